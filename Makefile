@@ -1,0 +1,47 @@
+# Everything happens in .venv, which these rules make.  Needs Python >= 3.11, make and python3-venv.
+PYTHON ?= python3
+BIN := .venv/bin
+INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
+
+.PHONY: help demo test test-slurm venv packages clean
+
+help:
+	@echo "make demo        run the Montage workflow on this machine and write an HTML report"
+	@echo "make test        run the whole test suite"
+	@echo "make test-slurm  install Slurm, boot a test cluster, run the integration suite, stop the cluster"
+	@echo "make venv        .venv with every extra (torch included)"
+
+demo: .venv/.demo
+	$(BIN)/python examples/workflows/montage/demo.py
+
+test: .venv/.test packages
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/pytest -m "not slurm"
+
+test-slurm: .venv/.test packages
+	$(BIN)/pytest -m slurm
+
+venv: .venv/.test
+	$(INSTALL) -e '.[dev,dask,plots,montage,learn,cp]'
+	$(INSTALL) --no-deps pymesos
+	$(INSTALL) six addict kazoo
+
+# Debian packages for the tests: Slurm, BLAST, Montage. Where this is not root, the tests say what they skip.
+packages:
+	@tests/cluster/install-debian.sh
+
+.venv/bin/pip:
+	$(PYTHON) -m venv .venv
+
+.venv/.demo: .venv/bin/pip setup.cfg constraints.txt
+	$(INSTALL) -e '.[plots,montage]'
+	@touch $@
+
+.venv/.test: .venv/bin/pip setup.cfg constraints.txt
+	$(INSTALL) -e '.[dev]'
+	@touch $@
+
+clean:
+	rm -rf .venv build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,0 +1,100 @@
+"""ASA: a workflow-aware elastic execution library for HPC.
+
+Wrap the stages of a workflow, call them, run the result::
+
+    import asa
+
+    @asa.stage(cores=4, walltime="10m")
+    def project(image): ...
+
+    @asa.stage
+    def add(images): ...
+
+    mosaic = asa.run(add(project.map(images)), backend="slurm").result()
+
+Importing this package is light; everything is loaded when it is first used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from asa.core.errors import (
+        AsaError,
+        BackendError,
+        GraphError,
+        InvalidInput,
+        RunFailed,
+        RunNotFound,
+        StateError,
+        UnknownName,
+        Unpicklable,
+    )
+    from asa.workflows.command import command
+    from asa.workflows.graph import make_graph
+    from asa.workflows.run import Run, open_run, resume, run, submit
+    from asa.workflows.stage import Node, Stage, stage
+    from asa.workflows.template import merge, parallel, sequence, split
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "asa.core.errors": (
+        "AsaError",
+        "BackendError",
+        "GraphError",
+        "InvalidInput",
+        "RunFailed",
+        "RunNotFound",
+        "StateError",
+        "UnknownName",
+        "Unpicklable",
+    ),
+    "asa.workflows.command": ("command",),
+    "asa.workflows.graph": ("make_graph",),
+    "asa.workflows.run": ("Run", "open_run", "resume", "run", "submit"),
+    "asa.workflows.stage": ("Node", "Stage", "stage"),
+    "asa.workflows.template": ("merge", "parallel", "sequence", "split"),
+}
+_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "AsaError",
+    "BackendError",
+    "GraphError",
+    "InvalidInput",
+    "Node",
+    "Run",
+    "RunFailed",
+    "RunNotFound",
+    "Stage",
+    "StateError",
+    "UnknownName",
+    "Unpicklable",
+    "command",
+    "make_graph",
+    "merge",
+    "open_run",
+    "parallel",
+    "resume",
+    "run",
+    "sequence",
+    "split",
+    "stage",
+    "submit",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'asa' has no attribute {name!r}")
+    import importlib
+
+    value = getattr(importlib.import_module(_HOME_OF[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOME_OF})

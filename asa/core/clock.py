@@ -1,0 +1,67 @@
+"""Time as an argument: the wall clock, and a clock that moves only when told.
+
+Everything that waits in ASA waits through the `Clock` port, so the same code runs in real and in virtual time.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import math
+import threading
+import time
+from collections.abc import Callable
+
+
+class SystemClock:
+    """The wall clock; times are seconds since the epoch [s]."""
+
+    def now(self) -> float:
+        return time.time()
+
+    def wait(self, signal: threading.Event, until: float = math.inf) -> bool:
+        """Sleep until `signal` is set or the time `until` [s] has come; True when the signal was set."""
+        remaining = until - time.time()
+        return signal.wait(None if remaining == math.inf else max(0.0, remaining))
+
+
+class ManualClock:
+    """Virtual time: waiting runs the callbacks that were due in between, in order of time, and takes no real time.
+
+    Examples
+    --------
+    >>> clock, signal = ManualClock(), threading.Event()
+    >>> clock.call_at(5.0, signal.set)
+    >>> clock.wait(signal, until=60.0), clock.now()
+    (True, 5.0)
+    """
+
+    def __init__(self, start: float = 0.0) -> None:
+        self._now = start
+        self._order = itertools.count()
+        self._calls: list[tuple[float, int, Callable[[], None]]] = []
+
+    def now(self) -> float:
+        return self._now
+
+    def call_at(self, when: float, call: Callable[[], None]) -> None:
+        """Run `call` when virtual time reaches `when` [s], now if that is past; equal times in order of registration."""
+        heapq.heappush(self._calls, (max(when, self._now), next(self._order), call))
+
+    def wait(self, signal: threading.Event, until: float = math.inf) -> bool:
+        """Advance until `signal` is set or the time `until` [s] has come; True when the signal was set.
+
+        Raises
+        ------
+        RuntimeError
+            When nothing is due any more and `until` is infinite: the wait would never end.
+        """
+        while not signal.is_set():
+            if not self._calls or self._calls[0][0] > until:
+                if until == math.inf:
+                    raise RuntimeError("virtual time has no event left to wait for: the program would hang")
+                self._now = max(self._now, until)
+                return False
+            self._now, _, call = heapq.heappop(self._calls)
+            call()
+        return True

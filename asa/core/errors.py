@@ -1,0 +1,97 @@
+"""Every exception that ASA raises.
+
+::
+
+    AsaError
+    ├── InvalidInput (also a ValueError)   what the caller gave cannot be used
+    │   ├── UnknownName                    no such backend, strategy, estimator ...
+    │   ├── GraphError                     a workflow with a cycle, an unknown input, a stage too large
+    │   └── Unpicklable                    an argument or function that cannot travel to another process
+    ├── BackendError                       the batch system said no, or did not answer (``transient``)
+    ├── CommandFailed                      a program ended badly, or did not write what it declared
+    ├── StateError                         the state directory cannot be read or written
+    ├── RunNotFound                        no run of that name
+    └── RunFailed                          raised by ``Run.result()``: what failed, where, and its last words
+
+Outcomes that are to be expected (a job that failed, a wall time reached) are states, not exceptions.
+Only ``BackendError.transient`` decides whether a call is tried again.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class AsaError(Exception):
+    """Root of the tree: ``except asa.AsaError`` catches whatever ASA raises on purpose."""
+
+
+class InvalidInput(AsaError, ValueError):
+    """What the caller gave cannot be used; the message says what was expected."""
+
+
+class UnknownName(InvalidInput):
+    """A name that no table knows.
+
+    >>> print(UnknownName("strategy", "bigjob", ["asa", "big-job", "per-stage"]))
+    unknown strategy 'bigjob': did you mean 'big-job'? Known: asa, big-job, per-stage
+    """
+
+    def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
+        self.kind, self.name, self.known = kind, name, sorted(known)
+        near = difflib.get_close_matches(name, self.known, n=1, cutoff=0.5)
+        hint = f": did you mean {near[0]!r}?" if near else "."
+        super().__init__(f"unknown {kind} {name!r}{hint} Known: {', '.join(self.known)}")
+
+
+class GraphError(InvalidInput):
+    """The workflow cannot run as it stands: a cycle, an unknown input, a stage larger than the machine."""
+
+
+class Unpicklable(InvalidInput):
+    """A function, an argument or a result that cannot travel to another process."""
+
+
+class BackendError(AsaError):
+    """The batch system refused a call or did not answer.
+
+    Parameters
+    ----------
+    message
+        What happened, with the site's own words.
+    transient
+        True when the same call may succeed later (controller restarting, time-out).
+    """
+
+    def __init__(self, message: str, *, transient: bool = False) -> None:
+        super().__init__(message)
+        self.transient = transient
+
+
+class CommandFailed(AsaError):
+    """A program of the workflow ended badly, or did not write what it had declared."""
+
+
+class StateError(AsaError):
+    """The state directory cannot be used: read-only, full, or written by somebody else."""
+
+
+class RunNotFound(AsaError):
+    """No run of that name in the state directory."""
+
+
+class RunFailed(AsaError):
+    """A run did not reach its result.
+
+    Parameters
+    ----------
+    message
+        The whole story in a few lines: stage, task, node, error, last lines of standard error, what was skipped.
+    stage
+        The stage that failed first, or None when the run was cancelled.
+    """
+
+    def __init__(self, message: str, *, stage: str | None = None) -> None:
+        super().__init__(message)
+        self.stage = stage

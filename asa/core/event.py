@@ -1,0 +1,265 @@
+"""Everything that happens in a run, one frozen dataclass per kind. The log of them is the truth.
+
+`at` is always the time it happened [s since the epoch]. An *allocation* is named by its job's token, a task by its
+stage and index.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from asa.core.job import JobHandle, JobRequest, JobState
+from asa.core.serial import from_json, to_json
+from asa.core.stage import StageSpec
+
+
+class RunState(enum.Enum):
+    """How a run stands."""
+
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened at a time [s since the epoch]."""
+
+    at: float
+    kinds: ClassVar[dict[str, type[Event]]] = {}
+
+    def __init_subclass__(cls) -> None:
+        Event.kinds[cls.__name__] = cls
+
+
+@dataclass(frozen=True, slots=True)
+class RunStarted(Event):
+    """The first event of every log: what is to be run, and how."""
+
+    run: str
+    workflow: str
+    stages: tuple[StageSpec, ...]
+    backend: str
+    strategy: str
+    executor: str
+    pool: str
+    site: str
+    partition: str
+
+
+@dataclass(frozen=True, slots=True)
+class DriverStarted(Event):
+    """A driver took the run over: once at the start and once per resume. Tasks then launched and not done are rerun."""
+
+    pid: int
+    host: str
+
+
+@dataclass(frozen=True, slots=True)
+class StageExpanded(Event):
+    """A stage's number of tasks became known."""
+
+    stage: str
+    width: int
+
+
+@dataclass(frozen=True, slots=True)
+class Predicted(Event):
+    """The estimator was asked how long a stage's job would wait [s]."""
+
+    stage: str
+    wait_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Submitting(Event):
+    """A job is about to be submitted; if the driver dies now, its token finds the job again.
+
+    Parameters
+    ----------
+    stages
+        Stages it is meant for.
+    after
+        Allocations it depends on.
+    predicted_wait_s
+        The wait it was planned with [s], or None when no prediction was asked.
+    """
+
+    allocation: str
+    request: JobRequest
+    stages: tuple[str, ...]
+    after: tuple[str, ...] = ()
+    predicted_wait_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted(Event):
+    """The batch system took the job."""
+
+    allocation: str
+    handle: JobHandle
+
+
+@dataclass(frozen=True, slots=True)
+class SubmitRefused(Event):
+    """The batch system turned the job down, in its own words."""
+
+    allocation: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class AllocationStarted(Event):
+    """The job runs since `started` [s since the epoch]; requeued jobs start more than once."""
+
+    allocation: str
+    started: float
+    nodes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Requeued(Event):
+    """The job was running and waits again."""
+
+    allocation: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Learned(Event):
+    """A job's wait [s] became known; `censored` when a dependency held it, so that it taught nothing."""
+
+    allocation: str
+    stage: str
+    wait_s: float
+    predicted_s: float | None = None
+    censored: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class NodeJoined(Event):
+    """A node of an allocation is ready for tasks."""
+
+    allocation: str
+    node: str
+    cores: int
+
+
+@dataclass(frozen=True, slots=True)
+class NodeLost(Event):
+    """A node of an allocation is gone, with whatever ran there."""
+
+    allocation: str
+    node: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Released(Event):
+    """The allocation was told to end: its job exits with code 0."""
+
+    allocation: str
+
+
+@dataclass(frozen=True, slots=True)
+class Cancelled(Event):
+    """The job was cancelled by the run."""
+
+    allocation: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobEnded(Event):
+    """The job has ended, however; its cores are no longer charged."""
+
+    allocation: str
+    state: JobState
+    started: float | None = None
+    exit_code: int | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TasksLaunched(Event):
+    """Tasks of one stage were given to an allocation, as half-open index ranges."""
+
+    stage: str
+    ranges: tuple[tuple[int, int], ...]
+    allocation: str
+
+
+@dataclass(frozen=True, slots=True)
+class TaskDone(Event):
+    """A task returned. `value` travels with the event and is stored beside it; None when the value is in a file."""
+
+    stage: str
+    index: int
+    allocation: str
+    node: str
+    started: float
+    value: bytes | None = field(default=None, repr=False, metadata={"logged": False})
+    path: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFailed(Event):
+    """A task did not return.
+
+    Parameters
+    ----------
+    error
+        One line: the exception, or what happened to the process.
+    traceback, stderr
+        Last part of each, or "".
+    infrastructure
+        True when the task is not to blame (node lost, wall time, driver restart): no retry is used up.
+    """
+
+    stage: str
+    index: int
+    allocation: str
+    node: str
+    started: float
+    error: str
+    traceback: str = ""
+    stderr: str = ""
+    infrastructure: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StageFailed(Event):
+    """A stage cannot run, whatever its tasks do: its input is not a list, lengths differ, it cannot be sent."""
+
+    stage: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class CancelAsked(Event):
+    """Somebody wants the run to end: nothing more is started, pending jobs are cancelled, running ones released."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunEnded(Event):
+    """The outcome is known; only ends of jobs follow. `stage` is the one that failed first, if one did."""
+
+    state: RunState
+    message: str = ""
+    stage: str = ""
+
+
+def encode(event: Event) -> tuple[str, dict[str, Any]]:
+    """Kind and JSON-able fields of an event."""
+    return type(event).__name__, to_json(event)
+
+
+def decode(kind: str, fields: dict[str, Any]) -> Event:
+    """Inverse of `encode`."""
+    event: Event = from_json(Event.kinds[kind], fields)
+    return event

@@ -1,0 +1,263 @@
+"""Jobs: what is asked of a batch system, and what it says of it."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+
+from asa.core.errors import InvalidInput
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """What one job, or one task, needs.
+
+    Parameters
+    ----------
+    cores
+        CPU cores in all; >= 1.
+    nodes
+        Whole number of nodes to spread over, or None to leave it to the batch system. `cores` is a multiple of it.
+    memory
+        Bytes in all, or None for the site's default.
+    gpus
+        GPUs in all.
+
+    Raises
+    ------
+    InvalidInput
+        When a number is out of range or the cores do not divide over the nodes.
+    """
+
+    cores: int = 1
+    nodes: int | None = None
+    memory: int | None = None
+    gpus: int = 0
+
+    def __post_init__(self) -> None:
+        for name, value, least in (
+            ("cores", self.cores, 1), ("nodes", self.nodes, 1), ("memory", self.memory, 1), ("gpus", self.gpus, 0),
+        ):  # fmt: skip
+            if value is not None and (type(value) is not int or value < least):
+                raise InvalidInput(f"{name} must be a whole number of at least {least}, not {value!r}")
+        if self.nodes is not None and self.cores % self.nodes:
+            raise InvalidInput(
+                f"{self.cores} cores do not divide over {self.nodes} nodes: ask for a multiple of {self.nodes} cores"
+            )
+
+    def fits(self, room: Resources) -> bool:
+        """Whether `room` holds these resources; memory that is not stated on either side is not counted."""
+        return (
+            self.cores <= room.cores
+            and self.gpus <= room.gpus
+            and (self.memory is None or room.memory is None or self.memory <= room.memory)
+        )
+
+
+class JobState(enum.Enum):
+    """Where a job stands. The last eight are final: the job will not run again."""
+
+    PENDING = "pending"
+    RUNNING = "running"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    TIMEOUT = "timeout"
+    CANCELLED = "cancelled"
+    NODE_FAIL = "node_fail"
+    PREEMPTED = "preempted"
+    OUT_OF_MEMORY = "out_of_memory"
+    LOST = "lost"  # the batch system knows it no longer and kept no record
+
+    @property
+    def final(self) -> bool:
+        return self not in (JobState.PENDING, JobState.RUNNING)
+
+
+class DependencyKind(enum.Enum):
+    """When a dependent job may start."""
+
+    AFTER = "after"  # once the other has started
+    AFTER_OK = "afterok"  # once the other has ended with exit code 0
+    AFTER_ANY = "afterany"  # once the other has ended
+
+
+@dataclass(frozen=True, slots=True)
+class JobHandle:
+    """A job that was submitted. An id alone is not enough: ids are reused after a controller lost its state.
+
+    Parameters
+    ----------
+    job_id
+        The batch system's own id, as text.
+    token
+        The unique job name that ASA gave it.
+    submitted
+        When it was submitted [s since the epoch].
+    array_index
+        Element of a job array, or None.
+    """
+
+    job_id: str
+    token: str
+    submitted: float
+    array_index: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Dependency:
+    """This job waits for another."""
+
+    on: JobHandle
+    kind: DependencyKind = DependencyKind.AFTER_OK
+
+
+@dataclass(frozen=True, slots=True)
+class JobRequest:
+    """What is submitted.
+
+    Parameters
+    ----------
+    token
+        Unique job name; finds the job again when its id was lost between submission and journal.
+    resources
+        What the job holds.
+    walltime_s
+        Wall time [s]; > 0.
+    argv
+        Program that the job runs once on each of its nodes.
+    workdir
+        Directory it starts in.
+    output
+        File for its standard output and error, or None to discard them.
+    dependencies
+        Jobs it waits for.
+    begin
+        Not before this time [s since the epoch], or None.
+    """
+
+    token: str
+    resources: Resources
+    walltime_s: float
+    argv: tuple[str, ...]
+    workdir: str = "."
+    output: str | None = None
+    dependencies: tuple[Dependency, ...] = ()
+    begin: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A submission that the batch system turned down for good; `reason` is the site's own message."""
+
+    token: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobChanges:
+    """What to change of a pending job; None leaves a thing as it is."""
+
+    walltime_s: float | None = None
+    resources: Resources | None = None
+    dependencies: tuple[Dependency, ...] | None = None
+    begin: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JobStatus:
+    """What a batch system says of a job.
+
+    Parameters
+    ----------
+    handle
+        The job.
+    state
+        Where it stands.
+    reason
+        Why it waits or how it ended, in the site's words.
+    eligible, started, ended
+        Times [s since the epoch], or None when not (yet) known.
+    planned
+        When the batch system itself expects to start it [s since the epoch], or None.
+    nodes
+        Names of the nodes it holds or held.
+    exit_code
+        Exit code of the job script; None while it runs, or when unknown.
+    restarts
+        How often it was requeued.
+    """
+
+    handle: JobHandle
+    state: JobState
+    reason: str = ""
+    eligible: float | None = None
+    started: float | None = None
+    ended: float | None = None
+    planned: float | None = None
+    nodes: tuple[str, ...] = ()
+    exit_code: int | None = None
+    restarts: int = 0
+
+
+class QueueRegime(enum.Enum):
+    """What a site makes of a dependent job's place in the queue (measured: which jobs age while they wait for another).
+
+    IMMEDIATE
+        There is no queue of other people's jobs.
+    FIFO
+        Place by submission order; a dependency does not touch it.
+    ACCRUE_ALWAYS
+        Multifactor priority; dependent jobs age.
+    MULTIFACTOR
+        Multifactor priority, limits not enforced: a dependency at submission loses the age, one added later keeps it.
+    LIMITS
+        Multifactor priority, limits enforced: any dependency loses the age. Assumed when the site does not tell.
+    """
+
+    IMMEDIATE = "immediate"
+    FIFO = "fifo"
+    ACCRUE_ALWAYS = "accrue-always"
+    MULTIFACTOR = "multifactor"
+    LIMITS = "limits"
+
+    @property
+    def dependents_age(self) -> bool:
+        """Whether a job that depends on another keeps its place from the moment it was submitted."""
+        return self in (QueueRegime.IMMEDIATE, QueueRegime.FIFO, QueueRegime.ACCRUE_ALWAYS)
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What a backend can do and what matters to planning.
+
+    Parameters
+    ----------
+    site
+        Name under which waits are learned: one queue, one name.
+    partition
+        Part of the site that jobs go to; "" where there are none.
+    regime
+        What becomes of a dependent job's place.
+    largest
+        The largest job that can ever run, or None when the site does not tell.
+    cores_per_node
+        Cores of the largest node, or None.
+    longest_s
+        Longest wall time allowed [s], or None for no limit.
+    poll_s
+        Seconds [s] between status queries that this backend stands.
+    dependencies
+        Kinds of dependency it understands.
+    details
+        Further settings worth showing to a person (`asa doctor`).
+    """
+
+    site: str
+    partition: str = ""
+    regime: QueueRegime = QueueRegime.LIMITS
+    largest: Resources | None = None
+    cores_per_node: int | None = None
+    longest_s: float | None = None
+    poll_s: float = 15.0
+    dependencies: frozenset[DependencyKind] = frozenset(DependencyKind)
+    details: dict[str, str] = field(default_factory=dict)

@@ -1,0 +1,161 @@
+"""Every seam of ASA as a Protocol, on one screen.
+
+Providers satisfy them structurally: there is nothing to inherit. Each has a how-to in ``docs/howto`` and, where
+somebody else may provide one, a conformance suite in `asa.testing`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from asa.core.allocation import Allocation
+from asa.core.command import CommandResult
+from asa.core.decision import DispatchDecision, StrategyDecision
+from asa.core.event import Event
+from asa.core.job import Capabilities, JobChanges, JobHandle, JobRequest, JobStatus, Refused
+from asa.core.task import Task
+from asa.core.view import QueueView, WorkflowView
+
+Post = Callable[[Sequence[Event]], None]
+"""How an executor reports what happened; may be called from any thread."""
+
+
+class Clock(Protocol):
+    """Where time comes from, and the only way to wait."""
+
+    def now(self) -> float: ...
+    def wait(self, signal: threading.Event, until: float = ...) -> bool: ...
+
+
+class Backend(Protocol):
+    """A batch system.
+
+    Calls may block for a while; they raise `BackendError`, ``transient`` when trying again may help.
+    """
+
+    def capabilities(self) -> Capabilities: ...
+    def submit(self, requests: Sequence[JobRequest]) -> list[JobHandle | Refused]:
+        """One outcome per request, in order. A dependency on a handle of an earlier call is allowed."""
+
+    def query(self, handles: Sequence[JobHandle]) -> list[JobStatus]:
+        """One status per handle, in order, with one question to the batch system however many there are."""
+
+    def find(self, tokens: Sequence[str]) -> dict[str, JobHandle]:
+        """Jobs by the token they were submitted under; a token that no job carries is left out."""
+
+    def update(self, handle: JobHandle, changes: JobChanges) -> None: ...
+    def cancel(self, handles: Sequence[JobHandle]) -> None:
+        """Ask that these jobs end; jobs that have ended already are passed over."""
+
+    def close(self) -> None:
+        """Let go of what this object holds; jobs go on."""
+
+
+@dataclass(frozen=True)
+class RunContext:
+    """What an executor must know of the run it serves.
+
+    Parameters
+    ----------
+    run
+        The run's name.
+    directory
+        The run's own directory (0700), shared with the nodes.
+    workdir
+        Where tasks run.
+    sys_path
+        Import path of the driver, so that workers find the modules the user's file imports.
+    orphan_grace_s
+        How long a supervisor waits for a new driver before it ends its job [s].
+    local
+        True when all nodes are this machine.
+    """
+
+    run: str
+    directory: Path
+    workdir: str
+    sys_path: tuple[str, ...]
+    orphan_grace_s: float = 60.0
+    local: bool = False
+
+
+class Executor(Protocol):
+    """Runs tasks inside allocations. Reports `NodeJoined`, `NodeLost`, `TaskDone`, `TaskFailed`.
+
+    A task is reported once. Tasks given to a node that is lost are reported as `TaskFailed` with ``infrastructure``,
+    before its `NodeLost`; tasks of an allocation whose job never started, or that was released, are not reported.
+    """
+
+    def bootstrap(self, allocation: Allocation, context: RunContext) -> tuple[str, ...]:
+        """The program that the batch job runs on each of its nodes; pure, may be called before `start`."""
+
+    def start(self, context: RunContext, post: Post) -> None:
+        """Begin to listen for the nodes of this run's allocations."""
+
+    def launch(self, tasks: Sequence[Task], allocation: str) -> None:
+        """Run these tasks in this allocation, in order, as its nodes have room."""
+
+    def release(self, allocation: str) -> None:
+        """End this allocation's job with exit code 0; running tasks are killed."""
+
+    def close(self) -> None:
+        """Stop listening. Supervisors that are not released wait for a new driver."""
+
+
+class Strategy(Protocol):
+    """When to ask for which allocation. A pure function of the view.
+
+    `estimator` is the spec of what learns and predicts waits for it; `own_pools` says that it needs each stage's tasks
+    to stay in the stage's own allocation.
+    """
+
+    estimator: str
+    own_pools: bool
+
+    def decide(self, view: WorkflowView) -> Sequence[StrategyDecision]: ...
+
+
+class Estimator(Protocol):
+    """Learns one geometry's queue waits, a job at a time."""
+
+    def predict(self) -> float:
+        """The wait [s] to plan with; may sample."""
+
+    def learn(self, wait_s: float, predicted_s: float | None = None) -> None:
+        """A job waited `wait_s` [s]; `predicted_s` is what `predict` had said for it. Comes late and out of order."""
+
+    def state(self) -> dict[str, Any]:
+        """All that was learned, as JSON-able values."""
+
+    def restore(self, state: Mapping[str, Any]) -> None: ...
+
+
+class RunTimePredictor(Protocol):
+    """How long a stage or job will run, from how long its like ran before."""
+
+    def predict(self, key: str, walltime_s: float) -> float:
+        """Expected run time [s]; at most the wall time."""
+
+    def learn(self, key: str, run_time_s: float) -> None: ...
+
+
+class Command(Protocol):
+    """A word of the command line, such as ``asa run``; third parties add some by entry point (``asa.commands``)."""
+
+    help: str
+
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        """Declare what the command takes; ``--json`` is there already."""
+
+    def run(self, options: argparse.Namespace) -> CommandResult: ...
+
+
+class Dispatcher(Protocol):
+    """Which queued jobs start now. A pure function of the view."""
+
+    def decide(self, view: QueueView) -> Sequence[DispatchDecision]: ...

@@ -1,0 +1,167 @@
+"""Names that users type, and the objects behind them.
+
+One table per kind: a name -> ``"module:Object"``, imported only when somebody asks for it. Third parties add names with
+an entry point of the kind's group. A *spec* is a name with options, the same on the command line and in Python:
+``easy``, ``slurm:partition=core``, ``asa:dependency=predicted,sampling=tuned``.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Iterator, Mapping
+from importlib import metadata
+from typing import Any
+
+from asa.core.errors import InvalidInput, UnknownName
+
+
+def parse_spec(spec: str) -> tuple[str, dict[str, Any]]:
+    """Split ``name:key=value,flag`` into the name and its options; numbers and booleans are converted.
+
+    >>> parse_spec("slurm:partition=core,nice=10,exclusive")
+    ('slurm', {'partition': 'core', 'nice': 10, 'exclusive': True})
+    """
+    name, _, rest = spec.partition(":")
+    options: dict[str, Any] = {}
+    for part in filter(None, (piece.strip() for piece in rest.split(","))):
+        key, equals, value = part.partition("=")
+        options[key.strip().replace("-", "_")] = convert(value.strip()) if equals else True
+    return name.strip(), options
+
+
+def convert(text: str) -> Any:
+    """A number or boolean when `text` reads like one, else the text."""
+    if text.lower() in ("true", "yes"):
+        return True
+    if text.lower() in ("false", "no"):
+        return False
+    for number in (int, float):
+        try:
+            return number(text)
+        except ValueError:
+            pass
+    return text
+
+
+class Registry:
+    """One kind of thing that users name.
+
+    Parameters
+    ----------
+    kind
+        The word for it in error messages.
+    table
+        Name -> ``"module:Object"``.
+    group
+        Entry-point group in which third parties add names. Built-in names win.
+    """
+
+    def __init__(self, kind: str, table: Mapping[str, str], group: str | None = None) -> None:
+        self.kind, self._table, self._group = kind, dict(table), group
+
+    def names(self) -> list[str]:
+        """All names, those of third parties included."""
+        return sorted({*self._table, *(entry.name for entry in self._entry_points())})
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names())
+
+    def load(self, name: str) -> Any:
+        """The object behind `name`.
+
+        Raises
+        ------
+        UnknownName
+            When no table has it; the message shows the nearest name.
+        """
+        if target := self._table.get(name):
+            module, _, attribute = target.partition(":")
+            return getattr(importlib.import_module(module), attribute)
+        for entry in self._entry_points():
+            if entry.name == name:
+                return entry.load()
+        raise UnknownName(self.kind, name, self.names())
+
+    def create(self, spec: Any, **defaults: Any) -> Any:
+        """The object that `spec` describes; anything but a string is taken to be one already.
+
+        `defaults` are arguments that the spec may override; those the factory does not take are left out.
+
+        Raises
+        ------
+        UnknownName
+            When the name, or one of the options, is not known.
+        """
+        if not isinstance(spec, str):
+            return spec
+        name, options = parse_spec(spec)
+        factory = self.load(name)
+        parameters = inspect.signature(factory).parameters
+        if not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+            for option in options:
+                if option not in parameters:
+                    raise UnknownName(f"option of {self.kind} {name!r}:", option, parameters)
+        defaults = {key: value for key, value in defaults.items() if key in parameters}
+        try:
+            return factory(**(defaults | options))
+        except TypeError as error:
+            raise InvalidInput(f"{self.kind} {spec!r}: {error}") from error
+
+    def _entry_points(self) -> list[metadata.EntryPoint]:
+        return list(metadata.entry_points(group=self._group)) if self._group else []
+
+
+BACKENDS = Registry(
+    "backend",
+    {"local": "asa.backends.local:Local", "slurm": "asa.backends.slurm.backend:Slurm"},
+    group="asa.backends",
+)
+EXECUTORS = Registry(
+    "executor",
+    {"local": "executors.local:Local", "dask": "executors.dask:Dask"},
+    group="asa.executors",
+)
+STRATEGIES = Registry(
+    "strategy",
+    {
+        "big-job": "asa.strategies.bigjob:BigJob",
+        "per-stage": "asa.strategies.perstage:PerStage",
+        "asa": "asa.strategies.proactive:Proactive",
+        "asa-naive": "asa.strategies.proactive:Naive",
+        "cascade": "asa.strategies.proactive:Cascade",
+    },
+    group="asa.strategies",
+)
+ESTIMATORS = Registry(
+    "estimator",
+    {
+        "fixed-share": "asa.estimators.fixedshare:FixedShare",
+        "algorithm1": "asa.estimators.asa:Algorithm1",
+        "zero": "asa.estimators.baselines:Zero",
+        "last": "asa.estimators.baselines:Last",
+        "median": "asa.estimators.baselines:Median",
+        "mean": "asa.estimators.baselines:Mean",
+        "qbets": "asa.estimators.baselines:Qbets",
+    },
+    group="asa.estimators",
+)
+DISPATCHERS = Registry(
+    "dispatcher",
+    {
+        "fcfs": "asa.dispatchers.backfill:Fcfs",
+        "easy": "asa.dispatchers.backfill:Easy",
+        "conservative": "asa.dispatchers.backfill:Conservative",
+    },
+    group="asa.dispatchers",
+)
+COMMANDS = Registry(
+    "command",
+    {
+        name: f"asa.cli.{name}:{name.capitalize()}"
+        for name in ("clean", "doctor", "explain", "figure", "graph", "report", "resume", "run", "runs", "waits")
+    },
+    group="asa.commands",
+)
+DOCTOR = Registry("check", {}, group="asa.doctor")
+"""Functions without arguments that yield rows ``{"what": ..., "ok": ..., "found": ...}`` for `asa doctor`."""

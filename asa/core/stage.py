@@ -1,0 +1,70 @@
+"""A stage as the plan sees it: needs, order and expectations, but no function."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from asa.core.errors import InvalidInput
+from asa.core.job import Resources
+
+
+class StageState(enum.Enum):
+    """Where a stage stands."""
+
+    WAITING = "waiting"  # a predecessor has not ended
+    READY = "ready"  # may start; no task has been launched
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+    SKIPPED = "skipped"  # a predecessor failed
+
+    @property
+    def final(self) -> bool:
+        return self in (StageState.DONE, StageState.FAILED, StageState.SKIPPED)
+
+
+@dataclass(frozen=True, slots=True)
+class StageSpec:
+    """One node of a workflow.
+
+    Parameters
+    ----------
+    name
+        Unique in the workflow.
+    resources
+        What an allocation for this stage holds.
+    task
+        What one of its tasks needs; fits in `resources`.
+    walltime_s
+        Wall time of an allocation for this stage [s].
+    run_time_s
+        How long the stage is expected to run [s]; at most the wall time.
+    predecessors
+        Names of the stages it waits for.
+    retries
+        How often a task that failed by its own fault is tried again.
+    width
+        Number of tasks, or None while only a predecessor's result will tell.
+
+    Raises
+    ------
+    InvalidInput
+        When one task does not fit in the stage's resources.
+    """
+
+    name: str
+    resources: Resources
+    task: Resources
+    walltime_s: float
+    run_time_s: float
+    predecessors: tuple[str, ...] = ()
+    retries: int = 0
+    width: int | None = 1
+
+    def __post_init__(self) -> None:
+        if not self.task.fits(self.resources):
+            raise InvalidInput(
+                f"stage {self.name!r}: one task needs {self.task}, more than the stage's {self.resources}: "
+                "lower the task's needs or raise the stage's"
+            )

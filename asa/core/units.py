@@ -1,0 +1,120 @@
+"""Durations and memory sizes, read from what people write.
+
+Inside ASA a time is a float in seconds and a memory size an int in bytes; words and suffixes end here.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from datetime import timedelta
+
+from asa.core.errors import InvalidInput
+
+_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+_SPELLED = {"sec": "s", "second": "s", "min": "m", "minute": "m", "hour": "h", "hr": "h", "day": "d", "week": "w"}
+_PART = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]+)\s*")
+_CLOCK = re.compile(r"(?:(\d+)-)?(\d+):(\d{1,2})(?::(\d{1,2}))?")
+_BYTES = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+_MEMORY = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:I?B)?", re.IGNORECASE)
+
+
+def duration(value: float | str | timedelta, *, what: str = "duration") -> float:
+    """Seconds [s] of a number of seconds, a ``timedelta``, ``"1h30m"``, ``"90 min"``, ``"HH:MM:SS"``, ``"D-HH:MM:SS"``.
+
+    A bare number in quotes is refused: batch systems read it as minutes, people as seconds.
+
+    Raises
+    ------
+    InvalidInput
+        When `value` is not a duration, not finite or not positive.
+
+    Examples
+    --------
+    >>> duration("1h30m"), duration("02:00:00"), duration("1-00:00:00"), duration(90)
+    (5400.0, 7200.0, 86400.0, 90.0)
+    """
+    seconds = math.nan
+    if isinstance(value, timedelta):
+        seconds = value.total_seconds()
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        seconds = float(value)
+    elif isinstance(value, str):
+        seconds = _from_text(value.strip().lower())
+    if not (math.isfinite(seconds) and seconds > 0):
+        raise InvalidInput(
+            f"{what} {value!r} is not a positive duration: write seconds as a number, or '90s', '30m', '1h30m', "
+            "'2d', 'HH:MM:SS' or 'D-HH:MM:SS'"
+        )
+    return seconds
+
+
+def _from_text(text: str) -> float:
+    clock = _CLOCK.fullmatch(text)
+    if clock:
+        days, hours, minutes, seconds = (int(part or 0) for part in clock.groups())
+        return days * 86400.0 + hours * 3600.0 + minutes * 60.0 + seconds
+    total, position = 0.0, 0
+    while part := _PART.match(text, position):
+        word = part[2]
+        unit = word if word in _SECONDS else _SPELLED.get(word.removesuffix("s"), "")
+        if not unit:
+            return math.nan
+        total += float(part[1]) * _SECONDS[unit]
+        position = part.end()
+    return total if text and position == len(text) else math.nan
+
+
+def clock(seconds: float) -> str:
+    """``HH:MM:SS`` or ``D-HH:MM:SS`` of a duration [s], rounded up to whole seconds.
+
+    >>> clock(5400), clock(90000.2)
+    ('01:30:00', '1-01:00:01')
+    """
+    whole = math.ceil(seconds)
+    days, rest = divmod(whole, 86400)
+    text = f"{rest // 3600:02d}:{rest % 3600 // 60:02d}:{rest % 60:02d}"
+    return f"{days}-{text}" if days else text
+
+
+def brief(seconds: float) -> str:
+    """A duration [s] as people say it: two leading units at most.
+
+    >>> brief(0.25), brief(42), brief(125), brief(7260), brief(200000)
+    ('0.25 s', '42 s', '2 min 5 s', '2 h 1 min', '2 d 7 h')
+    """
+    if seconds < 60:
+        return f"{seconds:.3g} s"
+    whole = round(seconds)
+    for size, name, small, small_name in (
+        (86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s"),
+    ):  # fmt: skip
+        if whole >= size:
+            rest = whole % size // small
+            return f"{whole // size} {name}" + (f" {rest} {small_name}" if rest else "")
+    raise AssertionError("unreachable: whole >= 60")
+
+
+def memory(value: int | str, *, what: str = "memory") -> int:
+    """Bytes from an int or ``"512M"``, ``"4G"``, ``"1.5 TiB"`` (powers of 1024, as batch systems count).
+
+    Raises
+    ------
+    InvalidInput
+        When `value` is not a positive memory size.
+
+    Examples
+    --------
+    >>> memory("4G"), memory("1.5 KiB"), memory(1000)
+    (4294967296, 1536, 1000)
+    """
+    size = -1
+    if isinstance(value, int) and not isinstance(value, bool):
+        size = value
+    elif isinstance(value, str) and (match := _MEMORY.fullmatch(value.strip())):
+        size = int(float(match[1]) * _BYTES[match[2].upper()])
+    if size <= 0:
+        raise InvalidInput(
+            f"{what} {value!r} is not a positive memory size: write bytes as an int, or '512M', '4G', '1T'"
+        )
+    return size

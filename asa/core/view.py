@@ -1,0 +1,143 @@
+"""What deciders see: immutable pictures of a queue (dispatchers) and of a run (strategies)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from asa.core.job import QueueRegime, Resources
+from asa.core.stage import StageSpec, StageState
+
+
+@dataclass(frozen=True, slots=True)
+class QueuedJob:
+    """A job that waits, eligible to start. `walltime_s` is its wall time, or a prediction of its run time [s]."""
+
+    key: str
+    resources: Resources
+    walltime_s: float
+    submitted: float
+
+
+@dataclass(frozen=True, slots=True)
+class RunningJob:
+    """A job that runs and is expected to end at `ends` [s]."""
+
+    key: str
+    resources: Resources
+    ends: float
+
+
+@dataclass(frozen=True, slots=True)
+class QueueView:
+    """A batch system's queue, in order of priority, and its running jobs, on `capacity` resources."""
+
+    now: float
+    capacity: Resources
+    queue: tuple[QueuedJob, ...]
+    running: tuple[RunningJob, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AllocationView:
+    """An allocation that was asked for and has not ended.
+
+    Parameters
+    ----------
+    key
+        Its name.
+    stages
+        Stages it is meant for.
+    submitted
+        When it was submitted [s since the epoch].
+    queued
+        True once the batch system has taken it, so that others can depend on it.
+    started
+        When it started [s since the epoch], or None while it waits.
+    ends
+        When its wall time is over [s since the epoch], or None while it waits.
+    leaving
+        True once it takes no more tasks: released, cancelled, or too near its wall time.
+    busy
+        True while tasks run in it.
+    """
+
+    key: str
+    stages: tuple[str, ...]
+    submitted: float
+    queued: bool
+    started: float | None
+    ends: float | None
+    leaving: bool
+    busy: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StageView:
+    """A stage of a run.
+
+    Parameters
+    ----------
+    spec
+        Its needs and order.
+    state
+        Where it stands.
+    allocations
+        Those meant for it that have not ended.
+    started, ended
+        When its first task was launched and its last one ended [s since the epoch], or None.
+    expected_end
+        For a running stage, when it is expected to end [s since the epoch]; never in the past. None otherwise.
+    predicted_wait_s
+        What the estimator said for the next job of this stage [s], or None when it was not asked.
+    attempts
+        Jobs asked for this stage so far.
+    unlaunched
+        Whether it has tasks, or may yet have tasks, that no allocation was given.
+    """
+
+    spec: StageSpec
+    state: StageState
+    allocations: tuple[AllocationView, ...]
+    started: float | None
+    ended: float | None
+    expected_end: float | None
+    predicted_wait_s: float | None
+    attempts: int
+    unlaunched: bool
+
+
+@dataclass(frozen=True, slots=True)
+class WorkflowView:
+    """A run, and what matters of the site.
+
+    Parameters
+    ----------
+    now
+        Time of the decision [s since the epoch].
+    stages
+        In topological order.
+    regime
+        What becomes of a dependent job's place in the queue.
+    dependencies
+        Whether the batch system understands job dependencies.
+    longest_s
+        Longest wall time a job may ask for [s]; infinite when there is no limit.
+    """
+
+    now: float
+    stages: tuple[StageView, ...]
+    regime: QueueRegime
+    dependencies: bool
+    longest_s: float
+
+    def __getitem__(self, name: str) -> StageView:
+        for stage in self.stages:
+            if stage.spec.name == name:
+                return stage
+        raise KeyError(name)
+
+    @property
+    def allocations(self) -> tuple[AllocationView, ...]:
+        """All allocations that have not ended, each once, in order of submission."""
+        found = {item.key: item for stage in self.stages for item in stage.allocations}
+        return tuple(sorted(found.values(), key=lambda item: item.submitted))
