@@ -1,0 +1,1 @@
+"""What outlives a process: a run's event log, and what was learned."""

@@ -1,0 +1,1 @@
+"""Who may read and who may connect: 0600 files, per-run certificates, unguessable names."""

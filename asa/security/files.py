@@ -1,0 +1,130 @@
+"""Files and directories that only their owner can read or write."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+from pathlib import Path
+
+from asa.core.errors import StateError
+
+
+def private_directory(path: Path) -> Path:
+    """Make `path`, and what is missing above it, with mode 0700; a directory that exists already is checked instead.
+
+    Returns
+    -------
+    Path
+        `path`, for chaining.
+
+    Raises
+    ------
+    StateError
+        When it cannot be made, is a symbolic link or no directory, belongs to somebody else, or is open to others.
+    """
+    try:
+        path.mkdir(0o700)
+    except FileExistsError:
+        pass
+    except FileNotFoundError:
+        private_parents(path)
+        return private_directory(path)
+    except OSError as error:
+        raise cannot("make the directory", path, error) from error
+    return check_private(path, stat.S_IFDIR)
+
+
+def private_parents(path: Path) -> None:
+    """Make what is missing above `path` with mode 0700; what exists is taken as it is."""
+    for parent in reversed(path.parents):
+        try:
+            parent.mkdir(0o700)
+        except FileExistsError:
+            pass
+        except OSError as error:
+            raise cannot("make the directory", parent, error) from error
+
+
+def check_private(path: Path, kind: int = stat.S_IFREG) -> Path:
+    """Make sure that `path` is one's own and closed to others; it is looked at, never opened.
+
+    Parameters
+    ----------
+    kind
+        ``stat.S_IFREG`` for a file, ``stat.S_IFDIR`` for a directory.
+
+    Raises
+    ------
+    StateError
+        When it is absent, of another kind (a symbolic link, say), of another owner, or open to others.
+    """
+    try:
+        found = path.lstat()
+    except OSError as error:
+        raise cannot("look at", path, error) from error
+    noun, mode = ("directory", "700") if kind == stat.S_IFDIR else ("file", "600")
+    if stat.S_ISLNK(found.st_mode):
+        raise StateError(f"{path} is a symbolic link: name the {noun} itself, {path.resolve()}")
+    if stat.S_IFMT(found.st_mode) != kind:
+        raise StateError(f"{path} is no {noun}: move it away, or choose another place")
+    if found.st_uid != os.geteuid():
+        raise StateError(f"{path} belongs to user {found.st_uid}, not to you: choose a {noun} of your own")
+    if found.st_mode & 0o077:
+        raise StateError(
+            f"{path} is open to other users (mode {stat.S_IMODE(found.st_mode):o}): run chmod {mode} {path}"
+        )
+    return path
+
+
+def write_private(path: Path, data: bytes, *, durable: bool = False) -> None:
+    """Write a file that only its owner can read, whole or not at all: readers see the old contents or the new.
+
+    Parameters
+    ----------
+    durable
+        Return only once the file would survive a power failure.
+
+    Raises
+    ------
+    StateError
+        When it cannot be written (full disk, read-only directory); what was there before is still there.
+    """
+    draft = path.with_name(f".{path.name[:200]}.{secrets.token_hex(8)}")
+    try:
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            with open(descriptor, "wb", buffering=0) as file:
+                _write_all(file.fileno(), data)
+                if durable:
+                    os.fsync(file.fileno())
+            os.replace(draft, path)
+        except BaseException:
+            draft.unlink(missing_ok=True)
+            raise
+        if durable:
+            _sync_directory(path.parent)
+    except OSError as error:
+        raise cannot("write", path, error) from error
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]
+
+
+def _sync_directory(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def cannot(what: str, path: Path, error: OSError) -> StateError:
+    """The error to raise when the operating system refused to `what` (a verb) `path`."""
+    return StateError(
+        f"cannot {what} {path}: {error.strerror or error}. Check the disk's free space, the quota and the "
+        "permissions, or set ASA_STATE_DIR to a directory that can be written"
+    )

@@ -1,0 +1,106 @@
+import stat
+from pathlib import Path
+
+import pytest
+
+from asa.core.errors import InvalidInput, RunNotFound, StateError
+from asa.log.rundir import RunDirectory, list_runs, state_directory
+
+
+@pytest.mark.parametrize(
+    ("environ", "expected"),
+    [
+        ({"ASA_STATE_DIR": "{}/own", "XDG_STATE_HOME": "{}/xdg", "HOME": "{}"}, "own"),
+        ({"XDG_STATE_HOME": "{}/xdg", "HOME": "{}"}, "xdg/asa"),
+        ({"XDG_STATE_HOME": "relative", "HOME": "{}"}, ".local/state/asa"),
+        ({"ASA_STATE_DIR": "", "HOME": "{}"}, ".local/state/asa"),
+    ],
+)
+def test_where_the_state_is(tmp_path, environ, expected):
+    found = state_directory({key: value.format(tmp_path) for key, value in environ.items()})
+    assert found == tmp_path / expected
+    assert stat.S_IMODE(found.stat().st_mode) == 0o700
+
+
+def test_a_relative_state_directory_is_made_absolute(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ASA_STATE_DIR", "state")
+    assert state_directory() == tmp_path / "state"
+
+
+def test_a_state_directory_open_to_others_is_refused(tmp_path):
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o755)
+    with pytest.raises(StateError, match="chmod 700"):
+        state_directory({"ASA_STATE_DIR": str(tmp_path / "open")})
+
+
+def test_a_read_only_state_directory(ordinary_user):
+    ordinary_user.chmod(0o500)
+    with pytest.raises(StateError, match=r"cannot make the directory .*/runs: Permission denied"):
+        RunDirectory.create(ordinary_user, "montage-1")
+
+
+def test_a_new_run_has_private_directories(tmp_path):
+    run = RunDirectory.create(tmp_path, "montage-1")
+    directories = [run.path, run.functions, run.values, run.jobs, run.tls]
+    assert {stat.S_IMODE(path.stat().st_mode) for path in directories} == {0o700}
+    assert run.name == "montage-1"
+    assert {run.events.parent, run.rendezvous.parent} == {run.path}
+    with run.lock() as lock:
+        assert lock.holder() is not None
+
+
+def test_a_name_is_given_once(tmp_path):
+    RunDirectory.create(tmp_path, "montage-1")
+    with pytest.raises(StateError, match=r"'montage-1' .* already"):
+        RunDirectory.create(tmp_path, "montage-1")
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", ".hidden", "a/b", "a b", "-a", "a" * 101, "a\n"])
+def test_names_that_no_directory_should_have(tmp_path, name):
+    with pytest.raises(InvalidInput, match="run name"):
+        RunDirectory.create(tmp_path, name)
+    with pytest.raises(RunNotFound):
+        RunDirectory.open(tmp_path, name)
+
+
+def test_open_by_name_or_by_its_beginning(tmp_path):
+    made = [RunDirectory.create(tmp_path, name) for name in ("blast-7f", "montage", "montage-2")]
+    assert list_runs(tmp_path) == made
+    assert RunDirectory.open(tmp_path, "b") == made[0]
+    assert RunDirectory.open(tmp_path, "montage") == made[1]
+    assert RunDirectory.open(tmp_path, "montage-") == made[2]
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ("mon", "beginning of several runs: montage-1, montage-2"),
+        ("montge-1", "did you mean montage-1 or montage-2"),
+        ("xyz", "there are 3 runs"),
+    ],
+)
+def test_what_is_not_found_is_explained(tmp_path, asked, message):
+    for name in ("blast-7f", "montage-1", "montage-2"):
+        RunDirectory.create(tmp_path, name)
+    with pytest.raises(RunNotFound, match=message):
+        RunDirectory.open(tmp_path, asked)
+
+
+def test_no_runs_at_all(tmp_path):
+    assert list_runs(tmp_path) == []
+    with pytest.raises(RunNotFound, match="there are 0 runs"):
+        RunDirectory.open(tmp_path, "x")
+
+
+def test_a_run_open_to_others_is_refused(tmp_path):
+    RunDirectory.create(tmp_path, "montage-1").path.chmod(0o711)
+    with pytest.raises(StateError, match="open to other users"):
+        RunDirectory.open(tmp_path, "montage-1")
+
+
+def test_runs_that_cannot_be_listed(tmp_path):
+    Path(tmp_path / "runs").write_text("a file")
+    with pytest.raises(StateError, match="cannot list"):
+        list_runs(tmp_path)

@@ -1,0 +1,157 @@
+import socket
+import ssl
+import stat
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from asa.core.errors import StateError
+from asa.security.ca import DRIVER_NAME, create, driver_context, node_context
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("run") / "tls"
+    create(directory, "montage-1")
+    return directory
+
+
+@pytest.fixture(scope="module")
+def stranger(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("stranger") / "tls"
+    create(directory, "montage-1")
+    return directory
+
+
+def talk(server_context, client_context, name=DRIVER_NAME):
+    """What client and server heard of one another, or the errors that each of them met."""
+    server, client = socket.socketpair()
+    server.settimeout(10)
+    client.settimeout(10)
+    heard = {}
+
+    def speak(side, plain, context, **options):
+        try:
+            with context.wrap_socket(plain, **options) as secure:
+                secure.sendall(side.encode())
+                heard[side] = (secure.recv(10).decode(), secure.version())
+        except OSError as error:
+            heard[side] = error
+        finally:
+            plain.close()
+
+    thread = threading.Thread(target=speak, args=("server", server, server_context), kwargs={"server_side": True})
+    thread.start()
+    speak("client", client, client_context, server_hostname=name)
+    thread.join()
+    return heard
+
+
+def as_server(directory, own):
+    """A context that listens with whatever certificate, as somebody with bad intentions would."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(directory / own)
+    return context
+
+
+def as_client(directory, own=None):
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.load_verify_locations(directory / "ca.pem")
+    if own:
+        context.load_cert_chain(directory / own)
+    return context
+
+
+def test_driver_and_node_of_one_run_talk(run):
+    heard = talk(driver_context(run), node_context(run))
+    assert heard == {"server": ("client", "TLSv1.3"), "client": ("server", "TLSv1.3")}
+
+
+def test_node_of_another_run_is_refused(run, stranger):
+    client = as_client(run)
+    client.load_cert_chain(stranger / "node.pem")
+    assert isinstance(talk(driver_context(run), client)["server"], ssl.SSLCertVerificationError)
+
+
+def test_driver_of_another_run_is_refused(run, stranger):
+    error = talk(driver_context(stranger), node_context(run))["client"]
+    assert isinstance(error, ssl.SSLCertVerificationError)
+
+
+def test_node_without_certificate_is_refused(run):
+    error = talk(driver_context(run), as_client(run))["server"]
+    assert isinstance(error, ssl.SSLError) and error.reason == "PEER_DID_NOT_RETURN_A_CERTIFICATE"
+
+
+def test_drivers_certificate_does_not_pass_for_a_node(run):
+    error = talk(driver_context(run), as_client(run, "driver.pem"))["server"]
+    assert isinstance(error, ssl.SSLCertVerificationError)
+    assert "unsuitable certificate purpose" in error.verify_message
+
+
+@pytest.mark.parametrize("name", [DRIVER_NAME, "asa-node"])
+def test_nodes_certificate_does_not_pass_for_the_driver(run, name):
+    error = talk(as_server(run, "node.pem"), node_context(run), name)["client"]
+    assert isinstance(error, ssl.SSLCertVerificationError)
+    assert "unsuitable certificate purpose" in error.verify_message
+
+
+def test_the_drivers_name_is_checked(run):
+    error = talk(driver_context(run), node_context(run), "login1")["client"]
+    assert isinstance(error, ssl.SSLCertVerificationError)
+    assert "Hostname mismatch" in error.verify_message
+
+
+def test_node_must_name_the_driver(run):
+    with pytest.raises(ValueError, match="server_hostname"):
+        node_context(run).wrap_socket(socket.socket())
+
+
+def test_older_tls_is_refused(run):
+    client = node_context(run)
+    client.minimum_version = client.maximum_version = ssl.TLSVersion.TLSv1_2
+    assert isinstance(talk(driver_context(run), client)["server"], ssl.SSLError)
+
+
+@pytest.mark.parametrize(("signed_days_ago", "passes"), [(31, False), (29, True), (-0.9, True), (-1.1, False)])
+def test_validity_with_slack_for_slow_clocks(tmp_path, signed_days_ago, passes):
+    create(tmp_path / "tls", "run", now=time.time() - signed_days_ago * 86400)
+    heard = talk(driver_context(tmp_path / "tls"), node_context(tmp_path / "tls"))
+    assert isinstance(heard["client"], tuple) == passes
+
+
+def test_files_are_private_and_the_authoritys_key_is_gone(run):
+    assert {path.name for path in run.iterdir()} == {"ca.pem", "driver.pem", "node.pem"}
+    assert {stat.S_IMODE(path.stat().st_mode) for path in run.iterdir()} == {0o600}
+    assert b"PRIVATE KEY" not in (run / "ca.pem").read_bytes()
+
+
+def test_long_run_names_fit(tmp_path):
+    create(tmp_path / "tls", "r" * 200)
+    assert (tmp_path / "tls" / "node.pem").exists()
+
+
+def test_missing_damaged_and_open_files_are_named(tmp_path):
+    directory = tmp_path / "tls"
+    with pytest.raises(StateError, match=r"cannot look at .*ca\.pem"):
+        node_context(directory)
+    create(directory, "run")
+    (directory / "node.pem").chmod(0o644)
+    with pytest.raises(StateError, match=r"node\.pem is open to other users"):
+        node_context(directory)
+    (directory / "node.pem").chmod(0o600)
+    (directory / "node.pem").write_bytes(b"nothing of the kind")
+    with pytest.raises(StateError, match="cannot be used"):
+        node_context(directory)
+
+
+def test_loading_needs_no_cryptography(run):
+    script = (
+        "import sys; from pathlib import Path; from asa.security.ca import node_context, driver_context\n"
+        "node_context(Path(sys.argv[1])); driver_context(Path(sys.argv[1]))\n"
+        "sys.exit('cryptography' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", script, run], check=False).returncode == 0
