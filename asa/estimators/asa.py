@@ -1,0 +1,176 @@
+"""Algorithm 1 of the ASA paper as an estimator, in its three sampling modes."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from asa.core.errors import UnknownName
+from asa.estimators.checks import check_count, check_same_grid, check_wait, read, read_numbers
+from asa.estimators.grid import PAPER_GRID, check_grid, nearest
+from asa.estimators.loss import LOSSES
+from asa.estimators.rounds import Rounds
+from asa.estimators.stream import Stream
+
+SAMPLINGS = ("default", "tuned", "greedy")
+
+
+class Algorithm1:
+    """ASA's own estimator, with the three sampling modes of its Figure 5.
+
+    Parameters
+    ----------
+    sampling
+        ``"default"`` plans with an alternative drawn from the weights. ``"tuned"`` does too, and replays each
+        wait `replay` times. ``"greedy"`` plans with the alternative whose mean perceived loss is smallest; of
+        equals, the smallest wait.
+    gamma
+        Learning rate, above 0.
+    replay
+        How often ``"tuned"`` replays a wait, 0 or more; the others ignore it.
+    loss
+        ``"closest"`` is the paper's equation (3). ``"log"`` and ``"pinball"`` are graded (see
+        `asa.estimators.loss`) and not the paper's.
+    grid
+        Alternatives [s], strictly increasing, 0 allowed.
+    seed
+        0 or more.
+
+    Raises
+    ------
+    InvalidInput
+        If an option is out of its bounds.
+
+    Notes
+    -----
+    Deviations from the paper, or readings where it is silent:
+
+    - *gamma* is constant, as in the paper's proof; see `Rounds`.
+    - *tuned*: the paper adjusts the distribution "randomly and repeatedly" with the calculated losses. Once
+      the wait is known, so is the loss of every alternative. After the planned one is charged, `replay`
+      alternatives drawn from the current distribution are charged too, and rounds close whenever they are
+      full.
+    - *greedy*: an alternative never tried has mean 0. This reading shows the paper's behaviour, good on rises
+      and stuck after a drop; the smallest cumulative loss would recover.
+    - A job that was planned without a prediction is charged to the alternative that the estimator would have
+      planned with. That leaves the algorithm unchanged, since the wait does not depend on the draw.
+    - A prediction that is not an alternative counts as the closest one.
+    - The convergence theorem of the paper's appendix does not hold: `docs/decisions/theorem-1.md`.
+
+    Predictions and replays draw from streams of their own, so asking for predictions never changes what is
+    learned.
+
+    References
+    ----------
+    ASA, Algorithm 1, section 4.3 (loss) and section 4.4 (sampling).
+
+    Examples
+    --------
+    >>> estimator = Algorithm1(sampling="tuned", seed=1)
+    >>> for _ in range(50):
+    ...     estimator.learn(600.0, estimator.predict())
+    >>> estimator.predict()
+    600.0
+    """
+
+    def __init__(
+        self,
+        *,
+        sampling: str = "default",
+        gamma: float = 1.0,
+        replay: int = 50,
+        loss: str = "closest",
+        grid: Iterable[float] = PAPER_GRID,
+        seed: int = 0,
+    ) -> None:
+        if sampling not in SAMPLINGS:
+            raise UnknownName("sampling", sampling, SAMPLINGS)
+        if loss not in LOSSES:
+            raise UnknownName("loss", loss, LOSSES)
+        self.grid = check_grid(grid)
+        self._sampling = sampling
+        self._replay = check_count(replay, "replay") if sampling == "tuned" else 0
+        self._loss = LOSSES[loss]
+        self._grid_array = np.array(self.grid)
+        self._rounds = Rounds(len(self.grid), gamma)
+        self._perceived = [0.0] * len(self.grid)
+        self._tries = [0] * len(self.grid)
+        self._prediction_stream = Stream(seed=seed, key=0)
+        self._replay_stream = Stream(seed=seed, key=1)
+
+    @property
+    def probabilities(self) -> list[float]:
+        """Probability of each alternative."""
+        return self._rounds.probabilities
+
+    def predict(self) -> float:
+        """Return the wait to plan with [s], one of the alternatives."""
+        return self.grid[self._choose(self._prediction_stream)]
+
+    def learn(self, wait_s: float, predicted_s: float | None = None) -> None:
+        """Charge the alternative that was planned with, then replay.
+
+        Parameters
+        ----------
+        wait_s
+            How long the job waited [s], 0 or more.
+        predicted_s
+            What `predict` returned for that job [s], or None.
+
+        Raises
+        ------
+        InvalidInput
+            If either is negative or not finite.
+        """
+        losses: list[float] = self._loss(self._grid_array, check_wait(wait_s)).tolist()
+        if predicted_s is None:
+            planned = self._choose(self._replay_stream)
+        else:
+            planned = nearest(self.grid, check_wait(predicted_s, "predicted_s"))
+        self._perceived[planned] += losses[planned]
+        self._tries[planned] += 1
+        rounds = self._rounds
+        rounds.charge(planned, losses[planned])
+        for uniform in self._replay_stream.draw(self._replay):
+            drawn = rounds.pick(uniform)
+            rounds.charge(drawn, losses[drawn])
+
+    def state(self) -> dict[str, Any]:
+        """Return everything learned, JSON-able, whatever the mode: another mode may continue from it."""
+        return {
+            "grid": list(self.grid),
+            "log_weights": list(self._rounds.log_weights),
+            "round_losses": list(self._rounds.losses),
+            "rounds": self._rounds.closed,
+            "perceived_losses": list(self._perceived),
+            "tries": list(self._tries),
+            "random": self._prediction_stream.state(),
+            "replay_random": self._replay_stream.state(),
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take over what another instance with the same grid has learned.
+
+        Raises
+        ------
+        InvalidInput
+            If the state is of another grid, or incomplete.
+        """
+        check_same_grid(state, self.grid)
+        alternatives = len(self.grid)
+        log_weights = read_numbers(state, "log_weights", alternatives)
+        losses = read_numbers(state, "round_losses", alternatives)
+        perceived = read_numbers(state, "perceived_losses", alternatives)
+        tries = [int(count) for count in read_numbers(state, "tries", alternatives)]
+        closed = check_count(read(state, "rounds"), "rounds")
+        prediction_stream = Stream.resume(read(state, "random"), key=0)
+        self._replay_stream = Stream.resume(read(state, "replay_random"), key=1)
+        self._prediction_stream = prediction_stream
+        self._rounds.restore(log_weights, losses, closed)
+        self._perceived, self._tries = perceived, tries
+
+    def _choose(self, stream: Stream) -> int:
+        if self._sampling == "greedy":
+            means = [loss / max(tries, 1) for loss, tries in zip(self._perceived, self._tries, strict=True)]
+            return means.index(min(means))
+        return self._rounds.pick(stream.draw(1)[0])

@@ -1,0 +1,142 @@
+"""Estimators to compare with: zero, the last wait, the median and the mean of recent ones, and QBETS.
+
+None of them is random; `seed` is accepted for uniformity. Before the first wait they predict 0.
+"""
+
+import math
+import statistics
+from collections import deque
+from collections.abc import Mapping
+from typing import Any
+
+from asa.estimators.checks import check_count, check_wait, read_waits
+from asa.estimators.qbets import Qbets
+
+__all__ = ["Last", "Mean", "Median", "Qbets", "Zero"]
+
+
+class Zero:
+    """Always 0: no job is planned ahead, which makes ASA the per-stage strategy.
+
+    Examples
+    --------
+    >>> estimator = Zero()
+    >>> estimator.learn(3600.0)
+    >>> estimator.predict()
+    0.0
+    """
+
+    def __init__(self, *, seed: int = 0) -> None:
+        pass
+
+    def predict(self) -> float:
+        """Return 0 [s]."""
+        return 0.0
+
+    def learn(self, wait_s: float, predicted_s: float | None = None) -> None:
+        """Check the wait [s] and forget it.
+
+        Raises
+        ------
+        InvalidInput
+            If it is negative or not finite.
+        """
+        check_wait(wait_s)
+
+    def state(self) -> dict[str, Any]:
+        """Return an empty state."""
+        return {}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Do nothing: there is nothing to know."""
+
+
+class _Recent:
+    """The newest waits, in the order in which they became known."""
+
+    def __init__(self, window: int) -> None:
+        self._waits: deque[float] = deque(maxlen=check_count(window, "window", at_least=1))
+
+    def learn(self, wait_s: float, predicted_s: float | None = None) -> None:
+        """Add the wait [s]; the oldest leaves a full window.
+
+        Raises
+        ------
+        InvalidInput
+            If it is negative or not finite.
+        """
+        self._waits.append(check_wait(wait_s))
+
+    def state(self) -> dict[str, Any]:
+        """Return the waits of the window, oldest first."""
+        return {"waits": list(self._waits)}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take over a state; of a wider window's, the newest waits.
+
+        Raises
+        ------
+        InvalidInput
+            If it is incomplete or holds something that is no wait.
+        """
+        self._waits = deque(read_waits(state, "waits"), maxlen=self._waits.maxlen)
+
+
+class Last(_Recent):
+    """The wait that became known last.
+
+    Examples
+    --------
+    >>> estimator = Last()
+    >>> estimator.learn(90.0)
+    >>> estimator.learn(30.0)
+    >>> estimator.predict()
+    30.0
+    """
+
+    def __init__(self, *, seed: int = 0) -> None:
+        super().__init__(window=1)
+
+    def predict(self) -> float:
+        """Return the last wait [s]."""
+        return self._waits[-1] if self._waits else 0.0
+
+
+class Median(_Recent):
+    """The median of the last `window` waits, one or more.
+
+    Examples
+    --------
+    >>> estimator = Median(window=3)
+    >>> for wait in (10.0, 9000.0, 20.0):
+    ...     estimator.learn(wait)
+    >>> estimator.predict()
+    20.0
+    """
+
+    def __init__(self, *, window: int = 9, seed: int = 0) -> None:
+        super().__init__(window)
+
+    def predict(self) -> float:
+        """Return the median [s]."""
+        return statistics.median(self._waits) if self._waits else 0.0
+
+
+class Mean(_Recent):
+    """The mean of the last `window` waits, one or more.
+
+    Examples
+    --------
+    >>> estimator = Mean(window=2)
+    >>> for wait in (9000.0, 10.0, 20.0):
+    ...     estimator.learn(wait)
+    >>> estimator.predict()
+    15.0
+    """
+
+    def __init__(self, *, window: int = 100, seed: int = 0) -> None:
+        super().__init__(window)
+
+    def predict(self) -> float:
+        """Return the mean [s]."""
+        return math.fsum(self._waits) / len(self._waits) if self._waits else 0.0

@@ -1,0 +1,134 @@
+"""Fixed share: exponential weights that never forget how to come back. The default estimator."""
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from asa.core.errors import InvalidInput
+from asa.estimators.checks import check_open_share, check_positive, check_same_grid, check_wait, read_numbers
+from asa.estimators.grid import PAPER_GRID, check_grid, with_zero
+from asa.estimators.loss import OFFSET_S, Vector, log_pinball
+
+
+class FixedShare:
+    """Weights over alternatives, all of them updated by each wait, plan with the weighted median.
+
+    A wait that has become known tells the loss of every alternative, not only of the one planned with. Each
+    weight shrinks by ``exp(-eta * loss)``; then a share `alpha` of the total is spread evenly, so that an
+    alternative that has been wrong for long comes back within a job or two once it is right.
+
+    Parameters
+    ----------
+    eta
+        Learning rate, above 0. Large values follow the newest waits (30), small ones average (8).
+    alpha
+        Share of the weight spread over all alternatives after each wait, between 0 and 1.
+    tau
+        Quantile of the wait to aim at, between 0 and 1: the price of a second waited over that of a second
+        waited plus a second held idle.
+    quantile
+        Quantile of the weights that `predict` returns, between 0 and 1; 0.5 is the weighted median.
+    grid
+        Alternatives [s], strictly increasing; by default 0 and the paper's 53.
+    seed
+        Accepted for uniformity: nothing here is random.
+
+    Raises
+    ------
+    InvalidInput
+        If an option is out of its bounds.
+
+    References
+    ----------
+    M. Herbster and M. Warmuth, Tracking the Best Expert, Machine Learning 32 (1998). Unlike their update
+    (their section 5), the shared weight also returns to the alternative that it came from, which only
+    rescales alpha by m / (m - 1).
+
+    Examples
+    --------
+    >>> estimator = FixedShare()
+    >>> for wait in [20.0] * 5 + [7000.0] * 2:
+    ...     estimator.learn(wait)
+    >>> estimator.predict()
+    7000.0
+    """
+
+    def __init__(
+        self,
+        *,
+        eta: float = 30.0,
+        alpha: float = 0.01,
+        tau: float = 0.5,
+        quantile: float = 0.5,
+        grid: Iterable[float] = with_zero(PAPER_GRID),
+        seed: int = 0,
+    ) -> None:
+        self.grid = check_grid(grid)
+        self._eta = check_positive(eta, "eta")
+        self._alpha = check_open_share(alpha, "alpha")
+        self._tau = check_open_share(tau, "tau")
+        self._quantile = check_open_share(quantile, "quantile")
+        self._log_grid = np.log(np.array(self.grid) + OFFSET_S)
+        self._losses = np.empty(len(self.grid))
+        self._weights = np.full(len(self.grid), 1 / len(self.grid))
+        self._prediction: float | None = None
+
+    @property
+    def weights(self) -> Vector:
+        """Weight of each alternative, shape (m,); they add up to 1, and none is below alpha / m."""
+        return self._weights.copy()
+
+    def predict(self) -> float:
+        """Return the wait to plan with [s], one of the alternatives."""
+        if self._prediction is None:
+            cumulative = np.cumsum(self._weights)
+            self._prediction = self.grid[int(cumulative.searchsorted(self._quantile * cumulative[-1]))]
+        return self._prediction
+
+    def learn(self, wait_s: float, predicted_s: float | None = None) -> None:
+        """Update all weights.
+
+        Parameters
+        ----------
+        wait_s
+            How long the job waited [s], 0 or more.
+        predicted_s
+            Ignored: the loss of every alternative is known.
+
+        Raises
+        ------
+        InvalidInput
+            If the wait is negative or not finite.
+        """
+        losses, weights = self._losses, self._weights
+        log_pinball(self._log_grid, math.log(check_wait(wait_s) + OFFSET_S), self._tau, losses)
+        # A loss common to all cancels in the normalisation; without it the largest factor is 1, and since no
+        # weight is below alpha / m their sum cannot underflow, whatever eta.
+        losses -= losses.min()
+        losses *= -self._eta
+        np.exp(losses, out=losses)
+        np.multiply(weights, losses, out=weights)
+        weights *= (1 - self._alpha) / weights.sum()
+        weights += self._alpha / len(self.grid)
+        self._prediction = None
+
+    def state(self) -> dict[str, Any]:
+        """Return everything learned, JSON-able."""
+        return {"grid": list(self.grid), "weights": self._weights.tolist()}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take over what another instance with the same grid has learned.
+
+        Raises
+        ------
+        InvalidInput
+            If the state is of another grid, incomplete, or its weights are not positive.
+        """
+        check_same_grid(state, self.grid)
+        weights = np.array(read_numbers(state, "weights", len(self.grid)))
+        if weights.min() <= 0:
+            raise InvalidInput(f"state['weights'] holds {weights.min()}: expected numbers above 0")
+        self._weights = weights
+        self._prediction = None

@@ -1,0 +1,1 @@
+"""Whole experiments: each runs from a seed and returns a result object."""

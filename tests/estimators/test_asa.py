@@ -1,0 +1,179 @@
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from asa.core.errors import InvalidInput, UnknownName
+from asa.estimators.asa import SAMPLINGS, Algorithm1
+from asa.estimators.grid import PAPER_GRID, nearest
+from asa.estimators.loss import LOSSES
+
+WAITS = st.lists(st.floats(0, 1e7, allow_nan=False), max_size=40)
+OPTIONS = st.fixed_dictionaries(
+    {
+        "sampling": st.sampled_from(SAMPLINGS),
+        "loss": st.sampled_from(sorted(LOSSES)),
+        "gamma": st.floats(0.1, 5),
+        "replay": st.integers(0, 20),
+        "seed": st.integers(0, 2**32),
+    }
+)
+
+
+@settings(max_examples=40)
+@given(OPTIONS, WAITS)
+def test_predictions_are_alternatives_and_probabilities_a_distribution(options, waits):
+    estimator = Algorithm1(**options)
+    for wait in waits:
+        predicted = estimator.predict()
+        assert predicted in PAPER_GRID
+        estimator.learn(wait, predicted)
+    assert sum(estimator.probabilities) == pytest.approx(1)
+    assert min(estimator.probabilities) >= 0
+
+
+@settings(max_examples=40)
+@given(OPTIONS, WAITS, WAITS)
+def test_a_restored_estimator_goes_on_like_its_author(options, before, after):
+    author = Algorithm1(**options)
+    for wait in before:
+        author.learn(wait, author.predict())
+    reader = Algorithm1(**(options | {"seed": 99}))
+    reader.restore(json.loads(json.dumps(author.state())))
+    for wait in after:
+        predicted = author.predict()
+        assert reader.predict() == predicted
+        author.learn(wait, predicted)
+        reader.learn(wait, predicted)
+    assert reader.state() == author.state()
+
+
+def test_default_charges_the_alternative_planned_with_and_no_other():
+    estimator = Algorithm1()
+    estimator.learn(1000.0, 10.0)
+    estimator.learn(1000.0, 1000.0)
+    losses = estimator.state()["round_losses"]
+    assert losses[0] == 1
+    assert sum(losses) == 1
+    estimator.learn(1000.0, 10.0)
+    assert estimator.state()["rounds"] == 1
+    assert estimator.probabilities[0] == pytest.approx(np.exp(-2) / (np.exp(-2) + 52))
+
+
+def test_a_prediction_off_the_grid_counts_as_the_closest_alternative():
+    between, exact = Algorithm1(), Algorithm1()
+    between.learn(10.0, 1234.0)
+    exact.learn(10.0, 1000.0)
+    assert between.state() == exact.state()
+
+
+def test_an_unplanned_job_is_charged_to_a_drawn_alternative():
+    estimator = Algorithm1(seed=3)
+    for _ in range(200):
+        estimator.learn(10.0)
+    state = estimator.state()
+    assert sum(state["tries"]) == 200
+    assert sum(tries > 0 for tries in state["tries"]) > 30
+    assert state["random"]["draws"] == 0
+
+
+def test_tuned_replays_what_the_losses_say():
+    estimator = Algorithm1(sampling="tuned", replay=50, seed=1)
+    for _ in range(30):
+        estimator.learn(600.0, estimator.predict())
+    assert estimator.probabilities[nearest(PAPER_GRID, 600.0)] > 0.9
+    assert estimator.state()["replay_random"]["draws"] == 30 * 50
+
+
+def test_tuned_without_replay_is_default():
+    tuned, default = Algorithm1(sampling="tuned", replay=0, seed=4), Algorithm1(seed=4)
+    for wait in np.random.default_rng(0).choice(PAPER_GRID, 300):
+        predicted = default.predict()
+        assert tuned.predict() == predicted
+        tuned.learn(wait, predicted)
+        default.learn(wait, predicted)
+    assert tuned.state() == default.state()
+
+
+def test_greedy_climbs_to_a_higher_wait_and_is_stuck_after_a_drop():
+    estimator, predictions = Algorithm1(sampling="greedy"), []
+    for wait in [100.0] * 100 + [5000.0] * 100 + [300.0] * 100:
+        predictions.append(estimator.predict())
+        estimator.learn(wait, predictions[-1])
+    assert predictions[50:100] == [100.0] * 50
+    assert predictions[150:200] == [5000.0] * 50
+    assert 300.0 not in predictions[200:]
+
+
+@given(st.lists(st.tuples(st.sampled_from(PAPER_GRID), st.sampled_from(PAPER_GRID)), max_size=40), st.randoms())
+def test_greedy_does_not_mind_the_order_of_feedback(jobs, source):
+    shuffled = list(jobs)
+    source.shuffle(shuffled)
+    ordered, late = Algorithm1(sampling="greedy"), Algorithm1(sampling="greedy")
+    for (wait, predicted), (late_wait, late_predicted) in zip(jobs, shuffled, strict=True):
+        ordered.learn(wait, predicted)
+        late.learn(late_wait, late_predicted)
+    assert ordered.predict() == late.predict()
+
+
+def test_a_state_serves_every_sampling_mode():
+    author = Algorithm1(sampling="tuned")
+    for _ in range(30):
+        author.learn(600.0, author.predict())
+    for sampling in SAMPLINGS:
+        reader = Algorithm1(sampling=sampling)
+        reader.restore(author.state())
+        assert reader.state() == author.state()
+
+
+def test_a_user_may_give_a_grid_with_0():
+    estimator = Algorithm1(sampling="tuned", grid=(0, 60, 3600))
+    for _ in range(30):
+        estimator.learn(0.0, estimator.predict())
+    assert estimator.predict() == 0.0
+
+
+def test_a_state_of_another_grid_is_refused():
+    with pytest.raises(InvalidInput, match="learned on a grid of 2 alternatives"):
+        Algorithm1().restore(Algorithm1(grid=(10, 100)).state())
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("log_weights", [0.0]),
+        ("log_weights", [float("nan")] * 53),
+        ("rounds", -1),
+        ("random", {"seed": 1}),
+        ("replay_random", {"seed": 1, "draws": -5}),
+    ],
+)
+def test_a_damaged_state_is_refused_and_changes_nothing(key, value):
+    estimator = Algorithm1(seed=1)
+    before = estimator.state()
+    with pytest.raises(InvalidInput):
+        estimator.restore(Algorithm1(seed=2).state() | {key: value})
+    assert estimator.state() == before
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"gamma": 0}, {"gamma": -1}, {"replay": -1, "sampling": "tuned"}, {"grid": [10]}, {"seed": -1}],
+)
+def test_bounds_of_the_options(options):
+    with pytest.raises(InvalidInput):
+        Algorithm1(**options)
+
+
+def test_unknown_names_are_told_the_known_ones():
+    with pytest.raises(UnknownName, match="did you mean 'tuned'"):
+        Algorithm1(sampling="tunned")
+    with pytest.raises(UnknownName, match="closest, log, pinball"):
+        Algorithm1(loss="squared")
+
+
+def test_a_wrong_prediction_is_named():
+    with pytest.raises(InvalidInput, match=r"predicted_s is -3\.0"):
+        Algorithm1().learn(10.0, -3.0)

@@ -1,0 +1,184 @@
+import math
+import random
+import sys
+import types
+
+import pytest
+
+from asa.core.errors import InvalidInput, StateError, UnknownName
+from asa.core.geometry import Geometry
+from asa.core.registry import Registry
+from asa.estimators.waits import WaitRow, Waits
+from asa.log.store import LearnedStore
+
+SMALL, LARGE = Geometry("site", "core", 4, "1h"), Geometry("site", "core", 112, "1h")
+
+
+class Scaled:
+    """Says the last wait, times a factor."""
+
+    def __init__(self, *, factor=1.0):
+        self.factor, self.last = factor, 0.0
+
+    def predict(self):
+        return self.factor * self.last
+
+    def learn(self, wait_s, predicted_s=None):
+        self.last = wait_s
+
+    def state(self):
+        return {"last": self.last}
+
+    def restore(self, state):
+        if "last" not in state:
+            raise InvalidInput("the state has no 'last'")
+        self.last = state["last"]
+
+
+class Dice:
+    """Draws; keeps what it was told to have drawn."""
+
+    def __init__(self, *, seed=0):
+        self.random, self.told = random.Random(seed), []
+
+    def predict(self):
+        return self.random.random()
+
+    def learn(self, wait_s, predicted_s=None):
+        self.told.append(predicted_s)
+
+    def state(self):
+        version, numbers, gauss = self.random.getstate()
+        return {"told": self.told, "generator": [version, list(numbers), gauss]}
+
+    def restore(self, state):
+        version, numbers, gauss = state["generator"]
+        self.told = list(state["told"])
+        self.random.setstate((version, tuple(numbers), gauss))
+
+
+@pytest.fixture
+def registry(monkeypatch):
+    module = types.ModuleType("estimators_of_this_test")
+    module.Scaled, module.Dice = Scaled, Dice
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    return Registry("estimator", {name.lower(): f"{module.__name__}:{name}" for name in ("Scaled", "Dice")})
+
+
+@pytest.fixture
+def store(tmp_path):
+    return LearnedStore(tmp_path / "learned.db")
+
+
+def test_each_geometry_learns_for_itself(store, registry):
+    waits = Waits(store, "scaled", registry=registry)
+    assert waits.learn(SMALL, "job-1", 60.0)
+    assert waits.learn(LARGE, "job-2", 7000.0)
+    assert (waits.predict(SMALL), waits.predict(LARGE)) == (60.0, 7000.0)
+
+
+def test_a_job_teaches_once(store, registry):
+    waits = Waits(store, "scaled", registry=registry)
+    assert waits.learn(SMALL, "job-1", 60.0)
+    assert not waits.learn(SMALL, "job-1", 99.0)
+    assert not Waits(store, "scaled:factor=2", registry=registry).learn(SMALL, "job-1", 99.0)
+    assert waits.predict(SMALL) == 60.0
+
+
+def test_what_was_learned_is_shared_by_later_runs(store, registry, tmp_path):
+    Waits(store, "scaled", registry=registry).learn(SMALL, "job-1", 60.0)
+    later = Waits(LearnedStore(tmp_path / "learned.db"), "scaled", registry=registry)
+    assert later.predict(SMALL) == 60.0
+
+
+def test_options_keep_states_apart_but_their_order_does_not(store, registry):
+    Waits(store, "scaled:factor=2", registry=registry).learn(SMALL, "job-1", 60.0)
+    assert Waits(store, "scaled: factor = 2", registry=registry).predict(SMALL) == 120.0
+    assert Waits(store, "scaled:factor=3", registry=registry).predict(SMALL) == 0.0
+    assert Waits(store, "scaled", registry=registry).predict(SMALL) == 0.0
+
+
+def test_draws_go_on_where_they_stopped(store, registry, tmp_path):
+    expected = Dice(seed=7)
+    drawn = [expected.predict() for _ in range(3)]
+    first = Waits(store, "dice", seed=7, registry=registry)
+    again = Waits(LearnedStore(tmp_path / "learned.db"), "dice", seed=7, registry=registry)
+    assert [first.predict(SMALL), again.predict(SMALL), first.predict(SMALL)] == drawn
+    first.learn(SMALL, "job-1", 5.0, drawn[0])
+    assert store.get(f"waits {SMALL}")["states"]["dice"]["told"] == [drawn[0]]
+    assert again.predict(SMALL) == expected.predict()
+
+
+def test_asking_one_that_does_not_draw_writes_nothing(store, registry):
+    assert Waits(store, "scaled", registry=registry).predict(SMALL) == 0.0
+    assert store.keys() == []
+
+
+def test_the_table_tells_all_and_draws_nothing(store, registry):
+    dice, scaled = (Waits(store, spec, seed=7, registry=registry) for spec in ("dice", "scaled:factor=2"))
+    assert dice.table() == []
+    scaled.learn(LARGE, "job-1", 60.0)
+    scaled.learn(SMALL, "job-2", 10.0)
+    first = dice.predict(SMALL)
+    dice.learn(SMALL, "job-3", 20.0, first)
+    draw = Dice(seed=7)
+    assert draw.predict() == first
+    assert dice.table() == dice.table() == [
+        WaitRow(SMALL, 2, 20.0, {"scaled:factor=2": 20.0, "dice": draw.predict()}),
+        WaitRow(LARGE, 1, 60.0, {"scaled:factor=2": 120.0}),
+    ]  # fmt: skip
+
+
+def test_the_table_stands_estimators_that_are_gone(store, registry):
+    Waits(store, "scaled", registry=registry).learn(SMALL, "job-1", 60.0)
+    less = Registry("estimator", {"dice": "estimators_of_this_test:Dice"})
+    assert Waits(store, "dice", registry=less).table() == [WaitRow(SMALL, 1, 60.0, {"scaled": None})]
+
+
+def test_other_records_of_the_store_are_left_alone(store, registry):
+    store.update("runtime a", lambda record: {"last": [1.0]})
+    assert Waits(store, "scaled", registry=registry).table() == []
+
+
+def test_unknown_estimators_and_options_are_named_at_once(store, registry):
+    with pytest.raises(UnknownName, match="did you mean 'scaled'"):
+        Waits(store, "scale", registry=registry)
+    with pytest.raises(UnknownName, match="facto"):
+        Waits(store, "scaled:facto=2", registry=registry)
+
+
+def test_a_state_that_does_not_fit_is_named(store, registry):
+    store.update(f"waits {SMALL}", lambda record: {"jobs": 1, "states": {"scaled": {"first": 1.0}}})
+    waits = Waits(store, "scaled", registry=registry)
+    with pytest.raises(StateError, match=rf"what scaled learned about {SMALL} cannot be used: the state has no 'last'"):
+        waits.predict(SMALL)
+    assert waits.table() == [WaitRow(SMALL, 1, None, {"scaled": None})]
+
+
+@pytest.mark.parametrize("wait_s", [-1.0, math.inf, math.nan])
+def test_a_wait_that_is_none_teaches_nothing(store, registry, wait_s):
+    waits = Waits(store, "scaled", registry=registry)
+    with pytest.raises(InvalidInput, match="wait_s"):
+        waits.learn(SMALL, "job-1", wait_s)
+    assert waits.learn(SMALL, "job-1", 1.0)
+
+
+@pytest.mark.parametrize("spec", ["fixed-share", "fixed-share:eta=8", "algorithm1:sampling=tuned", "median"])
+def test_the_built_in_estimators_survive_the_store(store, spec):
+    waits = Waits(store, spec, seed=3)
+    for job in range(6):
+        predicted = waits.predict(SMALL)
+        assert waits.learn(SMALL, f"job-{job}", 1200.0, predicted)
+    (row,) = waits.table()
+    assert (row.jobs, row.last_wait_s, list(row.predictions)) == (6, 1200.0, [spec])
+    assert math.isfinite(waits.predict(SMALL))
+
+
+def test_fixed_share_through_the_store_learns_as_it_does_in_memory(store):
+    from asa.estimators.fixedshare import FixedShare
+
+    alone, waits = FixedShare(), Waits(store)
+    for job, wait_s in enumerate([20.0] * 5 + [7000.0] * 3 + [60.0, 3.0]):
+        alone.learn(wait_s)
+        waits.learn(SMALL, f"job-{job}", wait_s)
+        assert waits.predict(SMALL) == alone.predict()
