@@ -1,0 +1,61 @@
+"""Things that go wrong on a cluster, done on purpose; each has happened, or raises, within a bounded time."""
+
+from tests.cluster import cluster as clusters
+from tests.cluster import daemons
+from tests.cluster.cluster import Cluster
+from tests.cluster.processes import wait_until
+
+
+def restart_controller(cluster: Cluster, *, kill9: bool = False) -> None:
+    """Stop and start slurmctld, and wait until it answers.
+
+    It knows its jobs at once, but hears of its nodes, and starts jobs, only some four seconds later
+    (`Cluster.await_nodes` waits for that).
+
+    Parameters
+    ----------
+    kill9
+        End it by SIGKILL, so that it saves nothing: jobs submitted in the last five seconds or so are lost,
+        and their numbers are given out again. Otherwise it saves its state.
+    """
+    daemons.stop(cluster.config, ["slurmctld"], grace=0 if kill9 else 10)
+    daemons.start_slurmctld(cluster.config)
+    if not wait_until(lambda: "is UP" in cluster.run("scontrol", "ping", check=False), 30):
+        words = daemons.last_words(cluster.config, "slurmctld")
+        raise daemons.DaemonError(f"slurmctld does not answer 30 s after its restart; its last words:\n{words}")
+
+
+def kill_node(cluster: Cluster, name: str) -> None:
+    """Crash a node: its daemon, job steps and jobs end at once; the controller is not told.
+
+    With the shortest `node_timeout` it shows the node as down, and fails or requeues its jobs, 26 s later.
+    """
+    _check(cluster, name)
+    daemons.stop(cluster.config, [daemons.slurmd_name(name)], grace=0)
+    clusters.end_jobs(cluster.config, name)
+
+
+def revive_node(cluster: Cluster, name: str) -> None:
+    """Bring a crashed or drained node back, and wait until it can take jobs."""
+    _check(cluster, name)
+    if not _runs(cluster, name):
+        daemons.start_slurmd(cluster.config, name)
+    elif "DRAIN" in cluster.node_states()[name]:
+        cluster.run("scontrol", "update", f"NodeName={name}", "State=RESUME")
+    cluster.await_nodes(name)
+
+
+def drain(cluster: Cluster, name: str, reason: str = "test") -> None:
+    """Let a node take no further jobs; those on it go on."""
+    _check(cluster, name)
+    cluster.run("scontrol", "update", f"NodeName={name}", "State=DRAIN", f"Reason={reason}")
+
+
+def _check(cluster: Cluster, name: str) -> None:
+    if name not in cluster.nodes:
+        raise ValueError(f"node {name!r}: expected one of {', '.join(cluster.nodes)}")
+
+
+def _runs(cluster: Cluster, name: str) -> bool:
+    process = daemons.noted(cluster.config).get(daemons.slurmd_name(name))
+    return process is not None and process.running

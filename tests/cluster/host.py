@@ -1,0 +1,66 @@
+"""What this host offers a cluster: programs, free ports, a directory, a way to track processes."""
+
+import os
+import random
+import secrets
+import socket
+import tempfile
+from contextlib import ExitStack, suppress
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from tests.cluster import daemons, freezer
+from tests.cluster.config import LOOPBACK, ClusterConfig, Ports
+
+_LOWEST_PORT = 10000
+
+
+def configure(base: Path | None = None, *, nodes: int = 4, **fields: Any) -> ClusterConfig:
+    """Choose what a cluster on this host needs: a directory, free ports, and how processes are tracked.
+
+    Parameters
+    ----------
+    base
+        Where; a new directory among the temporary ones if None.
+    nodes
+        Number of nodes.
+    **fields
+        Further fields of `ClusterConfig`, taken as they are.
+    """
+    where = base or Path(tempfile.gettempdir(), f"asa-slurm-{secrets.token_hex(4)}")
+    group = freezer.usable()
+    chosen: dict[str, Any] = {
+        "base": PurePosixPath(where.absolute()),
+        "hostname": socket.gethostname(),
+        "ports": _free_ports(nodes),
+        "process_tracking": "linuxproc" if group is None else "cgroup",
+    }
+    if group is not None:
+        chosen["cgroup_root"] = str(group.parent)
+    return ClusterConfig(**(chosen | fields))
+
+
+def obstacle(*, database: bool = False, rest: bool = False) -> str | None:
+    """Why such a cluster cannot be started here, or None."""
+    if os.geteuid() != 0:
+        return "a Slurm test cluster needs root: its daemons start jobs for other users"
+    absent = daemons.missing(database=database, rest=rest)
+    if absent:
+        return f"not installed: {', '.join(absent)} (`python -m tests.cluster install all` does it)"
+    return None
+
+
+def _free_ports(nodes: int) -> Ports:
+    # Below the range of outgoing connections, if there is room, so that none takes a port before its daemon.
+    outgoing = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    end = outgoing if outgoing > 2 * _LOWEST_PORT else 65536
+    candidates = random.SystemRandom().sample(range(_LOWEST_PORT, end), 4 * (nodes + 4))
+    found: list[int] = []
+    with ExitStack() as held:
+        for port in candidates:
+            probe = held.enter_context(socket.socket())
+            with suppress(OSError):
+                probe.bind((LOOPBACK, port))
+                found.append(port)
+    slurmctld, slurmdbd, mariadb, slurmrestd, *slurmd = found[: nodes + 4]
+    return Ports(slurmctld, tuple(slurmd), slurmdbd, mariadb, slurmrestd)

@@ -1,0 +1,60 @@
+#!/bin/sh
+# Install the Debian packages the test cluster needs. Usage: install-debian.sh [cluster] [database] [rest] [examples]
+#   cluster   Slurm's controller, node daemon and clients, and munge (the default)
+#   database  slurmdbd and the MariaDB server that stores its records
+#   rest      slurmrestd and the JWT plugin it authenticates with
+#   examples  ncbi-blast+ and montage, the programs of the example workflows
+#   all       every group above
+# Idempotent: what is installed already is left as it is, and the package lists are refreshed only when they do not
+# offer a missing package. No service is left running by the installation.
+set -eu
+
+usage() {
+    sed -n '2,7s/^# \{0,1\}//p' "$0" >&2
+    exit 2
+}
+
+[ $# -gt 0 ] || set -- cluster
+packages=
+for group in "$@"; do
+    case $group in
+        cluster) packages="$packages slurmctld slurmd slurm-client munge" ;;
+        database) packages="$packages slurmdbd mariadb-server" ;;
+        rest) packages="$packages slurmrestd slurm-wlm-jwt-plugin" ;;
+        examples) packages="$packages ncbi-blast+ montage" ;;
+        all) packages="$packages slurmctld slurmd slurm-client munge slurmdbd mariadb-server slurmrestd"
+             packages="$packages slurm-wlm-jwt-plugin ncbi-blast+ montage" ;;
+        *) usage ;;
+    esac
+done
+
+missing=
+for package in $packages; do
+    state=$(dpkg-query -W -f '${Status}' "$package" 2>/dev/null || true)
+    [ "$state" = "install ok installed" ] || missing="$missing $package"
+done
+if [ -z "$missing" ]; then
+    echo "already installed:$packages"
+    exit 0
+fi
+
+if [ "$(id -u)" -ne 0 ]; then
+    echo "install-debian.sh: not root; as root run: apt-get install --no-install-recommends$missing" >&2
+    exit 1
+fi
+
+export DEBIAN_FRONTEND=noninteractive
+# shellcheck disable=SC2086  # a list of package names, split on purpose
+if ! apt-get install --simulate --no-install-recommends $missing >/dev/null 2>&1; then
+    apt-get update -qq
+fi
+# Packages that bring a daemon start it through invoke-rc.d, which obeys policy-rc.d: 101 means "do not start".
+policy=/usr/sbin/policy-rc.d
+if [ ! -e "$policy" ]; then
+    printf '#!/bin/sh\nexit 101\n' >"$policy"
+    chmod 755 "$policy"
+    trap 'rm -f "$policy"' EXIT
+fi
+# shellcheck disable=SC2086
+apt-get install -y -qq --no-install-recommends $missing
+echo "installed:$missing"

@@ -1,0 +1,76 @@
+"""The directory of a cluster: what lies where, and who may see it."""
+
+import dataclasses
+import json
+import os
+import secrets
+import shutil
+from contextlib import suppress
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from tests.cluster.config import ClusterConfig, Ports, cgroup_conf, slurm_conf
+
+_DESCRIPTION = "cluster.json"
+_DIRECTORIES = ("etc", "log", "munge", "run", "spool", "state", "mariadb")
+
+
+def make(config: ClusterConfig) -> None:
+    """Make the directories, configuration files and keys of a cluster.
+
+    Raises
+    ------
+    FileExistsError
+        If the base directory holds something already.
+    PermissionError
+        If it belongs to somebody else.
+    """
+    base = Path(config.base)
+    base.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if base.stat().st_uid != os.geteuid():
+        raise PermissionError(f"{base} belongs to another user: take another directory")
+    if any(base.iterdir()):
+        raise FileExistsError(f"{base} is not empty: take another, or end the cluster in it with `down`")
+    # Other users (nobody, for REST) read slurm.conf, reach munged, and run scripts in the spool directory.
+    shared = bool(config.users) or config.rest
+    base.chmod(0o711 if shared else 0o700)
+    for name in _DIRECTORIES:
+        directory = base / name
+        directory.mkdir(mode=0o700)
+        directory.chmod(0o711 if shared and name in ("etc", "munge", "spool") else 0o700)
+    (base / _DESCRIPTION).write_text(json.dumps(dataclasses.asdict(config), default=str, indent=1) + "\n")
+    for name, text in {"cgroup.conf": cgroup_conf(config), "slurm.conf": slurm_conf(config)}.items():
+        (base / "etc" / name).write_text(text)
+        (base / "etc" / name).chmod(0o644)
+    keys = [Path(config.munge_socket.parent, "key"), Path(config.jwt_key)]
+    for key in keys if config.rest else keys[:1]:
+        key.touch(mode=0o600)
+        key.write_bytes(secrets.token_bytes(64))
+
+
+def read(base: Path) -> ClusterConfig:
+    """The configuration of the cluster that was started in a directory.
+
+    Raises
+    ------
+    FileNotFoundError
+        If none was.
+    """
+    path = base.absolute() / _DESCRIPTION
+    if not path.exists():
+        raise FileNotFoundError(f"no test cluster was started in {base}: {path} does not exist")
+    fields: dict[str, Any] = json.loads(path.read_text())
+    fields["base"] = PurePosixPath(fields["base"])
+    fields["ports"] = Ports(**fields["ports"] | {"slurmd": tuple(fields["ports"]["slurmd"])})
+    fields["users"] = tuple(fields["users"])
+    fields["settings"] = tuple(map(tuple, fields["settings"]))
+    return ClusterConfig(**fields)
+
+
+def remove(config: ClusterConfig) -> None:
+    """Delete what `make` made, and the base directory unless something else is in it."""
+    for name in _DIRECTORIES:
+        shutil.rmtree(Path(config.base, name), ignore_errors=True)
+    Path(config.base, _DESCRIPTION).unlink(missing_ok=True)
+    with suppress(OSError):
+        Path(config.base).rmdir()
