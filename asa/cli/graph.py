@@ -1,0 +1,33 @@
+"""``asa graph``: a workflow, printed and checked, without running it."""
+
+from __future__ import annotations
+
+import argparse
+
+from asa.core.command import CommandResult
+from asa.core.registry import BACKENDS
+from asa.core.serial import to_json
+
+
+class Graph:
+    """Print and check a workflow."""
+
+    help = "print and check a workflow without running it"
+
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        """Declare the options."""
+        parser.add_argument("workflow", metavar="FILE[:NAME]", help="Python file, and what is the workflow in it")
+        parser.add_argument("--backend", help="also check that every stage can run there")
+        parser.add_argument("--dot", action="store_true", help="print it in Graphviz's language")
+
+    def run(self, options: argparse.Namespace) -> CommandResult:
+        """Print it."""
+        from asa.workflows.file import load_workflow
+        from asa.workflows.graph import make_graph
+
+        graph = make_graph(load_workflow(options.workflow))
+        if options.backend:
+            backend = BACKENDS.create(options.backend)
+            graph.check(backend.capabilities())
+            backend.close()
+        return CommandResult({"rows": to_json(graph.specs())}, graph.to_dot() if options.dot else str(graph))

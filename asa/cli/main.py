@@ -1,0 +1,76 @@
+"""Entry point of the command line: find the command, run it, show its result."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from asa.core.command import CommandResult
+from asa.core.errors import AsaError, UnknownName
+from asa.core.registry import COMMANDS
+
+FAILED, USAGE, INTERRUPTED = 1, 2, 130
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; its exit code."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    signal.signal(signal.SIGTERM, _interrupt)
+    signal.signal(signal.SIGHUP, _interrupt)
+    try:
+        parser, command = _parser(words)
+        options = parser.parse_args(words)
+        if command is None:
+            parser.print_help()
+            return USAGE
+        return _show(command.run(options), options.json)
+    except AsaError as error:
+        print(f"asa: error: {error}", file=sys.stderr)
+        return USAGE if isinstance(error, UnknownName) else FAILED
+    except KeyboardInterrupt:
+        print("asa: interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:
+        sys.stderr.close()
+        return FAILED
+
+
+def _parser(words: Sequence[str]) -> tuple[argparse.ArgumentParser, Any]:
+    """A parser for the command that is named first, or for all of them when none is; and that command."""
+    parser = argparse.ArgumentParser(prog="asa", description="Workflow-aware elastic execution for HPC.")
+    import asa
+
+    parser.add_argument("--version", action="version", version=f"asa {asa.__version__}")
+    commands = parser.add_subparsers(metavar="COMMAND")
+    name = words[0] if words and not words[0].startswith("-") else None
+    if name is not None and name not in COMMANDS:
+        raise UnknownName("command", name, COMMANDS)
+    chosen = None
+    for each in [name] if name else COMMANDS:
+        command = COMMANDS.load(each)()
+        chosen = command if name else None
+        part = commands.add_parser(each, help=command.help, description=command.help)
+        part.add_argument("--json", metavar="OUT", help="write the result as JSON to this file; '-' is standard output")
+        command.configure(part)
+    return parser, chosen
+
+
+def _show(result: CommandResult, destination: str | None) -> int:
+    if destination == "-":
+        print(json.dumps(result.data, indent=2))
+        return result.exit_code
+    if destination:
+        Path(destination).write_text(json.dumps(result.data, indent=2) + "\n")
+    if result.text:
+        print(result.text, file=sys.stderr if result.exit_code else sys.stdout)
+    return result.exit_code
+
+
+def _interrupt(number: int, frame: object) -> NoReturn:
+    """End as Ctrl-C does: jobs are let go, what is done stays done."""
+    raise KeyboardInterrupt

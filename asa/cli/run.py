@@ -1,0 +1,93 @@
+"""``asa run``: a workflow file, to its end."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from asa.core.command import CommandResult
+from asa.core.errors import InvalidInput, RunFailed
+from asa.core.event import RunState
+from asa.core.registry import BACKENDS, EXECUTORS, STRATEGIES, convert
+from asa.core.units import brief, duration
+from asa.workflows.run import Run as WorkflowRun
+from asa.workflows.run import finish, submit
+
+
+class Run:
+    """Run the workflow in a Python file."""
+
+    help = "run the workflow in a Python file"
+
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        """Declare the options."""
+        parser.add_argument("workflow", metavar="FILE[:NAME]", help="Python file, and what to run in it (workflow)")
+        parser.add_argument(
+            "--set", metavar="NAME=VALUE", action="append", default=[], help="argument for NAME, when it is a function"
+        )
+        parser.add_argument("--backend", default="local", help=f"where jobs go: {', '.join(BACKENDS)} (local)")
+        parser.add_argument("--strategy", help=f"when jobs are asked for: {', '.join(STRATEGIES)}")
+        parser.add_argument("--executor", help=f"how tasks run in allocations: {', '.join(EXECUTORS)}")
+        parser.add_argument("--pool", default="shared", help="shared or per-stage (shared)")
+        parser.add_argument("--name", help="beginning of the run's name")
+        parser.add_argument("--workdir", default=".", help="directory that tasks run in (.)")
+        parser.add_argument("--orphan-grace", default="60s", help="how long allocations outlive a dead driver (60s)")
+        add_display_options(parser)
+
+    def run(self, options: argparse.Namespace) -> CommandResult:
+        """Run it."""
+        from asa.workflows.file import load_workflow
+
+        run = submit(
+            load_workflow(options.workflow, dict(map(_assignment, options.set))),
+            backend=options.backend,
+            strategy=options.strategy,
+            executor=options.executor,
+            pool=options.pool,
+            name=options.name,
+            workdir=options.workdir,
+            orphan_grace=duration(options.orphan_grace, what="--orphan-grace"),
+        )
+        return show_to_end(run, options)
+
+
+def add_display_options(parser: argparse.ArgumentParser) -> None:
+    """Options of commands that wait for a run."""
+    parser.add_argument("--report", metavar="PATH", help="write a report when it is over: .html, .png or .json")
+    parser.add_argument("--quiet", action="store_true", help="show no progress")
+
+
+def show_to_end(run: WorkflowRun, options: argparse.Namespace) -> CommandResult:
+    """Show a run's progress until it is over, and what came of it."""
+    from asa.report.progress import follow
+
+    quiet = options.quiet or options.json == "-"
+    if not quiet:
+        print(f"run {run.name}", file=sys.stderr)
+    try:
+        finish(run, None if quiet else lambda run: follow(run.events, run.is_over))
+    finally:
+        if options.report:
+            run.report(options.report)
+    summary = run.summary
+    message = ""
+    try:
+        result = run.result()
+    except RunFailed as error:
+        message = str(error)
+    else:
+        shown = repr(result)
+        message = f"{shown if len(shown) <= 2000 else shown[:2000] + ' ...'}"
+        print(
+            f"makespan {brief(summary.makespan_s)}, waited {brief(summary.total_perceived_wait_s)}, "
+            f"{summary.core_hours_charged:.3g} core-hours charged, {summary.core_hours_used:.3g} used",
+            file=sys.stderr,
+        )
+    return CommandResult(summary.to_json(), message, 0 if run.status is RunState.SUCCEEDED else 1)
+
+
+def _assignment(text: str) -> tuple[str, object]:
+    name, equals, value = text.partition("=")
+    if not equals or not name.isidentifier():
+        raise InvalidInput(f"--set {text!r}: write NAME=VALUE")
+    return name, convert(value)

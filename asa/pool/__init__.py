@@ -1,0 +1,1 @@
+"""The pool: one view of all allocations that a run holds."""

@@ -1,0 +1,24 @@
+"""When an allocation stops taking tasks because its wall time is near."""
+
+from __future__ import annotations
+
+DRAIN_SHARE = 0.05
+DRAIN_MOST_S = 30.0
+
+
+def drain_margin(walltime_s: float) -> float:
+    """How long before its wall time an allocation takes no more tasks [s]: 5 % of the wall time, at most 30 s.
+
+    >>> drain_margin(60), drain_margin(86400)
+    (3.0, 30.0)
+    """
+    return min(DRAIN_MOST_S, DRAIN_SHARE * walltime_s)
+
+
+def takes(task_s: float, now: float, ends: float, walltime_s: float) -> bool:
+    """Whether a task expected to take `task_s` [s] may still start in an allocation that ends at `ends` [s].
+
+    >>> takes(10.0, now=0.0, ends=60.0, walltime_s=60.0), takes(10.0, now=50.0, ends=60.0, walltime_s=60.0)
+    (True, False)
+    """
+    return now + task_s <= ends - drain_margin(walltime_s)

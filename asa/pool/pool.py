@@ -1,0 +1,158 @@
+"""Allocations held or asked for, and the room in them. Folded from events; never does anything itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from asa.core.event import (
+    AllocationStarted,
+    Cancelled,
+    Event,
+    JobEnded,
+    NodeJoined,
+    NodeLost,
+    Released,
+    Requeued,
+    SubmitRefused,
+    Submitted,
+    Submitting,
+)
+from asa.core.job import JobHandle, JobRequest, Resources
+from asa.core.view import AllocationView
+from asa.pool.lifetime import drain_margin
+
+
+@dataclass
+class Held:
+    """One allocation from the decision to ask for it until its job has ended.
+
+    `running` maps a task (stage, index) to what it uses and when it was launched [s since the epoch]; `useful` says
+    that a task was done in it.
+    """
+
+    request: JobRequest
+    stages: tuple[str, ...]
+    after: tuple[str, ...]
+    asked: float
+    predicted_wait_s: float | None
+    handle: JobHandle | None = None
+    started: float | None = None
+    requeued: bool = False
+    useful: bool = False
+    released: float | None = None
+    cancelled: float | None = None
+    nodes: dict[str, int] = field(default_factory=dict)
+    running: dict[tuple[str, int], tuple[Resources, float]] = field(default_factory=dict)
+    cores_busy: int = 0
+    memory_busy: int = 0
+    gpus_busy: int = 0
+
+    @property
+    def key(self) -> str:
+        return self.request.token
+
+    @property
+    def ends(self) -> float | None:
+        """When its wall time is over [s since the epoch], or None while it waits."""
+        return None if self.started is None else self.started + self.request.walltime_s
+
+    @property
+    def drains(self) -> float | None:
+        """When it stops taking tasks [s since the epoch], or None while it waits."""
+        return None if self.ends is None else self.ends - drain_margin(self.request.walltime_s)
+
+    @property
+    def ending(self) -> bool:
+        """Released or cancelled: it takes no more tasks, whatever time is left."""
+        return self.released is not None or self.cancelled is not None
+
+    def leaving(self, now: float) -> bool:
+        """Whether it takes no more tasks."""
+        return self.ending or (self.drains is not None and now >= self.drains)
+
+    def room(self, task: Resources, ahead: float) -> int:
+        """How many more such tasks it takes, with `ahead` times its capacity allowed to queue up inside it."""
+        factor = 1.0 + ahead
+        cores = sum(self.nodes.values())
+        if task.cores > cores:
+            return 0
+        room = int((cores * factor - self.cores_busy) // task.cores)
+        if task.memory and self.request.resources.memory:
+            room = min(room, int((self.request.resources.memory * factor - self.memory_busy) // task.memory))
+        if task.gpus:
+            room = min(room, int((self.request.resources.gpus * factor - self.gpus_busy) // task.gpus))
+        return max(room, 0)
+
+    def take(self, task: tuple[str, int], needs: Resources, now: float) -> None:
+        """Count a task in."""
+        self.running[task] = (needs, now)
+        self._count(needs, +1)
+
+    def drop(self, task: tuple[str, int]) -> float | None:
+        """Count a task out; when it was launched [s since the epoch], or None when it was not here."""
+        if (entry := self.running.pop(task, None)) is None:
+            return None
+        self._count(entry[0], -1)
+        return entry[1]
+
+    def _count(self, needs: Resources, sign: int) -> None:
+        self.cores_busy += sign * needs.cores
+        self.memory_busy += sign * (needs.memory or 0)
+        self.gpus_busy += sign * needs.gpus
+
+    def view(self, now: float) -> AllocationView:
+        """What a strategy sees of it."""
+        return AllocationView(
+            key=self.key,
+            stages=self.stages,
+            submitted=self.asked if self.handle is None else self.handle.submitted,
+            queued=self.handle is not None,
+            started=self.started,
+            ends=self.ends,
+            leaving=self.leaving(now),
+            busy=bool(self.running),
+        )
+
+
+class Pool:
+    """All allocations that have not ended, by key, in order of asking."""
+
+    def __init__(self) -> None:
+        self.held: dict[str, Held] = {}
+
+    def on(self, event: Event) -> None:
+        """Fold an event; events of allocations that are not (or no longer) held change nothing."""
+        if isinstance(event, Submitting):
+            self.held[event.allocation] = Held(
+                event.request, event.stages, event.after, event.at, event.predicted_wait_s
+            )
+            return
+        held = self.held.get(getattr(event, "allocation", ""))
+        if held is None:
+            return
+        match event:
+            case Submitted():
+                held.handle = event.handle
+            case NodeJoined():
+                held.nodes[event.node] = event.cores
+                held.started = event.at if held.started is None else held.started
+            case NodeLost():
+                held.nodes.pop(event.node, None)
+            case AllocationStarted():
+                held.started = event.started
+            case Requeued():
+                held.started, held.requeued = None, True
+                held.nodes.clear()
+            case Released():
+                held.released = event.at
+            case Cancelled():
+                held.cancelled = event.at
+            case JobEnded() | SubmitRefused():
+                del self.held[event.allocation]
+
+    def forget_nodes(self) -> None:
+        """A new driver took over: nodes join again, with fresh workers."""
+        for held in self.held.values():
+            held.nodes.clear()
+            for task in list(held.running):
+                held.drop(task)

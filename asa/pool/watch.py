@@ -1,0 +1,240 @@
+"""Between the plan and the batch system: submits, cancels, and asks one question for all jobs.
+
+`JobWatch.step` does what is due and says when to come again; it waits for nothing itself. A thread calls it on real
+clocks, so that a controller that does not answer holds up no task; virtual time calls it by the clock.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from asa.core.errors import BackendError
+from asa.core.event import AllocationStarted, Event, JobEnded, Requeued, SubmitRefused, Submitted
+from asa.core.job import JobHandle, JobRequest, JobState, JobStatus, Refused
+from asa.core.ports import Backend, Clock, Post
+
+_BACK_OFF_S = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
+_SOON_S = 0.5
+_LOST_AFTER = 3  # questions in a row that a job must be unknown to before it counts as lost
+
+
+@dataclass
+class _Watched:
+    handle: JobHandle
+    state: JobState = JobState.PENDING
+    started: float | None = None
+    unknown: int = 0
+
+
+class JobWatch:
+    """Jobs of one run, from submission to their end.
+
+    Parameters
+    ----------
+    backend
+        The batch system.
+    clock
+        Source of time.
+    post
+        Where events go.
+    wake
+        Called, from any thread, when there is something new to do.
+
+    Notes
+    -----
+    The interval between questions starts at half a second after anything happened and doubles up to the backend's
+    `poll_s`. Transient errors are tried again for ever, ever more slowly; `trouble` tells about them.
+    """
+
+    def __init__(self, backend: Backend, clock: Clock, post: Post, wake: Callable[[], None] = lambda: None) -> None:
+        self._backend, self._clock, self._post, self._wake = backend, clock, post, wake
+        self._slowest = backend.capabilities().poll_s
+        self._lock = threading.Lock()
+        self._to_submit: list[JobRequest] = []
+        self._to_cancel: list[JobHandle] = []
+        self._to_find: dict[str, float] = {}
+        self._jobs: dict[str, _Watched] = {}
+        self._interval = min(_SOON_S, self._slowest)
+        self._next_query = math.inf
+        self._not_before = -math.inf
+        self._failures = 0
+        self.trouble = ""
+
+    def submit(self, request: JobRequest) -> None:
+        """Submit a job; its fate comes as events."""
+        with self._lock:
+            self._to_submit.append(request)
+        self._wake()
+
+    def cancel(self, handle: JobHandle) -> None:
+        """Cancel a job."""
+        with self._lock:
+            self._to_cancel.append(handle)
+        self._wake()
+
+    def adopt(self, handles: Mapping[str, JobHandle], unsure: Mapping[str, float]) -> None:
+        """Take over jobs of an earlier driver.
+
+        Parameters
+        ----------
+        handles
+            Token -> job.
+        unsure
+            Token -> when it was about to be submitted [s since the epoch], for jobs that may or may not have been.
+        """
+        with self._lock:
+            self._jobs.update({token: _Watched(handle) for token, handle in handles.items()})
+            self._to_find.update(unsure)
+            self._next_query = self._clock.now()
+        self._wake()
+
+    def hurry(self) -> None:
+        """Something is about to change: ask again soon."""
+        with self._lock:
+            if self._jobs:
+                self._interval = min(_SOON_S, self._slowest)
+                self._next_query = self._clock.now()
+        self._wake()
+
+    def step(self) -> float:
+        """Do what is due; when to come again [s since the epoch], infinite when there is nothing to wait for."""
+        now = self._clock.now()
+        if now >= self._not_before:
+            try:
+                self._find()
+                self._submit()
+                self._cancel()
+                self._query(now)
+                self._failures, self.trouble = 0, ""
+            except BackendError as error:
+                self._failures += 1
+                self._not_before = now + _BACK_OFF_S[min(self._failures, len(_BACK_OFF_S)) - 1]
+                self.trouble = str(error)
+        with self._lock:
+            waiting = self._to_submit or self._to_cancel or self._to_find
+            due = now if waiting else self._next_query if self._jobs else math.inf
+        return max(due, self._not_before)
+
+    def _find(self) -> None:
+        tokens = list(self._to_find)
+        if not tokens:
+            return
+        found = self._backend.find(tokens)
+        events: list[Event] = []
+        with self._lock:
+            for token in tokens:
+                del self._to_find[token]
+                if token in found:
+                    self._jobs[token] = _Watched(found[token])
+                    events.append(Submitted(self._clock.now(), token, found[token]))
+                else:
+                    events.append(JobEnded(self._clock.now(), token, JobState.LOST, reason="never submitted"))
+        self._post(events)
+
+    def _submit(self) -> None:
+        with self._lock:
+            requests = list(self._to_submit)
+        if not requests:
+            return
+        try:
+            outcomes = self._backend.submit(requests)
+        except BackendError as error:
+            if error.transient:
+                raise
+            outcomes = [Refused(request.token, str(error)) for request in requests]
+        now = self._clock.now()
+        events: list[Event] = []
+        with self._lock:
+            del self._to_submit[: len(requests)]
+            for request, outcome in zip(requests, outcomes, strict=True):
+                if isinstance(outcome, Refused):
+                    events.append(SubmitRefused(now, request.token, outcome.reason))
+                else:
+                    self._jobs[request.token] = _Watched(outcome)
+                    events.append(Submitted(now, request.token, outcome))
+            self._interval = min(_SOON_S, self._slowest)
+            self._next_query = min(self._next_query, now + self._interval)
+        self._post(events)
+
+    def _cancel(self) -> None:
+        with self._lock:
+            handles = list(self._to_cancel)
+        if handles:
+            self._backend.cancel(handles)
+            with self._lock:
+                del self._to_cancel[: len(handles)]
+            self.hurry()
+
+    def _query(self, now: float) -> None:
+        with self._lock:
+            watched = list(self._jobs.items()) if now >= self._next_query else []
+        if not watched:
+            return
+        events: list[Event] = []
+        for (token, job), status in zip(watched, self._backend.query([job.handle for _, job in watched]), strict=True):
+            events += self._changes(token, job, status)
+        with self._lock:
+            self._interval = min(_SOON_S, self._slowest) if events else min(2 * self._interval, self._slowest)
+            self._next_query = self._clock.now() + self._interval
+        if events:
+            self._post(events)
+
+    def _changes(self, token: str, job: _Watched, status: JobStatus) -> list[Event]:
+        """What became of a job since the last question."""
+        now = self._clock.now()
+        if status.state is JobState.LOST:
+            job.unknown += 1
+            if job.unknown < _LOST_AFTER:
+                return []
+        else:
+            job.unknown = 0
+        events: list[Event] = []
+        if job.state is JobState.RUNNING and status.state is JobState.PENDING:
+            events.append(Requeued(now, token, status.reason))
+            job.started = None
+        elif status.started is not None and status.state is not JobState.PENDING and job.started != status.started:
+            if job.started is not None:  # requeued and started again between two questions
+                events.append(Requeued(now, token, status.reason))
+            events.append(AllocationStarted(now, token, status.started, status.nodes))
+            job.started = status.started
+        job.state = status.state
+        if status.state.final:
+            ended = now if status.ended is None else status.ended
+            events.append(JobEnded(ended, token, status.state, status.started, status.exit_code, status.reason))
+            with self._lock:
+                del self._jobs[token]
+        return events
+
+
+class WatchThread:
+    """Calls `JobWatch.step` whenever it is due, until closed."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock, self._signal, self._closing = clock, threading.Event(), False
+        self._thread: threading.Thread | None = None
+
+    def wake(self) -> None:
+        """There is something new to do."""
+        self._signal.set()
+
+    def start(self, watch: JobWatch) -> None:
+        """Begin."""
+        self._thread = threading.Thread(target=self._run, args=(watch,), name="asa-job-watch", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """End after the step that is going on, if it ends within a few seconds."""
+        self._closing = True
+        self._signal.set()
+        if self._thread is not None:
+            self._thread.join(timeout=5.0)
+
+    def _run(self, watch: JobWatch) -> None:
+        until = -math.inf
+        while not self._closing:
+            self._clock.wait(self._signal, until)
+            self._signal.clear()
+            until = watch.step()

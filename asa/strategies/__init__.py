@@ -1,0 +1,1 @@
+"""Strategies: when to ask for which allocation. Pure functions of a `WorkflowView`."""

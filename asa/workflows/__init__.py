@@ -1,0 +1,1 @@
+"""Workflows: stages, how they are put together, and how they are run."""

@@ -1,0 +1,78 @@
+"""What the plan wants done. The runner does it, and logs the events that follow."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from asa.core.decision import Ask
+from asa.core.event import RunState
+from asa.core.job import JobRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Submit:
+    """Submit a job under this token."""
+
+    token: str
+    ask: Ask
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    """Cancel a job that is pending, holds no live work, or does not answer."""
+
+    allocation: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Let an allocation end with exit code 0."""
+
+    allocation: str
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """Give tasks of a stage to an allocation, as half-open index ranges."""
+
+    stage: str
+    ranges: tuple[tuple[int, int], ...]
+    allocation: str
+
+
+@dataclass(frozen=True, slots=True)
+class Expand:
+    """Find out how many tasks a stage has: its predecessors are done."""
+
+    stage: str
+
+
+@dataclass(frozen=True, slots=True)
+class AskWait:
+    """Ask the estimator how long a job for this stage would wait."""
+
+    stage: str
+
+
+@dataclass(frozen=True, slots=True)
+class Teach:
+    """Tell the estimator how long a job waited [s], unless `censored`: then only log it."""
+
+    request: JobRequest
+    stage: str
+    wait_s: float
+    predicted_s: float | None
+    censored: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """The outcome is known. Jobs may still be ending."""
+
+    state: RunState
+    message: str = ""
+    stage: str = ""
+
+
+Action = Submit | Cancel | Release | Launch | Expand | AskWait | Teach | Finish

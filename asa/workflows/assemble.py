@@ -1,0 +1,212 @@
+"""Putting a run's parts together: from names and options to a runner that is ready to go."""
+
+from __future__ import annotations
+
+import importlib
+import pickle
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+
+from asa.core.clock import SystemClock
+from asa.core.errors import InvalidInput, Unpicklable
+from asa.core.event import RunStarted
+from asa.core.job import Capabilities, QueueRegime, Resources
+from asa.core.ports import Backend, Executor, RunContext, Strategy
+from asa.core.registry import BACKENDS, EXECUTORS, STRATEGIES
+from asa.log.events import EventLog
+from asa.log.rundir import RunDirectory
+from asa.pool.watch import JobWatch, WatchThread
+from asa.security.files import write_private
+from asa.workflows.graph import Graph
+from asa.workflows.payload import Payloads
+from asa.workflows.plan import Plan
+from asa.workflows.runner import Inbox, Runner
+
+POOLS = ("shared", "per-stage")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a run was started with; kept in the run's directory (0600), so that it can be resumed.
+
+    Parameters
+    ----------
+    result
+        The workflow.
+    backend, strategy, executor
+        Specs or objects; None for the default of the site.
+    pool
+        ``"shared"`` or ``"per-stage"``.
+    workdir
+        Directory that tasks run in.
+    orphan_grace_s
+        How long allocations outlive their driver [s].
+    sys_path
+        The driver's import path.
+    """
+
+    result: Any
+    backend: Any = "local"
+    strategy: Any = None
+    executor: Any = None
+    pool: str = "shared"
+    workdir: str = "."
+    orphan_grace_s: float = 60.0
+    sys_path: tuple[str, ...] = field(default_factory=lambda: tuple(sys.path))
+
+    def __post_init__(self) -> None:
+        if self.pool not in POOLS:
+            raise InvalidInput(f"pool must be one of {', '.join(POOLS)}, not {self.pool!r}")
+
+
+def save_settings(directory: RunDirectory, settings: Settings) -> None:
+    """Keep `settings` in the run's directory."""
+    try:
+        data = cloudpickle.dumps(settings)
+    except Exception as error:  # pickling runs foreign code, which may raise anything
+        raise Unpicklable(
+            f"the workflow cannot be stored, so it could not be resumed: {type(error).__name__}: {error}. Some stage has "
+            "an argument that cannot travel (an open file, lock, socket ...): pass a path instead"
+        ) from error
+    write_private(directory.settings, pickle.dumps((settings.sys_path, data)))
+
+
+def load_settings(directory: RunDirectory) -> Settings:
+    """What `save_settings` kept. The import path comes first, so that the user's own modules are found again."""
+    path, data = pickle.loads(directory.settings.read_bytes())
+    sys.path += [entry for entry in path if entry not in sys.path]
+    settings: Settings = pickle.loads(data)
+    return settings
+
+
+@dataclass
+class Assembly:
+    """A runner and what has to be started and ended with it."""
+
+    runner: Runner
+    executor: Executor
+    backend: Backend
+    context: RunContext
+    inbox: Inbox
+    log: EventLog
+    _closers: list[Callable[[], None]] = field(default_factory=list)
+
+    def start_executor(self) -> None:
+        """Begin to listen for nodes; the first job may be on its way already."""
+        self.executor.start(self.context, self.inbox.post)
+
+    def on_close(self, call: Callable[[], None]) -> None:
+        """Call this last when the run is over."""
+        self._closers.append(call)
+
+    def close(self) -> None:
+        """Let go of everything."""
+        self.executor.close()
+        for call in self._closers:
+            call()
+
+
+def assemble(directory: RunDirectory, graph: Graph, settings: Settings) -> Assembly:
+    """All parts of a run, new or resumed.
+
+    Raises
+    ------
+    InvalidInput
+        When a name is unknown, a stage does not fit the site, or an argument cannot travel.
+    """
+    clock = SystemClock()
+    backend: Backend = BACKENDS.create(settings.backend, directory=directory.backend, clock=clock)
+    site = backend.capabilities()
+    graph.check(site)
+    strategy = make_strategy(settings, site)
+    executor: Executor = EXECUTORS.create("local" if settings.executor is None else settings.executor)
+    log = EventLog(directory.events)
+    plan = Plan(strategy, site, shared=settings.pool == "shared" and not strategy.own_pools)
+    payloads = Payloads(graph, directory.functions, directory.values, log.value)
+    if log.last == 0:
+        payloads.save()
+        started = RunStarted(
+            at=time.time(),
+            run=directory.name,
+            workflow=next(reversed(graph.nodes)),
+            stages=graph.specs(),
+            backend=_spec(settings.backend),
+            strategy=_spec(settings.strategy or type(strategy).__name__),
+            executor=_spec(settings.executor or "local"),
+            pool=settings.pool,
+            site=site.site,
+            partition=site.partition,
+        )
+        log.append([started])
+    for _, event in log.read():
+        plan.on(event)
+    inbox = Inbox()
+    thread = WatchThread(clock)
+    watch = JobWatch(backend, clock, inbox.post, thread.wake)
+    context = RunContext(
+        run=directory.name,
+        directory=directory.path,
+        workdir=settings.workdir,
+        sys_path=settings.sys_path,
+        orphan_grace_s=settings.orphan_grace_s,
+        local=site.regime is QueueRegime.IMMEDIATE,
+    )
+    waits = LearnedWaits(directory.state / "waits.db", strategy.estimator, site)
+    runner = Runner(plan, payloads, executor, watch, log, waits, clock, context, str(directory.jobs), inbox)
+    thread.start(watch)
+    return Assembly(runner, executor, backend, context, inbox, log, [thread.close, backend.close, log.close])
+
+
+def restore_plan(settings: Settings, log: EventLog) -> Plan:
+    """The plan of a run as its log tells it, for looking at; the site is not asked."""
+    site = Capabilities(site="")
+    plan = Plan(make_strategy(settings, site), site)
+    for _, event in log.read():
+        plan.on(event)
+    return plan
+
+
+def make_strategy(settings: Settings, site: Capabilities) -> Strategy:
+    """The strategy asked for, or the site's default: ASA where there is a queue, one allocation where there is none."""
+    default = "big-job" if site.regime is QueueRegime.IMMEDIATE else "asa"
+    strategy: Strategy = STRATEGIES.create(default if settings.strategy is None else settings.strategy)
+    return strategy
+
+
+def _spec(value: Any) -> str:
+    return value if isinstance(value, str) else repr(value)
+
+
+class LearnedWaits:
+    """The user's learned waits, for one site; opened when first needed, because most of the cost is importing numpy."""
+
+    def __init__(self, path: Path, estimator: str, site: Capabilities) -> None:
+        self._path, self._estimator, self._site = path, estimator, site
+        self._waits: Any = None
+
+    def predict(self, resources: Resources, walltime_s: float) -> float:
+        """Expected wait [s] of a job of this size."""
+        return float(self._open().predict(self._geometry(resources, walltime_s)))
+
+    def learn(
+        self, resources: Resources, walltime_s: float, token: str, wait_s: float, predicted_s: float | None
+    ) -> None:
+        """A job of this size waited `wait_s` [s]; counts once per token."""
+        self._open().learn(self._geometry(resources, walltime_s), token, wait_s, predicted_s)
+
+    def _geometry(self, resources: Resources, walltime_s: float) -> Any:
+        from asa.core.geometry import geometry_of
+
+        return geometry_of(self._site.site, self._site.partition, resources.cores, walltime_s)
+
+    def _open(self) -> Any:
+        if self._waits is None:
+            waits, store = importlib.import_module("asa.estimators.waits"), importlib.import_module("asa.log.store")
+            self._waits = waits.Waits(store.LearnedStore(self._path), self._estimator)
+        return self._waits

@@ -1,0 +1,81 @@
+"""Jobs whose driver is gone: found from the logs of their runs, and cancelled when told to."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from asa.core.event import Cancelled, DriverStarted, RunEnded, RunState
+from asa.core.job import JobHandle, JobStatus
+from asa.core.ports import Backend
+from asa.core.registry import BACKENDS
+from asa.log.events import EventLog
+from asa.log.rundir import RunDirectory, list_runs
+from asa.pool.pool import Pool
+from asa.workflows.assemble import load_settings
+
+
+@dataclass(frozen=True)
+class Leftover:
+    """A job that nobody looks after.
+
+    Parameters
+    ----------
+    run
+        Whose it was.
+    allocation
+        Its token.
+    status
+        What the batch system says of it.
+    resumable
+        Whether the run has no result yet, so that `asa resume` would use the job.
+    """
+
+    run: RunDirectory
+    allocation: str
+    status: JobStatus
+    resumable: bool
+
+
+def leftovers(state: Path) -> Iterator[Leftover]:
+    """Jobs of runs without a driver that have not ended, over all runs of a state directory."""
+    for run in list_runs(state):
+        if run.lock().holder() is not None or not run.events.exists():
+            continue
+        with EventLog(run.events) as log:
+            pool = Pool()
+            for _, event in log.read():
+                pool.on(event)
+            last = log.latest(RunEnded, DriverStarted)
+        if not pool.held:
+            continue
+        resumable = not (isinstance(last, RunEnded) and last.state is RunState.SUCCEEDED)
+        backend = _backend(run)
+        unsure = [key for key, held in pool.held.items() if held.handle is None]
+        handles: dict[str, JobHandle] = {key: held.handle for key, held in pool.held.items() if held.handle}
+        handles |= backend.find(unsure) if unsure else {}
+        for token, status in zip(handles, backend.query(list(handles.values())), strict=True):
+            if not status.state.final:
+                yield Leftover(run, token, status, resumable)
+        backend.close()
+
+
+def cancel(left: list[Leftover]) -> None:
+    """Cancel these jobs, and say so in their runs' logs, so that a resumed run asks for new ones."""
+    by_run: dict[RunDirectory, list[Leftover]] = {}
+    for item in left:
+        by_run.setdefault(item.run, []).append(item)
+    for run, items in by_run.items():
+        with run.lock(), EventLog(run.events) as log:
+            now = time.time()
+            log.append([Cancelled(now, item.allocation, "cancelled by asa clean") for item in items])
+            backend = _backend(run)
+            backend.cancel([item.status.handle for item in items])
+            backend.close()
+
+
+def _backend(run: RunDirectory) -> Backend:
+    backend: Backend = BACKENDS.create(load_settings(run).backend, directory=run.backend)
+    return backend

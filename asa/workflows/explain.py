@@ -1,0 +1,65 @@
+"""Why a stage is not running, in plain words."""
+
+from __future__ import annotations
+
+from asa.core.stage import StageState
+from asa.core.units import brief
+from asa.pool.pool import Held
+from asa.workflows.plan import Plan
+from asa.workflows.progress import Progress
+
+
+def explain(plan: Plan, now: float, trouble: str = "") -> str:
+    """One line per stage: what it does or what it waits for, and since when.
+
+    Parameters
+    ----------
+    plan
+        The run's plan.
+    now
+        Time of asking [s since the epoch].
+    trouble
+        What the batch system last failed with, if it does not answer.
+    """
+    lines = [f"{name}: {_stage(plan, name, stage, now)}" for name, stage in plan.stages.items()]
+    if trouble:
+        lines.append(f"the batch system does not answer: {trouble}")
+    return "\n".join(lines)
+
+
+def _stage(plan: Plan, name: str, stage: Progress, now: float) -> str:
+    width = "?" if stage.width is None else stage.width
+    held = [item for item in plan.pool.held.values() if name in item.stages]
+    jobs = "; ".join(_job(item, now) for item in held) or "no job was asked for yet"
+    match stage.state:
+        case StageState.DONE:
+            return f"done, {width} tasks"
+        case StageState.FAILED:
+            return f"failed: {stage.error}"
+        case StageState.SKIPPED:
+            return "skipped: a stage before it failed"
+        case StageState.RUNNING:
+            return f"running, {stage.done} of {width} tasks done; {jobs}"
+        case StageState.READY:
+            return f"ready, waits for an allocation; {jobs}"
+        case StageState.WAITING:
+            before = [other for other in stage.spec.predecessors if plan.stages[other].state is not StageState.DONE]
+            wait = stage.predicted_wait_s
+            predicted = "" if wait is None else f"; its job is expected to wait {brief(wait)}, so it is not sent yet"
+            return f"waits for {', '.join(before)}; {jobs}{predicted if not held else ''}"
+
+
+def _job(held: Held, now: float) -> str:
+    if held.handle is None:
+        return "its job is being submitted"
+    name = f"job {held.handle.job_id}"
+    if held.cancelled is not None:
+        return f"{name} is being cancelled"
+    if held.started is None:
+        after = f", after {', '.join(held.after)}" if held.after else ""
+        return f"{name} has been in the queue for {brief(now - held.handle.submitted)}{after}"
+    if not held.nodes:
+        return f"{name} started {brief(now - held.started)} ago, its nodes have not joined yet"
+    assert held.ends is not None
+    left = brief(max(0.0, held.ends - now))
+    return f"{name} runs on {', '.join(held.nodes)} with {held.cores_busy} cores busy, {left} of wall time left"

@@ -1,0 +1,75 @@
+"""Workflows in files: ``FILE[:NAME]``."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+
+from asa.core.errors import InvalidInput, UnknownName
+from asa.workflows.stage import Node, Stage, nodes_in
+
+DEFAULT_NAME = "workflow"
+
+
+def load_workflow(target: str, arguments: Mapping[str, Any] | None = None) -> Any:
+    """The workflow that ``FILE[:NAME]`` names: what a name is bound to, or what the function of that name returns.
+
+    The file is imported once, under a name of its own; its functions travel by value, so workers never import it.
+    Modules that stand beside it can be imported, here and in the workers.
+
+    Parameters
+    ----------
+    target
+        A Python file, and what to run in it; default ``workflow``.
+    arguments
+        For a function.
+
+    Raises
+    ------
+    InvalidInput
+        When there is no such file or name, or it is no workflow.
+    """
+    file, _, name = target.partition(":")
+    path = Path(file).resolve()
+    if not path.is_file():
+        raise InvalidInput(
+            f"there is no file {file!r}: give the path of a Python file, as in 'asa run montage.py:main'"
+        )
+    module = _import(path)
+    name = name or DEFAULT_NAME
+    if not hasattr(module, name):
+        candidates = [key for key, value in vars(module).items() if isinstance(value, Node) or callable(value)]
+        raise UnknownName(f"name in {file}:", name, [key for key in candidates if not key.startswith("_")])
+    value = getattr(module, name)
+    if isinstance(value, Stage) or callable(value):
+        try:
+            value = value(**(arguments or {}))
+        except TypeError as error:
+            raise InvalidInput(f"{target}: {error}: give what it needs with --set NAME=VALUE") from error
+    elif arguments:
+        raise InvalidInput(f"{target} is no function, so it takes no --set")
+    if not any(True for _ in nodes_in(value)):
+        raise InvalidInput(
+            f"{target} is {type(value).__name__}, no workflow: bind {name!r} to what calling a stage returns, "
+            "or to a function that returns it"
+        )
+    return value
+
+
+def _import(path: Path) -> Any:
+    if str(path.parent) not in sys.path:
+        sys.path.insert(0, str(path.parent))
+    name = f"asa_file_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise InvalidInput(f"{path} is not a Python file: its name must end in .py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    cloudpickle.register_pickle_by_value(module)
+    spec.loader.exec_module(module)
+    return module

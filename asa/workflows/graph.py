@@ -1,0 +1,173 @@
+"""A workflow as a graph of nodes: found from its result, named, ordered and checked before anything runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from asa.core.errors import GraphError
+from asa.core.job import Capabilities
+from asa.core.stage import StageSpec
+from asa.core.units import brief
+from asa.workflows.stage import Node, nodes_in
+
+
+@dataclass(frozen=True)
+class Graph:
+    """All nodes that a result depends on.
+
+    Parameters
+    ----------
+    result
+        A node, or a list, tuple or dict with nodes in it.
+    nodes
+        Name -> node, in topological order.
+    names
+        Node -> its unique name.
+    predecessors
+        Name -> names of the nodes it waits for.
+    """
+
+    result: Any
+    nodes: dict[str, Node]
+    names: dict[Node, str]
+    predecessors: dict[str, tuple[str, ...]]
+
+    def width(self, name: str) -> int | None:
+        """Number of tasks of a stage, or None while only a predecessor's result will tell."""
+        node = self.nodes[name]
+        if not node.mapped:
+            return 1
+        for item in node.args:
+            if not isinstance(item, Node):
+                return len(item)
+            if item.mapped and (known := self.width(self.names[item])) is not None:
+                return known
+        return None
+
+    def specs(
+        self, run_time: Callable[[str, float], float] = lambda name, walltime_s: walltime_s
+    ) -> tuple[StageSpec, ...]:
+        """What the plan must know of each stage; `run_time` predicts run times [s] from name and wall time."""
+        return tuple(
+            StageSpec(
+                name=name,
+                resources=node.stage.needs.resources,
+                task=node.stage.needs.task,
+                walltime_s=node.stage.needs.walltime_s,
+                run_time_s=min(run_time(name, node.stage.needs.walltime_s), node.stage.needs.walltime_s),
+                predecessors=self.predecessors[name],
+                retries=node.stage.needs.retries,
+                width=self.width(name),
+            )
+            for name, node in self.nodes.items()
+        )
+
+    def check(self, site: Capabilities) -> None:
+        """Whether every stage can ever run there.
+
+        Raises
+        ------
+        GraphError
+            When a stage is larger or longer than the site allows.
+        """
+        for name, node in self.nodes.items():
+            needs = node.stage.needs
+            if site.largest is not None and not needs.resources.fits(site.largest):
+                raise GraphError(
+                    f"stage {name!r} asks for {needs.resources}, more than {site.site} ever gives to one job "
+                    f"({site.largest}): lower the stage's needs"
+                    + (f", or pretend with 'local:cores={needs.resources.cores}'" if site.site == "local" else "")
+                )
+            if site.longest_s is not None and needs.walltime_s > site.longest_s:
+                raise GraphError(
+                    f"stage {name!r} asks for a wall time of {brief(needs.walltime_s)}, more than the "
+                    f"{brief(site.longest_s)} that {site.site} allows: lower walltime="
+                )
+
+    def __str__(self) -> str:
+        rows = []
+        for name, node in self.nodes.items():
+            needs, width = node.stage.needs, self.width(name)
+            tasks = "tasks known at run time" if width is None else f"{width} task{'s' * (width != 1)}"
+            after = f"  after {', '.join(self.predecessors[name])}" if self.predecessors[name] else ""
+            rows.append(
+                f"{name}: {tasks}, {needs.resources.cores} core{'s' * (needs.resources.cores != 1)}, "
+                f"{brief(needs.walltime_s)}{after}"
+            )
+        return "\n".join(rows)
+
+    def to_dot(self) -> str:
+        """The graph in Graphviz's language; parallel stages are drawn as stacks."""
+        lines = ["digraph workflow {", "  rankdir=LR; node [shape=box, style=rounded];"]
+        for name, node in self.nodes.items():
+            shape = ', shape=box3d, style=""' if node.mapped else ""
+            lines.append(f'  "{name}" [label="{name}\\n{node.stage.needs.resources.cores} cores"{shape}];')
+        lines += [f'  "{before}" -> "{name}";' for name, befores in self.predecessors.items() for before in befores]
+        return "\n".join([*lines, "}"])
+
+
+def make_graph(result: Any) -> Graph:
+    """The graph that leads to `result`.
+
+    Raises
+    ------
+    GraphError
+        When there is no node in `result`, or the nodes wait for each other in a circle.
+    """
+    if not any(True for _ in nodes_in(result)):
+        raise GraphError(
+            f"{result!r} is not a workflow: it contains no call of a stage. Decorate a function with @asa.stage, call "
+            "it, and pass what the call returns"
+        )
+    order = _topological(list(nodes_in(result)))
+    names: dict[Node, str] = {}
+    used: dict[str, int] = {}
+    for node in order:
+        used[node.stage.name] = count = used.get(node.stage.name, 0) + 1
+        names[node] = node.stage.name if count == 1 else f"{node.stage.name}-{count}"
+    return Graph(
+        result=result,
+        nodes={names[node]: node for node in order},
+        names=names,
+        predecessors={names[node]: tuple(dict.fromkeys(names[other] for other in _inputs(node))) for node in order},
+    )
+
+
+def _inputs(node: Node) -> Iterator[Node]:
+    yield from nodes_in(node.args)
+    yield from nodes_in(node.kwargs)
+    yield from node.predecessors
+
+
+def _topological(results: list[Node]) -> list[Node]:
+    """Nodes before what needs them, first mentioned first; iterative, so that long chains do not end in recursion."""
+    order: list[Node] = []
+    done: set[Node] = set()
+    on_path: dict[Node, None] = {}
+    work: list[tuple[Node, Iterator[Node]]] = []
+
+    def enter(node: Node) -> None:
+        on_path[node] = None
+        work.append((node, _inputs(node)))
+
+    for result in results:
+        if result not in done:
+            enter(result)
+        while work:
+            node, inputs = work[-1]
+            for other in inputs:
+                if other in on_path:
+                    path = [*on_path][[*on_path].index(other) :]
+                    circle = " -> ".join(item.stage.name for item in [*path, other])
+                    raise GraphError(f"the workflow has a cycle, so it could never start: {circle}")
+                if other not in done:
+                    enter(other)
+                    break
+            else:
+                work.pop()
+                del on_path[node]
+                done.add(node)
+                order.append(node)
+    return order

@@ -1,0 +1,226 @@
+"""What travels to the workers: functions and arguments, pickled by value.
+
+A stage's function is pickled once, into a file of the run's directory; an argument that is another task's result is
+passed on as it is, without being opened here.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path, PosixPath
+from typing import Any
+
+import cloudpickle
+
+from asa.core.errors import GraphError, Unpicklable
+from asa.core.task import Input, Task, Value
+from asa.security.files import write_private
+from asa.workflows.graph import Graph
+from asa.workflows.stage import Node, nodes_in, replace_nodes
+
+INLINE_MOST = 64 * 1024
+"""Pickled values up to this size [bytes] travel in messages; larger ones are files."""
+
+_COMMON_INLINE_MOST = 1024
+_PLAIN = (int, float, str, bytes, bool, complex, type(None), PosixPath, Input)
+
+
+def dump(value: Any) -> bytes:
+    """Pickle `value`; classes and functions of the user's main script go by value."""
+    return pickle.dumps(value, 5) if _is_plain(value) else bytes(cloudpickle.dumps(value))
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether the plain, faster pickle does: scalars, paths, and small containers of them."""
+    kind = type(value)
+    if kind in _PLAIN:
+        return True
+    if kind in (tuple, list, set) and len(value) < 1000:
+        return all(_is_plain(item) for item in value)
+    if kind is dict and len(value) < 1000:
+        return all(_is_plain(item) for pair in value.items() for item in pair)
+    return False
+
+
+def load(value: Value) -> Any:
+    """The object that a pickled value of this run stands for."""
+    if value.data is not None:
+        return pickle.loads(value.data)
+    assert value.path is not None
+    with open(value.path, "rb") as file:
+        return pickle.load(file)
+
+
+@dataclass
+class _Mapped:
+    """A parallel stage, prepared once: lists to take elements from, and what all its tasks share."""
+
+    columns: list[list[Any] | Node]
+    common: dict[str, Any]
+    shared: list[Value] = field(default_factory=list)
+
+
+class Payloads:
+    """Makes the tasks of one run.
+
+    Parameters
+    ----------
+    graph
+        The workflow.
+    functions, values
+        Directories (0700) for pickled functions and for large values.
+    result
+        Gives the stored result of a task, by stage and index.
+    """
+
+    def __init__(self, graph: Graph, functions: Path, values: Path, result: Callable[[str, int], Value]) -> None:
+        self._graph, self._functions, self._values, self._result = graph, functions, values, result
+        self._files = {name: str(functions / f"{number:04d}.pkl") for number, name in enumerate(graph.nodes)}
+        self._mapped: dict[str, _Mapped] = {}
+        self._widths: dict[str, int] = {}
+
+    def save(self) -> None:
+        """Write every stage's function, and try every argument that is known already.
+
+        Raises
+        ------
+        Unpicklable
+            When a function or an argument cannot travel; names the stage and the argument.
+        """
+        written: dict[int, bytes] = {}
+        for name, node in self._graph.nodes.items():
+            function = node.stage.function
+            if id(function) not in written:
+                written[id(function)] = _dump_or_explain(function, f"the function of stage {name!r}")
+            write_private(Path(self._files[name]), written[id(function)])
+            first = (
+                tuple(column[0] for column in node.args if not isinstance(column, Node) and column)
+                if node.mapped
+                else node.args
+            )
+            self._dump_arguments(name, replace_nodes(first, _placeholder), replace_nodes(node.kwargs, _placeholder))
+
+    def width(self, name: str) -> int:
+        """Number of tasks of a parallel stage whose predecessors are done.
+
+        Raises
+        ------
+        GraphError
+            When it was to be mapped over something that is no list, or over lists of different lengths.
+        """
+        if name not in self._widths:
+            node = self._graph.nodes[name]
+            lengths = {self._length(name, column) for column in self._prepare(name).columns} if node.mapped else {1}
+            if len(lengths) > 1:
+                raise GraphError(f"stage {name!r} maps over lists of different lengths: {sorted(lengths)}")
+            self._widths[name] = lengths.pop()
+        return self._widths[name]
+
+    def task(self, name: str, index: int) -> Task:
+        """Task `index` of a stage whose predecessors are done.
+
+        Raises
+        ------
+        Unpicklable
+            When an argument cannot travel.
+        """
+        node = self._graph.nodes[name]
+        inputs: list[Value] = []
+
+        def place(other: Node) -> Input:
+            return self._place(other, inputs)
+
+        if node.mapped:
+            mapped = self._prepare(name)
+            inputs += mapped.shared
+            args = tuple(self._element(column, index, inputs) for column in mapped.columns)
+            kwargs = mapped.common
+        else:
+            args, kwargs = replace_nodes(node.args, place), replace_nodes(node.kwargs, place)
+        arguments = self._value(
+            self._dump_arguments(name, args, kwargs), f"{Path(self._files[name]).stem}-{index}-args"
+        )
+        return Task(name, index, self._files[name], arguments, tuple(inputs), node.stage.needs.task)
+
+    def _length(self, name: str, column: list[Any] | Node) -> int:
+        return self.width(self._graph.names[column]) if isinstance(column, Node) else len(column)
+
+    def _prepare(self, name: str) -> _Mapped:
+        if name in self._mapped:
+            return self._mapped[name]
+        node = self._graph.nodes[name]
+        columns: list[list[Any] | Node] = []
+        for column in node.args:
+            if isinstance(column, Node) and not column.mapped:
+                columns.append(self._listed(name, column))
+            else:
+                columns.append(column)
+        mapped = _Mapped(columns, {})
+        for key, value in node.kwargs.items():
+            value = replace_nodes(value, lambda other: self._place(other, mapped.shared))
+            data = _dump_or_explain(value, f"argument {key!r} of stage {name!r}")
+            if len(data) > _COMMON_INLINE_MOST and not any(True for _ in nodes_in(node.kwargs[key])):
+                path = self._values / f"{Path(self._files[name]).stem}-{key}.pkl"
+                write_private(path, data)
+                mapped.shared.append(Value(path=str(path)))
+                value = Input(len(mapped.shared) - 1)
+            mapped.common[key] = value
+        self._mapped[name] = mapped
+        return mapped
+
+    def _listed(self, name: str, node: Node) -> list[Any]:
+        value = load(self._result(self._graph.names[node], 0))
+        try:
+            return list(value)
+        except TypeError:
+            raise GraphError(
+                f"stage {name!r} is mapped over the result of stage {self._graph.names[node]!r}, which is no list "
+                f"but {type(value).__name__}: return a list there, or call {node.stage.name!r} without .map"
+            ) from None
+
+    def _element(self, column: list[Any] | Node, index: int, inputs: list[Value]) -> Any:
+        if isinstance(column, Node):
+            inputs.append(self._result(self._graph.names[column], index))
+            return Input(len(inputs) - 1)
+        return replace_nodes(column[index], lambda other: self._place(other, inputs))
+
+    def _place(self, node: Node, inputs: list[Value]) -> Input:
+        """Append a node's result to `inputs`; its place."""
+        name, first = self._graph.names[node], len(inputs)
+        if not node.mapped:
+            inputs.append(self._result(name, 0))
+            return Input(first)
+        width = self.width(name)
+        inputs.extend(self._result(name, index) for index in range(width))
+        return Input(first, width)
+
+    def _dump_arguments(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
+        try:
+            return dump((args, kwargs))
+        except Exception:
+            for key, value in [*enumerate(args), *kwargs.items()]:
+                _dump_or_explain(value, f"argument {key!r} of stage {name!r}")
+            raise
+
+    def _value(self, data: bytes, stem: str) -> Value:
+        if len(data) <= INLINE_MOST:
+            return Value(data)
+        path = self._values / f"{stem}.pkl"
+        write_private(path, data)
+        return Value(path=str(path))
+
+
+def _placeholder(node: Node) -> Input:
+    return Input(0)
+
+
+def _dump_or_explain(value: Any, what: str) -> bytes:
+    try:
+        return dump(value)
+    except Exception as error:  # pickling runs foreign code, which may raise anything
+        raise Unpicklable(
+            f"{what} cannot be sent to another process: {type(error).__name__}: {error}. Pass a path, or what is "
+            "needed to make it there (open files, locks, sockets and database connections do not travel)"
+        ) from error

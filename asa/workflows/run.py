@@ -1,0 +1,286 @@
+"""Starting runs and looking at them: `run`, `submit`, `resume` and the `Run` they return."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import secrets
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from asa.core.errors import RunFailed
+from asa.core.event import DriverStarted, Event, RunEnded, RunState
+from asa.log.events import EventLog
+from asa.log.rundir import RunDirectory, state_directory
+from asa.workflows.assemble import Assembly, Settings, assemble, load_settings, restore_plan, save_settings
+from asa.workflows.explain import explain
+from asa.workflows.graph import Graph, make_graph
+from asa.workflows.payload import load
+from asa.workflows.stage import Node, replace_nodes
+
+if TYPE_CHECKING:
+    from asa.metrics.workflow import RunSummary
+
+
+class Run:
+    """A run of a workflow: going on, ended, or opened again from its log."""
+
+    def __init__(self, directory: RunDirectory, graph: Graph | None, assembly: Assembly | None) -> None:
+        self.directory, self.name = directory, directory.name
+        self._graph, self._assembly = graph, assembly
+        self._log = EventLog(directory.events)
+        self._error: BaseException | None = None
+        self._thread: threading.Thread | None = None
+
+    def result(self, timeout: float = math.inf) -> Any:
+        """The workflow's value, as soon as it is known.
+
+        Parameters
+        ----------
+        timeout
+            Longest time to wait for it [s].
+
+        Raises
+        ------
+        RunFailed
+            When a stage failed or the run was cancelled; the message tells the story.
+        StateError
+            When the state directory could not be written any more.
+        TimeoutError
+            When it is not known yet.
+        """
+        if self._assembly is not None and not self._decided(timeout):
+            raise TimeoutError(f"run {self.name} has no result after {timeout:g} s")
+        if self._error is not None:
+            raise self._error
+        ended = self._ended()
+        if ended is None or ended.state is not RunState.SUCCEEDED:
+            what = "it has no outcome yet, and no driver here" if ended is None else ended.message
+            hint = f"`asa resume {self.name}` runs only what is not done"
+            raise RunFailed(f"run {self.name}: {what}\n({hint})", stage=ended.stage or None if ended else None)
+        graph = self._graph or make_graph(load_settings(self.directory).result)
+        return replace_nodes(graph.result, lambda node: self._value(graph, node))
+
+    def wait(self, timeout: float = math.inf) -> bool:
+        """Wait until the run's jobs have ended, too [s]; False when they had not."""
+        if self._thread is None:
+            return True
+        self._thread.join(None if timeout == math.inf else timeout)
+        return not self._thread.is_alive()
+
+    def cancel(self, reason: str = "cancelled") -> None:
+        """End the run: pending jobs are cancelled, running ones released. What is done stays done: see `resume`."""
+        if self._assembly is not None:
+            self._assembly.runner.cancel(reason)
+
+    @property
+    def status(self) -> RunState:
+        """How the run stands."""
+        ended = self._ended()
+        return RunState.RUNNING if ended is None else ended.state
+
+    def is_over(self) -> bool:
+        """Whether its outcome is known."""
+        return self._assembly is None or self._assembly.runner.decided.is_set()
+
+    def events(self, after: int = 0) -> Iterator[tuple[int, Event]]:
+        """The run's log from sequence number `after` on."""
+        return self._log.read(after)
+
+    @property
+    def summary(self) -> RunSummary:
+        """Waits, makespan and core-hours, of the whole run and of every stage and job."""
+        from asa.metrics.workflow import summarise
+
+        return summarise(event for _, event in self._log.read())
+
+    def explain(self) -> str:
+        """Why every stage that is not running is not running, in plain words."""
+        if self._assembly is not None:
+            plan, clock = self._assembly.runner.plan, self._assembly.runner.clock
+            return explain(plan, clock.now(), self._assembly.runner.watch.trouble)
+        settings = load_settings(self.directory)
+        plan = restore_plan(settings, self._log)
+        return explain(plan, max((event.at for _, event in self._log.read()), default=0.0))
+
+    def report(self, path: str | Path) -> Path:
+        """Write a report, by the file's ending: ``.html``, ``.png`` or ``.json``."""
+        from asa.report import write_report
+
+        write_report([event for _, event in self._log.read()], Path(path))
+        return Path(path)
+
+    def __repr__(self) -> str:
+        return f"<run {self.name}: {self.status.value}>"
+
+    def _decided(self, timeout: float) -> bool:
+        assert self._assembly is not None
+        return self._assembly.runner.decided.wait(None if timeout == math.inf else timeout)
+
+    def _ended(self) -> RunEnded | None:
+        last = self._log.latest(RunEnded, DriverStarted)
+        return last if isinstance(last, RunEnded) else None
+
+    def _value(self, graph: Graph, node: Node) -> Any:
+        name = graph.names[node]
+        if not node.mapped:
+            return load(self._log.value(name, 0))
+        return [load(value) for value in self._log.all_values(name)]
+
+    def _start(self) -> None:
+        assert self._assembly is not None
+        assembly = self._assembly
+
+        def drive() -> None:
+            try:
+                assembly.runner.run()
+            except BaseException as error:
+                self._error = error
+            finally:
+                assembly.runner.decided.set()
+                assembly.close()
+
+        self._thread = threading.Thread(target=drive, name=f"asa-run-{self.name}")
+        self._thread.start()
+        try:
+            assembly.start_executor()
+        except BaseException as error:
+            self._error = error
+            self.cancel(f"the executor did not start: {error}")
+            raise
+
+
+def submit(
+    workflow: Any,
+    *,
+    backend: Any = "local",
+    strategy: Any = None,
+    executor: Any = None,
+    pool: str = "shared",
+    name: str | None = None,
+    workdir: str | Path = ".",
+    state: str | Path | None = None,
+    orphan_grace: float = 60.0,
+) -> Run:
+    """Start a workflow and return at once. Takes the same parameters as `run`."""
+    graph = make_graph(workflow)
+    settings = Settings(
+        result=workflow,
+        backend=backend,
+        strategy=strategy,
+        executor=executor,
+        pool=pool,
+        workdir=str(Path(workdir).resolve()),
+        orphan_grace_s=orphan_grace,
+    )
+    base = name or next(reversed(graph.nodes))
+    root = state_directory() if state is None else Path(state)
+    directory = RunDirectory.create(root, f"{_clean(base)}-{secrets.token_hex(3)}")
+    save_settings(directory, settings)
+    return _go(directory, graph, settings)
+
+
+def run(workflow: Any, **options: Any) -> Run:
+    """Run a workflow to its end.
+
+    Parameters
+    ----------
+    workflow
+        What calling stages returned: a node, or a list, tuple or dict of nodes.
+    backend
+        Where jobs go: ``"local"`` (default), ``"slurm"``, with options as in ``"slurm:partition=core"``.
+    strategy
+        When jobs are asked for: ``"big-job"`` (default where there is no queue), ``"per-stage"``, ``"asa"`` (default
+        elsewhere), ``"asa-naive"``, ``"cascade"``, with options as in ``"asa:dependency=predicted"``.
+    executor
+        How tasks run inside allocations: ``"local"``.
+    pool
+        ``"shared"``: a ready task runs in any allocation with room; ``"per-stage"``: only in its stage's own.
+    name
+        Beginning of the run's name; default the last stage's name.
+    workdir
+        Directory that tasks run in; default the current one.
+    state
+        State directory; default ``$ASA_STATE_DIR`` or ``~/.local/state/asa``.
+    orphan_grace
+        How long allocations outlive a driver that died [s], so that `resume` finds them.
+
+    Returns
+    -------
+    Run
+        Whose ``result()`` is the workflow's value.
+
+    Raises
+    ------
+    InvalidInput
+        When the workflow or an option cannot be used.
+
+    Examples
+    --------
+    >>> import asa
+    >>> @asa.stage
+    ... def double(x):
+    ...     return 2 * x
+    >>> asa.run(double.map([1, 2, 3])).result()  # doctest: +SKIP
+    [2, 4, 6]
+    """
+    return finish(submit(workflow, **options))
+
+
+def resume(name: str, *, state: str | Path | None = None) -> Run:
+    """Go on with a run whose driver died, that failed, or that was cancelled: only what is not done is run.
+
+    Parameters
+    ----------
+    name
+        The run's name, or a beginning of it that no other run shares.
+
+    Raises
+    ------
+    RunNotFound
+        When there is no such run.
+    StateError
+        When another driver is at it.
+    """
+    directory = RunDirectory.open(state_directory() if state is None else Path(state), name)
+    settings = load_settings(directory)
+    return _go(directory, make_graph(settings.result), settings)
+
+
+def open_run(name: str, *, state: str | Path | None = None) -> Run:
+    """Look at a run, of whichever driver, without touching it."""
+    return Run(RunDirectory.open(state_directory() if state is None else Path(state), name), None, None)
+
+
+def finish(run: Run, while_waiting: Callable[[Run], None] | None = None) -> Run:
+    """Wait for a run's outcome; Ctrl-C cancels it, lets its jobs go, and comes through."""
+    try:
+        if while_waiting is not None:
+            while_waiting(run)
+        run.wait()
+    except KeyboardInterrupt:
+        run.cancel("interrupted from the keyboard")
+        run.wait()
+        raise
+    return run
+
+
+def _go(directory: RunDirectory, graph: Graph, settings: Settings) -> Run:
+    with contextlib.ExitStack() as held:
+        held.enter_context(directory.lock())
+        assembly = assemble(directory, graph, settings)
+        assembly.on_close(held.pop_all().close)
+    result = Run(directory, graph, assembly)
+    if assembly.runner.plan.outcome is RunState.SUCCEEDED:
+        assembly.runner.decided.set()
+        assembly.close()
+    else:
+        result._start()
+    return result
+
+
+def _clean(name: str) -> str:
+    """A run's name as a part of job and file names."""
+    return "".join(letter if letter.isalnum() or letter in "-_" else "-" for letter in name)[:40].strip("-") or "run"

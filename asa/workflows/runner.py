@@ -1,0 +1,250 @@
+"""The runner: carries out what the plan decides, and tells the plan what happened.
+
+It is a loop around three steps: take the events that came in, log them, fold them into the plan; then do what the plan
+decides, logging what is about to be done *before* it is done. Whatever is in the log can be resumed.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import socket
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from asa.core.allocation import Allocation
+from asa.core.errors import InvalidInput
+from asa.core.event import (
+    CancelAsked,
+    Cancelled,
+    DriverStarted,
+    Event,
+    JobEnded,
+    Learned,
+    NodeJoined,
+    Predicted,
+    Released,
+    RunEnded,
+    StageExpanded,
+    StageFailed,
+    Submitting,
+    TasksLaunched,
+)
+from asa.core.job import Dependency, JobRequest, Resources
+from asa.core.ports import Clock, Executor, RunContext
+from asa.core.task import Task
+from asa.pool.watch import JobWatch
+from asa.workflows.action import Action, AskWait, Cancel, Expand, Finish, Launch, Release, Submit, Teach
+from asa.workflows.payload import Payloads
+from asa.workflows.plan import Plan
+
+CLOSING_S = 60.0
+"""How long a run whose outcome is known waits for its jobs to end [s]; `asa clean` finds those that did not."""
+
+_ROUNDS_MOST = 10_000
+
+
+class Log(Protocol):
+    """What the runner needs of the event log."""
+
+    def append(self, events: Sequence[Event]) -> None: ...
+
+
+class WaitBook(Protocol):
+    """What the runner needs of the learned waits; keyed by the size of a job."""
+
+    def predict(self, resources: Resources, walltime_s: float) -> float: ...
+    def learn(
+        self, resources: Resources, walltime_s: float, token: str, wait_s: float, predicted_s: float | None
+    ) -> None: ...
+
+
+class Inbox:
+    """Events on their way to the runner, from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._events: list[Event] = []
+        self.signal = threading.Event()
+
+    def post(self, events: Sequence[Event]) -> None:
+        """Hand events over; returns at once."""
+        with self._lock:
+            self._events.extend(events)
+        self.signal.set()
+
+    def take(self) -> list[Event]:
+        """All events that have come in since the last call."""
+        with self._lock:
+            self.signal.clear()
+            events, self._events = self._events, []
+        return events
+
+
+Effect = Callable[[], None]
+
+
+@dataclass
+class Runner:
+    """One run, driven to its end on the caller's thread.
+
+    Parameters
+    ----------
+    plan
+        Decides; has folded what an earlier driver logged.
+    payloads
+        Makes tasks.
+    executor, watch
+        Run tasks; look after jobs. Both post to `inbox`.
+    log
+        Where every event goes first.
+    waits
+        What has been learned about the queue.
+    context
+        The run, for the executor.
+    outputs
+        Directory for the jobs' output files.
+    """
+
+    plan: Plan
+    payloads: Payloads
+    executor: Executor
+    watch: JobWatch
+    log: Log
+    waits: WaitBook
+    clock: Clock
+    context: RunContext
+    outputs: str
+    inbox: Inbox = field(default_factory=Inbox)
+    decided: threading.Event = field(default_factory=threading.Event)
+    _deadline: float = math.inf
+
+    def run(self) -> None:
+        """Drive the plan until its outcome is known and its jobs have ended.
+
+        Raises
+        ------
+        StateError
+            When the log cannot be written; the run can be resumed once it can.
+        """
+        self._adopt()
+        while True:
+            self._act()
+            now = self.clock.now()
+            until = self.plan.wake_at(now)
+            if self.decided.is_set():
+                until = min(until, self._deadline)
+                if self.plan.closed or now >= self._deadline:
+                    return
+            self.clock.wait(self.inbox.signal, until)
+            self._record(self.inbox.take())
+
+    def cancel(self, reason: str) -> None:
+        """Ask for the end of the run; may be called from any thread."""
+        self.inbox.post([CancelAsked(self.clock.now(), reason)])
+
+    def _adopt(self) -> None:
+        """Take over whatever an earlier driver of this run left."""
+        self._record([DriverStarted(self.clock.now(), os.getpid(), socket.gethostname())])
+        held = self.plan.pool.held.values()
+        self.watch.adopt(
+            {item.key: item.handle for item in held if item.handle is not None},
+            {item.key: item.asked for item in held if item.handle is None},
+        )
+
+    def _record(self, events: Sequence[Event]) -> None:
+        """Log events, then fold them."""
+        if not events:
+            return
+        self.log.append(events)
+        for event in events:
+            self.plan.on(event)
+            if isinstance(event, NodeJoined | Released | Cancelled):
+                self.watch.hurry()
+            elif isinstance(event, JobEnded):
+                self.executor.release(event.allocation)
+            elif isinstance(event, RunEnded):
+                self._deadline = event.at + CLOSING_S
+                self.decided.set()
+
+    def _act(self) -> None:
+        """Do what the plan decides, until it wants nothing more for now."""
+        for _ in range(_ROUNDS_MOST):
+            actions = self.plan.decide(self.clock.now())
+            if not actions:
+                return
+            steps = [self._perform(action) for action in actions]
+            self._record([event for event, _ in steps])
+            for _, effect in steps:
+                effect()
+        raise AssertionError("the plan keeps deciding the same: " + repr(actions[:3]))
+
+    def _perform(self, action: Action) -> tuple[Event, Effect]:
+        """What to log before an action, and the action itself."""
+        now = self.clock.now()
+        match action:
+            case Submit():
+                return self._submit(action, now)
+            case Launch():
+                return self._launch(action, now)
+            case Release():
+                return Released(now, action.allocation), lambda: self.executor.release(action.allocation)
+            case Cancel():
+                handle = self.plan.pool.held[action.allocation].handle
+                return (
+                    Cancelled(now, action.allocation, action.reason),
+                    _nothing if handle is None else lambda: self.watch.cancel(handle),
+                )
+            case Expand():
+                try:
+                    return StageExpanded(now, action.stage, self.payloads.width(action.stage)), _nothing
+                except InvalidInput as error:
+                    return StageFailed(now, action.stage, str(error)), _nothing
+            case AskWait():
+                spec = self.plan.stages[action.stage].spec
+                return Predicted(now, action.stage, self.waits.predict(spec.resources, spec.walltime_s)), _nothing
+            case Teach():
+                return self._teach(action, now)
+            case Finish():
+                return RunEnded(now, action.state, action.message, action.stage), _nothing
+
+    def _submit(self, action: Submit, now: float) -> tuple[Event, Effect]:
+        ask, held = action.ask, self.plan.pool.held
+        handles = [held[key].handle for key in ask.after if key in held]
+        request = JobRequest(
+            token=action.token,
+            resources=ask.resources,
+            walltime_s=ask.walltime_s,
+            argv=self.executor.bootstrap(Allocation(action.token, ask.resources, ask.walltime_s), self.context),
+            workdir=self.context.workdir,
+            output=f"{self.outputs}/{action.token}.out",
+            dependencies=tuple(Dependency(handle) for handle in handles if handle is not None),
+        )
+        event = Submitting(now, action.token, request, ask.stages, ask.after, ask.predicted_wait_s)
+        return event, lambda: self.watch.submit(request)
+
+    def _launch(self, action: Launch, now: float) -> tuple[Event, Effect]:
+        tasks: list[Task] = []
+        try:
+            for start, stop in action.ranges:
+                tasks += [self.payloads.task(action.stage, index) for index in range(start, stop)]
+        except InvalidInput as error:
+            return StageFailed(now, action.stage, str(error)), _nothing
+        event = TasksLaunched(now, action.stage, action.ranges, action.allocation)
+        return event, lambda: self.executor.launch(tasks, action.allocation)
+
+    def _teach(self, action: Teach, now: float) -> tuple[Event, Effect]:
+        job = action.request
+
+        def learn() -> None:
+            if not action.censored:
+                self.waits.learn(job.resources, job.walltime_s, job.token, action.wait_s, action.predicted_s)
+
+        event = Learned(now, job.token, action.stage, action.wait_s, action.predicted_s, action.censored)
+        return event, learn
+
+
+def _nothing() -> None:
+    """No effect beyond the event itself."""

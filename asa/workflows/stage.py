@@ -1,0 +1,273 @@
+"""Stages and the lazy nodes that calling them makes."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any, Generic, ParamSpec, TypeVar, overload
+
+from asa.core.errors import InvalidInput
+from asa.core.job import Resources
+from asa.core.units import duration, memory
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What a stage was declared with: see `stage`."""
+
+    resources: Resources
+    task: Resources
+    walltime_s: float
+    retries: int
+
+
+class Node:
+    """A call of a stage that has not happened yet. Pass it to other stages; `asa.run` makes it a value.
+
+    Parameters
+    ----------
+    stage
+        What is called.
+    args, kwargs
+        Its arguments; they may contain other nodes, anywhere in lists, tuples, sets and dicts.
+    mapped
+        True for one call per element of `args` (all of the same length); `kwargs` are then common to all calls.
+    """
+
+    __slots__ = ("args", "kwargs", "mapped", "predecessors", "stage")
+
+    def __init__(self, stage: Stage[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], mapped: bool) -> None:
+        self.stage, self.args, self.kwargs, self.mapped = stage, args, kwargs, mapped
+        self.predecessors: tuple[Node, ...] = ()
+
+    def after(self, *nodes: Node) -> Node:
+        """Start this node only when `nodes` have ended, although it does not use their results; returns itself."""
+        self.predecessors += nodes
+        return self
+
+    def __repr__(self) -> str:
+        return f"<node {self.stage.name}{'.map' if self.mapped else ''}>"
+
+    def __iter__(self) -> Any:
+        raise InvalidInput(
+            f"the result of stage {self.stage.name!r} is not known before the workflow runs, so it cannot be iterated: "
+            "use other_stage.map(node) for one task per element, or pass the node on as it is"
+        )
+
+    def __bool__(self) -> bool:
+        raise InvalidInput(
+            f"the result of stage {self.stage.name!r} is not known before the workflow runs: decide inside a stage"
+        )
+
+
+class Stage(Generic[P, R]):
+    """A function with the resources it needs. Calling it returns a `Node`; ``stage.function`` is the function."""
+
+    def __init__(self, function: Callable[P, R], needs: Needs, name: str | None = None) -> None:
+        if inspect.iscoroutinefunction(function):
+            raise InvalidInput(f"stage {function.__name__!r} is an async function: make it a plain one")
+        self.function, self.needs = function, needs
+        self.name = name or str(getattr(function, "__name__", type(function).__name__))
+        self.__doc__ = function.__doc__
+        try:
+            self._signature: inspect.Signature | None = inspect.signature(function)
+        except ValueError:  # builtins without a signature
+            self._signature = None
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Node:
+        """One task: a lazy node whose value is what the function returns.
+
+        Raises
+        ------
+        InvalidInput
+            When the arguments do not fit the function.
+        """
+        self._bind(args, kwargs)
+        return Node(self, args, kwargs, mapped=False)
+
+    def map(self, *iterables: Iterable[Any] | Node, **common: Any) -> Node:
+        """A parallel stage: one task per element of `iterables`, taken side by side; its value is the list of results.
+
+        Parameters
+        ----------
+        iterables
+            Lists, or nodes whose value is a list; all of one length.
+        common
+            Keyword arguments that every task gets.
+
+        Raises
+        ------
+        InvalidInput
+            When there is nothing to map over, lengths differ, or the arguments do not fit the function.
+        """
+        if not iterables:
+            raise InvalidInput(f"{self.name}.map() needs at least one list or node to map over")
+        args = tuple(item if isinstance(item, Node) else list(item) for item in iterables)
+        lengths = {len(item) for item in args if not isinstance(item, Node)}
+        if len(lengths) > 1:
+            raise InvalidInput(f"{self.name}.map() was given lists of different lengths: {sorted(lengths)}")
+        self._bind((None,) * len(args), common)
+        return Node(self, args, common, mapped=True)
+
+    def options(self, **changes: Any) -> Stage[P, R]:
+        """The same function with other needs; takes the keywords of `stage`."""
+        name: str = changes.pop("name", self.name)
+        return Stage(self.function, replace(self.needs, **vars(make_needs(name, base=self.needs, **changes))), name)
+
+    def __repr__(self) -> str:
+        return f"<stage {self.name}>"
+
+    def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if self._signature is not None:
+            try:
+                self._signature.bind(*args, **kwargs)
+            except TypeError as error:
+                raise InvalidInput(f"stage {self.name!r}{self._signature}: {error}") from None
+
+
+DEFAULT_NEEDS = Needs(Resources(), Resources(), walltime_s=3600.0, retries=0)
+
+
+def make_needs(
+    name: str,
+    *,
+    base: Needs = DEFAULT_NEEDS,
+    cores: int | None = None,
+    nodes: int | None = None,
+    task_cores: int | None = None,
+    tasks_per_node: int | None = None,
+    memory: int | str | None = None,
+    gpus: int | None = None,
+    walltime: float | str | timedelta | None = None,
+    retries: int | None = None,
+) -> Needs:
+    """Needs of a stage from the keywords of `stage`; what is not given is taken from `base`."""
+    try:
+        return _needs(base, cores, nodes, task_cores, tasks_per_node, memory, gpus, walltime, retries)
+    except InvalidInput as error:
+        raise InvalidInput(f"stage {name!r}: {error}") from None
+
+
+def _needs(
+    base: Needs,
+    cores: int | None,
+    nodes: int | None,
+    task_cores: int | None,
+    tasks_per_node: int | None,
+    memory_size: int | str | None,
+    gpus: int | None,
+    walltime: float | str | timedelta | None,
+    retries: int | None,
+) -> Needs:
+    task_cores = base.task.cores if task_cores is None else task_cores
+    if nodes is None and tasks_per_node is None and cores is None:
+        cores, nodes = base.resources.cores, base.resources.nodes
+    elif cores is None:
+        nodes = 1 if nodes is None else nodes
+        cores = nodes * (1 if tasks_per_node is None else tasks_per_node) * task_cores
+    elif tasks_per_node is not None:
+        raise InvalidInput("give either cores=, or nodes= with tasks_per_node=; not all of them")
+    cores = max(cores, task_cores)
+    gpus = base.resources.gpus if gpus is None else gpus
+    size = base.resources.memory if memory_size is None else memory(memory_size)
+    resources = Resources(cores, nodes, size, gpus)
+    slots = resources.cores // task_cores
+    if retries is not None and (type(retries) is not int or retries < 0):
+        raise InvalidInput(f"retries must be a whole number of at least 0, not {retries!r}")
+    return Needs(
+        resources=resources,
+        task=Resources(
+            task_cores, None, None if size is None else size // slots, gpus // slots if gpus >= slots else min(gpus, 1)
+        ),
+        walltime_s=base.walltime_s if walltime is None else duration(walltime, what="walltime"),
+        retries=base.retries if retries is None else retries,
+    )
+
+
+@overload
+def stage(function: Callable[P, R], /) -> Stage[P, R]: ...
+@overload
+def stage(
+    *,
+    cores: int | None = None,
+    nodes: int | None = None,
+    task_cores: int | None = None,
+    tasks_per_node: int | None = None,
+    memory: int | str | None = None,
+    gpus: int | None = None,
+    walltime: float | str | timedelta | None = None,
+    retries: int | None = None,
+) -> Callable[[Callable[P, R]], Stage[P, R]]: ...
+def stage(function: Callable[..., Any] | None = None, /, **needs: Any) -> Any:
+    """Make a stage of a plain function: ``@asa.stage`` or ``@asa.stage(cores=16, walltime="30m")``.
+
+    Parameters
+    ----------
+    cores
+        Cores of the allocation that the stage asks for; default 1.
+    nodes, tasks_per_node
+        Instead of `cores`: whole nodes, and how many tasks run on each at once.
+    task_cores
+        Cores of each task; default 1.
+    memory
+        Memory of the allocation, in bytes or like ``"4G"``; shared evenly by the tasks that run at once.
+    gpus
+        GPUs of the allocation.
+    walltime
+        Wall time of the allocation: seconds, or like ``"30m"``; default one hour.
+    retries
+        How often a failed task is tried again; default 0. Losses that are not its own fault do not count.
+
+    Raises
+    ------
+    InvalidInput
+        When a value cannot be used; the message names the stage, the value and what was expected.
+
+    Examples
+    --------
+    >>> @stage(cores=4, walltime="10m")
+    ... def double(x):
+    ...     return 2 * x
+    >>> double.map([1, 2, 3])
+    <node double.map>
+    """
+    if function is not None:
+        return Stage(function, DEFAULT_NEEDS)
+
+    def decorate(function: Callable[..., Any]) -> Stage[..., Any]:
+        return Stage(function, make_needs(getattr(function, "__name__", "?"), **needs))
+
+    return decorate
+
+
+def nodes_in(value: Any) -> Iterable[Node]:
+    """All nodes in a structure of lists, tuples, sets and dicts."""
+    if isinstance(value, Node):
+        yield value
+    elif isinstance(value, list | tuple | set | frozenset):
+        if any(type(item) in _COMPOUND for item in value):
+            yield from itertools.chain.from_iterable(map(nodes_in, value))
+    elif isinstance(value, dict):
+        yield from itertools.chain.from_iterable(map(nodes_in, value.values()))
+
+
+_COMPOUND = (Node, list, tuple, set, frozenset, dict)
+
+
+def replace_nodes(value: Any, substitute: Callable[[Node], Any]) -> Any:
+    """The same structure with every node replaced; structures without nodes are returned as they are."""
+    if isinstance(value, Node):
+        return substitute(value)
+    if type(value) in (list, tuple, set, frozenset):
+        if any(type(item) in _COMPOUND for item in value):
+            return type(value)(replace_nodes(item, substitute) for item in value)
+        return value
+    if type(value) is dict:
+        return {key: replace_nodes(item, substitute) for key, item in value.items()}
+    return value
