@@ -12,7 +12,10 @@ help:
 	@echo "make venv        .venv with every extra (torch included)"
 
 demo: .venv/.demo
-	$(BIN)/python examples/workflows/montage/demo.py
+	@mkdir -p demo-output
+	cd demo-output && ../$(BIN)/asa run ../examples/workflows/montage/workflow.py --set cores=2 \
+	    --backend local:cores=2 --strategy asa --report montage.html --json montage.json
+	@echo "open demo-output/montage.html"
 
 test: .venv/.test packages
 	$(BIN)/ruff check .

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from asa.core.command import CommandResult
+from asa.core.job import Capabilities
 from asa.core.registry import BACKENDS
 from asa.core.serial import to_json
 
@@ -26,8 +27,10 @@ class Graph:
         from asa.workflows.graph import make_graph
 
         graph = make_graph(load_workflow(options.workflow))
+        site = Capabilities(site="")
         if options.backend:
             backend = BACKENDS.create(options.backend)
-            graph.check(backend.capabilities())
+            site = backend.capabilities()
             backend.close()
-        return CommandResult({"rows": to_json(graph.specs())}, graph.to_dot() if options.dot else str(graph))
+        graph.check(site)
+        return CommandResult({"rows": to_json(graph.specs(site))}, graph.to_dot() if options.dot else str(graph))

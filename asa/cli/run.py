@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
 
+from asa.core.clock import SystemClock
 from asa.core.command import CommandResult
 from asa.core.errors import InvalidInput, RunFailed
 from asa.core.event import RunState
@@ -44,7 +46,7 @@ class Run:
             strategy=options.strategy,
             executor=options.executor,
             pool=options.pool,
-            name=options.name,
+            name=options.name or _name_of(options.workflow),
             workdir=options.workdir,
             orphan_grace=duration(options.orphan_grace, what="--orphan-grace"),
         )
@@ -59,13 +61,11 @@ def add_display_options(parser: argparse.ArgumentParser) -> None:
 
 def show_to_end(run: WorkflowRun, options: argparse.Namespace) -> CommandResult:
     """Show a run's progress until it is over, and what came of it."""
-    from asa.report.progress import follow
-
     quiet = options.quiet or options.json == "-"
     if not quiet:
         print(f"run {run.name}", file=sys.stderr)
     try:
-        finish(run, None if quiet else lambda run: follow(run.events, run.is_over))
+        finish(run, None if quiet else _follow)
     finally:
         if options.report:
             run.report(options.report)
@@ -84,6 +84,19 @@ def show_to_end(run: WorkflowRun, options: argparse.Namespace) -> CommandResult:
             file=sys.stderr,
         )
     return CommandResult(summary.to_json(), message, 0 if run.status is RunState.SUCCEEDED else 1)
+
+
+def _name_of(target: str) -> str:
+    """What to call a run: its file, or the file's folder where the file is just called workflow."""
+    path = Path(target.partition(":")[0]).resolve()
+    return path.parent.name if path.stem == "workflow" else path.stem
+
+
+def _follow(run: WorkflowRun) -> None:
+    from asa.report.progress import ProgressDisplay, follow
+
+    with ProgressDisplay() as display:
+        follow(run.events, display, SystemClock(), run.decided)
 
 
 def _assignment(text: str) -> tuple[str, object]:

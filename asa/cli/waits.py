@@ -23,7 +23,7 @@ class Waits:
         from asa.log.store import LearnedStore
 
         rows: list[dict[str, Any]] = []
-        for row in Learned(LearnedStore(state_directory() / "waits.db")).table():
+        for row in Learned(LearnedStore(state_directory() / "learned.db")).table():
             geometry = row.geometry
             rows += [
                 {

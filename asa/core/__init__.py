@@ -1,1 +1,1 @@
-"""Nouns of the field: frozen, validated dataclasses, and the ports. Pure: no I/O, only the standard library and numpy."""
+"""Nouns of the field, as frozen dataclasses, and the ports. Pure: no I/O, only the standard library and numpy."""

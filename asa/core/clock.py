@@ -45,7 +45,7 @@ class ManualClock:
         return self._now
 
     def call_at(self, when: float, call: Callable[[], None]) -> None:
-        """Run `call` when virtual time reaches `when` [s], now if that is past; equal times in order of registration."""
+        """Run `call` when virtual time reaches `when` [s], now if that is past; equal times as registered."""
         heapq.heappush(self._calls, (max(when, self._now), next(self._order), call))
 
     def wait(self, signal: threading.Event, until: float = math.inf) -> bool:

@@ -45,6 +45,16 @@ class Resources:
                 f"{self.cores} cores do not divide over {self.nodes} nodes: ask for a multiple of {self.nodes} cores"
             )
 
+    def __str__(self) -> str:
+        parts = [_count(self.cores, "core")]
+        if self.nodes is not None:
+            parts.append(f"on {_count(self.nodes, 'node')}")
+        if self.memory is not None:
+            parts.append(f"with {self.memory / 2**30:.3g} GiB")
+        if self.gpus:
+            parts.append(f"and {_count(self.gpus, 'GPU')}")
+        return " ".join(parts)
+
     def fits(self, room: Resources) -> bool:
         """Whether `room` holds these resources; memory that is not stated on either side is not counted."""
         return (
@@ -52,6 +62,10 @@ class Resources:
             and self.gpus <= room.gpus
             and (self.memory is None or room.memory is None or self.memory <= room.memory)
         )
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number} {word}{'s' * (number != 1)}"
 
 
 class JobState(enum.Enum):

@@ -80,9 +80,11 @@ def clock(seconds: float) -> str:
 def brief(seconds: float) -> str:
     """A duration [s] as people say it: two leading units at most.
 
-    >>> brief(0.25), brief(42), brief(125), brief(7260), brief(200000)
-    ('0.25 s', '42 s', '2 min 5 s', '2 h 1 min', '2 d 7 h')
+    >>> brief(3e-5), brief(0.25), brief(42), brief(125), brief(7260), brief(200000)
+    ('0 s', '0.25 s', '42 s', '2 min 5 s', '2 h 1 min', '2 d 7 h')
     """
+    if abs(seconds) < 0.0005:
+        return "0 s"
     if seconds < 60:
         return f"{seconds:.3g} s"
     whole = round(seconds)

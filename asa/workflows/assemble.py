@@ -2,31 +2,37 @@
 
 from __future__ import annotations
 
-import importlib
 import pickle
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import cloudpickle
 
 from asa.core.clock import SystemClock
 from asa.core.errors import InvalidInput, Unpicklable
 from asa.core.event import RunStarted
+from asa.core.geometry import Geometry, geometry_of
 from asa.core.job import Capabilities, QueueRegime, Resources
-from asa.core.ports import Backend, Executor, RunContext, Strategy
+from asa.core.ports import Backend, Executor, RunContext, RunTimePredictor, Strategy
 from asa.core.registry import BACKENDS, EXECUTORS, STRATEGIES
+from asa.core.stage import StageState
 from asa.log.events import EventLog
 from asa.log.rundir import RunDirectory
+from asa.log.store import LearnedStore
 from asa.pool.watch import JobWatch, WatchThread
 from asa.security.files import write_private
 from asa.workflows.graph import Graph
 from asa.workflows.payload import Payloads
 from asa.workflows.plan import Plan
 from asa.workflows.runner import Inbox, Runner
+
+if TYPE_CHECKING:
+    from asa.estimators.waits import Waits
 
 POOLS = ("shared", "per-stage")
 
@@ -39,6 +45,8 @@ class Settings:
     ----------
     result
         The workflow.
+    name
+        What it is called.
     backend, strategy, executor
         Specs or objects; None for the default of the site.
     pool
@@ -52,6 +60,7 @@ class Settings:
     """
 
     result: Any
+    name: str
     backend: Any = "local"
     strategy: Any = None
     executor: Any = None
@@ -71,8 +80,8 @@ def save_settings(directory: RunDirectory, settings: Settings) -> None:
         data = cloudpickle.dumps(settings)
     except Exception as error:  # pickling runs foreign code, which may raise anything
         raise Unpicklable(
-            f"the workflow cannot be stored, so it could not be resumed: {type(error).__name__}: {error}. Some stage has "
-            "an argument that cannot travel (an open file, lock, socket ...): pass a path instead"
+            f"the workflow cannot be stored, so it could not be resumed: {type(error).__name__}: {error}. "
+            "Some stage has an argument that cannot travel (an open file, lock, socket ...): pass a path instead"
         ) from error
     write_private(directory.settings, pickle.dumps((settings.sys_path, data)))
 
@@ -126,16 +135,17 @@ def assemble(directory: RunDirectory, graph: Graph, settings: Settings) -> Assem
     graph.check(site)
     strategy = make_strategy(settings, site)
     executor: Executor = EXECUTORS.create("local" if settings.executor is None else settings.executor)
+    learned = Learned(directory.state / "learned.db", strategy.estimator, site)
     log = EventLog(directory.events)
     plan = Plan(strategy, site, shared=settings.pool == "shared" and not strategy.own_pools)
     payloads = Payloads(graph, directory.functions, directory.values, log.value)
-    if log.last == 0:
+    if fresh := log.last == 0:
         payloads.save()
         started = RunStarted(
             at=time.time(),
             run=directory.name,
-            workflow=next(reversed(graph.nodes)),
-            stages=graph.specs(),
+            workflow=settings.name,
+            stages=graph.specs(site, learned.run_time(settings.name)),
             backend=_spec(settings.backend),
             strategy=_spec(settings.strategy or type(strategy).__name__),
             executor=_spec(settings.executor or "local"),
@@ -157,10 +167,20 @@ def assemble(directory: RunDirectory, graph: Graph, settings: Settings) -> Assem
         orphan_grace_s=settings.orphan_grace_s,
         local=site.regime is QueueRegime.IMMEDIATE,
     )
-    waits = LearnedWaits(directory.state / "waits.db", strategy.estimator, site)
-    runner = Runner(plan, payloads, executor, watch, log, waits, clock, context, str(directory.jobs), inbox)
+    runner = Runner(plan, payloads, executor, watch, log, learned, clock, context, str(directory.jobs), inbox)
+    closers = [thread.close, backend.close, log.close]
+    if fresh:  # a resumed run's stages seem to have run while nobody drove them
+        closers.insert(0, lambda: learned.learn_run_times(plan, settings.name))
     thread.start(watch)
-    return Assembly(runner, executor, backend, context, inbox, log, [thread.close, backend.close, log.close])
+    return Assembly(
+        runner,
+        executor,
+        backend,
+        context,
+        inbox,
+        log,
+        closers,
+    )
 
 
 def restore_plan(settings: Settings, log: EventLog) -> Plan:
@@ -183,30 +203,51 @@ def _spec(value: Any) -> str:
     return value if isinstance(value, str) else repr(value)
 
 
-class LearnedWaits:
-    """The user's learned waits, for one site; opened when first needed, because most of the cost is importing numpy."""
+class Learned:
+    """What the user's runs have learned about a site: waits and run times. Opened when first needed, because importing
+    what it needs costs more than a short run."""
 
     def __init__(self, path: Path, estimator: str, site: Capabilities) -> None:
         self._path, self._estimator, self._site = path, estimator, site
-        self._waits: Any = None
 
     def predict(self, resources: Resources, walltime_s: float) -> float:
         """Expected wait [s] of a job of this size."""
-        return float(self._open().predict(self._geometry(resources, walltime_s)))
+        return float(self._waits.predict(self._geometry(resources, walltime_s)))
 
     def learn(
         self, resources: Resources, walltime_s: float, token: str, wait_s: float, predicted_s: float | None
     ) -> None:
         """A job of this size waited `wait_s` [s]; counts once per token."""
-        self._open().learn(self._geometry(resources, walltime_s), token, wait_s, predicted_s)
+        self._waits.learn(self._geometry(resources, walltime_s), token, wait_s, predicted_s)
 
-    def _geometry(self, resources: Resources, walltime_s: float) -> Any:
-        from asa.core.geometry import geometry_of
+    def run_time(self, workflow: str) -> Callable[[str, float], float]:
+        """Predicts the run time [s] of a stage of `workflow` from its name and wall time [s]."""
+        if self._site.regime is QueueRegime.IMMEDIATE:  # nothing is planned with run times where nothing waits
+            return lambda _stage, walltime_s: walltime_s
+        return lambda stage, walltime_s: self._run_times.predict(f"{self._site.site} {workflow} {stage}", walltime_s)
 
+    def learn_run_times(self, plan: Plan, workflow: str) -> None:
+        """Remember how long the stages of a run took."""
+        if self._site.regime is not QueueRegime.IMMEDIATE:
+            for name, stage in plan.stages.items():
+                if stage.state is StageState.DONE and stage.started is not None and stage.ended is not None:
+                    self._run_times.learn(f"{self._site.site} {workflow} {name}", stage.ended - stage.started)
+
+    def _geometry(self, resources: Resources, walltime_s: float) -> Geometry:
         return geometry_of(self._site.site, self._site.partition, resources.cores, walltime_s)
 
-    def _open(self) -> Any:
-        if self._waits is None:
-            waits, store = importlib.import_module("asa.estimators.waits"), importlib.import_module("asa.log.store")
-            self._waits = waits.Waits(store.LearnedStore(self._path), self._estimator)
-        return self._waits
+    @cached_property
+    def _store(self) -> LearnedStore:
+        return LearnedStore(self._path)
+
+    @cached_property
+    def _waits(self) -> Waits:
+        from asa.estimators.waits import Waits
+
+        return Waits(self._store, self._estimator)
+
+    @cached_property
+    def _run_times(self) -> RunTimePredictor:
+        from asa.estimators.runtimes import LastTwo
+
+        return LastTwo(self._store)

@@ -10,7 +10,7 @@ from typing import Any
 
 import cloudpickle
 
-from asa.core.errors import InvalidInput, UnknownName
+from asa.core.errors import AsaError, InvalidInput, UnknownName
 from asa.workflows.stage import Node, Stage, nodes_in
 
 DEFAULT_NAME = "workflow"
@@ -49,8 +49,12 @@ def load_workflow(target: str, arguments: Mapping[str, Any] | None = None) -> An
     if isinstance(value, Stage) or callable(value):
         try:
             value = value(**(arguments or {}))
+        except AsaError:
+            raise
         except TypeError as error:
             raise InvalidInput(f"{target}: {error}: give what it needs with --set NAME=VALUE") from error
+        except Exception as error:  # the user's own code
+            raise InvalidInput(f"{target} raised {type(error).__name__}: {error}") from error
     elif arguments:
         raise InvalidInput(f"{target} is no function, so it takes no --set")
     if not any(True for _ in nodes_in(value)):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from asa.core.errors import GraphError
-from asa.core.job import Capabilities
+from asa.core.job import Capabilities, Resources
 from asa.core.stage import StageSpec
 from asa.core.units import brief
 from asa.workflows.stage import Node, nodes_in
@@ -47,13 +47,13 @@ class Graph:
         return None
 
     def specs(
-        self, run_time: Callable[[str, float], float] = lambda name, walltime_s: walltime_s
+        self, site: Capabilities, run_time: Callable[[str, float], float] = lambda _name, walltime_s: walltime_s
     ) -> tuple[StageSpec, ...]:
-        """What the plan must know of each stage; `run_time` predicts run times [s] from name and wall time."""
+        """What the plan must know of each stage there; `run_time` predicts run times [s] from name and wall time."""
         return tuple(
             StageSpec(
                 name=name,
-                resources=node.stage.needs.resources,
+                resources=spread(node.stage.needs.resources, site.cores_per_node),
                 task=node.stage.needs.task,
                 walltime_s=node.stage.needs.walltime_s,
                 run_time_s=min(run_time(name, node.stage.needs.walltime_s), node.stage.needs.walltime_s),
@@ -106,6 +106,20 @@ class Graph:
             lines.append(f'  "{name}" [label="{name}\\n{node.stage.needs.resources.cores} cores"{shape}];')
         lines += [f'  "{before}" -> "{name}";' for name, befores in self.predecessors.items() for before in befores]
         return "\n".join([*lines, "}"])
+
+
+def spread(needs: Resources, cores_per_node: int | None) -> Resources:
+    """The same needs on as few nodes as hold them, with as many cores on each; left as they are when nodes are given.
+
+    >>> spread(Resources(cores=100), 28)
+    Resources(cores=100, nodes=4, memory=None, gpus=0)
+    >>> spread(Resources(cores=57), 28)
+    Resources(cores=57, nodes=3, memory=None, gpus=0)
+    """
+    if needs.nodes is not None or cores_per_node is None:
+        return needs
+    nodes = -(-needs.cores // cores_per_node)
+    return replace(needs, nodes=nodes, cores=-(-needs.cores // nodes) * nodes)
 
 
 def make_graph(result: Any) -> Graph:

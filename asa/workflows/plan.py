@@ -30,7 +30,7 @@ from asa.core.event import (
     TaskFailed,
     TasksLaunched,
 )
-from asa.core.job import Capabilities, DependencyKind, JobState
+from asa.core.job import Capabilities, DependencyKind, JobState, QueueRegime
 from asa.core.ports import Strategy
 from asa.core.stage import StageState
 from asa.core.units import brief
@@ -229,14 +229,16 @@ class Plan:
     def decide(self, now: float) -> list[Action]:
         """What should be done now."""
         if self.outcome is not RunState.RUNNING or self.cancelling:
-            return [*self._untaught.values(), *self._conclude(), *self._let_go(now)]
+            return [*self._conclude(), *self._let_go(now), *self._untaught.values()]
+        # Where there is no queue, learning waits until the result is out: it costs more than the whole of a short run.
+        teach = () if self.site.regime is QueueRegime.IMMEDIATE else self._untaught.values()
         return [
-            *self._untaught.values(),
             *self._expand(),
             *self._ask(now),
             *self._let_go(now),
             *self._launch(now),
             *self._conclude(),
+            *teach,
         ]
 
     def wake_at(self, now: float) -> float:

@@ -81,9 +81,14 @@ class Run:
         ended = self._ended()
         return RunState.RUNNING if ended is None else ended.state
 
-    def is_over(self) -> bool:
-        """Whether its outcome is known."""
-        return self._assembly is None or self._assembly.runner.decided.is_set()
+    @property
+    def decided(self) -> threading.Event:
+        """Set once the outcome is known; jobs may still be ending."""
+        if self._assembly is None:
+            over = threading.Event()
+            over.set()
+            return over
+        return self._assembly.runner.decided
 
     def events(self, after: int = 0) -> Iterator[tuple[int, Event]]:
         """The run's log from sequence number `after` on."""
@@ -168,6 +173,7 @@ def submit(
     graph = make_graph(workflow)
     settings = Settings(
         result=workflow,
+        name=name or next(reversed(graph.nodes)),
         backend=backend,
         strategy=strategy,
         executor=executor,
@@ -175,9 +181,8 @@ def submit(
         workdir=str(Path(workdir).resolve()),
         orphan_grace_s=orphan_grace,
     )
-    base = name or next(reversed(graph.nodes))
     root = state_directory() if state is None else Path(state)
-    directory = RunDirectory.create(root, f"{_clean(base)}-{secrets.token_hex(3)}")
+    directory = RunDirectory.create(root, f"{_clean(settings.name)}-{secrets.token_hex(3)}")
     save_settings(directory, settings)
     return _go(directory, graph, settings)
 

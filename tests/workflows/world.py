@@ -124,7 +124,7 @@ class World:
         if self.log.last == 0:
             payloads.save()
             started = RunStarted(
-                self.clock.now(), "run", "w", self.graph.specs(), "fake", "s", "fake", "shared", "fake", ""
+                self.clock.now(), "run", "w", self.graph.specs(self.batch.capabilities()), "fake", "s", "fake", "shared", "fake", ""
             )
             self.log.append([started])
         for _, event in self.log.read():
