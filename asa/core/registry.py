@@ -156,6 +156,7 @@ DISPATCHERS = Registry(
         "fcfs": "asa.dispatchers.backfill:Fcfs",
         "easy": "asa.dispatchers.backfill:Easy",
         "conservative": "asa.dispatchers.backfill:Conservative",
+        "backfill": "asa.dispatchers.backfill:Backfill",
     },
     group="asa.dispatchers",
 )

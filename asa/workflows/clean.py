@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from asa.core.decision import DispatchDecision
 from asa.core.event import Cancelled, DriverStarted, RunEnded, RunState
 from asa.core.job import JobHandle, JobStatus
 from asa.core.ports import Backend
 from asa.core.registry import BACKENDS
+from asa.core.view import QueueView
 from asa.log.events import EventLog
 from asa.log.rundir import RunDirectory, list_runs
 from asa.pool.pool import Pool
@@ -76,6 +78,14 @@ def cancel(left: list[Leftover]) -> None:
             backend.close()
 
 
+class _StartNothing:
+    """A dispatcher for the embedded batch system while somebody only looks at it."""
+
+    def decide(self, view: QueueView) -> Sequence[DispatchDecision]:
+        return ()
+
+
 def _backend(run: RunDirectory) -> Backend:
-    backend: Backend = BACKENDS.create(load_settings(run).backend, directory=run.backend)
+    settings = load_settings(run)
+    backend: Backend = BACKENDS.create(settings.backend, directory=run.backend, dispatcher=_StartNothing())
     return backend

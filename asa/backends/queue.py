@@ -1,0 +1,318 @@
+"""A batch system's queue as a state machine: events in, jobs to start and to kill out. No I/O, `now` is an argument.
+
+The embedded batch system (`asa.backends.local`) drives it with processes, the fake one (`asa.testing.backend_fake`) in
+virtual time. Jobs are served in the order in which they were submitted; a job that waits for another keeps its place.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from asa.core.decision import Reserve, Start
+from asa.core.errors import BackendError
+from asa.core.job import (
+    Dependency,
+    DependencyKind,
+    JobChanges,
+    JobHandle,
+    JobRequest,
+    JobState,
+    JobStatus,
+    Refused,
+    Resources,
+)
+from asa.core.ports import Dispatcher
+from asa.core.view import QueuedJob, QueueView, RunningJob
+
+NEVER = "DependencyNeverSatisfied"
+"""Reason of a job that was cancelled because the job it waits for did not end well."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A job in the queue's books.
+
+    Parameters
+    ----------
+    request, status
+        What was asked, and how it stands.
+    ending
+        The state in which it will end once its program is gone: it is being cancelled, or out of wall time.
+    """
+
+    request: JobRequest
+    status: JobStatus
+    ending: JobState | None = None
+
+    @property
+    def job_id(self) -> str:
+        return self.status.handle.job_id
+
+    @property
+    def running(self) -> bool:
+        return self.status.state is JobState.RUNNING
+
+    @property
+    def pending(self) -> bool:
+        return self.status.state is JobState.PENDING
+
+    @property
+    def ends(self) -> float:
+        """When a running job's wall time is over [s]."""
+        assert self.status.started is not None, "only a running job ends"
+        return self.status.started + self.request.walltime_s
+
+
+@dataclass(frozen=True)
+class Actions:
+    """What the driver is to do now: programs to start, and programs to kill."""
+
+    start: list[Entry] = field(default_factory=list)
+    kill: list[Entry] = field(default_factory=list)
+
+
+class Queue:
+    """The queue of one machine.
+
+    Parameters
+    ----------
+    capacity
+        What the machine has.
+    dispatcher
+        Decides which waiting jobs start.
+    entries
+        Books of an earlier queue to go on with, in order of submission.
+    first_id
+        Number of the first job submitted here.
+    """
+
+    def __init__(
+        self, capacity: Resources, dispatcher: Dispatcher, entries: Iterable[Entry] = (), first_id: int = 1
+    ) -> None:
+        self.capacity = capacity
+        self._dispatcher = dispatcher
+        self._next_id = first_id
+        self._entries: dict[str, Entry] = {}
+        self._live: dict[str, None] = {}  # ids of jobs not ended, in order of submission
+        self._outlook: dict[str, tuple[str, float | None]] = {}  # why a pending job waits, and its promised start
+        self._changed: dict[str, None] = {}
+        for entry in entries:
+            self._set(entry)
+        self._changed.clear()
+
+    # -- what the outside world asks -----------------------------------------------------------------------------
+
+    def submit(self, request: JobRequest, now: float) -> JobHandle | Refused:
+        """Put a job at the end of the queue; it starts at a later `tick`."""
+        if problem := self._problem(request.resources, request.walltime_s, request.dependencies):
+            return Refused(request.token, f"job {request.token!r}: {problem}")
+        handle = JobHandle(str(self._next_id), request.token, now)
+        self._next_id += 1
+        self._set(Entry(request, JobStatus(handle, JobState.PENDING)))
+        return handle
+
+    def cancel(self, handle: JobHandle, now: float) -> list[Entry]:
+        """End a job: a waiting one at once; a running one is returned, to be killed. Others are passed over."""
+        entry = self.entry(handle)
+        if entry is None or entry.status.state.final or entry.ending:
+            return []
+        if entry.pending:
+            self._finish(entry, JobState.CANCELLED, now, "cancelled while it waited")
+            return []
+        return [self._end_as(entry, JobState.CANCELLED)]
+
+    def update(self, handle: JobHandle, changes: JobChanges) -> None:
+        """Change a job that waits.
+
+        Raises
+        ------
+        BackendError
+            When it does not wait any more, or the machine could never run it as changed.
+        """
+        entry = self.entry(handle)
+        if entry is None or not entry.pending:
+            state = entry.status.state.value if entry else "unknown"
+            raise BackendError(f"job {handle.token!r} is {state}: only a job that waits can be changed")
+        kept = {
+            name: value
+            for name in ("walltime_s", "resources", "dependencies", "begin")
+            if (value := getattr(changes, name)) is not None
+        }
+        request = replace(entry.request, **kept)
+        if problem := self._problem(request.resources, request.walltime_s, request.dependencies):
+            raise BackendError(f"job {handle.token!r} cannot be changed: {problem}")
+        self._set(replace(entry, request=request, status=replace(entry.status, eligible=None)))
+
+    def status(self, handle: JobHandle) -> JobStatus:
+        """How a job stands; ``LOST`` when the handle's id, token and time of submission belong to no job."""
+        entry = self.entry(handle)
+        if entry is None:
+            return JobStatus(handle, JobState.LOST, "no such job")
+        if entry.ending and entry.running:
+            return replace(entry.status, reason=f"being ended as {entry.ending.value}")
+        if not entry.pending:
+            return entry.status
+        reason, planned = self._outlook.get(entry.job_id, ("Priority", None))
+        return replace(entry.status, reason=reason, planned=planned)
+
+    def find(self, tokens: Sequence[str]) -> dict[str, JobHandle]:
+        """The latest job of each token; unknown tokens are left out."""
+        wanted = set(tokens)
+        handles = (entry.status.handle for entry in self._entries.values())
+        return {handle.token: handle for handle in handles if handle.token in wanted}
+
+    def entry(self, handle: JobHandle) -> Entry | None:
+        """The books of a job, or None when there is no such job."""
+        found = self._entries.get(handle.job_id)
+        return found if found and found.status.handle == handle else None
+
+    def entries(self) -> list[Entry]:
+        """All jobs in the books, in order of submission."""
+        return list(self._entries.values())
+
+    def live(self) -> list[Entry]:
+        """Jobs that have not ended, in order of submission."""
+        return [self._entries[job_id] for job_id in self._live]
+
+    # -- what the driver reports ---------------------------------------------------------------------------------
+
+    def tick(self, now: float) -> Actions:
+        """Let time pass: settle dependencies and begin times, end wall times, and start what the dispatcher says.
+
+        After a start or an end, tick again: others may have waited for it.
+        """
+        self._settle(now)
+        running = [entry for entry in self.live() if entry.running]
+        kill = [self._end_as(entry, JobState.TIMEOUT) for entry in running if not entry.ending and entry.ends <= now]
+        waiting = {entry.job_id: entry for entry in self.live() if entry.pending and entry.status.eligible is not None}
+        for job_id in waiting:
+            self._outlook[job_id] = ("Priority", None)
+        start: list[Entry] = []
+        for decision in self._dispatcher.decide(self._view(now, list(waiting.values()), running)):
+            if isinstance(decision, Start):
+                entry = waiting[decision.job]
+                started = replace(entry, status=replace(entry.status, state=JobState.RUNNING, started=now))
+                self._set(started)
+                start.append(started)
+            elif isinstance(decision, Reserve):
+                self._outlook[decision.job] = ("Resources", decision.at)
+        return Actions(start, kill)
+
+    def placed(self, job_id: str, nodes: tuple[str, ...]) -> None:
+        """A job that was to start runs on these nodes."""
+        entry = self._entries[job_id]
+        self._set(replace(entry, status=replace(entry.status, nodes=nodes)))
+
+    def ended(
+        self, job_id: str, at: float, exit_code: int | None, state: JobState | None = None, reason: str = ""
+    ) -> None:
+        """A running job's program is gone, by itself or killed; `state` when the exit code does not tell it all."""
+        entry = self._entries[job_id]
+        own = JobState.COMPLETED if exit_code == 0 else JobState.FAILED
+        if entry.ending:
+            reason = "TimeLimit" if entry.ending is JobState.TIMEOUT else "cancelled while it ran"
+        at = max(at, entry.status.started or at)  # clocks of different resolution must not turn time round
+        self._finish(entry, entry.ending or state or own, at, reason, exit_code)
+
+    def requeued(self, job_id: str, reason: str) -> None:
+        """A running job lost its nodes, and waits again at its old place."""
+        entry = self._entries[job_id]
+        status = entry.status
+        again = JobStatus(status.handle, JobState.PENDING, restarts=status.restarts + 1)
+        self._set(replace(entry, status=again))
+        self._outlook[job_id] = (reason, None)
+
+    def forget(self, job_id: str) -> None:
+        """Strike a job from the books, as if it had never been."""
+        for book in (self._entries, self._live, self._outlook, self._changed):
+            book.pop(job_id, None)
+
+    def changes(self) -> list[Entry]:
+        """Entries that changed since the last call: what a journal must keep."""
+        changed = [self._entries[job_id] for job_id in self._changed]
+        self._changed.clear()
+        return changed
+
+    # -- rules ---------------------------------------------------------------------------------------------------
+
+    def _problem(self, need: Resources, walltime_s: float, dependencies: Sequence[Dependency]) -> str:
+        """Why the machine could never run such a job, or "" when it could."""
+        if not walltime_s > 0:
+            return f"a wall time of {walltime_s!r} s: it must be above 0"
+        for what, asked, there in (
+            ("cores", need.cores, self.capacity.cores),
+            ("GPUs", need.gpus, self.capacity.gpus),
+            ("bytes of memory", need.memory or 0, self.capacity.memory or need.memory or 0),
+        ):
+            if asked > there:
+                return f"asks for {asked} {what}, more than the {there} there are"
+        for dependency in dependencies:
+            if self.entry(dependency.on) is None:
+                return f"depends on job {dependency.on.job_id} ({dependency.on.token!r}), which is not known here"
+        return ""
+
+    def _settle(self, now: float) -> None:
+        """Find which pending jobs have become eligible, and cancel those that never will."""
+        cancelled = True
+        while cancelled:  # again after a cancellation, on which others may depend
+            cancelled = False
+            for entry in self.live():
+                if not entry.pending or entry.status.eligible is not None:
+                    continue
+                times = [self._satisfied(dependency) for dependency in entry.request.dependencies]
+                if math.inf in times:
+                    self._finish(entry, JobState.CANCELLED, now, NEVER)
+                    cancelled = True
+                elif None in times:
+                    self._outlook[entry.job_id] = ("Dependency", None)
+                elif entry.request.begin is not None and entry.request.begin > now:
+                    self._outlook[entry.job_id] = ("BeginTime", None)
+                else:
+                    known = [time for time in times if time is not None]
+                    eligible = max(entry.status.handle.submitted, entry.request.begin or -math.inf, *known)
+                    self._set(replace(entry, status=replace(entry.status, eligible=eligible)))
+
+    def _satisfied(self, dependency: Dependency) -> float | None:
+        """When a dependency was fulfilled [s]: None while it may yet be, infinite when it cannot be any more."""
+        other = self.entry(dependency.on)
+        if other is None:  # struck from the books since: it has ended, but nothing tells how
+            return math.inf if dependency.kind is DependencyKind.AFTER_OK else -math.inf
+        status = other.status
+        if dependency.kind is DependencyKind.AFTER and status.started is not None:
+            return status.started
+        if not status.state.final:
+            return None
+        if dependency.kind is DependencyKind.AFTER_OK and status.state is not JobState.COMPLETED:
+            return math.inf
+        return status.ended
+
+    def _view(self, now: float, waiting: Sequence[Entry], running: Sequence[Entry]) -> QueueView:
+        return QueueView(
+            now,
+            self.capacity,
+            tuple(
+                QueuedJob(job.job_id, job.request.resources, job.request.walltime_s, job.status.handle.submitted)
+                for job in waiting
+            ),
+            tuple(RunningJob(job.job_id, job.request.resources, job.ends) for job in running),
+        )
+
+    def _end_as(self, entry: Entry, state: JobState) -> Entry:
+        ending = replace(entry, ending=state)
+        self._set(ending)
+        return ending
+
+    def _finish(self, entry: Entry, state: JobState, at: float, reason: str, exit_code: int | None = None) -> None:
+        status = replace(entry.status, state=state, ended=at, reason=reason, exit_code=exit_code)
+        self._set(replace(entry, status=status))
+
+    def _set(self, entry: Entry) -> None:
+        self._entries[entry.job_id] = entry
+        self._changed[entry.job_id] = None
+        if entry.status.state.final:
+            self._live.pop(entry.job_id, None)
+            self._outlook.pop(entry.job_id, None)
+        else:
+            self._live[entry.job_id] = None

@@ -1,0 +1,1 @@
+"""Dispatchers: which queued jobs start now. Each is a pure function of a `QueueView`."""

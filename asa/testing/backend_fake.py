@@ -1,0 +1,265 @@
+"""A batch system in virtual time, for tests: the embedded one's queue, with programs that are only told of.
+
+It is the outside world of a run: it lives on when a test throws its driver away and starts another.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from asa.backends.queue import Entry, Queue
+from asa.core.clock import ManualClock
+from asa.core.decision import DispatchDecision
+from asa.core.errors import BackendError, InvalidInput
+from asa.core.job import (
+    Capabilities,
+    JobChanges,
+    JobHandle,
+    JobRequest,
+    JobState,
+    JobStatus,
+    QueueRegime,
+    Refused,
+    Resources,
+)
+from asa.core.ports import Dispatcher
+from asa.core.registry import DISPATCHERS
+from asa.core.view import QueueView
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What a program will do: run for so long [s], then exit with this code."""
+
+    run_time_s: float
+    exit_code: int = 0
+
+
+class FakeBatch:
+    """Batch system of one machine under a `ManualClock`. Deterministic: the same script gives the same run.
+
+    Parameters
+    ----------
+    clock
+        Virtual time.
+    cores, memory, gpus
+        The machine.
+    dispatcher
+        Which waiting jobs start: a name such as "easy", or a dispatcher.
+    run
+        What a job's program will do. A program of which it says None runs until the test ends it, or the wall time.
+    wait
+        Least time [s] from a job's submission to its start, as if others stood in the queue; a number, or a function of
+        the request. An infinite one lasts until `admit`.
+    refuse
+        Why a request is turned down, or None when it is not.
+    watch
+        Told of every change of a job's state, right after it.
+    regime
+        What `capabilities` says of a dependent job's place.
+    poll
+        Seconds [s] between questions about jobs.
+
+    Examples
+    --------
+    >>> clock = ManualClock()
+    >>> batch = FakeBatch(clock, cores=4, run=lambda request: Run(30.0), wait=10.0)
+    >>> (handle,) = batch.submit([JobRequest("a", Resources(cores=4), walltime_s=60.0, argv=("true",))])
+    >>> batch.sleep(15.0)
+    >>> batch.query([handle])[0].state.value, batch.query([handle])[0].started
+    ('running', 10.0)
+    >>> batch.sleep(60.0)
+    >>> batch.query([handle])[0].state.value, batch.query([handle])[0].ended
+    ('completed', 40.0)
+    """
+
+    def __init__(
+        self,
+        clock: ManualClock,
+        cores: int = 4,
+        memory: int | None = None,
+        gpus: int = 0,
+        dispatcher: str | Dispatcher = "easy",
+        *,
+        run: Callable[[JobRequest], Run | None] = lambda _request: None,
+        wait: float | Callable[[JobRequest], float] = 0.0,
+        refuse: Callable[[JobRequest], str | None] = lambda _request: None,
+        watch: Callable[[JobRequest, JobStatus], None] = lambda _request, _status: None,
+        regime: QueueRegime = QueueRegime.IMMEDIATE,
+        poll: float = 1.0,
+    ) -> None:
+        self._clock, self._regime, self._poll = clock, regime, poll
+        self.run, self.refuse, self.watch = run, refuse, watch
+        self.wait = wait if callable(wait) else lambda _request: wait
+        self._waits = _Waits(DISPATCHERS.create(dispatcher))
+        self._queue = Queue(Resources(cores=cores, memory=memory, gpus=gpus), self._waits)
+        self._faults: list[_Fault] = []
+        self._told: dict[str, tuple[JobState, int]] = {}
+
+    # -- the port ------------------------------------------------------------------------------------------------
+
+    def capabilities(self) -> Capabilities:
+        """The machine and the regime it was made with."""
+        capacity = self._queue.capacity
+        return Capabilities(
+            "fake", regime=self._regime, largest=capacity, cores_per_node=capacity.cores, poll_s=self._poll
+        )
+
+    def submit(self, requests: Sequence[JobRequest]) -> list[JobHandle | Refused]:
+        """Queue jobs; those that fit and need not wait have started when this returns."""
+        with self._call("submit"):
+            outcomes = [self._submit(request) for request in requests]
+            self._step()
+            return outcomes
+
+    def query(self, handles: Sequence[JobHandle]) -> list[JobStatus]:
+        """How these jobs stand."""
+        with self._call("query"):
+            return [self._queue.status(handle) for handle in handles]
+
+    def find(self, tokens: Sequence[str]) -> dict[str, JobHandle]:
+        """Jobs by the token they were submitted under."""
+        with self._call("find"):
+            return self._queue.find(tokens)
+
+    def update(self, handle: JobHandle, changes: JobChanges) -> None:
+        """Change a job that waits."""
+        with self._call("update"):
+            self._queue.update(handle, changes)
+            if changes.begin is not None:
+                self._clock.call_at(changes.begin, self._step)
+            self._step()
+
+    def cancel(self, handles: Sequence[JobHandle]) -> None:
+        """End jobs at once."""
+        with self._call("cancel"):
+            for handle in handles:
+                for entry in self._queue.cancel(handle, self._clock.now()):
+                    self._queue.ended(entry.job_id, self._clock.now(), None)
+            self._step()
+
+    def close(self) -> None:
+        """Nothing to let go of: the outside world goes on."""
+
+    # -- the script ----------------------------------------------------------------------------------------------
+
+    def jobs(self) -> list[tuple[JobRequest, JobStatus]]:
+        """Every job that was ever taken and did not vanish, in order of submission."""
+        return [(entry.request, self._queue.status(entry.status.handle)) for entry in self._queue.entries()]
+
+    def admit(self, token: str) -> None:
+        """This job has waited long enough: it starts as soon as there is room."""
+        self._waits.until[self._named(token).job_id] = -math.inf
+        self._step()
+
+    def end(self, token: str, exit_code: int = 0) -> None:
+        """The program of this running job exits."""
+        self._queue.ended(self._named(token, running=True).job_id, self._clock.now(), exit_code)
+        self._step()
+
+    def fail(self, token: str, state: JobState = JobState.NODE_FAIL, reason: str = "NodeFail") -> None:
+        """This running job ends through no doing of its own: its node died, it was preempted ..."""
+        self._queue.ended(self._named(token, running=True).job_id, self._clock.now(), None, state, reason)
+        self._step()
+
+    def requeue(self, token: str, reason: str = "BeginTime") -> None:
+        """This running job is put back into the queue, to start again as soon as there is room."""
+        self._queue.requeued(self._named(token, running=True).job_id, reason)
+        self._step()
+
+    def vanish(self, token: str) -> None:
+        """The batch system knows this job no longer, whether it runs or not."""
+        self._queue.forget(self._named(token).job_id)
+        self._step()
+
+    def break_next(self, call: str, error: BackendError, *, times: int = 1, after: bool = False) -> None:
+        """The next `times` calls of this name raise `error`; with `after` they take effect, only the answer is lost."""
+        self._faults += [_Fault(call, error, after)] * times
+
+    def sleep(self, seconds: float) -> None:
+        """Let virtual time pass [s], and everything happen that is due meanwhile."""
+        self._clock.wait(threading.Event(), self._clock.now() + seconds)
+
+    # -- mechanics -----------------------------------------------------------------------------------------------
+
+    def _submit(self, request: JobRequest) -> JobHandle | Refused:
+        if reason := self.refuse(request):
+            return Refused(request.token, reason)
+        now = self._clock.now()
+        outcome = self._queue.submit(request, now)
+        if isinstance(outcome, JobHandle):
+            until = self._waits.until[outcome.job_id] = now + self.wait(request)
+            for time in (until, request.begin):
+                if time is not None and now < time < math.inf:
+                    self._clock.call_at(time, self._step)
+        return outcome
+
+    def _step(self) -> None:
+        now = self._clock.now()
+        actions = self._queue.tick(now)
+        while actions.start or actions.kill:
+            for entry in actions.kill:
+                self._queue.ended(entry.job_id, now, None)
+            for entry in actions.start:
+                self._start(entry)
+            actions = self._queue.tick(now)
+        for entry in self._queue.changes():
+            told = (entry.status.state, entry.status.restarts)
+            if self._told.get(entry.job_id) != told:
+                self._told[entry.job_id] = told
+                self.watch(entry.request, entry.status)
+
+    def _start(self, entry: Entry) -> None:
+        self._queue.placed(entry.job_id, ("fake1",))
+        run = self.run(entry.request)
+        if run is not None:
+            self._clock.call_at(self._clock.now() + run.run_time_s, lambda: self._exit(entry, run.exit_code))
+        self._clock.call_at(entry.ends, self._step)
+
+    def _exit(self, started: Entry, exit_code: int) -> None:
+        """The program that was started then exits, unless it has been ended or started anew since."""
+        now = self._queue.entry(started.status.handle)
+        if now and now.running and now.status.restarts == started.status.restarts:
+            self._queue.ended(now.job_id, self._clock.now(), exit_code)
+            self._step()
+
+    def _named(self, token: str, *, running: bool = False) -> Entry:
+        handle = self._queue.find([token]).get(token)
+        entry = self._queue.entry(handle) if handle else None
+        if entry is None or (running and not entry.running):
+            raise InvalidInput(f"no {'running ' if running else ''}job {token!r}: jobs are {self.jobs()}")
+        return entry
+
+    @contextlib.contextmanager
+    def _call(self, name: str) -> Iterator[None]:
+        fault = next((fault for fault in self._faults if fault.call == name), None)
+        if fault:
+            self._faults.remove(fault)
+            if not fault.after:
+                raise fault.error
+        yield
+        if fault:
+            raise fault.error
+
+
+@dataclass(frozen=True, slots=True)
+class _Fault:
+    call: str
+    error: BackendError
+    after: bool
+
+
+class _Waits:
+    """A dispatcher that keeps jobs from another one until they have waited long enough."""
+
+    def __init__(self, dispatcher: Dispatcher) -> None:
+        self._dispatcher = dispatcher
+        self.until: dict[str, float] = {}
+
+    def decide(self, view: QueueView) -> Sequence[DispatchDecision]:
+        admitted = tuple(job for job in view.queue if self.until[job.key] <= view.now)
+        return self._dispatcher.decide(replace(view, queue=admitted))

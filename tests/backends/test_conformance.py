@@ -1,0 +1,31 @@
+"""The conformance suite over every backend that needs no cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from asa.backends.local import Local
+from asa.core.clock import ManualClock, SystemClock
+from asa.testing.backend_fake import FakeBatch
+from asa.testing.backends import BatchSemantics, RealPrograms, Site, run_of
+
+
+class TestLocal(BatchSemantics, RealPrograms):
+    @pytest.fixture
+    def site(self, tmp_path: Path) -> Iterator[Site]:
+        directory = tmp_path / "work"
+        directory.mkdir()
+        backend = Local(cores=4, directory=tmp_path / "jobs", poll=0.01, grace=0.3)
+        yield Site(backend, SystemClock(), directory, run_s=0.1, shortest_s=0.2, resolution_s=0.001)
+        backend.close()
+
+
+class TestFake(BatchSemantics):
+    @pytest.fixture
+    def site(self, tmp_path: Path) -> Site:
+        clock = ManualClock(1000.0)
+        batch = FakeBatch(clock, cores=4, run=run_of)
+        return Site(batch, clock, tmp_path, run_s=10.0, shortest_s=60.0, walltime_s=600.0, patience_s=200.0)

@@ -1,0 +1,371 @@
+"""What the embedded batch system promises beyond the conformance suite: above all, what a killed driver leaves."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from asa.backends.local import Local
+from asa.backends.local_journal import Journal, Record
+from asa.backends.local_program import Program
+from asa.core.errors import BackendError, InvalidInput, StateError
+from asa.core.job import Dependency, JobChanges, JobHandle, JobRequest, JobState, JobStatus, Refused, Resources
+
+DRIVER = """
+import sys, time
+from asa.backends.local import Local
+from asa.core.job import JobHandle, JobRequest, Resources
+batch = Local(cores=2, directory=sys.argv[1])
+def put(token, script, cores=1, walltime_s=60.0):
+    (handle,) = batch.submit([JobRequest(token, Resources(cores=cores), walltime_s, ("sh", "-c", script), sys.argv[2])])
+    assert isinstance(handle, JobHandle)
+put("ends", "sleep 0.2; exit 7")
+put("overruns", "sleep 60", walltime_s=0.3)
+put("waits", "touch waited", cores=2)
+print("ready", flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Path:
+    path = tmp_path / "work"
+    path.mkdir()
+    return path
+
+
+@pytest.fixture
+def local(tmp_path: Path) -> Iterator[Callable[..., Local]]:
+    """Makes batch systems on one directory; their jobs are ended with the test."""
+    made: list[Local] = []
+
+    def make(cores: int = 4) -> Local:
+        made.append(Local(cores=cores, directory=tmp_path / "jobs", grace=0.5))
+        return made[-1]
+
+    yield make
+    last = Local(cores=4, directory=tmp_path / "jobs")
+    last.cancel([JobHandle(**record["entry"]["status"]["handle"]) for record in records(tmp_path)])
+    last.close()
+    for batch in made:
+        batch.close()
+
+
+def records(tmp_path: Path) -> list[dict[str, Any]]:
+    return [json.loads(path.read_bytes()) for path in sorted((tmp_path / "jobs").glob("*.json"))]
+
+
+def sh(token: str, script: str, work: Path, walltime_s: float = 60.0, cores: int = 1) -> JobRequest:
+    return JobRequest(token, Resources(cores=cores), walltime_s, ("sh", "-c", script), str(work))
+
+
+def put(batch: Local, request: JobRequest) -> JobHandle:
+    (outcome,) = batch.submit([request])
+    assert isinstance(outcome, JobHandle)
+    return outcome
+
+
+def wait_until(condition: Callable[[], object], patience_s: float = 10.0) -> None:
+    deadline = time.monotonic() + patience_s
+    while not condition():
+        assert time.monotonic() < deadline, "it does not come true"
+        time.sleep(0.01)
+
+
+def reach(batch: Local, handle: JobHandle, state: JobState) -> JobStatus:
+    wait_until(lambda: batch.query([handle])[0].state.final or batch.query([handle])[0].state is state)
+    (status,) = batch.query([handle])
+    assert status.state is state, status
+    return status
+
+
+def gone(pid: int) -> bool:
+    """Whether a process has ended, be it that nobody has waited for it yet."""
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_a_killed_driver_leaves_its_jobs_to_the_next(
+    number: signal.Signals, tmp_path: Path, work: Path, local: Callable[..., Local]
+) -> None:
+    command = [sys.executable, "-c", DRIVER, str(tmp_path / "jobs"), str(work)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True) as driver:
+        assert driver.stdout
+        assert driver.stdout.readline() == b"ready\n"
+        os.killpg(driver.pid, number)  # as Ctrl-C does: the driver and all that share its process group
+    wait_until((tmp_path / "jobs" / "1.exit").exists)
+    time.sleep(0.1)
+    resumed = time.time()
+    batch = local(cores=2)
+    found = batch.find(["ends", "overruns", "waits", "never"])
+    assert sorted(found) == ["ends", "overruns", "waits"]
+    ended = reach(batch, found["ends"], JobState.FAILED)
+    assert ended.exit_code == 7
+    assert ended.ended is not None
+    assert ended.ended < resumed, "the end is when it ended, not when that was noticed"
+    reach(batch, found["overruns"], JobState.TIMEOUT)
+    reach(batch, found["waits"], JobState.COMPLETED)
+    assert (work / "waited").exists()
+    assert int(put(batch, sh("new", "exit 0", work)).job_id) == 4, "ids go on"
+
+
+def test_a_job_goes_on_and_can_be_cancelled_by_the_next_driver(work: Path, local: Callable[..., Local]) -> None:
+    handle = put(local(), sh("a", "echo $$ >pid; sleep 60", work))
+    wait_until(lambda: (work / "pid").exists() and (work / "pid").read_text())
+    batch = local()
+    assert batch.query([handle])[0].state is JobState.RUNNING
+    batch.cancel([handle])
+    reach(batch, handle, JobState.CANCELLED)
+    assert gone(int((work / "pid").read_text()))
+
+
+def test_a_kill_that_was_under_way_is_finished_by_the_next_driver(work: Path, local: Callable[..., Local]) -> None:
+    first = local()
+    handle = put(first, sh("stubborn", "trap '' TERM; touch on; while :; do sleep 0.1; done", work))
+    wait_until((work / "on").exists)
+    first.cancel([handle])
+    reach(local(), handle, JobState.CANCELLED)
+
+
+def test_a_recycled_process_number_is_not_taken_for_the_job(
+    tmp_path: Path, work: Path, local: Callable[..., Local]
+) -> None:
+    handle = put(local(), sh("a", "sleep 60", work, walltime_s=0.1))
+    (record,) = records(tmp_path)
+    time.sleep(0.05)  # the kernel counts starts in steps of 10 ms
+    with subprocess.Popen(["sleep", "60"], start_new_session=True) as innocent:
+        wrapper = record["process"]["pid"]
+        record["process"]["pid"] = innocent.pid
+        (tmp_path / "jobs" / "1.json").write_text(json.dumps(record))
+        status = reach(local(), handle, JobState.NODE_FAIL)
+        assert "no exit code" in status.reason
+        time.sleep(0.1)
+        assert innocent.poll() is None, "somebody else's process was killed"
+        innocent.kill()
+        os.killpg(wrapper, signal.SIGKILL)
+
+
+def test_a_job_of_an_earlier_boot_is_gone(tmp_path: Path, work: Path, local: Callable[..., Local]) -> None:
+    handle = put(local(), sh("a", "sleep 60", work))
+    (record,) = records(tmp_path)
+    os.killpg(record["process"]["pid"], signal.SIGKILL)
+    record["process"] |= {"boot": "another", "pid": os.getpid(), "started": 0}
+    (tmp_path / "jobs" / "1.json").write_text(json.dumps(record))
+    reach(local(), handle, JobState.NODE_FAIL)
+
+
+class Crash(BaseException):
+    """Stands for the driver's death."""
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("at", range(6))
+def test_a_crash_at_any_write_loses_nothing_and_runs_nothing_twice(
+    at: int, after: bool, work: Path, local: Callable[..., Local], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write, left = Journal.write, [at]
+
+    def crashing(journal: Journal, record: Record) -> None:
+        left[0] -= 1
+        if left[0] >= 0 or after:
+            write(journal, record)
+        if left[0] < 0:
+            raise Crash
+
+    acknowledged: dict[str, JobHandle] = {}
+
+    def drive(batch: Local) -> None:
+        """As a run does: look for the job first, submit what is not there."""
+        for token in ("a", "b", "c"):
+            if token not in acknowledged:
+                on = (Dependency(acknowledged["a"]),) if token == "b" else ()
+                request = replace(sh(token, f"echo {token} >>ran", work, cores=4), dependencies=on)
+                acknowledged[token] = batch.find([token]).get(token) or put(batch, request)
+        wait_until(lambda: all(status.state.final for status in batch.query(list(acknowledged.values()))))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Journal, "write", crashing)
+        with pytest.raises(Crash):
+            drive(local())
+    batch = local()
+    before = batch.query(list(acknowledged.values()))
+    assert JobState.LOST not in {status.state for status in before}, "an acknowledged job is known"
+    drive(batch)
+    ran = (work / "ran").read_text().split() if (work / "ran").exists() else []
+    ended = {status.handle.token: status.state for status in batch.query(list(acknowledged.values()))}
+    assert sorted(ran) == sorted(token for token, state in ended.items() if state is JobState.COMPLETED)
+    assert set(ended.values()) <= {JobState.COMPLETED, JobState.NODE_FAIL, JobState.CANCELLED}
+
+
+def test_nothing_runs_when_it_cannot_be_written_down(work: Path, tmp_path: Path) -> None:
+    batch = Local(cores=1, directory=tmp_path / "jobs")
+    (tmp_path / "jobs").rmdir()
+    with pytest.raises(StateError, match=r"1\.json"):
+        put(batch, sh("a", "touch ran", work))
+    time.sleep(0.1)
+    assert not (work / "ran").exists()
+
+
+def test_jobs_can_be_ended_when_nothing_can_be_written_down(
+    tmp_path: Path, work: Path, local: Callable[..., Local]
+) -> None:
+    batch = local()
+    handle = put(batch, sh("a", "echo $$ >pid; sleep 60", work))
+    wait_until(lambda: (work / "pid").exists() and (work / "pid").read_text())
+    (tmp_path / "jobs").rename(tmp_path / "away")
+    with pytest.raises(StateError):
+        batch.cancel([handle])
+    wait_until(lambda: gone(int((work / "pid").read_text())))
+    (tmp_path / "away").rename(tmp_path / "jobs")
+    reach(batch, handle, JobState.CANCELLED)
+    assert local().query([handle])[0].state is JobState.CANCELLED, "it was written down as soon as it could be"
+
+
+def test_a_record_that_cannot_be_read_is_named(tmp_path: Path, local: Callable[..., Local]) -> None:
+    local()
+    (tmp_path / "jobs" / "1.json").write_text("{")
+    with pytest.raises(StateError, match=r"1\.json is not the record of a job"):
+        Local(directory=tmp_path / "jobs")
+    (tmp_path / "jobs" / "1.json").unlink()
+
+
+def test_a_wrapper_that_is_not_told_to_go_runs_nothing(work: Path) -> None:
+    program = Program.spawn(sh("a", "touch ran", work), work / "exit")
+    assert program.poll() is None
+    program.abandon()
+    wait_until(lambda: program.poll() is not None)
+    assert not (work / "ran").exists()
+    assert not (work / "exit").exists()
+
+
+def test_an_idle_machine_starts_a_job_before_submit_returns(work: Path, local: Callable[..., Local]) -> None:
+    batch = local()
+    handle = put(batch, sh("a", "sleep 60", work))
+    assert batch._queue.status(handle).state is JobState.RUNNING
+
+
+def test_a_program_may_end_in_its_own_way(work: Path, local: Callable[..., Local]) -> None:
+    batch = local()
+    on_term = "trap 'sleep 0.2; touch saved; exit 0' TERM; "
+    handle = put(batch, sh("a", on_term + "touch on; while :; do sleep 0.05; done", work))
+    wait_until((work / "on").exists)
+    batch.cancel([handle])
+    batch.close()
+    assert (work / "saved").exists()
+    assert batch.query([handle])[0].state is JobState.CANCELLED
+
+
+def test_children_in_process_groups_of_their_own_are_killed_too(work: Path, local: Callable[..., Local]) -> None:
+    batch = local()
+    child = "import os, time; os.setpgid(0, 0); open('pid', 'w').write(str(os.getpid())); time.sleep(60)"
+    handle = put(batch, sh("a", f'"{sys.executable}" -IS -c "{child}" & while ! [ -s pid ]; do sleep 0.05; done', work))
+    reach(batch, handle, JobState.COMPLETED)
+    assert gone(int((work / "pid").read_text()))
+
+
+def test_an_exit_code_is_known_even_if_somebody_else_waited_for_the_process(
+    work: Path, local: Callable[..., Local]
+) -> None:
+    batch = local()
+    handle = put(batch, sh("a", "exit 5", work))
+    os.waitpid(batch._programs[handle.job_id].identity.pid, 0)
+    assert reach(batch, handle, JobState.FAILED).exit_code == 5
+
+
+def test_a_program_killed_by_a_signal_is_failed(work: Path, local: Callable[..., Local]) -> None:
+    batch = local()
+    assert reach(batch, put(batch, sh("a", "kill -KILL $$", work)), JobState.FAILED).exit_code == 137
+    assert reach(batch, put(batch, sh("b", "kill -KILL $PPID; sleep 60", work)), JobState.FAILED).exit_code == 137
+
+
+def test_output_is_private_and_relative_to_the_working_directory(work: Path, local: Callable[..., Local]) -> None:
+    batch = local()
+    request = JobRequest("a", Resources(), 60.0, ("sh", "-c", "umask; ps -o sid= -p $$"), str(work), "out")
+    reach(batch, put(batch, request), JobState.COMPLETED)
+    umask, session = (work / "out").read_text().split()
+    assert stat.S_IMODE((work / "out").stat().st_mode) == 0o600
+    assert int(session) != os.getsid(0)
+    mine = os.umask(0)
+    os.umask(mine)
+    assert int(umask, 8) == mine
+
+
+def test_a_job_that_cannot_be_started_is_failed_and_makes_room(work: Path, local: Callable[..., Local]) -> None:
+    batch = local()
+    nowhere = JobRequest("a", Resources(cores=4), 60.0, ("true",), str(work / "nowhere"))
+    first, second = batch.submit([nowhere, sh("b", "exit 0", work, cores=4)])
+    assert isinstance(first, JobHandle)
+    assert isinstance(second, JobHandle)
+    status = reach(batch, first, JobState.FAILED)
+    assert "nowhere" in status.reason
+    reach(batch, second, JobState.COMPLETED)
+
+
+def test_a_job_of_several_nodes_runs_once_on_this_one(work: Path, local: Callable[..., Local]) -> None:
+    batch = local()
+    request = replace(sh("a", "echo once >>ran", work), resources=Resources(cores=4, nodes=2))
+    assert len(reach(batch, put(batch, request), JobState.COMPLETED).nodes) == 1
+    assert (work / "ran").read_text() == "once\n"
+
+
+def test_close_lets_jobs_go_on_and_keeps_what_finds_them_again(work: Path, local: Callable[..., Local]) -> None:
+    batch = local()
+    handle = put(batch, sh("a", "sleep 0.3; touch done", work))
+    batch.close()
+    reach(local(), handle, JobState.COMPLETED)
+    assert (work / "done").exists()
+
+
+def test_a_temporary_directory_goes_with_the_last_job(work: Path) -> None:
+    batch = Local(cores=1)
+    directory = Path(batch._temporary or "")
+    assert stat.S_IMODE(directory.stat().st_mode) == 0o700
+    handle = put(batch, sh("a", "exit 0", work))
+    reach(batch, handle, JobState.COMPLETED)
+    batch.close()
+    assert not directory.exists()
+
+
+def test_what_is_too_large_is_refused_with_the_way_out(work: Path) -> None:
+    batch = Local(cores=2, memory="1G")
+    too_large = JobRequest("big", Resources(cores=64, memory=2**31), 60.0, ("true",))
+    (outcome,) = batch.submit([too_large])
+    assert isinstance(outcome, Refused)
+    assert "64 cores, more than the 2" in outcome.reason
+    assert "local:cores=64,memory=2147483648" in outcome.reason
+    handle = put(batch, JobRequest("later", Resources(), 60.0, ("true",), str(work), begin=time.time() + 3600))
+    with pytest.raises(BackendError, match="64 cores"):
+        batch.update(handle, JobChanges(resources=too_large.resources))
+    batch.close()
+
+
+def test_the_machine_is_what_the_process_may_use() -> None:
+    batch = Local()
+    largest = batch.capabilities().largest
+    assert largest is not None
+    assert largest.cores == len(os.sched_getaffinity(0))
+    assert largest.memory == psutil.virtual_memory().total
+    batch.close()
+
+
+@pytest.mark.parametrize(
+    "options", [{"poll": 0.0}, {"grace": 0.0}, {"cores": 0}, {"memory": "much"}, {"dispatcher": "fastest"}]
+)
+def test_options_out_of_range(options: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInput):
+        Local(**options)

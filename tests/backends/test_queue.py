@@ -1,0 +1,304 @@
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
+
+from asa.backends.queue import NEVER, Entry, Queue
+from asa.core.errors import BackendError
+from asa.core.job import (
+    Dependency,
+    DependencyKind,
+    JobChanges,
+    JobHandle,
+    JobRequest,
+    JobState,
+    Refused,
+    Resources,
+)
+from asa.core.serial import from_json, to_json
+from asa.dispatchers.backfill import Easy, Fcfs
+
+CAPACITY = Resources(cores=4, memory=100, gpus=1)
+
+
+def request(token: str = "a", cores: int = 1, walltime_s: float = 10.0, **fields: Any) -> JobRequest:
+    return replace(JobRequest(token, Resources(cores=cores), walltime_s, ("true",)), **fields)
+
+
+def put(queue: Queue, job: JobRequest, now: float = 0.0) -> JobHandle:
+    outcome = queue.submit(job, now)
+    assert isinstance(outcome, JobHandle)
+    return outcome
+
+
+def started(queue: Queue, now: float) -> list[str]:
+    return [entry.request.token for entry in queue.tick(now).start]
+
+
+def test_jobs_start_in_order_and_the_others_say_why_they_wait() -> None:
+    queue = Queue(CAPACITY, Easy())
+    put(queue, request("a", cores=3))
+    whole, small = put(queue, request("whole", cores=4)), put(queue, request("long", walltime_s=11.0))
+    short = put(queue, request("short"))
+    assert started(queue, 0.0) == ["a", "short"]
+    assert (queue.status(whole).reason, queue.status(whole).planned) == ("Resources", 10.0)
+    assert (queue.status(small).reason, queue.status(small).planned) == ("Priority", None)
+    assert queue.status(short).state is JobState.RUNNING
+
+
+def test_wall_time_kills_once_and_room_is_free_when_the_program_is_gone() -> None:
+    queue = Queue(CAPACITY, Easy())
+    handle = put(queue, request("a", cores=4))
+    put(queue, request("b", cores=4))
+    queue.tick(0.0)
+    assert [entry.request.token for entry in queue.tick(10.0).kill] == ["a"]
+    assert queue.status(handle).state is JobState.RUNNING
+    assert "timeout" in queue.status(handle).reason
+    second = queue.tick(11.0)
+    assert (second.kill, second.start) == ([], [])
+    queue.ended(handle.job_id, 12.0, 0)
+    status = queue.status(handle)
+    assert (status.state, status.ended, status.reason) == (JobState.TIMEOUT, 12.0, "TimeLimit")
+    assert started(queue, 12.0) == ["b"]
+
+
+def test_a_cancelled_job_that_exits_well_is_cancelled_all_the_same() -> None:
+    queue = Queue(CAPACITY, Easy())
+    handle = put(queue, request())
+    queue.tick(0.0)
+    assert [entry.job_id for entry in queue.cancel(handle, 1.0)] == [handle.job_id]
+    assert queue.cancel(handle, 1.0) == [], "once is enough"
+    queue.ended(handle.job_id, 2.0, 0)
+    assert queue.status(handle).state is JobState.CANCELLED
+
+
+def test_a_dependent_job_is_eligible_from_the_end_of_the_other_and_keeps_its_place() -> None:
+    queue = Queue(CAPACITY, Fcfs())
+    first = put(queue, request("first", cores=4))
+    queue.tick(0.0)
+    dependent = put(queue, request("dependent", cores=4, dependencies=(Dependency(first),)), 1.0)
+    put(queue, request("later", cores=4), 2.0)
+    queue.tick(2.0)
+    assert queue.status(dependent).reason == "Dependency"
+    queue.ended(first.job_id, 5.0, 0)
+    assert started(queue, 6.0) == ["dependent"]
+    assert queue.status(dependent).eligible == 5.0
+
+
+def test_a_chain_on_a_failed_job_is_cancelled_at_once() -> None:
+    queue = Queue(CAPACITY, Easy())
+    first = put(queue, request("first"))
+    second = put(queue, request("second", dependencies=(Dependency(first),)))
+    third = put(queue, request("third", dependencies=(Dependency(second),)))
+    anyway = put(queue, request("anyway", dependencies=(Dependency(third, DependencyKind.AFTER_ANY),)))
+    queue.tick(0.0)
+    queue.ended(first.job_id, 1.0, 1)
+    assert started(queue, 1.0) == ["anyway"]
+    for handle in (second, third):
+        assert (queue.status(handle).state, queue.status(handle).reason) == (JobState.CANCELLED, NEVER)
+    assert queue.status(anyway).state is JobState.RUNNING
+
+
+def test_a_chain_against_the_order_of_submission_is_cancelled_at_once_too() -> None:
+    queue = Queue(CAPACITY, Easy())
+    last, middle, first = (put(queue, request(token, begin=1.0)) for token in ("last", "middle", "first"))
+    queue.update(last, JobChanges(dependencies=(Dependency(middle),)))
+    queue.update(middle, JobChanges(dependencies=(Dependency(first),)))
+    queue.cancel(first, 0.0)
+    queue.tick(0.0)
+    assert {queue.status(handle).state for handle in (last, middle, first)} == {JobState.CANCELLED}
+
+
+def test_after_is_satisfied_by_a_start_or_by_a_cancellation() -> None:
+    queue = Queue(CAPACITY, Easy())
+    late = put(queue, request("late", begin=100.0))
+    after = put(queue, request("after", dependencies=(Dependency(late, DependencyKind.AFTER),)))
+    assert started(queue, 0.0) == []
+    queue.cancel(late, 1.0)
+    assert started(queue, 1.0) == ["after"]
+    assert queue.status(after).eligible == 1.0
+
+
+def test_begin_time_is_the_time_of_eligibility() -> None:
+    queue = Queue(CAPACITY, Easy())
+    handle = put(queue, request(begin=50.0))
+    queue.tick(49.0)
+    assert queue.status(handle).reason == "BeginTime"
+    assert started(queue, 51.0) == ["a"]
+    assert queue.status(handle).eligible == 50.0
+
+
+@pytest.mark.parametrize(
+    ("need", "words"),
+    [
+        (Resources(cores=5), "5 cores"),
+        (Resources(memory=101), "101 bytes of memory"),
+        (Resources(gpus=2), "2 GPUs"),
+    ],
+)
+def test_what_is_too_large_is_refused_by_name(need: Resources, words: str) -> None:
+    outcome = Queue(CAPACITY, Easy()).submit(request(resources=need), 0.0)
+    assert isinstance(outcome, Refused)
+    assert words in outcome.reason
+
+
+def test_a_wall_time_of_nothing_and_an_unknown_dependency_are_refused() -> None:
+    queue = Queue(CAPACITY, Easy())
+    for job, words in (
+        (request(walltime_s=0.0), "wall time"),
+        (request(walltime_s=math.nan), "wall time"),
+        (request(dependencies=(Dependency(JobHandle("7", "nobody", 0.0)),)), "'nobody'"),
+    ):
+        outcome = queue.submit(job, 0.0)
+        assert isinstance(outcome, Refused)
+        assert words in outcome.reason
+
+
+def test_a_handle_of_another_time_is_lost() -> None:
+    queue = Queue(CAPACITY, Easy())
+    handle = put(queue, request())
+    assert queue.status(replace(handle, submitted=1.0)).state is JobState.LOST
+
+
+def test_only_waiting_jobs_can_be_changed_and_only_to_what_can_run() -> None:
+    queue = Queue(CAPACITY, Easy())
+    running, waiting = put(queue, request("running", cores=4)), put(queue, request("waiting", cores=4))
+    queue.tick(0.0)
+    with pytest.raises(BackendError, match="'running' is running"):
+        queue.update(running, JobChanges(walltime_s=5.0))
+    with pytest.raises(BackendError, match="5 cores"):
+        queue.update(waiting, JobChanges(resources=Resources(cores=5)))
+    queue.update(waiting, JobChanges(walltime_s=3.0, begin=20.0))
+    queue.ended(running.job_id, 10.0, 0)
+    assert started(queue, 10.0) == []
+    assert started(queue, 20.0) == ["waiting"]
+    assert queue.tick(23.0).kill, "the new wall time counts"
+
+
+def test_a_job_that_was_eligible_can_be_made_to_wait() -> None:
+    queue = Queue(CAPACITY, Easy())
+    first, second = put(queue, request("first", cores=4)), put(queue, request("second"))
+    third = put(queue, request("third"))
+    queue.tick(0.0)
+    queue.update(second, JobChanges(begin=50.0))
+    queue.update(third, JobChanges(dependencies=(Dependency(second),)))
+    queue.ended(first.job_id, 1.0, 0)
+    assert started(queue, 1.0) == []
+    assert [queue.status(handle).reason for handle in (second, third)] == ["BeginTime", "Dependency"]
+
+
+def test_a_requeued_job_starts_again_and_counts_it() -> None:
+    queue = Queue(CAPACITY, Easy())
+    handle = put(queue, request(cores=4))
+    put(queue, request("b", cores=4))
+    queue.tick(0.0)
+    queue.requeued(handle.job_id, "NodeFail")
+    status = queue.status(handle)
+    assert (status.state, status.reason, status.started, status.restarts) == (JobState.PENDING, "NodeFail", None, 1)
+    assert started(queue, 5.0) == ["a"], "it has kept its place"
+    assert queue.status(handle).started == 5.0
+
+
+def test_a_forgotten_job_is_lost_and_frees_its_room() -> None:
+    queue = Queue(CAPACITY, Easy())
+    handle = put(queue, request(cores=4))
+    put(queue, request("b", cores=4))
+    put(queue, request("ok", dependencies=(Dependency(handle),)))
+    put(queue, request("any", dependencies=(Dependency(handle, DependencyKind.AFTER_ANY),)))
+    queue.tick(0.0)
+    queue.forget(handle.job_id)
+    assert queue.status(handle).state is JobState.LOST
+    assert started(queue, 1.0) == ["b"]
+    queue.ended("2", 2.0, 0)
+    assert started(queue, 2.0) == ["any"], "how it ended is not known: nobody can say that it ended well"
+
+
+def test_an_end_is_never_before_its_start() -> None:
+    queue = Queue(CAPACITY, Easy())
+    handle = put(queue, request())
+    queue.tick(5.0)
+    queue.ended(handle.job_id, 4.99, 0)
+    assert queue.status(handle).ended == 5.0
+
+
+class Books(RuleBasedStateMachine):
+    """Whatever happens: the machine is not overfull, no order is broken, and the journal alone rebuilds the queue."""
+
+    handles = Bundle("handles")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.queue = Queue(CAPACITY, Easy())
+        self.now = 0.0
+        self.journal: dict[str, Any] = {}
+        self.dying: set[str] = set()
+
+    @rule(target=handles, cores=st.integers(1, 4), walltime=st.integers(1, 5), begin=st.none() | st.integers(0, 20))
+    def submit(self, cores: int, walltime: int, begin: int | None) -> JobHandle:
+        return put(self.queue, request("x", cores, float(walltime), begin=begin), self.now)
+
+    @rule(target=handles, on=handles, kind=st.sampled_from(DependencyKind))
+    def submit_dependent(self, on: JobHandle, kind: DependencyKind) -> JobHandle:
+        return put(self.queue, request("x", dependencies=(Dependency(on, kind),)), self.now)
+
+    @rule(handle=handles)
+    def cancel(self, handle: JobHandle) -> None:
+        self.dying |= {entry.job_id for entry in self.queue.cancel(handle, self.now)}
+
+    @rule(handle=handles, exit_code=st.integers(0, 1))
+    def end(self, handle: JobHandle, exit_code: int) -> None:
+        if self.queue.status(handle).state is JobState.RUNNING:
+            self.queue.ended(handle.job_id, self.now, exit_code)
+            self.dying.discard(handle.job_id)
+
+    @rule(seconds=st.sampled_from([0.0, 1.0, 3.0]))
+    def tick(self, seconds: float) -> None:
+        self.now += seconds
+        actions = self.queue.tick(self.now)
+        for entry in actions.start:
+            for dependency in entry.request.dependencies:
+                other = self.queue.status(dependency.on)
+                if dependency.kind is DependencyKind.AFTER_OK:
+                    assert other.state is JobState.COMPLETED
+                elif dependency.kind is DependencyKind.AFTER_ANY:
+                    assert other.state.final
+                else:
+                    assert other.started is not None or other.state.final
+            assert entry.request.begin is None or entry.request.begin <= self.now
+        for entry in actions.kill:
+            assert entry.job_id not in self.dying, "killed once"
+            assert entry.ends <= self.now
+            self.dying.add(entry.job_id)
+
+    @invariant()
+    def not_overfull(self) -> None:
+        assert sum(entry.request.resources.cores for entry in self.queue.live() if entry.running) <= CAPACITY.cores
+
+    @invariant()
+    def times_are_in_order(self) -> None:
+        for entry in self.queue.entries():
+            status = entry.status
+            known = [status.handle.submitted, status.eligible, status.started, status.ended]
+            times = [time for time in known if time is not None]
+            assert times == sorted(times)
+
+    @rule()
+    def restart(self) -> None:
+        kept = [from_json(Entry, text) for text in self.journal.values()]
+        assert kept == self.queue.entries()
+        self.queue = Queue(CAPACITY, Easy(), kept, first_id=len(kept) + 1)
+
+    @invariant()
+    def write_journal(self) -> None:
+        for entry in self.queue.changes():
+            self.journal[entry.job_id] = to_json(entry)
+
+
+TestBooks = Books.TestCase
+TestBooks.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
