@@ -102,12 +102,20 @@ class Assembly:
     executor: Executor
     backend: Backend
     context: RunContext
+    tls: Path
     inbox: Inbox
     log: EventLog
     _closers: list[Callable[[], None]] = field(default_factory=list)
 
     def start_executor(self) -> None:
-        """Begin to listen for nodes; the first job may be on its way already."""
+        """Begin to listen for nodes; the first job may be on its way already.
+
+        Certificates are made when there are none: on one machine the kernel vouches for the peers instead.
+        """
+        if not self.context.local and not (self.tls / "ca.pem").exists():
+            from asa.security import ca
+
+            ca.create(self.tls, self.context.run)
         self.executor.start(self.context, self.inbox.post)
 
     def on_close(self, call: Callable[[], None]) -> None:
@@ -177,6 +185,7 @@ def assemble(directory: RunDirectory, graph: Graph, settings: Settings) -> Assem
         executor,
         backend,
         context,
+        directory.tls,
         inbox,
         log,
         closers,

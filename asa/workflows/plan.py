@@ -232,14 +232,9 @@ class Plan:
             return [*self._conclude(), *self._let_go(now), *self._untaught.values()]
         # Where there is no queue, learning waits until the result is out: it costs more than the whole of a short run.
         teach = () if self.site.regime is QueueRegime.IMMEDIATE else self._untaught.values()
-        return [
-            *self._expand(),
-            *self._ask(now),
-            *self._let_go(now),
-            *self._launch(now),
-            *self._conclude(),
-            *teach,
-        ]
+        changes = [*self._expand(), *self._ask(now), *self._let_go(now)]
+        # Tasks come in the next round, when it is settled which allocations stay.
+        return changes or [*self._launch(now), *self._conclude(), *teach]
 
     def wake_at(self, now: float) -> float:
         """When to decide again although nothing happened [s since the epoch]; infinite when there is no need."""

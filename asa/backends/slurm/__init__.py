@@ -1,0 +1,15 @@
+"""Slurm.
+
+::
+
+    backend.py      the Backend port: what a submission, a status, a loss means
+      directives.py   a request -> options and job script          pure
+      identity.py     whose record is it?                          pure
+      states.py       a record of a job -> its state               pure
+      regime.py       configuration -> what matters to planning    pure
+      transport.py    the questions that are put to Slurm          a Protocol; answers are those of record.py
+        cli.py          through Slurm's commands
+          commands.py     a question -> a command line             pure
+          parse.py        what the command printed -> records      pure
+          failures.py     an error message -> kind of failure      pure
+"""

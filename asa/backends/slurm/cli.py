@@ -1,0 +1,99 @@
+"""The transport that runs Slurm's commands."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+
+from asa.backends.command import CommandError, run
+from asa.backends.slurm import commands, failures, parse
+from asa.backends.slurm.record import JobRecord, NodeGroup
+
+
+class Commands:
+    """Slurm through sbatch, squeue, sacct, scontrol, scancel and sinfo; a `Transport`.
+
+    Parameters
+    ----------
+    cluster
+        Another cluster of a multi-cluster site, or None for the one that the commands speak to by themselves.
+    timeout_s
+        How long one command may take [s]. While a controller is down a command gives up by itself after about 10 s.
+    environment
+        Environment of the caller.
+    """
+
+    def __init__(self, cluster: str | None, timeout_s: float, environment: Mapping[str, str]) -> None:
+        self._cluster, self._timeout_s = cluster, timeout_s
+        self._for_submission = commands.submission_environment(environment)
+        self._for_queries = commands.query_environment(environment)
+        self._user = str(os.geteuid())
+
+    def version(self) -> tuple[int, ...]:
+        return parse.version(self._ask(commands.version()))
+
+    def submit(self, options: Sequence[str], script: str) -> str:
+        return parse.job_id(self._ask(commands.submit(options), stdin=script, environment=self._for_submission))
+
+    def queue(self, keys: Sequence[str]) -> list[JobRecord]:
+        return self._jobs(commands.queue(self._user, keys=keys)) if keys else []
+
+    def queue_by_name(self, names: Sequence[str]) -> list[JobRecord]:
+        return self._jobs(commands.queue(self._user, names=names)) if names else []
+
+    def accounting(self, keys: Sequence[str]) -> list[JobRecord]:
+        return self._accounts(keys, lambda some: commands.accounting(self._user, keys=some))
+
+    def accounting_by_name(self, names: Sequence[str]) -> list[JobRecord]:
+        return self._accounts(names, lambda some: commands.accounting(self._user, names=some))
+
+    def update(self, key: str, settings: Sequence[str]) -> None:
+        self._ask(commands.update(key, settings))
+
+    def cancel(self, keys: Sequence[str]) -> None:
+        for some in _portions(keys):
+            self._ask(commands.cancel(some), unless=failures.ended_job)
+
+    def configuration(self) -> dict[str, str]:
+        return parse.configuration(self._ask(commands.configuration()))
+
+    def partitions(self) -> list[dict[str, str]]:
+        return parse.oneliners(self._ask(commands.partitions()))
+
+    def nodes(self, partition: str) -> list[NodeGroup]:
+        return parse.nodes(self._ask(commands.nodes(partition)))
+
+    def _jobs(self, argv: list[str]) -> list[JobRecord]:
+        return parse.queue(self._ask(argv, unless=failures.unknown_job))
+
+    def _accounts(self, items: Sequence[str], question: Callable[[Sequence[str]], list[str]]) -> list[JobRecord]:
+        return [
+            record
+            for some in _portions(items)
+            for record in parse.accounting(self._ask(question(some), unless=failures.no_accounting))
+        ]
+
+    def _ask(
+        self,
+        argv: list[str],
+        *,
+        stdin: str = "",
+        environment: Mapping[str, str] | None = None,
+        unless: Callable[[CommandError], bool] = lambda error: False,
+    ) -> str:
+        """What a command prints; "" when it fails in the way that `unless` knows to be no failure."""
+        try:
+            return run(
+                commands.on_cluster(argv, self._cluster),
+                timeout_s=self._timeout_s,
+                stdin=stdin,
+                environment=environment or self._for_queries,
+            ).stdout
+        except CommandError as error:
+            if error.returncode is not None and unless(error):
+                return ""
+            raise failures.translate(error) from error
+
+
+def _portions(items: Sequence[str]) -> list[Sequence[str]]:
+    return [items[at : at + commands.KEYS_AT_ONCE] for at in range(0, len(items), commands.KEYS_AT_ONCE)]

@@ -1,0 +1,186 @@
+"""What Slurm's commands print, as records. Pure; tolerant of what differs between versions 20.11 and 25.11."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+
+from asa.backends.slurm.commands import ACCOUNTING_FIELDS, DELIMITER, QUEUE_FIELDS
+from asa.backends.slurm.hostlist import expand
+from asa.backends.slurm.record import JobRecord, NodeGroup
+from asa.core.errors import BackendError, InvalidInput
+from asa.core.units import duration
+
+_NOTHING = ("", "N/A", "None", "Unknown", "(null)", "None assigned")
+_NO_LIMIT = ("UNLIMITED", "INFINITE", "NONE")
+_VERSION = re.compile(r"(\d+)\.(\d+)(?:\.(\d+))?")
+_GPUS = re.compile(r"gpu(?::[^:,()]+)?:(\d+)")
+_OTHER_CLUSTER = "CLUSTER: "  # heading of the answer about another cluster
+_MIB = 2**20
+
+
+def version(text: str) -> tuple[int, ...]:
+    """Version of ``slurm 23.11.4`` or ``slurm-wlm 22.05.8``.
+
+    >>> version("slurm-wlm 22.05.8")
+    (22, 5, 8)
+    """
+    match = _VERSION.search(text)
+    if match is None:
+        raise BackendError(f"sbatch --version printed {text.strip()!r}: expected something like 'slurm 22.05.8'")
+    return tuple(int(part or 0) for part in match.groups())
+
+
+def version_text(version: tuple[int, ...]) -> str:
+    """A version as Slurm writes it.
+
+    >>> version_text((22, 5, 8))
+    '22.05.8'
+    """
+    return f"{version[0]}.{version[1]:02}" + "".join(f".{part}" for part in version[2:])
+
+
+def job_id(text: str) -> str:
+    """Id of the submitted job, from ``ID`` or ``ID;CLUSTER``."""
+    lines = text.split()
+    identity = lines[-1].partition(";")[0] if lines else ""  # a site's submit plugin may print lines before it
+    if not identity.isdigit():
+        raise BackendError(f"sbatch --parsable printed {text.strip()!r}: expected a job id")
+    return identity
+
+
+def queue(text: str) -> list[JobRecord]:
+    """Jobs in the controller's queue."""
+    return [_queued(*row) for row in _rows(text, "squeue", len(QUEUE_FIELDS))]
+
+
+def _queued(
+    array_id: str, index: str, word: str, reason: str, submitted: str, eligible: str, start: str, end: str,
+    exit_code: str, restarts: str, nodes: str, name: str,
+) -> JobRecord:  # fmt: skip
+    return JobRecord(
+        key=f"{array_id}_{index}" if index.isdigit() else array_id,
+        name=name.removesuffix(DELIMITER),
+        word=word,
+        reason=_text(reason),
+        submitted=time(submitted) or 0.0,
+        eligible=time(eligible),
+        start=time(start),
+        end=time(end),
+        exit_code=exit_status(exit_code),
+        restarts=int(restarts) if restarts.isdigit() else 0,
+        nodes=expand(_text(nodes)),
+    )
+
+
+def accounting(text: str) -> list[JobRecord]:
+    """Jobs in the accounting, each once, as it was last.
+
+    The accounting has a record for each time that a job was requeued (or resized); an id that was given out twice is
+    two jobs here, told apart by their names.
+    """
+    latest: dict[tuple[str, str], JobRecord] = {}
+    restarts: dict[tuple[str, str], int] = {}
+    for row in _rows(text, "sacct", len(ACCOUNTING_FIELDS)):
+        record = _accounted(*row)
+        job = (record.key, record.name)
+        if before := latest.get(job):
+            restarts[job] = restarts.get(job, 0) + (before.word != "RESIZING")
+        if before is None or record.submitted >= before.submitted:
+            latest[job] = record
+    return [replace(record, restarts=restarts.get(job, 0)) for job, record in latest.items()]
+
+
+def _accounted(
+    key: str, word: str, submitted: str, eligible: str, start: str, end: str, exit_code: str, nodes: str, name: str
+) -> JobRecord:  # fmt: skip
+    return JobRecord(
+        key=key,
+        name=name,
+        word=word,
+        submitted=time(submitted) or 0.0,
+        eligible=time(eligible),
+        start=time(start),
+        end=time(end),
+        exit_code=exit_status(exit_code),
+        nodes=expand(_text(nodes)),
+    )
+
+
+def configuration(text: str) -> dict[str, str]:
+    """``Name = value`` lines of ``scontrol show config``."""
+    pairs = (line.partition("=") for line in text.splitlines() if "=" in line)
+    return {name.strip(): _text(value.strip()) for name, _, value in pairs}
+
+
+def oneliners(text: str) -> list[dict[str, str]]:
+    """``Name=value`` words of ``scontrol --oneliner show ...``, one mapping a line."""
+    found = [dict(word.split("=", 1) for word in line.split() if "=" in word) for line in text.splitlines()]
+    return [fields for fields in found if fields]
+
+
+def nodes(text: str) -> list[NodeGroup]:
+    """Groups of like nodes."""
+    return [
+        NodeGroup(partition, int(count), int(cores), int(memory.rstrip("+")) * _MIB, gpus(resources), state)
+        for partition, count, cores, memory, resources, state in _rows(text, "sinfo", 6)
+    ]
+
+
+def gpus(text: str) -> int:
+    """GPUs in a list of generic resources.
+
+    >>> gpus("gpu:a100:4(S:0-1),gpu:2,nvme:1")
+    6
+    """
+    return sum(int(number) for number in _GPUS.findall(text))
+
+
+def time(text: str) -> float | None:
+    """Seconds since the epoch, or None where Slurm has no time to tell."""
+    if text in _NOTHING:
+        return None
+    try:
+        seconds = float(text)
+    except ValueError:
+        raise BackendError(f"Slurm printed the time {text!r}: expected seconds since the epoch") from None
+    return seconds if seconds > 0 and math.isfinite(seconds) else None
+
+
+def limit(text: str) -> float | None:
+    """A time limit [s] such as ``1-00:00:00``; None where there is none."""
+    if text.upper() in _NO_LIMIT or text in _NOTHING:
+        return None
+    try:
+        return duration(text, what="Slurm's time limit")
+    except InvalidInput as error:
+        raise BackendError(str(error)) from error
+
+
+def exit_status(text: str) -> int | None:
+    """Exit code from ``CODE:SIGNAL`` or from a wait status; 128 + n after signal n, as shells say it.
+
+    >>> exit_status("3:0"), exit_status("0:9"), exit_status("256"), exit_status("N/A")
+    (3, 137, 1, None)
+    """
+    code, colon, signal = text.partition(":")
+    if not code.isdigit() or (colon and not signal.isdigit()):
+        return None
+    number, killed = (int(code), int(signal)) if colon else (int(code) >> 8, int(code) & 0x7F)
+    return 128 + killed if killed else number
+
+
+def _rows(text: str, command: str, width: int) -> Iterator[list[str]]:
+    for line in text.splitlines():
+        if not line.strip() or line.startswith(_OTHER_CLUSTER):
+            continue
+        row = line.split(DELIMITER, width - 1)
+        if len(row) != width:
+            raise BackendError(f"{command} printed {line!r}: expected {width} fields separated by {DELIMITER!r}")
+        yield row
+
+
+def _text(value: str) -> str:
+    return "" if value in _NOTHING else value

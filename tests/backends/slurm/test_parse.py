@@ -1,0 +1,187 @@
+"""Texts are recorded from Slurm 22.05.8 unless marked otherwise."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from asa.backends.slurm import parse
+from asa.backends.slurm.record import JobRecord, NodeGroup
+from asa.core.errors import BackendError
+
+SQUEUE = """\
+13|N/A|NODE_FAIL|NodeDown|1795255600|1795255600|1795255600|1795255602|0|0|c21554n4|nf|
+12|N/A|PENDING|BeginTime|1795255604|1795255610|1795255610|1795255910|0|1||req|
+5|N/A|CANCELLED|JobHeldUser|1795254637|N/A|1795254637|1795254637|0|0||pend|
+1|N/A|FAILED|NonZeroExitCode|1795254637|1795254637|1795254638|1795254639|256|0|c21554n1|asa-abcdefghijklmnopqrstuvwxyz-01-1|
+3|1|PENDING|JobArrayTaskLimit|1795254637|N/A|N/A|N/A|0|0||arr|
+3|0|RUNNING|None|1795254637|1795254637|1795254638|1795254938|0|0|c21554n[1-2]|arr|
+4|N/A|RUNNING|None|1795254637|1795254637|1795254638|1795254938|0|0|c21554n1|we|ird|
+"""
+
+SACCT = """\
+12|REQUEUED|1795255600|1795255600|1795255600|1795255602|0:0|c21554n1|req
+13|NODE_FAIL|1795255600|1795255600|1795255600|1795255602|0:0|c21554n4|nf
+14|NODE_FAIL|1795255600|1795255600|1795255600|1795255602|0:0|c21554n4|nfr
+14|RUNNING|1795255602|1795255608|1795255608|Unknown|0:0|c21554n4|nfr
+12|PENDING|1795255604|1795255610|Unknown|Unknown|0:0|None assigned|req
+15|CANCELLED by 0|1795255610|1795255610|1795255610|1795255612|0:0|c21554n4|usr
+4|COMPLETED|1795254637|1795254637|1795254638|1795254668|0:0|c21554n1|we|ird
+3_2|COMPLETED|1795254637|1795254678|1795254678|1795254698|0:0|c21554n1|arr
+"""
+
+PARTITIONS = """\
+PartitionName=main AllowGroups=ALL AllowAccounts=ALL Default=YES QoS=N/A DefaultTime=00:05:00 MaxNodes=UNLIMITED \
+MaxTime=1-00:00:00 Nodes=c21554n[1-4] State=UP TotalCPUs=32 TotalNodes=4 TRES=cpu=32,mem=16G,node=4,billing=32
+
+PartitionName=share Default=NO MaxTime=UNLIMITED OverSubscribe=FORCE:4
+"""
+
+CONFIGURATION = """\
+Configuration data as of 1795254641
+AccountingStorageEnforce = associations,limits
+AuthInfo                = socket=/run/munge,cred_expire=5
+ClusterName             = asa
+PriorityFlags           = \n\
+PriorityType            = priority/multifactor
+SlurmSchedLogFile       = (null)
+
+Slurmctld(primary) at vm is UP
+"""
+
+
+def by_key(records: list[JobRecord]) -> dict[str, JobRecord]:
+    return {record.key: record for record in records}
+
+
+def test_squeue() -> None:
+    records = by_key(parse.queue(SQUEUE))
+    assert list(records) == ["13", "12", "5", "1", "3_1", "3_0", "4"]
+    assert records["13"] == JobRecord(
+        "13", "nf", "NODE_FAIL", "NodeDown", 1795255600, 1795255600, 1795255600, 1795255602, 0, 0, ("c21554n4",)
+    )
+    assert records["12"].restarts == 1
+    assert records["1"].exit_code == 1
+    assert records["1"].name == "asa-abcdefghijklmnopqrstuvwxyz-01-1"
+    assert records["3_0"].nodes == ("c21554n1", "c21554n2")
+    assert records["3_0"].reason == ""
+    assert (records["5"].eligible, records["5"].nodes) == (None, ())
+    assert records["4"].name == "we|ird"
+
+
+def test_squeue_of_another_cluster() -> None:
+    assert [record.key for record in parse.queue("CLUSTER: asa\n" + SQUEUE.splitlines()[0] + "\n")] == ["13"]
+
+
+def test_sacct_has_each_job_once_as_it_was_last() -> None:
+    records = by_key(parse.accounting(SACCT))
+    assert len(records) == len(parse.accounting(SACCT)) == 6
+    assert (records["12"].word, records["12"].restarts, records["12"].submitted) == ("PENDING", 1, 1795255604)
+    assert (records["14"].word, records["14"].restarts) == ("RUNNING", 1)
+    assert (records["13"].restarts, records["13"].end) == (0, 1795255602)
+    assert records["15"].word == "CANCELLED by 0"
+    assert records["4"].name == "we|ird"
+
+
+def test_a_reused_id_is_two_jobs() -> None:
+    reused = SACCT + "15|COMPLETED|1795259999|1795259999|1795259999|1795260000|0:0|c21554n4|other\n"
+    assert {record.name for record in parse.accounting(reused) if record.key == "15"} == {"usr", "other"}
+
+
+def test_shrinking_is_no_restart() -> None:  # made by hand after the manual
+    text = "7|RESIZING|10|10|10|20|0:0|n[1-2]|a\n7|COMPLETED|10|10|20|30|0:0|n1|a\n"
+    assert [(record.word, record.restarts) for record in parse.accounting(text)] == [("COMPLETED", 0)]
+
+
+def test_a_requeued_job_that_comes_before_its_own_past() -> None:
+    lines = [line for line in SACCT.splitlines() if line.startswith("12|")]
+    backwards = parse.accounting("\n".join(reversed(lines)))
+    assert [(record.word, record.restarts) for record in backwards] == [("PENDING", 1)]
+
+
+@pytest.mark.parametrize("reader", [parse.queue, parse.accounting, parse.nodes])
+def test_a_line_that_is_no_row_is_shown(reader: object) -> None:
+    assert callable(reader)
+    with pytest.raises(BackendError, match="'hello world'"):
+        reader("hello world\n")
+
+
+@given(st.text())
+def test_any_text_is_read_or_refused(text: str) -> None:
+    for reader in (parse.queue, parse.accounting, parse.job_id, parse.version):
+        with contextlib.suppress(BackendError):  # anything else fails
+            reader(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "identity"),
+    [("464\n", "464"), ("464;asa\n", "464"), ("A notice of the site\n464\n", "464")],
+)
+def test_job_id(text: str, identity: str) -> None:
+    assert parse.job_id(text) == identity
+
+
+def test_no_job_id() -> None:
+    with pytest.raises(BackendError, match="expected a job id"):
+        parse.job_id("Submitted batch job 464 to\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "version"),
+    [
+        ("slurm-wlm 22.05.8\n", (22, 5, 8)),
+        ("slurm 24.11.0-0rc1", (24, 11, 0)),  # made by hand
+        ("slurm 20.11", (20, 11, 0)),  # made by hand
+    ],
+)
+def test_version(text: str, version: tuple[int, ...]) -> None:
+    assert parse.version(text) == version
+
+
+def test_configuration() -> None:
+    found = parse.configuration(CONFIGURATION)
+    assert found["AccountingStorageEnforce"] == "associations,limits"
+    assert found["AuthInfo"] == "socket=/run/munge,cred_expire=5"
+    assert found["PriorityFlags"] == found["SlurmSchedLogFile"] == ""
+
+
+def test_oneliners() -> None:
+    main, share = parse.oneliners(PARTITIONS)
+    assert (main["PartitionName"], main["MaxTime"], main["TotalNodes"]) == ("main", "1-00:00:00", "4")
+    assert main["TRES"] == "cpu=32,mem=16G,node=4,billing=32"
+    assert share["OverSubscribe"] == "FORCE:4"
+
+
+def test_nodes() -> None:
+    text = "main|3|8|4096|(null)|idle\ngpu|2|64|512000+|gpu:a100:4(S:0-1),nvme:1|mix*\n"  # second line made by hand
+    assert parse.nodes(text) == [
+        NodeGroup("main", 3, 8, 4096 * 2**20, 0, "idle"),
+        NodeGroup("gpu", 2, 64, 512000 * 2**20, 4, "mix*"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("1-00:00:00", 86400.0), ("00:05:00", 300.0), ("UNLIMITED", None), ("infinite", None), ("N/A", None)],
+)
+def test_limit(text: str, seconds: float | None) -> None:
+    assert parse.limit(text) == seconds
+
+
+def test_a_limit_that_is_none() -> None:
+    with pytest.raises(BackendError, match="soon"):
+        parse.limit("soon")
+
+
+@given(st.integers(0, 255), st.integers(0, 64))
+def test_both_forms_of_an_exit_status_agree(code: int, signal: int) -> None:
+    assert parse.exit_status(f"{code}:{signal}") == parse.exit_status(str(code << 8 | signal))
+
+
+def test_times_must_be_seconds() -> None:
+    with pytest.raises(BackendError, match="expected seconds since the epoch"):
+        parse.time("2026-11-21T09:44:39")
+    assert parse.time("N/A") is parse.time("0") is None
