@@ -1,0 +1,137 @@
+"""Every attempt at a task, in columns: a hundred thousand of them are a few arrays, not as many objects."""
+
+from __future__ import annotations
+
+import enum
+from array import array
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from asa.core.event import TaskDone, TaskFailed
+
+
+class Outcome(enum.IntEnum):
+    """How an attempt ended."""
+
+    DONE = 0
+    FAILED = 1  # by the task's own fault
+    LOST = 2  # by the infrastructure's; it does not count against the task
+
+
+_INTS = ("stage", "index", "allocation", "node", "cores", "outcome")
+_FLOATS = ("started", "ended")
+_COLUMNS = (*_INTS, *_FLOATS)
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One run of one task, from `started` to `ended` [s since the epoch], on `cores` cores."""
+
+    stage: str
+    index: int
+    allocation: str
+    node: str
+    cores: int
+    started: float
+    ended: float
+    outcome: Outcome
+
+
+@dataclass(frozen=True, eq=False)
+class Attempts:
+    """All attempts of a run that were reported, in the order of the log. Iterating makes an `Attempt` of each row.
+
+    Parameters
+    ----------
+    stage_names, allocation_names, node_names
+        What the numbers in `stage`, `allocation` and `node` stand for.
+    stage, index, allocation, node, cores, outcome
+        Whole numbers, shape (n,) each.
+    started, ended
+        [s since the epoch], shape (n,) each; an attempt never ends before it starts.
+    """
+
+    stage_names: tuple[str, ...]
+    allocation_names: tuple[str, ...]
+    node_names: tuple[str, ...]
+    stage: NDArray[np.int64]
+    index: NDArray[np.int64]
+    allocation: NDArray[np.int64]
+    node: NDArray[np.int64]
+    cores: NDArray[np.int64]
+    outcome: NDArray[np.int64]
+    started: NDArray[np.float64]
+    ended: NDArray[np.float64]
+
+    def __len__(self) -> int:
+        return len(self.stage)
+
+    def __iter__(self) -> Iterator[Attempt]:
+        for row in range(len(self)):
+            yield Attempt(
+                stage=self.stage_names[self.stage[row]],
+                index=int(self.index[row]),
+                allocation=self.allocation_names[self.allocation[row]],
+                node=self.node_names[self.node[row]],
+                cores=int(self.cores[row]),
+                started=float(self.started[row]),
+                ended=float(self.ended[row]),
+                outcome=Outcome(self.outcome[row]),
+            )
+
+    def core_seconds(self, start: float = -np.inf, end: float = np.inf) -> NDArray[np.float64]:
+        """Cores times the time [core s] that each attempt ran between `start` and `end`, shape (n,)."""
+        inside = np.minimum(self.ended, end) - np.maximum(self.started, start)
+        return np.asarray(self.cores * np.maximum(inside, 0.0))
+
+    def rows_of(self, allocation: str) -> NDArray[np.int64]:
+        """Positions of the attempts in this allocation, in the order of the log."""
+        return self._by_allocation.get(allocation, np.empty(0, dtype=np.int64))
+
+    def take(self, rows: NDArray[np.int64]) -> Attempts:
+        """Only the attempts at these positions."""
+        return replace(self, **{name: getattr(self, name)[rows] for name in _COLUMNS})
+
+    @cached_property
+    def _by_allocation(self) -> dict[str, NDArray[np.int64]]:
+        order = np.argsort(self.allocation, kind="stable")
+        cuts = np.searchsorted(self.allocation[order], np.arange(1, len(self.allocation_names)))
+        return dict(zip(self.allocation_names, np.split(order, cuts), strict=False))
+
+
+@dataclass
+class AttemptLog:
+    """Collects attempts as their events come."""
+
+    stages: dict[str, int] = field(default_factory=dict)
+    allocations: dict[str, int] = field(default_factory=dict)
+    nodes: dict[str, int] = field(default_factory=dict)
+    columns: dict[str, array[Any]] = field(
+        default_factory=lambda: {name: array("q" if name in _INTS else "d") for name in _COLUMNS}
+    )
+
+    def add(self, event: TaskDone | TaskFailed, cores: int) -> None:
+        """A task that holds `cores` cores has reported."""
+        if isinstance(event, TaskDone):
+            outcome = Outcome.DONE
+        else:
+            outcome = Outcome.LOST if event.infrastructure else Outcome.FAILED
+        columns = self.columns
+        columns["stage"].append(self.stages.setdefault(event.stage, len(self.stages)))
+        columns["index"].append(event.index)
+        columns["allocation"].append(self.allocations.setdefault(event.allocation, len(self.allocations)))
+        columns["node"].append(self.nodes.setdefault(event.node, len(self.nodes)))
+        columns["cores"].append(cores)
+        columns["outcome"].append(outcome)
+        columns["started"].append(event.started)
+        columns["ended"].append(max(event.at, event.started))  # clocks of node and driver may differ a little
+
+    def freeze(self) -> Attempts:
+        """What was collected so far."""
+        columns = {name: np.array(column) for name, column in self.columns.items()}
+        return Attempts(tuple(self.stages), tuple(self.allocations), tuple(self.nodes), **columns)

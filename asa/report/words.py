@@ -1,0 +1,119 @@
+"""What is written beside and under the parts of a report."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from asa.core.stage import StageState
+from asa.core.units import brief
+from asa.metrics.workflow import JobSummary, RunSummary, StageSummary
+
+
+def span_words(seconds: float | None) -> str:
+    """A duration [s] as people say it, or a dash for one that is not known.
+
+    >>> span_words(125), span_words(0.0), span_words(None)
+    ('2 min 5 s', '0 s', '–')
+    """
+    return "–" if seconds is None else brief(seconds)
+
+
+def since_start(time: float | None, run: RunSummary) -> str:
+    """When something happened, counted from the start of the run, or a dash."""
+    return span_words(None if time is None else max(0.0, time - run.start.at))
+
+
+def core_hours(amount: float) -> str:
+    """Core-hours, with as many digits as matter.
+
+    >>> core_hours(0.0123), core_hours(26.23), core_hours(12345.6)
+    ('0.012', '26.2', '12,346')
+    """
+    return f"{amount:,.0f}" if amount >= 100 else f"{amount:.1f}" if amount >= 10 else f"{amount:.2g}"
+
+
+def stage_state(stage: StageSummary, run: RunSummary) -> str:
+    """State of a stage; one that a run left behind is not "running" for ever."""
+    if run.ended is None or stage.state.final:
+        return stage.state.value
+    return "not run" if stage.started is None else "stopped"
+
+
+def counted(number: int, noun: str) -> str:
+    """A number and what is counted.
+
+    >>> counted(1, "core"), counted(12345, "task")
+    ('1 core', '12,345 tasks')
+    """
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")
+
+
+def listed(names: Sequence[str], most: int) -> str:
+    """The first names, and how many more there are.
+
+    >>> listed(["a", "b", "c"], 2), listed(["a"], 2)
+    ('a, b and 1 more', 'a')
+    """
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def shortened(name: str, most: int) -> str:
+    """A name cut to a number of letters.
+
+    >>> shortened("mProject", 8), shortened("mProject", 5)
+    ('mProject', 'mPro…')
+    """
+    return name if len(name) <= most else name[: most - 1] + "…"
+
+
+def stage_words(stage: StageSummary) -> tuple[str, str]:
+    """A stage's name and its size."""
+    return stage.name, counted(stage.cores, "core")
+
+
+def stage_title(stage: StageSummary) -> str:
+    """All about a stage, in lines."""
+    width = "? tasks" if stage.tasks is None else counted(stage.tasks, "task")
+    lines = [f"{stage.name}: {stage.state.value}, {counted(stage.cores, 'core')}, {width}"]
+    if stage.perceived_wait_s is not None:
+        lines.append(f"waited {brief(stage.perceived_wait_s)} after the stages before it")
+    if stage.wait_s is not None:
+        lines.append(f"its job waited {brief(stage.wait_s)} in the queue")
+    if stage.predicted_wait_s is not None:
+        lines.append(f"predicted: {brief(stage.predicted_wait_s)}")
+    if stage.run_time_s is not None:
+        lines.append(f"ran {brief(stage.run_time_s)}")
+    if stage.state is StageState.FAILED and stage.error:
+        lines.append(stage.error)
+    return "\n".join(lines)
+
+
+def job_words(job: JobSummary) -> tuple[str, str]:
+    """A job's name, what it is for, and its size."""
+    what = job.stages[0] if len(job.stages) == 1 else counted(len(job.stages), "stage")
+    return f"{job.job_id or job.token} {what}", counted(job.cores, "core")
+
+
+def job_title(job: JobSummary) -> str:
+    """All about a job, in lines."""
+    lines = [
+        f"job {job.job_id or '(never taken)'} ({job.token}) for {listed(job.stages, 6)}",
+        f"{job.state.value}" + (f": {job.reason}" if job.reason else ""),
+        f"waited {span_words(job.wait_s)} in the queue",
+        f"charged {core_hours(job.core_hours_charged)} core-hours, used {core_hours(job.core_hours_used)}, "
+        f"idle because it came early {core_hours(job.overhead_core_hours)}",
+    ]
+    if job.nodes:
+        lines.append(
+            "on " + ", ".join(job.nodes[:8]) + (f" and {len(job.nodes) - 8} more" if len(job.nodes) > 8 else "")
+        )
+    return "\n".join(lines)
+
+
+def last_words(words: str, most: int = 2000) -> str:
+    """The end of a long text: what matters of a traceback or of standard error comes last.
+
+    >>> last_words("abcdef", 3), last_words("abc", 3)
+    ('… def', 'abc')
+    """
+    return words if len(words) <= most else "… " + words[-most:]
