@@ -145,7 +145,8 @@ def assemble(directory: RunDirectory, graph: Graph, settings: Settings) -> Assem
     executor: Executor = EXECUTORS.create("local" if settings.executor is None else settings.executor)
     learned = Learned(directory.state / "learned.db", strategy.estimator, site)
     log = EventLog(directory.events)
-    plan = Plan(strategy, site, shared=settings.pool == "shared" and not strategy.own_pools)
+    pool = "per-stage" if strategy.own_pools else settings.pool
+    plan = Plan(strategy, site, shared=pool == "shared")
     payloads = Payloads(graph, directory.functions, directory.values, log.value)
     if fresh := log.last == 0:
         payloads.save()
@@ -157,7 +158,7 @@ def assemble(directory: RunDirectory, graph: Graph, settings: Settings) -> Assem
             backend=_spec(settings.backend),
             strategy=_spec(settings.strategy or type(strategy).__name__),
             executor=_spec(settings.executor or "local"),
-            pool=settings.pool,
+            pool=pool,
             site=site.site,
             partition=site.partition,
         )

@@ -322,13 +322,14 @@ class Plan:
             live = not over and any(not self.stages[name].state.final for name, _ in held.running)
             if live or (wanted and not held.leaving(now)):
                 continue
-            if held.started is None:
-                if held.handle is not None:
-                    yield Cancel(held.key, "no stage needs it any more")
-            elif held.nodes:
-                yield Release(held.key)
-            elif over or not wanted:
-                yield Cancel(held.key, "no stage needs it any more, and its nodes never joined")
+            if held.started is not None:
+                yield Release(held.key)  # its supervisor, which may yet join, ends it with code 0: dependants start
+            elif held.handle is not None and (over or not self._depended_on(held)):
+                yield Cancel(held.key, "no stage needs it any more")
+
+    def _depended_on(self, held: Held) -> bool:
+        """Whether cancelling a job would take others with it, which have their place in the queue through it."""
+        return any(held.key in other.after for other in self.pool.held.values() if not other.ending)
 
     def _launch(self, now: float) -> list[Action]:
         """Fill every core first; only when all are busy let short tasks queue up in the allocations."""
