@@ -12,8 +12,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import psutil
-
 from asa.backends.local_journal import Journal, Record
 from asa.backends.local_program import Program
 from asa.backends.queue import Entry, Queue
@@ -100,7 +98,7 @@ class Local:
         self._poll, self._grace = poll, grace
         capacity = Resources(
             cores=len(os.sched_getaffinity(0)) if cores is None else cores,
-            memory=psutil.virtual_memory().total if memory is None else bytes_of(memory),
+            memory=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if memory is None else bytes_of(memory),
             gpus=gpus,
         )
         chosen = DISPATCHERS.create(dispatcher)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import shlex
 import string
 import subprocess
@@ -21,8 +22,11 @@ class Command:
     taken apart, and nothing in it is executed. A word that is just ``{name}`` becomes several words for a list.
     """
 
-    def __init__(self, template: str, outputs: Mapping[str, str], ok: Iterable[int]) -> None:
-        self.words, self.outputs, self.ok = shlex.split(template), dict(outputs), frozenset(ok)
+    def __init__(
+        self, template: str, outputs: Mapping[str, str], ok: Iterable[int], env: Mapping[str, str] | None = None
+    ) -> None:
+        self.words, self.outputs = shlex.split(template), dict(outputs)
+        self.ok, self.env = frozenset(ok), dict(env or {})
         if not self.words:
             raise InvalidInput("the command is empty: write it like 'mProject {image} {out} {header}'")
         fields = [name for text in (*self.words, *outputs.values()) for name in _fields(text)]
@@ -38,12 +42,17 @@ class Command:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         values = self.__signature__.bind(*args, **kwargs).arguments
         outputs = {name: Path(text.format_map(values)) for name, text in self.outputs.items()}
-        for path in outputs.values():
+        inputs = {Path(value).absolute() for value in values.values() if isinstance(value, str | Path)}
+        for name, path in outputs.items():
+            if path.absolute() in inputs:
+                raise CommandFailed(f"output {name} = {path} is also an input, and would be lost: name it differently")
             path.parent.mkdir(parents=True, exist_ok=True)
             path.unlink(missing_ok=True)  # what an earlier attempt left must not pass for this one's
         argv = [word for text in self.words for word in _expand(text, values | outputs)]
         try:
-            done = subprocess.run(argv, stdout=subprocess.PIPE, text=True, errors="replace", check=False)
+            done = subprocess.run(
+                argv, stdout=subprocess.PIPE, text=True, errors="replace", check=False, env=os.environ | self.env
+            )
         except OSError as error:
             raise CommandFailed(
                 f"{argv[0]} cannot be started: {error.strerror}: is it installed, and on PATH?"
@@ -67,6 +76,7 @@ def command(
     *,
     outputs: Mapping[str, str] | None = None,
     ok: Iterable[int] = (0,),
+    env: Mapping[str, str] | None = None,
     name: str | None = None,
     **needs: Any,
 ) -> Stage[..., Any]:
@@ -80,6 +90,8 @@ def command(
         Name -> file name, formatted from the inputs. Each must exist when the program has ended.
     ok
         Exit codes that mean success.
+    env
+        Environment variables to add.
     name
         The stage's name; default the program's.
     needs
@@ -102,7 +114,7 @@ def command(
     >>> project.map([Path("a.fits"), Path("b.fits")], header=Path("m17.hdr"))
     <node mProject.map>
     """
-    function = Command(template, outputs or {}, ok)
+    function = Command(template, outputs or {}, ok, env)
     stage_name = name or function.__name__
     return Stage(function, make_needs(stage_name, **needs), stage_name)
 
