@@ -1,0 +1,100 @@
+"""No-op tasks per second with two workers: a process pool, executorlib, dask.distributed, and ASA.
+
+python benchmarks/throughput.py [TASKS]
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from typing import Any
+
+from measure import show
+
+import asa
+
+REPEATS = 5
+
+
+def no_op(x: int) -> int:
+    return x
+
+
+@asa.stage(cores=2)
+def stage_of_no_op(x: int) -> int:
+    return x
+
+
+def pool(tasks: int) -> list[float]:
+    with ProcessPoolExecutor(2) as pool:
+        list(pool.map(no_op, range(100)))
+        return [
+            _timed(lambda: [f.result() for f in [pool.submit(no_op, x) for x in range(tasks)]]) for _ in range(REPEATS)
+        ]
+
+
+def executorlib(tasks: int) -> list[float]:
+    from executorlib import SingleNodeExecutor
+
+    with SingleNodeExecutor(max_workers=2, block_allocation=True) as pool:
+        [f.result() for f in [pool.submit(no_op, x) for x in range(100)]]
+        return [
+            _timed(lambda: [f.result() for f in [pool.submit(no_op, x) for x in range(tasks)]]) for _ in range(REPEATS)
+        ]
+
+
+def dask(tasks: int) -> list[float]:
+    from distributed import Client, LocalCluster
+
+    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster, Client(cluster) as client:
+        client.gather(client.map(no_op, range(100)))
+        return [_timed(lambda: client.gather(client.map(no_op, range(tasks), pure=False))) for _ in range(REPEATS)]
+
+
+def with_asa(executor: str) -> Callable[[int], list[float]]:
+    def measure(tasks: int) -> list[float]:
+        """From the stage's first task launched to its end: start-up is `start.py`'s matter."""
+        seconds = []
+        for _ in range(REPEATS):
+            with tempfile.TemporaryDirectory() as state:
+                run = asa.run(stage_of_no_op.map(range(tasks)), backend="local:cores=2", executor=executor, state=state)
+                (stage,) = run.summary.stages
+                assert run.result() == list(range(tasks))
+                seconds.append(stage.ended - stage.started)
+        return seconds
+
+    return measure
+
+
+def _timed(call: Callable[[], Any]) -> float:
+    began = time.perf_counter()
+    call()
+    return time.perf_counter() - began
+
+
+def main() -> None:
+    tasks = int(sys.argv[1]) if len(sys.argv) > 1 else 2000
+    rows = []
+    for name, measure in (
+        ("process pool", pool),
+        ("executorlib", executorlib),
+        ("asa, local executor", with_asa("local")),
+        ("dask.distributed", dask),
+        ("asa, dask executor", with_asa("dask")),
+    ):
+        try:
+            seconds = measure(tasks)
+        except ImportError as error:
+            rows.append({"what": name, "tasks/s": f"not installed: {error.name}"})
+            continue
+        rates = [tasks / each for each in seconds]
+        rows.append({"what": name, "tasks/s": statistics.median(rates), "min": min(rates), "max": max(rates)})
+    show(f"{tasks} no-op tasks, two workers", rows)
+
+
+if __name__ == "__main__":
+    main()
