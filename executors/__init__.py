@@ -4,10 +4,13 @@
 
     driver                                   node (one per node of every allocation)
     ------                                   ------------------------------------------------
-    Local (local.py)                         supervisor (supervisor.py)  lives as long as the job
-      Hub (hub.py), one thread  <-- wire -->   Crew (crew.py)            what runs tasks for one driver
-        Dealer (deal.py)                         Worker (worker.py)      processes; each runs `call` (call.py)
+    Local (local.py)                         supervisor.py     lives as long as the job
+      Station (station.py)                     Crew (crew.py)  runs tasks for one driver
+        Hub (hub.py), one thread  <-- wire -->   Member (member.py), the parent's side of
+          Share (deal.py)                          a worker process (worker.py), which runs
+                                                     Caller (call.py)
 
-`wire` is what they say to one another, `transport` how they find and trust one another, `pace` how many short tasks
-travel together. Another kind of executor brings another crew: the hub names it when it welcomes a supervisor.
+`wire` is what they say to one another, `transport` how they find and trust one another, `room` what a node holds,
+`pace` how many short tasks travel together, `processes` how they are ended for certain. Another kind of executor
+brings another crew: the hub names it when it welcomes a supervisor.
 """

@@ -1,0 +1,72 @@
+"""Tasks for conformance suites of executors: module-level functions that load nothing."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+
+def echo(value: Any) -> Any:
+    """What it is given."""
+    return value
+
+
+def fail(message: str) -> None:
+    """Raises `ValueError`."""
+    raise ValueError(message)
+
+
+def shout(text: str) -> None:
+    """Writes to standard error, then fails."""
+    print(text, file=sys.stderr)
+    raise RuntimeError("as asked")
+
+
+def lock() -> Any:
+    """Something that no pickle can take along."""
+    return threading.Lock()
+
+
+def die(code: int) -> None:
+    """Ends its process at once."""
+    os._exit(code)
+
+
+def where() -> tuple[str, int]:
+    """Working directory, and number of the process."""
+    return os.getcwd(), os.getpid()
+
+
+def meet(directory: str, number: int, others: int, patience_s: float = 20.0) -> bool:
+    """Whether so many others were there at the same time, within `patience_s` [s]."""
+    Path(directory, str(number)).touch()
+    deadline = time.monotonic() + patience_s
+    while time.monotonic() < deadline:
+        if len(os.listdir(directory)) >= others:
+            return True
+        time.sleep(0.005)
+    return False
+
+
+def alone(directory: str, seconds: float) -> bool:
+    """Whether nobody else was there for a while [s]."""
+    place = Path(directory, "taken")
+    try:
+        place.touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    time.sleep(seconds)
+    place.unlink()
+    return True
+
+
+def linger(file: str) -> None:
+    """Writes its process number, and then never ends."""
+    draft = Path(file + ".new")
+    draft.write_text(str(os.getpid()))
+    draft.rename(file)
+    threading.Event().wait()

@@ -1,0 +1,109 @@
+"""Ending processes for certain: by session, so that what they have started ends with them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Set as AbstractSet
+from contextlib import suppress
+
+_PATIENCE_S = 5.0
+
+
+def kill_sessions(sessions: AbstractSet[int]) -> None:
+    """Kill every process of these sessions, also those that are being born meanwhile.
+
+    Returns when none is left, or after a few seconds when one is stuck in the kernel.
+    """
+    deadline = time.monotonic() + _PATIENCE_S
+    while sessions and (members := _members(sessions)) and time.monotonic() < deadline:
+        for pid in members:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.001)
+
+
+def _members(sessions: AbstractSet[int]) -> list[int]:
+    members = []
+    for name in os.listdir("/proc"):
+        if not name.isdecimal():
+            continue
+        try:
+            with open(f"/proc/{name}/stat", "rb") as file:
+                # state, parent, group, session; the program's name before them may contain anything
+                fields = file.read().rpartition(b")")[2].split()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        # a child that was forked just now may not have made its session yet
+        if (int(fields[3]) in sessions or int(name) in sessions) and fields[0] not in (b"Z", b"X"):
+            members.append(int(name))
+    return members
+
+
+def detach(keep: AbstractSet[int]) -> None:
+    """In a forked child: let go of every descriptor but these.
+
+    They are pointed at the null device rather than closed: objects inherited from the parent may yet close their
+    numbers, which by then would belong to somebody else.
+    """
+    null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) not in keep and int(name) != null:
+            try:
+                os.fstat(int(name))  # the one that listed the directory is closed by now
+            except OSError:
+                continue
+            os.dup2(null, int(name), inheritable=int(name) <= 2)
+
+
+class Warden:
+    """A process that ends sessions when its parent dies without having done so, even by SIGKILL.
+
+    It sleeps on a pipe whose other end only the parent holds. It forks from the parent, so it costs little memory; its
+    own session keeps it out of signals meant for the parent's.
+    """
+
+    def __init__(self) -> None:
+        inner, self._pipe = os.pipe()
+        self.pid = os.fork()
+        if self.pid == 0:
+            _watch(inner)
+        os.close(inner)
+
+    def guard(self, session: int) -> None:
+        """This session is to end with us."""
+        self._say(b"+%d\n" % session)
+
+    def dismiss(self, session: int) -> None:
+        """This session has ended; its number may come to belong to others."""
+        self._say(b"-%d\n" % session)
+
+    def is_dead(self) -> bool:
+        """Whether somebody killed it; to be asked only until it says yes."""
+        return os.waitpid(self.pid, os.WNOHANG)[0] != 0
+
+    def close(self) -> None:
+        """End the warden, and what it still guards."""
+        os.close(self._pipe)
+        os.waitpid(self.pid, 0)
+
+    def _say(self, line: bytes) -> None:
+        with suppress(BrokenPipeError):  # somebody killed it: the parent will hear of that, and make another
+            os.write(self._pipe, line)
+
+
+def _watch(pipe: int) -> None:
+    sessions: set[int] = set()
+    try:
+        os.setsid()
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
+        signal.set_wakeup_fd(-1)
+        detach({pipe})
+        with open(pipe, "rb") as lines:
+            for line in lines:
+                (sessions.add if line[:1] == b"+" else sessions.discard)(int(line[1:]))
+        kill_sessions(sessions)
+    finally:
+        os._exit(0)

@@ -1,0 +1,114 @@
+"""A run's hub and what goes with it: the program of its nodes, and the file through which they find the driver.
+
+What executors share whose tasks run under our supervisor; they differ in the crew that it is told to start.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from asa.core.allocation import Allocation
+from asa.core.errors import StateError
+from asa.core.ports import Post, RunContext
+from asa.core.task import Task
+from asa.security.files import private_directory, write_private
+from executors.hub import Hub
+from executors.transport import CERTIFICATES, RENDEZVOUS, Listener, TlsListener, UnixListener
+from executors.wire import Welcome
+
+VALUES = "values"
+"""Directory of results that are too long to travel, in the run's directory."""
+
+
+def program(allocation: Allocation, context: RunContext) -> tuple[str, ...]:
+    """The supervisor's command line, for each node of an allocation.
+
+    ``-P``: a file in the working directory must not pose as a standard module.
+    """
+    needs = allocation.resources
+    nodes = 1 if context.local else needs.nodes or 1
+    options: dict[str, Any] = {
+        "directory": context.directory,
+        "allocation": allocation.key,
+        "cores": needs.cores // nodes,
+        "grace": context.orphan_grace_s,
+    }
+    if needs.memory:
+        options["memory"] = needs.memory // nodes
+    if needs.gpus:
+        options["gpus"] = -(-needs.gpus // nodes)
+    words = (word for name, value in options.items() for word in (f"--{name}", str(value)))
+    return sys.executable, "-P", "-m", "executors.supervisor", *words
+
+
+class Station:
+    """Listens for the supervisors of a run, and says where in the run's directory.
+
+    Parameters
+    ----------
+    context
+        The run.
+    post
+        Where events go.
+    crew, options
+        What supervisors start, as ``module:Class``, and what they pass on to it; see `executors.supervisor.Crew`.
+    heartbeat_s
+        A node that was silent for so long [s] is lost; > 0.
+
+    Raises
+    ------
+    StateError
+        When the run's directory cannot be used.
+    """
+
+    def __init__(
+        self, context: RunContext, post: Post, crew: str, options: Mapping[str, Any], heartbeat_s: float = 60.0
+    ) -> None:
+        directory = private_directory(context.directory)
+        values = private_directory(directory / VALUES)
+        workdir, path = context.workdir, context.sys_path
+        welcome = Welcome(crew, dict(options), str(values), workdir, path, heartbeat_s / 4)
+        listener = _listen(directory, context)
+        self._rendezvous, self._address = directory / RENDEZVOUS, json.dumps(listener.address()).encode()
+        self._hub = Hub(listener, welcome, post, heartbeat_s, spanning=not context.local)
+        write_private(self._rendezvous, self._address)
+
+    def launch(self, tasks: Sequence[Task], allocation: str) -> None:
+        """Run these tasks in this allocation, in order, as its nodes have room."""
+        self._hub.launch(tasks, allocation)
+
+    def release(self, allocation: str) -> None:
+        """End this allocation's job with exit code 0; running tasks are killed."""
+        self._hub.release(allocation)
+
+    def close(self) -> None:
+        """Stop listening. Supervisors that are not released wait for a new driver."""
+        with suppress(OSError):  # gone already
+            if self._rendezvous.read_bytes() == self._address:  # else a new driver has taken over
+                self._rendezvous.unlink()
+        self._hub.close()
+
+
+def _listen(directory: Path, context: RunContext) -> Listener:
+    if not context.local:
+        certificates = directory / CERTIFICATES
+        if not certificates.exists():
+            from asa.security.ca import create
+
+            create(certificates, context.run)
+        return TlsListener(certificates)
+    try:
+        for stale in directory.glob("hub-*.sock"):  # of drivers that died
+            stale.unlink(missing_ok=True)
+        return UnixListener(directory, f"hub-{secrets.token_hex(8)}.sock")
+    except OSError as error:
+        raise StateError(
+            f"cannot make a socket in {directory}: {error.strerror or error}. Set ASA_STATE_DIR to a directory on a "
+            "file system that has sockets"
+        ) from error

@@ -1,0 +1,219 @@
+"""The program that every allocation runs, once on each of its nodes: ``python -m executors.supervisor``.
+
+It outlives the driver. It finds the driver through the run's rendezvous file, says what its node holds, and starts the
+crew that the driver names. When the connection breaks, it ends all workers and looks for a new driver; when none has
+come for a while, it ends the job.
+
+Exit codes: 0 released by the driver; 75 no driver (``EX_TEMPFAIL``); 128 + n ended by signal n.
+
+It holds no secret in its arguments, and loads little, so that a node joins soon after its job has started.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from executors.transport import connect
+from executors.wire import LARGEST, Alive, Channel, Hello, Leaving, Release, Report, Run, Welcome
+
+NO_DRIVER = 75
+
+_STOPS = (signal.SIGTERM, signal.SIGINT)
+_SOONEST_S, _LATEST_S, _PATIENCE = 0.005, 0.5, 0.05
+
+
+class Crew(Protocol):
+    """What runs tasks on one node for one driver. The driver names the class, ``module:Class``, when it says welcome.
+
+    It is called with the node (`Hello`), the `Welcome`, the supervisor's selector, in which it may register files with
+    a function of the ready mask as data, and a function that sends a `Report`.
+    """
+
+    def accept(self, orders: list[Any]) -> None: ...
+    def advance(self) -> float | None:
+        """Do what can be done now; in how many seconds [s] to call again at the latest, or None."""
+
+    def relay(self) -> None:
+        """From time to time: pass on what tasks have written."""
+
+    def reap(self) -> None:
+        """Some child process has ended."""
+
+    def close(self) -> None:
+        """End all workers, and whatever they have started, before returning."""
+
+
+class Supervisor:
+    """One node of one allocation.
+
+    Parameters
+    ----------
+    directory
+        The run's directory.
+    hello
+        The node.
+    grace_s
+        How long to look for a driver [s] before giving up.
+    """
+
+    def __init__(self, directory: str, hello: Hello, grace_s: float) -> None:
+        self._directory, self._hello, self._grace = directory, hello, grace_s
+        self._served = time.monotonic()  # when there last was a driver
+
+    def run(self) -> int:
+        """Serve one driver after the other; the program's exit code."""
+        while True:
+            channel = self._find()
+            if channel is None:
+                return NO_DRIVER
+            code = _Service(channel, self._hello).run(self._served + self._grace)
+            if code is not None:
+                return code
+            self._served = time.monotonic()
+
+    def _find(self) -> Channel | None:
+        began = time.monotonic()
+        while True:
+            try:
+                return connect(self._directory)
+            except (OSError, ValueError) as error:  # not there yet, dead, or half written
+                last = error
+            now = time.monotonic()
+            if now >= self._served + self._grace:
+                print(f"asa: no driver for {self._grace:g} s, so the job ends; last: {last}", file=sys.stderr)
+                return None
+            time.sleep(min(_LATEST_S, max(_SOONEST_S, (now - began) * _PATIENCE)))
+
+
+class _Service:
+    """The time with one driver."""
+
+    def __init__(self, channel: Channel, hello: Hello) -> None:
+        self._channel, self._hello = channel, hello
+        channel.largest = LARGEST  # who it is was made sure of when it was connected
+        self._selector = selectors.DefaultSelector()
+        self._crew: Crew | None = None
+        self._alive_s, self._spoke = 0.0, time.monotonic()
+        self._code: int | None = None
+        self._over = False
+
+    def run(self, patience: float) -> int | None:
+        """Until released or told to stop: the exit code. Until the driver is gone: None.
+
+        Parameters
+        ----------
+        patience
+            When to give up on a driver that does not say welcome [s, monotonic].
+        """
+        inner, outer = socket.socketpair()
+        inner.setblocking(False)
+        outer.setblocking(False)
+        signal.set_wakeup_fd(outer.fileno(), warn_on_full_buffer=False)
+        before = {number: signal.signal(number, _nothing) for number in (*_STOPS, signal.SIGCHLD)}
+        self._selector.register(inner, selectors.EVENT_READ, lambda mask: self._signalled(inner.recv(4096)))
+        self._selector.register(self._channel, selectors.EVENT_READ, self._serve)
+        try:
+            self._say(self._hello)
+            while not self._over:
+                for key, mask in self._selector.select(self._timeout(patience)):
+                    key.data(mask)
+                if self._crew is None:
+                    self._over |= time.monotonic() >= patience
+        finally:
+            if self._crew:
+                self._crew.close()
+            self._channel.close()
+            self._selector.close()
+            signal.set_wakeup_fd(-1)
+            for number, handler in before.items():
+                signal.signal(number, handler)
+            inner.close()
+            outer.close()
+        return self._code
+
+    def _timeout(self, patience: float) -> float:
+        if self._crew is None:
+            return max(0.0, patience - time.monotonic())
+        soon = self._crew.advance()
+        quiet = time.monotonic() - self._spoke
+        if quiet >= self._alive_s:
+            self._crew.relay()
+            self._say(Alive())
+            quiet = 0.0
+        return min(self._alive_s - quiet, self._alive_s if soon is None else soon)
+
+    def _signalled(self, numbers: bytes) -> None:
+        for number in numbers:
+            if number in _STOPS:
+                self._say(Leaving(f"it was told to end by signal {number} ({signal.strsignal(number)})"))
+                self._code, self._over = 128 + number, True
+        if self._crew and not self._over:
+            self._crew.reap()
+
+    def _serve(self, mask: int) -> None:
+        try:
+            if mask & selectors.EVENT_WRITE:
+                self._channel.flush()
+                self._watch()
+            for message in self._channel.receive() if mask & selectors.EVENT_READ else ():
+                self._hear(message)
+        except OSError:
+            self._over = True
+
+    def _hear(self, message: Any) -> None:
+        if isinstance(message, Welcome):
+            self._alive_s = message.alive_s
+            self._crew = _crew(message.crew)(self._hello, message, self._selector, self._say)
+        elif isinstance(message, Run) and self._crew:
+            self._crew.accept(message.orders)
+        elif isinstance(message, Release):
+            self._code, self._over = 0, True
+
+    def _say(self, message: Hello | Report | Alive | Leaving) -> None:
+        self._spoke = time.monotonic()
+        try:
+            self._channel.send(message)
+        except OSError:
+            self._over = self._over or not isinstance(message, Leaving)
+        self._watch()
+
+    def _watch(self) -> None:
+        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if self._channel.unsent else 0)
+        if self._selector.get_key(self._channel).events != events:
+            self._selector.modify(self._channel, events, self._serve)
+
+
+def _nothing(number: int, frame: object) -> None:
+    """Signals are read from the wake-up descriptor."""
+
+
+def _crew(name: str) -> Callable[..., Crew]:
+    import importlib
+
+    module, _, attribute = name.partition(":")
+    found: Callable[..., Crew] = getattr(importlib.import_module(module), attribute)
+    return found
+
+
+def arguments(options: Sequence[str]) -> tuple[str, Hello, float]:
+    """Directory, node and grace [s] from the command line, which `executors.local.Local.bootstrap` writes."""
+    given = dict(zip(options[::2], options[1::2], strict=True))
+    node = os.environ.get("SLURMD_NODENAME") or socket.gethostname()
+    cores = int(given["--cores"])
+    if int(os.environ.get("SLURM_JOB_NUM_NODES", "1")) > 1:  # Slurm may have spread the job's cores unevenly
+        cores = min(cores, int(os.environ.get("SLURM_CPUS_ON_NODE", cores)))
+    hello = Hello(
+        given["--allocation"], node, os.getpid(), cores, int(given.get("--memory", 0)), int(given.get("--gpus", 0))
+    )
+    return given["--directory"], hello, float(given["--grace"])
+
+
+if __name__ == "__main__":
+    sys.exit(Supervisor(*arguments(sys.argv[1:])).run())

@@ -1,0 +1,50 @@
+"""Between the words of the port (tasks, events) and those of the wire (orders, outcomes)."""
+
+from __future__ import annotations
+
+from asa.core.event import Event, TaskDone, TaskFailed
+from asa.core.task import Task, Value
+from executors.wire import Order, Outcome, Stored
+
+
+def order(task: Task, ticket: int, spanning: bool) -> Order:
+    """A task as it travels; unless `spanning`, all it needs is on one node, whatever it says of nodes."""
+    needs = task.resources
+    nodes = (needs.nodes or 1) if spanning else 1
+    return Order(
+        ticket,
+        task.stage,
+        task.index,
+        task.function,
+        _stored(task.arguments),
+        tuple(map(_stored, task.inputs)),
+        needs.cores // nodes,
+        -(-(needs.memory or 0) // nodes),
+        -(-needs.gpus // nodes),
+        nodes,
+    )
+
+
+def event(order: Order, outcome: Outcome, allocation: str, node: str) -> Event:
+    """What became of an order, as an event at the time [s since the epoch] that its node says."""
+    stage, index, value = order.stage, order.number, outcome.value
+    if value is None:
+        return TaskFailed(
+            outcome.ended, stage, index, allocation, node, outcome.started,
+            outcome.error, outcome.traceback, outcome.stderr, outcome.infrastructure,
+        )  # fmt: skip
+    data, path = (value, None) if isinstance(value, bytes) else (None, value)
+    return TaskDone(outcome.ended, stage, index, allocation, node, outcome.started, data, path)
+
+
+def lost(order: Order, allocation: str, node: str, reason: str, now: float) -> TaskFailed:
+    """An order went with its node, which is not its fault."""
+    error = f"node {node} was lost: {reason}"
+    return TaskFailed(now, order.stage, order.number, allocation, node, now, error, infrastructure=True)
+
+
+def _stored(value: Value) -> Stored:
+    if value.data is not None:
+        return value.data
+    assert value.path is not None, "a value is in memory or in a file"
+    return value.path

@@ -1,0 +1,21 @@
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from asa.core.ports import RunContext
+from asa.testing.executors import Ground
+from executors.local import Local
+
+
+@pytest.fixture
+def context(tmp_path: Path) -> RunContext:
+    """A run whose nodes are this machine."""
+    return RunContext("r1", tmp_path / "run", str(tmp_path), tuple(sys.path), local=True)
+
+
+@pytest.fixture
+def ground(context: RunContext) -> Iterator[Ground]:
+    with Ground(Local, context) as ground:
+        yield ground

@@ -1,0 +1,128 @@
+from random import Random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from executors.deal import Node, Share
+from executors.pace import Pace
+from executors.wire import Hello, Order
+
+
+def node(name: str = "n1", cores: int = 2, memory: int = 0, gpus: int = 0) -> Node:
+    return Node(Hello("a", name, 1, cores, memory, gpus))
+
+
+def orders(count: int, cores: int = 1, memory: int = 0, gpus: int = 0, nodes: int = 1, first: int = 1) -> list[Order]:
+    return [Order(first + n, "s", n, "f", b"", (), cores, memory, gpus, nodes) for n in range(count)]
+
+
+def deal(share: Share, pace: Pace | None = None) -> dict[str, list[int]]:
+    given = share.deal(pace or Pace(), lambda node: True)
+    return {node.name: [order.ticket for order in orders] for node, orders in given.items()}
+
+
+def share_of(*nodes: Node) -> Share:
+    share = Share()
+    share.nodes += nodes
+    return share
+
+
+def test_each_node_gets_what_fits_and_the_rest_waits() -> None:
+    share = share_of(node("n1"), node("n2"))
+    share.queue.extend(orders(6))
+    assert deal(share) == {"n1": [1, 3], "n2": [2, 4]}
+    assert [order.ticket for order in share.queue] == [5, 6]
+    assert share.finish(share.nodes[1], 2) is not None
+    assert deal(share) == {"n2": [5]}
+
+
+def test_short_tasks_are_sent_ahead() -> None:
+    share, pace = share_of(node(cores=1)), Pace()
+    pace.learn("s", 0.005)
+    share.queue.extend(orders(10))
+    assert deal(share, pace) == {"n1": [1, 2, 3, 4]}
+
+
+def test_a_large_order_is_not_overtaken() -> None:
+    share = share_of(node())
+    share.queue.extend([*orders(1), *orders(1, cores=2, first=2), *orders(1, first=3)])
+    assert deal(share) == {"n1": [1]}
+    assert deal(share) == {}
+    share.finish(share.nodes[0], 1)
+    assert deal(share) == {"n1": [2]}
+
+
+def test_memory_and_gpus_count() -> None:
+    share = share_of(node(cores=8, memory=100, gpus=1))
+    share.queue.extend([*orders(2, memory=60), *orders(2, gpus=1, first=3)])
+    assert deal(share) == {"n1": [1]}
+    share.finish(share.nodes[0], 1)
+    assert deal(share) == {"n1": [2, 3]}
+
+
+def test_a_task_larger_than_the_node_gets_all_of_it() -> None:
+    share = share_of(node(cores=2, memory=100))
+    share.queue.extend([*orders(1, cores=5, memory=500), *orders(1, first=2)])
+    assert deal(share) == {"n1": [1]}
+
+
+def test_an_order_may_span_nodes() -> None:
+    share = share_of(node("n1"))
+    share.queue.extend([*orders(1, cores=2, nodes=2), *orders(2, cores=2, first=2)])
+    assert deal(share) == {}
+    share.nodes.append(node("n2"))
+    assert deal(share) == {"n1": [1]}
+    assert deal(share) == {}, "both nodes are taken"
+    share.finish(share.nodes[0], 1)
+    assert sorted(deal(share).values()) == [[2], [3]]
+
+
+def test_what_comes_back_is_first_again() -> None:
+    share, pace = share_of(node(cores=1)), Pace()
+    pace.learn("s", 0.005)
+    share.queue.extend(orders(6))
+    deal(share, pace)
+    assert share.take_back(share.nodes[0], [3, 4, 99]) == {"s"}
+    assert [order.ticket for order in share.queue] == [3, 4, 5, 6]
+
+
+def test_a_node_that_leaves_takes_its_orders_and_the_last_one_all() -> None:
+    share = share_of(node("n1", cores=1), node("n2", cores=1))
+    share.queue.extend(orders(4))
+    deal(share)
+    first, second = share.nodes
+    assert [order.ticket for order in share.leave(first)] == [1]
+    assert [order.ticket for order in share.leave(second)] == [2, 3, 4]
+    assert not share.queue
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 4), st.integers(1, 2)), max_size=30),
+    st.lists(st.integers(1, 4), min_size=1, max_size=3),
+    st.sampled_from([None, 0.001, 0.004, 1.0]),
+    st.randoms(use_true_random=False),
+)
+def test_nothing_is_lost_or_done_twice(
+    sizes: list[tuple[int, int]], cores: list[int], seconds: float | None, random: Random
+) -> None:
+    nodes = [node(f"n{number}", cores=count) for number, count in enumerate([*cores, 4, 4])]
+    share, pace = share_of(*nodes), Pace()
+    if seconds:
+        pace.learn("s", seconds)
+    for ticket, (size, span) in enumerate(sizes):
+        share.queue.append(Order(ticket, "s", ticket, "f", b"", (), size, 0, 0, span))
+    ended: list[int] = []
+    while len(ended) < len(sizes):
+        share.deal(pace, lambda node: True)
+        busy = [(node, ticket) for node in nodes for ticket in node.orders]
+        assert busy, "something can always run"
+        for holder, ticket in busy:
+            action = random.random()
+            if action < 0.2:
+                share.take_back(holder, [ticket])
+            elif action < 0.8:
+                assert share.finish(holder, ticket) is not None
+                assert share.finish(holder, ticket) is None
+                ended.append(ticket)
+    assert sorted(ended) == list(range(len(sizes)))
+    assert all(each.room.fits(orders(1, cores=each.room.cores)[0]) for each in nodes), "all room is free again"

@@ -1,0 +1,183 @@
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from asa.core.event import Event, NodeJoined, NodeLost, TaskDone, TaskFailed
+from asa.core.job import Resources
+from asa.core.task import Task, Value
+from executors.hub import Hub
+from executors.transport import UnixListener, _by_descriptor
+from executors.wire import LARGEST, Channel, Hello, Outcome, Release, Report, Run, Welcome
+
+WELCOME = Welcome("module:Crew", {}, "/values", "/work", (), 15.0)
+
+
+class Node:
+    """A supervisor's side, by hand."""
+
+    def __init__(self, directory: Path, name: str = "n1", pid: int = 1, cores: int = 1) -> None:
+        stream = socket.socket(socket.AF_UNIX)
+        _by_descriptor(directory, "door", stream.connect)
+        self.channel = Channel(stream)
+        self.channel.largest = LARGEST
+        self.heard: list[Any] = []
+        self.channel.send(Hello("a", name, pid, cores, 0, 0))
+
+    def hear(self, kind: type) -> Any:
+        """The next message of this kind; those before it are passed over."""
+        deadline = time.monotonic() + 20
+        while time.monotonic() < deadline:
+            self.heard += self.channel.receive()
+            while self.heard:
+                if isinstance(message := self.heard.pop(0), kind):
+                    return message
+            time.sleep(0.002)
+        raise AssertionError(f"no {kind.__name__} came")
+
+
+class Post:
+    """Collects events."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+
+    def __call__(self, events: Any) -> None:
+        self.events += events
+
+    def wait(self, kind: type, count: int = 1) -> list[Any]:
+        deadline = time.monotonic() + 20
+        while sum(isinstance(event, kind) for event in self.events) < count:
+            assert time.monotonic() < deadline, self.events
+            time.sleep(0.002)
+        return [event for event in self.events if isinstance(event, kind)]
+
+
+@pytest.fixture
+def post() -> Post:
+    return Post()
+
+
+@pytest.fixture
+def hub(tmp_path: Path, post: Post) -> Iterator[Hub]:
+    hub = Hub(UnixListener(tmp_path, "door"), WELCOME, post)
+    yield hub
+    hub.close()
+
+
+def task(index: int = 0, **needs: int) -> Task:
+    return Task("s", index, "f", Value(b"arguments"), (Value(path="/p"),), Resources(**needs))
+
+
+def test_a_node_is_welcomed_and_given_what_waited(hub: Hub, tmp_path: Path, post: Post) -> None:
+    hub.launch([task()], "a")
+    node = Node(tmp_path)
+    assert node.hear(Welcome) == WELCOME
+    assert [order.number for order in node.hear(Run).orders] == [0]
+    (joined,) = post.wait(NodeJoined)
+    assert (joined.allocation, joined.node, joined.cores) == ("a", "n1", 1)
+
+
+def test_outcomes_become_events(hub: Hub, tmp_path: Path, post: Post) -> None:
+    hub.launch([task(0), task(1), task(2)], "a")
+    node = Node(tmp_path, cores=3)
+    orders = node.hear(Run).orders
+    assert [(order.number, order.arguments, order.inputs) for order in orders] == [
+        (number, b"arguments", ("/p",)) for number in range(3)
+    ]
+    node.channel.send(
+        Report(
+            [
+                Outcome(orders[0].ticket, 1.0, 2.0, b"value"),
+                Outcome(orders[1].ticket, 1.0, 2.0, "/file"),
+                Outcome(orders[2].ticket, 1.0, 2.0, None, "ValueError: x", "trace", "words"),
+                Outcome(99, 1.0, 2.0, b"never asked for"),
+                Outcome(orders[0].ticket, 1.0, 2.0, b"twice"),
+            ],
+            [],
+        )
+    )
+    post.wait(TaskFailed)
+    assert [event for event in post.events if not isinstance(event, NodeJoined)] == [
+        TaskDone(2.0, "s", 0, "a", "n1", 1.0, b"value", None),
+        TaskDone(2.0, "s", 1, "a", "n1", 1.0, None, "/file"),
+        TaskFailed(2.0, "s", 2, "a", "n1", 1.0, "ValueError: x", "trace", "words"),
+    ]
+
+
+def test_what_a_node_hands_back_is_given_again(hub: Hub, tmp_path: Path, post: Post) -> None:
+    hub.launch([task()], "a")
+    node = Node(tmp_path)
+    (order,) = node.hear(Run).orders
+    node.channel.send(Report([], [order.ticket]))
+    assert node.hear(Run).orders == [order]
+
+
+def test_nodes_that_hand_back_are_not_sent_ahead_again(hub: Hub, tmp_path: Path, post: Post) -> None:
+    node = Node(tmp_path)
+    hub.launch([task(0)], "a")
+    (first,) = node.hear(Run).orders
+    hub.launch([task(number) for number in range(1, 9)], "a")
+    node.channel.send(Report([Outcome(first.ticket, 1.0, 1.002, b"")], []))
+    ahead = node.hear(Run).orders
+    assert [order.number for order in ahead] == list(range(1, 9)), "short tasks"
+    node.channel.send(Report([Outcome(ahead[0].ticket, 1.0, 1.002, b"")], [order.ticket for order in ahead[1:]]))
+    assert [order.number for order in node.hear(Run).orders] == [2]
+
+
+def test_a_node_that_talks_nonsense_is_dropped_and_others_stay(hub: Hub, tmp_path: Path, post: Post) -> None:
+    good, bad = Node(tmp_path, "good"), Node(tmp_path, "bad")
+    post.wait(NodeJoined, 2)
+    bad.channel.send({"not": "a message"})
+    (lost,) = post.wait(NodeLost)
+    assert lost.node == "bad" and "dict was not expected" in lost.reason
+    hub.launch([task()], "a")
+    assert good.hear(Run).orders
+
+
+def test_a_node_that_connects_anew_replaces_itself(hub: Hub, tmp_path: Path, post: Post) -> None:
+    hub.launch([task()], "a")
+    Node(tmp_path, pid=7).hear(Run)
+    again = Node(tmp_path, pid=7)
+    again.hear(Welcome)
+    post.wait(NodeJoined, 2)
+    kinds = [type(event) for event in post.events]
+    assert kinds == [NodeJoined, TaskFailed, NodeLost, NodeJoined]
+    assert post.wait(TaskFailed)[0].infrastructure
+
+
+def test_a_task_may_span_nodes(hub: Hub, tmp_path: Path, post: Post) -> None:
+    hub.launch([task(cores=4, nodes=2, memory=10, gpus=2)], "a")
+    nodes = [Node(tmp_path, f"n{number}", cores=2) for number in range(2)]
+    post.wait(NodeJoined, 2)
+    (order,) = nodes[0].hear(Run).orders
+    assert (order.cores, order.memory, order.gpus, order.nodes) == (2, 5, 1, 2)
+
+
+def test_closing_waits_until_a_release_is_sent(hub: Hub, tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    node.hear(Welcome)
+    hub.launch([replace(task(), arguments=Value(b"x" * 5_000_000))], "a")
+    hub.release("a")
+    closing = threading.Thread(target=hub.close)
+    closing.start()
+    assert node.hear(Release) == Release()
+    node.channel.close()
+    closing.join()
+
+
+def test_a_released_allocation_takes_no_more(hub: Hub, tmp_path: Path, post: Post) -> None:
+    node = Node(tmp_path)
+    node.hear(Welcome)
+    hub.release("a")
+    hub.launch([task()], "a")
+    assert node.hear(Release) == Release()
+    assert Node(tmp_path, "late").hear(Release) == Release()
+    node.channel.close()
+    hub.close()
+    assert [type(event) for event in post.events] == [NodeJoined]

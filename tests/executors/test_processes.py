@@ -1,0 +1,78 @@
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+
+from asa.testing.executors import PATIENCE_S, is_gone, wait_for
+from executors.processes import Warden, kill_sessions
+
+
+def family() -> subprocess.Popen[bytes]:
+    """A process in a session of its own, with a child in another process group of that session."""
+    script = "set -m; sleep 1000 & echo started; wait"
+    process = subprocess.Popen(["bash", "-c", script], start_new_session=True, stdout=subprocess.PIPE)
+    assert process.stdout
+    process.stdout.readline()
+    return process
+
+
+def test_a_session_ends_with_all_its_process_groups() -> None:
+    with family() as process:
+        (child,) = psutil.Process(process.pid).children()
+        kill_sessions({process.pid})
+        assert is_gone(child.pid)
+        assert process.wait() == -signal.SIGKILL
+
+
+def test_a_child_that_has_not_made_its_session_yet() -> None:
+    with subprocess.Popen(["sleep", "1000"]) as process:
+        kill_sessions({process.pid})
+        assert process.wait(PATIENCE_S) == -signal.SIGKILL
+
+
+def test_nobody_else_ends() -> None:
+    with family() as one, family() as other:
+        kill_sessions({one.pid})
+        assert other.poll() is None
+        kill_sessions({other.pid})
+
+
+def test_a_warden_ends_what_it_guards_even_when_its_parent_is_killed(tmp_path: Path) -> None:
+    with family() as guarded, family() as dismissed:
+        script = f"""
+import os, threading
+from pathlib import Path
+from executors.processes import Warden
+warden = Warden()
+warden.guard({guarded.pid})
+warden.guard({dismissed.pid})
+warden.dismiss({dismissed.pid})
+Path({str(tmp_path / "new")!r}).write_text(str(warden.pid))
+os.rename({str(tmp_path / "new")!r}, {str(tmp_path / "warden")!r})
+threading.Event().wait()
+"""
+        with subprocess.Popen([sys.executable, "-c", script]) as parent:
+            warden = wait_for(tmp_path / "warden")
+            parent.kill()
+        assert guarded.wait() == -signal.SIGKILL
+        assert is_gone(warden)
+        assert dismissed.poll() is None
+        kill_sessions({dismissed.pid})
+
+
+def test_a_warden_that_was_killed_is_noticed() -> None:
+    warden = Warden()
+    assert not warden.is_dead()
+    os.kill(warden.pid, signal.SIGKILL)
+    while not warden.is_dead():
+        pass
+    warden.guard(1)  # says nothing to nobody
+
+
+def test_a_warden_ends_with_its_owner() -> None:
+    warden = Warden()
+    warden.close()
+    assert is_gone(warden.pid)

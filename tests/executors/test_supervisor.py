@@ -1,0 +1,233 @@
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import psutil
+import pytest
+
+from asa.core.event import NodeJoined, TaskFailed
+from asa.core.job import Resources
+from asa.core.ports import RunContext
+from asa.testing import tasks
+from asa.testing.executors import PATIENCE_S, Driver, Ground, is_gone, wait_for
+from executors.local import Local
+from executors.supervisor import arguments
+
+
+def busy(ground: Ground, driver: Driver) -> tuple[int, int]:
+    """Process numbers of a task that never ends, and of a program that it has started."""
+    files = [Path(ground.context.workdir, name) for name in ("task", "program")]
+
+    def start_and_linger(names: list[str]) -> None:
+        process = subprocess.Popen(["sh", "-c", f"echo $$ >{names[1]}.new && mv {names[1]}.new {names[1]}; sleep 1000"])
+        tasks.linger(names[0])
+        process.wait()
+
+    driver.launch(start_and_linger, [([str(file) for file in files],)], stage="busy")
+    return wait_for(files[0]), wait_for(files[1])
+
+
+def test_told_to_end_it_leaves_nothing(ground: Ground) -> None:
+    driver, program = ground.driver(), ground.node()
+    assert isinstance(program, subprocess.Popen)
+    driver.joined()
+    pids = busy(ground, driver)
+    family = psutil.Process(program.pid).children(recursive=True)
+    assert len(family) >= 3, "a warden, a worker, its program"
+    program.terminate()
+    assert program.wait(PATIENCE_S) == 128 + signal.SIGTERM
+    assert all(map(is_gone, [*pids, *(process.pid for process in family)]))
+    assert "signal 15" in driver.lost().reason
+    failed = driver.failure("busy")
+    assert failed.infrastructure and "n1" in failed.error
+
+
+def test_killed_it_leaves_nothing(ground: Ground) -> None:
+    driver, program = ground.driver(), ground.node()
+    assert isinstance(program, subprocess.Popen)
+    pids = busy(ground, driver)
+    family = psutil.Process(program.pid).children(recursive=True)
+    program.kill()
+    assert all(map(is_gone, [*pids, *(process.pid for process in family)]))
+
+
+def test_a_warden_that_was_killed_is_replaced(ground: Ground) -> None:
+    driver, program = ground.driver(), ground.node()
+    assert isinstance(program, subprocess.Popen)
+    task, child = busy(ground, driver)
+    (warden,) = [each for each in psutil.Process(program.pid).children() if each.pid != task]
+    warden.kill()
+    assert is_gone(warden.pid)
+    driver.launch(tasks.echo, [(1,)])
+    assert driver.values(1) == [1]
+    program.kill()
+    assert is_gone(task) and is_gone(child)
+
+
+def test_told_to_end_while_it_looks_for_a_driver(ground: Ground) -> None:
+    driver, program = ground.driver(), ground.node()
+    assert isinstance(program, subprocess.Popen)
+    driver.joined()
+    driver.executor.close()
+    program.terminate()
+    assert program.wait(PATIENCE_S) in (-signal.SIGTERM, 128 + signal.SIGTERM)
+
+
+def test_a_killed_drivers_supervisor_serves_the_next_one(ground: Ground, tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+    script = f"""
+import sys, threading
+from pathlib import Path
+from asa.core.ports import RunContext
+from asa.testing import tasks
+from asa.testing.executors import Driver
+from executors.local import Local
+directory, workdir = Path({str(ground.context.directory)!r}), {ground.context.workdir!r}
+context = RunContext("r1", directory, workdir, tuple(sys.path), local=True)
+Driver(Local(), context).launch(tasks.linger, [({str(pid)!r},)])
+threading.Event().wait()
+"""
+    ground.context.directory.mkdir(mode=0o700)
+    with subprocess.Popen([sys.executable, "-c", script]) as first:
+        program = ground.node()
+        task = wait_for(pid)
+        first.kill()
+    second = ground.driver()
+    second.launch(tasks.echo, [("again",)])
+    assert second.values(1) == ["again"]
+    assert is_gone(task) and program.poll() is None
+
+
+def test_without_a_driver_it_ends_with_75(ground: Ground) -> None:
+    driver, program = ground.driver(), ground.node(grace_s=0.5)
+    pids = busy(ground, driver)
+    driver.executor.close()
+    assert program.wait(PATIENCE_S) == 75
+    assert all(map(is_gone, pids))
+
+
+def test_its_patience_begins_when_the_driver_is_gone(ground: Ground) -> None:
+    driver, program = ground.driver(), ground.node(grace_s=1.0)
+    driver.joined()
+    time.sleep(1.1)
+    driver.executor.close()
+    ground.driver().joined()
+    assert program.poll() is None
+
+
+def test_no_driver_from_the_start(ground: Ground) -> None:
+    ground.context.directory.mkdir(mode=0o700)
+    assert ground.node(grace_s=0.5).wait(PATIENCE_S) == 75
+
+
+def test_a_silent_node_is_lost_and_welcome_again(context: RunContext) -> None:
+    with Ground(lambda: Local(heartbeat_s=0.4), context) as ground:
+        driver, program = ground.driver(), ground.node()
+        assert isinstance(program, subprocess.Popen)
+        driver.joined()
+        program.send_signal(signal.SIGSTOP)
+        assert "silent" in driver.lost().reason
+        program.send_signal(signal.SIGCONT)
+        driver.joined(2)
+        driver.launch(tasks.echo, [(1,)])
+        assert driver.values(1) == [1]
+
+
+def test_a_silent_node_does_not_keep_a_driver_from_leaving(ground: Ground) -> None:
+    driver, program = ground.driver(), ground.node()
+    assert isinstance(program, subprocess.Popen)
+    driver.joined()
+    program.send_signal(signal.SIGSTOP)
+    driver.launch(tasks.echo, [("x" * 10_000,)] * 2000)
+    driver.executor.release("a")
+    driver.executor.close()
+    program.send_signal(signal.SIGCONT)
+    assert program.wait(PATIENCE_S) == 0, "what was sent before is still heard"
+
+
+def test_nodes_of_one_allocation_share_its_tasks(ground: Ground) -> None:
+    driver, place = ground.driver(), ground.directory("meeting")
+    ground.node("a", Resources(cores=1), "n1")
+    ground.node("a", Resources(cores=1), "n2")
+    driver.launch(tasks.meet, [(place, number, 2) for number in range(2)])
+    assert driver.values(2) == [True, True]
+    assert {event.node for event in driver.ended(2).values()} == {"n1", "n2"}
+
+
+def test_one_of_two_nodes_is_lost(ground: Ground) -> None:
+    driver = ground.driver()
+    first, _ = ground.node("a", Resources(cores=1), "n1"), ground.node("a", Resources(cores=1), "n2")
+    driver.joined(2)
+    files = [Path(ground.context.workdir, name) for name in ("one", "two")]
+    driver.launch(tasks.linger, [(str(file),) for file in files], stage="both")
+    pids = list(map(wait_for, files))
+    first.kill()
+    (failed,) = driver.ended(1, "both").values()
+    assert isinstance(failed, TaskFailed) and failed.infrastructure and failed.node == "n1" == driver.lost().node
+    survivor = pids[1 - failed.index]
+    assert psutil.pid_exists(survivor) and is_gone(pids[failed.index])
+
+
+@pytest.fixture
+def output(context: RunContext, tmp_path: Path) -> Iterator[tuple[Ground, Path]]:
+    """A run, and the file that its jobs write to."""
+    file = tmp_path / "job.out"
+
+    def start(argv: Sequence[str], node: str, workdir: str) -> subprocess.Popen[bytes]:
+        with open(file, "ab") as sink:
+            return subprocess.Popen(argv, cwd=workdir, stdout=sink, stderr=sink)
+
+    with Ground(Local, context, start) as ground:
+        yield ground, file
+
+
+def test_what_tasks_print_reaches_the_jobs_output(output: tuple[Ground, Path]) -> None:
+    def speak(text: str) -> None:
+        print("said", text)
+        os.system(f"echo written {text} >&2")
+
+    ground, file = output
+    driver, program = ground.driver(), ground.node()
+    driver.launch(speak, [("one",), ("two",)])
+    driver.ended(2)
+    driver.executor.release("a")
+    program.wait(PATIENCE_S)
+    lines = file.read_text().splitlines()
+    assert sorted(lines) == ["said one", "said two", "written one", "written two"]
+
+
+def test_why_it_gave_up_is_in_the_jobs_output(output: tuple[Ground, Path]) -> None:
+    ground, file = output
+    ground.context.directory.mkdir(mode=0o700)
+    ground.node(grace_s=0.5).wait(PATIENCE_S)
+    assert "no driver for 0.5 s" in file.read_text() and "rendezvous.json" in file.read_text()
+
+
+def test_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
+    options = ["--directory", "/run/x", "--allocation", "a", "--cores", "8", "--grace", "60.0", "--memory", "100"]
+    monkeypatch.setenv("SLURMD_NODENAME", "n3")
+    directory, hello, grace = arguments(options)
+    assert (directory, grace) == ("/run/x", 60.0)
+    assert (hello.allocation, hello.node, hello.cores, hello.memory, hello.gpus) == ("a", "n3", 8, 100, 0)
+    monkeypatch.setenv("SLURM_JOB_NUM_NODES", "2")
+    monkeypatch.setenv("SLURM_CPUS_ON_NODE", "6")
+    assert arguments(options)[1].cores == 6
+
+
+def test_the_program_loads_little() -> None:
+    script = f"import sys; sys.path[:0] = {sys.path!r}; import executors.supervisor; print(*sys.modules)"
+    loaded = subprocess.check_output([sys.executable, "-S", "-c", script], text=True).split()
+    assert "executors.supervisor" in loaded
+    assert not {"numpy", "cryptography", "cloudpickle", "ssl", "dataclasses", "pathlib", "asa", "ctypes"} & set(loaded)
+
+
+def test_joining_twice_is_told_in_order(ground: Ground) -> None:
+    driver = ground.driver()
+    ground.node("a", Resources(cores=1), "n1")
+    ground.node("a", Resources(cores=1), "n1")  # two programs on one machine are two nodes
+    driver.joined(2)
+    assert sum(isinstance(event, NodeJoined) for event in driver.events) == 2
