@@ -100,22 +100,12 @@ class Assembly:
 
     runner: Runner
     executor: Executor
-    backend: Backend
     context: RunContext
-    tls: Path
     inbox: Inbox
-    log: EventLog
     _closers: list[Callable[[], None]] = field(default_factory=list)
 
     def start_executor(self) -> None:
-        """Begin to listen for nodes; the first job may be on its way already.
-
-        Certificates are made when there are none: on one machine the kernel vouches for the peers instead.
-        """
-        if not self.context.local and not (self.tls / "ca.pem").exists():
-            from asa.security import ca
-
-            ca.create(self.tls, self.context.run)
+        """Begin to listen for nodes; the first job may be on its way already."""
         self.executor.start(self.context, self.inbox.post)
 
     def on_close(self, call: Callable[[], None]) -> None:
@@ -150,13 +140,14 @@ def assemble(directory: RunDirectory, graph: Graph, settings: Settings) -> Assem
     payloads = Payloads(graph, directory.functions, directory.values, log.value)
     if fresh := log.last == 0:
         payloads.save()
+        save_settings(directory, settings)
         started = RunStarted(
             at=time.time(),
             run=directory.name,
             workflow=settings.name,
             stages=graph.specs(site, learned.run_time(settings.name)),
             backend=_spec(settings.backend),
-            strategy=_spec(settings.strategy or type(strategy).__name__),
+            strategy=_spec(_chosen_strategy(settings, site)),
             executor=_spec(settings.executor or "local"),
             pool=pool,
             site=site.site,
@@ -181,16 +172,7 @@ def assemble(directory: RunDirectory, graph: Graph, settings: Settings) -> Assem
     if fresh:  # a resumed run's stages seem to have run while nobody drove them
         closers.insert(0, lambda: learned.learn_run_times(plan, settings.name))
     thread.start(watch)
-    return Assembly(
-        runner,
-        executor,
-        backend,
-        context,
-        directory.tls,
-        inbox,
-        log,
-        closers,
-    )
+    return Assembly(runner, executor, context, inbox, closers)
 
 
 def restore_plan(settings: Settings, log: EventLog) -> Plan:
@@ -204,9 +186,13 @@ def restore_plan(settings: Settings, log: EventLog) -> Plan:
 
 def make_strategy(settings: Settings, site: Capabilities) -> Strategy:
     """The strategy asked for, or the site's default: ASA where there is a queue, one allocation where there is none."""
-    default = "big-job" if site.regime is QueueRegime.IMMEDIATE else "asa"
-    strategy: Strategy = STRATEGIES.create(default if settings.strategy is None else settings.strategy)
+    strategy: Strategy = STRATEGIES.create(_chosen_strategy(settings, site))
     return strategy
+
+
+def _chosen_strategy(settings: Settings, site: Capabilities) -> Any:
+    default = "big-job" if site.regime is QueueRegime.IMMEDIATE else "asa"
+    return default if settings.strategy is None else settings.strategy
 
 
 def _spec(value: Any) -> str:

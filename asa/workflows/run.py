@@ -5,16 +5,17 @@ from __future__ import annotations
 import contextlib
 import math
 import secrets
+import shutil
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from asa.core.errors import RunFailed
+from asa.core.errors import AsaError, RunFailed
 from asa.core.event import DriverStarted, Event, RunEnded, RunState
 from asa.log.events import EventLog
 from asa.log.rundir import RunDirectory, state_directory
-from asa.workflows.assemble import Assembly, Settings, assemble, load_settings, restore_plan, save_settings
+from asa.workflows.assemble import Assembly, Settings, assemble, load_settings, restore_plan
 from asa.workflows.explain import explain
 from asa.workflows.graph import Graph, make_graph
 from asa.workflows.payload import load
@@ -33,6 +34,7 @@ class Run:
         self._log = EventLog(directory.events)
         self._error: BaseException | None = None
         self._thread: threading.Thread | None = None
+        self._over = threading.Event()
 
     def result(self, timeout: float = math.inf) -> Any:
         """The workflow's value, as soon as it is known.
@@ -67,8 +69,8 @@ class Run:
         """Wait until the run's jobs have ended, too [s]; False when they had not."""
         if self._thread is None:
             return True
-        self._thread.join(None if timeout == math.inf else timeout)
-        return not self._thread.is_alive()
+        # Not by joining the thread: interrupted by Ctrl-C, Python before 3.13 takes it for ended (cpython issue 90882).
+        return self._over.wait(None if timeout == math.inf else timeout)
 
     def cancel(self, reason: str = "cancelled") -> None:
         """End the run: pending jobs are cancelled, running ones released. What is done stays done: see `resume`."""
@@ -145,7 +147,10 @@ class Run:
                 self._error = error
             finally:
                 assembly.runner.decided.set()
-                assembly.close()
+                try:
+                    assembly.close()
+                finally:
+                    self._over.set()
 
         self._thread = threading.Thread(target=drive, name=f"asa-run-{self.name}")
         self._thread.start()
@@ -183,8 +188,12 @@ def submit(
     )
     root = state_directory() if state is None else Path(state)
     directory = RunDirectory.create(root, f"{_clean(settings.name)}-{secrets.token_hex(3)}")
-    save_settings(directory, settings)
-    return _go(directory, graph, settings)
+    try:
+        return _go(directory, graph, settings)
+    except AsaError:
+        if not directory.settings.exists():  # it never came to be a run
+            shutil.rmtree(directory.path)
+        raise
 
 
 def run(workflow: Any, **options: Any) -> Run:

@@ -1,6 +1,6 @@
 from random import Random
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from executors.deal import Node, Share
@@ -96,6 +96,7 @@ def test_a_node_that_leaves_takes_its_orders_and_the_last_one_all() -> None:
     assert not share.queue
 
 
+@settings(max_examples=50)
 @given(
     st.lists(st.tuples(st.integers(1, 4), st.integers(1, 2)), max_size=30),
     st.lists(st.integers(1, 4), min_size=1, max_size=3),

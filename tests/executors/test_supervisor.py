@@ -187,7 +187,9 @@ def output(context: RunContext, tmp_path: Path) -> Iterator[tuple[Ground, Path]]
 
 def test_what_tasks_print_reaches_the_jobs_output(output: tuple[Ground, Path]) -> None:
     def speak(text: str) -> None:
-        print("said", text)
+        sys.stdout.write(
+            f"said {text}\n"
+        )  # one write even where Python does not buffer: the other task's may come between
         os.system(f"echo written {text} >&2")
 
     ground, file = output
