@@ -11,9 +11,12 @@ import secrets
 import time
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from executors.wire import Order, Outcome, Stored, load
+
+if TYPE_CHECKING:
+    from asa.core.launch import Program
 
 INLINE = 64 * 1024
 """Longest result that travels with its report [bytes]; longer ones go to a file."""
@@ -37,22 +40,34 @@ class Caller:
         self._values = values
         self._functions: dict[str, Callable[..., Any]] = {}
 
-    def run(self, order: Order) -> Outcome:
-        """Run one order to its end, whatever the end is; only the death of the process prevents an outcome."""
-        doing, started, frames = "loading the function", time.time(), 0
+    def run(self, order: Order, keep: bool = True) -> Outcome:
+        """Run one order to its end, whatever the end is; only the death of the process prevents an outcome.
+
+        Without `keep` its value is not looked at, and is reported as no bytes.
+        """
+        doing, started, frames = "", time.time(), 0
         try:
+            if order.launch is not None and not order.launch.program:
+                from executors import launch  # here and below: a worker starts sooner without what it may not need
+
+                return launch.run(order, self._values)
+            doing = "loading the function"
             function = self._function(order.function)
             doing = "loading the arguments"
             args, kwargs = load(order.arguments)
             if order.inputs:
-                from executors.inputs import fill  # here and below: a worker starts sooner without what it may not need
+                from executors.inputs import fill
 
                 doing = "loading an input"
                 args, kwargs = fill((args, kwargs), order.inputs)
             doing, frames = "", 1
+            if order.launch is not None:
+                from executors import launch
+
+                function = cast("Program", function).launched(*launch.how(order))
             result = function(*args, **kwargs)
             doing, frames = f"keeping the result, of type {type(result).__qualname__!r}", 0
-            value = self._keep(dump(result), order)
+            value = self._keep(dump(result), order) if keep else b""
         except BaseException as error:  # sys.exit() in a task ends the task, not the worker
             what = f"{doing}: " if doing else ""
             return Outcome(

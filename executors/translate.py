@@ -22,6 +22,7 @@ def order(task: Task, ticket: int, spanning: bool) -> Order:
         -(-(needs.memory or 0) // nodes),
         -(-needs.gpus // nodes),
         nodes,
+        task.launch,
     )
 
 

@@ -11,7 +11,10 @@ import socket
 import struct
 from collections import deque
 from collections.abc import Callable
-from typing import Any, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+
+if TYPE_CHECKING:  # most workers never see one
+    from asa.core.launch import Launch
 
 Stored = bytes | str
 """A pickled value itself (bytes), or the path of the file that holds it (str)."""
@@ -28,7 +31,8 @@ _CHUNK = 1 << 18
 class Order(NamedTuple):
     """A task on its way to a worker: the stage's `number`-th.
 
-    `cores`, `memory` [bytes] and `gpus` are what it takes on each of `nodes` nodes.
+    `cores`, `memory` [bytes] and `gpus` are what it takes on each of `nodes` nodes. With `launch`, its ranks run on
+    `hosts`, of which the first gets the order.
     """
 
     ticket: int
@@ -41,6 +45,13 @@ class Order(NamedTuple):
     memory: int
     gpus: int
     nodes: int
+    launch: Launch | None = None
+    hosts: tuple[str, ...] = ()
+
+    @property
+    def threads(self) -> int:
+        """Threads for the libraries of one of its processes."""
+        return self.cores if self.launch is None else self.launch.cores
 
 
 class Outcome(NamedTuple):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from asa.core.job import Resources
+from asa.core.launch import Launch
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,8 @@ class Task:
         Results of other tasks that the arguments refer to.
     resources
         What it needs while it runs.
+    launch
+        How its ranks are started, or None for a plain call.
     """
 
     stage: str
@@ -45,6 +48,7 @@ class Task:
     arguments: Value
     inputs: tuple[Value, ...] = ()
     resources: Resources = ONE_CORE
+    launch: Launch | None = None
 
 
 @dataclass(frozen=True, slots=True)

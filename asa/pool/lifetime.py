@@ -5,6 +5,8 @@ from __future__ import annotations
 DRAIN_SHARE = 0.05
 DRAIN_MOST_S = 30.0
 
+_FRESH_SHARE = 0.8
+
 
 def drain_margin(walltime_s: float) -> float:
     """How long before its wall time an allocation takes no more tasks [s]: 5 % of the wall time, at most 30 s.
@@ -18,7 +20,11 @@ def drain_margin(walltime_s: float) -> float:
 def takes(task_s: float, now: float, ends: float, walltime_s: float) -> bool:
     """Whether a task expected to take `task_s` [s] may still start in an allocation that ends at `ends` [s].
 
+    An allocation that has just started takes any task: a task almost as long as the wall time finds no better one.
+
     >>> takes(10.0, now=0.0, ends=60.0, walltime_s=60.0), takes(10.0, now=50.0, ends=60.0, walltime_s=60.0)
     (True, False)
+    >>> takes(59.0, now=1.0, ends=60.0, walltime_s=60.0)
+    True
     """
-    return now + task_s <= ends - drain_margin(walltime_s)
+    return now + min(task_s, _FRESH_SHARE * walltime_s) <= ends - drain_margin(walltime_s)

@@ -9,6 +9,7 @@ from asa.core.event import (
     Cancelled,
     Event,
     JobEnded,
+    Learned,
     NodeJoined,
     NodeLost,
     Released,
@@ -26,8 +27,9 @@ from asa.pool.lifetime import drain_margin
 class Held:
     """One allocation from the decision to ask for it until its job has ended.
 
-    `running` maps a task (stage, index) to what it uses and when it was launched [s since the epoch]; `useful` says
-    that a task was done in it.
+    `running` maps a task (stage, index) to what it uses and when it was launched [s since the epoch], `lost` one that
+    its node took along to when it was launched and lost [s since the epoch]; `useful` says that a task ran to its end
+    in it, `taught` that its wait was learned from, `dependable` that the batch system lets other jobs wait for it.
     """
 
     request: JobRequest
@@ -39,10 +41,13 @@ class Held:
     started: float | None = None
     requeued: bool = False
     useful: bool = False
+    taught: bool = False
+    dependable: bool = True
     released: float | None = None
     cancelled: float | None = None
     nodes: dict[str, int] = field(default_factory=dict)
     running: dict[tuple[str, int], tuple[Resources, float]] = field(default_factory=dict)
+    lost: dict[tuple[str, int], tuple[float, float]] = field(default_factory=dict)
     cores_busy: int = 0
     memory_busy: int = 0
     gpus_busy: int = 0
@@ -74,7 +79,7 @@ class Held:
         """How many more such tasks it takes, with `ahead` times its capacity allowed to queue up inside it."""
         factor = 1.0 + ahead
         cores = sum(self.nodes.values())
-        if task.cores > cores:
+        if task.cores > cores or not self._holds_abreast(task):
             return 0
         room = int((cores * factor - self.cores_busy) // task.cores)
         if task.memory and self.request.resources.memory:
@@ -82,6 +87,12 @@ class Held:
         if task.gpus:
             room = min(room, int((self.request.resources.gpus * factor - self.gpus_busy) // task.gpus))
         return max(room, 0)
+
+    def _holds_abreast(self, task: Resources) -> bool:
+        """Whether enough of its nodes are large enough for a task that spans some."""
+        if task.nodes is None:
+            return True
+        return sum(cores >= task.cores // task.nodes for cores in self.nodes.values()) >= task.nodes
 
     def take(self, task: tuple[str, int], needs: Resources, now: float) -> None:
         """Count a task in."""
@@ -106,7 +117,7 @@ class Held:
             key=self.key,
             stages=self.stages,
             submitted=self.asked if self.handle is None else self.handle.submitted,
-            queued=self.handle is not None,
+            queued=self.handle is not None and self.dependable,
             started=self.started,
             ends=self.ends,
             leaving=self.leaving(now),
@@ -140,9 +151,10 @@ class Pool:
                 held.nodes.pop(event.node, None)
             case AllocationStarted():
                 held.started = event.started
-            case Requeued():
+            case Requeued():  # of nodes only the executor tells: new ones may have joined before this became known
                 held.started, held.requeued = None, True
-                held.nodes.clear()
+            case Learned():
+                held.taught = True
             case Released():
                 held.released = event.at
             case Cancelled():

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from asa.core.errors import BackendError
@@ -46,7 +46,8 @@ class JobWatch:
     Notes
     -----
     The interval between questions starts at half a second after anything happened and doubles up to the backend's
-    `poll_s`. Transient errors are tried again for ever, ever more slowly; `trouble` tells about them.
+    `poll_s`. Errors are tried again for ever, ever more slowly; `trouble` tells about them. After a submission without
+    an answer the batch system is asked for the jobs' tokens first, so that none is submitted twice.
     """
 
     def __init__(self, backend: Backend, clock: Clock, post: Post, wake: Callable[[], None] = lambda: None) -> None:
@@ -56,6 +57,7 @@ class JobWatch:
         self._to_submit: list[JobRequest] = []
         self._to_cancel: list[JobHandle] = []
         self._to_find: dict[str, float] = {}
+        self._doubtful: set[str] = set()
         self._jobs: dict[str, _Watched] = {}
         self._interval = min(_SOON_S, self._slowest)
         self._next_query = math.inf
@@ -75,7 +77,9 @@ class JobWatch:
             self._to_cancel.append(handle)
         self._wake()
 
-    def adopt(self, handles: Mapping[str, JobHandle], unsure: Mapping[str, float]) -> None:
+    def adopt(
+        self, handles: Mapping[str, JobHandle], unsure: Mapping[str, float], running: Collection[str] = ()
+    ) -> None:
         """Take over jobs of an earlier driver.
 
         Parameters
@@ -84,9 +88,13 @@ class JobWatch:
             Token -> job.
         unsure
             Token -> when it was about to be submitted [s since the epoch], for jobs that may or may not have been.
+        running
+            Tokens of those that ran when last heard of; they may have been requeued since.
         """
         with self._lock:
-            self._jobs.update({token: _Watched(handle) for token, handle in handles.items()})
+            for token, handle in handles.items():
+                state = JobState.RUNNING if token in running else JobState.PENDING
+                self._jobs[token] = _Watched(handle, state)
             self._to_find.update(unsure)
             self._next_query = self._clock.now()
         self._wake()
@@ -106,13 +114,13 @@ class JobWatch:
             try:
                 self._find()
                 self._submit()
-                self._cancel()
                 self._query(now)
+                self._cancel()
                 self._failures, self.trouble = 0, ""
-            except BackendError as error:
+            except Exception as error:  # of whatever backend: a thread that died here would leave the run waiting
                 self._failures += 1
                 self._not_before = now + _BACK_OFF_S[min(self._failures, len(_BACK_OFF_S)) - 1]
-                self.trouble = str(error)
+                self.trouble = str(error) if isinstance(error, BackendError) else f"{type(error).__name__}: {error}"
         with self._lock:
             waiting = self._to_submit or self._to_cancel or self._to_find
             due = now if waiting else self._next_query if self._jobs else math.inf
@@ -139,12 +147,7 @@ class JobWatch:
             requests = list(self._to_submit)
         if not requests:
             return
-        try:
-            outcomes = self._backend.submit(requests)
-        except BackendError as error:
-            if error.transient:
-                raise
-            outcomes = [Refused(request.token, str(error)) for request in requests]
+        outcomes = self._outcomes(requests)
         now = self._clock.now()
         events: list[Event] = []
         with self._lock:
@@ -159,11 +162,31 @@ class JobWatch:
             self._next_query = min(self._next_query, now + self._interval)
         self._post(events)
 
+    def _outcomes(self, requests: list[JobRequest]) -> list[JobHandle | Refused]:
+        unsure = [request.token for request in requests if request.token in self._doubtful]
+        outcomes: dict[str, JobHandle | Refused] = dict(self._backend.find(unsure)) if unsure else {}
+        new = [request for request in requests if request.token not in outcomes]
+        self._doubtful.update(request.token for request in new)
+        try:
+            told = self._backend.submit(new) if new else []
+        except BackendError as error:
+            if error.transient:
+                raise
+            told = [Refused(request.token, str(error)) for request in new]
+        self._doubtful.clear()
+        outcomes.update(zip((request.token for request in new), told, strict=True))
+        return [outcomes[request.token] for request in requests]
+
     def _cancel(self) -> None:
         with self._lock:
             handles = list(self._to_cancel)
         if handles:
-            self._backend.cancel(handles)
+            try:
+                self._backend.cancel(handles)
+            except BackendError as error:
+                if error.transient:
+                    raise
+                # else asking again would not help, and would only hold up everything else
             with self._lock:
                 del self._to_cancel[: len(handles)]
             self.hurry()

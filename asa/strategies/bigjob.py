@@ -32,8 +32,9 @@ class BigJob:
         memories = [item.memory for item in needs if item.memory is not None]
         nodes = [item.nodes for item in needs if item.nodes is not None]
         cores, most_nodes = max(item.cores for item in needs), max(nodes, default=None)
-        if most_nodes is not None:
-            cores = -(-cores // most_nodes) * most_nodes
+        if most_nodes is not None:  # each node holds what any stage has on one of its own
+            on_one = [item.cores // item.nodes for item in needs if item.nodes is not None]
+            cores = most_nodes * max(-(-cores // most_nodes), *on_one)
         peak = Resources(
             cores=cores,
             nodes=most_nodes,

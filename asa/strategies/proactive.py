@@ -9,7 +9,7 @@ from typing import Any
 
 from asa.core.decision import Predict, StrategyDecision, Wake, Withdraw
 from asa.core.errors import InvalidInput, UnknownName
-from asa.core.registry import ESTIMATORS
+from asa.core.registry import ESTIMATORS, parse_spec
 from asa.core.stage import StageState
 from asa.core.view import AllocationView, StageView, WorkflowView
 from asa.strategies.perstage import ask_for, lacks_allocation
@@ -18,6 +18,9 @@ DEPENDENCIES = ("auto", "upfront", "predicted", "none")
 
 RETREATS = 3
 """Jobs of a stage that may be withdrawn because they came too early before it is only asked for when ready."""
+
+SOONEST_S = 1.0
+"""How long to wait at least before looking again [s]: an expected end moves on while nothing happens."""
 
 
 class Proactive:
@@ -69,8 +72,9 @@ class Proactive:
         if lookahead < 0 or grace_s < 0:
             raise InvalidInput(f"lookahead and grace_s must not be negative: {lookahead!r}, {grace_s!r}")
         self.dependency, self.lookahead, self.grace_s = dependency, lookahead, grace_s
-        name = estimator or ("algorithm1" if "sampling" in estimator_options else "fixed-share")
-        self.estimator = _estimator_spec(name, estimator_options)
+        name = "algorithm1" if "sampling" in estimator_options else "fixed-share"
+        plain = estimator is None and not estimator_options  # then nothing need be imported yet
+        self.estimator = name if plain else _estimator_spec(estimator or name, estimator_options)
 
     def decide(self, view: WorkflowView) -> Sequence[StrategyDecision]:
         dependency = self.dependency
@@ -111,7 +115,7 @@ class Proactive:
                 if not dependent or all(item.state is StageState.DONE or _queued(item) for item in before):
                     decisions.append(ask_for(stage, after=_holders(before) if dependent else ()))
             else:
-                decisions.append(Wake(start - stage.predicted_wait_s))
+                decisions.append(Wake(max(start - stage.predicted_wait_s, view.now + SOONEST_S)))
         return decisions
 
     def _retreat(self, stage: StageView, now: float) -> list[StrategyDecision]:
@@ -149,11 +153,14 @@ class Cascade(Proactive):
 
 
 def _estimator_spec(name: str, options: dict[str, Any]) -> str:
-    known = inspect.signature(ESTIMATORS.load(name)).parameters if options else {}
+    kind, given = parse_spec(name)
+    known = inspect.signature(ESTIMATORS.load(kind)).parameters
+    options = given | options
     for option in options:
         if option not in known:
-            raise UnknownName(f"option of estimator {name!r}:", option, known)
-    return name + "".join(f"{',' if k else ':'}{key}={value}" for k, (key, value) in enumerate(options.items()))
+            raise UnknownName(f"option of estimator {kind!r}:", option, known)
+    listed = ",".join(f"{key}={value}" for key, value in options.items())
+    return f"{kind}:{listed}" if listed else kind
 
 
 def _queued(stage: StageView) -> bool:
@@ -165,7 +172,7 @@ def _holders(stages: list[StageView]) -> tuple[str, ...]:
     found: dict[str, AllocationView] = {
         item.key: item for stage in stages if stage.state is not StageState.DONE for item in stage.allocations
     }
-    return tuple(key for key, item in found.items() if not item.leaving)
+    return tuple(key for key, item in found.items() if item.queued and not item.leaving)
 
 
 def _expected_end(stage: StageView, start: float, now: float) -> float:

@@ -7,7 +7,8 @@ import os
 import shlex
 import string
 import subprocess
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,10 @@ class Command:
     def __init__(
         self, template: str, outputs: Mapping[str, str], ok: Iterable[int], env: Mapping[str, str] | None = None
     ) -> None:
-        self.words, self.outputs = shlex.split(template), dict(outputs)
+        try:
+            self.words, self.outputs = shlex.split(template), dict(outputs)
+        except ValueError as error:
+            raise InvalidInput(f"the command {template!r} cannot be split into words: {error}") from None
         self.ok, self.env = frozenset(ok), dict(env or {})
         if not self.words:
             raise InvalidInput("the command is empty: write it like 'mProject {image} {out} {header}'")
@@ -39,7 +43,14 @@ class Command:
         kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
         return inspect.Signature([inspect.Parameter(name, kind) for name in self.inputs])
 
+    def launched(self, prefix: Sequence[str], environment: Mapping[str, str]) -> Callable[..., Any]:
+        """The same command, started through a launcher: see `asa.core.launch.Program`."""
+        return partial(self._run, prefix, environment)
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._run((), os.environ, *args, **kwargs)
+
+    def _run(self, prefix: Sequence[str], environment: Mapping[str, str], /, *args: Any, **kwargs: Any) -> Any:
         values = self.__signature__.bind(*args, **kwargs).arguments
         outputs = {name: Path(text.format_map(values)) for name, text in self.outputs.items()}
         inputs = {Path(value).absolute() for value in values.values() if isinstance(value, str | Path)}
@@ -48,10 +59,10 @@ class Command:
                 raise CommandFailed(f"output {name} = {path} is also an input, and would be lost: name it differently")
             path.parent.mkdir(parents=True, exist_ok=True)
             path.unlink(missing_ok=True)  # what an earlier attempt left must not pass for this one's
-        argv = [word for text in self.words for word in _expand(text, values | outputs)]
+        argv = [*prefix, *(word for text in self.words for word in _expand(text, values | outputs))]
         try:
             done = subprocess.run(
-                argv, stdout=subprocess.PIPE, text=True, errors="replace", check=False, env=os.environ | self.env
+                argv, stdout=subprocess.PIPE, text=True, errors="replace", check=False, env={**environment, **self.env}
             )
         except OSError as error:
             raise CommandFailed(
@@ -95,7 +106,7 @@ def command(
     name
         The stage's name; default the program's.
     needs
-        As for `stage`: ``cores=``, ``walltime=`` and so on.
+        As for `stage`: ``cores=``, ``walltime=`` and so on. With ``launcher=``, the launcher starts the program.
 
     Returns
     -------

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from asa.core.errors import GraphError
-from asa.core.job import Capabilities, Resources
+from asa.core.job import Capabilities, QueueRegime, Resources
 from asa.core.stage import StageSpec
 from asa.core.units import brief
-from asa.workflows.stage import Node, nodes_in
+from asa.workflows.stage import Needs, Node, Stage, nodes_in
 
 
 @dataclass(frozen=True)
@@ -27,24 +27,19 @@ class Graph:
         Node -> its unique name.
     predecessors
         Name -> names of the nodes it waits for.
+    widths
+        Name -> number of tasks, or None while only a predecessor's result will tell.
     """
 
     result: Any
     nodes: dict[str, Node]
     names: dict[Node, str]
     predecessors: dict[str, tuple[str, ...]]
+    widths: dict[str, int | None]
 
     def width(self, name: str) -> int | None:
         """Number of tasks of a stage, or None while only a predecessor's result will tell."""
-        node = self.nodes[name]
-        if not node.mapped:
-            return 1
-        for item in node.args:
-            if not isinstance(item, Node):
-                return len(item)
-            if item.mapped and (known := self.width(self.names[item])) is not None:
-                return known
-        return None
+        return self.widths[name]
 
     def specs(
         self, site: Capabilities, run_time: Callable[[str, float], float] = lambda _name, walltime_s: walltime_s
@@ -53,8 +48,8 @@ class Graph:
         return tuple(
             StageSpec(
                 name=name,
-                resources=spread(node.stage.needs.resources, site.cores_per_node),
-                task=node.stage.needs.task,
+                resources=_resources(node.stage.needs, site),
+                task=_task(node.stage.needs, site),
                 walltime_s=node.stage.needs.walltime_s,
                 run_time_s=min(run_time(name, node.stage.needs.walltime_s), node.stage.needs.walltime_s),
                 predecessors=self.predecessors[name],
@@ -94,7 +89,7 @@ class Graph:
             after = f"  after {', '.join(self.predecessors[name])}" if self.predecessors[name] else ""
             rows.append(
                 f"{name}: {tasks}, {needs.resources.cores} core{'s' * (needs.resources.cores != 1)}, "
-                f"{brief(needs.walltime_s)}{after}"
+                f"{_ranks(node.stage)}{brief(needs.walltime_s)}{after}"
             )
         return "\n".join(rows)
 
@@ -108,18 +103,43 @@ class Graph:
         return "\n".join([*lines, "}"])
 
 
-def spread(needs: Resources, cores_per_node: int | None) -> Resources:
+def _resources(needs: Needs, site: Capabilities) -> Resources:
+    return spread(needs.resources, site.cores_per_node, needs.task.cores if needs.launcher else 1)
+
+
+def _task(needs: Needs, site: Capabilities) -> Resources:
+    """What one task holds: with a launcher the stage's all, on as many nodes, unless the site is a single machine."""
+    if not needs.launcher:
+        return needs.task
+    whole = _resources(needs, site)
+    return replace(whole, nodes=None) if site.regime is QueueRegime.IMMEDIATE else whole
+
+
+def _ranks(stage: Stage[..., Any]) -> str:
+    if (launch := stage.launch) is None:
+        return ""
+    nodes = stage.needs.resources.nodes
+    over = "" if nodes is None else f" on {nodes} node{'s' * (nodes != 1)}"
+    return f"{launch.ranks} rank{'s' * (launch.ranks != 1)}{over} by {launch.kind}, "
+
+
+def spread(needs: Resources, cores_per_node: int | None, unit: int = 1) -> Resources:
     """The same needs on as few nodes as hold them, with as many cores on each; left as they are when nodes are given.
+
+    `unit` cores are never parted.
 
     >>> spread(Resources(cores=100), 28)
     Resources(cores=100, nodes=4, memory=None, gpus=0)
     >>> spread(Resources(cores=57), 28)
     Resources(cores=57, nodes=3, memory=None, gpus=0)
+    >>> spread(Resources(cores=32), 28, 8)
+    Resources(cores=32, nodes=2, memory=None, gpus=0)
     """
     if needs.nodes is not None or cores_per_node is None:
         return needs
-    nodes = -(-needs.cores // cores_per_node)
-    return replace(needs, nodes=nodes, cores=-(-needs.cores // nodes) * nodes)
+    units = max(1, needs.cores // unit)
+    nodes = -(-units // max(1, cores_per_node // unit))
+    return replace(needs, nodes=nodes, cores=-(-units // nodes) * nodes * unit)
 
 
 def make_graph(result: Any) -> Graph:
@@ -128,7 +148,8 @@ def make_graph(result: Any) -> Graph:
     Raises
     ------
     GraphError
-        When there is no node in `result`, or the nodes wait for each other in a circle.
+        When there is no node in `result`, the nodes wait for each other in a circle, or a stage is mapped over lists of
+        different lengths.
     """
     if not any(True for _ in nodes_in(result)):
         raise GraphError(
@@ -146,7 +167,27 @@ def make_graph(result: Any) -> Graph:
         nodes={names[node]: node for node in order},
         names=names,
         predecessors={names[node]: tuple(dict.fromkeys(names[other] for other in _inputs(node))) for node in order},
+        widths=_widths(order, names),
     )
+
+
+def _widths(order: list[Node], names: dict[Node, str]) -> dict[str, int | None]:
+    widths: dict[str, int | None] = {}
+    for node in order:
+        found: set[int | None] = {1}
+        if node.mapped:
+            found = {_length(item, widths, names) for item in node.args}
+        if len(known := sorted(width for width in found if width is not None)) > 1:
+            raise GraphError(f"stage {names[node]!r} maps over lists of different lengths: {known}")
+        # An empty list makes no task, and with it nobody who would notice that another list is longer.
+        widths[names[node]] = known[0] if known and (known != [0] or None not in found) else None
+    return widths
+
+
+def _length(item: list[Any] | Node, widths: dict[str, int | None], names: dict[Node, str]) -> int | None:
+    if isinstance(item, Node):
+        return widths[names[item]] if item.mapped else None
+    return len(item)
 
 
 def _inputs(node: Node) -> Iterator[Node]:

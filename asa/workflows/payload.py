@@ -15,6 +15,7 @@ from typing import Any
 import cloudpickle
 
 from asa.core.errors import GraphError, Unpicklable
+from asa.core.job import Resources
 from asa.core.task import Input, Task, Value
 from asa.security.files import write_private
 from asa.workflows.graph import Graph
@@ -57,6 +58,7 @@ def load(value: Value) -> Any:
 class _Mapped:
     """A parallel stage, prepared once: lists to take elements from, and what all its tasks share."""
 
+    width: int
     columns: list[list[Any] | Node]
     common: dict[str, Any]
     shared: list[Value] = field(default_factory=list)
@@ -79,7 +81,6 @@ class Payloads:
         self._graph, self._functions, self._values, self._result = graph, functions, values, result
         self._files = {name: str(functions / f"{number:04d}.pkl") for number, name in enumerate(graph.nodes)}
         self._mapped: dict[str, _Mapped] = {}
-        self._widths: dict[str, int] = {}
 
     def save(self) -> None:
         """Write every stage's function, and try every argument that is known already.
@@ -110,16 +111,12 @@ class Payloads:
         GraphError
             When it was to be mapped over something that is no list, or over lists of different lengths.
         """
-        if name not in self._widths:
-            node = self._graph.nodes[name]
-            lengths = {self._length(name, column) for column in self._prepare(name).columns} if node.mapped else {1}
-            if len(lengths) > 1:
-                raise GraphError(f"stage {name!r} maps over lists of different lengths: {sorted(lengths)}")
-            self._widths[name] = lengths.pop()
-        return self._widths[name]
+        if (known := self._graph.width(name)) is not None:
+            return known
+        return self._prepare(name).width
 
-    def task(self, name: str, index: int) -> Task:
-        """Task `index` of a stage whose predecessors are done.
+    def task(self, name: str, index: int, resources: Resources | None = None) -> Task:
+        """Task `index` of a stage whose predecessors are done; it needs what its stage says, or these `resources`.
 
         Raises
         ------
@@ -129,7 +126,7 @@ class Payloads:
         node = self._graph.nodes[name]
         inputs: list[Value] = []
 
-        def place(other: Node) -> Input:
+        def place(other: Node) -> Any:
             return self._place(other, inputs)
 
         if node.mapped:
@@ -142,10 +139,8 @@ class Payloads:
         arguments = self._value(
             self._dump_arguments(name, args, kwargs), f"{Path(self._files[name]).stem}-{index}-args"
         )
-        return Task(name, index, self._files[name], arguments, tuple(inputs), node.stage.needs.task)
-
-    def _length(self, name: str, column: list[Any] | Node) -> int:
-        return self.width(self._graph.names[column]) if isinstance(column, Node) else len(column)
+        needs = node.stage.needs.task if resources is None else resources
+        return Task(name, index, self._files[name], arguments, tuple(inputs), needs, node.stage.launch)
 
     def _prepare(self, name: str) -> _Mapped:
         if name in self._mapped:
@@ -157,7 +152,10 @@ class Payloads:
                 columns.append(self._listed(name, column))
             else:
                 columns.append(column)
-        mapped = _Mapped(columns, {})
+        lengths = {self.width(self._graph.names[item]) if isinstance(item, Node) else len(item) for item in columns}
+        if len(lengths) > 1:
+            raise GraphError(f"stage {name!r} maps over lists of different lengths: {sorted(lengths)}")
+        mapped = _Mapped(lengths.pop(), columns, {})
         for key, value in node.kwargs.items():
             value = replace_nodes(value, lambda other: self._place(other, mapped.shared))
             data = _dump_or_explain(value, f"argument {key!r} of stage {name!r}")
@@ -171,13 +169,20 @@ class Payloads:
         return mapped
 
     def _listed(self, name: str, node: Node) -> list[Any]:
-        value = load(self._result(self._graph.names[node], 0))
+        source = f"stage {name!r} is mapped over the result of stage {self._graph.names[node]!r}, which"
+        try:
+            value = load(self._result(self._graph.names[node], 0))
+        except Exception as error:  # unpickling runs foreign code, which may raise anything
+            raise GraphError(
+                f"{source} cannot be read here: {type(error).__name__}: {error}. Return a list of plain values there, "
+                "or let the driver import the same modules"
+            ) from error
         try:
             return list(value)
         except TypeError:
             raise GraphError(
-                f"stage {name!r} is mapped over the result of stage {self._graph.names[node]!r}, which is no list "
-                f"but {type(value).__name__}: return a list there, or call {node.stage.name!r} without .map"
+                f"{source} is no list but {type(value).__name__}: return a list there, or call "
+                f"{self._graph.nodes[name].stage.name!r} without .map"
             ) from None
 
     def _element(self, column: list[Any] | Node, index: int, inputs: list[Value]) -> Any:
@@ -186,15 +191,15 @@ class Payloads:
             return Input(len(inputs) - 1)
         return replace_nodes(column[index], lambda other: self._place(other, inputs))
 
-    def _place(self, node: Node, inputs: list[Value]) -> Input:
-        """Append a node's result to `inputs`; its place."""
+    def _place(self, node: Node, inputs: list[Value]) -> Any:
+        """Append a node's result to `inputs`; its place, or the result itself when it is an empty list."""
         name, first = self._graph.names[node], len(inputs)
         if not node.mapped:
             inputs.append(self._result(name, 0))
             return Input(first)
         width = self.width(name)
         inputs.extend(self._result(name, index) for index in range(width))
-        return Input(first, width)
+        return Input(first, width) if width else []
 
     def _dump_arguments(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
         try:

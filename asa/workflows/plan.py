@@ -34,7 +34,7 @@ from asa.core.job import Capabilities, DependencyKind, JobState, QueueRegime
 from asa.core.ports import Strategy
 from asa.core.stage import StageState
 from asa.core.units import brief
-from asa.core.view import StageView, WorkflowView
+from asa.core.view import AllocationView, StageView, WorkflowView
 from asa.pool.lifetime import takes
 from asa.pool.pool import Held, Pool
 from asa.workflows.action import Action, AskWait, Cancel, Expand, Finish, Launch, Release, Submit, Teach
@@ -68,11 +68,11 @@ class Plan:
         self.message = ""
         self.cancelling = ""
         self.asked = 0
-        self._job_ends: dict[str, float] = {}
+        self._ends: dict[str, JobEnded] = {}
         self._untaught: dict[str, Teach] = {}
         self._successors: dict[str, list[str]] = {}
         self._decisions: list[StrategyDecision] | None = None  # of the strategy, until something it looks at changes
-        self._wake = math.inf
+        self._wake = math.inf  # when to ask it again although nothing changed
 
     @property
     def closed(self) -> bool:
@@ -158,52 +158,81 @@ class Plan:
             self._settle(event.at)
 
     def _task_failed(self, event: TaskFailed) -> None:
-        if (held := self.pool.held.get(event.allocation)) is not None:
-            held.drop((event.stage, event.index))
+        task, held = (event.stage, event.index), self.pool.held.get(event.allocation)
+        if held is None or (launched := held.drop(task)) is None:
+            return  # it counts as lost already, and waits or runs again
         stage = self.stages[event.stage]
+        stage.lose(event.index)
         if event.infrastructure:
-            stage.lose(event.index)
+            held.lost[task] = launched, event.at
         else:
+            held.useful = True  # it was the task that failed, not the allocation
             self._blame(stage, event.index, _last_words(event), event.at)
 
     def _blame(self, stage: Progress, index: int, reason: str, now: float) -> None:
-        """A task failed by its own fault: try again while it has retries left."""
+        """A task failed by its own fault: the stage fails with it when it has no retries left."""
         stage.failures[index] = failures = stage.failures.get(index, 0) + 1
         if failures > stage.spec.retries:
             stage.fail(reason, now)
-        else:
-            stage.lose(index)
 
     def _job_ended(self, event: JobEnded | SubmitRefused) -> None:
         held = self.pool.held.get(event.allocation)
         if held is None:
             return
-        self._job_ends[event.allocation] = event.at
         for (name, index), (_, launched) in held.running.items():
-            stage = self.stages[name]
-            timed_out = isinstance(event, JobEnded) and event.state is JobState.TIMEOUT
-            if timed_out and event.at - launched >= 0.9 * stage.spec.walltime_s:
-                reason = f"task {index} ran for {brief(event.at - launched)} and reached the wall time: raise walltime="
-                self._blame(stage, index, reason, event.at)
-            else:
-                stage.lose(index)
-        if held.ending or held.useful:
+            self.stages[name].lose(index)
+            held.lost[name, index] = launched, event.at
+        if isinstance(event, JobEnded):
+            self._ends[event.allocation] = event
+            if event.state is JobState.TIMEOUT:
+                self._blame_longest(held, event.at)
+        drained = held.released is not None and held.drains is not None and held.released >= held.drains
+        if held.useful or (held.ending and not drained) or self._went_with_another(held, event):
             return
-        for name in held.stages:
-            self._count_barren(self.stages[name], held, event)
+        # Stages further on are skipped with the one that fails, unless the job was theirs alone.
+        stages = [self.stages[name] for name in held.stages]
+        started = [stage for stage in stages if stage.state is not StageState.WAITING]
+        for stage in started or (() if drained else stages):
+            self._count_barren(stage, held, event)
+
+    def _blame_longest(self, held: Held, now: float) -> None:
+        """Tasks that had a whole wall time, and were not done in it, would not be the next time either."""
+        for (name, index), (launched, lost) in held.lost.items():
+            stage, ran = self.stages[name], lost - launched
+            at_the_end = lost >= now - UNRESPONSIVE_S  # not with a node that was lost before
+            if at_the_end and ran >= 0.9 * stage.spec.walltime_s and not stage.is_finished(index):
+                reason = f"task {index} ran for {brief(ran)} and reached the wall time: raise walltime="
+                self._blame(stage, index, reason, now)
+
+    def _went_with_another(self, held: Held, event: JobEnded | SubmitRefused) -> bool:
+        """Whether a job is gone because of one that it waited for: no fault of its own stage.
+
+        When all is well with the others as far as is known, no more jobs are made to wait for them.
+        """
+        refused = isinstance(event, SubmitRefused)
+        cancelled = isinstance(event, JobEnded) and event.state is JobState.CANCELLED
+        if not held.after or held.started is not None or not (refused or cancelled):
+            return False
+        ends = [end.state if (end := self._ends.get(key)) else None for key in held.after]
+        if all(state is JobState.COMPLETED for state in ends):
+            return refused  # the other may have ended, and been forgotten, on the way
+        if all(state in (None, JobState.COMPLETED) for state in ends):
+            for key in held.after:
+                if key in self.pool.held:
+                    self.pool.held[key].dependable = False
+        return True
 
     def _count_barren(self, stage: Progress, held: Held, event: JobEnded | SubmitRefused) -> None:
         """An allocation ended by itself before it was of use: ask again, but not for ever."""
         if isinstance(event, SubmitRefused):
-            what, hopeless = f"the batch system refused the job: {event.reason}", not held.after
+            what, hopeless = f"the batch system refused the job: {event.reason}", True
         elif event.state is JobState.LOST and held.handle is None:
             return  # the driver died before it was submitted
         else:
             what = f"job {held.handle.job_id if held.handle else held.key} ended as {event.state.value}"
             what += f" ({event.reason})" if event.reason else ""
             what += f"; its output is in {held.request.output}" if held.request.output and held.started else ""
-            by_dependency = bool(held.after) and held.started is None
-            hopeless = event.state is JobState.CANCELLED and not by_dependency
+            hopeless = event.state is JobState.CANCELLED and not held.ending
         stage.barren += 1
         if hopeless:
             stage.fail(what, event.at)
@@ -232,34 +261,30 @@ class Plan:
             return [*self._conclude(), *self._let_go(now), *self._untaught.values()]
         # Where there is no queue, learning waits until the result is out: it costs more than the whole of a short run.
         teach = () if self.site.regime is QueueRegime.IMMEDIATE else self._untaught.values()
-        changes = [*self._expand(), *self._ask(now), *self._let_go(now)]
-        # Tasks come in the next round, when it is settled which allocations stay.
+        # Jobs come in the round after widths are known, tasks in the one after it is settled which allocations stay.
+        changes = [*self._expand()] or [*self._ask(now), *self._let_go(now)]
         return changes or [*self._launch(now), *self._conclude(), *teach]
 
     def wake_at(self, now: float) -> float:
         """When to decide again although nothing happened [s since the epoch]; infinite when there is no need."""
-        times = [self._wake]
-        for held in self.pool.held.values():
-            if held.released is not None:
-                if held.cancelled is None:
-                    times.append(held.released + UNRESPONSIVE_S)
-            elif held.drains is not None and held.cancelled is None:
-                times.append(held.drains)
+        released = [held.released for held in self.pool.held.values() if held.released and held.cancelled is None]
+        times = [self._wake, *(time + UNRESPONSIVE_S for time in released)]
         return min((time for time in times if time > now), default=math.inf)
 
     def view(self, now: float) -> WorkflowView:
         """What the strategy sees."""
-        meant: dict[str, list[Held]] = {}
+        meant: dict[str, list[AllocationView]] = {}
         for held in self.pool.held.values():
+            item = held.view(now)
             for name in held.stages:
-                meant.setdefault(name, []).append(held)
+                meant.setdefault(name, []).append(item)
         return WorkflowView(
             now=now,
             stages=tuple(
                 StageView(
                     spec=stage.spec,
                     state=stage.state,
-                    allocations=tuple(held.view(now) for held in meant.get(name, ())),
+                    allocations=tuple(meant.get(name, ())),
                     started=stage.started,
                     ended=stage.ended,
                     expected_end=stage.expected_end(now),
@@ -276,10 +301,10 @@ class Plan:
 
     def _note_wait(self, held: Held) -> None:
         """A job's wait became known: to be taught."""
-        if held.handle is None or held.started is None or held.requeued:
+        if held.handle is None or held.started is None or held.requeued or held.taught:
             return
         wait = max(0.0, held.started - held.handle.submitted)
-        last = max((self._job_ends[key] for key in held.after if key in self._job_ends), default=-math.inf)
+        last = max((self._ends[key].at for key in held.after if key in self._ends), default=-math.inf)
         # A dependency that held the job to its very start says nothing of the queue.
         was_held = last > held.handle.submitted and held.started - last <= max(10.0, 0.05 * wait)
         self._untaught[held.key] = Teach(held.request, held.stages[0], wait, held.predicted_wait_s, was_held)
@@ -292,7 +317,9 @@ class Plan:
     def _ask(self, now: float) -> Iterator[Action]:
         if self._decisions is None or now >= self._wake:
             self._decisions = list(self.strategy.decide(self.view(now)))
-            self._wake = min((item.at for item in self._decisions if isinstance(item, Wake)), default=math.inf)
+            wakes = [item.at for item in self._decisions if isinstance(item, Wake)]
+            drains = [held.drains for held in self.pool.held.values() if held.drains is not None and held.drains > now]
+            self._wake = min([*wakes, *drains], default=math.inf)
         number = self.asked
         for decision in self._decisions:
             match decision:
@@ -305,14 +332,14 @@ class Plan:
                     yield AskWait(decision.stage)
                 case Withdraw():
                     held = self.pool.held.get(decision.allocation)
-                    if held is not None and not held.running and not held.ending:
+                    if held is not None and held.handle and not held.running and not held.ending:
                         yield Cancel(decision.allocation, decision.reason)
 
     def _let_go(self, now: float) -> Iterator[Action]:
         """Release allocations whose work is done, cancel pending ones nobody needs any more."""
         over = self.outcome is not RunState.RUNNING or bool(self.cancelling)
         for held in self.pool.held.values():
-            if held.cancelled is not None:
+            if held.cancelled is not None or held.handle is None:
                 continue
             if held.released is not None:
                 if now >= held.released + UNRESPONSIVE_S:
@@ -320,16 +347,23 @@ class Plan:
                 continue
             wanted = not over and not all(self.stages[name].state.final for name in held.stages)
             live = not over and any(not self.stages[name].state.final for name, _ in held.running)
-            if live or (wanted and not held.leaving(now)):
+            if live or (wanted and not held.leaving(now) and not self._is_spent(held, now)):
                 continue
             if held.started is not None:
                 yield Release(held.key)  # its supervisor, which may yet join, ends it with code 0: dependants start
-            elif held.handle is not None and (over or not self._depended_on(held)):
+            elif over or not self._depended_on(held):
                 yield Cancel(held.key, "no stage needs it any more")
 
     def _depended_on(self, held: Held) -> bool:
         """Whether cancelling a job would take others with it, which have their place in the queue through it."""
         return any(held.key in other.after for other in self.pool.held.values() if not other.ending)
+
+    def _is_spent(self, held: Held, now: float) -> bool:
+        """Whether an idle allocation has too little time left for any task that its stages wait with."""
+        if held.running or not held.nodes or not held.useful:
+            return False
+        left = [stage for name in held.stages if not (stage := self.stages[name]).state.final]
+        return all(stage.unlaunched and not self._may_take(held, stage.spec.name, stage, now) for stage in left)
 
     def _launch(self, now: float) -> list[Action]:
         """Fill every core first; only when all are busy let short tasks queue up in the allocations."""
@@ -339,7 +373,7 @@ class Plan:
         """Launches that use each allocation at most once, its own stages first."""
         launches: list[Action] = []
         used: set[str] = set()
-        held = [item for item in self.pool.held.values() if item.nodes and not item.leaving(now)]
+        held = [item for item in self.pool.held.values() if item.nodes and item.ends and not item.leaving(now)]
         for name, stage in self.stages.items():
             if not stage.unlaunched:
                 continue

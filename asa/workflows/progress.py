@@ -65,7 +65,8 @@ class Progress:
             self.again.pop(index, None)
         self.fresh = max(self.fresh, stop)
         self.launched += stop - start
-        self.state = StageState.RUNNING
+        if not self.state.final:
+            self.state = StageState.RUNNING
         self.started = now if self.started is None else self.started
 
     def finish(self, index: int, run_time_s: float, now: float) -> None:

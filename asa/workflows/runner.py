@@ -120,6 +120,7 @@ class Runner:
     inbox: Inbox = field(default_factory=Inbox)
     decided: threading.Event = field(default_factory=threading.Event)
     _deadline: float = math.inf
+    _joined: set[str] = field(default_factory=set)
 
     def run(self) -> None:
         """Drive the plan until its outcome is known and its jobs have ended.
@@ -152,7 +153,11 @@ class Runner:
         self.watch.adopt(
             {item.key: item.handle for item in held if item.handle is not None},
             {item.key: item.asked for item in held if item.handle is None},
+            {item.key for item in held if item.started is not None},
         )
+        for item in held:  # logged before it was done, so it may not have been
+            if item.cancelled is not None and item.handle is not None:
+                self.watch.cancel(item.handle)
 
     def _record(self, events: Sequence[Event]) -> None:
         """Log events, then fold them."""
@@ -161,13 +166,27 @@ class Runner:
         self.log.append(events)
         for event in events:
             self.plan.on(event)
-            if isinstance(event, NodeJoined | Released | Cancelled):
+            if isinstance(event, NodeJoined):
+                self._welcome(event.allocation)
+            elif isinstance(event, Released | Cancelled):
                 self.watch.hurry()
             elif isinstance(event, JobEnded):
-                self.executor.release(event.allocation)
+                self._release(event.allocation)
             elif isinstance(event, RunEnded):
                 self._deadline = event.at + CLOSING_S
                 self.decided.set()
+
+    def _welcome(self, allocation: str) -> None:
+        """A node has joined; it leaves again if its allocation was released, or its job has ended, before it came."""
+        self._joined.add(allocation)
+        self.watch.hurry()
+        held = self.plan.pool.held.get(allocation)
+        if held is None or held.released is not None:
+            self._release(allocation)
+
+    def _release(self, allocation: str) -> None:
+        if allocation in self._joined:  # otherwise when it joins; until one has, the executor may still be starting
+            self.executor.release(allocation)
 
     def _act(self) -> None:
         """Do what the plan decides, until it wants nothing more for now."""
@@ -190,7 +209,7 @@ class Runner:
             case Launch():
                 return self._launch(action, now)
             case Release():
-                return Released(now, action.allocation), lambda: self.executor.release(action.allocation)
+                return Released(now, action.allocation), lambda: self._release(action.allocation)
             case Cancel():
                 handle = self.plan.pool.held[action.allocation].handle
                 return (
@@ -227,9 +246,10 @@ class Runner:
 
     def _launch(self, action: Launch, now: float) -> tuple[Event, Effect]:
         tasks: list[Task] = []
+        needs = self.plan.stages[action.stage].spec.task
         try:
             for start, stop in action.ranges:
-                tasks += [self.payloads.task(action.stage, index) for index in range(start, stop)]
+                tasks += [self.payloads.task(action.stage, index, needs) for index in range(start, stop)]
         except InvalidInput as error:
             return StageFailed(now, action.stage, str(error)), _nothing
         event = TasksLaunched(now, action.stage, action.ranges, action.allocation)

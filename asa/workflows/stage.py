@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import inspect
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 
-from asa.core.errors import InvalidInput
+from asa.core.errors import InvalidInput, UnknownName
 from asa.core.job import Resources
+from asa.core.launch import Launch, Program, launcher
 from asa.core.units import duration, memory
 
 P = ParamSpec("P")
@@ -19,12 +20,13 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class Needs:
-    """What a stage was declared with: see `stage`."""
+    """What a stage was declared with: see `stage`. With a launcher, `task` is what one rank needs."""
 
     resources: Resources
     task: Resources
     walltime_s: float
     retries: int
+    launcher: tuple[str, ...] = ()
 
 
 class Node:
@@ -75,6 +77,7 @@ class Stage(Generic[P, R]):
         self.function, self.needs = function, needs
         self.name = name or str(getattr(function, "__name__", type(function).__name__))
         self.__doc__ = function.__doc__
+        self.launch = _launch(function, needs) if needs.launcher else None
         try:
             self._signature: inspect.Signature | None = inspect.signature(function)
         except ValueError:  # builtins without a signature
@@ -108,7 +111,7 @@ class Stage(Generic[P, R]):
         """
         if not iterables:
             raise InvalidInput(f"{self.name}.map() needs at least one list or node to map over")
-        args = tuple(item if isinstance(item, Node) else list(item) for item in iterables)
+        args = tuple(item if isinstance(item, Node) else list(self._iterator(item)) for item in iterables)
         lengths = {len(item) for item in args if not isinstance(item, Node)}
         if len(lengths) > 1:
             raise InvalidInput(f"{self.name}.map() was given lists of different lengths: {sorted(lengths)}")
@@ -122,6 +125,14 @@ class Stage(Generic[P, R]):
 
     def __repr__(self) -> str:
         return f"<stage {self.name}>"
+
+    def _iterator(self, item: Iterable[Any]) -> Iterator[Any]:
+        try:
+            return iter(item)
+        except TypeError:
+            raise InvalidInput(
+                f"{self.name}.map() maps over lists and nodes, not over {type(item).__name__}: {item!r}"
+            ) from None
 
     def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if self._signature is not None:
@@ -146,10 +157,18 @@ def make_needs(
     gpus: int | None = None,
     walltime: float | str | timedelta | None = None,
     retries: int | None = None,
+    launcher: str | None = None,
+    **unknown: Any,
 ) -> Needs:
     """Needs of a stage from the keywords of `stage`; what is not given is taken from `base`."""
+    for option in unknown:
+        known = inspect.signature(make_needs).parameters.values()
+        names = [item.name for item in known if item.kind is item.KEYWORD_ONLY and item.name != "base"]
+        raise UnknownName(f"option of stage {name!r}:", option, names)
     try:
-        return _needs(base, cores, nodes, task_cores, tasks_per_node, memory, gpus, walltime, retries)
+        return _needs(base, cores, nodes, task_cores, tasks_per_node, memory, gpus, walltime, retries, launcher)
+    except UnknownName as error:
+        raise UnknownName(f"{error.kind} of stage {name!r}:", error.name, error.known) from None
     except InvalidInput as error:
         raise InvalidInput(f"stage {name!r}: {error}") from None
 
@@ -164,7 +183,12 @@ def _needs(
     gpus: int | None,
     walltime: float | str | timedelta | None,
     retries: int | None,
+    launched_by: str | None,
 ) -> Needs:
+    counts = {"cores": cores, "nodes": nodes, "task_cores": task_cores, "tasks_per_node": tasks_per_node}
+    for what, count in counts.items():
+        if count is not None and (type(count) is not int or count < 1):
+            raise InvalidInput(f"{what} must be a whole number of at least 1, not {count!r}")
     task_cores = base.task.cores if task_cores is None else task_cores
     if nodes is None and tasks_per_node is None and cores is None:
         cores, nodes = base.resources.cores, base.resources.nodes
@@ -187,7 +211,13 @@ def _needs(
         ),
         walltime_s=base.walltime_s if walltime is None else duration(walltime, what="walltime"),
         retries=base.retries if retries is None else retries,
+        launcher=base.launcher if launched_by is None else launcher(launched_by),
     )
+
+
+def _launch(function: Callable[..., Any], needs: Needs) -> Launch:
+    ranks = needs.resources.cores // needs.task.cores
+    return Launch(needs.launcher, ranks, needs.task.cores, isinstance(function, Program))
 
 
 @overload
@@ -203,6 +233,7 @@ def stage(
     gpus: int | None = None,
     walltime: float | str | timedelta | None = None,
     retries: int | None = None,
+    launcher: str | None = None,
 ) -> Callable[[Callable[P, R]], Stage[P, R]]: ...
 def stage(function: Callable[..., Any] | None = None, /, **needs: Any) -> Any:
     """Make a stage of a plain function: ``@asa.stage`` or ``@asa.stage(cores=16, walltime="30m")``.
@@ -223,6 +254,10 @@ def stage(function: Callable[..., Any] | None = None, /, **needs: Any) -> Any:
         Wall time of the allocation: seconds, or like ``"30m"``; default one hour.
     retries
         How often a failed task is tried again; default 0. Losses that are not its own fault do not count.
+    launcher
+        For MPI: ``"srun"``, ``"mpirun"`` or ``"mpiexec"``, with options of its own if need be. Each task then takes the
+        whole allocation, and the function is called in as many ranks as tasks would run in it at once; the task's value
+        is what rank 0 returned.
 
     Raises
     ------

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.workflows.test_runner import STRATEGIES, workflow
-from tests.workflows.world import Crash, World
 
 from asa.core.event import JobEnded, RunState, Submitting, TaskDone
+from tests.workflows.test_runner import STRATEGIES, workflow
+from tests.workflows.world import Crash, World
 
 
 def world_in(directory: Path, strategy: str) -> World:

@@ -4,11 +4,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.workflows.world import World
 
 import asa
-from asa.core.event import JobEnded, RunState, Submitting
-from asa.core.job import JobState, QueueRegime
+from asa.core.event import RunState
+from asa.core.job import QueueRegime
+from tests.workflows.world import World
 
 STRATEGIES = ["big-job", "per-stage", "asa:dependency=upfront", "asa:dependency=predicted", "asa-naive", "cascade"]
 
@@ -35,7 +35,7 @@ def workflow() -> Any:
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("regime", [QueueRegime.FIFO, QueueRegime.LIMITS])
 def test_every_strategy_gets_the_result(tmp_path: Path, strategy: str, regime: QueueRegime) -> None:
-    world = World(tmp_path, workflow(), strategy, regime=regime, wait=20.0, predicted_wait_s=5.0)
+    world = World(tmp_path, workflow(), strategy, regime=regime, wait=20.0, predicted_wait_s=5.0, on_disk=True)
     assert world.drive() is RunState.SUCCEEDED
     assert world.result() == sum(x * x for x in range(7))
     assert all(status.state.final for _, status in world.batch.jobs()), "every job has ended"

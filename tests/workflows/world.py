@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+import contextlib
+import json
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from asa.core.clock import ManualClock
-from asa.core.event import Event, RunStarted, RunState
-from asa.core.job import QueueRegime, Resources
-from asa.core.ports import RunContext, Strategy
+from asa.core.errors import InvalidInput
+from asa.core.event import Event, NodeLost, RunStarted, RunState, TaskDone, TaskFailed, decode, encode
+from asa.core.job import Capabilities, DependencyKind, JobRequest, JobState, JobStatus, QueueRegime, Resources
+from asa.core.ports import Post, RunContext, Strategy
 from asa.core.registry import STRATEGIES
-from asa.core.task import Task
+from asa.core.task import Task, Value
 from asa.log.events import EventLog
 from asa.pool.watch import JobWatch
 from asa.security.files import private_directory
 from asa.testing.backend_fake import FakeBatch
 from asa.testing.executor_fake import FakeExecutor, FakeNodes
+from asa.workflows.action import Action
 from asa.workflows.graph import make_graph
 from asa.workflows.payload import Payloads, load
 from asa.workflows.plan import Plan
@@ -31,6 +36,10 @@ class Crash(BaseException):
     """The driver dies here."""
 
 
+class Stuck(BaseException):
+    """The run does not get on: too much virtual time has passed, or too much was decided."""
+
+
 def call(task: Task, values: Path) -> bytes:
     """Run a task as a worker does; its pickled value."""
 
@@ -40,7 +49,7 @@ def call(task: Task, values: Path) -> bytes:
     order = Order(
         ticket=0,
         stage=task.stage,
-        index=task.index,
+        number=task.index,
         function=task.function,
         arguments=stored(task.arguments),
         inputs=tuple(map(stored, task.inputs)),
@@ -49,7 +58,7 @@ def call(task: Task, values: Path) -> bytes:
         gpus=0,
         nodes=1,
     )
-    outcome = Caller(values).run(order)
+    outcome = Caller(str(values)).run(order)
     if outcome.value is None:
         raise RuntimeError(outcome.error)
     assert isinstance(outcome.value, bytes)
@@ -61,100 +70,264 @@ class FakeWaits:
 
     def __init__(self, wait_s: float = 0.0) -> None:
         self.wait_s = wait_s
+        self.asked = 0
         self.learned: dict[str, float] = {}
 
     def predict(self, resources: Resources, walltime_s: float) -> float:
+        self.asked += 1
         return self.wait_s
 
     def learn(
         self, resources: Resources, walltime_s: float, token: str, wait_s: float, predicted_s: float | None
     ) -> None:
-        self.learned.setdefault(token, wait_s)  # as the real one: once per token
+        assert token not in self.learned, "a job teaches once"
+        self.learned[token] = wait_s
+
+
+class MemoryLog:
+    """As `EventLog`, JSON and all, but forgotten with the test: hundreds of runs in a second instead of dozens."""
+
+    def __init__(self) -> None:
+        self._rows: list[tuple[str, str]] = []
+        self._results: dict[tuple[str, int], Value] = {}
+
+    @property
+    def last(self) -> int:
+        return len(self._rows)
+
+    def append(self, events: Sequence[Event]) -> None:
+        for event in events:
+            kind, fields = encode(event)
+            self._rows.append((kind, json.dumps(fields)))
+            if isinstance(event, TaskDone):
+                self._results.setdefault((event.stage, event.index), Value(event.value, event.path))
+
+    def read(self) -> Iterator[tuple[int, Event]]:
+        for number, (kind, fields) in enumerate(self._rows, start=1):
+            yield number, decode(kind, json.loads(fields))
+
+    def value(self, stage: str, index: int) -> Value:
+        return self._results[stage, index]
+
+    def all_values(self, stage: str) -> list[Value]:
+        return [value for (name, _), value in sorted(self._results.items()) if name == stage]
 
 
 class CrashingLog:
     """An event log whose driver dies right before, or right after, it has written event number `at`."""
 
-    def __init__(self, log: EventLog, at: int | None, after: bool) -> None:
-        self.log, self.at, self.after = log, at, after
+    def __init__(self, log: EventLog | MemoryLog, at: int | None, after: bool, told: Callable[[Event], None]) -> None:
+        self.log, self.at, self.after, self.told = log, at, after, told
         self.count = 0
 
     def append(self, events: Sequence[Event]) -> None:
+        dies = self.at is not None and self.count <= self.at < self.count + len(events)
+        if dies:
+            assert self.at is not None
+            events = events[: self.at - self.count + self.after]
+        self.log.append(events)
+        self.count += len(events)
+        if dies:
+            raise Crash
         for event in events:
-            if self.at is not None and self.count == self.at and not self.after:
-                raise Crash
-            self.log.append([event])
-            self.count += 1
-            if self.at is not None and self.count - 1 == self.at and self.after:
-                raise Crash
+            self.told(event)
+
+
+class Site(FakeBatch):
+    """A `FakeBatch` with limits of its own."""
+
+    limits: dict[str, Any]
+
+    def capabilities(self) -> Capabilities:
+        return replace(super().capabilities(), **self.limits)
+
+    def requeue_for(self, token: str, pause_s: float) -> None:
+        """Requeue this running job, and let it wait at least so long again [s]."""
+        now = self._clock.now()
+        self._waits.until[self._named(token, running=True).job_id] = now + pause_s
+        self._clock.call_at(now + pause_s, self._step)
+        self.requeue(token)
+
+
+class Driver(FakeExecutor):
+    """The executor of one driver. Unless `silent`, it reports tasks of a node that is lost, as the port says."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world.nodes)
+        self._world = world
+        self._post: Post | None = None
+        self._given: dict[str, dict[tuple[str, int], float]] = {}
+
+    def start(self, context: RunContext, post: Post) -> None:
+        self._post = post
+        super().start(context, self._heard)
+
+    def launch(self, tasks: Sequence[Task], allocation: str) -> None:
+        given = self._given.setdefault(allocation, {})
+        given.update({(task.stage, task.index): self._world.clock.now() for task in tasks})
+        super().launch(tasks, allocation)
+
+    def release(self, allocation: str) -> None:
+        self._given.pop(allocation, None)
+        with contextlib.suppress(InvalidInput):  # the batch system has forgotten the job
+            super().release(allocation)
+
+    def close(self) -> None:
+        self._post = None
+        super().close()
+
+    def lose(self, allocation: str, reason: str) -> None:
+        """The node of this allocation is gone."""
+        if self._post is not None and (given := self._given.pop(allocation, None)) is not None:
+            now = self._world.clock.now()
+            lost: list[Event] = [
+                TaskFailed(now, stage, index, allocation, "node", at, reason, infrastructure=True)
+                for (stage, index), at in given.items()
+            ]
+            self._post([*lost, NodeLost(now, allocation, "node", reason)])
+
+    def _heard(self, events: Sequence[Event]) -> None:
+        for event in events:
+            if isinstance(event, TaskDone | TaskFailed):
+                self._given.get(event.allocation, {}).pop((event.stage, event.index), None)
+        if self._post is not None:
+            self._post(events)
+
+
+class CountingPlan(Plan):
+    """A plan that gives up when it is asked too often."""
+
+    most = 0
+    decided = 0
+
+    def decide(self, now: float) -> list[Action]:
+        self.decided += 1
+        if self.decided > self.most:
+            raise Stuck(f"{self.most} decisions, and no end")
+        return super().decide(now)
 
 
 @dataclass
 class World:
-    """What outlives a driver."""
+    """What outlives a driver.
+
+    Parameters
+    ----------
+    fault
+        Why the n-th attempt (from 1) of a task fails, or None.
+    joins
+        How long after its job's start a node joins [s], by token; None for never.
+    silent
+        Whether lost tasks go unreported until their job has ended.
+    told
+        Told of every event once it is logged, with the world as it is then.
+    on_disk
+        Whether the log is a real one.
+    horizon_s, decisions
+        When a run counts as stuck.
+    """
 
     directory: Path
     workflow: Any
     strategy: str | Strategy = "per-stage"
     cores: int = 8
     regime: QueueRegime = QueueRegime.FIFO
-    wait: Callable[[Any], float] | float = 0.0
+    wait: Callable[[JobRequest], float] | float = 0.0
     run_time: Callable[[Task], float] = lambda _task: 1.0
     shared: bool = True
     predicted_wait_s: float = 0.0
+    longest_s: float | None = None
+    dependencies: frozenset[DependencyKind] = frozenset(DependencyKind)
+    refuse: Callable[[JobRequest], str | None] = lambda _request: None
+    fault: Callable[[Task, int], str | None] = lambda _task, _attempt: None
+    joins: Callable[[str], float | None] = lambda _token: 0.0
+    silent: bool = False
+    told: Callable[[Event], None] = lambda _event: None
+    on_disk: bool = False
+    horizon_s: float = 1e6
+    decisions: int = 20_000
     clock: ManualClock = field(default_factory=lambda: ManualClock(1000.0))
 
     def __post_init__(self) -> None:
         for name in ("functions", "values"):
             private_directory(self.directory / name)
         self.graph = make_graph(self.workflow)
-        self.batch = FakeBatch(self.clock, cores=self.cores, wait=self.wait, regime=self.regime)
-        self.nodes = FakeNodes(
-            self.clock, self.batch, lambda task: call(task, self.directory / "values"), self.run_time
-        )
-        self.log = EventLog(self.directory / "events.db")
+        self.batch = Site(self.clock, cores=self.cores, wait=self.wait, regime=self.regime, refuse=self.refuse)
+        self.batch.limits = {"longest_s": self.longest_s, "dependencies": self.dependencies}
+        self.nodes = FakeNodes(self.clock, self.batch, self._call, self.run_time)
+        self._reach_nodes, self.batch.watch = self.batch.watch, self._on_job
+        self.log = EventLog(self.directory / "events.db") if self.on_disk else MemoryLog()
         self.waits = FakeWaits(self.predicted_wait_s)
-        self.runner: Runner | None = None
+        self.attempts: dict[tuple[str, int], int] = {}
+        self.logged = 0
+        self._driver: Driver | None = None
+        self._runner: Runner | None = None
+
+    @property
+    def runner(self) -> Runner:
+        """Of the last driver."""
+        assert self._runner is not None, "no driver has been there yet"
+        return self._runner
 
     def drive(self, crash_at: int | None = None, *, after: bool = True) -> RunState:
         """One driver, from the start or from what the log says, to the end or to its death."""
-        strategy = STRATEGIES.create(self.strategy)
-        plan = Plan(strategy, self.batch.capabilities(), shared=self.shared and not strategy.own_pools)
+        plan = self.replay()
+        plan.most = self.decisions
         payloads = Payloads(self.graph, self.directory / "functions", self.directory / "values", self.log.value)
         if self.log.last == 0:
             payloads.save()
-            started = RunStarted(
-                self.clock.now(), "run", "w", self.graph.specs(self.batch.capabilities()), "fake", "s", "fake", "shared", "fake", ""
-            )
+            specs = self.graph.specs(self.batch.capabilities())
+            started = RunStarted(self.clock.now(), "run", "w", specs, "fake", "s", "fake", "shared", "fake", "")
             self.log.append([started])
-        for _, event in self.log.read():
-            plan.on(event)
-        inbox, alive = Inbox(), True
+            plan.on(started)
+        inbox, alive, until = Inbox(), True, self.clock.now() + self.horizon_s
+        due = math.inf
 
-        def step() -> None:
+        def come_at(when: float) -> None:
+            nonlocal due
+            if when < due:
+                due = when
+                self.clock.call_at(when, lambda: step(when))
+
+        def step(when: float) -> None:
+            nonlocal due
+            if alive and when == due:
+                if self.clock.now() > until:
+                    raise Stuck(f"{self.horizon_s} s, and no end")
+                due = math.inf
+                come_at(watch.step())
+
+        def post(events: Sequence[Event]) -> None:
             if alive:
-                due = watch.step()
-                if due < float("inf"):
-                    self.clock.call_at(due, step)
+                inbox.post(events)
 
-        def wake() -> None:
-            self.clock.call_at(self.clock.now(), step)
-
-        watch = JobWatch(self.batch, self.clock, lambda events: alive and inbox.post(events), wake)
+        watch = JobWatch(self.batch, self.clock, post, lambda: come_at(self.clock.now()))
         context = RunContext("run", self.directory, str(self.directory), ())
-        executor = FakeExecutor(self.nodes)
-        log = CrashingLog(self.log, crash_at, after)
-        self.runner = Runner(
+        self._driver = executor = Driver(self)
+        log = CrashingLog(self.log, crash_at, after, self.told)
+        self._runner = Runner(
             plan, payloads, executor, watch, log, self.waits, self.clock, context, str(self.directory), inbox
         )
         executor.start(context, inbox.post)
         try:
-            self.runner.run()
+            self._runner.run()
         finally:
             alive = False
             executor.close()
             self.logged = log.count
         return plan.outcome
+
+    def replay(self) -> CountingPlan:
+        """The plan as the log tells it."""
+        strategy: Strategy = STRATEGIES.create(self.strategy)
+        plan = CountingPlan(strategy, self.batch.capabilities(), shared=self.shared and not strategy.own_pools)
+        for _, event in self.log.read():
+            plan.on(event)
+        return plan
+
+    def at(self, seconds: float, call: Callable[[], Any]) -> None:
+        """Let something happen so many seconds from now [s]."""
+        self.clock.call_at(self.clock.now() + seconds, call)
 
     def result(self) -> Any:
         """The workflow's value, from the log."""
@@ -165,5 +338,39 @@ class World:
 
         return replace_nodes(self.graph.result, value)
 
-    def events(self, kind: type[Event]) -> list[Any]:
-        return [event for _, event in self.log.read() if isinstance(event, kind)]
+    def events(self, *kinds: type[Event]) -> list[Any]:
+        return [event for _, event in self.log.read() if isinstance(event, kinds)]
+
+    def states(self) -> list[str]:
+        """How every job stands, in order of submission."""
+        return [status.state.value for _, status in self.batch.jobs()]
+
+    def _call(self, task: Task) -> bytes:
+        key = (task.stage, task.index)
+        self.attempts[key] = attempt = self.attempts.get(key, 0) + 1
+        if reason := self.fault(task, attempt):
+            raise RuntimeError(reason)
+        return call(task, self.directory / "values")
+
+    def _on_job(self, request: JobRequest, status: JobStatus) -> None:
+        if self._driver is not None and not self.silent:  # running may mean running again
+            self._driver.lose(request.token, f"its job is {status.state.value}")
+        if status.state is not JobState.RUNNING:
+            self._reach_nodes(request, status)
+        elif (delay := self.joins(request.token)) is not None:
+            self.clock.call_at(self.clock.now() + delay, lambda: self._join(request, status))
+
+    def _join(self, request: JobRequest, status: JobStatus) -> None:
+        running = [(now.handle, now.restarts) for _, now in self.batch.jobs() if now.state is JobState.RUNNING]
+        if (status.handle, status.restarts) in running:
+            self._reach_nodes(request, status)
+
+
+def picture(plan: Plan) -> dict[str, Any]:
+    """All of a plan's state that matters, to be compared."""
+    return {
+        "stages": {name: {**asdict(stage), "again": list(stage.again)} for name, stage in plan.stages.items()},
+        "held": {key: asdict(held) for key, held in plan.pool.held.items()},
+        "outcome": (plan.outcome, plan.message, plan.cancelling, plan.asked),
+        "untaught": dict(plan._untaught),
+    }

@@ -1,0 +1,134 @@
+from __future__ import annotations
+
+import pytest
+
+from asa.core.event import (
+    AllocationStarted,
+    Cancelled,
+    Event,
+    JobEnded,
+    Learned,
+    NodeJoined,
+    NodeLost,
+    Released,
+    Requeued,
+    SubmitRefused,
+    Submitted,
+    Submitting,
+)
+from asa.core.job import JobHandle, JobRequest, JobState, Resources
+from asa.pool.pool import Held, Pool
+
+HANDLE = JobHandle("7", "run.0", 11.0)
+ONE, TWO = Resources(1), Resources(2)
+
+
+def request(cores: int = 4, *, memory: int | None = None, gpus: int = 0) -> JobRequest:
+    return JobRequest("run.0", Resources(cores, memory=memory, gpus=gpus), 1000.0, ("x",))
+
+
+def pool_after(*events: Event, job: JobRequest | None = None) -> Pool:
+    pool = Pool()
+    for event in (Submitting(10.0, "run.0", job or request(), ("a", "b"), (), 5.0), *events):
+        pool.on(event)
+    return pool
+
+
+def held_after(*events: Event, job: JobRequest | None = None) -> Held:
+    return pool_after(*events, job=job).held["run.0"]
+
+
+JOINED = (Submitted(11.0, "run.0", HANDLE), AllocationStarted(60.0, "run.0", 50.0), NodeJoined(61.0, "run.0", "n1", 4))
+
+
+def test_an_allocation_from_asking_to_its_end() -> None:
+    asked = held_after()
+    assert (asked.key, asked.stages, asked.asked, asked.predicted_wait_s) == ("run.0", ("a", "b"), 10.0, 5.0)
+    assert (asked.handle, asked.started, asked.ends, asked.drains) == (None, None, None, None)
+    running = held_after(*JOINED)
+    assert (running.handle, running.started, running.ends, running.drains) == (HANDLE, 50.0, 1050.0, 1020.0)
+    assert running.nodes == {"n1": 4}
+    assert not pool_after(*JOINED, JobEnded(70.0, "run.0", JobState.COMPLETED)).held
+    assert not pool_after(SubmitRefused(10.0, "run.0", "no")).held
+
+
+def test_what_concerns_no_allocation_that_is_held_changes_nothing() -> None:
+    pool = pool_after(JobEnded(70.0, "run.0", JobState.LOST), NodeJoined(71.0, "run.0", "n1", 4))
+    assert pool.held == {}
+
+
+def test_a_node_that_joins_first_tells_the_start_until_the_batch_system_does() -> None:
+    assert held_after(NodeJoined(61.0, "run.0", "n1", 4)).started == 61.0
+    late = (NodeJoined(61.0, "run.0", "n1", 4), AllocationStarted(62.0, "run.0", 50.0))
+    assert held_after(*late).started == 50.0
+
+
+def test_a_requeued_job_waits_again_and_its_nodes_go_when_the_executor_says_so() -> None:
+    again = held_after(*JOINED, Requeued(80.0, "run.0", "NodeFail"))
+    assert (again.started, again.requeued, again.leaving(9999.0)) == (None, True, False)
+    lost = held_after(*JOINED, Requeued(80.0, "run.0", "NodeFail"), NodeLost(81.0, "run.0", "n1", "gone"))
+    assert lost.nodes == {}
+
+
+def test_when_it_takes_no_more_tasks() -> None:
+    running = held_after(*JOINED)
+    assert not running.leaving(1019.0) and running.leaving(1020.0)
+    assert held_after(*JOINED, Released(62.0, "run.0")).leaving(63.0)
+    assert held_after(Cancelled(62.0, "run.0", "why")).leaving(63.0)
+    assert not held_after().leaving(1e9)
+
+
+def test_room_is_counted_by_cores() -> None:
+    held = held_after(*JOINED)
+    assert (held.room(ONE, 0.0), held.room(TWO, 0.0), held.room(Resources(5), 0.0)) == (4, 2, 0)
+    held.take(("a", 0), TWO, 70.0)
+    assert (held.room(ONE, 0.0), held.room(TWO, 0.0), held.room(Resources(4), 0.0)) == (2, 1, 0)
+    assert held.drop(("a", 0)) == 70.0
+    assert held.room(ONE, 0.0) == 4
+    assert held.drop(("a", 0)) is None
+    assert held.room(ONE, 0.0) == 4, "a task goes once"
+
+
+def test_without_nodes_there_is_no_room() -> None:
+    assert held_after(Submitted(11.0, "run.0", HANDLE)).room(ONE, 100.0) == 0
+
+
+def test_room_ahead_is_a_multiple_of_the_capacity() -> None:
+    held = held_after(*JOINED)
+    assert (held.room(ONE, 2.0), held.room(TWO, 0.5)) == (12, 3)
+
+
+def test_memory_and_gpus_may_be_what_is_short() -> None:
+    held = held_after(*JOINED, job=request(memory=100, gpus=2))
+    assert held.room(Resources(1, memory=40), 0.0) == 2
+    assert held.room(Resources(1, gpus=1), 0.0) == 2
+    held.take(("a", 0), Resources(1, memory=80, gpus=2), 70.0)
+    assert held.room(Resources(1, memory=40), 0.0) == 0
+    assert held.room(Resources(1, gpus=1), 0.0) == 0
+    assert held.room(Resources(1), 0.0) == 3
+    assert held_after(*JOINED).room(Resources(1, gpus=1), 0.0) == 0
+    assert held_after(*JOINED).room(Resources(1, memory=10**15), 0.0) == 4, "not counted where it was not asked for"
+
+
+def test_a_new_driver_knows_no_nodes() -> None:
+    pool = pool_after(*JOINED)
+    pool.held["run.0"].take(("a", 0), ONE, 70.0)
+    pool.forget_nodes()
+    held = pool.held["run.0"]
+    assert (held.nodes, held.running, held.cores_busy, held.started) == ({}, {}, 0, 50.0)
+
+
+def test_what_a_strategy_sees() -> None:
+    view = held_after().view(100.0)
+    assert (view.key, view.submitted, view.queued, view.started, view.busy) == ("run.0", 10.0, False, None, False)
+    held = held_after(*JOINED)
+    held.take(("a", 0), ONE, 70.0)
+    view = held.view(100.0)
+    assert (view.submitted, view.queued, view.started, view.ends, view.busy) == (11.0, True, 50.0, 1050.0, True)
+    held.dependable = False
+    assert not held.view(100.0).queued
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_wait_that_was_learned_is_marked(times: int) -> None:
+    assert held_after(*JOINED, *[Learned(70.0, "run.0", "a", 39.0)] * times).taught

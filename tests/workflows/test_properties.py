@@ -1,0 +1,273 @@
+"""Whatever the workflow, the strategy, the queue and the faults: a run ends, and ends with the right result."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import asa
+from asa.core.errors import BackendError
+from asa.core.event import (
+    DriverStarted,
+    JobEnded,
+    Learned,
+    Released,
+    SubmitRefused,
+    Submitting,
+    TaskDone,
+    TaskFailed,
+    TasksLaunched,
+)
+from asa.core.event import RunState as State
+from asa.core.job import JobState, QueueRegime
+from asa.core.task import Task
+from tests.workflows.world import Crash, World, picture
+
+STRATEGIES = [
+    "big-job",
+    "per-stage",
+    "asa:dependency=upfront",
+    "asa:dependency=predicted",
+    "asa:dependency=none",
+    "asa:dependency=none,grace_s=20",
+    "asa-naive:grace_s=30",
+    "cascade",
+    "cascade:dependency=upfront",
+]
+AWAY = BackendError("the controller does not answer", transient=True)
+
+
+def gather(count: int, *sources: Sequence[int]) -> list[int]:
+    return [sum(map(sum, sources)) + number for number in range(count)]
+
+
+def each(x: int, *, extra: Sequence[int] = ()) -> int:
+    return 3 * x + 1 + sum(extra)
+
+
+@dataclass(frozen=True)
+class Step:
+    """A stage: what it makes of which stages before it, and what it needs."""
+
+    mapped: bool
+    count: int
+    sources: tuple[int, ...]
+    cores: int
+    task_cores: int
+    walltime_s: float
+    retries: int
+    run_times: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A workflow in a world."""
+
+    steps: tuple[Step, ...]
+    strategy: str
+    regime: QueueRegime
+    waits: tuple[float, ...]
+    predicted_wait_s: float
+    shared: bool
+    silent: bool
+    joins_s: float
+    faults: tuple[tuple[float, str, int], ...]
+    failing: frozenset[tuple[int, int]]
+
+
+@st.composite
+def steps(draw: st.DrawFn) -> tuple[Step, ...]:
+    found: list[Step] = []
+    for number in range(draw(st.integers(1, 5))):
+        before = st.lists(st.integers(0, number - 1), max_size=3, unique=True) if number else st.just([])
+        cores = draw(st.sampled_from([1, 2, 4]))
+        found.append(
+            Step(
+                mapped=draw(st.booleans()),
+                count=draw(st.integers(0, 6)),
+                sources=tuple(draw(before)),
+                cores=cores,
+                task_cores=draw(st.sampled_from([1, cores])),
+                walltime_s=draw(st.sampled_from([60.0, 200.0])),
+                retries=draw(st.integers(0, 2)),
+                run_times=tuple(draw(st.lists(st.floats(1.0, 40.0), min_size=1, max_size=4))),
+            )
+        )
+    return tuple(found)
+
+
+FAULTS = st.tuples(
+    st.floats(0.0, 400.0),
+    st.sampled_from(["fail", "requeue", "vanish", "submit", "query", "cancel", "find", "unheard"]),
+    st.integers(0, 5),
+)
+
+CASES = st.builds(
+    Case,
+    steps=steps(),
+    strategy=st.sampled_from(STRATEGIES),
+    regime=st.sampled_from([QueueRegime.FIFO, QueueRegime.LIMITS, QueueRegime.IMMEDIATE]),
+    waits=st.lists(st.floats(0.0, 300.0), min_size=1, max_size=4).map(tuple),
+    predicted_wait_s=st.floats(0.0, 300.0),
+    shared=st.booleans(),
+    silent=st.booleans(),
+    joins_s=st.sampled_from([0.0, 0.0, 2.0]),
+    faults=st.lists(FAULTS, max_size=2).map(tuple),  # a stage gives up after three allocations that were of no use
+    failing=st.frozensets(st.tuples(st.integers(0, 4), st.integers(0, 5)), max_size=3),
+)
+
+
+def build(found: Sequence[Step]) -> Any:
+    """The workflow, as nodes."""
+    nodes: list[Any] = []
+    for step in found:
+        needs = {"cores": step.cores, "task_cores": step.task_cores, "walltime": step.walltime_s}
+        needs |= {"retries": step.retries}
+        sources = [nodes[source] for source in step.sources]
+        number = len(nodes)
+        if step.mapped:
+            stage = asa.stage(**needs)(each).options(name=f"each{number}")
+            first = sources[0] if sources else range(step.count)
+            nodes.append(stage.map(first, extra=sources[1]) if sources[1:] else stage.map(first))
+            nodes[-1].after(*sources[2:])
+        else:
+            nodes.append(asa.stage(**needs)(gather).options(name=f"gather{number}")(step.count, *sources))
+    return nodes
+
+
+def evaluate(found: Sequence[Step]) -> list[list[int]]:
+    """Its result, computed in turn."""
+    values: list[list[int]] = []
+    for step in found:
+        sources = [values[source] for source in step.sources]
+        if step.mapped:
+            items = sources[0] if sources else range(step.count)
+            values.append([each(x, extra=sources[1] if sources[1:] else ()) for x in items])
+        else:
+            values.append(gather(step.count, *sources))
+    return values
+
+
+def make_world(case: Case, directory: Path) -> World:
+    def step_of(stage: str) -> int:
+        return int(stage[-1])
+
+    def run_time(task: Task) -> float:
+        times = case.steps[step_of(task.stage)].run_times
+        return times[task.index % len(times)]
+
+    def fault(task: Task, attempt: int) -> str | None:
+        number = step_of(task.stage)
+        failing = (number, task.index) in case.failing and attempt <= case.steps[number].retries
+        return "as planned" if failing else None
+
+    world = World(
+        directory,
+        build(case.steps),
+        case.strategy,
+        regime=case.regime,
+        wait=lambda request: case.waits[int(request.token.split(".")[1]) % len(case.waits)],
+        run_time=run_time,
+        shared=case.shared,
+        silent=case.silent,
+        joins=lambda _token: case.joins_s,
+        predicted_wait_s=case.predicted_wait_s,
+        fault=fault,
+        horizon_s=50_000.0,
+        decisions=3000,
+    )
+    for at, kind, which in case.faults:
+        world.at(at, partial(strike, world, kind, which))
+    return world
+
+
+def strike(world: World, kind: str, which: int) -> None:
+    """Let something go wrong now."""
+    if kind in ("submit", "query", "cancel", "find"):
+        world.batch.break_next(kind, AWAY, times=1 + which // 3)  # longer than CLOSING_S would be too long
+    elif kind == "unheard":
+        world.batch.break_next("submit", AWAY, after=True)
+    else:
+        states = [JobState.RUNNING] if kind != "vanish" else [JobState.RUNNING, JobState.PENDING]
+        live = [request.token for request, status in world.batch.jobs() if status.state in states]
+        if kind == "requeue" and world.silent:  # the port does not allow silence then: the job does not end
+            kind = "fail"
+        if live:
+            getattr(world.batch, kind)(live[which % len(live)])
+
+
+def check(world: World, case: Case) -> None:
+    assert world.result() == evaluate(case.steps)
+    done = Counter((event.stage, event.index) for event in world.events(TaskDone))
+    widths = {name: stage.width for name, stage in world.runner.plan.stages.items()}
+    assert done == Counter((name, index) for name, width in widths.items() for index in range(width or 0))
+    assert all(status.state.final for _, status in world.batch.jobs()), "no job is left behind"
+    asked = [event.allocation for event in world.events(Submitting)]
+    assert sorted(asked) == sorted(event.allocation for event in world.events(JobEnded, SubmitRefused))
+    jobs = [request.token for request, _ in world.batch.jobs()]
+    assert len(jobs) == len(set(jobs)) and set(jobs) <= set(asked), "no job is submitted twice"
+    learned = [event.allocation for event in world.events(Learned)]
+    assert len(learned) == len(set(learned)), "a job teaches once"
+    assert picture(world.replay()) == picture(world.runner.plan), "the log tells it all"
+    check_room(world)
+
+
+def check_room(world: World) -> None:
+    """No allocation is given more than it holds, nor anything after it was released or has ended."""
+    cores = {event.allocation: event.request.resources.cores for event in world.events(Submitting)}
+    needs = {name: stage.spec.task.cores for name, stage in world.runner.plan.stages.items()}
+    busy: dict[str, dict[tuple[str, int], int]] = {}
+    over: set[str] = set()
+    for event in world.events(TasksLaunched, TaskDone, TaskFailed, JobEnded, Released, DriverStarted):
+        match event:
+            case TasksLaunched():
+                assert event.allocation not in over
+                given = busy.setdefault(event.allocation, {})
+                for start, stop in event.ranges:
+                    for index in range(start, stop):
+                        assert (event.stage, index) not in given
+                        given[event.stage, index] = needs[event.stage]
+                assert sum(given.values()) <= cores[event.allocation]
+            case TaskDone() | TaskFailed():
+                busy.get(event.allocation, {}).pop((event.stage, event.index), None)
+            case JobEnded() | Released():
+                over.add(event.allocation)
+            case DriverStarted():
+                busy.clear()
+
+
+@settings(deadline=None, derandomize=settings.get_current_profile_name() != "long")
+@given(case=CASES, moment=st.floats(0.0, 1.0), after=st.booleans())
+def test_any_run_ends_with_the_result(case: Case, moment: float, after: bool) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        for part in ("whole", "torn"):
+            Path(name, part).mkdir(mode=0o700)
+        whole = make_world(case, Path(name, "whole"))
+        assert whole.drive() is State.SUCCEEDED, whole.runner.plan.message
+        check(whole, case)
+
+        torn = make_world(case, Path(name, "torn"))
+        with contextlib.suppress(Crash):
+            torn.drive(int(moment * whole.logged), after=after)
+        assert torn.drive() is State.SUCCEEDED, torn.runner.plan.message
+        check(torn, case)
+
+
+def test_the_check_of_room_notices(tmp_path: Path) -> None:
+    """The property above is only worth something if it can fail."""
+    world = World(tmp_path, asa.stage(each).map(range(3)), "per-stage")
+    world.drive()
+    (launched, *_rest) = world.events(TasksLaunched)
+    world.log.append([launched, launched])
+    with pytest.raises(AssertionError):
+        check_room(world)
