@@ -59,6 +59,8 @@ class AllocationView:
         True once it takes no more tasks: released, cancelled, or too near its wall time.
     busy
         True while tasks run in it.
+    predicted_wait_s
+        The wait it was planned with [s], or None.
     """
 
     key: str
@@ -69,6 +71,7 @@ class AllocationView:
     ends: float | None
     leaving: bool
     busy: bool
+    predicted_wait_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

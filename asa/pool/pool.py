@@ -122,6 +122,7 @@ class Held:
             ends=self.ends,
             leaving=self.leaving(now),
             busy=bool(self.running),
+            predicted_wait_s=self.predicted_wait_s,
         )
 
 

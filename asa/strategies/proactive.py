@@ -181,8 +181,8 @@ def _expected_end(stage: StageView, start: float, now: float) -> float:
         return now
     if stage.expected_end is not None:
         return stage.expected_end
-    wait = stage.predicted_wait_s or 0.0
     arrivals = [
-        item.started if item.started is not None else max(now, item.submitted + wait) for item in stage.allocations
+        max(now, item.submitted + (item.predicted_wait_s or 0.0)) if item.started is None else item.started
+        for item in stage.allocations
     ]
     return max(start, min(arrivals, default=start)) + stage.spec.run_time_s

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -132,7 +133,8 @@ def assemble(directory: RunDirectory, graph: Graph, settings: Settings) -> Assem
     site = backend.capabilities()
     graph.check(site)
     strategy = make_strategy(settings, site)
-    executor: Executor = EXECUTORS.create("local" if settings.executor is None else settings.executor)
+    chosen = default_executor(site) if settings.executor is None else settings.executor
+    executor: Executor = EXECUTORS.create(chosen)
     learned = Learned(directory.state / "learned.db", strategy.estimator, site)
     log = EventLog(directory.events)
     pool = "per-stage" if strategy.own_pools else settings.pool
@@ -148,7 +150,7 @@ def assemble(directory: RunDirectory, graph: Graph, settings: Settings) -> Assem
             stages=graph.specs(site, learned.run_time(settings.name)),
             backend=_spec(settings.backend),
             strategy=_spec(_chosen_strategy(settings, site)),
-            executor=_spec(settings.executor or "local"),
+            executor=_spec(chosen),
             pool=pool,
             site=site.site,
             partition=site.partition,
@@ -193,6 +195,11 @@ def make_strategy(settings: Settings, site: Capabilities) -> Strategy:
 def _chosen_strategy(settings: Settings, site: Capabilities) -> Any:
     default = "big-job" if site.regime is QueueRegime.IMMEDIATE else "asa"
     return default if settings.strategy is None else settings.strategy
+
+
+def default_executor(site: Capabilities) -> str:
+    """The site's default: `dask` where there is a queue and it is installed, else `local`, which starts at once."""
+    return "local" if site.regime is QueueRegime.IMMEDIATE or find_spec("distributed") is None else "dask"
 
 
 def _spec(value: Any) -> str:

@@ -1,8 +1,8 @@
-"""The plan of a run: a state machine without I/O.
+"""The plan of a run: what should be done next. A state machine without I/O.
 
-`Plan.on` folds an event into the state and decides nothing; `Plan.decide` looks at the state and returns what should be
-done, changing nothing. Every action, once done, comes back as an event. So a run can be replayed from its log by
-folding alone, and the same plan runs on real clocks and in virtual time.
+`State.on` folds an event and decides nothing; `Plan.decide` looks at the state and returns what should be done,
+changing nothing of it. Every action, once done, comes back as an event. So the same plan is replayed from a log, runs on real
+clocks, and in virtual time.
 """
 
 from __future__ import annotations
@@ -11,43 +11,20 @@ import math
 from collections.abc import Iterator
 
 from asa.core.decision import Ask, Predict, StrategyDecision, Wake, Withdraw
-from asa.core.event import (
-    AllocationStarted,
-    CancelAsked,
-    DriverStarted,
-    Event,
-    JobEnded,
-    Learned,
-    Predicted,
-    RunEnded,
-    RunStarted,
-    RunState,
-    StageExpanded,
-    StageFailed,
-    SubmitRefused,
-    Submitting,
-    TaskDone,
-    TaskFailed,
-    TasksLaunched,
-)
-from asa.core.job import Capabilities, DependencyKind, JobState, QueueRegime
+from asa.core.event import RunState
+from asa.core.job import Capabilities, DependencyKind, QueueRegime
 from asa.core.ports import Strategy
 from asa.core.stage import StageState
-from asa.core.units import brief
 from asa.core.view import AllocationView, StageView, WorkflowView
 from asa.pool.lifetime import takes
-from asa.pool.pool import Held, Pool
+from asa.pool.pool import Held
 from asa.workflows.action import Action, AskWait, Cancel, Expand, Finish, Launch, Release, Submit, Teach
-from asa.workflows.progress import BARREN_MOST, Progress
-
-UNRESPONSIVE_S = 30.0
-"""How long a released job may take to end before it is cancelled [s]."""
-
-_DONE_STEPS = 20  # how often in the life of a stage the strategy looks at its progress
+from asa.workflows.progress import Progress
+from asa.workflows.state import UNRESPONSIVE_S, State
 
 
-class Plan:
-    """State of one run.
+class Plan(State):
+    """A run's state, and what follows from it.
 
     Parameters
     ----------
@@ -60,207 +37,17 @@ class Plan:
     """
 
     def __init__(self, strategy: Strategy, site: Capabilities, *, shared: bool = True) -> None:
+        super().__init__()
         self.strategy, self.site, self.shared = strategy, site, shared
-        self.run = ""
-        self.stages: dict[str, Progress] = {}
-        self.pool = Pool()
-        self.outcome: RunState = RunState.RUNNING
-        self.message = ""
-        self.cancelling = ""
-        self.asked = 0
-        self._ends: dict[str, JobEnded] = {}
-        self._untaught: dict[str, Teach] = {}
-        self._successors: dict[str, list[str]] = {}
-        self._decisions: list[StrategyDecision] | None = None  # of the strategy, until something it looks at changes
+        self._decisions: list[StrategyDecision] = []  # of the strategy, kept until something it looks at changes
         self._wake = math.inf  # when to ask it again although nothing changed
-
-    @property
-    def closed(self) -> bool:
-        """The outcome is known and no job is left."""
-        return self.outcome is not RunState.RUNNING and not self.pool.held
-
-    # ---------------------------------------------------------------- folding
-
-    def on(self, event: Event) -> None:
-        """Fold one event into the state."""
-        match event:
-            case TaskDone():
-                self._task_done(event)
-                return
-            case TasksLaunched():
-                self._tasks_launched(event)
-            case TaskFailed():
-                self._task_failed(event)
-            case JobEnded() | SubmitRefused():
-                self._job_ended(event)
-            case RunStarted():
-                self._run_started(event)
-            case DriverStarted():
-                self._driver_started(event)
-            case StageExpanded():
-                self.stages[event.stage].width = event.width
-            case StageFailed():
-                self.stages[event.stage].fail(event.reason, event.at)
-            case Predicted():
-                self.stages[event.stage].predicted_wait_s = event.wait_s
-            case Submitting():
-                self.asked += 1
-                for name in event.stages:
-                    self.stages[name].attempts += 1
-                    self.stages[name].predicted_wait_s = None
-            case CancelAsked():
-                self.cancelling = event.reason
-            case Learned():
-                self._untaught.pop(event.allocation, None)
-            case RunEnded():
-                self.outcome, self.message = event.state, event.message
-        self.pool.on(event)
-        if isinstance(event, AllocationStarted) and (held := self.pool.held.get(event.allocation)):
-            self._note_wait(held)
-        self._decisions = None
-        self._settle(event.at)
-
-    def _run_started(self, event: RunStarted) -> None:
-        self.run = event.run
-        for spec in event.stages:
-            self.stages[spec.name] = Progress(spec, spec.width)
-            for before in spec.predecessors:
-                self._successors.setdefault(before, []).append(spec.name)
-
-    def _driver_started(self, event: DriverStarted) -> None:
-        """Workers are fresh: what ran runs again. Stages that failed get another go."""
-        for held in self.pool.held.values():
-            for stage, index in held.running:
-                self.stages[stage].lose(index)
-        self.pool.forget_nodes()
-        self.outcome, self.message, self.cancelling = RunState.RUNNING, "", ""
-        for progress in self.stages.values():
-            progress.reopen()
-
-    def _tasks_launched(self, event: TasksLaunched) -> None:
-        stage, held = self.stages[event.stage], self.pool.held.get(event.allocation)
-        for start, stop in event.ranges:
-            stage.launch(start, stop, event.at)
-            for index in range(start, stop):
-                if held is None:
-                    stage.lose(index)
-                else:
-                    held.take((event.stage, index), stage.spec.task, event.at)
-
-    def _task_done(self, event: TaskDone) -> None:
-        stage = self.stages[event.stage]
-        if (held := self.pool.held.get(event.allocation)) is not None:
-            held.drop((event.stage, event.index))
-            held.useful = True
-        stage.finish(event.index, event.at - event.started, event.at)
-        if stage.state.final or stage.done % max(1, (stage.width or 0) // _DONE_STEPS) == 0:
-            self._decisions = None
-            self._settle(event.at)
-
-    def _task_failed(self, event: TaskFailed) -> None:
-        task, held = (event.stage, event.index), self.pool.held.get(event.allocation)
-        if held is None or (launched := held.drop(task)) is None:
-            return  # it counts as lost already, and waits or runs again
-        stage = self.stages[event.stage]
-        stage.lose(event.index)
-        if event.infrastructure:
-            held.lost[task] = launched, event.at
-        else:
-            held.useful = True  # it was the task that failed, not the allocation
-            self._blame(stage, event.index, _last_words(event), event.at)
-
-    def _blame(self, stage: Progress, index: int, reason: str, now: float) -> None:
-        """A task failed by its own fault: the stage fails with it when it has no retries left."""
-        stage.failures[index] = failures = stage.failures.get(index, 0) + 1
-        if failures > stage.spec.retries:
-            stage.fail(reason, now)
-
-    def _job_ended(self, event: JobEnded | SubmitRefused) -> None:
-        held = self.pool.held.get(event.allocation)
-        if held is None:
-            return
-        for (name, index), (_, launched) in held.running.items():
-            self.stages[name].lose(index)
-            held.lost[name, index] = launched, event.at
-        if isinstance(event, JobEnded):
-            self._ends[event.allocation] = event
-            if event.state is JobState.TIMEOUT:
-                self._blame_longest(held, event.at)
-        drained = held.released is not None and held.drains is not None and held.released >= held.drains
-        if held.useful or (held.ending and not drained) or self._went_with_another(held, event):
-            return
-        # Stages further on are skipped with the one that fails, unless the job was theirs alone.
-        stages = [self.stages[name] for name in held.stages]
-        started = [stage for stage in stages if stage.state is not StageState.WAITING]
-        for stage in started or (() if drained else stages):
-            self._count_barren(stage, held, event)
-
-    def _blame_longest(self, held: Held, now: float) -> None:
-        """Tasks that had a whole wall time, and were not done in it, would not be the next time either."""
-        for (name, index), (launched, lost) in held.lost.items():
-            stage, ran = self.stages[name], lost - launched
-            at_the_end = lost >= now - UNRESPONSIVE_S  # not with a node that was lost before
-            if at_the_end and ran >= 0.9 * stage.spec.walltime_s and not stage.is_finished(index):
-                reason = f"task {index} ran for {brief(ran)} and reached the wall time: raise walltime="
-                self._blame(stage, index, reason, now)
-
-    def _went_with_another(self, held: Held, event: JobEnded | SubmitRefused) -> bool:
-        """Whether a job is gone because of one that it waited for: no fault of its own stage.
-
-        When all is well with the others as far as is known, no more jobs are made to wait for them.
-        """
-        refused = isinstance(event, SubmitRefused)
-        cancelled = isinstance(event, JobEnded) and event.state is JobState.CANCELLED
-        if not held.after or held.started is not None or not (refused or cancelled):
-            return False
-        ends = [end.state if (end := self._ends.get(key)) else None for key in held.after]
-        if all(state is JobState.COMPLETED for state in ends):
-            return refused  # the other may have ended, and been forgotten, on the way
-        if all(state in (None, JobState.COMPLETED) for state in ends):
-            for key in held.after:
-                if key in self.pool.held:
-                    self.pool.held[key].dependable = False
-        return True
-
-    def _count_barren(self, stage: Progress, held: Held, event: JobEnded | SubmitRefused) -> None:
-        """An allocation ended by itself before it was of use: ask again, but not for ever."""
-        if isinstance(event, SubmitRefused):
-            what, hopeless = f"the batch system refused the job: {event.reason}", True
-        elif event.state is JobState.LOST and held.handle is None:
-            return  # the driver died before it was submitted
-        else:
-            what = f"job {held.handle.job_id if held.handle else held.key} ended as {event.state.value}"
-            what += f" ({event.reason})" if event.reason else ""
-            what += f"; its output is in {held.request.output}" if held.request.output and held.started else ""
-            hopeless = event.state is JobState.CANCELLED and not held.ending
-        stage.barren += 1
-        if hopeless:
-            stage.fail(what, event.at)
-        elif stage.barren >= BARREN_MOST:
-            stage.fail(
-                f"{BARREN_MOST} allocations in a row ended before they finished a task; the last: {what}", event.at
-            )
-
-    def _settle(self, now: float) -> None:
-        """Follow the order of the stages: ready, empty and done, skipped."""
-        for stage in self.stages.values():
-            if stage.state is StageState.WAITING:
-                before = [self.stages[other].state for other in stage.spec.predecessors]
-                if any(state in (StageState.FAILED, StageState.SKIPPED) for state in before):
-                    stage.state, stage.ended = StageState.SKIPPED, now
-                elif all(state is StageState.DONE for state in before):
-                    stage.state = StageState.RUNNING if stage.launched else StageState.READY
-            if stage.state in (StageState.READY, StageState.RUNNING) and stage.done == stage.width:
-                stage.state, stage.ended = StageState.DONE, now
-
-    # --------------------------------------------------------------- deciding
 
     def decide(self, now: float) -> list[Action]:
         """What should be done now."""
         if self.outcome is not RunState.RUNNING or self.cancelling:
-            return [*self._conclude(), *self._let_go(now), *self._untaught.values()]
-        # Where there is no queue, learning waits until the result is out: it costs more than the whole of a short run.
-        teach = () if self.site.regime is QueueRegime.IMMEDIATE else self._untaught.values()
+            return [*self._conclude(), *self._let_go(now), *self._teach()]
+        # Where there is no queue, learning waits until the result is out: it costs more than all of a short run.
+        teach = () if self.site.regime is QueueRegime.IMMEDIATE else self._teach()
         # Jobs come in the round after widths are known, tasks in the one after it is settled which allocations stay.
         changes = [*self._expand()] or [*self._ask(now), *self._let_go(now)]
         return changes or [*self._launch(now), *self._conclude(), *teach]
@@ -299,15 +86,15 @@ class Plan:
             longest_s=math.inf if self.site.longest_s is None else self.site.longest_s,
         )
 
-    def _note_wait(self, held: Held) -> None:
-        """A job's wait became known: to be taught."""
-        if held.handle is None or held.started is None or held.requeued or held.taught:
-            return
-        wait = max(0.0, held.started - held.handle.submitted)
-        last = max((self._ends[key].at for key in held.after if key in self._ends), default=-math.inf)
-        # A dependency that held the job to its very start says nothing of the queue.
-        was_held = last > held.handle.submitted and held.started - last <= max(10.0, 0.05 * wait)
-        self._untaught[held.key] = Teach(held.request, held.stages[0], wait, held.predicted_wait_s, was_held)
+    def _teach(self) -> Iterator[Action]:
+        """Waits that became known. Where dependent jobs do not age, theirs begins with the end of what they wait for."""
+        for wait in self.untaught.values():
+            depended = wait.freed > wait.submitted
+            since = wait.freed if depended and not self.site.regime.dependents_age else wait.submitted
+            seconds = max(0.0, wait.started - since)
+            # A dependency that held the job to its very start says nothing of the queue.
+            censored = depended and wait.started - wait.freed <= max(10.0, 0.05 * seconds)
+            yield Teach(wait.request, wait.stage, seconds, wait.predicted_s, censored)
 
     def _expand(self) -> Iterator[Action]:
         for name, stage in self.stages.items():
@@ -315,7 +102,8 @@ class Plan:
                 yield Expand(name)
 
     def _ask(self, now: float) -> Iterator[Action]:
-        if self._decisions is None or now >= self._wake:
+        if self.fresh or now >= self._wake:
+            self.fresh = False
             self._decisions = list(self.strategy.decide(self.view(now)))
             wakes = [item.at for item in self._decisions if isinstance(item, Wake)]
             drains = [held.drains for held in self.pool.held.values() if held.drains is not None and held.drains > now]
@@ -411,13 +199,3 @@ class Plan:
             message = "\n".join(f"stage {name!r} failed: {self.stages[name].error}" for name in failed)
             message += f"\nskipped because of it: {', '.join(skipped)}" if skipped else ""
             yield Finish(RunState.FAILED, message, failed[0])
-
-
-def _last_words(event: TaskFailed) -> str:
-    """What to tell of a failed task."""
-    text = f"task {event.index} on node {event.node}: {event.error}"
-    if event.traceback:
-        text += "\n" + event.traceback.rstrip()
-    if event.stderr.strip():
-        text += "\nlast lines of standard error:\n" + event.stderr.rstrip()
-    return text

@@ -147,7 +147,7 @@ def test_predicted_trusts_the_progress_of_a_stage_more_than_its_wall_time(tmp_pa
 
 
 def test_cascade_asks_for_stages_further_on_in_time(tmp_path: Path) -> None:
-    """Waits of 250 s are longer than first and second run: third's job has to go in while first runs."""
+    """Waits of 250 s are longer than first and second run: third's job has to go in while second's still waits."""
     world = World(
         tmp_path,
         chain(),
@@ -157,7 +157,7 @@ def test_cascade_asks_for_stages_further_on_in_time(tmp_path: Path) -> None:
         run_time=run_times(first=95.0, second=190.0),
     )
     assert world.drive() is RunState.SUCCEEDED
-    assert asked(world) == [(0.0, ("first",), ()), (0.0, ("second",), ("run.0",)), (50.0, ("third",), ("run.1",))]
+    assert asked(world) == [(0.0, ("first",), ()), (0.0, ("second",), ("run.0",)), (200.0, ("third",), ("run.1",))]
 
 
 @pytest.mark.parametrize("attempts", [3])

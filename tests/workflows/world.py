@@ -372,5 +372,5 @@ def picture(plan: Plan) -> dict[str, Any]:
         "stages": {name: {**asdict(stage), "again": list(stage.again)} for name, stage in plan.stages.items()},
         "held": {key: asdict(held) for key, held in plan.pool.held.items()},
         "outcome": (plan.outcome, plan.message, plan.cancelling, plan.asked),
-        "untaught": dict(plan._untaught),
+        "untaught": dict(plan.untaught),
     }

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from asa.backends.slurm import directives, identity, parse, regime, states
-from asa.backends.slurm.cli import Commands
 from asa.backends.slurm.directives import Flag, Options
 from asa.backends.slurm.failures import SiteRefusal
+from asa.backends.slurm.reach import reach
 from asa.backends.slurm.record import JobRecord
 from asa.backends.slurm.transport import Transport
 from asa.core.clock import SystemClock
@@ -53,11 +52,19 @@ class Slurm:
     poll_s
         Seconds between status queries [s].
     timeout_s
-        How long one command may take [s].
+        How long one command, or one answer of slurmrestd, may take [s].
+    rest
+        slurmrestd's Unix socket, or its address on the network, when it is to be used instead of Slurm's commands.
+    rest_token
+        File that has a token for it, open to its owner only; None to take ``$SLURM_JWT``, or ask ``scontrol token``.
+    rest_user
+        The user's name in Slurm; None for the name on this machine.
+    rest_unencrypted
+        Allow plain HTTP to another machine.
     clock
         Submission times come from it when the controller does not tell its own.
     transport
-        How Slurm is reached; None for its commands.
+        How Slurm is reached; None for what `rest` says.
     **flags
         Any other option of sbatch: ``nice=10``, ``exclusive=True``, ``gres="gpu:1"``. `Options` has the rules.
 
@@ -98,6 +105,10 @@ class Slurm:
         requeue: bool = False,
         poll_s: float = 15.0,
         timeout_s: float = 60.0,
+        rest: str | None = None,
+        rest_token: str | Path | None = None,
+        rest_user: str | None = None,
+        rest_unencrypted: bool = False,
         clock: Clock | None = None,
         transport: Transport | None = None,
         **flags: Flag,
@@ -109,11 +120,16 @@ class Slurm:
             template=_template(template),
             requeue=requeue,
         )
-        clusters = flags.get("clusters")
-        if clusters is not None and "," in str(clusters):
-            raise InvalidInput(f"Slurm option clusters={clusters!r}: expected one, jobs of a run must know each other")
-        self._slurm = transport or Commands(None if clusters is None else str(clusters), timeout_s, os.environ)
         self._clock: Clock = clock or SystemClock()
+        self._slurm = transport or reach(
+            options=self._options,
+            rest=rest,
+            rest_token=rest_token,
+            rest_user=rest_user,
+            rest_unencrypted=rest_unencrypted,
+            timeout_s=timeout_s,
+            now=self._clock.now,
+        )
         self._capabilities: Capabilities | None = None
         self._in_doubt: set[str] = set()
         self._outcomes: dict[str, JobHandle | Refused] = {}  # of a call to submit that was interrupted
@@ -139,7 +155,7 @@ class Slurm:
             configuration = {}
         partitions = self._slurm.partitions()
         partition = self._partition or regime.default_partition(partitions)
-        return regime.capabilities(
+        site = regime.capabilities(
             configuration,
             regime.chosen(partitions, partition),
             self._slurm.nodes(partition),
@@ -147,6 +163,7 @@ class Slurm:
             partition=partition,
             poll_s=self._poll_s,
         )
+        return dataclasses.replace(site, details={"reached through": self._slurm.name()} | dict(site.details))
 
     def submit(self, requests: Sequence[JobRequest]) -> list[JobHandle | Refused]:
         """One outcome per request, in order; a refusal has the site's own message.

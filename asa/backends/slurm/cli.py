@@ -29,6 +29,9 @@ class Commands:
         self._for_queries = commands.query_environment(environment)
         self._user = str(os.geteuid())
 
+    def name(self) -> str:
+        return "its commands" + (f", cluster {self._cluster}" if self._cluster else "")
+
     def version(self) -> tuple[int, ...]:
         return parse.version(self._ask(commands.version()))
 

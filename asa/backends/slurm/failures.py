@@ -1,4 +1,4 @@
-"""What an error message of a Slurm command means: try again, the site says no, or something is broken."""
+"""What an error message of Slurm means: try again, the site says no, or something is broken."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def translate(error: CommandError) -> BackendError:
     """
     if error.transient or error.returncode is None:
         return error
-    if _TRANSIENT.search(error.stderr):
+    if no_answer(error.stderr):
         return BackendError(str(error), transient=True)
     if not error.stderr.strip() or _BROKEN.search(error.stderr):
         return error
@@ -54,6 +54,11 @@ def site_message(stderr: str) -> str:
     Batch job submission failed: Invalid qos specification
     """
     return "\n".join(_PREFIX.sub("", line) for line in stderr.strip().splitlines())
+
+
+def no_answer(text: str) -> bool:
+    """Whether these words of Slurm say that a daemon did not answer."""
+    return bool(_TRANSIENT.search(text))
 
 
 def unknown_job(error: CommandError) -> bool:

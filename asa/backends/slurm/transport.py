@@ -15,6 +15,9 @@ class Transport(Protocol):
     answer; a `SiteRefusal` when it said no.
     """
 
+    def name(self) -> str:
+        """What Slurm is reached through, for people."""
+
     def version(self) -> tuple[int, ...]: ...
     def submit(self, options: Sequence[str], script: str) -> str:
         """Submit a batch job with these sbatch options; returns its id."""

@@ -48,6 +48,9 @@ class FakeSlurm:
         self.before_submit: dict[str, BackendError] = {}  # by job name; raised once, without a job
         self.after_submit: dict[str, BackendError] = {}  # by job name; raised once, although there is a job
 
+    def name(self) -> str:
+        return "a fake"
+
     def version(self) -> tuple[int, ...]:
         return self.slurm_version
 

@@ -1,0 +1,209 @@
+"""What slurmrestd says of jobs, partitions and nodes, as records. Pure.
+
+Written for v0.0.38 (Slurm 22.05), and tolerant of what later versions changed: numbers became objects
+``{"set", "infinite", "number"}``, states lists, exit codes objects, and a partition's settings were grouped.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from asa.backends.slurm import parse
+from asa.backends.slurm.hostlist import expand
+from asa.backends.slurm.record import JobRecord, NodeGroup
+from asa.core.errors import BackendError
+
+_MIB = 2**20
+_INFINITE = -1
+_NOTHING = ("None", "N/A", "(null)", "None assigned", "Unknown")
+_ELEMENTS = re.compile(r"(\d+)(?:-(\d+)(?::(\d+))?)?")
+
+
+def version(answer: Mapping[str, Any]) -> tuple[int, ...]:
+    """Slurm's version, from the answer to any question."""
+    meta = answer.get("meta") or {}
+    found = _at(meta, "Slurm/version") or _at(meta, "slurm/version") or {}
+    try:
+        return int(found["major"]), int(found["minor"]), int(found["micro"])
+    except (KeyError, ValueError, TypeError):
+        raise BackendError(f"slurmrestd says {meta!r} of itself: expected Slurm's version") from None
+
+
+def hosts(answer: Mapping[str, Any]) -> list[str]:
+    """Machines of the controllers, from the answer to ``ping``."""
+    return [str(item["hostname"]) for item in answer.get("pings") or () if item.get("hostname")]
+
+
+def queue(answer: Mapping[str, Any], user: str) -> list[JobRecord]:
+    """One user's jobs in the controller's queue."""
+    jobs = [job for job in answer.get("jobs") or () if str(job.get("user_name")) == user]
+    return [_queued(job, key) for job in jobs for key in _keys(job)]
+
+
+def _keys(job: Mapping[str, Any]) -> list[str]:
+    """What a job is called; elements of an array that have not been split off yet are all in one entry."""
+    array, index = _number(job.get("array_job_id")), _number(job.get("array_task_id"))
+    if not array:
+        return [str(job["job_id"])]
+    if index is not None:
+        return [f"{array}_{index}"]
+    words = str(job.get("array_task_string") or "").partition("%")[0].split(",")
+    ranges = [match.groups() for match in map(_ELEMENTS.fullmatch, words) if match]
+    return [
+        f"{array}_{element}"
+        for low, high, step in ranges
+        for element in range(int(low), int(high or low) + 1, int(step or 1))
+    ]
+
+
+def _queued(job: Mapping[str, Any], key: str) -> JobRecord:
+    return JobRecord(
+        key=key,
+        name=_text(job.get("name")),
+        word=_word(job.get("job_state")),
+        reason=_text(job.get("state_reason")),
+        submitted=_time(job.get("submit_time")) or 0.0,
+        eligible=_time(job.get("eligible_time")),
+        start=_time(job.get("start_time")),
+        end=_time(job.get("end_time")),
+        exit_code=_exit_code(job.get("exit_code")),
+        restarts=_number(job.get("restart_cnt")) or 0,
+        nodes=expand(_text(job.get("nodes"))),
+    )
+
+
+def accounting(answer: Mapping[str, Any], user: str) -> list[JobRecord]:
+    """One user's jobs in the accounting.
+
+    v0.0.38 tells neither how often a job was requeued, nor the exit code of one that failed: it says 0.
+    """
+    return [_accounted(job) for job in answer.get("jobs") or () if str(job.get("user")) == user]
+
+
+def _accounted(job: Mapping[str, Any]) -> JobRecord:
+    word, code = _word(_at(job, "state/current")), _exit_code(job.get("exit_code"))
+    array, index = _number(_at(job, "array/job_id")), _number(_at(job, "array/task_id"))
+    killer = _text(job.get("kill_request_user"))
+    return JobRecord(
+        key=f"{array}_{index}" if array and index is not None else str(job["job_id"]),
+        name=_text(job.get("name")),
+        word=word,
+        reason=f"cancelled by {killer}" if killer and word.startswith("CANCELLED") else "",
+        submitted=_time(_at(job, "time/submission")) or 0.0,
+        eligible=_time(_at(job, "time/eligible")),
+        start=_time(_at(job, "time/start")),
+        end=_time(_at(job, "time/end")),
+        exit_code=None if code == 0 and word.startswith("FAILED") else code,
+        restarts=_number(job.get("restart_cnt")) or 0,
+        nodes=expand(_text(job.get("nodes"))),
+    )
+
+
+def partitions(answer: Mapping[str, Any]) -> list[dict[str, str]]:
+    """Settings of each partition, in scontrol's words.
+
+    From v0.0.40 on none is marked as the default one: then it is the only one, if there is only one.
+    """
+    found = [_partition(item) for item in answer.get("partitions") or ()]
+    if len(found) == 1:
+        found[0]["Default"] = "YES"
+    return found
+
+
+def _partition(item: Mapping[str, Any]) -> dict[str, str]:
+    settings = {
+        "PartitionName": str(item["name"]),
+        "Default": "YES" if "default" in (item.get("flags") or ()) else "NO",
+        "State": _word(item.get("state") or _at(item, "partition/state")),
+        "MaxTime": _minutes(item.get("max_time_limit", _at(item, "maximums/time"))),
+        "DefaultTime": _minutes(item.get("default_time_limit", _at(item, "defaults/time")), none="NONE"),
+        "MaxNodes": _count(item.get("maximum_nodes_per_job", _at(item, "maximums/nodes"))),
+        "MaxCPUsPerNode": _count(item.get("maximum_cpus_per_node", _at(item, "maximums/cpus_per_node"))),
+        "TotalNodes": _count(item.get("total_nodes", _at(item, "nodes/total"))),
+        "TotalCPUs": _count(item.get("total_cpus", _at(item, "cpus/total"))),
+        "QoS": _text(_at(item, "qos/assigned") if isinstance(item.get("qos"), Mapping) else item.get("qos")) or "N/A",
+    }
+    return {name: value for name, value in settings.items() if value}
+
+
+def nodes(answer: Mapping[str, Any], names: Sequence[str]) -> list[NodeGroup]:
+    """Groups of like nodes of these partitions."""
+    groups = Counter(
+        (partition, _number(node["cpus"]) or 0, _number(node["real_memory"]) or 0, _gpus(node), _node_state(node))
+        for node in answer.get("nodes") or ()
+        for partition in _names(node.get("partitions"))
+        if partition in names
+    )
+    return [
+        NodeGroup(partition, count, cores, mebibytes * _MIB, gpus, state)
+        for (partition, cores, mebibytes, gpus, state), count in groups.items()
+    ]
+
+
+def _gpus(node: Mapping[str, Any]) -> int:
+    return parse.gpus(_text(node.get("gres")))
+
+
+def _node_state(node: Mapping[str, Any]) -> str:
+    words = [*_names(node.get("state")), *_names(node.get("state_flags"))]
+    return "+".join(word.lower() for word in words) or "unknown"
+
+
+def _at(item: Mapping[str, Any], path: str) -> Any:
+    """What is at a path of keys; None where it ends early."""
+    value: Any = item
+    for key in path.split("/"):
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value
+
+
+def _number(value: Any) -> int | None:
+    """A number, or None where there is none; -1 stands for one without bounds."""
+    if isinstance(value, Mapping):
+        if value.get("infinite"):
+            return _INFINITE
+        value = value.get("number") if value.get("set") else None
+    return int(value) if isinstance(value, int | float) else None
+
+
+def _time(value: Any) -> float | None:
+    seconds = _number(value)
+    return float(seconds) if seconds and seconds > 0 else None
+
+
+def _text(value: Any) -> str:
+    return "" if value is None or value in _NOTHING else str(value)
+
+
+def _names(value: Any) -> Iterable[str]:
+    """A list of words, given as one or as text with commas."""
+    return (word for word in (value if isinstance(value, list) else _text(value).split(",")) if word)
+
+
+def _word(value: Any) -> str:
+    return ",".join(_names(value))
+
+
+def _exit_code(value: Any) -> int | None:
+    """Exit code from a wait status, or from an object of status, return code and signal."""
+    if not isinstance(value, Mapping) or "return_code" not in value:
+        status = _number(value)
+        return None if status is None else parse.exit_status(str(status))
+    signal = _number(_at(value, "signal/id") or _at(value, "signal/signal_id"))
+    return 128 + signal if signal and signal > 0 else _number(value["return_code"])
+
+
+def _minutes(value: Any, none: str = "UNLIMITED") -> str:
+    """A time limit as ``D-HH:MM:SS``."""
+    minutes = _number(value)
+    if minutes is None or minutes == _INFINITE:
+        return none if minutes is None else "UNLIMITED"
+    return f"{minutes // 1440}-{minutes // 60 % 24:02}:{minutes % 60:02}:00"
+
+
+def _count(value: Any) -> str:
+    count = _number(value)
+    return "" if count is None or count == _INFINITE else str(count)
