@@ -1,0 +1,1 @@
+"""Who shares a node, and with what CPU quota."""

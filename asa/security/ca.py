@@ -1,7 +1,9 @@
 """One certificate authority per run, and the mutual TLS 1.3 that driver and nodes speak under it.
 
-`create` signs one certificate for each role and forgets the authority's key: nobody can sign a third. The role is in
+`create` signs one certificate for each role and forgets the authority's key: nobody can sign another. The role is in
 the certificate's extended key usage, so a node's certificate cannot pose as the driver, nor the driver's as a node.
+Task libraries whose workers also talk to one another have a third role, which may listen and connect, but not under
+the driver's name.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ DRIVER_NAME = "asa-driver"
 
 
 def create(directory: Path, run: str, *, now: float | None = None) -> None:
-    """Write ``ca.pem``, ``driver.pem`` and ``node.pem`` (key and certificate in one file) for a run.
+    """Write ``ca.pem`` for a run, and ``driver.pem``, ``worker.pem``, ``node.pem`` (key and certificate in one file).
 
     Keys are ECDSA on P-256. Certificates hold from a day ago, for nodes whose clock is behind, to 30 days ahead. Files
     that are there already are replaced.

@@ -12,7 +12,12 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 CLOCK_SKEW = timedelta(days=1)
 LIFETIME = timedelta(days=30)
-ROLES = {"driver": ExtendedKeyUsageOID.SERVER_AUTH, "node": ExtendedKeyUsageOID.CLIENT_AUTH}
+ROLES = {
+    "driver": [ExtendedKeyUsageOID.SERVER_AUTH],
+    "worker": [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH],
+    "node": [ExtendedKeyUsageOID.CLIENT_AUTH],
+}
+"""What each role's certificate is for: to listen, to connect. Files are written in this order."""
 
 
 def certificates(run: str, now: float) -> dict[str, bytes]:
@@ -50,10 +55,10 @@ def certificates(run: str, now: float) -> dict[str, bytes]:
         return builder.sign(issuer_key, SHA256()).public_bytes(Encoding.PEM)
 
     files = {"ca.pem": sign(issuer, issuer_key.public_key())}
-    for role, usage in ROLES.items():
+    for role, usages in ROLES.items():
         key, name = ec.generate_private_key(ec.SECP256R1()), f"asa-{role}"
         alternative = x509.SubjectAlternativeName([x509.DNSName(name)])
-        certificate = sign(_name(name), key.public_key(), x509.ExtendedKeyUsage([usage]), alternative)
+        certificate = sign(_name(name), key.public_key(), x509.ExtendedKeyUsage(usages), alternative)
         files[f"{role}.pem"] = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()) + certificate
     return files
 

@@ -1,8 +1,8 @@
 """The plan of a run: what should be done next. A state machine without I/O.
 
 `State.on` folds an event and decides nothing; `Plan.decide` looks at the state and returns what should be done,
-changing nothing of it. Every action, once done, comes back as an event. So the same plan is replayed from a log, runs on real
-clocks, and in virtual time.
+changing nothing of it. Every action, once done, comes back as an event. So the same plan is replayed from a log, and
+runs on real clocks and in virtual time.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Plan(State):
         )
 
     def _teach(self) -> Iterator[Action]:
-        """Waits that became known. Where dependent jobs do not age, theirs begins with the end of what they wait for."""
+        """Waits that became known. Where dependent jobs do not age, theirs begins when what they wait for has ended."""
         for wait in self.untaught.values():
             depended = wait.freed > wait.submitted
             since = wait.freed if depended and not self.site.regime.dependents_age else wait.submitted
