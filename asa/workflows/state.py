@@ -198,7 +198,9 @@ class State:
             if event.state is JobState.TIMEOUT:
                 self._blame_longest(held, event.at)
         drained = held.released is not None and held.drains is not None and held.released >= held.drains
-        if held.useful or (held.ending and not drained) or self._went_with_another(held, event):
+        stopped = _is_cancelled(event) and not held.ending and held.started is not None  # somebody wants it to stop
+        of_use = held.useful or (held.ending and not drained) or self._went_with_another(held, event)
+        if of_use and not stopped:
             return
         # Stages further on are skipped with the one that fails, unless the job was theirs alone.
         stages = [self.stages[name] for name in held.stages]
@@ -221,8 +223,7 @@ class State:
         When all is well with the others as far as is known, no more jobs are made to wait for them.
         """
         refused = isinstance(event, SubmitRefused)
-        cancelled = isinstance(event, JobEnded) and event.state is JobState.CANCELLED
-        if not held.after or held.started is not None or not (refused or cancelled):
+        if not held.after or held.started is not None or not (refused or _is_cancelled(event)):
             return False
         ends = [end.state if (end := self._ends.get(key)) else None for key in held.after]
         if all(state is JobState.COMPLETED for state in ends):
@@ -243,7 +244,7 @@ class State:
             what = f"job {held.handle.job_id if held.handle else held.key} ended as {event.state.value}"
             what += f" ({event.reason})" if event.reason else ""
             what += f"; its output is in {held.request.output}" if held.request.output and held.started else ""
-            hopeless = event.state is JobState.CANCELLED and not held.ending
+            hopeless = _is_cancelled(event) and not held.ending
         stage.barren += 1
         if hopeless:
             stage.fail(what, event.at)
@@ -272,6 +273,10 @@ class State:
         self.untaught[held.key] = Wait(
             held.request, held.stages[0], held.handle.submitted, freed, held.started, held.predicted_wait_s
         )
+
+
+def _is_cancelled(event: JobEnded | SubmitRefused) -> bool:
+    return isinstance(event, JobEnded) and event.state is JobState.CANCELLED
 
 
 def _last_words(event: TaskFailed) -> str:

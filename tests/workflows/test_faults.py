@@ -247,9 +247,12 @@ def test_a_job_cancelled_by_somebody_else_is_not_asked_for_again(tmp_path: Path,
     check_clean(world)
 
 
-def test_a_useful_job_cancelled_by_somebody_else_is_replaced(tmp_path: Path) -> None:
+def test_a_useful_job_cancelled_by_somebody_else_is_not_replaced(tmp_path: Path) -> None:
+    """Who cancels it wants it to stop; a resume goes on with what is not done."""
     world = World(tmp_path, squares(6), run_time=lambda _task: 10.0)
     world.at(15.0, lambda: world.batch.cancel([world.batch.find(["run.0"])["run.0"]]))
+    assert world.drive() is RunState.FAILED
+    assert world.states() == ["cancelled"]
     assert world.drive() is RunState.SUCCEEDED
     assert world.states() == ["cancelled", "completed"]
 
