@@ -11,6 +11,7 @@
                                                      Caller (call.py)
 
 `wire` is what they say to one another, `transport` how they find and trust one another, `room` what a node holds,
-`pace` how many short tasks travel together, `processes` how they are ended for certain. Another kind of executor
-brings another crew: the hub names it when it welcomes a supervisor.
+`pace` how many short tasks travel together, `processes` how they are ended for certain, `launch` and `rank` how one
+task becomes many processes on several nodes. Another kind of executor brings another crew: the hub names it when it
+welcomes a supervisor.
 """

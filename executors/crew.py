@@ -150,7 +150,7 @@ class Crew:
         """An idle slot for an order, in a new worker when there is none of the right kind."""
         gpus = tuple(self._gpus[: order.gpus])
         del self._gpus[: order.gpus]
-        shape = None if self._threads else (order.cores, gpus)
+        shape = None if self._threads else (order.threads, gpus)
         for position in reversed(range(len(self._idle))):
             if shape is None or self._idle[position].member.shape == shape:
                 slot = self._idle.pop(position)

@@ -38,6 +38,7 @@ class Share:
         self.queue: deque[Order] = deque()
         self.nodes: list[Node] = []
         self._beside: dict[int, list[Node]] = {}  # orders that span nodes: those that only lend their room
+        self._hurt: set[int] = set()
         self._turn = 0
 
     def deal(self, pace: Pace, ready: Callable[[Node], bool]) -> dict[Node, list[Order]]:
@@ -61,6 +62,8 @@ class Share:
             self.queue.popleft()
             for node in chosen:
                 node.room.take(order)
+            if order.launch is not None:
+                order = order._replace(hosts=tuple(node.name for node in chosen))
             chosen[0].orders[order.ticket] = order
             given.setdefault(chosen[0], []).append(order)
         return given
@@ -68,10 +71,15 @@ class Share:
     def finish(self, node: Node, ticket: int) -> Order | None:
         """The order of this ticket is over; None when the node was not given it."""
         order = node.orders.pop(ticket, None)
+        self._hurt.discard(ticket)
         if order is not None:
             for other in (node, *self._beside.pop(ticket, ())):
                 other.room.free(order)
         return order
+
+    def is_hurt(self, ticket: int) -> bool:
+        """Whether an order that spans nodes has lost one of them: if it fails, it is not to blame."""
+        return ticket in self._hurt
 
     def take_back(self, node: Node, tickets: Iterable[int]) -> set[str]:
         """Orders that a node could not start soon wait here again, before all others; the stages they belong to."""
@@ -80,10 +88,10 @@ class Share:
         return {order.stage for order in orders}
 
     def leave(self, node: Node) -> list[Order]:
-        """A node is gone; what it had, and with the last node also what waited."""
+        """A node is gone; what it had, and what waited for more nodes than are left."""
         self.nodes.remove(node)
         lost = [order for ticket in list(node.orders) if (order := self.finish(node, ticket)) is not None]
-        if not self.nodes:
-            lost += self.queue
-            self.queue.clear()
+        lost += [order for order in self.queue if order.nodes > len(self.nodes)]
+        self.queue = deque(order for order in self.queue if order.nodes <= len(self.nodes))
+        self._hurt |= {ticket for ticket, others in self._beside.items() if node in others}
         return lost

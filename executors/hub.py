@@ -210,6 +210,8 @@ class Hub:
 
     def _report(self, share: Share, allocation: str, node: Node, report: Report) -> None:
         for outcome in report.outcomes:
+            if share.is_hurt(outcome.ticket):
+                outcome = outcome._replace(infrastructure=True)
             finished = share.finish(node, outcome.ticket)
             if finished is not None:
                 self._pace.learn(finished.stage, outcome.ended - outcome.started)

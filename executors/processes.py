@@ -8,36 +8,48 @@ import time
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 
-_PATIENCE_S = 5.0
+_PATIENCE_S = 8.0
+_GENTLE_S = 5.0
+_GENTLE = frozenset({b"srun"})
+"""Programs that are asked first: killed, they would leave what they have started on other nodes."""
 
 
 def kill_sessions(sessions: AbstractSet[int]) -> None:
     """Kill every process of these sessions, also those that are being born meanwhile.
 
-    Returns when none is left, or after a few seconds when one is stuck in the kernel.
+    Returns when none is left, or after a few seconds when one is stuck in the kernel. An ``srun`` is given some of them
+    to end its ranks.
     """
-    deadline = time.monotonic() + _PATIENCE_S
-    while sessions and (members := _members(sessions)) and time.monotonic() < deadline:
-        for pid in members:
+    began = time.monotonic()
+    asked: set[int] = set()
+    while sessions and (members := _members(sessions)) and time.monotonic() < began + _PATIENCE_S:
+        gentle = _GENTLE if time.monotonic() < began + _GENTLE_S else frozenset()
+        for pid, name in members.items():
             with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+                if name not in gentle:
+                    os.kill(pid, signal.SIGKILL)
+                elif pid not in asked:
+                    os.kill(pid, signal.SIGTERM)
+                    asked.add(pid)
         time.sleep(0.001)
 
 
-def _members(sessions: AbstractSet[int]) -> list[int]:
-    members = []
+def _members(sessions: AbstractSet[int]) -> dict[int, bytes]:
+    """Process number -> name of the program."""
+    members = {}
     for name in os.listdir("/proc"):
         if not name.isdecimal():
             continue
         try:
             with open(f"/proc/{name}/stat", "rb") as file:
                 # state, parent, group, session; the program's name before them may contain anything
-                fields = file.read().rpartition(b")")[2].split()
+                before, _, after = file.read().rpartition(b")")
         except (FileNotFoundError, ProcessLookupError):
             continue
+        fields = after.split()
         # a child that was forked just now may not have made its session yet
         if (int(fields[3]) in sessions or int(name) in sessions) and fields[0] not in (b"Z", b"X"):
-            members.append(int(name))
+            members[int(name)] = before.partition(b"(")[2]
     return members
 
 

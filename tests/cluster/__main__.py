@@ -118,7 +118,7 @@ def _parser() -> argparse.ArgumentParser:
     status.set_defaults(command=_status)
 
     install = commands.add_parser("install", help="install the Debian packages (root)")
-    install.add_argument("groups", nargs="*", metavar="GROUP", help="cluster database rest examples all")
+    install.add_argument("groups", nargs="*", metavar="GROUP", help="cluster database rest examples mpi all")
     install.set_defaults(command=_install)
     return parser
 

@@ -3,6 +3,7 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from asa.core.launch import Launch
 from executors.deal import Node, Share
 from executors.pace import Pace
 from executors.wire import Hello, Order
@@ -127,3 +128,34 @@ def test_nothing_is_lost_or_done_twice(
                 ended.append(ticket)
     assert sorted(ended) == list(range(len(sizes)))
     assert all(each.room.fits(orders(1, cores=each.room.cores)[0]) for each in nodes), "all room is free again"
+
+
+def test_a_launched_order_learns_which_nodes_it_has() -> None:
+    share = share_of(node("n1"), node("n2"), node("n3"))
+    launch = Launch(("srun",), ranks=4, cores=1)
+    wide, narrow, plain = orders(3, cores=2)
+    share.queue += [wide._replace(nodes=2, launch=launch), narrow._replace(launch=launch)]
+    given = share.deal(Pace(), lambda node: True)
+    assert [order.hosts for orders in given.values() for order in orders] == [("n1", "n2"), ("n3",)]
+    share.finish(share.nodes[0], 1)
+    share.queue.append(plain)
+    given = share.deal(Pace(), lambda node: True)
+    assert [order.hosts for orders in given.values() for order in orders] == [()]
+
+
+def test_what_needs_more_nodes_than_are_left_does_not_wait_for_ever() -> None:
+    share = share_of(node("n1"), node("n2"))
+    share.queue.extend([*orders(1, cores=2, nodes=2), *orders(1, cores=2, nodes=2, first=2), *orders(1, first=3)])
+    assert deal(share) == {"n1": [1]}
+    assert [order.ticket for order in share.leave(share.nodes[1])] == [2]
+    assert [order.ticket for order in share.queue] == [3]
+
+
+def test_an_order_that_has_lost_one_of_its_nodes_is_not_to_blame() -> None:
+    share = share_of(*(node(f"n{number}") for number in range(3)))
+    share.queue.extend([*orders(1, cores=2, nodes=2), *orders(1, first=2)])
+    assert deal(share) == {"n0": [1], "n2": [2]}
+    share.leave(share.nodes[1])
+    assert share.is_hurt(1) and not share.is_hurt(2)
+    assert share.finish(share.nodes[0], 1) is not None
+    assert not share.is_hurt(1)

@@ -5,8 +5,10 @@ import sys
 from pathlib import Path
 
 import psutil
+import pytest
 
 from asa.testing.executors import PATIENCE_S, is_gone, wait_for
+from executors import processes
 from executors.processes import Warden, kill_sessions
 
 
@@ -76,3 +78,27 @@ def test_a_warden_ends_with_its_owner() -> None:
     warden = Warden()
     warden.close()
     assert is_gone(warden.pid)
+
+
+def test_an_srun_is_asked_to_end_its_ranks_first(tmp_path: Path) -> None:
+    script = tmp_path / "srun"
+    script.write_text("#!/bin/bash\ntrap 'echo asked; exit 3' TERM\necho ready\nwhile :; do sleep 0.01; done\n")
+    script.chmod(0o700)
+    with subprocess.Popen([script], start_new_session=True, stdout=subprocess.PIPE) as process:
+        assert process.stdout
+        assert process.stdout.readline() == b"ready\n"
+        kill_sessions({process.pid})
+        assert process.stdout.read() == b"asked\n"
+        assert process.wait(PATIENCE_S) == 3
+
+
+def test_an_srun_that_does_not_listen_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "_GENTLE_S", 0.05)
+    script = tmp_path / "srun"
+    script.write_text("#!/bin/bash\ntrap '' TERM\necho ready\nwhile :; do sleep 0.01; done\n")
+    script.chmod(0o700)
+    with subprocess.Popen([script], start_new_session=True, stdout=subprocess.PIPE) as process:
+        assert process.stdout
+        assert process.stdout.readline() == b"ready\n"
+        kill_sessions({process.pid})
+        assert process.wait(PATIENCE_S) == -signal.SIGKILL

@@ -1,0 +1,199 @@
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import stat
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import pytest
+
+from asa.core.errors import CommandFailed
+from asa.core.launch import Launch
+from executors.call import Caller
+from executors.launch import environment, prefix
+from executors.rank import number
+from executors.wire import Order, Outcome, load
+
+SRUN = Launch(("srun", "--mpi=pmix"), ranks=8, cores=2)
+MPIRUN = Launch(("mpirun", "-v"), ranks=9, cores=2)
+
+# A launcher that starts its ranks one after the other. The first to fail ends it, with the fourth word as exit code.
+FAKE = """#!/bin/sh
+echo "$@" >"{folder}/argv"
+code=$1 ranks=$3; shift 3
+rank=0
+while [ $rank -lt $ranks ]; do
+    PMI_RANK=$rank "$@" || exit 1
+    rank=$((rank + 1))
+done
+exit $code
+"""
+
+
+OUTER = {
+    "PATH": "/bin",
+    "SLURM_CONF": "/etc/slurm.conf",
+    "SLURM_JOB_ID": "7",
+    "SLURM_JOB_NODELIST": "n[1-4]",
+    "SLURM_MPI_TYPE": "pmix",
+    "SLURM_NTASKS_PER_NODE": "1",
+    "SLURM_TASKS_PER_NODE": "1(x4)",
+    "SLURM_CPU_BIND": "quiet,none",
+    "SLURM_STEP_NODELIST": "n[1-4]",
+    "SLURM_DISTRIBUTION": "cyclic",
+    "SLURM_EXPORT_ENV": "NONE",
+    "SLURM_PROCID": "3",
+    "PMIX_RANK": "0",
+    "OMPI_COMM_WORLD_SIZE": "1",
+    "OMPI_MCA_btl": "tcp,self",
+}
+
+
+class TestPrefix:
+    def test_srun_shares_the_jobs_cores_on_the_nodes_that_were_given(self) -> None:
+        assert prefix(SRUN, 2, ["n1", "n7"]) == [
+            "srun", "--overlap", "--ntasks=8", "--nodes=2", "--ntasks-per-node=4", "--cpus-per-task=2",
+            "--nodelist=n1,n7", "--kill-on-bad-exit=1", "--mpi=pmix",
+        ]  # fmt: skip
+
+    def test_nodes_without_names_are_left_to_srun(self) -> None:
+        assert not any(word.startswith("--nodelist") for word in prefix(SRUN, 2, []))
+
+    def test_ranks_that_do_not_divide_over_the_nodes(self) -> None:
+        words = prefix(Launch(("srun",), ranks=9, cores=1), 2, [])
+        assert {"--ntasks=9", "--nodes=2", "--ntasks-per-node=5"} <= set(words)
+
+    def test_mpirun_is_told_how_many(self) -> None:
+        assert prefix(MPIRUN, 2, ["n1", "n7"]) == ["mpirun", "-v", "-np", "9"]
+
+
+class TestEnvironment:
+    def test_srun_sees_the_job_but_not_the_step_of_the_supervisor(self) -> None:
+        kept = {"PATH", "SLURM_CONF", "SLURM_JOB_ID", "SLURM_JOB_NODELIST", "SLURM_MPI_TYPE", "OMPI_MCA_btl"}
+        assert environment(SRUN, 2, ["n1", "n2"], OUTER, root=True) == {key: OUTER[key] for key in kept}
+
+    def test_srun_outside_a_job_is_refused(self) -> None:
+        with pytest.raises(CommandFailed, match="inside an allocation of Slurm only"):
+            environment(SRUN, 1, ["laptop"], {"PATH": "/bin"}, root=False)
+
+    def test_mpirun_in_a_job_is_told_its_nodes_in_slurms_words(self) -> None:
+        found = environment(MPIRUN, 2, ["n3", "n7"], OUTER, root=False)
+        slurm = {key: value for key, value in found.items() if key.startswith("SLURM_")}
+        assert slurm == {
+            "SLURM_CONF": "/etc/slurm.conf",
+            "SLURM_JOB_ID": "7",
+            "SLURM_MPI_TYPE": "pmix",
+            "SLURM_NODELIST": "n3,n7",
+            "SLURM_JOB_NODELIST": "n3,n7",
+            "SLURM_NNODES": "2",
+            "SLURM_JOB_NUM_NODES": "2",
+            "SLURM_TASKS_PER_NODE": "5,4",
+            "SLURM_OVERLAP": "1",
+        }
+
+    def test_elsewhere_mpirun_is_told_nothing_of_slurm(self) -> None:
+        found = environment(MPIRUN, 1, ["laptop"], {"PATH": "/bin"}, root=False)
+        assert not any(name.startswith("SLURM") for name in found)
+
+    def test_open_mpi_is_allowed_to_root_only_when_we_are_root(self) -> None:
+        allowed = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+        assert allowed.items() <= environment(MPIRUN, 1, [], {}, root=True).items()
+        assert not allowed.keys() & environment(MPIRUN, 1, [], {}, root=False).keys()
+
+    def test_the_users_own_settings_of_open_mpi_win(self) -> None:
+        name = "OMPI_MCA_hwloc_base_binding_policy"
+        assert environment(MPIRUN, 1, [], {}, root=False)[name] == "none"
+        assert environment(MPIRUN, 1, [], {name: "core"}, root=False)[name] == "core"
+
+
+@pytest.mark.parametrize(
+    ("environ", "rank"),
+    [
+        ({"SLURM_PROCID": "2"}, 2),
+        ({"SLURM_PROCID": "0", "OMPI_COMM_WORLD_RANK": "5", "PMIX_RANK": "5"}, 5),
+        ({"SLURM_PROCID": "0", "PMI_RANK": "3"}, 3),
+    ],
+)
+def test_a_rank_is_what_its_own_launcher_says(environ: dict[str, str], rank: int) -> None:
+    assert number(environ) == rank
+
+
+def test_without_a_launcher_there_is_no_rank() -> None:
+    with pytest.raises(KeyError, match="none of OMPI_COMM_WORLD_RANK"):
+        number({"PATH": "/bin"})
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Any:
+    """Runs a function in ranks of the fake launcher, as a worker would."""
+    fake = tmp_path / "mpirun"
+    fake.write_text(FAKE.format(folder=tmp_path))
+    fake.chmod(0o700)
+
+    def run(function: Any, *args: Any, ranks: int = 3, code: int = 0, program: str = str(fake)) -> Outcome:
+        file = tmp_path / "function"
+        file.write_bytes(cloudpickle.dumps(function))
+        launch = Launch((program, str(code)), ranks, 1)
+        order = Order(1, "s", 5, str(file), pickle.dumps((args, {})), (), 1, 0, 0, 1, launch)
+        return Caller(str(tmp_path)).run(order)
+
+    return run
+
+
+class TestRanks:
+    def test_all_are_called_and_the_first_ones_value_counts(self, run: Any, tmp_path: Path) -> None:
+        def work(word: str) -> Any:
+            rank = int(os.environ["PMI_RANK"])
+            tmp_path.joinpath(f"seen-{rank}").write_text(word)
+            return rank if rank == 0 else (item for item in "what cannot travel need not")
+
+        outcome = run(work, "hello")
+        assert load(outcome.value) == 0, outcome.error
+        assert {file.name: file.read_text() for file in tmp_path.glob("seen-*")} == dict.fromkeys(
+            ("seen-0", "seen-1", "seen-2"), "hello"
+        )
+        assert outcome.ticket == 1 and outcome.started <= outcome.ended
+
+    def test_nothing_but_the_folder_is_in_the_arguments_and_it_is_ours_alone(self, run: Any, tmp_path: Path) -> None:
+        def look(secret: str) -> dict[str, int]:
+            (folder,) = tmp_path.glob("ranks-*")
+            return {str(path): stat.S_IMODE(path.stat().st_mode) for path in (folder, folder / "order")}
+
+        modes = json.loads(json.dumps(load(run(look, "s3cret").value)))
+        assert sorted(modes.values()) == [0o600, 0o700]
+        assert "s3cret" not in (tmp_path / "argv").read_text()
+        assert not list(tmp_path.glob("ranks-*")), "it is removed"
+
+    def test_one_that_fails_is_named(self, run: Any) -> None:
+        def fail() -> None:
+            if os.environ["PMI_RANK"] == "1":
+                raise KeyError("band")
+
+        outcome = run(fail)
+        assert outcome.value is None
+        assert outcome.error == "rank 1 of 3: KeyError: 'band'"
+        assert "in fail" in outcome.traceback and not outcome.infrastructure
+
+    def test_one_that_is_killed_cannot_say_why(self, run: Any) -> None:
+        outcome = run(lambda: os.kill(os.getpid(), 9))
+        assert "mpirun ended with exit code 1: a rank was killed" in outcome.error
+
+    def test_a_launcher_that_fails_afterwards_fails_the_task(self, run: Any) -> None:
+        assert "ended with exit code 4" in run(lambda: None, code=4).error
+
+    def test_a_launcher_that_is_not_there(self, run: Any) -> None:
+        assert "CommandFailed: /nowhere/mpirun cannot be started" in run(print, program="/nowhere/mpirun").error
+
+    def test_the_worker_itself_does_not_load_the_function(self, run: Any, tmp_path: Path) -> None:
+        rank = "__import__('os').environ.get('PMI_RANK', 'none')"
+        code = f"open({str(tmp_path / 'loaders')!r}, 'a').write({rank}) and abs"
+
+        class Loaded:
+            def __reduce__(self) -> Any:
+                return eval, (code,)
+
+        assert load(run(Loaded(), -1).value) == 1
+        assert (tmp_path / "loaders").read_text() == "012"
