@@ -1,0 +1,44 @@
+"""Workflows that leave traces: every task writes into a file of its own when it starts and when it ends."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import asa
+
+
+def work(index: int, folder: str, seconds: float) -> int:
+    trace = Path(folder, f"task-{index}")
+    with trace.open("a") as file:
+        file.write("started\n")
+    time.sleep(seconds)
+    with trace.open("a") as file:
+        file.write("ended\n")
+    return index
+
+
+def place(index: int, seconds: float) -> tuple[int, str]:
+    time.sleep(seconds)
+    return index, os.environ["SLURMD_NODENAME"]
+
+
+def tasks(folder: str = ".", count: int = 6, seconds: float = 1.0, cores: int = 2, walltime: str = "10m") -> asa.Node:
+    """A parallel stage whose tasks take so many seconds, and a sequential one that adds up their results."""
+    stage = asa.stage(cores=cores, walltime=walltime)
+    done = stage(work).map(range(count), folder=os.path.abspath(folder), seconds=seconds)
+    return asa.stage(walltime="5m")(sum)(done)
+
+
+def nodes(count: int = 2, seconds: float = 1.0) -> asa.Node:
+    """A stage of several nodes with one task on each; its result says which ran where."""
+    return asa.stage(nodes=count, tasks_per_node=1, task_cores=4, walltime="5m")(place).map(
+        range(count), seconds=seconds
+    )
+
+
+def traces(folder: Path, word: str = "started") -> dict[int, int]:
+    """How often each task started, or ended."""
+    found = sorted(folder.glob("task-*"))
+    return {int(path.name.removeprefix("task-")): path.read_text().split().count(word) for path in found}

@@ -1,0 +1,49 @@
+"""Workflows whose tasks are many processes, on several nodes."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import asa
+
+
+def trace(folder: str, seconds: float, failing: int) -> int:
+    """Leave a file with the node's name and the process number, and rest."""
+    rank = int(os.environ.get("OMPI_COMM_WORLD_RANK") or os.environ["SLURM_PROCID"])
+    with Path(folder, f"rank-{rank}").open("a") as file:
+        file.write(f"{os.environ['SLURMD_NODENAME']} {os.getpid()}\n")
+    if rank == failing:
+        raise ValueError("no such band")
+    time.sleep(seconds)
+    return rank
+
+
+def function(
+    launcher: str = "srun", folder: str = ".", seconds: float = 0.0, failing: int = -1, walltime: str = "5m"
+) -> asa.Node:
+    """Two ranks of two cores on each of two nodes."""
+    stage = asa.stage(nodes=2, tasks_per_node=2, task_cores=2, launcher=launcher, walltime=walltime)
+    return stage(trace)(os.path.abspath(folder), seconds, failing)
+
+
+def program(line: str = "hostname", launcher: str = "srun", nodes: int = 2) -> asa.Node:
+    """A program with two ranks on each node."""
+    return asa.command(line, nodes=nodes, tasks_per_node=2, launcher=launcher, walltime="5m")()
+
+
+def beside(folder: str = ".") -> list[asa.Node]:
+    """A launched stage of some of the nodes among tasks that use the rest."""
+    work = asa.stage(nodes=3, tasks_per_node=2, walltime="5m")(time.sleep)
+    wide = asa.stage(nodes=2, tasks_per_node=2, launcher="srun", walltime="5m")(trace)
+    return [work.map([0.5] * 8), wide(os.path.abspath(folder), 0.5, -1)]
+
+
+def traces(folder: Path) -> dict[int, list[tuple[str, int]]]:
+    """Rank -> nodes and process numbers, one for each time that it was started."""
+    found = {}
+    for path in sorted(folder.glob("rank-*")):
+        lines = [line.split() for line in path.read_text().splitlines()]
+        found[int(path.name.removeprefix("rank-"))] = [(node, int(pid)) for node, pid in lines]
+    return found

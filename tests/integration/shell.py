@@ -1,0 +1,116 @@
+"""A user's shell on a cluster: the command line in a folder, with a state directory of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from asa.core.event import Event
+from asa.log.events import EventLog
+from asa.log.rundir import list_runs
+from tests.cluster.cluster import Cluster
+from tests.cluster.processes import wait_until
+
+FLOWS = Path(__file__).with_name("flows.py")
+ASA = Path(sys.executable).with_name("asa")
+PATIENCE_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a command left: its exit code, what it printed, and the result that it wrote as JSON (empty if none)."""
+
+    code: int
+    out: str
+    err: str
+    data: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Shell:
+    """Runs ``asa`` as a user of `cluster` would, in `folder`."""
+
+    cluster: Cluster
+    folder: Path
+
+    @property
+    def state(self) -> Path:
+        """The state directory."""
+        return self.folder / "state"
+
+    def asa(self, command: str, *words: object, timeout: float = 150) -> Outcome:
+        """Run a command of ``asa`` to its end."""
+        with self.started(command, *words) as process:
+            return self.ended(process, timeout)
+
+    @contextmanager
+    def started(self, command: str, *words: object) -> Iterator[subprocess.Popen[str]]:
+        """A command of ``asa`` that goes on; it is killed when left."""
+        self._result.unlink(missing_ok=True)
+        argv = [str(ASA), command, *map(str, words), "--json", str(self._result)]
+        process = subprocess.Popen(
+            argv, cwd=self.folder, env=self.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.communicate()
+
+    def ended(self, process: subprocess.Popen[str], timeout: float = PATIENCE_S) -> Outcome:
+        """What a started command left in the end.
+
+        Raises
+        ------
+        subprocess.TimeoutExpired
+            If it goes on for longer than `timeout` [s].
+        """
+        out, err = process.communicate(timeout=timeout)
+        data = json.loads(self._result.read_text()) if self._result.exists() else {}
+        return Outcome(process.returncode, out, err, data)
+
+    @property
+    def env(self) -> dict[str, str]:
+        """Of every command; BLAST would tell its maker how it is used."""
+        own = {"SLURM_CONF": str(self.cluster.config.slurm_conf), "ASA_STATE_DIR": str(self.state)}
+        return os.environ | own | {"BLAST_USAGE_REPORT": "false"}
+
+    @property
+    def run(self) -> str:
+        """The name of the run in this folder; there is one."""
+        (directory,) = list_runs(self.state)
+        return directory.name
+
+    def events(self, *kinds: type[Event]) -> list[Any]:
+        """What the run's log has of these kinds by now."""
+        found = [directory.events for directory in list_runs(self.state) if directory.events.exists()]
+        if not found:
+            return []
+        with EventLog(found[0]) as log:
+            return [event for _, event in log.read() if isinstance(event, kinds)]
+
+    def await_events(self, kind: type[Event], count: int = 1, timeout: float = PATIENCE_S) -> list[Any]:
+        """Wait until the run's log has as many events of a kind, and return them."""
+        assert wait_until(lambda: len(self.events(kind)) >= count, timeout), f"fewer than {count} {kind.__name__}"
+        return self.events(kind)
+
+    def await_job(self, job_id: str, *states: str, timeout: float = PATIENCE_S) -> dict[str, str]:
+        """Wait until Slurm says that a job is in one of these states, and return its fields."""
+        reached = wait_until(lambda: self.cluster.job(job_id).get("JobState") in states, timeout)
+        assert reached, f"job {job_id} is {self.cluster.job(job_id).get('JobState')}, expected {states}"
+        return self.cluster.job(job_id)
+
+    def queue(self) -> list[str]:
+        """Ids of the jobs of all runs that wait or run."""
+        return self.cluster.run("squeue", "--noheader", "--format=%A").split()
+
+    @property
+    def _result(self) -> Path:
+        return self.folder / "result.json"

@@ -1,0 +1,198 @@
+"""A run in trouble on a real cluster: nothing is lost, nothing is done twice, no job is left, and it says why."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from asa.core.event import AllocationStarted, Submitted, TaskDone, TaskFailed
+from tests.cluster import faults, host
+from tests.cluster.cluster import Cluster, running
+from tests.integration.conftest import leave_nothing
+from tests.integration.flows import traces
+from tests.integration.shell import FLOWS, Outcome, Shell
+
+pytest_plugins = ("tests.cluster.fixtures",)
+pytestmark = [pytest.mark.slurm, pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(200)]
+
+LongRuns = dict[str, tuple[Shell, subprocess.Popen[str]]]
+
+RIGHT = sum(range(6))
+TASKS = ("run", f"{FLOWS}:tasks", "--quiet", "--backend", "slurm:poll_s=1", "--strategy", "per-stage")
+
+
+def assert_done(shell: Shell, outcome: Outcome) -> None:
+    """The right result, by every task once; those that were lost in the middle were started again."""
+    assert outcome.code == 0, outcome.err
+    assert outcome.out.splitlines()[-1] == str(RIGHT)
+    assert outcome.data["state"] == "succeeded"
+    assert traces(shell.folder, "ended") == dict.fromkeys(range(6), 1)
+    assert shell.queue() == []
+
+
+def jobs_of(outcome: Outcome, stage: str) -> list[dict[str, Any]]:
+    return [job for job in outcome.data["jobs"] if stage in job["stages"]]
+
+
+def kill_driver(shell: Shell, *words: object, after: int = 2) -> tuple[str, set[int]]:
+    """Start a run and kill -9 its driver when some tasks are done: the job, and the tasks that the log has as done."""
+    with shell.started(*TASKS, *words) as driver:
+        shell.await_events(TaskDone, after)
+        driver.kill()
+        driver.wait()
+    (submitted,) = shell.events(Submitted)
+    return submitted.handle.job_id, {event.index for event in shell.events(TaskDone)}
+
+
+class TestDriver:
+    def test_within_the_grace_another_driver_takes_the_running_allocation_over(self, shell: Shell) -> None:
+        job, done = kill_driver(shell)
+        outcome = shell.asa("resume", shell.run, "--quiet")
+        assert_done(shell, outcome)
+        assert [item["job_id"] for item in jobs_of(outcome, "work")] == [job]
+        assert shell.cluster.job(job)["JobState"] == "COMPLETED"
+        assert {task for task, starts in traces(shell.folder).items() if starts > 1}.isdisjoint(done)
+        assert outcome.data["resumes"] == 1
+
+    def test_after_the_grace_the_job_has_ended_and_another_is_asked_for(self, shell: Shell) -> None:
+        job, done = kill_driver(shell, "--orphan-grace", "1s")
+        shell.await_job(job, "FAILED")
+        outcome = shell.asa("resume", shell.run, "--quiet")
+        assert_done(shell, outcome)
+        assert jobs_of(outcome, "work")[0]["job_id"] == job
+        assert len(jobs_of(outcome, "work")) == 2
+        assert {task for task, starts in traces(shell.folder).items() if starts > 1}.isdisjoint(done)
+
+    def test_clean_lists_its_jobs_and_cancels_those_of_resumable_runs_only_when_forced(self, shell: Shell) -> None:
+        job, _ = kill_driver(shell)
+        (row,) = shell.asa("clean").data["rows"]
+        assert row == {"run": shell.run, "job": job, "state": "running", "resumable": True, "cancelled": False}
+        (row,) = shell.asa("clean", "--cancel").data["rows"]
+        assert not row["cancelled"]
+        assert shell.cluster.job(job)["JobState"] == "RUNNING"
+        (row,) = shell.asa("clean", "--cancel", "--force").data["rows"]
+        assert row["cancelled"]
+        shell.await_job(job, "CANCELLED")
+        assert shell.asa("clean").data["rows"] == []
+        assert_done(shell, shell.asa("resume", shell.run, "--quiet"))
+
+    @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+    def test_interrupted_it_leaves_no_job_and_can_be_resumed(self, shell: Shell, number: signal.Signals) -> None:
+        with shell.started(*TASKS, "--strategy", "asa:dependency=upfront") as driver:
+            shell.await_events(TaskDone, 2)
+            driver.send_signal(number)
+            interrupted = shell.ended(driver)
+        assert interrupted.code == 130
+        assert "interrupted" in interrupted.err
+        assert shell.queue() == []
+        assert_done(shell, shell.asa("resume", shell.run, "--quiet"))
+
+
+class TestOperator:
+    @pytest.mark.parametrize("done", [0, 2])
+    def test_a_job_that_is_cancelled_fails_its_stage_and_the_run_can_be_resumed(self, shell: Shell, done: int) -> None:
+        with shell.started(*TASKS) as driver:
+            shell.await_events(TaskDone if done else AllocationStarted, max(done, 1))
+            (submitted,) = shell.events(Submitted)
+            shell.cluster.run("scancel", submitted.handle.job_id)
+            cancelled = shell.ended(driver)
+        assert cancelled.code == 1
+        assert f"stage 'work' failed: job {submitted.handle.job_id} ended as cancelled" in cancelled.err
+        assert "skipped because of it: sum" in cancelled.err
+        assert shell.queue() == []
+        assert_done(shell, shell.asa("resume", shell.run, "--quiet"))
+
+    def test_a_partition_that_is_not_there_is_refused_before_anything_is_submitted(self, shell: Shell) -> None:
+        refused = shell.asa(*TASKS, "--backend", "slurm:partition=nowhere")
+        assert refused.code == 1
+        assert refused.err == "asa: error: Slurm has no partition 'nowhere': choose one of main, share\n"
+
+    def test_what_the_site_refuses_is_shown_in_its_words(self, shell: Shell) -> None:
+        refused = shell.asa(*TASKS, "--backend", "slurm:reservation=nowhere")
+        assert refused.code == 1
+        assert "stage 'work' failed: the batch system refused the job" in refused.err
+        assert "Requested reservation is invalid" in refused.err
+
+
+class TestController:
+    @pytest.mark.parametrize("kill9", [False, True])
+    def test_it_restarts_during_a_run(self, shell: Shell, kill9: bool) -> None:
+        with shell.started(*TASKS, "--set", "seconds=3") as driver:
+            shell.await_events(TaskDone, 2)
+            faults.restart_controller(shell.cluster, kill9=kill9)
+            outcome = shell.ended(driver, 120)
+        shell.cluster.await_nodes()
+        assert_done(shell, outcome)
+
+
+class TestNodes:
+    def test_one_task_on_each(self, shell: Shell) -> None:
+        outcome = shell.asa("run", f"{FLOWS}:nodes", "--quiet", "--backend", "slurm:poll_s=1")
+        assert outcome.code == 0, outcome.err
+        (job,) = outcome.data["jobs"]
+        assert (job["cores"], len(job["nodes"])) == (8, 2)
+        assert all(f"'{node}'" in outcome.out for node in job["nodes"])
+
+    def test_one_crashes_and_its_tasks_run_elsewhere_at_no_cost_to_their_retries(
+        self, own_cluster: Cluster, tmp_path: Path
+    ) -> None:
+        shell = Shell(own_cluster, tmp_path)
+        with shell.started(*TASKS, "--set", "seconds=3") as driver:
+            shell.await_events(TaskDone, 2)
+            (started,) = shell.events(AllocationStarted)
+            faults.kill_node(own_cluster, started.nodes[0])
+            outcome = shell.ended(driver, 120)
+        assert_done(shell, outcome)
+        first, second = jobs_of(outcome, "work")
+        assert (first["state"], second["state"]) == ("node_fail", "completed")
+        assert first["nodes"] != second["nodes"]
+        failures = shell.events(TaskFailed)
+        assert failures
+        assert all(failure.infrastructure for failure in failures)
+
+
+class TestWallTime:
+    def test_a_task_that_is_too_long_for_it_fails_the_stage(self, long_runs: LongRuns) -> None:
+        shell, driver = long_runs["too long"]
+        outcome = shell.ended(driver, 150)
+        assert outcome.code == 1
+        assert "stage 'work' failed: task" in outcome.err
+        assert "reached the wall time: raise walltime=" in outcome.err
+        assert jobs_of(outcome, "work")[0]["state"] == "timeout"
+
+    def test_before_it_ends_an_allocation_drains_and_another_takes_over(self, long_runs: LongRuns) -> None:
+        shell, driver = long_runs["many"]
+        outcome = shell.ended(driver, 150)
+        assert outcome.code == 0, outcome.err
+        assert outcome.out.splitlines()[-1] == str(sum(range(16)))
+        assert traces(shell.folder) == dict.fromkeys(range(16), 1)  # none was cut off
+        assert [job["state"] for job in jobs_of(outcome, "work")] == ["completed", "completed"]
+
+
+@pytest.fixture(scope="class")
+def long_runs(slurm_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LongRuns]:
+    """Two runs side by side, with a wall time of one minute, the shortest: one with a task that takes longer, and one
+    with 64 s of tasks for an allocation that drains after 57 s."""
+    with ExitStack() as stack:
+        runs = {}
+        for name, sizes in {"too long": ("seconds=150", "count=2"), "many": ("seconds=8", "count=16")}.items():
+            shell = Shell(slurm_cluster, tmp_path_factory.mktemp("long"))
+            words = (word for size in ("walltime=1m", *sizes) for word in ("--set", size))
+            runs[name] = shell, stack.enter_context(shell.started(*TASKS, *words))
+        yield runs
+    leave_nothing(shell)
+
+
+@pytest.fixture
+def own_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A cluster of two nodes that soon notices when one is gone."""
+    if (reason := host.obstacle()) is not None:
+        pytest.skip(reason)
+    with running(host.configure(tmp_path_factory.mktemp("own"), nodes=2, cores_per_node=4, node_timeout=5)) as cluster:
+        yield cluster

@@ -1,0 +1,181 @@
+"""Tasks of many processes on a real cluster: on the nodes they were given, and none is left behind."""
+
+from __future__ import annotations
+
+import ast
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from asa.testing.executors import is_gone
+from tests.cluster.cluster import Cluster
+from tests.cluster.processes import wait_until
+from tests.executors.test_mpirun import HELLO
+from tests.integration.conftest import leave_nothing
+from tests.integration.mpi_flows import traces
+from tests.integration.shell import PATIENCE_S, Outcome, Shell
+
+pytest_plugins = ("tests.cluster.fixtures",)
+pytestmark = [pytest.mark.slurm, pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(200)]
+
+FLOWS = Path(__file__).with_name("mpi_flows.py")
+# All nodes are this machine, whose shared memory the ranks of one of them must not look for on another.
+MPIRUN = "mpirun --mca btl tcp,self"
+
+needs_mpirun = pytest.mark.skipif(
+    shutil.which("mpirun") is None, reason="not on PATH: mpirun (Debian package openmpi-bin)"
+)
+
+
+def words(flow: str, **given: object) -> list[str]:
+    return ["run", f"{FLOWS}:{flow}", "--quiet", "--backend", "slurm:poll_s=1", *sizes(**given)]
+
+
+def sizes(**given: object) -> list[str]:
+    return [word for name, value in given.items() for word in ("--set", f"{name}={value}")]
+
+
+def result_of(outcome: Outcome) -> str:
+    assert outcome.code == 0, outcome.err
+    return outcome.out.strip().splitlines()[-1]
+
+
+def nodes_of(outcome: Outcome) -> list[str]:
+    (job,) = outcome.data["jobs"]
+    return sorted(job["nodes"])
+
+
+def await_ranks(shell: Shell, times: int = 1) -> list[int]:
+    """Process numbers of the four ranks, once they were started as often."""
+
+    def there() -> bool:
+        return sum(len(starts) == times for starts in traces(shell.folder).values()) == 4
+
+    assert wait_until(there, PATIENCE_S), traces(shell.folder)
+    return [starts[-1][1] for starts in traces(shell.folder).values()]
+
+
+@pytest.fixture(scope="module")
+def hello(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if shutil.which("mpicc") is None or shutil.which("gcc") is None:
+        pytest.skip("not on PATH: mpicc and gcc (Debian packages libopenmpi-dev, gcc)")
+    folder = tmp_path_factory.mktemp("mpi")
+    (folder / "hello.c").write_text(HELLO)
+    subprocess.run(["mpicc", "-o", folder / "hello", folder / "hello.c"], check=True, timeout=60)
+    return folder / "hello"
+
+
+@pytest.fixture
+def shell(slurm_cluster: Cluster, tmp_path: Path) -> Shell:
+    """A shell in a folder of its own. It leaves the others' jobs alone: one run goes on all the time."""
+    return Shell(slurm_cluster, tmp_path)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def overdue(slurm_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Shell, object]]:
+    """A run that reaches its wall time while the other tests run; in the end no job is left."""
+    shell = Shell(slurm_cluster, tmp_path_factory.mktemp("overdue"))
+    with shell.started(*words("function", folder=shell.folder, seconds=600, walltime="1m")) as driver:
+        yield shell, driver
+    leave_nothing(shell)
+
+
+@pytest.fixture(params=["srun", pytest.param("mpirun", marks=needs_mpirun)])
+def launcher(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
+
+@pytest.fixture(params=["local", "dask"])
+def function(request: pytest.FixtureRequest, launcher: str, shell: Shell) -> list[str]:
+    """Words that run a function in four ranks."""
+    if request.param == "dask":
+        pytest.importorskip("distributed")
+    return [*words("function", launcher=launcher, folder=shell.folder), "--executor", request.param]
+
+
+class TestFunction:
+    def test_it_is_called_in_every_rank_on_both_nodes(self, shell: Shell, function: list[str]) -> None:
+        outcome = shell.asa(*function)
+        assert result_of(outcome) == "0"
+        started = traces(shell.folder)
+        assert sorted(node for ((node, _),) in started.values()) == sorted(2 * nodes_of(outcome))
+        assert len({pid for ((_, pid),) in started.values()}) == len(started) == 4
+
+    def test_a_rank_that_fails_fails_the_task_and_ends_the_others(self, shell: Shell, function: list[str]) -> None:
+        outcome = shell.asa(*function, *sizes(seconds=600, failing=2))
+        assert outcome.code == 1
+        assert "rank 2 of 4: ValueError: no such band" in outcome.err
+        assert "in trace" in outcome.err, "its traceback"
+        assert "last lines of standard error" in outcome.err
+        assert all(is_gone(pid) for ((_, pid),) in traces(shell.folder).values())
+
+    def test_interrupted_it_leaves_no_rank(self, shell: Shell, function: list[str]) -> None:
+        with shell.started(*function, *sizes(seconds=600)) as driver:
+            ranks = await_ranks(shell)
+            driver.send_signal(signal.SIGINT)
+            assert shell.ended(driver).code == 130
+        assert all(map(is_gone, ranks))
+
+    def test_without_a_driver_its_ranks_end_before_another_starts_them_again(
+        self, shell: Shell, function: list[str]
+    ) -> None:
+        with shell.started(*function, *sizes(seconds=5)) as driver:
+            ranks = await_ranks(shell)
+            driver.kill()
+            driver.wait()
+            outcome = shell.asa("resume", shell.run, "--quiet")
+        assert result_of(outcome) == "0"
+        assert all(map(is_gone, ranks))
+        assert set(await_ranks(shell, times=2)).isdisjoint(ranks)
+
+    def test_a_job_that_is_cancelled_leaves_no_rank(self, shell: Shell, function: list[str]) -> None:
+        with shell.started(*function, *sizes(seconds=600)) as driver:
+            ranks = await_ranks(shell)
+            shell.cluster.run("scancel", "--name", shell.run + ".0")
+            assert shell.ended(driver).code == 1
+        assert all(map(is_gone, ranks))
+
+
+class TestProgram:
+    def test_srun_starts_it_on_both_nodes(self, shell: Shell) -> None:
+        outcome = shell.asa(*words("program", line="printenv SLURMD_NODENAME"))
+        printed = ast.literal_eval(result_of(outcome))
+        assert sorted(printed.split()) == sorted(2 * nodes_of(outcome))
+
+    @needs_mpirun
+    def test_mpi_with_mpirun(self, shell: Shell, hello: Path) -> None:
+        outcome = shell.asa(*words("program", line=hello, launcher=MPIRUN))
+        assert "4 ranks, sum 6" in result_of(outcome)
+
+    def test_mpi_with_srun_and_options(self, shell: Shell, hello: Path) -> None:
+        if "pmix" not in subprocess.run(["srun", "--mpi=list"], env=shell.env, capture_output=True, text=True).stdout:
+            pytest.skip("this srun has no pmix")
+        # On one node only: two of Slurm's PMIx servers cannot live on the one machine that all nodes are.
+        outcome = shell.asa(*words("program", line=hello, launcher="srun --mpi=pmix", nodes=1))
+        assert "2 ranks, sum 1" in result_of(outcome)
+
+    def test_one_whose_rank_fails(self, shell: Shell) -> None:
+        outcome = shell.asa(*words("program", line="sh -c 'echo oh no >&2; exit $SLURM_PROCID'"))
+        assert outcome.code == 1
+        assert "--nodes=2" in outcome.err and "oh no" in outcome.err
+
+
+def test_it_shares_a_larger_allocation_with_others(shell: Shell) -> None:
+    outcome = shell.asa(*words("beside", folder=shell.folder), "--strategy", "big-job")
+    assert outcome.code == 0, outcome.err
+    assert len(nodes_of(outcome)) == 3
+    assert len({node for ((node, _),) in traces(shell.folder).values()}) == 2
+
+
+def test_the_wall_time_ends_its_ranks(overdue: tuple[Shell, subprocess.Popen[str]]) -> None:
+    shell, driver = overdue
+    ranks = await_ranks(shell)
+    outcome = shell.ended(driver, 150)
+    assert outcome.code == 1
+    assert "reached the wall time" in outcome.err
+    assert all(map(is_gone, ranks))
