@@ -98,7 +98,7 @@ class Station:
 def _listen(directory: Path, context: RunContext) -> Listener:
     if not context.local:
         certificates = directory / CERTIFICATES
-        if not certificates.exists():
+        if not (certificates / "node.pem").exists():  # written last: a driver may have died while it made them
             from asa.security.ca import create
 
             create(certificates, context.run)

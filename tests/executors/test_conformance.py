@@ -5,6 +5,7 @@ import pytest
 
 from asa.core.ports import RunContext
 from asa.testing.executors import ExecutorConformance, Ground
+from executors.dask import Dask
 from executors.local import Local
 
 
@@ -26,4 +27,11 @@ class TestTls(ExecutorConformance):
     @pytest.fixture
     def ground(self, context: RunContext) -> Iterator[Ground]:
         with Ground(Local, replace(context, local=False)) as ground:
+            yield ground
+
+
+class TestDask(ExecutorConformance):
+    @pytest.fixture
+    def ground(self, context: RunContext) -> Iterator[Ground]:
+        with Ground(Dask, context) as ground:
             yield ground

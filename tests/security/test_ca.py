@@ -99,6 +99,26 @@ def test_nodes_certificate_does_not_pass_for_the_driver(run, name):
     assert "unsuitable certificate purpose" in error.verify_message
 
 
+def test_workers_of_one_run_talk_to_one_another_whoever_calls(run, stranger):
+    def context(protocol, directory):
+        both = ssl.SSLContext(protocol)
+        both.check_hostname, both.verify_mode = False, ssl.CERT_REQUIRED
+        both.load_verify_locations(directory / "ca.pem")
+        both.load_cert_chain(directory / "worker.pem")
+        return both
+
+    server, client = (context(protocol, run) for protocol in (ssl.PROTOCOL_TLS_SERVER, ssl.PROTOCOL_TLS_CLIENT))
+    assert talk(server, client) == {"server": ("client", "TLSv1.3"), "client": ("server", "TLSv1.3")}
+    assert isinstance(talk(context(ssl.PROTOCOL_TLS_SERVER, stranger), client)["client"], ssl.SSLCertVerificationError)
+    assert isinstance(talk(server, context(ssl.PROTOCOL_TLS_CLIENT, stranger))["client"], ssl.SSLError)
+
+
+def test_workers_certificate_does_not_pass_for_the_driver(run):
+    error = talk(as_server(run, "worker.pem"), node_context(run))["client"]
+    assert isinstance(error, ssl.SSLCertVerificationError)
+    assert "Hostname mismatch" in error.verify_message
+
+
 def test_the_drivers_name_is_checked(run):
     error = talk(driver_context(run), node_context(run), "login1")["client"]
     assert isinstance(error, ssl.SSLCertVerificationError)
@@ -124,7 +144,7 @@ def test_validity_with_slack_for_slow_clocks(tmp_path, signed_days_ago, passes):
 
 
 def test_files_are_private_and_the_authoritys_key_is_gone(run):
-    assert {path.name for path in run.iterdir()} == {"ca.pem", "driver.pem", "node.pem"}
+    assert {path.name for path in run.iterdir()} == {"ca.pem", "driver.pem", "worker.pem", "node.pem"}
     assert {stat.S_IMODE(path.stat().st_mode) for path in run.iterdir()} == {0o600}
     assert b"PRIVATE KEY" not in (run / "ca.pem").read_bytes()
 

@@ -1,0 +1,273 @@
+"""The crew of the `dask` executor: a dask worker for each core of one node, for one driver's scheduler."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import pickle
+import selectors
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from asa.security.files import write_private
+from executors import worker
+from executors.dask_scratch import Scratch
+from executors.dask_wire import (
+    SOCKET,
+    Begun,
+    Emptied,
+    Full,
+    Gone,
+    Here,
+    Place,
+    Ready,
+    Recall,
+    Retire,
+    Returned,
+    Scheduler,
+)
+from executors.member import Member
+from executors.processes import Warden, kill_sessions
+from executors.transport import UnixListener
+from executors.wire import LARGEST, Channel, Hello, Leaving, Order, Outcome, Report, Run, Welcome
+
+_STILLBORN_MOST = 3
+_WORKER = "executors.dask_worker"
+
+
+@dataclass(eq=False)
+class _Hand:
+    """A dask worker: its process, and the line on which it tells what it does."""
+
+    name: str
+    member: Member
+    order: Order
+    line: Channel | None = None
+    ready: bool = False
+    begun: dict[int, Begun] = field(default_factory=dict)  # more than one if a task waits for tasks of its own
+    ended: str = ""  # why it is a dask worker no more, although the process lives
+
+
+class Crew:
+    """Keeps a dask worker alive for each core of a node.
+
+    Each is a process of its own, forked from this one after dask was imported once; see `executors.dask_worker`.
+
+    Parameters
+    ----------
+    hello, welcome
+        The node, and what the driver wants; option ``certificates`` is the directory of the run's.
+    selector
+        Where the crew registers what it waits for; the data of each registration is a function to call.
+    report
+        Takes what is to be sent to the driver.
+
+    Raises
+    ------
+    RuntimeError
+        When dask is not installed on this node.
+    """
+
+    def __init__(
+        self,
+        hello: Hello,
+        welcome: Welcome,
+        selector: selectors.BaseSelector,
+        report: Callable[[Report | Gone | Leaving], None],
+    ) -> None:
+        self._hello, self._welcome, self._selector, self._report = hello, welcome, selector, report
+        self._scheduler: Scheduler | None = None
+        self._hands: dict[int, _Hand] = {}
+        self._lines: dict[Channel, _Hand | None] = {}
+        self._count = self._stillborn = 0
+        self._outcomes: list[Outcome] = []
+        self._returned: list[int] = []
+        self._gone: list[str] = []
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+        gpus = visible.split(",") if visible else [str(number) for number in range(hello.gpus)]
+        self._gpus = tuple(gpus[: hello.gpus])
+        self._threads = worker.environment(1, None)
+        serve = self._import()
+        self._warden = Warden()
+        self._scratch = Scratch()
+        self._function = self._scratch.path / "serve.pkl"
+        write_private(self._function, pickle.dumps(serve))
+        self._listener = UnixListener(self._scratch.path, SOCKET)
+        selector.register(self._listener, selectors.EVENT_READ, lambda mask: self._answer())
+
+    def accept(self, orders: list[Any]) -> None:
+        """What the driver asks of the workers; orders themselves go by dask."""
+        for message in orders:
+            if isinstance(message, Scheduler):
+                self._scheduler = message
+            elif isinstance(message, Recall | Retire):
+                for hand in [hand for hand in self._hands.values() if hand.name == message.worker]:
+                    if isinstance(message, Retire):
+                        kill_sessions({hand.member.pid})
+                    elif hand.line:
+                        _say(hand.line, message)
+
+    def advance(self) -> float | None:
+        """Tell what has happened, and see to it that there are enough workers."""
+        if self._outcomes or self._returned:
+            self._report(Report(self._outcomes, self._returned))
+            self._outcomes, self._returned = [], []
+        for name in self._gone:
+            self._report(Gone(name))
+        self._gone.clear()
+        while self._scheduler and len(self._hands) < self._hello.cores:
+            self._hire(self._scheduler)
+        return None
+
+    def relay(self) -> None:
+        """Pass on to the job's output what tasks have written to standard error."""
+        for hand in self._hands.values():
+            hand.member.relay()
+
+    def reap(self) -> None:
+        """Some child has ended: find out which, and what that means."""
+        for pid in list(self._hands):
+            found, status = os.waitpid(pid, os.WNOHANG)
+            if found:
+                self._bury(self._hands[pid], os.waitstatus_to_exitcode(status))
+        if self._warden.is_dead():
+            self._warden = Warden()
+            for pid in self._hands:
+                self._warden.guard(pid)
+
+    def close(self) -> None:
+        """End all workers and whatever they have started."""
+        kill_sessions(set(self._hands))
+        for pid in list(self._hands):
+            os.waitpid(pid, os.WNOHANG)  # it is dead, or stuck in the kernel
+            self._dismiss(self._hands[pid])
+        for line in list(self._lines):
+            self._hang_up(line)
+        self._warden.close()
+        self._selector.unregister(self._listener)
+        self._listener.close()
+        self._scratch.close()
+
+    # -------------------------------------------------------------- workers
+
+    def _import(self) -> Callable[..., None]:
+        """Load dask here and once: a hundred workers that each load it would keep a shared file system busy."""
+        os.environ.update(self._threads)  # NumPy, which comes with it, looks at them once
+        try:
+            serve: Callable[..., None] = importlib.import_module(_WORKER).serve
+        except ImportError as error:
+            self._give_up(f"dask cannot be imported on {self._hello.node}: {error}. pip install asa-hpc[dask]")
+            raise
+        finally:
+            for name in self._threads:
+                del os.environ[name]
+        return serve
+
+    def _hire(self, scheduler: Scheduler) -> None:
+        self._count += 1
+        name, one = f"{scheduler.prefix}:{self._count}", (1, ())
+        place = Place(
+            scheduler,
+            self._welcome.options["certificates"],
+            self._welcome.values,
+            str(self._scratch.path),
+            tuple(self._threads),
+            self._gpus,
+        )
+        call = pickle.dumps(((name, place), {}))
+        order = Order(0, "dask worker", self._count, str(self._function), call, (), 1, 0, 0, 1)
+        member = Member(one, 1, False, self._welcome)
+        self._warden.guard(member.pid)
+        hand = self._hands[member.pid] = _Hand(name, member, order)
+        member.watch(self._selector, lambda mask: self._end(hand, mask))
+        member.give(Run([order]))
+
+    def _end(self, hand: _Hand, mask: int) -> None:
+        """The process has come back from being a dask worker; there is nothing else for it to be."""
+        for message in hand.member.serve(mask):
+            hand.ended = message.outcomes[0].error
+            print(f"asa: dask worker {hand.name} has ended: {hand.ended}", file=sys.stderr, flush=True)
+            kill_sessions({hand.member.pid})
+
+    def _bury(self, hand: _Hand, code: int) -> None:
+        """A worker has ended: tell what ran in it, and that it is gone."""
+        self._end(hand, selectors.EVENT_READ)
+        kill_sessions({hand.member.pid})
+        if hand.line:
+            self._listen(hand.line)  # its last words
+        for begun in hand.begun.values():
+            order = hand.order._replace(ticket=begun.ticket)
+            outcome = hand.member.death(order, code, begun.started, begun.stderr)
+            if hand.ended:
+                outcome = outcome._replace(error=f"its dask worker has ended: {hand.ended}", infrastructure=True)
+            self._outcomes.append(outcome)
+        self._gone.append(hand.name)
+        self._dismiss(hand)
+        self._stillborn = 0 if hand.ready else self._stillborn + 1
+        if self._stillborn >= _STILLBORN_MOST * self._hello.cores:
+            self._give_up(f"dask workers do not start on {self._hello.node}: {hand.ended or f'exit code {code}'}")
+
+    def _dismiss(self, hand: _Hand) -> None:
+        hand.member.relay()
+        hand.member.close()
+        del self._hands[hand.member.pid]
+        self._warden.dismiss(hand.member.pid)
+
+    def _give_up(self, reason: str) -> None:
+        """End the job's part on this node, and say why."""
+        self._report(Leaving(reason))
+        raise RuntimeError(reason)
+
+    # ---------------------------------------------------------------- lines
+
+    def _answer(self) -> None:
+        """A worker calls."""
+        if (line := self._listener.accept()) is not None:
+            line.largest = LARGEST  # of our own user, from a directory that nobody else can enter
+            self._lines[line] = None
+            self._selector.register(line, selectors.EVENT_READ, lambda mask: self._listen(line))
+
+    def _listen(self, line: Channel) -> None:
+        """All that a worker has said so far."""
+        try:
+            while line in self._lines and (messages := line.receive()):
+                for message in messages:
+                    self._hear(line, message)
+        except OSError:
+            self._hang_up(line)
+
+    def _hear(self, line: Channel, message: Any) -> None:
+        hand = self._lines[line]
+        if isinstance(message, Here):
+            for hand in self._hands.values():
+                if hand.name == message.worker:
+                    hand.line, self._lines[line] = line, hand
+        elif hand is None:
+            return
+        elif isinstance(message, Begun):
+            hand.begun[message.ticket] = message
+        elif isinstance(message, Outcome):
+            hand.begun.pop(message.ticket, None)
+            self._outcomes.append(message)
+        elif isinstance(message, Returned):
+            self._returned += message.tickets
+        elif isinstance(message, Ready):
+            hand.ready = True
+        elif isinstance(message, Full):
+            hand.member.relay()
+            hand.member.shorten()
+            _say(line, Emptied())
+
+    def _hang_up(self, line: Channel) -> None:
+        if line in self._lines:
+            del self._lines[line]
+            self._selector.unregister(line)
+            line.close()
+
+
+def _say(line: Channel, message: object) -> None:
+    with suppress(OSError):  # it has just died; the signal of that comes next
+        line.send(message)
