@@ -131,7 +131,8 @@ class RunSummary:
         From the start of the run to the end of its last stage [s]; up to now while it runs, to its end when it was
         cancelled before all stages had ended. Time between a driver's end and the next one's start counts.
     total_perceived_wait_s
-        Sum over the stages [s]; waits of stages side by side count each.
+        Time during which any stage was ready and had not begun [s]: the sum over the stages of a sequence, as in the
+        paper; stages that wait at the same time count once.
     core_hours_charged, core_hours_used, overhead_core_hours
         Sums over the jobs.
     core_hours_wasted

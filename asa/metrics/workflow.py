@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 import numpy as np
@@ -62,7 +63,7 @@ def summary(timeline: Timeline, now: float | None = None) -> RunSummary:
         now=now,
         resumes=max(0, timeline.drivers - 1),
         makespan_s=_finish(timeline, now) - start.at,
-        total_perceived_wait_s=sum(stage.perceived_wait_s or 0.0 for stage in stages),
+        total_perceived_wait_s=_total_wait(stages),
         core_hours_charged=charged,
         core_hours_used=used,
         core_hours_wasted=charged - used,
@@ -75,6 +76,16 @@ def summary(timeline: Timeline, now: float | None = None) -> RunSummary:
         failures=tuple(timeline.failures),
         attempts=attempts,
     )
+
+
+def _total_wait(stages: Iterable[StageSummary]) -> float:
+    """Time during which any stage was ready and had not begun [s]."""
+    total, until = 0.0, -math.inf
+    waits = ((stage.ready, stage.perceived_wait_s or 0.0) for stage in stages if stage.ready is not None)
+    for ready, wait in sorted(waits):
+        total += max(0.0, ready + wait - max(until, ready))
+        until = max(until, ready + wait)
+    return total
 
 
 def _finish(timeline: Timeline, now: float) -> float:

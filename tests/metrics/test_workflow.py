@@ -88,6 +88,23 @@ def test_hand_computed_example(example: list[Event]) -> None:
     assert run.per_stage_core_hours == pytest.approx((2 * 300 + 4 * 150 + 1 * 30) * CORE_SECOND)
 
 
+def test_stages_that_wait_at_the_same_time_count_once() -> None:
+    run = summarise(
+        [
+            *run_begins(stage_spec("a", 1, 1), stage_spec("b", 1, 1), stage_spec("c", 1, 1, "a"), at=1000.0),
+            *job_asked(1000.0, "j0", 1, "a"),
+            *job_asked(1000.0, "j1", 1, "b"),
+            AllocationStarted(1060.0, "j0", 1060.0),
+            TasksLaunched(1060.0, "a", ((0, 1),), "j0"),
+            AllocationStarted(1100.0, "j1", 1100.0),
+            TasksLaunched(1100.0, "b", ((0, 1),), "j1"),
+        ],
+        now=1200.0,
+    )
+    assert [stage.perceived_wait_s for stage in run.stages] == [60.0, 100.0, None]
+    assert run.total_perceived_wait_s == 100.0
+
+
 def test_stages_of_the_example(example: list[Event]) -> None:
     a, b, c = summarise(example).stages
     assert (a.submitted, a.ready, a.started, a.ended) == (1000.0, 1000.0, 1100.0, 1400.0)
