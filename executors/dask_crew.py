@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import pickle
@@ -164,6 +165,7 @@ class Crew:
         finally:
             for name in self._threads:
                 del os.environ[name]
+        gc.freeze()  # what is loaded stays: neither to be copied into every worker, nor looked through at the end
         return serve
 
     def _hire(self, scheduler: Scheduler) -> None:

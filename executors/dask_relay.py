@@ -93,7 +93,7 @@ class Relay:
     def use(self, farm: Farm, hosts: tuple[str, ...], port: int) -> None:
         """Dask is there, and its scheduler listens here."""
         self._farm, self._announced = farm, (hosts, port)
-        self._invite()
+        self._turn()
 
     def sit(self, worker: str, address: str) -> None:
         """One of the node's workers has joined the scheduler."""
@@ -146,17 +146,18 @@ class Relay:
         self._node.send(message)
         if isinstance(message, Welcome):
             self._welcomed = True
-            self._invite()
 
     def _invite(self) -> None:
-        """Tell the crew where to send its workers, as soon as both are there."""
+        """Tell the crew once where to send its workers, as soon as both are there."""
         if self._welcomed and self._announced:
             hosts, port = self._announced
+            self._announced = None
             self._tell([Scheduler(hosts, port, self.prefix)])
 
     def _turn(self) -> None:
         """Do all that can be done now."""
         try:
+            self._invite()
             if self._bench and self._farm:
                 self._manage(self._bench, self._farm)
             self._watch()
