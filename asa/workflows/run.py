@@ -209,7 +209,7 @@ def run(workflow: Any, **options: Any) -> Run:
         When jobs are asked for: ``"big-job"`` (default where there is no queue), ``"per-stage"``, ``"asa"`` (default
         elsewhere), ``"asa-naive"``, ``"cascade"``, with options as in ``"asa:dependency=predicted"``.
     executor
-        How tasks run inside allocations: ``"local"``.
+        How tasks run inside allocations: ``"dask"`` (default where jobs queue and it is installed) or ``"local"``.
     pool
         ``"shared"``: a ready task runs in any allocation with room; ``"per-stage"``: only in its stage's own.
     name
