@@ -23,8 +23,9 @@ test: .venv/.test packages
 	$(BIN)/lint-imports
 	$(BIN)/pytest -m "not slurm"
 
+# Slurm's tests mostly wait for Slurm: four at a time, each with a cluster of its own.
 test-slurm: .venv/.test packages
-	$(BIN)/pytest -m slurm
+	$(BIN)/pytest -m slurm --numprocesses=4 --dist=loadfile
 
 venv: .venv/.test
 	$(INSTALL) -e '.[dev,dask,plots,montage,learn,cp]'
