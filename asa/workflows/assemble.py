@@ -7,33 +7,26 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property
 from importlib.util import find_spec
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import cloudpickle
 
 from asa.core.clock import SystemClock
 from asa.core.errors import InvalidInput, Unpicklable
 from asa.core.event import RunStarted
-from asa.core.geometry import Geometry, geometry_of
-from asa.core.job import Capabilities, QueueRegime, Resources
-from asa.core.ports import Backend, Executor, RunContext, RunTimePredictor, Strategy
+from asa.core.job import Capabilities, QueueRegime
+from asa.core.ports import Backend, Executor, RunContext, Strategy
 from asa.core.registry import BACKENDS, EXECUTORS, STRATEGIES
-from asa.core.stage import StageState
 from asa.log.events import EventLog
 from asa.log.rundir import RunDirectory
-from asa.log.store import LearnedStore
 from asa.pool.watch import JobWatch, WatchThread
 from asa.security.files import write_private
 from asa.workflows.graph import Graph
+from asa.workflows.learned import Learned
 from asa.workflows.payload import Payloads
 from asa.workflows.plan import Plan
 from asa.workflows.runner import Inbox, Runner
-
-if TYPE_CHECKING:
-    from asa.estimators.waits import Waits
 
 POOLS = ("shared", "per-stage")
 
@@ -204,53 +197,3 @@ def default_executor(site: Capabilities) -> str:
 
 def _spec(value: Any) -> str:
     return value if isinstance(value, str) else repr(value)
-
-
-class Learned:
-    """What the user's runs have learned about a site: waits and run times. Opened when first needed, because importing
-    what it needs costs more than a short run."""
-
-    def __init__(self, path: Path, estimator: str, site: Capabilities) -> None:
-        self._path, self._estimator, self._site = path, estimator, site
-
-    def predict(self, resources: Resources, walltime_s: float) -> float:
-        """Expected wait [s] of a job of this size."""
-        return float(self._waits.predict(self._geometry(resources, walltime_s)))
-
-    def learn(
-        self, resources: Resources, walltime_s: float, token: str, wait_s: float, predicted_s: float | None
-    ) -> None:
-        """A job of this size waited `wait_s` [s]; counts once per token."""
-        self._waits.learn(self._geometry(resources, walltime_s), token, wait_s, predicted_s)
-
-    def run_time(self, workflow: str) -> Callable[[str, float], float]:
-        """Predicts the run time [s] of a stage of `workflow` from its name and wall time [s]."""
-        if self._site.regime is QueueRegime.IMMEDIATE:  # nothing is planned with run times where nothing waits
-            return lambda _stage, walltime_s: walltime_s
-        return lambda stage, walltime_s: self._run_times.predict(f"{self._site.site} {workflow} {stage}", walltime_s)
-
-    def learn_run_times(self, plan: Plan, workflow: str) -> None:
-        """Remember how long the stages of a run took."""
-        if self._site.regime is not QueueRegime.IMMEDIATE:
-            for name, stage in plan.stages.items():
-                if stage.state is StageState.DONE and stage.started is not None and stage.ended is not None:
-                    self._run_times.learn(f"{self._site.site} {workflow} {name}", stage.ended - stage.started)
-
-    def _geometry(self, resources: Resources, walltime_s: float) -> Geometry:
-        return geometry_of(self._site.site, self._site.partition, resources.cores, walltime_s)
-
-    @cached_property
-    def _store(self) -> LearnedStore:
-        return LearnedStore(self._path)
-
-    @cached_property
-    def _waits(self) -> Waits:
-        from asa.estimators.waits import Waits
-
-        return Waits(self._store, self._estimator)
-
-    @cached_property
-    def _run_times(self) -> RunTimePredictor:
-        from asa.estimators.runtimes import LastTwo
-
-        return LastTwo(self._store)
