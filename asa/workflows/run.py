@@ -98,9 +98,11 @@ class Run:
 
     @property
     def summary(self) -> RunSummary:
-        """Waits, makespan and core-hours, of the whole run and of every stage and job."""
+        """Waits, makespan and core-hours, of the whole run and of every stage and job, to the last one's end."""
         from asa.metrics.workflow import summarise
 
+        if self.decided.is_set():
+            self.wait()
         return summarise(event for _, event in self._log.read())
 
     def explain(self) -> str:
@@ -116,6 +118,8 @@ class Run:
         """Write a report, by the file's ending: ``.html``, ``.png`` or ``.json``."""
         from asa.report import write_report
 
+        if self.decided.is_set():
+            self.wait()
         write_report([event for _, event in self._log.read()], Path(path))
         return Path(path)
 
@@ -197,7 +201,7 @@ def submit(
 
 
 def run(workflow: Any, **options: Any) -> Run:
-    """Run a workflow to its end.
+    """Run a workflow until its outcome is known. Its jobs may end a moment later: see `Run.wait`.
 
     Parameters
     ----------
@@ -269,11 +273,11 @@ def open_run(name: str, *, state: str | Path | None = None) -> Run:
 
 
 def finish(run: Run, while_waiting: Callable[[Run], None] | None = None) -> Run:
-    """Wait for a run's outcome; Ctrl-C cancels it, lets its jobs go, and comes through."""
+    """Wait for a run's outcome, not for its last job; Ctrl-C cancels it, lets its jobs go, and comes through."""
     try:
         if while_waiting is not None:
             while_waiting(run)
-        run.wait()
+        run.decided.wait()
     except KeyboardInterrupt:
         run.cancel("interrupted from the keyboard")
         run.wait()
