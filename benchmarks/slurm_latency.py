@@ -1,9 +1,10 @@
-"""How soon the first task of a Slurm job starts with the local executor, from the first line of the job's script on.
+"""How soon the first task of a Slurm job starts, from the first line of the job's script on.
 
     python -m benchmarks.slurm_latency --runs 10
 
-The script stamps its first line itself. A cluster is booted for it (see docs/howto/test-cluster.md). The bare peer is a
-job script that starts the same Python, which then says what time it is.
+The script stamps its first line itself. A cluster is booted for it (see docs/howto/test-cluster.md). The bare peers are
+a job script that starts the same Python, which then says what time it is, and one that starts a plain dask worker,
+which joins a scheduler here (without TLS) and runs one task.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+
+from distributed import Client, LocalCluster
 
 import asa
 from asa.backends.slurm.backend import Slurm
@@ -31,14 +34,14 @@ def look_at_clock() -> float:
     return time.time()
 
 
-def measure(folder: Path) -> tuple[float, float]:
+def measure(folder: Path, executor: str) -> tuple[float, float]:
     """From the script's first line to when the node has joined, and to when the first task runs [s]."""
     stamp = folder / "stamp"
     run = asa.run(
         look_at_clock(),
         backend=Slurm(setup=f"date +%s.%N > {stamp}", poll_s=1),
         strategy="per-stage",
-        executor="local",
+        executor=executor,
         workdir=folder,
         state=folder / "state",
     )
@@ -56,6 +59,19 @@ def measure_bare(cluster: Cluster, folder: Path) -> float:
     return python - first_line
 
 
+def measure_bare_dask(cluster: Cluster, folder: Path) -> float:
+    """From a job script's first line to when a plain dask worker that it starts runs its first task [s]."""
+    output = folder / "bare-dask"
+    with LocalCluster(n_workers=0, host="127.0.0.1", dashboard_address=None) as scheduler, Client(scheduler) as client:
+        worker = (
+            f"{sys.executable} -m distributed.cli.dask_worker {scheduler.scheduler_address} --nthreads 1 --no-nanny"
+        )
+        job = cluster.run("sbatch", "--parsable", f"--output={output}", f"--wrap=date +%s.%N; exec {worker}")
+        task = client.submit(time.time, pure=False).result(timeout=60)
+    cluster.run("scancel", job.strip())
+    return float(task) - float(output.read_text().split()[0])
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.slurm_latency", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
@@ -65,11 +81,22 @@ def main() -> int:
     with running(config) as cluster, tempfile.TemporaryDirectory(prefix="asa-latency-") as name:
         os.environ["SLURM_CONF"] = str(config.slurm_conf)
         folder = Path(name)
-        joined, started = zip(*(measure(folder) for _ in range(options.runs)), strict=True)
+        joined, started = zip(*(measure(folder, "local") for _ in range(options.runs)), strict=True)
+        with_dask = [measure(folder, "dask")[1] for _ in range(options.runs)]
         bare = [measure_bare(cluster, folder) for _ in range(options.runs)]
+        bare_dask = [measure_bare_dask(cluster, folder) for _ in range(options.runs)]
     layout.remove(config)
     title = f"From a Slurm job script's first line on [s], {options.runs} jobs of each kind"
-    show(title, [row("bare Python runs", bare), row("node has joined", joined), row("first task runs", started)])
+    show(
+        title,
+        [
+            row("bare Python runs", bare),
+            row("node has joined", joined),
+            row("first task runs, local executor", started),
+            row("first task runs, bare dask worker", bare_dask),
+            row("first task runs, dask executor", with_dask),
+        ],
+    )
     return 0 if max(started) <= BOUND_S else 1
 
 
