@@ -1,0 +1,122 @@
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from asa.cli.main import main
+from asa.core.registry import COMMANDS
+
+FILE = """
+import asa
+
+@asa.stage
+def double(x): return 2 * x
+
+@asa.stage
+def fail(x): raise ValueError("no such band: 7")
+
+def workflow(n=3): return double.map(range(n))
+broken = double(fail(1))
+number = 3
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    (tmp_path / "doubles.py").write_text(FILE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ASA_STATE_DIR", str(tmp_path / "state"))
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    yield tmp_path
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+
+
+def run_of(folder: Path) -> str:
+    (run,) = (folder / "state" / "runs").iterdir()
+    return run.name
+
+
+def test_a_run_and_what_can_be_seen_of_it(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "doubles.py", "--set", "n=4", "--json", "run.json", "--report", "run.html"]) == 0
+    seen = capsys.readouterr()
+    assert "[0, 2, 4, 6]" in seen.out
+    assert "core-hours charged" in seen.err
+    figures = json.loads((folder / "run.json").read_text())
+    assert figures["state"] == "succeeded"
+    assert {"makespan_s", "total_perceived_wait_s", "core_hours_charged", "overhead_core_hours"} <= set(figures)
+    assert "<svg" in (folder / "run.html").read_text()
+
+    name = run_of(folder)
+    assert name.startswith("doubles-")
+    for words, expected in (
+        (["explain", name[:8]], "double: done, 4 tasks"),
+        (["runs"], "succeeded"),
+        (["clean"], "no job is left behind"),
+        (["waits"], "local"),
+        (["report", name, "-o", "again.png"], "wrote again.png"),
+        (["resume", name, "--quiet"], "[0, 2, 4, 6]"),
+    ):
+        assert main(words) == 0
+        assert expected in capsys.readouterr().out
+
+
+def test_a_failed_run_says_why_and_ends_with_1(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "doubles.py:broken", "--quiet"]) == 1
+    said = capsys.readouterr().err
+    assert "stage 'fail' failed: task 0" in said
+    assert "ValueError: no such band: 7" in said
+    assert "skipped because of it: double" in said
+
+
+def test_json_on_standard_output_is_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "doubles.py", "--json", "-"]) == 0
+    assert json.loads(capsys.readouterr().out)["state"] == "succeeded"
+
+
+def test_graph(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["graph", "doubles.py:broken"]) == 0
+    assert "double: 1 task, 1 core, 1 h  after fail" in capsys.readouterr().out
+    assert main(["graph", "doubles.py", "--dot"]) == 0
+    assert capsys.readouterr().out.startswith("digraph")
+
+
+def test_doctor(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", "--backend", "local"]) == 0
+    assert "dependent jobs keep their place" in capsys.readouterr().out
+
+
+def test_figure(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["figure", "convergence", "--seeds", "1", "--json", "fig5.json", "-o", "fig5.png"]) == 0
+    rows: dict[str, Any] = json.loads((folder / "fig5.json").read_text())
+    assert set(rows) == {"default", "tuned", "greedy", "fixed-share"}
+    assert all({"hit", "median_iterations"} <= set(row) for row in rows.values())
+    assert (folder / "fig5.png").stat().st_size > 1000
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "expected"),
+    [
+        (["rnu"], 2, "did you mean 'run'?"),
+        (["run", "missing.py"], 1, "there is no file 'missing.py'"),
+        (["run", "doubles.py:number"], 1, "no workflow"),
+        (["run", "doubles.py", "--strategy", "bigjob"], 2, "did you mean 'big-job'?"),
+        (["run", "doubles.py", "--backend", "local:corse=2"], 2, "did you mean 'cores'?"),
+        (["run", "doubles.py", "--orphan-grace", "5"], 1, "is not a positive duration"),
+        (["resume", "nothing"], 1, "no run 'nothing'"),
+        (["explain", "nothing"], 1, "no run 'nothing'"),
+    ],
+)
+def test_what_is_wrong_is_named(words: list[str], code: int, expected: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words) == code
+    assert expected in capsys.readouterr().err
+
+
+def test_every_command_has_help() -> None:
+    for name in COMMANDS:
+        assert COMMANDS.load(name)().help
