@@ -15,23 +15,19 @@
 
 from __future__ import annotations
 
-import json
-import secrets
 from collections.abc import Sequence
-from contextlib import suppress
 from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from asa.core.allocation import Allocation
-from asa.core.errors import InvalidInput, StateError
+from asa.core.errors import InvalidInput
 from asa.core.ports import Post, RunContext
 from asa.core.task import Task
-from asa.security.files import private_directory, write_private
+from asa.security.files import private_directory
 from executors.dask_wire import WORKER
 from executors.hub import Hub
-from executors.station import VALUES, program
-from executors.transport import CERTIFICATES, RENDEZVOUS, Listener, TlsListener, UnixListener
+from executors.station import VALUES, Rendezvous, listen, program
+from executors.transport import CERTIFICATES
 from executors.wire import Welcome
 
 if TYPE_CHECKING:
@@ -95,7 +91,7 @@ class Dask:
             from asa.security.ca import create
 
             create(certificates, context.run)
-        listener = _listen(directory, context)
+        listener = listen(directory, context)
         address = listener.address()
         host, hosts = ("127.0.0.1", ("127.0.0.1",)) if context.local else ("", tuple(address["addresses"]))
         welcome = Welcome(
@@ -112,9 +108,9 @@ class Dask:
         self._cluster = Cluster(str(certificates), host, hosts, self._dashboard)
         front = Front(listener, self._cluster.adopt)
         self._hub = Hub(front, welcome, post, self._heartbeat, spanning=not context.local)
-        self._rendezvous, self._address = directory / RENDEZVOUS, json.dumps(address).encode()
+        self._rendezvous = Rendezvous(directory, listener)
         try:
-            write_private(self._rendezvous, self._address)  # nodes may come from now on, and begin to load dask, too
+            self._rendezvous.publish()  # nodes that come begin to load dask, too
             self._cluster.wait()
         except BaseException:
             self.close()
@@ -132,9 +128,7 @@ class Dask:
         """Stop listening, and end the scheduler. Supervisors that are not released wait for a new driver."""
         if self._hub is None or self._cluster is None:
             return
-        with suppress(OSError):  # gone already
-            if self._rendezvous.read_bytes() == self._address:  # else a new driver has taken over
-                self._rendezvous.unlink()
+        self._rendezvous.withdraw()
         self._hub.close()
         self._cluster.close()
         self._hub = self._cluster = None
@@ -148,17 +142,3 @@ class Dask:
 def _require(package: str, install: str, what: str) -> None:
     if find_spec(package) is None:
         raise InvalidInput(f"{what} needs {package}, which is not installed here: pip install {install}")
-
-
-def _listen(directory: Path, context: RunContext) -> Listener:
-    if not context.local:
-        return TlsListener(directory / CERTIFICATES)
-    try:
-        for stale in directory.glob("hub-*.sock"):  # of drivers that died
-            stale.unlink(missing_ok=True)
-        return UnixListener(directory, f"hub-{secrets.token_hex(8)}.sock")
-    except OSError as error:
-        raise StateError(
-            f"cannot make a socket in {directory}: {error.strerror or error}. Set ASA_STATE_DIR to a directory on a "
-            "file system that has sockets"
-        ) from error

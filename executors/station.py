@@ -74,10 +74,10 @@ class Station:
         values = private_directory(directory / VALUES)
         workdir, path = context.workdir, context.sys_path
         welcome = Welcome(crew, dict(options), str(values), workdir, path, heartbeat_s / 4)
-        listener = _listen(directory, context)
-        self._rendezvous, self._address = directory / RENDEZVOUS, json.dumps(listener.address()).encode()
+        listener = listen(directory, context)
+        self._rendezvous = Rendezvous(directory, listener)
         self._hub = Hub(listener, welcome, post, heartbeat_s, spanning=not context.local)
-        write_private(self._rendezvous, self._address)
+        self._rendezvous.publish()
 
     def launch(self, tasks: Sequence[Task], allocation: str) -> None:
         """Run these tasks in this allocation, in order, as its nodes have room."""
@@ -89,13 +89,35 @@ class Station:
 
     def close(self) -> None:
         """Stop listening. Supervisors that are not released wait for a new driver."""
-        with suppress(OSError):  # gone already
-            if self._rendezvous.read_bytes() == self._address:  # else a new driver has taken over
-                self._rendezvous.unlink()
+        self._rendezvous.withdraw()
         self._hub.close()
 
 
-def _listen(directory: Path, context: RunContext) -> Listener:
+class Rendezvous:
+    """The file in the run's directory that tells supervisors where `listener` is."""
+
+    def __init__(self, directory: Path, listener: Listener) -> None:
+        self._path, self._address = directory / RENDEZVOUS, json.dumps(listener.address()).encode()
+
+    def publish(self) -> None:
+        """Nodes may come from now on."""
+        write_private(self._path, self._address)
+
+    def withdraw(self) -> None:
+        """Nobody is to come any more, unless a new driver has taken over."""
+        with suppress(OSError):  # gone already
+            if self._path.read_bytes() == self._address:
+                self._path.unlink()
+
+
+def listen(directory: Path, context: RunContext) -> Listener:
+    """Listen for supervisors: on a Unix socket where all nodes are this machine, else with mutual TLS.
+
+    Raises
+    ------
+    StateError
+        When the run's directory cannot be used.
+    """
     if not context.local:
         certificates = directory / CERTIFICATES
         if not (certificates / "node.pem").exists():  # written last: a driver may have died while it made them
