@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from asa.core.decision import Reserve, Start
+from asa.core.decision import JobKey, Reserve, Start
 from asa.core.errors import BackendError
 from asa.core.job import (
     Dependency,
@@ -186,9 +186,11 @@ class Queue:
         self._settle(now)
         running = [entry for entry in self.live() if entry.running]
         kill = [self._end_as(entry, JobState.TIMEOUT) for entry in running if not entry.ending and entry.ends <= now]
-        waiting = {entry.job_id: entry for entry in self.live() if entry.pending and entry.status.eligible is not None}
-        for job_id in waiting:
-            self._outlook[job_id] = ("Priority", None)
+        waiting: dict[JobKey, Entry] = {
+            entry.job_id: entry for entry in self.live() if entry.pending and entry.status.eligible is not None
+        }
+        for entry in waiting.values():
+            self._outlook[entry.job_id] = ("Priority", None)
         start: list[Entry] = []
         for decision in self._dispatcher.decide(self._view(now, list(waiting.values()), running)):
             if isinstance(decision, Start):
@@ -197,7 +199,7 @@ class Queue:
                 self._set(started)
                 start.append(started)
             elif isinstance(decision, Reserve):
-                self._outlook[decision.job] = ("Resources", decision.at)
+                self._outlook[waiting[decision.job].job_id] = ("Resources", decision.at)
         return Actions(start, kill)
 
     def placed(self, job_id: str, nodes: tuple[str, ...]) -> None:

@@ -3,23 +3,53 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from asa.core.job import Resources
 
 
+class NodeRun(NamedTuple):
+    """Neighbouring nodes `first` .. `last` (inclusive), each of which gives `units` units to a job."""
+
+    first: int
+    last: int
+    units: int
+
+
+JobKey = str | int
+"""How a dispatcher names a job: a batch system's own id, or a row of a simulated workload."""
+
+
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Dispatcher: start this queued job now."""
+    """Dispatcher: start this queued job now, on these nodes (as many units on each); () leaves that to the machine."""
 
-    job: str
+    job: JobKey
+    nodes: tuple[NodeRun, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Reserve:
     """Dispatcher: this job is promised to start at `at` [s]."""
 
-    job: str
+    job: JobKey
     at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Reject:
+    """Dispatcher: this queued job will never be started; it leaves the queue as cancelled."""
+
+    job: JobKey
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class SetSpeed:
+    """Dispatcher: this running job gets on at this share of its full speed from now on; > 0."""
+
+    job: JobKey
+    speed: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,4 +98,4 @@ class Wake:
 
 
 StrategyDecision = Ask | Predict | Withdraw | Wake
-DispatchDecision = Start | Reserve
+DispatchDecision = Start | Reserve | Reject | SetSpeed

@@ -8,6 +8,8 @@
     │   ├── GraphError                     a workflow with a cycle, an unknown input, a stage too large
     │   └── Unpicklable                    an argument or function that cannot travel to another process
     ├── BackendError                       the batch system said no, or did not answer (``transient``)
+    ├── IllegalDecision                a dispatcher's decision breaks a law of the machine
+    ├── Starved                        a dispatcher never starts a job that it could start
     ├── CommandFailed                      a program ended badly, or did not write what it declared
     ├── StateError                         the state directory cannot be read or written
     ├── RunNotFound                        no run of that name
@@ -67,6 +69,26 @@ class BackendError(AsaError):
     def __init__(self, message: str, *, transient: bool = False) -> None:
         super().__init__(message)
         self.transient = transient
+
+
+class IllegalDecision(AsaError):
+    """A dispatcher's decision breaks a law of the machine.
+
+    Parameters
+    ----------
+    message
+        The law.
+    decision
+        The decision.
+    """
+
+    def __init__(self, message: str, decision: object) -> None:
+        super().__init__(f"{decision}: {message}")
+        self.decision = decision
+
+
+class Starved(AsaError):
+    """Jobs wait on a machine that has room for them, and nothing will happen any more."""
 
 
 class CommandFailed(AsaError):

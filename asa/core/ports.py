@@ -11,15 +11,19 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from asa.core.allocation import Allocation
 from asa.core.command import CommandResult
-from asa.core.decision import DispatchDecision, StrategyDecision
+from asa.core.decision import DispatchDecision, NodeRun, StrategyDecision
 from asa.core.event import Event
 from asa.core.job import Capabilities, JobChanges, JobHandle, JobRequest, JobStatus, Refused
 from asa.core.task import Task
-from asa.core.view import QueueView, WorkflowView
+from asa.core.view import QueuedJob, QueueView, WorkflowView
+
+if TYPE_CHECKING:  # annotations only: NumPy takes a tenth of a second to import
+    import numpy as np
+    import numpy.typing as npt
 
 Post = Callable[[Sequence[Event]], None]
 """How an executor reports what happened; may be called from any thread."""
@@ -159,3 +163,26 @@ class Dispatcher(Protocol):
     """Which queued jobs start now. A pure function of the view."""
 
     def decide(self, view: QueueView) -> Sequence[DispatchDecision]: ...
+
+
+class Placement(Protocol):
+    """On which nodes a job runs."""
+
+    def choose(
+        self, free: npt.NDArray[np.int64], need: npt.NDArray[np.int64], units: int, per_node: int
+    ) -> Sequence[NodeRun]:
+        """Nodes for `units` units, at most `per_node` on each (0: no limit); () when there is no room.
+
+        `free`, shape (nodes, resources), is what the nodes have left (zeros where the job may not run); `need`, shape
+        (resources,), is what one unit takes.
+        """
+
+
+class JobPredictor(Protocol):
+    """How long queued jobs will run, for dispatchers. Told of every job's end, in order of time."""
+
+    def predict(self, job: QueuedJob) -> float:
+        """Expected run time [s]; asked when the job is submitted. Its `walltime_s` is NaN where none was given."""
+
+    def learn(self, job: QueuedJob, run_time_s: float) -> None:
+        """`job` ran for `run_time_s` [s]."""

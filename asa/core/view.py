@@ -1,28 +1,37 @@
-"""What deciders see: immutable pictures of a queue (dispatchers) and of a run (strategies)."""
+"""What deciders see: immutable pictures of a queue (dispatchers) and of a run (strategies).
+
+Dispatchers of large simulated machines see a `asa.core.table.TableView`: a `QueueView` whose jobs are columns as well.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from asa.core.decision import JobKey
 from asa.core.job import QueueRegime, Resources
 from asa.core.stage import StageSpec, StageState
 
 
 @dataclass(frozen=True, slots=True)
 class QueuedJob:
-    """A job that waits, eligible to start. `walltime_s` is its wall time, or a prediction of its run time [s]."""
+    """A job that waits, eligible to start. `walltime_s` is its wall time, or a prediction of its run time [s].
 
-    key: str
+    `user` and `name` are "" where nobody tells.
+    """
+
+    key: JobKey
     resources: Resources
     walltime_s: float
     submitted: float
+    user: str = ""
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class RunningJob:
     """A job that runs and is expected to end at `ends` [s]."""
 
-    key: str
+    key: JobKey
     resources: Resources
     ends: float
 

@@ -261,5 +261,5 @@ class _Waits:
         self.until: dict[str, float] = {}
 
     def decide(self, view: QueueView) -> Sequence[DispatchDecision]:
-        admitted = tuple(job for job in view.queue if self.until[job.key] <= view.now)
+        admitted = tuple(job for job in view.queue if self.until[str(job.key)] <= view.now)
         return self._dispatcher.decide(replace(view, queue=admitted))

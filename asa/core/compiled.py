@@ -1,0 +1,45 @@
+"""Compiled functions: numba's, cached on disk, and compiled anew when any compiled code of ASA has changed.
+
+numba looks at the file of a cached function only; one that calls functions of other files would go on with what they
+used to be.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from numba import njit
+
+_Function = TypeVar("_Function", bound=Callable[..., object])
+_PACKAGES = ("core", "placement", "dispatchers", "simulator")
+
+
+def inner(function: _Function) -> _Function:
+    """Compile a function that only compiled ones call: it becomes part of them, and costs nothing of its own."""
+    options: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+    found: _Function = njit(**options)(function)
+    return found
+
+
+def compiled(function: _Function) -> _Function:
+    """Compile a function that Python calls, when it first does; the packages in `_PACKAGES` may call one another's."""
+    dispatcher: Any = njit(cache=True)(function)
+    file = dispatcher._cache._cache_file  # numba has no public way to say on what else a function depends
+    file._source_stamp = (file._source_stamp, _stamp())
+    found: _Function = dispatcher
+    return found
+
+
+@functools.cache
+def _stamp() -> str:
+    """Fingerprint of all code that a compiled function may contain."""
+    root = Path(__file__).parent.parent
+    found = hashlib.sha256()
+    for package in _PACKAGES:
+        for path in sorted((root / package).glob("*.py")):
+            found.update(path.read_bytes())
+    return found.hexdigest()
