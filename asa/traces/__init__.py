@@ -1,0 +1,1 @@
+"""Workloads from logs of real machines, from workflow instances, and made up."""
