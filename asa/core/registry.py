@@ -118,7 +118,10 @@ class Registry:
 
 BACKENDS = Registry(
     "backend",
-    {"local": "asa.backends.local:Local", "slurm": "asa.backends.slurm.backend:Slurm"},
+    {
+        "local": "asa.backends.local:Local",
+        "slurm": "asa.backends.slurm.backend:Slurm",
+    },
     group="asa.backends",
 )
 EXECUTORS = Registry(
@@ -157,14 +160,51 @@ DISPATCHERS = Registry(
         "easy": "asa.dispatchers.backfill:Easy",
         "conservative": "asa.dispatchers.backfill:Conservative",
         "backfill": "asa.dispatchers.backfill:Backfill",
+        "binpacking": "asa.dispatchers.binpacking:BinPacking",
+        "random": "asa.dispatchers.random:Random",
+        "knapsack": "asa.dispatchers.knapsack:Knapsack",
     },
     group="asa.dispatchers",
+)
+PREDICTORS = Registry(
+    "predictor",
+    {
+        "user": "asa.dispatchers.predictors:UserEstimate",
+        "last-two": "asa.dispatchers.predictors:LastTwo",
+        "heuristic": "asa.dispatchers.predictors_datadriven:DataDriven",
+        "oracle": "asa.dispatchers.predictors:Oracle",
+    },
+    group="asa.predictors",
+)
+PLACEMENTS = Registry(
+    "placement",
+    {
+        "first-fit": "asa.placement.firstfit:FirstFit",
+        "best-fit": "asa.placement.bestfit:BestFit",
+        "contiguous": "asa.placement.contiguous:Contiguous",
+    },
+    group="asa.placements",
+)
+PRIORITIES = Registry(
+    "priority",
+    {"fifo": "asa.simulator.priority:Fifo", "multifactor": "asa.simulator.priority:Multifactor"},
 )
 COMMANDS = Registry(
     "command",
     {
         name: f"asa.cli.{name}:{name.capitalize()}"
-        for name in ("clean", "doctor", "explain", "figure", "graph", "report", "resume", "run", "runs", "waits")
+        for name in (
+            "clean",
+            "doctor",
+            "explain",
+            "figure",
+            "graph",
+            "report",
+            "resume",
+            "run",
+            "runs",
+            "waits",
+        )
     },
     group="asa.commands",
 )

@@ -9,11 +9,18 @@ IBM SP2 with backfilling", IEEE TPDS 12(6), 2001. D. A. Lifka, "The ANL/IBM SP s
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 from asa.core.decision import DispatchDecision, Reserve, Start
 from asa.core.errors import InvalidInput
 from asa.core.profile import Profile
 from asa.core.view import QueueView
+
+if TYPE_CHECKING:  # both need NumPy, which a machine of this size does without
+    from asa.core.table import TableView
+    from asa.dispatchers.order import Key, Order
+
+_ALL = 2**62
 
 
 class Backfill:
@@ -37,11 +44,17 @@ class Backfill:
     ----------
     depth
         How many blocked jobs get a reservation; a whole number >= 0, or infinite.
+    limit
+        How many waiting jobs are looked at, from the front of the queue; a whole number >= 0, or infinite.
+    order
+        Another order than that in which the queue stands: a name of `asa.dispatchers.order`, or a key.
 
     Raises
     ------
     InvalidInput
-        When `depth` is negative or not a whole number.
+        When `depth` or `limit` is negative or not a whole number.
+    UnknownName
+        When there is no such order.
 
     Examples
     --------
@@ -68,17 +81,40 @@ class Backfill:
     [Reserve(job='A', at=10.0), Reserve(job='C', at=15.0), Start(job='B')]
     """
 
-    def __init__(self, depth: float = 1) -> None:
-        if not (depth == math.inf or (depth >= 0 and float(depth).is_integer())):
-            raise InvalidInput(f"backfill depth must be a whole number of at least 0, or inf, not {depth!r}")
-        self.depth = depth
+    def __init__(self, depth: float = 1, limit: float = math.inf, order: str | Key | None = None) -> None:
+        for name, value in (("depth", depth), ("limit", limit)):
+            if not (value == math.inf or (value >= 0 and float(value).is_integer())):
+                raise InvalidInput(f"backfill {name} must be a whole number of at least 0, or inf, not {value!r}")
+        self.depth, self.limit = depth, limit
+        self.order: Order | None = None
+        if order is not None:
+            from asa.dispatchers.order import order as find  # here, because it needs the compiler
 
-    def decide(self, view: QueueView) -> list[DispatchDecision]:
+            self.order = find(order)
+
+    @property
+    def needs_estimates(self) -> bool:
+        """Whether it plans with wall times."""
+        return self.depth > 0
+
+    @property
+    def native(self) -> tuple[float, int, int] | None:
+        """The rule as numbers, for the compiled loop of the simulator; None where the order is a Python function."""
+        if self.order is not None and self.order.key is not None:
+            return None
+        return float(self.depth), int(min(self.limit, _ALL)), -1 if self.order is None else self.order.code
+
+    def decide(self, view: QueueView | TableView) -> list[DispatchDecision]:
         """What to start now, and which later starts are promised; in the queue's order."""
+        if not isinstance(view, QueueView):
+            from asa.dispatchers.tablefill import decide
+
+            return decide(self, view)
+        queue = view.queue if self.order is None else [view.queue[place] for place in self.order.arrange(view)]
         profile = Profile(view.capacity, view.now, [(job.resources, job.ends) for job in view.running])
         decisions: list[DispatchDecision] = []
         reserved = 0
-        for job in view.queue:
+        for job in queue[: int(min(self.limit, len(queue)))]:
             if profile.fits(job.resources, view.now, job.walltime_s):
                 profile.reserve(job.resources, view.now, job.walltime_s)
                 decisions.append(Start(job.key))
@@ -96,19 +132,19 @@ class Backfill:
 class Fcfs(Backfill):
     """First come, first served: nobody is overtaken."""
 
-    def __init__(self) -> None:
-        super().__init__(depth=0)
+    def __init__(self, limit: float = math.inf, order: str | Key | None = None) -> None:
+        super().__init__(0, limit, order)
 
 
 class Easy(Backfill):
     """EASY backfilling: the first blocked job has a reservation, the others fill what it leaves."""
 
-    def __init__(self) -> None:
-        super().__init__(depth=1)
+    def __init__(self, limit: float = math.inf, order: str | Key | None = None) -> None:
+        super().__init__(1, limit, order)
 
 
 class Conservative(Backfill):
     """Conservative backfilling: every blocked job has a reservation."""
 
-    def __init__(self) -> None:
-        super().__init__(depth=math.inf)
+    def __init__(self, limit: float = math.inf, order: str | Key | None = None) -> None:
+        super().__init__(math.inf, limit, order)
