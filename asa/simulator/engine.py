@@ -1,0 +1,277 @@
+"""The pull engine: `advance` runs to the next instant at which somebody must decide, `apply` takes the decisions.
+
+`simulate` is a loop around these two; the step of a learning environment is `apply` and `advance`; the simulated
+backend is the same engine behind a clock. Everything is deterministic.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from asa.core.cluster import Cluster
+from asa.core.decision import DispatchDecision, Reject, Reserve, SetSpeed, Start
+from asa.core.errors import IllegalDecision, Starved
+from asa.core.schedule import Schedule
+from asa.core.table import TableView
+from asa.core.workload import Workload
+from asa.simulator import machine
+from asa.simulator.calendar import advance
+from asa.simulator.drive import drive, has_room, ranked, releases
+from asa.simulator.load import load
+from asa.simulator.result import schedule_of
+from asa.simulator.settings import Settings
+from asa.simulator.state import DECIDE, GROW, NOTICE, OVER, RUNNING, WAITING, State, grown
+
+
+class Engine:
+    """A machine, its queue and its running jobs, at one moment of virtual time.
+
+    Parameters
+    ----------
+    workload
+        Jobs that will be submitted; more can be added on the way.
+    cluster
+        The machine. Jobs that it could never run are refused when they are submitted.
+    settings
+        How it behaves.
+
+    Raises
+    ------
+    InvalidInput
+        When the workload asks for resources or partitions that the machine does not know.
+
+    Examples
+    --------
+    Two jobs of two cores, one after the other, on a machine of two.
+
+    >>> engine = Engine(Workload.of(submit=[0, 1], run=[10, 10], cores=[2, 2], walltime=[20, 20]), Cluster.of(2))
+    >>> view = engine.advance()
+    >>> engine.apply([Start(row) for row in view.waiting.tolist()])
+    >>> view = engine.advance()  # the second is there; the first still runs
+    >>> view.now, view.waiting.tolist(), view.ends.tolist()
+    (1.0, [1], [20.0])
+    """
+
+    def __init__(self, workload: Workload, cluster: Cluster, settings: Settings | None = None) -> None:
+        self.workload, self.cluster = workload, cluster
+        self.settings = settings or Settings()
+        self._state = load(workload, cluster, self.settings)
+        self.weights = self.settings.model.weights()
+
+    @property
+    def state(self) -> State:
+        """The tables; for those who extend the engine."""
+        return self._state
+
+    @property
+    def now(self) -> float:
+        """Virtual time [s]."""
+        return float(self._state.world[0]["now"])
+
+    @property
+    def decisions(self) -> int:
+        """How often somebody was asked."""
+        return int(self._state.world[0]["decisions"])
+
+    @property
+    def submitted(self) -> float:
+        """Share of the workload that has been submitted, in [0, 1]."""
+        world = self._state.world[0]
+        return float(world["arrival"] / max(1, world["arrivals"]))
+
+    def advance(self, until: float = math.inf) -> TableView | None:
+        """Let time pass to the next instant at which jobs wait and something has changed.
+
+        Returns
+        -------
+        TableView
+            What there is to decide on; None when nothing more will happen, or nothing until `until` [s].
+
+        Raises
+        ------
+        Starved
+            When nothing more will happen, but jobs wait that could start.
+        """
+        while True:
+            why = advance(self._state, until)
+            if why == GROW:
+                self.grow()
+            elif why != NOTICE:
+                break
+        if why == OVER:
+            self.check_starved()
+        return self.view() if why == DECIDE else None
+
+    def view(self) -> TableView:
+        """What a dispatcher may see now."""
+        s = self._state
+        world = s.world[0]
+        slots, running = int(world["slots"]), int(world["running"])
+        release_at, release = releases(s) if slots < 0 else (s.ends[:0], s.runs[:0])
+        return TableView(
+            float(world["now"]),
+            self.cluster,
+            _frozen(s.jobs[: world["jobs"]]),
+            _frozen(ranked(s, -1, self.weights)),
+            _frozen(s.active[:running]),
+            _frozen(np.maximum(s.ends[:running], world["now"])),
+            _frozen(s.free),
+            s.demands,
+            int(world["free"]) if slots >= 0 else -1,
+            slots,
+            max(0, int(world["placement"])),
+            release_at,
+            release,
+            s.partitions,
+            self.workload.labels,
+        )
+
+    def apply(self, decisions: Iterable[DispatchDecision]) -> None:
+        """Take decisions, in order.
+
+        Raises
+        ------
+        IllegalDecision
+            When one breaks a law of the machine. Those before it have been taken.
+        """
+        world = self._state.world[0]
+        world["dirty"] = 0
+        world["decisions"] += 1
+        for decision in decisions:
+            if isinstance(decision, Start):
+                self._start(decision)
+            elif isinstance(decision, Reserve):
+                self._row(decision, decision.job, WAITING)
+                self._state.jobs["planned"][decision.job] = decision.at
+            elif isinstance(decision, Reject):
+                machine.finish(self._state, self._row(decision, decision.job, WAITING), machine.CANCELLED)
+            elif isinstance(decision, SetSpeed):
+                if not 0 < decision.speed < math.inf:
+                    raise IllegalDecision("a speed must be above 0 and finite", decision)
+                row = self._row(decision, decision.job, RUNNING)
+                self.room()
+                machine.set_speed(self._state, row, decision.speed)
+            else:
+                raise IllegalDecision("Start, Reserve, Reject or SetSpeed expected", decision)
+
+    def drive(
+        self, rule: tuple[float, int, int], until: float = math.inf, promise: bool = False, most: int = -1
+    ) -> int:
+        """`advance` and `apply` until `until` [s], with a backfilling rule, compiled; why it came back.
+
+        `rule` is the reservation depth, the number of jobs looked at, and the code of the order (-1: none). `promise`
+        keeps the promised starts in the table of jobs; `most` ends it after so many decisions.
+        """
+        depth, limit, order = rule
+        while (why := drive(self._state, until, depth, limit, order, self.weights, promise, most)) == GROW:
+            self.grow()
+        return int(why)
+
+    def copy(self) -> Engine:
+        """The same machine at the same moment, free to go its own way."""
+        other = copy.copy(self)
+        tables: Any = (table.copy() for table in self._state)
+        other._state = State(*tables)
+        other.weights = self.weights.copy()
+        return other
+
+    def schedule(self) -> Schedule:
+        """What has become of all jobs by now."""
+        return schedule_of(self._state, self.workload, self.cluster)
+
+    def check_starved(self) -> None:
+        """Raise `Starved` when jobs wait on an idle machine that has room for them."""
+        s = self._state
+        for row in s.queue[: s.world[0]["waiting"]].tolist():
+            if machine.find(s, row):
+                job, waiting = s.jobs[row], int(s.world[0]["waiting"])
+                raise Starved(
+                    f"{waiting} jobs wait and nothing more will happen, but job {job['number']} ({job['cores']} cores) "
+                    f"could start since {job['eligible']:g} s: the dispatcher never starts it"
+                )
+
+    # -- rooms and rows ----------------------------------------------------------------------------------------------
+
+    def room(self) -> None:
+        """Make room for one more start or event."""
+        while not has_room(self._state):
+            self.grow()
+
+    def grow(self) -> None:
+        """Make more room in the tables."""
+        self._state = grown(self._state)
+
+    def extend(self, **tables: npt.NDArray[Any]) -> None:
+        """Put longer tables in the place of these."""
+        self._state = self._state._replace(**tables)
+
+    def _start(self, decision: Start) -> None:
+        row = self._row(decision, decision.job, WAITING)
+        self.room()
+        s = self._state
+        count = self._use(decision, row) if decision.nodes else self._find(row)
+        if not count:
+            raise IllegalDecision(f"no room for {self._need(row)}: {self._left()}", decision)
+        machine.leave(s, row)
+        machine.start(s, row, count)
+
+    def _find(self, row: int) -> int:
+        """Nodes by the machine's own placement, into the scratch table; how many runs."""
+        s = self._state
+        if self.settings.native is not None:
+            return int(machine.find(s, row))
+        job = s.jobs[row]
+        free = machine.visible(s, row)
+        runs = self.settings.method.choose(free, s.demands[job["kind"]], int(job["units"]), int(job["per_node"]))
+        return self._use(Start(row, tuple(runs)), row) if runs else 0
+
+    def _use(self, decision: Start, row: int) -> int:
+        """Check the nodes that a decision names, and put them into the scratch table; how many runs."""
+        s = self._state
+        job = s.jobs[row]
+        free, need, units = machine.visible(s, row), s.demands[job["kind"]], 0
+        for count, run in enumerate(decision.nodes):
+            if not 0 <= run.first <= run.last < len(free) or run.units < 1:
+                raise IllegalDecision(f"nodes {run.first} to {run.last}: there are {len(free)}, from 0", decision)
+            part = free[run.first : run.last + 1]
+            part -= run.units * need
+            if (part[:, need > 0] < 0).any() or (job["per_node"] and run.units > job["per_node"]):
+                raise IllegalDecision(f"{run} has no room for {run.units} units of {self._need(row)}", decision)
+            units += run.units * (run.last - run.first + 1)
+            s.runs[count] = run
+        if units != job["units"]:
+            raise IllegalDecision(f"its nodes hold {units} units; the job has {job['units']}", decision)
+        return len(decision.nodes)
+
+    def _row(self, decision: DispatchDecision, job: object, status: int) -> int:
+        s = self._state
+        if not isinstance(job, int) or not 0 <= job < s.world[0]["jobs"]:
+            raise IllegalDecision(f"there is no row {job!r}: rows go from 0 to {s.world[0]['jobs'] - 1}", decision)
+        is_status = int(s.fates[job]["status"])
+        if is_status != status:
+            words = ("not submitted yet", "held back", "waiting", "running", "over")
+            raise IllegalDecision(f"the job is {words[is_status]}, not {words[status]}", decision)
+        return job
+
+    def _need(self, row: int) -> str:
+        job = self._state.jobs[row]
+        amounts = self._state.demands[job["kind"]].tolist()
+        unit = ", ".join(f"{n} {name}" for n, name in zip(amounts, self.cluster.resources, strict=True) if n)
+        return f"{job['units']} x ({unit})"
+
+    def _left(self) -> str:
+        free = np.maximum(self._state.free, 0).sum(axis=0).tolist()
+        return ", ".join(f"{n} {name}" for n, name in zip(free, self.cluster.resources, strict=True)) + " are free"
+
+
+def _frozen(table: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The same, not to be written to."""
+    view = table.view()
+    view.setflags(write=False)
+    return view

@@ -1,0 +1,124 @@
+"""A workload under a dispatcher, from the first submission to the last end."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable
+from typing import Any
+
+from asa.core.cluster import Cluster
+from asa.core.decision import Start
+from asa.core.errors import InvalidInput, Starved
+from asa.core.ports import Dispatcher
+from asa.core.registry import DISPATCHERS
+from asa.core.schedule import Schedule
+from asa.core.workload import Workload
+from asa.simulator.engine import Engine
+from asa.simulator.learning import Learning
+from asa.simulator.settings import Settings
+from asa.simulator.state import DECIDE
+
+_CHUNK = 20_000
+"""Decisions between two reports of progress."""
+
+
+def simulate(
+    workload: Workload,
+    cluster: Cluster,
+    dispatcher: str | Dispatcher = "easy",
+    *,
+    progress: Callable[[float], None] | None = None,
+    **settings: Any,
+) -> Schedule:
+    """Run a workload on a machine.
+
+    Parameters
+    ----------
+    workload
+        What is submitted, and when.
+    cluster
+        What it runs on.
+    dispatcher
+        Which jobs start: ``"easy"``, ``"fcfs"``, ``"conservative"``, ``"backfill:depth=4,limit=100"`` ..., or a
+        `Dispatcher`.
+    progress
+        Told now and then what share of the jobs has been submitted, in [0, 1].
+    settings
+        Fields of `asa.simulator.settings.Settings`.
+
+    Returns
+    -------
+    Schedule
+        Whose `seconds` are those of the loop; compilation and loading are not in them.
+
+    Raises
+    ------
+    InvalidInput
+        When a name is not known, or the dispatcher plans with wall times that the workload does not have.
+    IllegalDecision
+        When the dispatcher breaks a law of the machine.
+    Starved
+        When it never starts a job that it could start.
+
+    Examples
+    --------
+    Two cores. The second job needs both and waits; the third is short enough to go first.
+
+    >>> jobs = Workload.of(submit=[0, 1, 2], run=[10, 10, 5], cores=[1, 2, 1], walltime=[10, 10, 8])
+    >>> simulate(jobs, Cluster.of(nodes=2), "easy").start.tolist()
+    [0.0, 10.0, 2.0]
+    >>> simulate(jobs, Cluster.of(nodes=2), "fcfs").start.tolist()
+    [0.0, 10.0, 20.0]
+    """
+    rule: Any = DISPATCHERS.create(dispatcher)
+    engine = Engine(workload, cluster, Settings(**settings))
+    _check_estimates(engine, rule)
+    compiled = engine.settings.native is not None and engine.settings.learner is None
+    native = getattr(rule, "native", None) if compiled else None
+    _compile(engine, native)
+    begun = time.perf_counter()
+    try:
+        if native is not None:
+            while engine.drive(native, most=_CHUNK) == DECIDE:
+                _tell(progress, engine)
+            engine.check_starved()
+        else:
+            learner = Learning(engine) if engine.settings.learner else None
+            while (view := engine.advance()) is not None:
+                if learner:
+                    learner.catch_up()
+                engine.apply(rule.decide(view))
+                if engine.decisions % _CHUNK == 0:
+                    _tell(progress, engine)
+    except Starved as error:
+        raise Starved(f"{dispatcher}: {error}") from None
+    seconds = time.perf_counter() - begun
+    _tell(progress, engine)
+    return dataclasses.replace(engine.schedule(), seconds=seconds)
+
+
+def _check_estimates(engine: Engine, rule: Any) -> None:
+    """Refuse to plan with wall times that nobody gave."""
+    if getattr(rule, "needs_estimates", False) and engine.settings.predictor == "user":
+        without = engine.workload.walltime != engine.workload.walltime
+        if without.any():
+            raise InvalidInput(
+                f"{without.sum()} of {len(without)} jobs have no requested time, with which it plans: "
+                "choose another predictor (oracle, last-two, heuristic) or fcfs"
+            )
+
+
+def _compile(engine: Engine, native: Any) -> None:
+    """Compile, or load from the cache, what the loop will call; takes seconds the first time."""
+    if native is not None:
+        engine.drive(native, most=0)
+        return
+    small = Engine(Workload.of(submit=[0], run=[1], cores=[1], walltime=[1]), Cluster.of(nodes=1))
+    while (view := small.advance()) is not None:
+        small.apply([Start(row) for row in view.waiting.tolist()])
+
+
+def _tell(progress: Callable[[float], None] | None, engine: Engine) -> None:
+    if progress is not None:
+        progress(engine.submitted)
