@@ -1,0 +1,73 @@
+"""A schedule on one page: utilisation, queue, Gantt chart where it can be read, wait by job size."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from asa.core.errors import InvalidInput
+from asa.core.schedule import Schedule
+from asa.report.axis import ticks
+from asa.report.gantt import WIDTH_IN
+from asa.report.schedule_gantt import draw_gantt
+from asa.report.utilisation import draw_queue, draw_utilisation
+from asa.report.waits_by_size import draw_waits
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+GANTT_JOBS_MOST = 20_000
+"""Schedules of more jobs have no Gantt chart: its boxes would be narrower than the lines of a pen."""
+
+
+def save_schedule(schedule: Schedule, path: str | Path, *, title: str = "", dpi: int = 200) -> None:
+    """Draw a schedule to a PNG, PDF or SVG file, as the name ends.
+
+    Raises
+    ------
+    InvalidInput
+        When matplotlib is not installed, or no job ran.
+    """
+    schedule_figure(schedule, title).savefig(path, dpi=dpi)
+
+
+def schedule_figure(schedule: Schedule, title: str = "") -> Figure:
+    """Utilisation, queue, and Gantt chart on one time axis; below them the waits.
+
+    Raises
+    ------
+    InvalidInput
+        When matplotlib is not installed, or no job ran.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise InvalidInput("pictures need matplotlib: pip install 'asa-hpc[plots]'") from error
+
+    if not schedule.ran.any():
+        raise InvalidInput("there is nothing to draw: no job of this schedule ran")
+    zero = float(schedule.workload.submit[0])
+    span = max(float(schedule.end[schedule.ran].max()) - zero, 1e-3)
+    gantt = schedule.placements is not None and schedule.ran.sum() <= GANTT_JOBS_MOST
+    heights = [1.3, 0.9, *([3.0] if gantt else []), 2.0]
+    made = Figure(figsize=(WIDTH_IN, sum(heights) + 0.45 * len(heights) + 0.5), layout="constrained")
+    axes = list(made.subplots(len(heights), 1, height_ratios=heights))
+    for each in axes:
+        each.tick_params(labelsize=7, length=2)
+        each.spines[["top", "right"]].set_visible(False)
+        each.set_axisbelow(True)
+    draw_utilisation(axes[0], schedule, zero, span)
+    draw_queue(axes[1], schedule, zero, span)
+    if gantt:
+        draw_gantt(axes[2], schedule, zero)
+    draw_waits(axes[-1], schedule)
+    axis = ticks(span, 8)
+    for each in axes[:-1]:
+        each.set_xlim(0, span)
+        each.set_xticks(axis.at, axis.labels)
+        each.grid(axis="x", color="#d9dce1", linewidth=0.5)
+    axes[-1].grid(axis="y", color="#d9dce1", linewidth=0.5)
+    axes[-2].set_xlabel(f"time since the first submission [{axis.unit}]", fontsize=8)
+    if title:
+        made.suptitle(title, fontsize=9, parse_math=False)
+    return made
