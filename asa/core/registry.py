@@ -203,6 +203,7 @@ COMMANDS = Registry(
             "resume",
             "run",
             "runs",
+            "simulate",
             "waits",
         )
     },

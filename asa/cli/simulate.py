@@ -1,0 +1,246 @@
+"""``asa simulate``: a trace, run once more under dispatchers of one's choice."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import math
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from asa.core.command import CommandResult
+from asa.core.errors import InvalidInput
+from asa.core.registry import DISPATCHERS, PLACEMENTS, PRIORITIES
+
+if TYPE_CHECKING:  # NumPy is for those who simulate, not for those who ask for help
+    from asa.core.cluster import Cluster
+    from asa.core.schedule import Schedule
+    from asa.core.workload import Workload
+
+DAY = 86400.0
+
+
+class Simulate:
+    """Simulate a batch system on a trace."""
+
+    help = "simulate a batch system on a trace"
+
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        """Declare the options."""
+        add = parser.add_argument
+        add("trace", metavar="TRACE", help="log of jobs: SWF, sacct --parsable2 or PBS accounting, gzipped or not")
+        add(
+            "--dispatcher",
+            metavar="NAME[:OPTIONS]",
+            action="append",
+            help=f"which job starts: {', '.join(DISPATCHERS)} (easy); several, repeated or with commas, are compared",
+        )
+        add("--nodes", type=_positive, metavar="N", help="nodes of the machine (those of the trace's header)")
+        add("--cores-per-node", type=_positive, metavar="C", help="cores of each node (those of the header, or 1)")
+        add("--from-day", type=float, metavar="D", help="leave out jobs submitted earlier; the first job's day is 0")
+        add("--to-day", type=float, metavar="D", help="leave out jobs submitted on that day or later")
+        add("--placement", default="first-fit", metavar="NAME", help="on which nodes a job runs (first-fit)")
+        add("--priority", default="fifo", metavar="NAME", help="the queue's order (fifo)")
+        add("--predictor", default="user", metavar="NAME", help="what dispatchers take for run times (user: request)")
+        add("--overrun", default="clip", choices=("clip", "allow"), help="jobs beyond their request: killed, or not")
+        add("--csv", metavar="OUT", help="write the jobs as Batsim does; evalys reads it")
+        add("--swf", metavar="OUT", help="write the schedule as an SWF log; gzipped when the name ends in .gz")
+        add("--plot", metavar="OUT", help="draw the schedule, or the comparison: .png, .pdf or .svg")
+        add("--quiet", action="store_true", help="show no progress")
+
+    def run(self, options: argparse.Namespace) -> CommandResult:
+        """Simulate it."""
+        names = dispatcher_specs(options.dispatcher or ["easy"])
+        _refuse_what_cannot_be_written(options, len(names))
+        for name in names:
+            DISPATCHERS.create(name)  # a misspelt one is found before the others have run
+        PLACEMENTS.create(options.placement)
+        PRIORITIES.create(options.priority)
+        from asa.metrics.schedule import summarise
+        from asa.report.schedule_words import comparison, in_words, title
+        from asa.traces.load import load_trace
+
+        trace = load_trace(options.trace)
+        workload = days(trace.workload, options.from_day, options.to_day)
+        cluster = machine(trace.cluster, options.nodes, options.cores_per_node)
+        about: dict[str, Any] = {"trace": Path(options.trace).name, "nodes": cluster.nodes, "cores": cluster.cores}
+        about |= {name: getattr(options, name) for name in ("placement", "priority", "predictor", "overrun")}
+        rows = []
+        for name in names:
+            schedule = _simulated(name, workload, cluster, options)
+            rows.append({"dispatcher": name, **about, **summarise(schedule), "odd_records": trace.report.counts})
+            if len(names) == 1:
+                _write(schedule, options)
+                return CommandResult(rows[0], f"{in_words(rows[0])}\n\n{trace.report}")
+        if options.plot:
+            from asa.report.kiviat import save_comparison
+
+            save_comparison(rows, options.plot, title=title(rows[0]))
+        return CommandResult({"rows": rows}, f"{comparison(rows)}\n\n{trace.report}")
+
+
+def dispatcher_specs(given: Sequence[str]) -> list[str]:
+    """Names of dispatchers, with their options, from words that may each hold several.
+
+    A comma goes on with the options of a name where something like ``key=value`` follows it.
+
+    >>> dispatcher_specs(["fcfs,easy", "backfill:depth=10,limit=50,conservative"])
+    ['fcfs', 'easy', 'backfill:depth=10,limit=50', 'conservative']
+    """
+    found: list[str] = []
+    for word in given:
+        pieces = [piece.strip() for piece in word.split(",")]
+        for place, piece in enumerate(pieces):
+            if place and "=" in piece.partition(":")[0] and ":" in found[-1]:
+                found[-1] += f",{piece}"
+            elif piece:
+                found.append(piece)
+    if not found:
+        raise InvalidInput(f"--dispatcher names nothing: one of {', '.join(DISPATCHERS)} expected")
+    return list(dict.fromkeys(found))
+
+
+def days(workload: Workload, begin: float | None, until: float | None) -> Workload:
+    """Jobs submitted from one day until before another; days of 24 hours, from the first submission.
+
+    Raises
+    ------
+    InvalidInput
+        When there are none.
+    """
+    if begin is None and until is None:
+        return workload
+    first = float(workload.submit[0]) if len(workload) else 0.0
+    begin = begin or 0.0
+    chosen = workload.between(first + begin * DAY, math.inf if until is None else first + until * DAY)
+    if not len(chosen):
+        last = (float(workload.submit[-1]) - first) / DAY if len(workload) else 0.0
+        raise InvalidInput(
+            f"no job was submitted from day {begin:g} {'on' if until is None else f'until before day {until:g}'}: "
+            f"the first one was on day 0, the last one on day {last:.2f}"
+        )
+    return chosen
+
+
+def machine(header: Cluster | None, nodes: int | None, cores: int | None) -> Cluster:
+    """The machine that the options ask for; what they do not say is as in the trace's header.
+
+    With `cores` alone, the header's cores are grouped into nodes of so many.
+
+    Raises
+    ------
+    InvalidInput
+        When neither says how large it is, or the header's cores do not make whole nodes.
+    """
+    from asa.core.cluster import Cluster
+
+    if nodes is None and header is None:
+        raise InvalidInput(
+            "the trace does not say how large its machine is: give --nodes N, and --cores-per-node C unless nodes have "
+            "one core each"
+        )
+    if header is not None and nodes is None:
+        if cores is None:
+            return header
+        if header.cores % cores:
+            raise InvalidInput(f"{header.cores} cores make no whole nodes of {cores}: give --nodes, too")
+        return Cluster.of(header.cores // cores, cores)
+    assert nodes is not None
+    if cores is None:
+        cores = int(header.capacity[0, 0]) if header is not None and header.uniform else 1
+    return Cluster.of(nodes, cores)
+
+
+def _simulated(name: str, workload: Workload, cluster: Cluster, options: argparse.Namespace) -> Schedule:
+    from asa.simulator.run import simulate
+
+    with _progress(name, quiet=options.quiet) as progress:
+        return simulate(
+            workload,
+            cluster,
+            name,
+            placement=options.placement,
+            priority=options.priority,
+            predictor=options.predictor,
+            overrun=options.overrun,
+            progress=progress,
+        )
+
+
+@contextmanager
+def _progress(name: str, *, quiet: bool) -> Iterator[Callable[[float], None] | None]:
+    """A bar on standard error, where that is a terminal."""
+    if quiet or not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(f"{name}: compiling, the first time", total=None)
+        yield lambda share: bar.update(task, description=name, total=1.0, completed=share)
+
+
+def _write(schedule: Schedule, options: argparse.Namespace) -> None:
+    if options.csv:
+        from asa.report.schedule_csv import write_csv
+
+        write_csv(schedule, options.csv, Path(options.trace).name)
+    if options.swf:
+        from asa.traces.swf import SwfLog, write_swf
+
+        write_swf(SwfLog.of_schedule(schedule), options.swf)
+    if options.plot:
+        from asa.report.schedule_picture import save_schedule
+
+        save_schedule(schedule, options.plot)
+
+
+def _refuse_what_cannot_be_written(options: argparse.Namespace, dispatchers: int) -> None:
+    """A simulation may take minutes: better said before than after.
+
+    Raises
+    ------
+    InvalidInput
+        When an output cannot be written, or not for so many dispatchers.
+    """
+    for name in ("json", "csv", "swf", "plot"):
+        target = getattr(options, name)
+        if not target or (name == "json" and target == "-"):
+            continue
+        path = Path(target)
+        reason = ""
+        if not path.parent.is_dir():
+            reason = f"there is no directory {str(path.parent)!r}"
+        elif path.is_dir():
+            reason = "it is a directory"
+        elif not os.access(path if path.exists() else path.parent, os.W_OK):
+            reason = "you may not write there"
+        if reason:
+            raise InvalidInput(f"--{name} {target!r} cannot be written: {reason}")
+    if dispatchers > 1 and (options.csv or options.swf):
+        raise InvalidInput(f"--csv and --swf write one schedule: give one dispatcher, not {dispatchers}")
+    if options.plot:
+        from asa.report.kiviat import DISPATCHERS_MOST
+        from asa.report.write import PICTURES
+
+        if Path(options.plot).suffix.lower() not in PICTURES:
+            raise InvalidInput(f"--plot {options.plot!r}: end the name with {', '.join(PICTURES)}")
+        if importlib.util.find_spec("matplotlib") is None:
+            raise InvalidInput("--plot needs matplotlib: pip install 'asa-hpc[plots]'")
+        if dispatchers > DISPATCHERS_MOST:
+            raise InvalidInput(f"--plot tells at most {DISPATCHERS_MOST} dispatchers apart, not {dispatchers}")
+
+
+def _positive(text: str) -> int:
+    try:
+        number = int(text)
+    except ValueError:
+        number = 0
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
+    return number
