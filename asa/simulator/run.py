@@ -73,7 +73,7 @@ def simulate(
     """
     rule: Any = DISPATCHERS.create(dispatcher)
     engine = Engine(workload, cluster, Settings(**settings))
-    _check_estimates(engine, rule)
+    _check_estimates(engine, rule, dispatcher)
     compiled = engine.settings.native is not None and engine.settings.learner is None
     native = getattr(rule, "native", None) if compiled else None
     _compile(engine, native)
@@ -98,14 +98,14 @@ def simulate(
     return dataclasses.replace(engine.schedule(), seconds=seconds)
 
 
-def _check_estimates(engine: Engine, rule: Any) -> None:
+def _check_estimates(engine: Engine, rule: Any, name: object) -> None:
     """Refuse to plan with wall times that nobody gave."""
     if getattr(rule, "needs_estimates", False) and engine.settings.predictor == "user":
         without = engine.workload.walltime != engine.workload.walltime
         if without.any():
             raise InvalidInput(
-                f"{without.sum()} of {len(without)} jobs have no requested time, with which it plans: "
-                "choose another predictor (oracle, last-two, heuristic) or fcfs"
+                f"{without.sum()} of {len(without)} jobs have no requested time, and {name} plans with it: "
+                "take another predictor (oracle, last-two, heuristic), or fcfs"
             )
 
 

@@ -134,7 +134,7 @@ def test_a_job_larger_than_the_machine_is_refused() -> None:
 
 def test_wall_times_are_needed_to_plan_with() -> None:
     without = Workload.of(submit=[0, 1], run=[5, 5], cores=[2, 2])
-    with pytest.raises(InvalidInput, match="2 of 2 jobs have no requested time"):
+    with pytest.raises(InvalidInput, match="2 of 2 jobs have no requested time, and easy plans"):
         simulate(without, Cluster.of(2), "easy")
     assert simulate(without, Cluster.of(2), "fcfs").start.tolist() == [0.0, 5.0]
     assert simulate(without, Cluster.of(2), "easy", predictor="oracle").start.tolist() == [0.0, 5.0]
