@@ -79,6 +79,8 @@ class TableView:
         Nodes of each partition, shape (partitions, nodes): 1 where a node belongs to it.
     labels
         Column -> the texts behind its codes, for users and names.
+    made
+        Objects of waiting jobs that were made before; an engine hands it from view to view.
     """
 
     now: float
@@ -96,6 +98,7 @@ class TableView:
     release: Ints
     allowed: Ints
     labels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    made: dict[int, QueuedJob] = field(default_factory=dict)
 
     def column(self, name: str) -> npt.NDArray[np.float64] | npt.NDArray[np.int64]:
         """A column of the waiting jobs, in order of priority."""
@@ -110,7 +113,15 @@ class TableView:
     @property
     def queue(self) -> tuple[QueuedJob, ...]:
         """The waiting jobs as objects, in order of priority."""
-        return tuple(self.job(row) for row in self.waiting.tolist())
+        found = []
+        for row, estimate, cores in zip(
+            self.waiting.tolist(), self.column("estimate").tolist(), self.column("cores").tolist(), strict=True
+        ):
+            job = self.made.get(row)
+            if job is None or (job.walltime_s, job.resources.cores) != (estimate, cores):
+                job = self.made[row] = self.job(row)
+            found.append(job)
+        return tuple(found)
 
     @property
     def running(self) -> tuple[RunningJob, ...]:

@@ -19,6 +19,7 @@ from asa.core.decision import DispatchDecision, Reject, Reserve, SetSpeed, Start
 from asa.core.errors import IllegalDecision, Starved
 from asa.core.schedule import Schedule
 from asa.core.table import TableView
+from asa.core.view import QueuedJob
 from asa.core.workload import Workload
 from asa.simulator import machine
 from asa.simulator.calendar import advance
@@ -63,6 +64,7 @@ class Engine:
         self.settings = settings or Settings()
         self._state = load(workload, cluster, self.settings)
         self.weights = self.settings.model.weights()
+        self._made: dict[int, QueuedJob] = {}
 
     @property
     def state(self) -> State:
@@ -130,6 +132,7 @@ class Engine:
             release,
             s.partitions,
             self.workload.labels,
+            self._made,
         )
 
     def apply(self, decisions: Iterable[DispatchDecision]) -> None:
@@ -178,7 +181,7 @@ class Engine:
         other = copy.copy(self)
         tables: Any = (table.copy() for table in self._state)
         other._state = State(*tables)
-        other.weights = self.weights.copy()
+        other.weights, other._made = self.weights.copy(), {}
         return other
 
     def schedule(self) -> Schedule:
