@@ -12,7 +12,6 @@ from asa.simulator.machine import (
     node_down,
     node_up,
     submit,
-    unshut,
 )
 from asa.simulator.state import (
     BEGIN,
@@ -34,6 +33,7 @@ from asa.simulator.state import (
     UNTIL,
     State,
 )
+from asa.simulator.waitlist import unshut
 
 
 @compiled

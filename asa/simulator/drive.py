@@ -15,9 +15,11 @@ from asa.dispatchers.nodescan import scan_nodes
 from asa.dispatchers.order import order_key
 from asa.dispatchers.scan import scan
 from asa.simulator.calendar import advance, spare
-from asa.simulator.machine import find, leave, start
+from asa.simulator.machine import start
+from asa.simulator.nodes import find
 from asa.simulator.priority import FIFO, prioritise
 from asa.simulator.state import DECIDE, GROW, NONE, State
+from asa.simulator.waitlist import leave
 
 
 @compiled

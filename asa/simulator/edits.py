@@ -16,7 +16,7 @@ from asa.core.errors import InvalidInput
 from asa.core.job import DependencyKind, JobState, QueueRegime
 from asa.core.schedule import OUTCOMES
 from asa.core.workload import UNKNOWN
-from asa.simulator import heap, machine
+from asa.simulator import heap, machine, waitlist
 from asa.simulator.engine import Engine
 from asa.simulator.load import most_units
 from asa.simulator.priority import FIFO, NICED
@@ -143,7 +143,7 @@ def requeue(engine: Engine, row: int) -> None:
 
 def hold(engine: Engine, row: int) -> None:
     """Hold a waiting job. Its age is gone where limits are enforced."""
-    machine.shut(engine.state, row, HOLD)
+    waitlist.shut(engine.state, row, HOLD)
     _lose_age(engine, row)
 
 
@@ -155,7 +155,7 @@ def release(engine: Engine, row: int) -> None:
 
 def bar(engine: Engine, row: int) -> None:
     """Ask for nodes that are not to be had, as by excluding all of them: the job cannot start, and goes on ageing."""
-    machine.shut(engine.state, row, BARRED)
+    waitlist.shut(engine.state, row, BARRED)
 
 
 def unbar(engine: Engine, row: int) -> None:
@@ -179,10 +179,10 @@ def set_begin(engine: Engine, row: int, begin: float) -> None:
     _lose_age(engine, row)
     engine.room()
     if begin > engine.now:
-        machine.shut(engine.state, row, BEGIN)
+        waitlist.shut(engine.state, row, BEGIN)
         heap.push(engine.state, begin, OPEN, row)
     else:
-        machine.unshut(engine.state, row, BEGIN)
+        waitlist.unshut(engine.state, row, BEGIN)
 
 
 def set_dependencies(engine: Engine, row: int, after: After) -> None:
@@ -194,7 +194,7 @@ def set_dependencies(engine: Engine, row: int, after: After) -> None:
     _depend(engine, row, after)
     _lose_age(engine, row)
     if engine.state.fates["unmet"][row]:
-        machine.shut(engine.state, row, DEPENDENCY)
+        waitlist.shut(engine.state, row, DEPENDENCY)
     else:
         _open(engine, row, DEPENDENCY)
 
@@ -256,7 +256,7 @@ def fail_node(engine: Engine, node: int, at: float, back: float = math.inf) -> N
 
 def _open(engine: Engine, row: int, gate: int) -> None:
     engine.room()
-    machine.unshut(engine.state, row, gate)
+    waitlist.unshut(engine.state, row, gate)
 
 
 def _lose_age(engine: Engine, row: int) -> None:

@@ -21,7 +21,7 @@ from asa.core.schedule import Schedule
 from asa.core.table import TableView
 from asa.core.view import QueuedJob
 from asa.core.workload import Workload
-from asa.simulator import machine
+from asa.simulator import machine, nodes, waitlist
 from asa.simulator.calendar import advance
 from asa.simulator.drive import drive, has_room, ranked, releases
 from asa.simulator.load import load
@@ -192,7 +192,7 @@ class Engine:
         """Raise `Starved` when jobs wait on an idle machine that has room for them."""
         s = self._state
         for row in s.queue[: s.world[0]["waiting"]].tolist():
-            if machine.find(s, row):
+            if nodes.find(s, row):
                 job, waiting = s.jobs[row], int(s.world[0]["waiting"])
                 raise Starved(
                     f"{waiting} jobs wait and nothing more will happen, but job {job['number']} ({job['cores']} cores) "
@@ -221,16 +221,16 @@ class Engine:
         count = self._use(decision, row) if decision.nodes else self._find(row)
         if not count:
             raise IllegalDecision(f"no room for {self._need(row)}: {self._left()}", decision)
-        machine.leave(s, row)
+        waitlist.leave(s, row)
         machine.start(s, row, count)
 
     def _find(self, row: int) -> int:
         """Nodes by the machine's own placement, into the scratch table; how many runs."""
         s = self._state
         if self.settings.native is not None:
-            return int(machine.find(s, row))
+            return int(nodes.find(s, row))
         job = s.jobs[row]
-        free = machine.visible(s, row)
+        free = nodes.visible(s, row)
         runs = self.settings.method.choose(free, s.demands[job["kind"]], int(job["units"]), int(job["per_node"]))
         return self._use(Start(row, tuple(runs)), row) if runs else 0
 
@@ -238,7 +238,7 @@ class Engine:
         """Check the nodes that a decision names, and put them into the scratch table; how many runs."""
         s = self._state
         job = s.jobs[row]
-        free, need, units = machine.visible(s, row), s.demands[job["kind"]], 0
+        free, need, units = nodes.visible(s, row), s.demands[job["kind"]], 0
         for count, run in enumerate(decision.nodes):
             if not 0 <= run.first <= run.last < len(free) or run.units < 1:
                 raise IllegalDecision(f"nodes {run.first} to {run.last}: there are {len(free)}, from 0", decision)

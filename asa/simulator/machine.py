@@ -6,16 +6,13 @@ Every function changes the state and nothing else; none decides anything. Room i
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
-from asa.core.cluster import Ints
 from asa.core.compiled import compiled, inner
 from asa.core.job import JobState, QueueRegime
 from asa.core.schedule import OUTCOMES
-from asa.placement.native import place
 from asa.simulator.heap import push
+from asa.simulator.nodes import hold, let_go, recount
 from asa.simulator.state import (
     AFTER,
     AFTER_OK,
@@ -25,7 +22,6 @@ from asa.simulator.state import (
     DEPENDENCY,
     DOWN,
     EARLY_END,
-    ELIGIBLE,
     END,
     ENDED,
     FINISHED,
@@ -34,6 +30,7 @@ from asa.simulator.state import (
     OPEN,
     REQUEUED,
     RUNNING,
+    SPEED,
     STARTED,
     SUBMITTED,
     THROTTLED,
@@ -41,101 +38,15 @@ from asa.simulator.state import (
     WAITING,
     State,
 )
+from asa.simulator.waitlist import leave, notice, unshut, write
 
 COMPLETED, TIMEOUT, CANCELLED, NODE_FAIL, FAILED = (
     OUTCOMES.index(state)
     for state in (JobState.COMPLETED, JobState.TIMEOUT, JobState.CANCELLED, JobState.NODE_FAIL, JobState.FAILED)
 )
 
-
 REGIMES = tuple(QueueRegime)
 ACCRUE_ALWAYS, MULTIFACTOR = REGIMES.index(QueueRegime.ACCRUE_ALWAYS), REGIMES.index(QueueRegime.MULTIFACTOR)
-
-
-@inner
-def write(s: State, kind: int, what: int, value: float) -> None:
-    """Add a line to the log."""
-    world = s.world[0]
-    line = s.log[world.lines]
-    line.at = world.now
-    line.kind = kind
-    line.what = what
-    line.value = value
-    world.lines += 1
-
-
-@inner
-def notice(s: State, job: int) -> None:
-    """Something has happened to a job; its driver may want to know."""
-    if s.fates[job].watched:
-        s.world[0].notice = 1
-
-
-# -- the queue -------------------------------------------------------------------------------------------------------
-
-
-@inner
-def join(s: State, job: int) -> None:
-    """Put a job into the queue, at its place."""
-    world = s.world[0]
-    row = world.waiting
-    mine = s.jobs[job].place
-    while row > 0 and s.jobs[s.queue[row - 1]].place > mine:
-        s.queue[row] = s.queue[row - 1]
-        row -= 1
-    s.queue[row] = job
-    world.waiting += 1
-    world.dirty = 1
-
-
-@compiled
-def leave(s: State, job: int) -> None:
-    """Take a job out of the queue; found by its place."""
-    world = s.world[0]
-    mine = s.jobs[job].place
-    low, high = 0, world.waiting
-    while low < high:
-        middle = (low + high) >> 1
-        if s.jobs[s.queue[middle]].place < mine:
-            low = middle + 1
-        else:
-            high = middle
-    for row in range(low, world.waiting - 1):
-        s.queue[row] = s.queue[row + 1]
-    world.waiting -= 1
-    world.dirty = 1
-
-
-# -- gates: why a job may not start yet ------------------------------------------------------------------------------
-
-
-@compiled
-def shut(s: State, job: int, gate: int) -> None:
-    """Hold a job back."""
-    fate = s.fates[job]
-    fate.gates |= gate
-    if fate.status == WAITING:
-        leave(s, job)
-        fate.status = HELD
-
-
-@compiled
-def unshut(s: State, job: int, gate: int) -> None:
-    """Take one reason away; with the last one the job joins the queue, and begins to age if it does not yet."""
-    fate = s.fates[job]
-    fate.gates &= ~gate
-    if fate.status == HELD and fate.gates == 0:
-        row = s.jobs[job]
-        now = s.world[0].now
-        fate.status = WAITING
-        if math.isnan(row.eligible):
-            row.eligible = now
-            if now > row.submit:
-                write(s, ELIGIBLE, job, 0.0)
-        if math.isnan(row.accrue):
-            row.accrue = now
-        join(s, job)
-        notice(s, job)
 
 
 @inner
@@ -199,92 +110,6 @@ def tell_children(s: State, job: int, over: bool, well: bool) -> None:
         edge = s.edges[edge].next
 
 
-# -- nodes -----------------------------------------------------------------------------------------------------------
-
-
-@inner
-def take(s: State, first: int, last: int, kind: int, units: int) -> None:
-    """Give units of these nodes away, or take them back (negative)."""
-    for node in range(first, last + 1):
-        had = s.free[node, 0] > 0
-        for k in range(s.free.shape[1]):
-            s.free[node, k] -= units * s.demands[kind, k]
-        has = s.free[node, 0] > 0
-        if has != had:
-            s.blocks[node // BLOCK] += 1 if has else -1
-
-
-@inner
-def hold(s: State, job: int, first: int, last: int, units: int) -> None:
-    """These nodes give so many units each to a job."""
-    world = s.world[0]
-    take(s, first, last, s.jobs[job].kind, units)
-    slot = world.vacant
-    world.vacant = s.slots[slot].next
-    world.vacancies -= 1
-    row = s.slots[slot]
-    row.first = first
-    row.last = last
-    row.units = units
-    row.next = s.fates[job].held
-    s.fates[job].held = slot
-    if world.keeps_nodes:
-        kept = s.placed[world.placed]
-        kept.job = job
-        kept.first = first
-        kept.last = last
-        kept.units = units
-        world.placed += 1
-
-
-@inner
-def let_go(s: State, job: int) -> None:
-    """A job's nodes are free again."""
-    world = s.world[0]
-    slot = s.fates[job].held
-    while slot != NONE:
-        row = s.slots[slot]
-        take(s, row.first, row.last, s.jobs[job].kind, -row.units)
-        behind = row.next
-        row.next = world.vacant
-        world.vacant = slot
-        world.vacancies += 1
-        slot = behind
-    s.fates[job].held = NONE
-    if world.slots >= 0:
-        world.free += s.jobs[job].units
-
-
-@compiled
-def find(s: State, job: int) -> int:
-    """Nodes for a job, into ``s.runs``; how many runs of them, 0 when there is no room."""
-    world = s.world[0]
-    row = s.jobs[job]
-    need = s.demands[row.kind]
-    if not world.special:
-        return int(place(world.placement, s.free, need, row.units, row.per_node, s.blocks, s.runs))
-    free = visible(s, job)
-    blocks = np.zeros_like(s.blocks)
-    for node in range(free.shape[0]):
-        blocks[node // BLOCK] += free[node, 0] > 0
-    return int(place(world.placement, free, need, row.units, row.per_node, blocks, s.runs))
-
-
-@compiled
-def visible(s: State, job: int) -> Ints:
-    """What a job may take of the nodes: all of what is shared, and nothing outside its partition."""
-    free = s.free.copy()
-    for k in range(len(s.shared)):
-        if s.shared[k]:
-            for node in range(free.shape[0]):
-                free[node, k] = s.capacity[node, k]
-    for node in range(free.shape[0]):
-        if not s.partitions[max(s.jobs[job].partition, 0), node]:
-            for k in range(free.shape[1]):
-                free[node, k] = 0
-    return free
-
-
 @inner
 def node_down(s: State, node: int) -> None:
     """A node fails, and with it the jobs it held; they wait again where the machine is set so."""
@@ -336,29 +161,6 @@ def _up(s: State, node: int) -> bool:
     return bool(amounts > 0)
 
 
-@inner
-def recount(s: State, node: int, sign: int) -> None:
-    """Units that come or go with a node, on a machine of slots."""
-    world = s.world[0]
-    if world.slots >= 0:
-        units = sign * fit(s.full[node], s.demands[world.kind])
-        world.slots += units
-        world.free += units
-
-
-@inner
-def fit(amounts: Ints, need: Ints) -> int:
-    """How many units these amounts hold."""
-    most = np.iinfo(np.int64).max
-    for k in range(len(need)):
-        if need[k] > 0:
-            most = min(most, amounts[k] // need[k])
-    return most
-
-
-# -- start and end ---------------------------------------------------------------------------------------------------
-
-
 @compiled
 def start(s: State, job: int, count: int) -> None:
     """Start a waiting job on the first `count` runs of nodes in ``s.runs``. It must be out of the queue."""
@@ -406,6 +208,7 @@ def set_speed(s: State, job: int, speed: float) -> None:
     fate.left = max(0.0, fate.left - (now - fate.since) * fate.speed)
     fate.since = now
     fate.speed = speed
+    write(s, SPEED, job, speed)
     expect_end(s, job)
 
 
