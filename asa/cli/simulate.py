@@ -39,8 +39,8 @@ class Simulate:
             action="append",
             help=f"which job starts: {', '.join(DISPATCHERS)} (easy); several, repeated or with commas, are compared",
         )
-        add("--nodes", type=_positive, metavar="N", help="nodes of the machine (those of the trace's header)")
-        add("--cores-per-node", type=_positive, metavar="C", help="cores of each node (those of the header, or 1)")
+        add("--nodes", type=positive, metavar="N", help="nodes of the machine (those of the trace's header)")
+        add("--cores-per-node", type=positive, metavar="C", help="cores of each node (those of the header, or 1)")
         add("--from-day", type=float, metavar="D", help="leave out jobs submitted earlier; the first job's day is 0")
         add("--to-day", type=float, metavar="D", help="leave out jobs submitted on that day or later")
         add("--placement", default="first-fit", metavar="NAME", help="on which nodes a job runs (first-fit)")
@@ -158,7 +158,7 @@ def machine(header: Cluster | None, nodes: int | None, cores: int | None) -> Clu
 def _simulated(name: str, workload: Workload, cluster: Cluster, options: argparse.Namespace) -> Schedule:
     from asa.simulator.run import simulate
 
-    with _progress(name, quiet=options.quiet) as progress:
+    with progress_bar(name, quiet=options.quiet) as progress:
         return simulate(
             workload,
             cluster,
@@ -172,7 +172,7 @@ def _simulated(name: str, workload: Workload, cluster: Cluster, options: argpars
 
 
 @contextmanager
-def _progress(name: str, *, quiet: bool) -> Iterator[Callable[[float], None] | None]:
+def progress_bar(name: str, *, quiet: bool = False) -> Iterator[Callable[[float], None] | None]:
     """A bar on standard error, where that is a terminal."""
     if quiet or not sys.stderr.isatty():
         yield None
@@ -236,7 +236,8 @@ def _refuse_what_cannot_be_written(options: argparse.Namespace, dispatchers: int
             raise InvalidInput(f"--plot tells at most {DISPATCHERS_MOST} dispatchers apart, not {dispatchers}")
 
 
-def _positive(text: str) -> int:
+def positive(text: str) -> int:
+    """A whole number above 0, for options."""
     try:
         number = int(text)
     except ValueError:

@@ -194,6 +194,7 @@ COMMANDS = Registry(
     {
         name: f"asa.cli.{name}:{name.capitalize()}"
         for name in (
+            "calibrate",
             "clean",
             "doctor",
             "explain",
