@@ -96,7 +96,7 @@ def _follow(run: WorkflowRun) -> None:
     from asa.report.progress import ProgressDisplay, follow
 
     with ProgressDisplay() as display:
-        follow(run.events, display, SystemClock(), run.decided)
+        follow(run.events, display, SystemClock(), run.decided, now=run.now)
 
 
 def _assignment(text: str) -> tuple[str, object]:

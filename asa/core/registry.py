@@ -120,6 +120,7 @@ BACKENDS = Registry(
     "backend",
     {
         "local": "asa.backends.local:Local",
+        "sim": "asa.backends.simulated:Simulated",
         "slurm": "asa.backends.slurm.backend:Slurm",
     },
     group="asa.backends",

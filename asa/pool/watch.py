@@ -1,7 +1,8 @@
 """Between the plan and the batch system: submits, cancels, and asks one question for all jobs.
 
 `JobWatch.step` does what is due and says when to come again; it waits for nothing itself. A thread calls it on real
-clocks, so that a controller that does not answer holds up no task; virtual time calls it by the clock.
+clocks (`WatchThread`), so that a controller that does not answer holds up no task; virtual time calls it by the clock
+(`WatchCalls`).
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ import math
 import threading
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from functools import partial
 
+from asa.backends.simulated_ports import VirtualClock
 from asa.core.errors import BackendError
 from asa.core.event import AllocationStarted, Event, JobEnded, Requeued, SubmitRefused, Submitted
 from asa.core.job import JobHandle, JobRequest, JobState, JobStatus, Refused
@@ -261,3 +264,43 @@ class WatchThread:
             self._clock.wait(self._signal, until)
             self._signal.clear()
             until = watch.step()
+
+
+class WatchCalls:
+    """Has a clock in virtual time call `JobWatch.step` whenever it is due, until closed. Needs no thread.
+
+    Raises
+    ------
+    BackendError
+        From whoever waits, when a step fails: in virtual time nothing gets better by waiting.
+    """
+
+    def __init__(self, clock: VirtualClock) -> None:
+        self._clock, self._due = clock, math.inf
+        self._watch: JobWatch | None = None
+
+    def wake(self) -> None:
+        """There is something new to do."""
+        self._come_at(self._clock.now())
+
+    def start(self, watch: JobWatch) -> None:
+        """Begin."""
+        self._watch = watch
+        self.wake()
+
+    def close(self) -> None:
+        """Call no more."""
+        self._watch = None
+
+    def _come_at(self, when: float) -> None:
+        if when < self._due:
+            self._due = when
+            self._clock.call_at(when, partial(self._step, when))
+
+    def _step(self, when: float) -> None:
+        if self._watch is not None and when == self._due:  # else it was called earlier, and has set another time
+            self._due = math.inf
+            due = self._watch.step()
+            if self._watch.trouble:
+                raise BackendError(self._watch.trouble)
+            self._come_at(due)

@@ -171,6 +171,7 @@ def follow(
     clock: Clock,
     stop: threading.Event,
     every_s: float = EVERY_S,
+    now: Callable[[], float] | None = None,
 ) -> None:
     """Show a run until `stop` is set, then once more.
 
@@ -180,13 +181,15 @@ def follow(
         The run's events above a sequence number, with their numbers: an event log's ``read``.
     every_s
         How often to look for news [s].
+    now
+        The run's own time [s since the epoch], where that is not the clock's.
     """
     last, over = 0, False
     while not over:
         over = clock.wait(stop, until=clock.now() + every_s)
         news = list(read(last))
         last = news[-1][0] if news else last
-        display.update((event for _, event in news), clock.now())
+        display.update((event for _, event in news), (now or clock.now)())
 
 
 def table(run: RunSummary) -> RenderableType:

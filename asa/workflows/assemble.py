@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -12,15 +12,16 @@ from typing import Any
 
 import cloudpickle
 
+from asa.backends.simulated_ports import VirtualBackend
 from asa.core.clock import SystemClock
 from asa.core.errors import InvalidInput, Unpicklable
-from asa.core.event import RunStarted
+from asa.core.event import RunStarted, RunState
 from asa.core.job import Capabilities, QueueRegime
-from asa.core.ports import Backend, Executor, RunContext, Strategy
+from asa.core.ports import Backend, Clock, Executor, RunContext, Strategy
 from asa.core.registry import BACKENDS, EXECUTORS, STRATEGIES
 from asa.log.events import EventLog
 from asa.log.rundir import RunDirectory
-from asa.pool.watch import JobWatch, WatchThread
+from asa.pool.watch import JobWatch, WatchCalls, WatchThread
 from asa.security.files import write_private
 from asa.workflows.graph import Graph
 from asa.workflows.learned import Learned
@@ -29,6 +30,9 @@ from asa.workflows.plan import Plan
 from asa.workflows.runner import Inbox, Runner
 
 POOLS = ("shared", "per-stage")
+
+VIRTUAL = "virtual"
+"""What the log calls the executor of runs in virtual time."""
 
 
 @dataclass(frozen=True)
@@ -97,9 +101,10 @@ class Assembly:
     context: RunContext
     inbox: Inbox
     _closers: list[Callable[[], None]] = field(default_factory=list)
+    virtual: bool = False
 
     def start_executor(self) -> None:
-        """Begin to listen for nodes; the first job may be on its way already."""
+        """Begin to listen for nodes. On real clocks the first job may be on its way already."""
         self.executor.start(self.context, self.inbox.post)
 
     def on_close(self, call: Callable[[], None]) -> None:
@@ -121,13 +126,30 @@ def assemble(directory: RunDirectory, graph: Graph, settings: Settings) -> Assem
     InvalidInput
         When a name is unknown, a stage does not fit the site, or an argument cannot travel.
     """
-    clock = SystemClock()
-    backend: Backend = BACKENDS.create(settings.backend, directory=directory.backend, clock=clock)
+    with contextlib.ExitStack() as undo:
+        backend: Backend = BACKENDS.create(settings.backend, directory=directory.backend, clock=SystemClock())
+        undo.callback(backend.close)
+        assembly = _assemble(directory, graph, settings, backend)
+        undo.pop_all()
+    return assembly
+
+
+def _assemble(directory: RunDirectory, graph: Graph, settings: Settings, backend: Backend) -> Assembly:
     site = backend.capabilities()
     graph.check(site)
     strategy = make_strategy(settings, site)
-    chosen = default_executor(site) if settings.executor is None else settings.executor
-    executor: Executor = EXECUTORS.create(chosen)
+    virtual = isinstance(backend, VirtualBackend)
+    clock: Clock
+    watcher: WatchThread | WatchCalls
+    if isinstance(backend, VirtualBackend):
+        chosen, executor = VIRTUAL, _virtual_executor(directory, graph, settings, backend)
+        clock = backend.enter()
+        watcher = WatchCalls(clock)
+    else:
+        chosen = default_executor(site) if settings.executor is None else settings.executor
+        executor = EXECUTORS.create(chosen)
+        clock = SystemClock()
+        watcher = WatchThread(clock)
     learned = Learned(directory.state / "learned.db", strategy.estimator, site)
     log = EventLog(directory.events)
     pool = "per-stage" if strategy.own_pools else settings.pool
@@ -137,7 +159,7 @@ def assemble(directory: RunDirectory, graph: Graph, settings: Settings) -> Assem
         payloads.save()
         save_settings(directory, settings)
         started = RunStarted(
-            at=time.time(),
+            at=clock.now(),
             run=directory.name,
             workflow=settings.name,
             stages=graph.specs(site, learned.run_time(settings.name)),
@@ -151,9 +173,13 @@ def assemble(directory: RunDirectory, graph: Graph, settings: Settings) -> Assem
         log.append([started])
     for _, event in log.read():
         plan.on(event)
+    if virtual and not fresh and plan.outcome is not RunState.SUCCEEDED:
+        raise InvalidInput(
+            f"run {directory.name} was in virtual time, and its queue ended with its driver: it cannot be resumed. Run "
+            "the workflow again; the same seed gives the same queue"
+        )
     inbox = Inbox()
-    thread = WatchThread(clock)
-    watch = JobWatch(backend, clock, inbox.post, thread.wake)
+    watch = JobWatch(backend, clock, inbox.post, watcher.wake)
     context = RunContext(
         run=directory.name,
         directory=directory.path,
@@ -163,11 +189,28 @@ def assemble(directory: RunDirectory, graph: Graph, settings: Settings) -> Assem
         local=site.regime is QueueRegime.IMMEDIATE,
     )
     runner = Runner(plan, payloads, executor, watch, log, learned, clock, context, str(directory.jobs), inbox)
-    closers = [thread.close, backend.close, log.close]
+    closers = [watcher.close, backend.close, log.close]
     if fresh:  # a resumed run's stages seem to have run while nobody drove them
         closers.insert(0, lambda: learned.learn_run_times(plan, settings.name))
-    thread.start(watch)
-    return Assembly(runner, executor, context, inbox, closers)
+    if isinstance(backend, VirtualBackend):
+        backend.listen(watch.hurry)
+    watcher.start(watch)
+    return Assembly(runner, executor, context, inbox, closers, virtual)
+
+
+def _virtual_executor(directory: RunDirectory, graph: Graph, settings: Settings, backend: VirtualBackend) -> Executor:
+    """The executor that a backend in virtual time brings, with this workflow's tasks."""
+    from asa.workflows.virtual_work import Calls, Times, check_known
+
+    if settings.executor is not None:
+        raise InvalidInput(
+            f"executor {_spec(settings.executor)!r} runs tasks in real time, in which no simulated job ever starts: a "
+            "simulated backend brings an executor of its own, so leave executor= out"
+        )
+    times = Times.of(graph, backend.times, directory.state)
+    if not backend.compute:
+        check_known(graph, times)
+    return backend.executor(Calls(times, directory.values, settings.workdir, compute=backend.compute))
 
 
 def restore_plan(settings: Settings, log: EventLog) -> Plan:

@@ -54,7 +54,9 @@ class Plan(State):
 
     def wake_at(self, now: float) -> float:
         """When to decide again although nothing happened [s since the epoch]; infinite when there is no need."""
-        released = [held.released for held in self.pool.held.values() if held.released and held.cancelled is None]
+        released = [
+            held.released for held in self.pool.held.values() if held.released is not None and held.cancelled is None
+        ]
         times = [self._wake, *(time + UNRESPONSIVE_S for time in released)]
         return min((time for time in times if time > now), default=math.inf)
 

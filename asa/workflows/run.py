@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from asa.core.errors import AsaError, RunFailed
-from asa.core.event import DriverStarted, Event, RunEnded, RunState
+from asa.core.event import DriverStarted, Event, RunEnded, RunStarted, RunState
 from asa.log.events import EventLog
 from asa.log.rundir import RunDirectory, state_directory
-from asa.workflows.assemble import Assembly, Settings, assemble, load_settings, restore_plan
+from asa.workflows.assemble import VIRTUAL, Assembly, Settings, assemble, load_settings, restore_plan
 from asa.workflows.explain import explain
 from asa.workflows.graph import Graph, make_graph
 from asa.workflows.payload import load
@@ -60,8 +60,7 @@ class Run:
         ended = self._ended()
         if ended is None or ended.state is not RunState.SUCCEEDED:
             what = "it has no outcome yet, and no driver here" if ended is None else ended.message
-            hint = f"`asa resume {self.name}` runs only what is not done"
-            raise RunFailed(f"run {self.name}: {what}\n({hint})", stage=ended.stage or None if ended else None)
+            raise RunFailed(f"run {self.name}: {what}\n({self._hint()})", stage=ended.stage or None if ended else None)
         graph = self._graph or make_graph(load_settings(self.directory).result)
         return replace_nodes(graph.result, lambda node: self._value(graph, node))
 
@@ -76,6 +75,13 @@ class Run:
         """End the run: pending jobs are cancelled, running ones released. What is done stays done: see `resume`."""
         if self._assembly is not None:
             self._assembly.runner.cancel(reason)
+
+    def now(self) -> float:
+        """The run's own time [s since the epoch], which may be virtual; once it is over, that of its last event."""
+        if self._assembly is not None and not self.decided.is_set():
+            return self._assembly.runner.clock.now()
+        last = self._log.latest(*Event.kinds.values())
+        return 0.0 if last is None else last.at
 
     @property
     def status(self) -> RunState:
@@ -108,11 +114,8 @@ class Run:
     def explain(self) -> str:
         """Why every stage that is not running is not running, in plain words."""
         if self._assembly is not None:
-            plan, clock = self._assembly.runner.plan, self._assembly.runner.clock
-            return explain(plan, clock.now(), self._assembly.runner.watch.trouble)
-        settings = load_settings(self.directory)
-        plan = restore_plan(settings, self._log)
-        return explain(plan, max((event.at for _, event in self._log.read()), default=0.0))
+            return explain(self._assembly.runner.plan, self.now(), self._assembly.runner.watch.trouble)
+        return explain(restore_plan(load_settings(self.directory), self._log), self.now())
 
     def report(self, path: str | Path) -> Path:
         """Write a report, by the file's ending: ``.html``, ``.png`` or ``.json``."""
@@ -134,6 +137,13 @@ class Run:
         last = self._log.latest(RunEnded, DriverStarted)
         return last if isinstance(last, RunEnded) else None
 
+    def _hint(self) -> str:
+        """What can be done about a run that failed."""
+        started = self._log.latest(RunStarted)
+        if isinstance(started, RunStarted) and started.executor == VIRTUAL:
+            return "it was in virtual time: run it again, it cannot be resumed"
+        return f"`asa resume {self.name}` runs only what is not done"
+
     def _value(self, graph: Graph, node: Node) -> Any:
         name = graph.names[node]
         if not node.mapped:
@@ -146,6 +156,8 @@ class Run:
 
         def drive() -> None:
             try:
+                if assembly.virtual:
+                    assembly.start_executor()
                 assembly.runner.run()
             except BaseException as error:
                 self._error = error
@@ -159,7 +171,8 @@ class Run:
         self._thread = threading.Thread(target=drive, name=f"asa-run-{self.name}")
         self._thread.start()
         try:
-            assembly.start_executor()
+            if not assembly.virtual:
+                assembly.start_executor()
         except BaseException as error:
             self._error = error
             self.cancel(f"the executor did not start: {error}")
@@ -208,7 +221,8 @@ def run(workflow: Any, **options: Any) -> Run:
     workflow
         What calling stages returned: a node, or a list, tuple or dict of nodes.
     backend
-        Where jobs go: ``"local"`` (default), ``"slurm"``, with options as in ``"slurm:partition=core"``.
+        Where jobs go: ``"local"`` (default), ``"slurm"``, with options as in ``"slurm:partition=core"``; or, in virtual
+        time, a simulated queue: ``"sim:hpc2n"``, ``"sim:nodes=16,cores=8,load=0.7"``.
     strategy
         When jobs are asked for: ``"big-job"`` (default where there is no queue), ``"per-stage"``, ``"asa"`` (default
         elsewhere), ``"asa-naive"``, ``"cascade"``, with options as in ``"asa:dependency=predicted"``.

@@ -37,7 +37,6 @@ from asa.core.ports import Clock, Executor, RunContext
 from asa.core.task import Task
 from asa.pool.watch import JobWatch
 from asa.workflows.action import Action, AskWait, Cancel, Expand, Finish, Launch, Release, Submit, Teach
-from asa.workflows.payload import Payloads
 from asa.workflows.plan import Plan
 
 CLOSING_S = 60.0
@@ -59,6 +58,13 @@ class WaitBook(Protocol):
     def learn(
         self, resources: Resources, walltime_s: float, token: str, wait_s: float, predicted_s: float | None
     ) -> None: ...
+
+
+class TaskMaker(Protocol):
+    """What the runner needs of the workflow's payloads."""
+
+    def width(self, name: str) -> int: ...
+    def task(self, name: str, index: int, resources: Resources | None = None) -> Task: ...
 
 
 class Inbox:
@@ -109,7 +115,7 @@ class Runner:
     """
 
     plan: Plan
-    payloads: Payloads
+    payloads: TaskMaker
     executor: Executor
     watch: JobWatch
     log: Log

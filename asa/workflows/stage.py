@@ -16,6 +16,8 @@ from asa.core.units import duration, memory
 
 P = ParamSpec("P")
 R = TypeVar("R")
+RunTime = float | Callable[..., float]
+"""How long one task takes [s], or what tells it from the task's arguments."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,7 @@ class Needs:
     walltime_s: float
     retries: int
     launcher: tuple[str, ...] = ()
+    run_time: RunTime | None = None
 
 
 class Node:
@@ -158,6 +161,7 @@ def make_needs(
     walltime: float | str | timedelta | None = None,
     retries: int | None = None,
     launcher: str | None = None,
+    run_time: float | str | timedelta | Callable[..., float] | None = None,
     **unknown: Any,
 ) -> Needs:
     """Needs of a stage from the keywords of `stage`; what is not given is taken from `base`."""
@@ -166,7 +170,10 @@ def make_needs(
         names = [item.name for item in known if item.kind is item.KEYWORD_ONLY and item.name != "base"]
         raise UnknownName(f"option of stage {name!r}:", option, names)
     try:
-        return _needs(base, cores, nodes, task_cores, tasks_per_node, memory, gpus, walltime, retries, launcher)
+        made = _needs(base, cores, nodes, task_cores, tasks_per_node, memory, gpus, walltime, retries, launcher)
+        if run_time is None:
+            return replace(made, run_time=base.run_time)
+        return replace(made, run_time=run_time if callable(run_time) else duration(run_time, what="run_time"))
     except UnknownName as error:
         raise UnknownName(f"{error.kind} of stage {name!r}:", error.name, error.known) from None
     except InvalidInput as error:
@@ -234,6 +241,7 @@ def stage(
     walltime: float | str | timedelta | None = None,
     retries: int | None = None,
     launcher: str | None = None,
+    run_time: float | str | timedelta | Callable[..., float] | None = None,
 ) -> Callable[[Callable[P, R]], Stage[P, R]]: ...
 def stage(function: Callable[..., Any] | None = None, /, **needs: Any) -> Any:
     """Make a stage of a plain function: ``@asa.stage`` or ``@asa.stage(cores=16, walltime="30m")``.
@@ -258,6 +266,9 @@ def stage(function: Callable[..., Any] | None = None, /, **needs: Any) -> Any:
         For MPI: ``"srun"``, ``"mpirun"`` or ``"mpiexec"``, with options of its own if need be. Each task then takes the
         whole allocation, and the function is called in as many ranks as tasks would run in it at once; the task's value
         is what rank 0 returned.
+    run_time
+        How long one task takes in virtual time (``backend="sim:..."``): seconds, or like ``"5m"``, or a function of the
+        task's arguments that returns seconds. Real backends take no notice of it.
 
     Raises
     ------

@@ -1,0 +1,104 @@
+"""The clock of a simulated machine: time passes while somebody waits, and everything that is due happens meanwhile."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import math
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from asa.core.errors import Starved
+from asa.simulator.calendar import advance
+from asa.simulator.engine import Engine
+from asa.simulator.learning import Learning
+from asa.simulator.state import DECIDE, GROW, NOTICE
+
+
+class EngineClock:
+    """Virtual time of an engine, in which a dispatcher serves the queue. Deterministic; one thread waits at a time.
+
+    Parameters
+    ----------
+    engine
+        The machine.
+    rule
+        What starts jobs: a `Dispatcher`.
+    notice
+        Called at the very instant at which something happens to a watched job of the engine, which stands still
+        meanwhile.
+
+    Notes
+    -----
+    Of what is due at one instant, the machine's own events come first. Calls that are due at the same instant run all
+    together, whether or not one of them sets the signal that is waited for.
+    """
+
+    def __init__(self, engine: Engine, rule: Any, notice: Callable[[], None] = lambda: None) -> None:
+        self.engine, self._rule, self._notice = engine, rule, notice
+        learns = engine.settings.learner is not None
+        compiled = engine.settings.native is not None and not learns
+        self._native: tuple[float, int, int] | None = getattr(rule, "native", None) if compiled else None
+        self._learning = Learning(engine) if learns else None
+        self._order = itertools.count()
+        self._calls: list[tuple[float, int, Callable[[], None]]] = []
+
+    def now(self) -> float:
+        return self.engine.now
+
+    def call_at(self, when: float, call: Callable[[], None]) -> None:
+        """Run `call` when virtual time reaches `when` [s], now if that is past; equal times as registered."""
+        heapq.heappush(self._calls, (max(when, self.engine.now), next(self._order), call))
+
+    def wait(self, signal: threading.Event, until: float = math.inf) -> bool:
+        """Let time pass until `signal` is set or the time `until` [s] has come; True when the signal was set.
+
+        Raises
+        ------
+        RuntimeError
+            When nothing is due any more and `until` is infinite: the wait would never end.
+        Starved
+            When jobs wait on an idle machine, and nothing will happen any more.
+        """
+        while not signal.is_set():
+            due = self._calls[0][0] if self._calls else math.inf
+            if self._advance(min(due, until)):
+                self._notice()
+            elif due <= until and due < math.inf:
+                while self._calls and self._calls[0][0] <= due:
+                    heapq.heappop(self._calls)[2]()
+                    if self.engine.state.world[0]["notice"]:  # it did something to a job: nobody asks before it is told
+                        break
+            elif until == math.inf:
+                raise RuntimeError("virtual time has no event left to wait for: the program would hang")
+            else:
+                return False
+        return True
+
+    def _advance(self, until: float) -> bool:
+        """Let the machine go on; True when it stopped before `until` [s] because of a watched job."""
+        why = self._step(until) if self._native is None else self.engine.drive(self._native, until, promise=True)
+        if why != NOTICE:
+            self._check_alive()
+        return why == NOTICE
+
+    def _step(self, until: float) -> int:
+        """What `Engine.drive` does, with a dispatcher in Python."""
+        while True:
+            why = int(advance(self.engine.state, until))
+            if why == GROW:
+                self.engine.grow()
+            elif why == DECIDE:
+                if self._learning is not None:
+                    self._learning.catch_up()
+                self.engine.apply(self._rule.decide(self.engine.view()))
+            else:
+                return why
+
+    def _check_alive(self) -> None:
+        """Raise where the clock could only tick for ever."""
+        world = self.engine.state.world[0]
+        if world["waiting"] and not world["running"] and not world["events"] and world["arrival"] == world["arrivals"]:
+            self.engine.check_starved()
+            raise Starved(f"{world['waiting']} jobs wait on an idle machine, and nothing will happen any more")

@@ -1,0 +1,209 @@
+"""Runs tasks in virtual time, on the nodes of a simulated queue's running jobs."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Protocol
+
+from asa.backends.simulated_ports import Outcome, VirtualClock, Work
+from asa.core.allocation import Allocation
+from asa.core.errors import InvalidInput
+from asa.core.event import Event, NodeJoined, NodeLost, TaskDone, TaskFailed
+from asa.core.job import JobRequest, JobState, JobStatus
+from asa.core.ports import Post, RunContext
+from asa.core.task import Task
+
+
+class Jobs(Protocol):
+    """What the executor needs of the batch system it lives in."""
+
+    @property
+    def clock(self) -> VirtualClock: ...
+
+    watch: Callable[[JobRequest, JobStatus], None]
+
+    def end(self, token: str, exit_code: int = 0) -> None: ...
+
+
+@dataclass
+class _Node:
+    """A node of an allocation: what it has, and what is free (cores, bytes of memory, GPUs)."""
+
+    name: str
+    room: tuple[int, int, int]
+    free: list[int]
+
+    def holds(self, need: Sequence[int]) -> bool:
+        return all(amount <= left for amount, left in zip(need, self.free, strict=True))
+
+    def give(self, need: Sequence[int], sign: int = -1) -> None:
+        for column, amount in enumerate(need):
+            self.free[column] += sign * amount
+
+
+@dataclass
+class _Running:
+    """A task under way: where, since when, and which attempt of all it is."""
+
+    task: Task
+    number: int
+    nodes: list[_Node]
+    need: tuple[int, int, int]
+    started: float
+
+
+@dataclass
+class _Held:
+    """One allocation's nodes, what waits for them, and what runs on them."""
+
+    nodes: list[_Node]
+    waiting: deque[Task] = field(default_factory=deque)
+    running: dict[int, _Running] = field(default_factory=dict)
+
+
+class VirtualExecutor:
+    """Satisfies the Executor port. Tasks start strictly in turn, on the first nodes that have room.
+
+    Parameters
+    ----------
+    jobs
+        The batch system: its clock, its jobs' lives, and how to end one.
+    work
+        What tasks do, and how long that takes.
+
+    Notes
+    -----
+    A task whose run time is known beforehand is called when that is over, and not at all when its job ends first; one
+    that takes as long as the call is called when it starts.
+    """
+
+    def __init__(self, jobs: Jobs, work: Work) -> None:
+        self._jobs, self._work, self._clock = jobs, work, jobs.clock
+        self._held: dict[str, _Held] = {}
+        self._numbers = itertools.count()
+        self._post: Post | None = None
+
+    def bootstrap(self, allocation: Allocation, context: RunContext) -> tuple[str, ...]:
+        """Words that only say whose job it is: nothing is started."""
+        return ("virtual", allocation.key)
+
+    def start(self, context: RunContext, post: Post) -> None:
+        """Hear of jobs from now on."""
+        self._post = post
+        self._jobs.watch = self._on_job
+
+    def launch(self, tasks: Sequence[Task], allocation: str) -> None:
+        """Run these tasks in this allocation, in order, as its nodes have room."""
+        if (held := self._held.get(allocation)) is not None:
+            held.waiting += tasks
+            self._fill(allocation, held)
+
+    def release(self, allocation: str) -> None:
+        """End this allocation's job with exit code 0; running tasks with it."""
+        if self._held.pop(allocation, None) is not None:
+            self._jobs.end(allocation)
+
+    def close(self) -> None:
+        """Hear no more."""
+        self._post = None
+        self._held.clear()
+
+    def _on_job(self, request: JobRequest, status: JobStatus) -> None:
+        self._lose(request.token, f"its job is {status.state.value}")
+        if status.state is JobState.RUNNING:
+            # After the job watch, which hears of it at this very instant, has told the run that the job started.
+            join = partial(self._join, request, status)
+            self._clock.call_at(self._clock.now(), join)
+
+    def _join(self, request: JobRequest, status: JobStatus) -> None:
+        whole, count = request.resources, len(status.nodes)
+        memory = sys.maxsize if whole.memory is None else whole.memory // count
+        room = (whole.cores // count, memory, whole.gpus // count)
+        self._held[request.token] = _Held([_Node(name, room, list(room)) for name in status.nodes])
+        now = self._clock.now()
+        self._say([NodeJoined(now, request.token, name, room[0]) for name in status.nodes])
+
+    def _lose(self, allocation: str, reason: str) -> None:
+        """An allocation is gone with whatever ran or waited there, and was not released."""
+        if (held := self._held.pop(allocation, None)) is None:
+            return
+        now = self._clock.now()
+        given = [(run.task, run.nodes[0].name, run.started) for run in held.running.values()]
+        given += [(task, held.nodes[0].name, now) for task in held.waiting]
+        lost: list[Event] = [
+            TaskFailed(now, task.stage, task.index, allocation, node, started, reason, infrastructure=True)
+            for task, node, started in given
+        ]
+        self._say([*lost, *(NodeLost(now, allocation, node.name, reason) for node in held.nodes)])
+
+    def _fill(self, allocation: str, held: _Held) -> None:
+        """Start what there is room for."""
+        while held.waiting:
+            task = held.waiting[0]
+            spans = task.resources.nodes or 1
+            need = _per_node(task, spans)
+            able = [node for node in held.nodes if all(a <= b for a, b in zip(need, node.room, strict=True))]
+            if len(able) < spans:
+                held.waiting.popleft()
+                self._fail_at_once(allocation, held, task)
+                continue
+            nodes = [node for node in able if node.holds(need)][:spans]
+            if len(nodes) < spans:
+                return
+            held.waiting.popleft()
+            self._start(allocation, held, task, nodes, need)
+
+    def _start(self, allocation: str, held: _Held, task: Task, nodes: list[_Node], need: tuple[int, int, int]) -> None:
+        now = self._clock.now()
+        run = _Running(task, next(self._numbers), nodes, need, now)
+        held.running[run.number] = run
+        for node in nodes:
+            node.give(need)
+        outcome: Outcome | None = None
+        try:
+            seconds = self._work.seconds(task)
+        except InvalidInput as error:
+            outcome, seconds = Outcome(0.0, None, str(error)), 0.0
+        if seconds is None:
+            outcome = self._work.call(task)
+            seconds = outcome.seconds
+        self._clock.call_at(now + seconds, partial(self._end, allocation, run, outcome))
+
+    def _end(self, allocation: str, run: _Running, outcome: Outcome | None) -> None:
+        held = self._held.get(allocation)
+        if held is None or held.running.pop(run.number, None) is None:
+            return  # the allocation is gone, or started anew
+        for each in run.nodes:
+            each.give(run.need, +1)
+        outcome = self._work.call(run.task) if outcome is None else outcome
+        task, node, now = run.task, run.nodes[0].name, self._clock.now()
+        if outcome.value is None:
+            failed = TaskFailed(
+                now, task.stage, task.index, allocation, node, run.started, outcome.error, outcome.traceback
+            )
+            self._say([failed])
+        else:
+            value = outcome.value
+            self._say([TaskDone(now, task.stage, task.index, allocation, node, run.started, value.data, value.path)])
+        self._fill(allocation, held)
+
+    def _fail_at_once(self, allocation: str, held: _Held, task: Task) -> None:
+        now, node = self._clock.now(), held.nodes[0]
+        there = f"{len(held.nodes)} x {node.room[0]} cores"
+        error = f"it needs {task.resources}, more than the nodes of its allocation have: {there}"
+        self._say([TaskFailed(now, task.stage, task.index, allocation, node.name, now, error)])
+
+    def _say(self, events: Sequence[Event]) -> None:
+        if self._post is not None:
+            self._post(events)
+
+
+def _per_node(task: Task, spans: int) -> tuple[int, int, int]:
+    """Cores, memory and GPUs that a task takes on each of the nodes it spans."""
+    needs = task.resources
+    return (needs.cores // spans, (needs.memory or 0) // spans, needs.gpus // spans)

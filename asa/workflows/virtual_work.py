@@ -1,0 +1,220 @@
+"""What tasks do in virtual time, and how long it takes there."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import secrets
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from asa.backends.simulated_ports import Outcome
+from asa.core.errors import InvalidInput
+from asa.core.event import TaskDone
+from asa.core.task import Input, Task, Value
+from asa.log.events import EventLog
+from asa.log.rundir import RunDirectory
+from asa.security.files import write_private
+from asa.workflows.graph import Graph
+from asa.workflows.payload import INLINE_MOST, dump, load
+from asa.workflows.stage import RunTime
+
+_TAIL = 4096
+Arguments = Callable[[], tuple[tuple[Any, ...], dict[str, Any]]]
+
+
+@dataclass(frozen=True)
+class Times:
+    """How long tasks take: as their stage declares, or as they took in an earlier run.
+
+    Parameters
+    ----------
+    declared
+        Stage -> seconds, or a function of the task's arguments.
+    recorded
+        Stage -> task -> seconds; tasks that were not there take the mean of their stage.
+    """
+
+    declared: Mapping[str, RunTime] = field(default_factory=dict)
+    recorded: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, graph: Graph, times: str | Path | None = None, state: Path | None = None) -> Times:
+        """Those of a workflow; `times` is a run in the state directory `state`, or the event log of one."""
+        stages = {name: node.stage.needs.run_time for name, node in graph.nodes.items()}
+        declared = {name: model for name, model in stages.items() if model is not None}
+        return cls(declared, {} if times is None else recorded(times, state))
+
+    def knows(self, stage: str) -> bool:
+        """Whether it can tell."""
+        return stage in self.declared or bool(self.recorded.get(stage))
+
+    def seconds(self, stage: str, index: int, arguments: Arguments) -> float | None:
+        """Run time of a task [s], or None when nothing tells.
+
+        Raises
+        ------
+        InvalidInput
+            When the stage's function of the arguments fails, or does not return a time.
+        """
+        if (model := self.declared.get(stage)) is not None:
+            return _evaluated(stage, model, arguments) if callable(model) else model
+        if known := self.recorded.get(stage):
+            return known[index] if index in known else sum(known.values()) / len(known)
+        return None
+
+
+def _evaluated(stage: str, model: Callable[..., float], arguments: Arguments) -> float:
+    args, kwargs = arguments()
+    try:
+        seconds = float(model(*args, **kwargs))
+    except Exception as error:  # the user's own code
+        raise InvalidInput(f"run_time of stage {stage!r} raised {type(error).__name__}: {error}") from error
+    if not 0 <= seconds < math.inf:
+        raise InvalidInput(f"run_time of stage {stage!r} returned {seconds!r}: seconds of at least 0 expected")
+    return seconds
+
+
+def recorded(times: str | Path, state: Path | None) -> dict[str, dict[int, float]]:
+    """How long the tasks of an earlier run took [s]: stage -> task -> seconds.
+
+    Parameters
+    ----------
+    times
+        The run's name, its directory, or its event log.
+    state
+        The state directory in which a name is looked up.
+
+    Raises
+    ------
+    RunNotFound
+        When there is no such run.
+    InvalidInput
+        When no task of it has ended.
+    """
+    path = Path(times)
+    if path.is_dir():
+        path /= "events.db"
+    elif not path.is_file() and state is not None:
+        path = RunDirectory.open(state, str(times)).events
+    if not path.is_file():
+        raise InvalidInput(f"times={str(times)!r}: there is no such event log")
+    found: dict[str, dict[int, float]] = {}
+    with EventLog(path) as log:
+        for _, event in log.read():
+            if isinstance(event, TaskDone):
+                found.setdefault(event.stage, {}).setdefault(event.index, event.at - event.started)
+    if not found:
+        raise InvalidInput(f"times={str(times)!r}: no task of that run has ended, so it tells no run times")
+    return found
+
+
+class Calls:
+    """Calls the functions of tasks in this process; satisfies `asa.backends.simulated_ports.Work`.
+
+    Parameters
+    ----------
+    times
+        How long tasks take; those of which it does not tell take as long as the call.
+    values
+        Directory for results that are too long to travel.
+    workdir
+        Where tasks run.
+    compute
+        False to call nothing: every value is None.
+    """
+
+    def __init__(self, times: Times, values: Path, workdir: str, *, compute: bool = True) -> None:
+        self._times, self._values, self._workdir, self._compute = times, values, workdir, compute
+        self._functions: dict[str, Callable[..., Any]] = {}
+
+    def seconds(self, task: Task) -> float | None:
+        """Virtual run time [s]; None for as long as the call takes."""
+        return self._times.seconds(task.stage, task.index, partial(_arguments, task))
+
+    def call(self, task: Task) -> Outcome:
+        """Call it, here and now."""
+        if not self._compute:
+            return Outcome(0.0, Value(dump(None)))
+        began = time.perf_counter()
+        try:
+            if task.launch is not None:
+                raise InvalidInput(
+                    f"its ranks cannot be started by {task.launch.kind} in virtual time: declare run_time= and give "
+                    "the backend compute=false"
+                )
+            function = self._function(task.function)
+            args, kwargs = _arguments(task)
+            with contextlib.nullcontext() if os.getcwd() == self._workdir else contextlib.chdir(self._workdir):
+                result = function(*args, **kwargs)
+            seconds = time.perf_counter() - began
+            return Outcome(seconds, self._keep(dump(result), task))
+        except BaseException as error:  # as in a worker, where sys.exit() ends the task and nothing else
+            below = error.__traceback__.tb_next if error.__traceback__ else None  # not this very line
+            text = "".join(traceback.format_exception(type(error), error, below))[-_TAIL:]
+            said = str(error).strip().splitlines()
+            line = f"{type(error).__name__}: {said[0]}"[:500] if said else type(error).__name__
+            return Outcome(time.perf_counter() - began, None, line, text)
+
+    def _function(self, path: str) -> Callable[..., Any]:
+        if path not in self._functions:
+            self._functions[path] = load(Value(path=path))
+        return self._functions[path]
+
+    def _keep(self, data: bytes, task: Task) -> Value:
+        if len(data) <= INLINE_MOST:
+            return Value(data)
+        path = self._values / f"result-{secrets.token_hex(8)}.pkl"
+        write_private(path, data)
+        return Value(path=str(path))
+
+
+def _arguments(task: Task) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """A task's arguments, with the results of other tasks in their places; each is loaded once."""
+    args, kwargs = load(task.arguments)
+    loaded: dict[int, Any] = {}
+
+    def value(position: int) -> Any:
+        if position not in loaded:
+            loaded[position] = load(task.inputs[position])
+        return loaded[position]
+
+    def filled(item: Any) -> Any:
+        if isinstance(item, Input):
+            if item.count is None:
+                return value(item.first)
+            return [value(position) for position in range(item.first, item.first + item.count)]
+        if type(item) in (list, tuple, set, frozenset):
+            return type(item)(filled(each) for each in item)
+        if type(item) is dict:
+            return {key: filled(each) for key, each in item.items()}
+        return item
+
+    return filled(args), filled(kwargs)
+
+
+def check_known(graph: Graph, times: Times) -> None:
+    """Whether a workflow can run without calling its functions.
+
+    Raises
+    ------
+    InvalidInput
+        When a stage's run time, or its number of tasks, would only be known from a call.
+    """
+    for name in graph.nodes:
+        if not times.knows(name):
+            raise InvalidInput(
+                f"stage {name!r} has no run time, and its function is not called: declare one, as in "
+                "@stage(run_time='5m'), or give the backend times=RUN of an earlier run"
+            )
+        if graph.width(name) is None:
+            raise InvalidInput(
+                f"how many tasks stage {name!r} has would be known from the result of another one, which is not "
+                "computed: map it over a list, or let functions be called"
+            )

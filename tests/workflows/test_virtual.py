@@ -1,0 +1,125 @@
+"""Runs in memory."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import asa
+from asa.backends.simulated import Simulated
+from asa.backends.simulated_options import Options
+from asa.core.errors import GraphError, InvalidInput, UnknownName
+from asa.core.event import Event, JobEnded, Learned, Predicted, RunEnded, RunStarted, RunState, SubmitRefused
+from asa.core.job import Resources
+from asa.core.registry import STRATEGIES
+from asa.metrics.workflow import summarise
+from asa.workflows.graph import make_graph
+from asa.workflows.virtual import MemoryWaits, run_virtual
+
+
+@asa.stage(cores=8, walltime="1h", run_time="10m")
+def square(x: int) -> None: ...
+
+
+@asa.stage(cores=16, walltime="30m", run_time=lambda xs, factor=1.0: 600.0 * factor)
+def total(xs: Any, factor: float = 1.0) -> None: ...
+
+
+WORKFLOW = total(square.map(range(20)), factor=0.5)
+
+
+@pytest.fixture(scope="module")
+def busy() -> Simulated:
+    queue = Simulated(nodes=4, cores=8, load=0.9, seed=2, warmup=2.5, days=6)
+    queue.sleep(0)
+    return queue
+
+
+def course(events: list[Event]) -> list[tuple[str, float]]:
+    return [(type(event).__name__, event.at) for event in events]
+
+
+@pytest.mark.parametrize("strategy", [*STRATEGIES, "asa:dependency=predicted"])
+def test_it_is_the_same_run_as_the_one_on_disk(busy: Simulated, tmp_path: Path, strategy: str) -> None:
+    events = run_virtual(WORKFLOW, busy.copy(), strategy)
+    run = asa.run(WORKFLOW, backend=busy.copy(), strategy=strategy, state=tmp_path)
+    run.wait()
+    assert course(events) == course([event for _, event in run.events()])
+    assert summarise(events).makespan_s == run.summary.makespan_s
+
+
+def test_the_log_is_whole(busy: Simulated) -> None:
+    events = run_virtual(make_graph(WORKFLOW), busy.copy(), "per-stage", name="mine")
+    assert isinstance(events[0], RunStarted)
+    assert (events[0].run, events[0].pool) == ("mine", "shared")
+    assert [event.state for event in events if isinstance(event, RunEnded)] == [RunState.SUCCEEDED]
+    assert isinstance(events[-1], JobEnded)
+    assert {stage.name: stage.run_time_s for stage in summarise(events).stages} == {"square": 1800.0, "total": 300.0}
+
+
+def test_pools(busy: Simulated) -> None:
+    assert run_virtual(WORKFLOW, busy.copy(), "per-stage", pool="per-stage")[0].pool == "per-stage"  # type: ignore[attr-defined]
+    assert run_virtual(WORKFLOW, busy.copy(), "asa-naive")[0].pool == "per-stage"  # type: ignore[attr-defined]
+    with pytest.raises(InvalidInput, match="pool must be"):
+        run_virtual(WORKFLOW, busy.copy(), pool="mine")
+
+
+def test_what_is_learned_is_used(busy: Simulated) -> None:
+    waits, strategy = MemoryWaits("last"), "asa:dependency=predicted"
+    first = run_virtual(WORKFLOW, busy.copy(), strategy, waits=waits)
+    taught = {event.stage: event.wait_s for event in first if isinstance(event, Learned) and not event.censored}
+    second = run_virtual(WORKFLOW, busy.copy(), strategy, waits=waits.copy())
+    predicted = {event.stage: event.wait_s for event in second if isinstance(event, Predicted)}
+    assert predicted == taught
+    assert predicted["square"] > 0
+    third = run_virtual(WORKFLOW, busy.copy(), strategy, waits=waits)
+    assert course(third) == course(second), "a copy that learns teaches the original nothing"
+
+
+def test_strategies_expect_the_run_times_they_are_told(busy: Simulated) -> None:
+    events = run_virtual(
+        WORKFLOW, busy.copy(), run_time=lambda stage, _walltime_s: 1800.0 if stage == "square" else 300.0
+    )
+    assert isinstance(events[0], RunStarted)
+    assert [spec.run_time_s for spec in events[0].stages] == [1800.0, 300.0]
+
+
+def test_a_queue_is_free_again_whatever_happened(busy: Simulated) -> None:
+    queue = busy.copy()
+    with pytest.raises(GraphError):
+        run_virtual(square.options(cores=64)(1), queue)
+    with pytest.raises(InvalidInput, match="no run time"):
+        run_virtual(asa.stage(lambda: None)(), queue)
+    with pytest.raises(UnknownName):
+        run_virtual(WORKFLOW, queue, "no-such-strategy")
+    assert run_virtual(square(1), queue)
+
+
+def test_a_run_that_fails_says_so(busy: Simulated) -> None:
+    queue = busy.copy()
+    queue.sleep(7 * 86400)
+    events = run_virtual(WORKFLOW, queue)
+    assert any(isinstance(event, SubmitRefused) for event in events)
+    assert [event.state for event in events if isinstance(event, RunEnded)] == [RunState.FAILED]
+
+
+def test_geometries_are_learned_apart() -> None:
+    waits = MemoryWaits("last")
+    waits.learn(Resources(8), 3600.0, "a", 7.0, None)
+    assert waits.predict(Resources(8), 2000.0) == 7.0
+    assert waits.predict(Resources(8), 4000.0) == waits.predict(Resources(9), 3600.0) == 0.0
+
+
+def test_the_howto_runs_as_printed() -> None:
+    page = Path(__file__).parents[2] / "docs" / "howto" / "simulated-backend.md"
+    (example,) = [part.split("```")[0] for part in page.read_text().split("```python\n")[1:]]
+    exec(example, {"__name__": "example"})
+
+
+def test_the_howto_tells_every_option() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "howto" / "simulated-backend.md").read_text()
+    missing = [item.name for item in fields(Options) if f"`{item.name}" not in page and f"{item.name}=" not in page]
+    assert missing == ["poll"], "which nobody needs"
