@@ -197,6 +197,7 @@ COMMANDS = Registry(
         for name in (
             "calibrate",
             "clean",
+            "compare",
             "doctor",
             "explain",
             "figure",
