@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import sys
 from collections import deque
@@ -106,7 +107,8 @@ class VirtualExecutor:
     def release(self, allocation: str) -> None:
         """End this allocation's job with exit code 0; running tasks with it."""
         if self._held.pop(allocation, None) is not None:
-            self._jobs.end(allocation)
+            with contextlib.suppress(InvalidInput):  # its job was cancelled at this very instant
+                self._jobs.end(allocation)
 
     def close(self) -> None:
         """Hear no more."""
