@@ -72,4 +72,6 @@ def estimate(statistic: Statistic, values: Floats, *, seed: int = 0) -> Estimate
 
 
 def _short(value: float) -> str:
+    if np.isnan(value):  # a ratio to nothing
+        return "-"
     return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.3g}"
