@@ -76,9 +76,9 @@ class Backfill:
     >>> Backfill(depth=0).decide(view)
     []
     >>> Backfill(depth=1).decide(view)
-    [Reserve(job='A', at=10.0), Start(job='B')]
+    [Reserve(job='A', at=10.0), Start(job='B', nodes=())]
     >>> Backfill(depth=math.inf).decide(view)
-    [Reserve(job='A', at=10.0), Reserve(job='C', at=15.0), Start(job='B')]
+    [Reserve(job='A', at=10.0), Reserve(job='C', at=15.0), Start(job='B', nodes=())]
     """
 
     def __init__(self, depth: float = 1, limit: float = math.inf, order: str | Key | None = None) -> None:
