@@ -19,15 +19,29 @@ _PACKAGES = ("core", "placement", "dispatchers", "simulator")
 
 
 def inner(function: _Function) -> _Function:
-    """Compile a function that only compiled ones call: it becomes part of them, and costs nothing of its own."""
-    options: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+    """Compile a function that only compiled ones call, and that makes no arrays: it becomes part of them.
+
+    It counts no references to the arrays that it is given, for its callers hold them: the tables of the simulator are
+    twenty, and counting them at every call took half of the time. One that makes an array does not compile.
+    """
+    return _inner(function, counts=False)
+
+
+def inner_allocating(function: _Function) -> _Function:
+    """As `inner`, for a function that makes arrays."""
+    return _inner(function, counts=True)
+
+
+def _inner(function: _Function, *, counts: bool) -> _Function:
+    options: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, "_nrt": counts}
     found: _Function = njit(**options)(function)
     return found
 
 
 def compiled(function: _Function) -> _Function:
     """Compile a function that Python calls, when it first does; the packages in `_PACKAGES` may call one another's."""
-    dispatcher: Any = njit(cache=True)(function)
+    options: dict[str, Any] = {"cache": True, "_nrt": True}
+    dispatcher: Any = njit(**options)(function)
     file = dispatcher._cache._cache_file  # numba has no public way to say on what else a function depends
     file._source_stamp = (file._source_stamp, _stamp())
     found: _Function = dispatcher

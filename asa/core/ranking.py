@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from asa.core.cluster import Ints
-from asa.core.compiled import inner
+from asa.core.compiled import inner_allocating
 from asa.core.workload import Floats
 
 
-@inner
+@inner_allocating
 def ranking(keys: Floats) -> Ints:
     """Places of the keys in rising order, equal ones as they stand; shape (n,). Merges ever longer runs."""
     count = len(keys)
@@ -33,7 +33,7 @@ def ranking(keys: Floats) -> Ints:
     return order
 
 
-@inner
+@inner_allocating
 def picked(values: Ints, places: Ints) -> Ints:
     """The values at these places; shape (k,)."""
     found = np.empty(len(places), np.int64)

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from asa.core.cluster import Ints
-from asa.core.compiled import compiled, inner
+from asa.core.compiled import compiled, inner, inner_allocating
 from asa.core.workload import Floats
 from asa.placement.native import place
 
@@ -134,7 +134,7 @@ def _next_time(after: float, release_at: Floats, k: int, backs: int, stops: Floa
     return at
 
 
-@inner
+@inner_allocating
 def _lowest(
     free: Ints, start: float, end: float, begins: Floats, stops: Floats, held: Ints, base: Ints, reserved: int
 ) -> Ints:
@@ -158,7 +158,7 @@ def _lowest(
     return room
 
 
-@inner
+@inner_allocating
 def _place(method: int, room: Ints, members: Ints, need: Ints, units: int, per_node: int, runs: Ints) -> int:
     """Nodes of a partition for a job, into `runs`; how many rows."""
     blocks = np.zeros((len(room) + BLOCK - 1) // BLOCK, np.int64)
@@ -208,7 +208,7 @@ def _insert(release_at: Floats, release: Ints, backs: int, end: float, run: Ints
     release[row, 3] = kind
 
 
-@inner
+@inner_allocating
 def _longer(table: Ints, rows: int) -> Ints:
     """The same table with room for so many rows at least."""
     if rows <= len(table):
@@ -220,7 +220,7 @@ def _longer(table: Ints, rows: int) -> Ints:
     return longer
 
 
-@inner
+@inner_allocating
 def _longer_times(times: Floats, rows: int) -> Floats:
     if rows <= len(times):
         return times

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from asa.core.cluster import Ints
-from asa.core.compiled import compiled, inner
+from asa.core.compiled import compiled, inner, inner_allocating
 from asa.core.ranking import ranking
 from asa.core.workload import Floats
 
@@ -97,7 +97,7 @@ def scan(
     return started
 
 
-@inner
+@inner_allocating
 def _profile(
     now: float,
     free: int,

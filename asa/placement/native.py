@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from asa.core.cluster import Ints
-from asa.core.compiled import compiled, inner
+from asa.core.compiled import compiled, inner, inner_allocating
 from asa.core.ranking import ranking
 
 FIRST_FIT, BEST_FIT, CONTIGUOUS = range(3)
@@ -69,7 +69,7 @@ def first_fit(free: Ints, need: Ints, units: int, per_node: int, blocks: Ints, r
     return 0
 
 
-@inner
+@inner_allocating
 def best_fit(free: Ints, need: Ints, units: int, per_node: int, blocks: Ints, runs: Ints) -> int:
     """As many units as fit on each node, those that can hold fewest first, then lowest numbers; see `place`."""
     holds = all_held(free, need, blocks)
@@ -96,7 +96,7 @@ def best_fit(free: Ints, need: Ints, units: int, per_node: int, blocks: Ints, ru
     return rows
 
 
-@inner
+@inner_allocating
 def contiguous(free: Ints, need: Ints, units: int, per_node: int, blocks: Ints, runs: Ints) -> int:
     """The stretch of nodes that fits most tightly; if there is none, the largest, and so on for the rest; see `place`.
 
@@ -143,7 +143,7 @@ def held(free: Ints, node: int, need: Ints) -> int:
     return units
 
 
-@inner
+@inner_allocating
 def all_held(free: Ints, need: Ints, blocks: Ints) -> Ints:
     """How many units each node can hold, shape (nodes,)."""
     holds = np.zeros(len(free), np.int64)
@@ -179,7 +179,7 @@ def below(holds: Ints, level: int, units: int, per_node: int) -> int:
     return found
 
 
-@inner
+@inner_allocating
 def stretches(holds: Ints, per_node: int) -> tuple[Ints, Ints]:
     """First node of each stretch, and how many units it can be given; shapes (stretches,)."""
     first = np.empty((len(holds) + 1) // 2, np.int64)

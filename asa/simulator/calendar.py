@@ -50,9 +50,9 @@ def advance(s: State, until: float) -> int:
         if world.notice:
             world.notice = 0
             return NOTICE
-        if world.dirty and world.waiting > 0:
-            return DECIDE
         at = _next(s)
+        if world.dirty and world.waiting > 0 and (world.one_by_one or at > world.now):
+            return DECIDE
         if at > until:
             world.now = max(world.now, until)
             return UNTIL

@@ -61,9 +61,14 @@ def drive(
         if promise:
             for k in range(min(limit, len(waiting))):
                 s.jobs[waiting[k]].planned = promised[k]
-        if started and not begin(s, picked(waiting, starts[:started]), starts, runs):
+        if started == 0:
+            continue
+        everybody = len(waiting) <= limit
+        if not begin(s, picked(waiting, starts[:started]), starts, runs):
             world.dirty = 1  # what could not start yet is decided again
             return GROW
+        if everybody and world.edges == 0:
+            world.dirty = 0  # asked again at once, the rule would start nobody else
 
 
 @compiled

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from asa.core.cluster import Ints
-from asa.core.compiled import inner
+from asa.core.compiled import inner, inner_allocating
 from asa.core.errors import InvalidInput
 from asa.core.job import QueueRegime
 from asa.core.ranking import picked, ranking
@@ -92,7 +92,7 @@ def _regime(word: QueueRegime | str) -> QueueRegime:
     raise InvalidInput(f"regime {word!r} has no ages: choose one of {', '.join(each.value for each in ageing)}")
 
 
-@inner
+@inner_allocating
 def prioritise(s: State, weights: Floats) -> Ints:
     """The waiting rows, in order of priority; equal ones by place."""
     world = s.world[0]

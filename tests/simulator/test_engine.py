@@ -44,6 +44,12 @@ def test_all_events_of_an_instant_come_before_the_decision() -> None:
     assert view.active.tolist() == []
 
 
+def test_nor_does_a_crowd_split_an_instant() -> None:
+    """More jobs than the tables have room for at first."""
+    crowd = jobs(*[(0, 1, 1)] * 3000)
+    assert len(first(Engine(crowd, Cluster.of(4)).advance()).waiting) == 3000
+
+
 def test_advance_stops_where_it_is_told() -> None:
     engine = Engine(jobs((0, 10, 1), (50, 10, 1)), Cluster.of(1))
     engine.apply([Start(0)] if engine.advance() else [])
