@@ -5,6 +5,8 @@ import pytest
 
 pytest.register_assert_rewrite("asa.testing.backends", "asa.testing.estimators", "asa.testing.executors")
 
-# How long an example takes depends on the machine and on what has been compiled: it is measured in benchmarks/.
-hypothesis.settings.register_profile("asa", deadline=None)
+# How long an example takes depends on the machine and on what has been compiled: it is measured in benchmarks/. And
+# chance must not fail a test that had to look long for its examples.
+_CHANCE = [hypothesis.HealthCheck.filter_too_much, hypothesis.HealthCheck.too_slow]
+hypothesis.settings.register_profile("asa", deadline=None, suppress_health_check=_CHANCE)
 hypothesis.settings.load_profile("asa")
