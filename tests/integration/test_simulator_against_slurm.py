@@ -1,0 +1,130 @@
+"""The simulator starts jobs as Slurm does: on recorded runs (docs/simulator-accuracy.md), and on a live cluster."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from asa.core.schedule import Schedule
+from asa.metrics.agreement import equal_positions, kendall, spearman
+from asa.simulator.priority import Multifactor
+from asa.simulator.run import simulate
+from tests.cluster import host
+from tests.cluster.cluster import Cluster, running
+from tests.integration import replay
+
+RUNS = Path(__file__).parent / "slurm_runs"
+LOG = """\
+[2026-11-21T13:56:09.890] _slurm_rpc_submit_batch_job: JobId=1 InitPrio=4294901759 usec=289
+[2026-11-21T13:56:09.900] _slurm_rpc_submit_batch_job: JobId=2 InitPrio=4294901758 usec=165
+[2026-11-21T13:56:09.950] _slurm_rpc_submit_batch_job: JobId=3 InitPrio=4294901757 usec=184
+[2026-11-21T13:56:10.733] sched/backfill: _start_job: Started JobId=1 in main on c19099n1
+[2026-11-21T13:56:11.790] _job_complete: JobId=1 WEXITSTATUS 0
+[2026-11-21T13:56:11.790] _job_complete: JobId=1 done
+[2026-11-21T13:56:11.894] sched: Allocate JobId=2 NodeList=c19099n[1-4] #CPUs=4 Partition=main
+[2026-11-21T13:56:12.146] _job_complete: JobId=2 WEXITSTATUS 0
+[2026-11-21T13:56:12.146] _job_complete: JobId=2 done
+"""
+
+
+def recorded(site: str, number: int = 0) -> Schedule:
+    return replay.schedule_of(replay.read_records(RUNS / f"{site}.{number}.csv"))
+
+
+@pytest.fixture
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    if (reason := host.obstacle()) is not None:
+        pytest.skip(reason)
+    base, settings = tmp_path_factory.mktemp("slurm"), (("SchedulerParameters", replay.SCHEDULER),)
+    with running(host.configure(base, nodes=replay.NODES, cores_per_node=1, settings=settings)) as cluster:
+        yield cluster
+
+
+@pytest.mark.slurm
+@pytest.mark.root
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_start_order_on_a_live_cluster(cluster: Cluster) -> None:
+    jobs = replay.sleepers(seed=1, count=60, run_s=(0.5, 3.0), load=1.2, backlog=20)
+    slurm = replay.schedule_of(replay.run(cluster, jobs, timeout=60))
+    done = simulate(slurm.workload, slurm.cluster, "conservative", overrun="allow")
+    followed, foreseen = replay.same_state(slurm, "conservative")
+    rho = spearman(slurm.start, done.start)
+    print(f"\nSpearman {rho:.3f}, equal positions {equal_positions(slurm.start, done.start):.2f}")
+    print(f"in the same state, Slurm makes {followed:.2f} of its starts, and it {foreseen:.2f} of Slurm's")
+    assert rho > 0.8  # of jobs that run for as long as Slurm needs to look at its queue
+    assert followed > 0.85
+    assert foreseen > 0.85
+
+
+AGEING: dict[str, Any] = {"max_age_s": 3600.0, "size": 12_000, "regime": "multifactor"}
+SITES: dict[str, tuple[Any, str, float]] = {  # the priorities and the dispatcher that Slurm was configured like
+    "fifo": ("fifo", "conservative", 0.96),
+    "fifo-one": ("fifo", "easy", 0.98),
+    "size": (Multifactor(age=36_000, **AGEING), "conservative", 0.94),
+    "age": (Multifactor(age=360_000, **AGEING), "conservative", 0.85),  # Slurm's priorities are up to a minute old
+}
+
+
+@pytest.mark.parametrize("site", SITES)
+def test_it_decides_as_slurm_did(site: str) -> None:
+    priority, dispatcher, least = SITES[site]
+    slurm = recorded(site)
+    assert min(replay.same_state(slurm, dispatcher, priority=priority)) > least
+    named = replay.on_named_nodes(slurm)
+    assert min(replay.same_state(named, dispatcher, priority=priority)) > least
+
+
+@pytest.mark.parametrize(("site", "other"), [("fifo", "easy"), ("fifo-one", "conservative"), ("size", "easy")])
+def test_another_dispatcher_decides_otherwise(site: str, other: str) -> None:
+    priority, dispatcher, _ = SITES[site]
+    right, wrong = (replay.same_state(recorded(site), rule, priority=priority) for rule in (dispatcher, other))
+    assert right[0] > wrong[0] + 0.05
+    assert right[1] > wrong[1] + 0.05
+
+
+def test_it_starts_jobs_in_slurm_s_order_as_closely_as_slurm_itself() -> None:
+    slurm, again = recorded("fifo"), recorded("fifo", 1)
+    done = simulate(replay.ticking(slurm.workload, 1.0), slurm.cluster, "conservative", overrun="allow")
+    assert spearman(slurm.start, done.start) > 0.995
+    assert kendall(slurm.start, done.start) > kendall(slurm.start, again.start) - 0.01
+    assert done.wait.mean() == pytest.approx(slurm.wait.mean(), rel=0.05)
+
+
+def test_a_controller_s_log() -> None:
+    lives = replay.read_log(LOG)
+    assert set(lives) == {1, 2}
+    assert [each[3] for each in lives.values()] == ["backfill", "main"]
+    for life, expected in zip(lives.values(), [(0.0, 0.843, 1.9), (0.01, 2.004, 2.256)], strict=True):
+        assert np.array(life[:3]) - lives[1][0] == pytest.approx(expected, abs=1e-6)
+
+
+def test_records_can_be_kept(tmp_path: Path) -> None:
+    records = [replay.Record(0, 8, 5, 0.0, 1.5, 3.25, "main"), replay.Record(1, 1, 1, 0.013, 3.3, 4.0, "backfill")]
+    replay.write_records(tmp_path / "run.csv", records)
+    assert replay.read_records(tmp_path / "run.csv") == records
+
+
+def test_the_same_seed_gives_the_same_sleepers() -> None:
+    first, again, other = (
+        replay.sleepers(seed, 200, run_s=(2, 16), load=0.9, backlog=10, users=2) for seed in (1, 1, 2)
+    )
+    assert first == again
+    assert first != other
+    assert {job.nodes for job in first} == set(range(1, replay.NODES + 1))
+    assert {job.user for job in first} == {0, 1}
+    assert all(2 <= job.run_s <= 16 and job.run_s <= job.limit_min <= 5 * job.run_s + 1 for job in first)
+    assert [job.at for job in first[:10]] == [0.0] * 10
+
+
+@pytest.mark.parametrize("dispatcher", ["fcfs", "easy", "conservative"])
+def test_a_schedule_of_the_simulator_s_own_agrees_wholly(dispatcher: str) -> None:
+    jobs = replay.ticking(recorded("fifo").workload, 1.0)
+    done = simulate(jobs, recorded("fifo").cluster, dispatcher, overrun="allow")
+    assert replay.same_state(done, dispatcher) == (1.0, 1.0)
+    assert math.isclose(spearman(done.start, done.start), 1.0)
