@@ -100,7 +100,7 @@ def row(what: str, runs: Sequence[Process], target: str = "") -> dict[str, Any]:
         "MB": round(max(run.memory for run in runs)),
         "loop [jobs/s]": round(out["jobs"] / statistics.median(loops)) if loops else None,
         "most": round(out["jobs"] / min(loops)) if loops else None,
-        "mean wait [s]": round(out["mean_wait_s"], 1),
+        "mean wait [s]": f"{out['mean_wait_s']:,.1f}",
         "target": target,
     }
 

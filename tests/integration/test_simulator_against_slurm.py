@@ -67,6 +67,7 @@ SITES: dict[str, tuple[Any, str, float]] = {  # the priorities and the dispatche
     "fifo": ("fifo", "conservative", 0.96),
     "fifo-one": ("fifo", "easy", 0.98),
     "size": (Multifactor(age=36_000, **AGEING), "conservative", 0.94),
+    "fair-share": (Multifactor(age=36_000, fairshare=40_000, **AGEING), "conservative", 0.88),
     "age": (Multifactor(age=360_000, **AGEING), "conservative", 0.85),  # Slurm's priorities are up to a minute old
 }
 
