@@ -147,6 +147,9 @@ class JobRequest:
         Jobs it waits for.
     begin
         Not before this time [s since the epoch], or None.
+    array
+        Name of a job array, or "". Requests of one call with the same name become the elements of one array, in order.
+        At most one element runs at a time, until `JobChanges.throttle` allows more; the others keep their places.
     """
 
     token: str
@@ -157,6 +160,7 @@ class JobRequest:
     output: str | None = None
     dependencies: tuple[Dependency, ...] = ()
     begin: float | None = None
+    array: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,12 +173,25 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class JobChanges:
-    """What to change of a pending job; None leaves a thing as it is."""
+    """What to change of a pending job; None leaves a thing as it is.
+
+    Parameters
+    ----------
+    walltime_s, resources, dependencies, begin
+        As in `JobRequest`.
+    throttle
+        How many elements of its job array may run at a time; >= 1. Its array may have elements that do not wait.
+    parked
+        True to ask for nodes that are not to be had, so that the job cannot start but goes on ageing; False to let it
+        go.
+    """
 
     walltime_s: float | None = None
     resources: Resources | None = None
     dependencies: tuple[Dependency, ...] | None = None
     begin: float | None = None
+    throttle: int | None = None
+    parked: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +210,9 @@ class JobStatus:
         Times [s since the epoch], or None when not (yet) known.
     planned
         When the batch system itself expects to start it [s since the epoch], or None.
+    ages_since
+        Since when a job that waits has grown older in the queue [s since the epoch]; None while it does not, and where
+        the batch system does not tell.
     nodes
         Names of the nodes it holds or held.
     exit_code
@@ -208,6 +228,7 @@ class JobStatus:
     started: float | None = None
     ended: float | None = None
     planned: float | None = None
+    ages_since: float | None = None
     nodes: tuple[str, ...] = ()
     exit_code: int | None = None
     restarts: int = 0
@@ -262,6 +283,10 @@ class Capabilities:
         Seconds [s] between status queries that this backend stands.
     dependencies
         Kinds of dependency it understands.
+    arrays
+        Whether it has job arrays whose throttle can be changed.
+    parks
+        Whether waiting jobs can be parked (`JobChanges.parked`).
     details
         Further settings worth showing to a person (`asa doctor`).
     """
@@ -274,4 +299,6 @@ class Capabilities:
     longest_s: float | None = None
     poll_s: float = 15.0
     dependencies: frozenset[DependencyKind] = frozenset(DependencyKind)
+    arrays: bool = False
+    parks: bool = False
     details: dict[str, str] = field(default_factory=dict)

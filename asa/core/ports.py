@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from asa.core.allocation import Allocation
 from asa.core.command import CommandResult
+from asa.core.context import Context
 from asa.core.decision import DispatchDecision, NodeRun, StrategyDecision
 from asa.core.event import Event
 from asa.core.job import Capabilities, JobChanges, JobHandle, JobRequest, JobStatus, Refused
@@ -55,6 +56,9 @@ class Backend(Protocol):
     def update(self, handle: JobHandle, changes: JobChanges) -> None: ...
     def cancel(self, handles: Sequence[JobHandle]) -> None:
         """Ask that these jobs end; jobs that have ended already are passed over."""
+
+    def look(self) -> QueueView | None:
+        """What an ordinary user can see of the queue, other people's jobs included; None where nothing can be seen."""
 
     def close(self) -> None:
         """Let go of what this object holds; jobs go on."""
@@ -125,13 +129,23 @@ class Strategy(Protocol):
 
 
 class Estimator(Protocol):
-    """Learns one geometry's queue waits, a job at a time."""
+    """Learns queue waits, a job at a time: those of one geometry or, with ``pooled = True`` in the class, of a queue.
 
-    def predict(self) -> float:
-        """The wait [s] to plan with; may sample."""
+    A pooled estimator tells geometries apart by the context; others may ignore it.
+    """
 
-    def learn(self, wait_s: float, predicted_s: float | None = None) -> None:
-        """A job waited `wait_s` [s]; `predicted_s` is what `predict` had said for it. Comes late and out of order."""
+    def predict(self, context: Context | None = None, quantile: float | None = None) -> float:
+        """The wait [s] to plan with; may sample.
+
+        `quantile` of the wait's distribution, in (0, 1), None for the estimator's own choice; an estimator that knows
+        no distribution returns what it has.
+        """
+
+    def learn(self, wait_s: float, predicted_s: float | None = None, context: Context | None = None) -> None:
+        """A job waited `wait_s` [s]; comes late and out of order.
+
+        `predicted_s` is what `predict` had said for it, `context` what was known when it was submitted.
+        """
 
     def state(self) -> dict[str, Any]:
         """All that was learned, as JSON-able values."""

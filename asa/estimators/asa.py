@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from asa.core.context import Context
 from asa.core.errors import UnknownName
 from asa.estimators.checks import check_count, check_same_grid, check_wait, read, read_numbers
 from asa.estimators.grid import PAPER_GRID, check_grid, nearest
@@ -103,11 +104,11 @@ class Algorithm1:
         """Probability of each alternative."""
         return self._rounds.probabilities
 
-    def predict(self) -> float:
+    def predict(self, context: Context | None = None, quantile: float | None = None) -> float:
         """Return the wait to plan with [s], one of the alternatives."""
         return self.grid[self._choose(self._prediction_stream)]
 
-    def learn(self, wait_s: float, predicted_s: float | None = None) -> None:
+    def learn(self, wait_s: float, predicted_s: float | None = None, context: Context | None = None) -> None:
         """Charge the alternative that was planned with, then replay.
 
         Parameters

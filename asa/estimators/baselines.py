@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
+from asa.core.context import Context
 from asa.estimators.checks import check_count, check_wait, read_waits
 from asa.estimators.qbets import Qbets
 
@@ -29,11 +30,11 @@ class Zero:
     def __init__(self, *, seed: int = 0) -> None:
         pass
 
-    def predict(self) -> float:
+    def predict(self, context: Context | None = None, quantile: float | None = None) -> float:
         """Return 0 [s]."""
         return 0.0
 
-    def learn(self, wait_s: float, predicted_s: float | None = None) -> None:
+    def learn(self, wait_s: float, predicted_s: float | None = None, context: Context | None = None) -> None:
         """Check the wait [s] and forget it.
 
         Raises
@@ -57,7 +58,7 @@ class _Recent:
     def __init__(self, window: int) -> None:
         self._waits: deque[float] = deque(maxlen=check_count(window, "window", at_least=1))
 
-    def learn(self, wait_s: float, predicted_s: float | None = None) -> None:
+    def learn(self, wait_s: float, predicted_s: float | None = None, context: Context | None = None) -> None:
         """Add the wait [s]; the oldest leaves a full window.
 
         Raises
@@ -97,7 +98,7 @@ class Last(_Recent):
     def __init__(self, *, seed: int = 0) -> None:
         super().__init__(window=1)
 
-    def predict(self) -> float:
+    def predict(self, context: Context | None = None, quantile: float | None = None) -> float:
         """Return the last wait [s]."""
         return self._waits[-1] if self._waits else 0.0
 
@@ -117,7 +118,7 @@ class Median(_Recent):
     def __init__(self, *, window: int = 9, seed: int = 0) -> None:
         super().__init__(window)
 
-    def predict(self) -> float:
+    def predict(self, context: Context | None = None, quantile: float | None = None) -> float:
         """Return the median [s]."""
         return statistics.median(self._waits) if self._waits else 0.0
 
@@ -137,6 +138,6 @@ class Mean(_Recent):
     def __init__(self, *, window: int = 100, seed: int = 0) -> None:
         super().__init__(window)
 
-    def predict(self) -> float:
+    def predict(self, context: Context | None = None, quantile: float | None = None) -> float:
         """Return the mean [s]."""
         return math.fsum(self._waits) / len(self._waits) if self._waits else 0.0

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from asa.core.context import Context
 from asa.core.errors import InvalidInput
 from asa.estimators.checks import check_open_share, check_positive, check_same_grid, check_wait, read_numbers
 from asa.estimators.grid import PAPER_GRID, check_grid, with_zero
@@ -73,21 +74,19 @@ class FixedShare:
         self._log_grid = np.log(np.array(self.grid) + OFFSET_S)
         self._losses = np.empty(len(self.grid))
         self._weights = np.full(len(self.grid), 1 / len(self.grid))
-        self._prediction: float | None = None
 
     @property
     def weights(self) -> Vector:
         """Weight of each alternative, shape (m,); they add up to 1, and none is below alpha / m."""
         return self._weights.copy()
 
-    def predict(self) -> float:
-        """Return the wait to plan with [s], one of the alternatives."""
-        if self._prediction is None:
-            cumulative = np.cumsum(self._weights)
-            self._prediction = self.grid[int(cumulative.searchsorted(self._quantile * cumulative[-1]))]
-        return self._prediction
+    def predict(self, context: Context | None = None, quantile: float | None = None) -> float:
+        """Return the wait to plan with [s], one of the alternatives: a quantile of the weights, its own by default."""
+        cumulative = np.cumsum(self._weights)
+        share = self._quantile if quantile is None else quantile
+        return self.grid[int(cumulative.searchsorted(share * cumulative[-1]))]
 
-    def learn(self, wait_s: float, predicted_s: float | None = None) -> None:
+    def learn(self, wait_s: float, predicted_s: float | None = None, context: Context | None = None) -> None:
         """Update all weights.
 
         Parameters
@@ -112,7 +111,6 @@ class FixedShare:
         np.multiply(weights, losses, out=weights)
         weights *= (1 - self._alpha) / weights.sum()
         weights += self._alpha / len(self.grid)
-        self._prediction = None
 
     def state(self) -> dict[str, Any]:
         """Return everything learned, JSON-able."""

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
+from asa.core.context import Context
 from asa.estimators.checks import check_count, check_open_share, check_wait, read, read_waits
 
 
@@ -103,14 +104,14 @@ class Qbets:
         self._sorted: list[float] = []
         self._above = self._below = 0
 
-    def predict(self) -> float:
+    def predict(self, context: Context | None = None, quantile: float | None = None) -> float:
         """Return the bound [s]."""
         if not self._sorted:
             return 0.0
         rank = bound_rank(len(self._sorted), self._quantile, self._confidence)
         return self._sorted[-1 if rank is None else rank - 1]
 
-    def learn(self, wait_s: float, predicted_s: float | None = None) -> None:
+    def learn(self, wait_s: float, predicted_s: float | None = None, context: Context | None = None) -> None:
         """Add a wait [s]; cut the history if it completes a run that is too long.
 
         Raises

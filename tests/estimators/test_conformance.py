@@ -33,12 +33,12 @@ def test_conformance(check, name):
 
 
 class Negative(Last):
-    def predict(self):
+    def predict(self, context=None, quantile=None):
         return -1.0
 
 
 class Impure(Median):
-    def predict(self):
+    def predict(self, context=None, quantile=None):
         self._waits.append(1.0)
         return 1.0
 
@@ -52,7 +52,7 @@ class Shared(Zero):
     def __init__(self, seed=0):
         self.kept = {"count": 0}
 
-    def learn(self, wait_s, predicted_s=None):
+    def learn(self, wait_s, predicted_s=None, context=None):
         super().learn(wait_s)
         self.kept["count"] += 1
 
@@ -71,7 +71,7 @@ class Unseeded(Last):
         Unseeded.instances += 1
         self.offset = float(Unseeded.instances)
 
-    def predict(self):
+    def predict(self, context=None, quantile=None):
         return self.offset
 
 
@@ -82,19 +82,19 @@ class Hoarder(Last):
 
 
 class Proud(Last):
-    def learn(self, wait_s, predicted_s=None):
+    def learn(self, wait_s, predicted_s=None, context=None):
         if predicted_s is not None and predicted_s > 1e6:
             raise RuntimeError("I would never have said that")
         super().learn(wait_s)
 
 
 class Credulous(Last):
-    def learn(self, wait_s, predicted_s=None):
+    def learn(self, wait_s, predicted_s=None, context=None):
         self._waits.append(wait_s)
 
 
 class Hasty(Last):
-    def learn(self, wait_s, predicted_s=None):
+    def learn(self, wait_s, predicted_s=None, context=None):
         self._waits.append(wait_s if math.isfinite(wait_s) else 0.0)
         super().learn(wait_s)
 

@@ -20,10 +20,10 @@ class Scaled:
     def __init__(self, *, factor=1.0):
         self.factor, self.last = factor, 0.0
 
-    def predict(self):
+    def predict(self, context=None, quantile=None):
         return self.factor * self.last
 
-    def learn(self, wait_s, predicted_s=None):
+    def learn(self, wait_s, predicted_s=None, context=None):
         self.last = wait_s
 
     def state(self):
@@ -41,10 +41,10 @@ class Dice:
     def __init__(self, *, seed=0):
         self.random, self.told = random.Random(seed), []
 
-    def predict(self):
+    def predict(self, context=None, quantile=None):
         return self.random.random()
 
-    def learn(self, wait_s, predicted_s=None):
+    def learn(self, wait_s, predicted_s=None, context=None):
         self.told.append(predicted_s)
 
     def state(self):

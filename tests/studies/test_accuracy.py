@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -19,10 +21,10 @@ class Spy:
     def __init__(self) -> None:
         self.taught: list[tuple[float, float | None]] = []
 
-    def predict(self) -> float:
+    def predict(self, context: Any = None, quantile: Any = None) -> float:
         return float(len(self.taught))
 
-    def learn(self, wait_s: float, predicted_s: float | None = None) -> None:
+    def learn(self, wait_s: float, predicted_s: float | None = None, context: Any = None) -> None:
         self.taught.append((wait_s, predicted_s))
 
     def state(self) -> dict[str, object]:

@@ -1,0 +1,44 @@
+"""What was known of a job, and of the queue it goes into, when its wait was to be foretold."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from asa.core.view import QueueView
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """A job that is to be submitted, and what its user can see of the queue; None for what nobody tells.
+
+    The first four need no access to the cluster beyond one's own jobs; the others are counters that most sites show.
+
+    Parameters
+    ----------
+    at
+        Time of submission [s since the epoch].
+    cores, walltime_s
+        The job's size and wall time [s].
+    pending_s
+        How long the oldest of one's own jobs of this geometry that still wait has waited [s]; 0 when none waits.
+    backlog_s
+        Work of all jobs that wait, cores times wall time, over the cores of the machine [s].
+    queued
+        Jobs that wait.
+    free_cores
+        Cores of the machine that nothing runs on.
+    planned_s
+        The wait that the batch system itself expects [s].
+    queue
+        All of the queue, for estimators that simulate it. Not kept in the log.
+    """
+
+    at: float
+    cores: int = 1
+    walltime_s: float = 3600.0
+    pending_s: float | None = None
+    backlog_s: float | None = None
+    queued: int | None = None
+    free_cores: int | None = None
+    planned_s: float | None = None
+    queue: QueueView | None = field(default=None, repr=False, compare=False, metadata={"logged": False})
