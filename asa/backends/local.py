@@ -14,7 +14,8 @@ from pathlib import Path
 
 from asa.backends.local_journal import Journal, Record
 from asa.backends.local_program import Program
-from asa.backends.queue import Entry, Queue
+from asa.backends.queue import Queue
+from asa.backends.queue_entry import Entry
 from asa.core.clock import SystemClock
 from asa.core.errors import InvalidInput
 from asa.core.job import (
@@ -31,6 +32,7 @@ from asa.core.job import (
 from asa.core.ports import Clock, Dispatcher
 from asa.core.registry import DISPATCHERS
 from asa.core.units import memory as bytes_of
+from asa.core.view import QueueView
 
 
 class Local:
@@ -76,7 +78,7 @@ class Local:
     4
     >>> too_large = JobRequest("big", Resources(cores=64), walltime_s=60, argv=("true",))
     >>> print(batch.submit([too_large])[0].reason)
-    job 'big': asks for 64 cores, more than the 4 there are: ask for less, or let the machine pretend: local:cores=64
+    job 'big' asks for 64 cores, more than the 4 there are: ask for less, or let the machine pretend: local:cores=64
     >>> batch.close()
     """
 
@@ -129,14 +131,17 @@ class Local:
             largest=capacity,
             cores_per_node=capacity.cores,
             poll_s=self._poll,
+            arrays=True,
+            parks=True,
         )
 
     def submit(self, requests: Sequence[JobRequest]) -> list[JobHandle | Refused]:
         """Queue jobs; those that fit have started when this returns."""
-        now = self._clock.now()
-        outcomes = [self._submit(request, now) for request in requests]
+        # A later driver may start elsewhere: working directories must not depend on this one's.
+        anchored = [replace(request, workdir=os.path.abspath(request.workdir)) for request in requests]
+        outcomes = self._queue.submit(anchored, self._clock.now())
         self._step()
-        return outcomes
+        return [self._advised(*pair) for pair in zip(requests, outcomes, strict=True)]
 
     def query(self, handles: Sequence[JobHandle]) -> list[JobStatus]:
         """Notice what has ended, start what has room, and tell how these jobs stand."""
@@ -148,12 +153,13 @@ class Local:
         return self._queue.find(tokens)
 
     def update(self, handle: JobHandle, changes: JobChanges) -> None:
-        """Change a job that waits.
+        """Change a job that waits, or the throttle of its array.
 
         Raises
         ------
         BackendError
-            When it does not wait any more, or the machine could never run it as changed.
+            When it does not wait any more, when the machine could never run it as changed, or when there is no throttle
+            to change.
         """
         self._queue.update(handle, changes)
         self._step()
@@ -168,6 +174,11 @@ class Local:
             self._terminate(doomed)
         self._step()
 
+    def look(self) -> QueueView:
+        """One's own jobs: there are no others."""
+        self._step()
+        return self._queue.look(self._clock.now())
+
     def close(self) -> None:
         """See the jobs off that are being cancelled; the others go on."""
         while self._deadlines:
@@ -177,9 +188,7 @@ class Local:
         if self._temporary and not self._programs:
             shutil.rmtree(self._temporary)
 
-    def _submit(self, request: JobRequest, now: float) -> JobHandle | Refused:
-        anchored = replace(request, workdir=os.path.abspath(request.workdir))  # a later driver may start elsewhere
-        outcome = self._queue.submit(anchored, now)
+    def _advised(self, request: JobRequest, outcome: JobHandle | Refused) -> JobHandle | Refused:
         if isinstance(outcome, Refused) and (options := self._pretence(request.resources)):
             advice = f"ask for less, or let the machine pretend: local:{options}"
             return Refused(outcome.token, f"{outcome.reason}: {advice}")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from asa.backends.local_program import Identity
-from asa.backends.queue import Entry
+from asa.backends.queue_entry import Entry
 from asa.core.errors import StateError
 from asa.core.serial import from_json, to_json
 from asa.security.files import private_directory, write_private

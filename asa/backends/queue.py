@@ -1,15 +1,17 @@
 """A batch system's queue as a state machine: events in, jobs to start and to kill out. No I/O, `now` is an argument.
 
 The embedded batch system (`asa.backends.local`) drives it with processes, the fake one (`asa.testing.backend_fake`) in
-virtual time. Jobs are served in the order in which they were submitted; a job that waits for another keeps its place.
+virtual time. Jobs are served in the order in which they were submitted; a job that something holds back (another job,
+its begin time, the throttle of its array, parking) keeps its place.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
+from asa.backends.queue_entry import NEVER, Actions, Entry, only_throttles, throttle_problem
 from asa.core.decision import JobKey, Reserve, Start
 from asa.core.errors import BackendError
 from asa.core.job import (
@@ -26,51 +28,8 @@ from asa.core.job import (
 from asa.core.ports import Dispatcher
 from asa.core.view import QueuedJob, QueueView, RunningJob
 
-NEVER = "DependencyNeverSatisfied"
-"""Reason of a job that was cancelled because the job it waits for did not end well."""
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """A job in the queue's books.
-
-    Parameters
-    ----------
-    request, status
-        What was asked, and how it stands.
-    ending
-        The state in which it will end once its program is gone: it is being cancelled, or out of wall time.
-    """
-
-    request: JobRequest
-    status: JobStatus
-    ending: JobState | None = None
-
-    @property
-    def job_id(self) -> str:
-        return self.status.handle.job_id
-
-    @property
-    def running(self) -> bool:
-        return self.status.state is JobState.RUNNING
-
-    @property
-    def pending(self) -> bool:
-        return self.status.state is JobState.PENDING
-
-    @property
-    def ends(self) -> float:
-        """When a running job's wall time is over [s]."""
-        assert self.status.started is not None, "only a running job ends"
-        return self.status.started + self.request.walltime_s
-
-
-@dataclass(frozen=True)
-class Actions:
-    """What the driver is to do now: programs to start, and programs to kill."""
-
-    start: list[Entry] = field(default_factory=list)
-    kill: list[Entry] = field(default_factory=list)
+_READY = "Priority"
+"""Reason of a job that nothing but the dispatcher holds back."""
 
 
 class Queue:
@@ -104,14 +63,10 @@ class Queue:
 
     # -- what the outside world asks -----------------------------------------------------------------------------
 
-    def submit(self, request: JobRequest, now: float) -> JobHandle | Refused:
-        """Put a job at the end of the queue; it starts at a later `tick`."""
-        if problem := self._problem(request.resources, request.walltime_s, request.dependencies):
-            return Refused(request.token, f"job {request.token!r}: {problem}")
-        handle = JobHandle(str(self._next_id), request.token, now)
-        self._next_id += 1
-        self._set(Entry(request, JobStatus(handle, JobState.PENDING)))
-        return handle
+    def submit(self, requests: Sequence[JobRequest], now: float) -> list[JobHandle | Refused]:
+        """Put jobs at the end of the queue, in order; they start at a later `tick`."""
+        arrays: dict[str, list[JobHandle]] = {}
+        return [self._submit(request, now, arrays) for request in requests]
 
     def cancel(self, handle: JobHandle, now: float) -> list[Entry]:
         """End a job: a waiting one at once; a running one is returned, to be killed. Others are passed over."""
@@ -124,15 +79,16 @@ class Queue:
         return [self._end_as(entry, JobState.CANCELLED)]
 
     def update(self, handle: JobHandle, changes: JobChanges) -> None:
-        """Change a job that waits.
+        """Change a job that waits, or the throttle of its array.
 
         Raises
         ------
         BackendError
-            When it does not wait any more, or the machine could never run it as changed.
+            When it does not wait any more, when the machine could never run it as changed, or when there is no throttle
+            to change; then nothing is.
         """
         entry = self.entry(handle)
-        if entry is None or not entry.pending:
+        if entry is None or not (entry.pending or only_throttles(changes)):
             state = entry.status.state.value if entry else "unknown"
             raise BackendError(f"job {handle.token!r} is {state}: only a job that waits can be changed")
         kept = {
@@ -141,9 +97,16 @@ class Queue:
             if (value := getattr(changes, name)) is not None
         }
         request = replace(entry.request, **kept)
-        if problem := self._problem(request.resources, request.walltime_s, request.dependencies):
-            raise BackendError(f"job {handle.token!r} cannot be changed: {problem}")
-        self._set(replace(entry, request=request, status=replace(entry.status, eligible=None)))
+        elements = [other for other in self.live() if entry.array and other.array == entry.array]
+        problem = self._problem(request.resources, request.walltime_s, request.dependencies)
+        if problem := problem or throttle_problem(changes.throttle, bool(entry.array), bool(elements)):
+            raise BackendError(f"job {handle.token!r} cannot be changed: it {problem}")
+        if not only_throttles(changes):
+            parked = entry.parked if changes.parked is None else changes.parked
+            self._set(replace(entry, request=request, parked=parked, status=replace(entry.status, eligible=None)))
+        if changes.throttle is not None:
+            for element in elements:
+                self._set(replace(self._entries[element.job_id], throttle=changes.throttle))
 
     def status(self, handle: JobHandle) -> JobStatus:
         """How a job stands; ``LOST`` when the handle's id, token and time of submission belong to no job."""
@@ -154,8 +117,8 @@ class Queue:
             return replace(entry.status, reason=f"being ended as {entry.ending.value}")
         if not entry.pending:
             return entry.status
-        reason, planned = self._outlook.get(entry.job_id, ("Priority", None))
-        return replace(entry.status, reason=reason, planned=planned)
+        reason, planned = self._outlook.get(entry.job_id, (_READY, None))
+        return replace(entry.status, reason=reason, planned=planned, ages_since=handle.submitted)
 
     def find(self, tokens: Sequence[str]) -> dict[str, JobHandle]:
         """The latest job of each token; unknown tokens are left out."""
@@ -176,6 +139,11 @@ class Queue:
         """Jobs that have not ended, in order of submission."""
         return [self._entries[job_id] for job_id in self._live]
 
+    def look(self, now: float) -> QueueView:
+        """The queue as the dispatcher sees it."""
+        ready = [self._entries[str(key)] for key, reason in self._reasons().items() if reason == _READY]
+        return self._view(now, ready, [entry for entry in self.live() if entry.running])
+
     # -- what the driver reports ---------------------------------------------------------------------------------
 
     def tick(self, now: float) -> Actions:
@@ -186,13 +154,11 @@ class Queue:
         self._settle(now)
         running = [entry for entry in self.live() if entry.running]
         kill = [self._end_as(entry, JobState.TIMEOUT) for entry in running if not entry.ending and entry.ends <= now]
-        waiting: dict[JobKey, Entry] = {
-            entry.job_id: entry for entry in self.live() if entry.pending and entry.status.eligible is not None
-        }
-        for entry in waiting.values():
-            self._outlook[entry.job_id] = ("Priority", None)
+        reasons = self._reasons()
+        self._outlook.update({str(key): (reason, None) for key, reason in reasons.items()})
+        waiting = {key: self._entries[str(key)] for key, reason in reasons.items() if reason == _READY}
         start: list[Entry] = []
-        for decision in self._dispatcher.decide(self._view(now, list(waiting.values()), running)):
+        for decision in self._dispatcher.decide(self._view(now, waiting.values(), running)):
             if isinstance(decision, Start):
                 entry = waiting[decision.job]
                 started = replace(entry, status=replace(entry.status, state=JobState.RUNNING, started=now))
@@ -239,10 +205,45 @@ class Queue:
 
     # -- rules ---------------------------------------------------------------------------------------------------
 
+    def _submit(self, request: JobRequest, now: float, arrays: dict[str, list[JobHandle]]) -> JobHandle | Refused:
+        """Put a job at the end of the queue; `arrays` are those of this call, by name."""
+        if problem := self._problem(request.resources, request.walltime_s, request.dependencies):
+            return Refused(request.token, f"job {request.token!r} {problem}")
+        elements = arrays.setdefault(request.array, []) if request.array else None
+        index = None if elements is None else len(elements)
+        handle = JobHandle(str(self._next_id), request.token, now, index)
+        self._next_id += 1
+        array = ""
+        if elements is not None:
+            elements.append(handle)
+            array = elements[0].job_id
+        self._set(Entry(request, JobStatus(handle, JobState.PENDING), array=array))
+        return handle
+
+    def _reasons(self) -> dict[JobKey, str]:
+        """Why the eligible jobs wait, in order; `_READY` for those that nothing but the dispatcher holds back."""
+        room: dict[str, int] = {}
+        for entry in self.live():
+            if entry.array:
+                room[entry.array] = room.get(entry.array, entry.throttle) - entry.running
+        reasons: dict[JobKey, str] = {}
+        for entry in self.live():
+            if not entry.pending or entry.status.eligible is None:
+                continue
+            if entry.parked:
+                reasons[entry.job_id] = "BadConstraints"
+            elif entry.array and room[entry.array] <= 0:
+                reasons[entry.job_id] = "JobArrayTaskLimit"
+            else:
+                reasons[entry.job_id] = _READY
+                if entry.array:
+                    room[entry.array] -= 1
+        return reasons
+
     def _problem(self, need: Resources, walltime_s: float, dependencies: Sequence[Dependency]) -> str:
         """Why the machine could never run such a job, or "" when it could."""
         if not walltime_s > 0:
-            return f"a wall time of {walltime_s!r} s: it must be above 0"
+            return f"has a wall time of {walltime_s!r} s: it must be above 0"
         for what, asked, there in (
             ("cores", need.cores, self.capacity.cores),
             ("GPUs", need.gpus, self.capacity.gpus),
@@ -290,7 +291,7 @@ class Queue:
             return math.inf
         return status.ended
 
-    def _view(self, now: float, waiting: Sequence[Entry], running: Sequence[Entry]) -> QueueView:
+    def _view(self, now: float, waiting: Iterable[Entry], running: Iterable[Entry]) -> QueueView:
         return QueueView(
             now,
             self.capacity,

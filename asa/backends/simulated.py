@@ -13,6 +13,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
+from asa.backends.queue_entry import only_throttles
 from asa.backends.simulated_books import Books
 from asa.backends.simulated_clock import EngineClock
 from asa.backends.simulated_jobs import Job, in_single_cores, state_of, status_of
@@ -33,6 +34,7 @@ from asa.core.job import (
 )
 from asa.core.ports import Executor
 from asa.core.registry import DISPATCHERS
+from asa.core.view import QueueView
 from asa.simulator import edits
 from asa.simulator.engine import Engine
 
@@ -117,6 +119,8 @@ class Simulated:
             cores_per_node=None if self._books.single_cores and largest_node == 1 else largest_node,
             longest_s=self.options.longest_s,
             poll_s=self.options.poll,
+            arrays=True,
+            parks=True,
             details={
                 "machine": str(cluster),
                 "others": str(self.scene.workload),
@@ -137,7 +141,7 @@ class Simulated:
                 f"other people's jobs on {self.scene.name} end at {self.scene.end:.0f} s, and it is "
                 f"{self.clock.now():.0f} s: from now on waits would mean nothing. Give more days="
             )
-        return [self._books.submit(self.engine, request) for request in requests]
+        return self._books.submit(self.engine, requests)
 
     def query(self, handles: Sequence[JobHandle]) -> list[JobStatus]:
         """How these jobs stand."""
@@ -151,10 +155,10 @@ class Simulated:
         return {token: job.handle for token in tokens if (job := self._books.tokens.get(token))}
 
     def update(self, handle: JobHandle, changes: JobChanges) -> None:
-        """Change a job that waits."""
+        """Change a job that waits, or the throttle of its array."""
         job = self._books.find(handle)
         state = None if job is None else state_of(self.engine, job)
-        if job is None or state is not JobState.PENDING:
+        if job is None or not (state is JobState.PENDING or only_throttles(changes)):
             raise BackendError(
                 f"job {handle.token!r} is {state.value if state else 'unknown'}: only a job that waits can be changed"
             )
@@ -169,6 +173,12 @@ class Simulated:
             if not (state := state_of(self.engine, job)).final:
                 job.why = f"cancelled while it {'ran' if state is JobState.RUNNING else 'waited'}"
                 edits.cancel(self.engine, job.row)
+
+    def look(self) -> QueueView:
+        """What the dispatcher sees, everybody's jobs included: a `TableView`, to be read before time passes."""
+        view: Any = self.engine.view()
+        found: QueueView = view
+        return found
 
     def close(self) -> None:
         """Let the next run have the queue; jobs go on."""

@@ -6,7 +6,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 
-from asa.backends.simulated_jobs import Job, node_names, shape_of, state_of
+from asa.backends.queue_entry import throttle_problem
+from asa.backends.simulated_jobs import Array, Job, node_names, shape_of, state_of
+from asa.backends.simulated_places import settle
 from asa.core.cluster import Cluster
 from asa.core.errors import InvalidInput
 from asa.core.job import Dependency, DependencyKind, JobChanges, JobHandle, JobRequest, JobState, Refused
@@ -40,8 +42,12 @@ class Books:
         job = self._jobs.get(handle.job_id)
         return job if job and job.handle == handle else None
 
-    def submit(self, engine: Engine, request: JobRequest) -> JobHandle | Refused:
-        """Put a job into the queue, as soon as time passes; its program runs until it is ended."""
+    def submit(self, engine: Engine, requests: Sequence[JobRequest]) -> list[JobHandle | Refused]:
+        """Put jobs into the queue, as soon as time passes; their programs run until they are ended."""
+        arrays: dict[str, list[Job]] = {}
+        return [self._submit(engine, request, arrays) for request in requests]
+
+    def _submit(self, engine: Engine, request: JobRequest, arrays: dict[str, list[Job]]) -> JobHandle | Refused:
         try:
             self._check_walltime(request.walltime_s)
             shape = shape_of(request.resources, self.cluster, self.single_cores)
@@ -60,17 +66,25 @@ class Books:
         )
         engine.state.fates["stop"][row] = request.walltime_s  # even where other people's jobs may run on
         job = Job(row, request, JobHandle(str(row), request.token, engine.now))
+        if request.array:
+            elements = arrays.setdefault(request.array, [])
+            job.handle = replace(job.handle, array_index=len(elements))
+            job.array = elements[0].array if elements else Array(row)
+            elements.append(job)
         self._jobs[job.handle.job_id] = self.live[job.handle.job_id] = self.tokens[request.token] = job
         return job.handle
 
     def change(self, engine: Engine, job: Job, changes: JobChanges) -> None:
-        """Change a job that waits.
+        """Change a job that waits, or the throttle of its array.
 
         Raises
         ------
         InvalidInput
-            When the machine could never run it as changed; then nothing is.
+            When the machine could never run it as changed, or when there is no throttle to change; then nothing is.
         """
+        lives = any(other.array is job.array and not state_of(engine, other).final for other in self.live.values())
+        if problem := throttle_problem(changes.throttle, job.array is not None, lives):
+            raise InvalidInput(problem)
         after = None if changes.dependencies is None else self._rows(changes.dependencies)
         units = None
         if changes.resources is not None:
@@ -88,11 +102,18 @@ class Books:
             edits.set_dependencies(engine, job.row, after)
         if changes.begin is not None:
             edits.set_begin(engine, job.row, changes.begin)
-        kept = {item.name: getattr(changes, item.name) for item in fields(changes)}
+        if changes.throttle is not None and job.array is not None:
+            job.array.throttle = changes.throttle
+        if changes.parked is False and job.parked:
+            edits.unbar(engine, job.row)
+        job.parked = job.parked if changes.parked is None else changes.parked
+        settle(engine, self.live.values())
+        kept = {item.name: getattr(changes, item.name) for item in fields(JobRequest) if hasattr(changes, item.name)}
         job.request = replace(job.request, **{name: value for name, value in kept.items() if value is not None})
 
     def news(self, engine: Engine) -> list[Job]:
-        """Jobs whose state has changed since the last call."""
+        """Jobs whose state has changed since the last call; what is to be held back from now on, is."""
+        settle(engine, self.live.values())
         changed = []
         for job in list(self.live.values()):
             state, restarts = state_of(engine, job), int(engine.state.jobs["restarts"][job.row])

@@ -92,6 +92,9 @@ class EngineClock:
             elif why == DECIDE:
                 if self._learning is not None:
                     self._learning.catch_up()
+                if self.engine.state.world[0]["notice"]:  # whoever holds jobs back is told before anybody decides
+                    self.engine.state.world[0]["notice"] = 0
+                    return NOTICE
                 self.engine.apply(self._rule.decide(self.engine.view()))
             else:
                 return why

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from asa.backends.queue import NEVER
+from asa.backends.queue_entry import NEVER
 from asa.core.cluster import Cluster
 from asa.core.errors import InvalidInput
 from asa.core.job import JobHandle, JobRequest, JobState, JobStatus, Resources
@@ -23,14 +23,25 @@ _GATES = (
     (codes.DEPENDENCY, "Dependency"),
     (codes.HOLD, "JobHeldUser"),
     (codes.BEGIN, "BeginTime"),
-    (codes.BARRED, "ReqNodeNotAvail"),
+    (codes.BARRED, "BadConstraints"),
     (codes.THROTTLED, "JobArrayTaskLimit"),
 )
 
 
 @dataclass
+class Array:
+    """A job array: its `number`, and how many of its elements may run at a time."""
+
+    number: int
+    throttle: int = 1
+
+
+@dataclass
 class Job:
-    """The books of a job: `row` in the engine's tables, `nodes` since it last started, `why` it ended, if told."""
+    """The books of a job: `row` in the engine's tables, `nodes` since it last started, `why` it ended, if told.
+
+    `array` is the one that it is an element of, `parked` whether it asks for nodes that are not to be had.
+    """
 
     row: int
     request: JobRequest
@@ -40,6 +51,8 @@ class Job:
     nodes: tuple[str, ...] = ()
     exit_code: int | None = None
     why: str = ""
+    array: Array | None = None
+    parked: bool = False
 
     @property
     def needs(self) -> Resources:
@@ -127,7 +140,8 @@ def status_of(engine: Engine, job: Job) -> JobStatus:
         eligible=_known(row["eligible"]),
         started=_known(row["started"]),
         ended=_known(fate["ended"]),
-        planned=_known(row["planned"]) if state is JobState.PENDING else None,
+        planned=_known(row["planned"]) if fate["status"] == codes.WAITING else None,
+        ages_since=_ages_since(engine, job) if state is JobState.PENDING else None,
         nodes=() if state is JobState.PENDING else job.nodes,
         exit_code=0 if state is JobState.COMPLETED else job.exit_code,
         restarts=int(row["restarts"]),
@@ -148,8 +162,16 @@ def _why_waiting(engine: Engine, job: Job) -> str:
     gates = int(fate["gates"])
     if fate["status"] == codes.UNBORN:  # it reaches the machine as soon as time passes
         gates |= codes.DEPENDENCY * bool(fate["unmet"]) | codes.BEGIN * bool(fate["begin"] > engine.now)
+        gates |= codes.BARRED * job.parked
     words = [word for gate, word in _GATES if gates & gate]
     return words[0] if words else "Priority" if math.isnan(row["planned"]) else "Resources"
+
+
+def _ages_since(engine: Engine, job: Job) -> float | None:
+    """Since when it has aged; None before it has reached the machine, and before a time in the future."""
+    since = _known(engine.state.jobs["accrue"][job.row])
+    unborn = engine.state.fates["status"][job.row] == codes.UNBORN
+    return None if unborn or since is None or since > engine.now else since
 
 
 def _why_ended(state: JobState) -> str:

@@ -149,7 +149,8 @@ class JobRequest:
         Not before this time [s since the epoch], or None.
     array
         Name of a job array, or "". Requests of one call with the same name become the elements of one array, in order.
-        At most one element runs at a time, until `JobChanges.throttle` allows more; the others keep their places.
+        At most one element runs at a time, until `JobChanges.throttle` allows more; the others keep their places. Those
+        behind one that failed may end without having run.
     """
 
     token: str

@@ -36,6 +36,7 @@ from asa.simulator.state import (
     NONE,
     OPEN,
     SUBMIT,
+    UNBORN,
 )
 
 _KINDS = {DependencyKind.AFTER: AFTER, DependencyKind.AFTER_OK: AFTER_OK, DependencyKind.AFTER_ANY: AFTER_ANY}
@@ -125,6 +126,7 @@ def submit(
 def cancel(engine: Engine, row: int) -> None:
     """End a job that has not ended, waiting or running."""
     if engine.state.fates["status"][row] != ENDED:
+        _leave_array(engine, row)
         engine.room()
         machine.finish(engine.state, row, machine.CANCELLED)
 
@@ -227,7 +229,19 @@ def new_array(engine: Engine, limit: int) -> int:
 
 
 def set_throttle(engine: Engine, array: int, limit: int) -> None:
-    """Change how many elements of an array may go at a time."""
+    """Let more elements of an array go at a time.
+
+    Raises
+    ------
+    InvalidInput
+        When more than `limit` are queued or running: the engine fills the place of each that ends. Whoever wants a
+        narrower throttle holds elements back himself, as `asa.backends.simulated_places` does.
+    """
+    s = engine.state
+    if limit < s.arrays["running"][array]:
+        raise InvalidInput(
+            f"array {array} cannot be throttled to {limit}: {s.arrays['running'][array]} of its elements go already"
+        )
     engine.room()
     s = engine.state
     s.arrays["limit"][array] = limit
@@ -257,6 +271,13 @@ def fail_node(engine: Engine, node: int, at: float, back: float = math.inf) -> N
 def _open(engine: Engine, row: int, gate: int) -> None:
     engine.room()
     waitlist.unshut(engine.state, row, gate)
+
+
+def _leave_array(engine: Engine, row: int) -> None:
+    """An element that will never reach the machine takes no room in its array, and makes none when it is over."""
+    fate = engine.state.fates[row]
+    if fate["status"] == UNBORN:
+        fate["array"] = NONE
 
 
 def _lose_age(engine: Engine, row: int) -> None:
@@ -293,6 +314,7 @@ def _depend(engine: Engine, row: int, after: After) -> None:
         ended, started = fate["status"] == ENDED, not math.isnan(s.jobs["started"][parent])
         if ended or (code == AFTER and started):
             if code == AFTER_OK and fate["outcome"] != machine.COMPLETED:
+                _leave_array(engine, row)
                 engine.room()
                 heap.push(engine.state, engine.now, CANCEL, row)
             continue

@@ -11,7 +11,8 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from asa.backends.queue import Entry, Queue
+from asa.backends.queue import Queue
+from asa.backends.queue_entry import Entry
 from asa.core.clock import ManualClock
 from asa.core.decision import DispatchDecision
 from asa.core.errors import BackendError, InvalidInput
@@ -63,6 +64,11 @@ class FakeBatch:
         What `capabilities` says of a dependent job's place.
     poll
         Seconds [s] between questions about jobs.
+    ages
+        Whether a job grows older while it waits, given its request as it is by now. Its place is not touched: that is
+        for tests of those who believe what they are told.
+    arrays, parks
+        What `capabilities` says it has; without them, changes that need them are refused.
 
     Examples
     --------
@@ -91,8 +97,12 @@ class FakeBatch:
         watch: Callable[[JobRequest, JobStatus], None] = lambda _request, _status: None,
         regime: QueueRegime = QueueRegime.IMMEDIATE,
         poll: float = 1.0,
+        ages: Callable[[JobRequest], bool] = lambda _request: True,
+        arrays: bool = True,
+        parks: bool = True,
     ) -> None:
         self._clock, self._regime, self._poll = clock, regime, poll
+        self._arrays, self._parks, self.ages = arrays, parks, ages
         self.run, self.refuse, self.watch = run, refuse, watch
         self.wait = wait if callable(wait) else lambda _request: wait
         self._waits = _Waits(DISPATCHERS.create(dispatcher))
@@ -106,20 +116,26 @@ class FakeBatch:
         """The machine and the regime it was made with."""
         capacity = self._queue.capacity
         return Capabilities(
-            "fake", regime=self._regime, largest=capacity, cores_per_node=capacity.cores, poll_s=self._poll
-        )
+            "fake", regime=self._regime, largest=capacity, cores_per_node=capacity.cores, poll_s=self._poll,
+            arrays=self._arrays, parks=self._parks,
+        )  # fmt: skip
 
     def submit(self, requests: Sequence[JobRequest]) -> list[JobHandle | Refused]:
         """Queue jobs; those that fit and need not wait have started when this returns."""
         with self._call("submit"):
-            outcomes = [self._submit(request) for request in requests]
+            reasons = [self.refuse(request) for request in requests]
+            asked = [request for request, reason in zip(requests, reasons, strict=True) if not reason]
+            taken = iter(self._submit(asked))
             self._step()
-            return outcomes
+            return [
+                Refused(request.token, reason) if reason else next(taken)
+                for request, reason in zip(requests, reasons, strict=True)
+            ]
 
     def query(self, handles: Sequence[JobHandle]) -> list[JobStatus]:
         """How these jobs stand."""
         with self._call("query"):
-            return [self._queue.status(handle) for handle in handles]
+            return [self._status(handle) for handle in handles]
 
     def find(self, tokens: Sequence[str]) -> dict[str, JobHandle]:
         """Jobs by the token they were submitted under."""
@@ -127,8 +143,14 @@ class FakeBatch:
             return self._queue.find(tokens)
 
     def update(self, handle: JobHandle, changes: JobChanges) -> None:
-        """Change a job that waits."""
+        """Change a job that waits, or the throttle of its array."""
         with self._call("update"):
+            for asked, there, what in (
+                (changes.throttle is not None, self._arrays, "has no job arrays"),
+                (changes.parked is not None, self._parks, "does not park jobs"),
+            ):
+                if asked and not there:
+                    raise BackendError(f"job {handle.token!r} cannot be changed: this batch system {what}")
             self._queue.update(handle, changes)
             if changes.begin is not None:
                 self._clock.call_at(changes.begin, self._step)
@@ -142,6 +164,11 @@ class FakeBatch:
                     self._queue.ended(entry.job_id, self._clock.now(), None)
             self._step()
 
+    def look(self) -> QueueView:
+        """The queue, in order, and what runs."""
+        with self._call("look"):
+            return self._queue.look(self._clock.now())
+
     def close(self) -> None:
         """Nothing to let go of: the outside world goes on."""
 
@@ -149,7 +176,7 @@ class FakeBatch:
 
     def jobs(self) -> list[tuple[JobRequest, JobStatus]]:
         """Every job that was ever taken and did not vanish, in order of submission."""
-        return [(entry.request, self._queue.status(entry.status.handle)) for entry in self._queue.entries()]
+        return [(entry.request, self._status(entry.status.handle)) for entry in self._queue.entries()]
 
     def admit(self, token: str) -> None:
         """This job has waited long enough: it starts as soon as there is room."""
@@ -186,17 +213,20 @@ class FakeBatch:
 
     # -- mechanics -----------------------------------------------------------------------------------------------
 
-    def _submit(self, request: JobRequest) -> JobHandle | Refused:
-        if reason := self.refuse(request):
-            return Refused(request.token, reason)
+    def _submit(self, requests: Sequence[JobRequest]) -> list[JobHandle | Refused]:
         now = self._clock.now()
-        outcome = self._queue.submit(request, now)
-        if isinstance(outcome, JobHandle):
-            until = self._waits.until[outcome.job_id] = now + self.wait(request)
-            for time in (until, request.begin):
-                if time is not None and now < time < math.inf:
-                    self._clock.call_at(time, self._step)
-        return outcome
+        outcomes = self._queue.submit(requests, now)
+        for request, outcome in zip(requests, outcomes, strict=True):
+            if isinstance(outcome, JobHandle):
+                until = self._waits.until[outcome.job_id] = now + self.wait(request)
+                for time in (until, request.begin):
+                    if time is not None and now < time < math.inf:
+                        self._clock.call_at(time, self._step)
+        return outcomes
+
+    def _status(self, handle: JobHandle) -> JobStatus:
+        status, entry = self._queue.status(handle), self._queue.entry(handle)
+        return status if entry is None or self.ages(entry.request) else replace(status, ages_since=None)
 
     def _step(self) -> None:
         now = self._clock.now()

@@ -98,6 +98,14 @@ class Site:
         assert isinstance(outcome, JobHandle), f"refused: {outcome}"
         return outcome
 
+    def submit_array(self, *requests: JobRequest) -> list[JobHandle]:
+        """Submit jobs as the elements of one array, all of which must be taken."""
+        name = f"suite-array-{secrets.token_hex(4)}"
+        outcomes = self.backend.submit([replace(request, array=name) for request in requests])
+        handles = [outcome for outcome in outcomes if isinstance(outcome, JobHandle)]
+        assert len(handles) == len(requests), f"refused: {outcomes}"
+        return handles
+
     def status(self, handle: JobHandle) -> JobStatus:
         """How one job stands."""
         (status,) = self.backend.query([handle])

@@ -10,7 +10,8 @@ Subclass a half in a test module and give it the fixture ``site``::
             backend.close()
 
 The first half waits only through the clock, so a batch system in virtual time can pass it; its programs are those of
-`program`, whose meaning `run_of` tells. It needs at least two cores, and nobody else on the machine.
+`program`, whose meaning `run_of` tells. It needs at least two cores, and nobody else on the machine. Checks of what a
+backend says it lacks (job arrays, parking) are skipped.
 """
 
 from __future__ import annotations
@@ -21,12 +22,13 @@ import pytest
 
 from asa.core.errors import BackendError
 from asa.core.job import Dependency, DependencyKind, JobChanges, JobHandle, JobState, Refused, Resources
+from asa.testing.backend_places import KeptPlaces
 from asa.testing.backend_site import Pulse, Site, program, run_of, unknown
 
 __all__ = ["BatchSemantics", "RealPrograms", "Site", "program", "run_of"]
 
 
-class BatchSemantics:
+class BatchSemantics(KeptPlaces):
     """What any batch system does with jobs."""
 
     def test_a_job_that_exits_with_0_is_completed(self, site: Site) -> None:

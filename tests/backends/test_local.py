@@ -331,6 +331,23 @@ def test_close_lets_jobs_go_on_and_keeps_what_finds_them_again(work: Path, local
     assert (work / "done").exists()
 
 
+def test_the_next_driver_knows_arrays_throttles_and_parked_jobs(work: Path, local: Callable[..., Local]) -> None:
+    batch = local()
+    requests = [replace(sh(token, "sleep 60", work), array="x") for token in "abcd"]
+    handles = [outcome for outcome in batch.submit(requests) if isinstance(outcome, JobHandle)]
+    batch.update(handles[1], JobChanges(parked=True))
+    batch.update(handles[0], JobChanges(throttle=2))
+    again = local()
+    told = again.query(handles)
+    assert [status.state.value for status in told] == ["running", "pending", "running", "pending"]
+    assert [told[k].reason for k in (1, 3)] == ["BadConstraints", "JobArrayTaskLimit"]
+    assert again.find(["c"]) == {"c": handles[2]}
+    again.update(handles[1], JobChanges(parked=False))
+    again.cancel(handles[:1])
+    reach(again, handles[1], JobState.RUNNING)
+    assert again.query(handles)[3].state is JobState.PENDING
+
+
 def test_a_temporary_directory_goes_with_the_last_job(work: Path) -> None:
     batch = Local(cores=1)
     directory = Path(batch._temporary or "")

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import math
 from dataclasses import replace
 from typing import Any
@@ -7,9 +8,10 @@ from typing import Any
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, multiple, rule
 
-from asa.backends.queue import NEVER, Entry, Queue
+from asa.backends.queue import Queue
+from asa.backends.queue_entry import NEVER, Entry
 from asa.core.errors import BackendError
 from asa.core.job import (
     Dependency,
@@ -32,7 +34,7 @@ def request(token: str = "a", cores: int = 1, walltime_s: float = 10.0, **fields
 
 
 def put(queue: Queue, job: JobRequest, now: float = 0.0) -> JobHandle:
-    outcome = queue.submit(job, now)
+    (outcome,) = queue.submit([job], now)
     assert isinstance(outcome, JobHandle)
     return outcome
 
@@ -143,7 +145,7 @@ def test_begin_time_is_the_time_of_eligibility() -> None:
     ],
 )
 def test_what_is_too_large_is_refused_by_name(need: Resources, words: str) -> None:
-    outcome = Queue(CAPACITY, Easy()).submit(request(resources=need), 0.0)
+    (outcome,) = Queue(CAPACITY, Easy()).submit([request(resources=need)], 0.0)
     assert isinstance(outcome, Refused)
     assert words in outcome.reason
 
@@ -155,7 +157,7 @@ def test_a_wall_time_of_nothing_and_an_unknown_dependency_are_refused() -> None:
         (request(walltime_s=math.nan), "wall time"),
         (request(dependencies=(Dependency(JobHandle("7", "nobody", 0.0)),)), "'nobody'"),
     ):
-        outcome = queue.submit(job, 0.0)
+        (outcome,) = queue.submit([job], 0.0)
         assert isinstance(outcome, Refused)
         assert words in outcome.reason
 
@@ -227,6 +229,101 @@ def test_an_end_is_never_before_its_start() -> None:
     assert queue.status(handle).ended == 5.0
 
 
+def array(queue: Queue, *jobs: JobRequest, now: float = 0.0) -> list[JobHandle]:
+    outcomes = queue.submit([replace(job, array="a") for job in jobs], now)
+    handles = [outcome for outcome in outcomes if isinstance(outcome, JobHandle)]
+    assert len(handles) == len(jobs)
+    return handles
+
+
+def test_elements_have_places_of_their_own_and_names_hold_for_one_call() -> None:
+    queue = Queue(CAPACITY, Easy())
+    first = array(queue, request("a"), request("b", walltime_s=5.0))
+    alone, *second = queue.submit([request("c"), *(request(name, array="a") for name in "de")], 0.0)
+    assert [handle.array_index for handle in first] == [0, 1]
+    assert [outcome.array_index for outcome in (alone, *second) if isinstance(outcome, JobHandle)] == [None, 0, 1]
+    assert started(queue, 0.0) == ["a", "c", "d"], "one of each array"
+    assert queue.status(first[1]).reason == "JobArrayTaskLimit"
+    assert queue.status(first[1]).ages_since == 0.0
+
+
+def test_a_throttle_counts_what_runs_and_what_goes_next() -> None:
+    queue = Queue(CAPACITY, Easy())
+    first, second, third = array(queue, request("a", cores=3), request("b", cores=2), request("c", walltime_s=99.0))
+    assert started(queue, 0.0) == ["a"]
+    queue.update(third, JobChanges(throttle=2))
+    assert started(queue, 1.0) == [], "it is the turn of b, for which there is no room"
+    assert [queue.status(handle).reason for handle in (second, third)] == ["Resources", "JobArrayTaskLimit"]
+    queue.update(second, JobChanges(begin=50.0))
+    assert started(queue, 2.0) == ["c"], "who waits for a time takes no room"
+    queue.update(first, JobChanges(throttle=1))
+    queue.ended(first.job_id, 3.0, 0)
+    assert started(queue, 51.0) == [], "c runs"
+    assert [entry.job_id for entry in queue.cancel(third, 52.0)] == [third.job_id]
+    queue.ended(third.job_id, 53.0, None)
+    assert started(queue, 53.0) == ["b"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (JobChanges(throttle=0), "at least 1 element may run, not 0"),
+        (JobChanges(throttle=2, resources=Resources(cores=5)), "5 cores"),
+    ],
+)
+def test_a_throttle_that_cannot_be_is_refused_and_nothing_changes(changes: JobChanges, words: str) -> None:
+    queue = Queue(CAPACITY, Easy())
+    first, second = array(queue, request("a"), request("b"))
+    with pytest.raises(BackendError, match=words):
+        queue.update(second, changes)
+    assert started(queue, 0.0) == ["a"]
+    queue.ended(first.job_id, 1.0, 0)
+    assert started(queue, 1.0) == ["b"]
+
+
+def test_a_throttle_needs_an_array_that_lives() -> None:
+    queue = Queue(CAPACITY, Easy())
+    alone = put(queue, request("alone"))
+    with pytest.raises(BackendError, match="'alone' cannot be changed: it is no element"):
+        queue.update(alone, JobChanges(throttle=2))
+    first, second = array(queue, request("a"), request("b"))
+    queue.tick(0.0)
+    queue.ended(first.job_id, 1.0, 0)
+    queue.cancel(second, 1.0)
+    with pytest.raises(BackendError, match="have all ended"):
+        queue.update(first, JobChanges(throttle=2))
+    with pytest.raises(BackendError, match="'a' is completed"):
+        queue.update(first, JobChanges(throttle=2, begin=5.0))
+
+
+def test_a_parked_job_keeps_its_place() -> None:
+    queue = Queue(CAPACITY, Fcfs())
+    first, parked = put(queue, request("first", cores=4)), put(queue, request("parked", cores=4), 1.0)
+    put(queue, request("later", cores=4), 2.0)
+    queue.tick(2.0)
+    queue.update(parked, JobChanges(parked=True))
+    queue.ended(first.job_id, 5.0, 0)
+    assert started(queue, 5.0) == ["later"]
+    assert (queue.status(parked).reason, queue.status(parked).ages_since) == ("BadConstraints", 1.0)
+    put(queue, request("last", cores=4), 6.0)
+    queue.update(parked, JobChanges(parked=False))
+    queue.ended("3", 7.0, 0)
+    assert started(queue, 7.0) == ["parked"]
+    assert queue.status(parked).ages_since is None, "it runs"
+
+
+def test_a_look_shows_what_the_dispatcher_sees_and_changes_nothing() -> None:
+    queue = Queue(CAPACITY, Easy())
+    handles = array(queue, request("a", cores=3), request("b", cores=4), request("c"))
+    waiting, _ = put(queue, request("waiting", cores=2)), put(queue, request("later", begin=50.0))
+    queue.tick(0.0)
+    view = queue.look(3.0)
+    assert view.now == 3.0
+    assert [(job.key, job.ends) for job in view.running] == [(handles[0].job_id, 10.0)]
+    assert [job.key for job in view.queue] == [waiting.job_id]
+    assert (queue.status(waiting).reason, queue.status(waiting).planned) == ("Resources", 10.0)
+
+
 class Books(RuleBasedStateMachine):
     """Whatever happens: the machine is not overfull, no order is broken, and the journal alone rebuilds the queue."""
 
@@ -246,6 +343,20 @@ class Books(RuleBasedStateMachine):
     @rule(target=handles, on=handles, kind=st.sampled_from(DependencyKind))
     def submit_dependent(self, on: JobHandle, kind: DependencyKind) -> JobHandle:
         return put(self.queue, request("x", dependencies=(Dependency(on, kind),)), self.now)
+
+    @rule(target=handles, cores=st.lists(st.integers(1, 4), min_size=2, max_size=4))
+    def submit_array(self, cores: list[int]) -> Any:
+        return multiple(*array(self.queue, *(request("x", count) for count in cores), now=self.now))
+
+    @rule(handle=handles, throttle=st.integers(1, 3))
+    def widen_or_narrow(self, handle: JobHandle, throttle: int) -> None:
+        with contextlib.suppress(BackendError):
+            self.queue.update(handle, JobChanges(throttle=throttle))
+
+    @rule(handle=handles, parked=st.booleans())
+    def park(self, handle: JobHandle, parked: bool) -> None:
+        if self.queue.status(handle).state is JobState.PENDING:
+            self.queue.update(handle, JobChanges(parked=parked))
 
     @rule(handle=handles)
     def cancel(self, handle: JobHandle) -> None:
@@ -271,6 +382,9 @@ class Books(RuleBasedStateMachine):
                 else:
                     assert other.started is not None or other.state.final
             assert entry.request.begin is None or entry.request.begin <= self.now
+            assert not entry.parked
+            if entry.array:
+                assert sum(other.running for other in self.queue.live() if other.array == entry.array) <= entry.throttle
         for entry in actions.kill:
             assert entry.job_id not in self.dying, "killed once"
             assert entry.ends <= self.now

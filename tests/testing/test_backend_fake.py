@@ -8,7 +8,17 @@ import pytest
 
 from asa.core.clock import ManualClock
 from asa.core.errors import BackendError, InvalidInput
-from asa.core.job import Dependency, DependencyKind, JobHandle, JobRequest, JobState, JobStatus, Refused, Resources
+from asa.core.job import (
+    Dependency,
+    DependencyKind,
+    JobChanges,
+    JobHandle,
+    JobRequest,
+    JobState,
+    JobStatus,
+    Refused,
+    Resources,
+)
 from asa.testing.backend_fake import FakeBatch, Run
 
 
@@ -181,3 +191,39 @@ def test_a_job_that_is_not_there_is_named() -> None:
         batch.vanish("b")
     with pytest.raises(InvalidInput, match="no running job 'a'"):
         batch.end("a")
+
+
+def test_whether_jobs_age_is_scripted() -> None:
+    batch = FakeBatch(ManualClock(5.0), ages=lambda job: not job.dependencies)
+    first, second = put(batch, request("a")), put(batch, request("b"))
+    assert (status(batch, first).ages_since, status(batch, second).ages_since) == (None, 5.0)
+    batch.update(second, JobChanges(dependencies=(Dependency(first),)))
+    assert status(batch, second).ages_since is None
+    batch.update(second, JobChanges(dependencies=()))
+    assert status(batch, second).ages_since == 5.0
+
+
+def test_an_element_that_is_refused_takes_no_index() -> None:
+    batch = FakeBatch(ManualClock(), refuse=lambda job: "no" if job.token == "b" else None)
+    outcomes = batch.submit([request(token, array="x") for token in ("a", "b", "c")])
+    assert outcomes[1] == Refused("b", "no")
+    assert [outcome.array_index for outcome in outcomes if isinstance(outcome, JobHandle)] == [0, 1]
+
+
+def test_a_batch_system_without_arrays_and_parking_says_so() -> None:
+    batch = FakeBatch(ManualClock(), arrays=False, parks=False)
+    capabilities = batch.capabilities()
+    assert (capabilities.arrays, capabilities.parks) == (False, False)
+    handle = put(batch, request("a", begin=50.0))
+    for changes, words in ((JobChanges(throttle=2), "no job arrays"), (JobChanges(parked=True), "does not park")):
+        with pytest.raises(BackendError, match=words):
+            batch.update(handle, changes)
+
+
+def test_a_look_may_fail_like_any_call() -> None:
+    batch = FakeBatch(ManualClock())
+    put(batch, request("a"))
+    batch.break_next("look", BackendError("no answer", transient=True))
+    with pytest.raises(BackendError, match="no answer"):
+        batch.look()
+    assert [job.resources.cores for job in batch.look().running] == [4]
