@@ -207,8 +207,8 @@ def arguments(options: Sequence[str]) -> tuple[str, Hello, float]:
     given = dict(zip(options[::2], options[1::2], strict=True))
     node = os.environ.get("SLURMD_NODENAME") or socket.gethostname()
     cores = int(given["--cores"])
-    if int(os.environ.get("SLURM_JOB_NUM_NODES", "1")) > 1:  # Slurm may have spread the job's cores unevenly
-        cores = min(cores, int(os.environ.get("SLURM_CPUS_ON_NODE", cores)))
+    # Slurm may have spread the job's cores unevenly, and the job may have been made smaller while it waited.
+    cores = min(cores, int(os.environ.get("SLURM_CPUS_ON_NODE", cores)))
     hello = Hello(
         given["--allocation"], node, os.getpid(), cores, int(given.get("--memory", 0)), int(given.get("--gpus", 0))
     )

@@ -79,6 +79,8 @@ class ClusterConfig:
         Life of a job credential [s], at least 5; a requeued job is not eligible for this long.
     node_timeout
         Silence after which a node counts as down [s], at least 5.
+    lanes
+        Also have a partition for each node by itself, see `ClusterConfig.lane`.
     settings
         Further lines of slurm.conf as (key, value); they replace lines of the same key.
 
@@ -102,6 +104,7 @@ class ClusterConfig:
     min_job_age: int = 300
     cred_expire: int = 5
     node_timeout: int = 10
+    lanes: bool = False
     settings: tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:
@@ -141,6 +144,10 @@ class ClusterConfig:
         keeps each node's jobs in a control group named after the node alone.
         """
         return tuple(f"c{self.ports.slurmctld}n{k}" for k in range(1, len(self.ports.slurmd) + 1))
+
+    def lane(self, number: int) -> str:
+        """Name of the partition that has only the node of this number, from 0 on; there are such with `lanes`."""
+        return f"lane{number}"
 
     @property
     def slurm_conf(self) -> PurePosixPath:
@@ -277,9 +284,15 @@ def _nodes(config: ClusterConfig) -> list[str]:
 
 
 def _partitions(config: ClusterConfig) -> list[str]:
-    limits = f"Nodes={','.join(config.nodes)} MaxTime=24:00:00 DefaultTime=00:05:00 State=UP"
+    limits = "MaxTime=24:00:00 DefaultTime=00:05:00 State=UP"
+    everywhere = f"Nodes={','.join(config.nodes)} {limits}"
     main, share = PARTITIONS
     return [
-        f"PartitionName={main} {limits} Default=YES OverSubscribe=NO",
-        f"PartitionName={share} {limits} Default=NO OverSubscribe=FORCE:4",
+        f"PartitionName={main} {everywhere} Default=YES OverSubscribe=NO",
+        f"PartitionName={share} {everywhere} Default=NO OverSubscribe=FORCE:4",
+        *(
+            f"PartitionName={config.lane(number)} Nodes={node} {limits} Default=NO OverSubscribe=NO"
+            for number, node in enumerate(config.nodes)
+            if config.lanes
+        ),
     ]

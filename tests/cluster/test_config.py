@@ -57,6 +57,14 @@ def test_every_node_is_declared_once_and_in_both_partitions(config):
     assert len(partitions) == 2
 
 
+def test_lanes_are_partitions_of_one_node_each():
+    config = make(lanes=True)
+    _alone, tables = parse(slurm_conf(config))
+    partitions = {partition["PartitionName"]: partition for partition in tables["PartitionName"]}
+    assert [partitions[config.lane(number)]["Nodes"] for number in range(2)] == list(config.nodes)
+    assert [name for name, partition in partitions.items() if partition["Default"] == "YES"] == ["main"]
+
+
 @given(configs())
 def test_slurm_and_slurmdbd_agree(config):
     controller, _tables = parse(slurm_conf(config))

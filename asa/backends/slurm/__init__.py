@@ -3,7 +3,11 @@
 ::
 
     backend.py      the Backend port: what a submission, a status, a loss means
+      submission.py   none is lost, none is made twice
+      lookup.py       how jobs stand
       directives.py   a request -> options and job script          pure
+      array.py        requests -> one job array                    pure
+      outlook.py      everybody's jobs -> a view of the queue      pure
       identity.py     whose record is it?                          pure
       states.py       a record of a job -> its state               pure
       regime.py       configuration -> what matters to planning    pure

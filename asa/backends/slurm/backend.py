@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from asa.backends.slurm import directives, identity, parse, regime, states
+from asa.backends.slurm import array, directives, failures, identity, lookup, outlook, parse, regime, states
 from asa.backends.slurm.directives import Flag, Options
 from asa.backends.slurm.failures import SiteRefusal
 from asa.backends.slurm.reach import reach
-from asa.backends.slurm.record import JobRecord
+from asa.backends.slurm.submission import Submissions
 from asa.backends.slurm.transport import Transport
 from asa.core.clock import SystemClock
 from asa.core.errors import BackendError, InvalidInput
 from asa.core.job import (
     Capabilities,
-    Dependency,
-    DependencyKind,
     JobChanges,
     JobHandle,
     JobRequest,
-    JobState,
     JobStatus,
     Refused,
 )
 from asa.core.ports import Clock
+from asa.core.view import QueueView
 
 OLDEST = (20, 11)
 """Oldest version of Slurm whose srun and squeue have the options that are used here."""
@@ -131,8 +129,8 @@ class Slurm:
             now=self._clock.now,
         )
         self._capabilities: Capabilities | None = None
-        self._in_doubt: set[str] = set()
-        self._outcomes: dict[str, JobHandle | Refused] = {}  # of a call to submit that was interrupted
+        self._partitions: list[dict[str, str]] = []
+        self._submissions = Submissions(self._slurm, self._options, self._clock.now, self._never_fits)
 
     def job_script(self, request: JobRequest) -> str:
         """The script that is submitted for a request."""
@@ -153,44 +151,39 @@ class Slurm:
             configuration = self._slurm.configuration()
         except SiteRefusal:  # not for ordinary users: the strictest is assumed
             configuration = {}
-        partitions = self._slurm.partitions()
+        partitions = self._partitions = self._slurm.partitions()
         partition = self._partition or regime.default_partition(partitions)
+        chosen = regime.chosen(partitions, partition)
         site = regime.capabilities(
             configuration,
-            regime.chosen(partitions, partition),
+            chosen,
             self._slurm.nodes(partition),
             version=version,
             partition=partition,
             poll_s=self._poll_s,
         )
-        return dataclasses.replace(site, details={"reached through": self._slurm.name()} | dict(site.details))
+        return dataclasses.replace(
+            site,
+            arrays=self._slurm.arrays and configuration.get("MaxArraySize") not in ("0", "1"),
+            parks=bool(outlook.node_names(chosen)),
+            details={"reached through": self._slurm.name()} | dict(site.details),
+        )
 
     def submit(self, requests: Sequence[JobRequest]) -> list[JobHandle | Refused]:
         """One outcome per request, in order; a refusal has the site's own message.
 
         Submission times are the controller's. A job that could never start (larger than the partition, or after one
-        that failed) is refused here where Slurm would not.
+        that failed) is refused here where Slurm would not. The elements of an array are taken or refused together.
         """
-        waited_for = self._in_queue([item.on for request in requests for item in request.dependencies])
-        for request in requests:
-            if request.token not in self._outcomes:
-                self._outcomes[request.token] = self._submit(request, waited_for)
-        outcomes = [self._outcomes[request.token] for request in requests]
-        self._outcomes.clear()
-        return self._with_controllers_time(outcomes)
+        return self._submissions.submit(requests)
 
     def query(self, handles: Sequence[JobHandle]) -> list[JobStatus]:
         """One status per handle, in order: from one squeue, and one sacct for those that have left the queue."""
-        queued = self._in_queue(handles)
-        gone = [handle for handle in handles if handle not in queued]
-        accounted = identity.match(gone, self._slurm.accounting(identity.keys(gone)))
-        return [states.status(handle, queued.get(handle), accounted.get(handle)) for handle in handles]
+        return lookup.query(self._slurm, handles, self._clock.now())
 
     def find(self, tokens: Sequence[str]) -> dict[str, JobHandle]:
         """Jobs by the token they were submitted under; a token that no job carries is left out."""
-        found = _found(tokens, self._slurm.queue_by_name(tokens))
-        missing = [token for token in tokens if token not in found]
-        return found | _found(missing, self._slurm.accounting_by_name(missing))
+        return lookup.find(self._slurm, tokens)
 
     def update(self, handle: JobHandle, changes: JobChanges) -> None:
         """Change a job that waits.
@@ -198,55 +191,80 @@ class Slurm:
         Raises
         ------
         BackendError
-            When the job is not in the queue any more, it is to follow one that failed, or the site says no.
+            When the job (for a throttle, all of its array) is not in the queue any more, it is to follow one that
+            failed, it has no throttle or there is none as small, the partition's nodes are not told (parking), or the
+            site says no.
         InvalidInput
             When GPUs are asked for.
         """
+        if changes.throttle is not None:
+            self._throttle(handle, changes.throttle)
+            changes = dataclasses.replace(changes, throttle=None)
+        if changes == JobChanges():
+            return
         depended_on = [item.on for item in changes.dependencies or ()]
-        queued = self._in_queue([handle, *depended_on])
+        queued, now = lookup.in_queue(self._slurm, [handle, *depended_on]), self._clock.now()
         if handle not in queued:
             name = f"{identity.key(handle)} ({handle.token})"
             raise BackendError(f"Slurm job {name} cannot be changed: it is not in the queue any more")
         if changes.dependencies:
-            changes = dataclasses.replace(changes, dependencies=self._open(changes.dependencies, queued))
-        if settings := directives.settings(changes, self._clock.now()):
-            self._slurm.update(identity.key(handle), settings)
+            needed = lookup.unfulfilled(self._slurm, changes.dependencies, queued, now)
+            changes = dataclasses.replace(changes, dependencies=needed)
+        settings = directives.settings(changes, now)
+        if handle.array_index is not None:
+            settings = array.allowed(settings)
+        if changes.parked is not None:
+            settings.append(directives.parking(changes.parked, self._nodes(), self._options))
+        self._slurm.update(identity.key(handle), settings)
+
+    def _throttle(self, handle: JobHandle, throttle: int) -> None:
+        problem = None
+        if handle.array_index is None:
+            problem = "it is no element of a job array"
+        elif throttle < 1:
+            problem = f"it must be at least 1, not {throttle}"
+        elif all(
+            states.state_of(record).final or not identity.of_array(handle, record)
+            for record in self._slurm.queue([handle.job_id])
+        ):
+            problem = "none of its array is in the queue any more"
+        if problem is not None:
+            name = f"{identity.key(handle)} ({handle.token})"
+            raise BackendError(f"Slurm job {name} cannot be given another throttle: {problem}")
+        try:
+            self._slurm.update(handle.job_id, [f"ArrayTaskThrottle={throttle}"])
+        except SiteRefusal as error:
+            if not failures.for_the_others(error.reason):
+                raise
+
+    def _nodes(self) -> str:
+        partition = self.capabilities().partition
+        nodes = outlook.node_names(regime.chosen(self._partitions, partition))
+        if not nodes:
+            raise BackendError(f"Slurm does not tell the nodes of partition {partition!r}: jobs cannot be parked there")
+        return nodes
 
     def cancel(self, handles: Sequence[JobHandle]) -> None:
         """Ask that these jobs end; jobs that have ended, or that Slurm has forgotten, are passed over.
 
         They are looked up first: by now an id may belong to another job of the same user.
         """
-        queued = self._in_queue(handles)
+        queued = lookup.in_queue(self._slurm, handles)
         live = [handle for handle, record in queued.items() if not states.state_of(record).final]
         self._slurm.cancel(identity.keys(live))
 
-    def close(self) -> None:
-        """Nothing is held between calls; jobs go on."""
+    def look(self) -> QueueView | None:
+        """Everybody's jobs before the partition, as far as Slurm shows them to this user: one squeue and one sinfo.
 
-    def _in_queue(self, handles: Sequence[JobHandle]) -> dict[JobHandle, JobRecord]:
-        """What the controller has of these jobs."""
-        return identity.match(handles, self._slurm.queue(identity.keys(handles)))
-
-    def _submit(self, request: JobRequest, waited_for: Mapping[JobHandle, JobRecord]) -> JobHandle | Refused:
-        if request.token in self._in_doubt and (found := self.find([request.token])):
-            self._in_doubt.discard(request.token)
-            return found[request.token]
-        if (reason := self._never_fits(request)) is not None:
-            return Refused(request.token, reason)
-        submitted = self._clock.now()
-        outcome: JobHandle | Refused
+        Jobs that run on the partition's nodes count whichever partition they came through.
+        """
         try:
-            request = dataclasses.replace(request, dependencies=self._open(request.dependencies, waited_for))
-            options = directives.sbatch_options(request, self._options)
-            self._in_doubt.add(request.token)
-            outcome = JobHandle(self._slurm.submit(options, self.job_script(request)), request.token, submitted)
-        except BackendError as error:
-            if error.transient:
-                raise
-            outcome = Refused(request.token, error.reason if isinstance(error, SiteRefusal) else str(error))
-        self._in_doubt.discard(request.token)
-        return outcome
+            partition = self.capabilities().partition
+            chosen = regime.chosen(self._partitions, partition)
+            jobs = self._slurm.everyone(outlook.rivals(self._partitions, chosen))
+            return outlook.view(self._clock.now(), jobs, self._slurm.nodes(partition), chosen)
+        except SiteRefusal:
+            return None
 
     def _never_fits(self, request: JobRequest) -> str | None:
         try:
@@ -257,38 +275,8 @@ class Slurm:
             return None  # the site refuses in its own words; a QOS may lift a partition's limits
         return regime.misfit(request, site)
 
-    def _open(
-        self, dependencies: Sequence[Dependency], waited_for: Mapping[JobHandle, JobRecord]
-    ) -> tuple[Dependency, ...]:
-        """Dependencies that are not fulfilled yet.
-
-        Slurm takes a job that it has forgotten for one that ended well, so those are judged here.
-
-        Raises
-        ------
-        SiteRefusal
-            When one can never be fulfilled.
-        """
-        needed = [item.on for item in dependencies if item.kind is DependencyKind.AFTER_OK]
-        for status in self.query([handle for handle in needed if handle not in waited_for]):
-            if status.state is not JobState.COMPLETED:
-                name = f"{identity.key(status.handle)} ({status.handle.token})"
-                reason = f"it was to follow job {name}, which ended as {status.state.value}"
-                raise SiteRefusal(reason, reason)
-        return tuple(item for item in dependencies if item.on in waited_for)
-
-    def _with_controllers_time(self, outcomes: list[JobHandle | Refused]) -> list[JobHandle | Refused]:
-        """Waits are differences of the controller's times, so submission is told by its clock too, where it answers."""
-        try:
-            queued = self._in_queue([outcome for outcome in outcomes if isinstance(outcome, JobHandle)])
-        except BackendError:  # the jobs are in; this machine's clock has to do
-            return outcomes
-        return [
-            dataclasses.replace(outcome, submitted=queued[outcome].submitted)
-            if isinstance(outcome, JobHandle) and outcome in queued
-            else outcome
-            for outcome in outcomes
-        ]
+    def close(self) -> None:
+        """Nothing is held between calls; jobs go on."""
 
 
 def _template(source: str | Path | None) -> str | None:
@@ -298,13 +286,3 @@ def _template(source: str | Path | None) -> str | None:
         return Path(source).read_text()
     except OSError as error:
         raise InvalidInput(f"job script template {str(source)!r} cannot be read: {error.strerror}") from error
-
-
-def _found(tokens: Sequence[str], records: Sequence[JobRecord]) -> dict[str, JobHandle]:
-    """Handles of the jobs of these names; of several, that which has not ended, and then the one submitted first."""
-    wanted = set(tokens)
-    found: dict[str, JobHandle] = {}
-    for record in sorted(records, key=lambda record: (states.state_of(record).final, record.submitted)):
-        if record.name in wanted:
-            found.setdefault(record.name, identity.handle_of(record))
-    return found

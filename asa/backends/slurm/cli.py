@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from asa.backends.command import CommandError, run
 from asa.backends.slurm import commands, failures, parse
-from asa.backends.slurm.record import JobRecord, NodeGroup
+from asa.backends.slurm.record import JobRecord, NodeGroup, VisibleJob
 
 
 class Commands:
@@ -22,6 +22,8 @@ class Commands:
     environment
         Environment of the caller.
     """
+
+    arrays = True
 
     def __init__(self, cluster: str | None, timeout_s: float, environment: Mapping[str, str]) -> None:
         self._cluster, self._timeout_s = cluster, timeout_s
@@ -49,6 +51,9 @@ class Commands:
 
     def accounting_by_name(self, names: Sequence[str]) -> list[JobRecord]:
         return self._accounts(names, lambda some: commands.accounting(self._user, names=some))
+
+    def everyone(self, partitions: Sequence[str]) -> list[VisibleJob]:
+        return parse.everyone(self._ask(commands.everyone(partitions)))
 
     def update(self, key: str, settings: Sequence[str]) -> None:
         self._ask(commands.update(key, settings))

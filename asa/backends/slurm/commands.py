@@ -6,7 +6,11 @@ from collections.abc import Mapping, Sequence
 
 QUEUE_FIELDS = (
     "ArrayJobID", "ArrayTaskID", "State", "Reason", "SubmitTime", "EligibleTime", "StartTime", "EndTime", "exit_code",
-    "RestartCnt", "NodeList", "Name",
+    "RestartCnt", "NodeList", "AccrueTime", "Name",
+)  # fmt: skip
+VISIBLE_FIELDS = (
+    "ArrayJobID", "ArrayTaskID", "UserName", "Partition", "State", "Reason", "PriorityLong", "NumCPUs", "NumNodes",
+    "TimeLimit", "SubmitTime", "EndTime", "NodeList", "Name",
 )  # fmt: skip
 ACCOUNTING_FIELDS = ("JobID", "State", "Submit", "Eligible", "Start", "End", "ExitCode", "NodeList", "JobName")
 NODE_FORMAT = "%R|%D|%c|%m|%G|%t"
@@ -51,7 +55,8 @@ def submit(options: Sequence[str]) -> list[str]:
 
 def queue(user: str, *, keys: Sequence[str] = (), names: Sequence[str] = ()) -> list[str]:
     """All jobs of a user that the controller knows, ended ones included; only those named when the list is short."""
-    argv = ["squeue", "--noheader", "--all", "--array", "--states=all", f"--user={user}", f"--Format={_queue_format()}"]
+    what = [f"--user={user}", _format(QUEUE_FIELDS)]
+    argv = ["squeue", "--noheader", "--all", "--array", "--states=all", *what]
     if 0 < len(keys) <= KEYS_AT_ONCE:
         argv.append(f"--jobs={','.join(keys)}")
     if 0 < len(names) <= KEYS_AT_ONCE:
@@ -59,8 +64,14 @@ def queue(user: str, *, keys: Sequence[str] = (), names: Sequence[str] = ()) -> 
     return argv
 
 
-def _queue_format() -> str:
-    return ",".join(f"{field}:{DELIMITER}" for field in QUEUE_FIELDS)
+def everyone(partitions: Sequence[str]) -> list[str]:
+    """All users' jobs in these partitions that wait or hold nodes."""
+    where = f"--partition={','.join(partitions)}"
+    return ["squeue", "--noheader", "--all", "--array", where, _format(VISIBLE_FIELDS)]
+
+
+def _format(fields: Sequence[str]) -> str:
+    return "--Format=" + ",".join(f"{field}:{DELIMITER}" for field in fields)
 
 
 def accounting(user: str, *, keys: Sequence[str] = (), names: Sequence[str] = ()) -> list[str]:

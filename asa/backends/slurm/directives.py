@@ -107,13 +107,12 @@ def sbatch_options(request: JobRequest, options: Options) -> list[str]:
     """
     if not _TOKEN.fullmatch(request.token):
         raise InvalidInput(f"token {request.token!r}: expected letters, digits and _ . + : @ = - only")
-    output = "/dev/null" if request.output is None else request.output.replace("%", "%%")
     flags: dict[str, Flag] = {
         "job-name": request.token,
         **_size(request.resources),
         "time": minutes(request.walltime_s),
         "chdir": request.workdir,
-        "output": output,
+        "output": output(request),
         "open-mode": "append",  # a requeued job keeps its first life's last words
         "requeue" if options.requeue else "no-requeue": True,
     }
@@ -128,6 +127,11 @@ def sbatch_options(request: JobRequest, options: Options) -> list[str]:
             flags = {name: value for name, value in flags.items() if name not in group}
     flags |= options.flags
     return [_option(name, value) for name, value in flags.items() if value is not None and value is not False]
+
+
+def output(request: JobRequest) -> str:
+    """Slurm's word for the file that has a job's output."""
+    return "/dev/null" if request.output is None else request.output.replace("%", "%%")
 
 
 def job_script(request: JobRequest, options: Options) -> str:
@@ -223,13 +227,26 @@ def settings(changes: JobChanges, now: float) -> list[str]:
     return found
 
 
+def parking(parked: bool, nodes: str, options: Options) -> str:
+    """scontrol's setting that parks a waiting job, or lets it go.
+
+    Parameters
+    ----------
+    nodes
+        All nodes of its partition.
+    """
+    own = options.flags.get("exclude", options.flags.get("x")) or ""
+    return f"ExcNodeList={nodes if parked else own}"
+
+
 def _size_settings(resources: Resources) -> list[str]:
     if resources.gpus:
         raise InvalidInput("the GPUs of a waiting job cannot be changed: cancel it and submit another")
     found = [f"NumTasks={resources.cores}", f"NumCPUs={resources.cores}"]
     if resources.nodes is not None:
         nodes = resources.nodes
-        found = [f"NumNodes={nodes}-{nodes}", *found, f"TasksPerNode={resources.cores // nodes}"]
+        each = resources.cores // nodes  # said twice, or Slurm would go on asking for as many CPUs a node as before
+        found = [f"NumNodes={nodes}-{nodes}", *found, f"TasksPerNode={each}", f"MinCPUsNode={each}"]
     if resources.memory is not None:
         found.append(f"MinMemory{'Node' if resources.nodes else 'CPU'}={_mib_each(resources)}")
     return found

@@ -17,6 +17,7 @@ _TRANSIENT = re.compile(
 )
 _UNKNOWN_JOB = re.compile(r"invalid job id", re.IGNORECASE)
 _ENDED_JOB = re.compile(r"already (finished|completing)|invalid job id|job/step already", re.IGNORECASE)
+_NO_ERROR = re.compile(r"\bno error$", re.IGNORECASE)
 _NO_ACCOUNTING = re.compile(r"accounting storage is disabled|slurm accounting.*disabled", re.IGNORECASE)
 _BROKEN = re.compile(
     r"configuration (source|file)|fetch config|shared librar|(find|load|initialize) \S*plugin", re.IGNORECASE
@@ -70,6 +71,18 @@ def ended_job(error: CommandError) -> bool:
     """Whether a cancelled job had ended already, or is not known any more."""
     lines = error.stderr.strip().splitlines()
     return bool(lines) and all(_ENDED_JOB.search(line) for line in lines)
+
+
+def for_the_others(reason: str) -> bool:
+    """Whether a change of a whole array was made, save for elements that have ended.
+
+    >>> for_the_others("29_0: Job has already finished\\n29_1-2: No error")
+    True
+    """
+    lines = reason.splitlines()
+    return any(map(_NO_ERROR.search, lines)) and all(
+        _NO_ERROR.search(line) or _ENDED_JOB.search(line) for line in lines
+    )
 
 
 def no_accounting(error: CommandError) -> bool:

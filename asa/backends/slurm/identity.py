@@ -35,6 +35,12 @@ def agrees(handle: JobHandle, record: JobRecord) -> bool:
     return record.key == key(handle) and record.name == handle.token and (near or later)
 
 
+def of_array(handle: JobHandle, record: JobRecord) -> bool:
+    """Whether the record is of an element, whichever, of the array that the job belongs to."""
+    near = abs(record.submitted - handle.submitted) <= CLOCK_SKEW_S
+    return handle.array_index is not None and near and record.key.startswith(f"{handle.job_id}_")
+
+
 def match(handles: Sequence[JobHandle], records: Iterable[JobRecord]) -> dict[JobHandle, JobRecord]:
     """The record of each of these jobs that has one."""
     by_key: dict[str, list[JobRecord]] = {}

@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from asa.backends.slurm.commands import ACCOUNTING_FIELDS, DELIMITER, QUEUE_FIELDS
+from asa.backends.slurm.commands import ACCOUNTING_FIELDS, DELIMITER, QUEUE_FIELDS, VISIBLE_FIELDS
 from asa.backends.slurm.hostlist import expand
-from asa.backends.slurm.record import JobRecord, NodeGroup
+from asa.backends.slurm.record import JobRecord, NodeGroup, VisibleJob
 from asa.core.errors import BackendError, InvalidInput
 from asa.core.units import duration
 
@@ -17,6 +17,8 @@ _NOTHING = ("", "N/A", "None", "Unknown", "(null)", "None assigned")
 _NO_LIMIT = ("UNLIMITED", "INFINITE", "NONE")
 _VERSION = re.compile(r"(\d+)\.(\d+)(?:\.(\d+))?")
 _GPUS = re.compile(r"gpu(?::[^:,()]+)?:(\d+)")
+_WALL_TIME = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)")
+_ELEMENTS = re.compile(r"(\d+)(?:-(\d+)(?::(\d+))?)?")
 _OTHER_CLUSTER = "CLUSTER: "  # heading of the answer about another cluster
 _MIB = 2**20
 
@@ -58,10 +60,10 @@ def queue(text: str) -> list[JobRecord]:
 
 def _queued(
     array_id: str, index: str, word: str, reason: str, submitted: str, eligible: str, start: str, end: str,
-    exit_code: str, restarts: str, nodes: str, name: str,
+    exit_code: str, restarts: str, nodes: str, ages: str, name: str,
 ) -> JobRecord:  # fmt: skip
     return JobRecord(
-        key=f"{array_id}_{index}" if index.isdigit() else array_id,
+        key=_key(array_id, index),
         name=name.removesuffix(DELIMITER),
         word=word,
         reason=_text(reason),
@@ -69,9 +71,40 @@ def _queued(
         eligible=time(eligible),
         start=time(start),
         end=time(end),
+        ages_since=time(ages),
         exit_code=exit_status(exit_code),
         restarts=int(restarts) if restarts.isdigit() else 0,
         nodes=expand(_text(nodes)),
+    )
+
+
+def _key(array_id: str, index: str) -> str:
+    return f"{array_id}_{index}" if index.isdigit() else array_id
+
+
+def everyone(text: str) -> list[VisibleJob]:
+    """Anybody's jobs that wait or hold nodes."""
+    return [_visible(*row) for row in _rows(text, "squeue", len(VISIBLE_FIELDS))]
+
+
+def _visible(
+    array_id: str, index: str, user: str, partition: str, word: str, reason: str, priority: str, cores: str,
+    nodes: str, wall_time: str, submitted: str, end: str, held: str, name: str,
+) -> VisibleJob:  # fmt: skip
+    return VisibleJob(
+        key=_key(array_id, index),
+        name=name.removesuffix(DELIMITER),
+        user=user,
+        partition=partition,
+        word=word,
+        reason=_text(reason),
+        priority=int(priority) if priority.isdigit() else 0,
+        cores=int(cores) if cores.isdigit() else 1,
+        nodes=int(nodes) if nodes.isdigit() else 1,
+        limit=wall_time_limit(wall_time),
+        submitted=time(submitted) or 0.0,
+        end=time(end),
+        held=expand(_text(held)),
     )
 
 
@@ -83,14 +116,31 @@ def accounting(text: str) -> list[JobRecord]:
     """
     latest: dict[tuple[str, str], JobRecord] = {}
     restarts: dict[tuple[str, str], int] = {}
-    for row in _rows(text, "sacct", len(ACCOUNTING_FIELDS)):
-        record = _accounted(*row)
+    rows = _rows(text, "sacct", len(ACCOUNTING_FIELDS))
+    for record in (_accounted(key, *row[1:]) for row in rows for key in _keys(row[0])):
         job = (record.key, record.name)
         if before := latest.get(job):
             restarts[job] = restarts.get(job, 0) + (before.word != "RESIZING")
         if before is None or record.submitted >= before.submitted:
             latest[job] = record
     return [replace(record, restarts=restarts.get(job, 0)) for job, record in latest.items()]
+
+
+def _keys(key: str) -> list[str]:
+    """Elements that have not been split from their array yet are in one row, ``ID_[0-3%1]``."""
+    array, bracket, words = key.partition("_[")
+    return [f"{array}_{index}" for index in elements(words.rstrip("]"))] if bracket else [key]
+
+
+def elements(text: str) -> list[int]:
+    """Indices of a job array.
+
+    >>> elements("0,2-3,10-14:2%4")
+    [0, 2, 3, 10, 12, 14]
+    """
+    words = text.partition("%")[0].split(",")
+    ranges = [match.groups() for match in map(_ELEMENTS.fullmatch, words) if match]
+    return [index for low, high, step in ranges for index in range(int(low), int(high or low) + 1, int(step or 1))]
 
 
 def _accounted(
@@ -157,6 +207,19 @@ def limit(text: str) -> float | None:
         return duration(text, what="Slurm's time limit")
     except InvalidInput as error:
         raise BackendError(str(error)) from error
+
+
+def wall_time_limit(text: str) -> float | None:
+    """A job's time limit [s] as squeue prints it, where the last number is seconds; None where there is none.
+
+    >>> wall_time_limit("1:30"), wall_time_limit("2:00:00"), wall_time_limit("1-00:00:00"), wall_time_limit("UNLIMITED")
+    (90.0, 7200.0, 86400.0, None)
+    """
+    match = _WALL_TIME.fullmatch(text)
+    if match is None:
+        return None
+    days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
+    return float(((days * 24 + hours) * 60 + minutes) * 60 + seconds)
 
 
 def exit_status(text: str) -> int | None:

@@ -33,6 +33,8 @@ class JobRecord:
         How often it was requeued.
     nodes
         Names of its nodes; none while it waits.
+    ages_since
+        Since when its age counts (``AccrueTime``), perhaps in the future; None while Slurm has set no such time.
     """
 
     key: str
@@ -46,6 +48,44 @@ class JobRecord:
     exit_code: int | None = None
     restarts: int = 0
     nodes: tuple[str, ...] = ()
+    ages_since: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class VisibleJob:
+    """Anybody's job that waits or runs, as far as Slurm shows it to this user.
+
+    Parameters
+    ----------
+    key, name, word, reason, submitted, end
+        As in `JobRecord`.
+    user
+        Whose it is.
+    partition
+        Its partition; several with commas between while it waits for any of them.
+    priority
+        Slurm's number: the highest starts first.
+    cores, nodes
+        CPUs and nodes that it holds or, while it waits, asks for at least.
+    limit
+        Wall time [s], or None for no limit.
+    held
+        Names of the nodes it runs on.
+    """
+
+    key: str
+    name: str
+    user: str
+    partition: str
+    word: str
+    reason: str
+    priority: int
+    cores: int
+    nodes: int
+    limit: float | None
+    submitted: float
+    end: float | None
+    held: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

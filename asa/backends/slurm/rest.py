@@ -11,7 +11,7 @@ from typing import Any
 from asa.backends.slurm import commands, rest_job, rest_parse
 from asa.backends.slurm.cli import Commands
 from asa.backends.slurm.failures import SiteRefusal
-from asa.backends.slurm.record import JobRecord, NodeGroup
+from asa.backends.slurm.record import JobRecord, NodeGroup, VisibleJob
 from asa.backends.slurm.rest_answer import ALREADY_DONE, INVALID_JOB_ID, NO_ENTRY, NOTHING_FOUND, Denied, NoSuchPage
 from asa.backends.slurm.rest_http import Server
 from asa.core.errors import BackendError, InvalidInput
@@ -45,6 +45,8 @@ class Rest:
     environment
         Environment of the caller, which jobs inherit.
     """
+
+    arrays = False  # v0.0.38 says that a changed element was not changed, and does change it but for its name
 
     def __init__(self, server: Server, user: str, timeout_s: float, environment: Mapping[str, str]) -> None:
         self._server, self._user, self._timeout_s = server, user, timeout_s
@@ -87,6 +89,11 @@ class Rest:
     def accounting_by_name(self, names: Sequence[str]) -> list[JobRecord]:
         when = {"start_time": _HORIZON, "end_time": "now", "state": _ANY_STATE}
         return [r for some in _portions(names) for r in self._accounts(when | {"job_name": ",".join(some)})]
+
+    def everyone(self, partitions: Sequence[str]) -> list[VisibleJob]:
+        wanted = set(partitions)
+        jobs = rest_parse.everyone(self._slurm("GET", "jobs"))
+        return [job for job in jobs if not wanted.isdisjoint(job.partition.split(","))]
 
     def update(self, key: str, settings: Sequence[str]) -> None:
         self._slurm("POST", f"job/{key}", body=rest_job.changes(settings, self._spoken()))

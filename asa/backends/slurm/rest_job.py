@@ -116,14 +116,20 @@ def environment(export: str, inherited: Mapping[str, str]) -> dict[str, str]:
 
 
 def changes(settings: Sequence[str], version: int) -> dict[str, Any]:
-    """What is posted for scontrol's ``Name=value`` settings of a waiting job."""
+    """What is posted for scontrol's ``Name=value`` settings of a waiting job.
+
+    Raises
+    ------
+    InvalidInput
+        When one cannot be given through slurmrestd.
+    """
     given = dict(setting.split("=", 1) for setting in settings)
     job: dict[str, Any] = {}
-    for setting, name in _SETTINGS.items():
-        if setting in given:
-            _add(job, name, given[setting], version)
-    if "TasksPerNode" in given:  # Slurm would go on asking for as many CPUs a node as before
-        _add(job, "mincpus", given["TasksPerNode"], version)
+    for setting, value in given.items():
+        if setting in _SETTINGS:
+            _add(job, _SETTINGS[setting], value, version)
+        elif setting != "NumCPUs":
+            raise InvalidInput(f"{setting} of a job cannot be changed through slurmrestd: {_COMMANDS}")
     if "NumCPUs" in given:
         if version >= OLDEST_TYPED:
             job["minimum_cpus"] = int(given["NumCPUs"])
@@ -136,11 +142,13 @@ _SETTINGS = {
     "NumTasks": "ntasks",
     "NumNodes": "nodes",
     "TasksPerNode": "ntasks-per-node",
+    "MinCPUsNode": "mincpus",
     "MinMemoryNode": "mem",
     "MinMemoryCPU": "mem-per-cpu",
     "TimeLimit": "time",
     "Dependency": "dependency",
     "StartTime": "begin",
+    "ExcNodeList": "exclude",
 }
 
 

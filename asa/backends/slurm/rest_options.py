@@ -86,6 +86,7 @@ PROPERTIES: dict[str, Property] = {
     "cpu-freq": Property("cpu_frequency", "cpu_frequency"),
     "cpus-per-gpu": Property("cpus_per_gpu", None),
     "cpus-per-task": Property("cpus_per_task", "cpus_per_task", int, "c"),
+    "deadline": Property("deadline", None),
     "dependency": Property("dependency", "dependency", letter="d"),
     "distribution": Property("distribution", "distribution", letter="m"),
     "error": Property("standard_error", "standard_error", letter="e"),

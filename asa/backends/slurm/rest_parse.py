@@ -6,20 +6,19 @@ Written for v0.0.38 (Slurm 22.05), and tolerant of what later versions changed: 
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from asa.backends.slurm import parse
+from asa.backends.slurm import parse, states
 from asa.backends.slurm.hostlist import expand
-from asa.backends.slurm.record import JobRecord, NodeGroup
+from asa.backends.slurm.record import JobRecord, NodeGroup, VisibleJob
 from asa.core.errors import BackendError
+from asa.core.job import JobState
 
 _MIB = 2**20
 _INFINITE = -1
 _NOTHING = ("None", "N/A", "(null)", "None assigned", "Unknown")
-_ELEMENTS = re.compile(r"(\d+)(?:-(\d+)(?::(\d+))?)?")
 
 
 def version(answer: Mapping[str, Any]) -> tuple[int, ...]:
@@ -50,13 +49,7 @@ def _keys(job: Mapping[str, Any]) -> list[str]:
         return [str(job["job_id"])]
     if index is not None:
         return [f"{array}_{index}"]
-    words = str(job.get("array_task_string") or "").partition("%")[0].split(",")
-    ranges = [match.groups() for match in map(_ELEMENTS.fullmatch, words) if match]
-    return [
-        f"{array}_{element}"
-        for low, high, step in ranges
-        for element in range(int(low), int(high or low) + 1, int(step or 1))
-    ]
+    return [f"{array}_{element}" for element in parse.elements(str(job.get("array_task_string") or ""))]
 
 
 def _queued(job: Mapping[str, Any], key: str) -> JobRecord:
@@ -69,9 +62,35 @@ def _queued(job: Mapping[str, Any], key: str) -> JobRecord:
         eligible=_time(job.get("eligible_time")),
         start=_time(job.get("start_time")),
         end=_time(job.get("end_time")),
+        ages_since=_time(job.get("accrue_time")),
         exit_code=_exit_code(job.get("exit_code")),
         restarts=_number(job.get("restart_cnt")) or 0,
         nodes=expand(_text(job.get("nodes"))),
+    )
+
+
+def everyone(answer: Mapping[str, Any]) -> list[VisibleJob]:
+    """Anybody's jobs in the controller's queue."""
+    return [_visible(job, key) for job in answer.get("jobs") or () for key in _keys(job)]
+
+
+def _visible(job: Mapping[str, Any], key: str) -> VisibleJob:
+    minutes, word = _number(job.get("time_limit")), _word(job.get("job_state"))
+    pending = states.meaning(word) is JobState.PENDING
+    return VisibleJob(
+        key=key,
+        name=_text(job.get("name")),
+        user=_text(job.get("user_name")),
+        partition=_text(job.get("partition")),
+        word=word,
+        reason=_text(job.get("state_reason")),
+        priority=_number(job.get("priority")) or 0,
+        cores=_number(job.get("cpus")) or 1,
+        nodes=_number(job.get("node_count")) or 1,
+        limit=None if minutes is None or minutes == _INFINITE else 60.0 * minutes,
+        submitted=_time(job.get("submit_time")) or 0.0,
+        end=_time(job.get("end_time")),
+        held=() if pending or states.meaning(word).final else expand(_text(job.get("nodes"))),
     )
 
 
@@ -122,6 +141,7 @@ def _partition(item: Mapping[str, Any]) -> dict[str, str]:
         "DefaultTime": _minutes(item.get("default_time_limit", _at(item, "defaults/time")), none="NONE"),
         "MaxNodes": _count(item.get("maximum_nodes_per_job", _at(item, "maximums/nodes"))),
         "MaxCPUsPerNode": _count(item.get("maximum_cpus_per_node", _at(item, "maximums/cpus_per_node"))),
+        "Nodes": _text(_at(item, "nodes/configured") if isinstance(item.get("nodes"), Mapping) else item.get("nodes")),
         "TotalNodes": _count(item.get("total_nodes", _at(item, "nodes/total"))),
         "TotalCPUs": _count(item.get("total_cpus", _at(item, "cpus/total"))),
         "QoS": _text(_at(item, "qos/assigned") if isinstance(item.get("qos"), Mapping) else item.get("qos")) or "N/A",

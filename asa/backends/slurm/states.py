@@ -44,6 +44,7 @@ STATES = {
 }
 """Slurm's word -> state, for the words of squeue, sacct and the REST interface up to 25.11."""
 
+_NOW_S = 2.0  # the controller's clock may be ahead, and tells whole seconds
 _BY = re.compile(r"CANCELLED by (\d+)")
 _SEPARATOR = re.compile(r"[,+ ]")
 
@@ -55,25 +56,32 @@ def state_of(record: JobRecord) -> JobState:
     is neither submitted again nor given up, and a later answer tells more. Newer versions add flags to a state
     (``CANCELLED,COMPLETING``); the state comes first.
     """
-    fallback = JobState.RUNNING if record.nodes else JobState.PENDING
-    return STATES.get(_SEPARATOR.split(record.word)[0], fallback)
+    return meaning(record.word, holds_nodes=bool(record.nodes))
 
 
-def status(handle: JobHandle, queued: JobRecord | None, accounted: JobRecord | None) -> JobStatus:
+def meaning(word: str, *, holds_nodes: bool = False) -> JobState:
+    """Where a job stands of which Slurm says this; see `state_of`."""
+    fallback = JobState.RUNNING if holds_nodes else JobState.PENDING
+    return STATES.get(_SEPARATOR.split(word)[0], fallback)
+
+
+def status(handle: JobHandle, queued: JobRecord | None, accounted: JobRecord | None, now: float) -> JobStatus:
     """What the controller's record says of a job or, once the controller has forgotten it, the accounting's.
 
     The controller keeps a job as long as it waits or runs and a while longer (``MinJobAge``). A job that it has
-    forgotten is over, even if the accounting still shows it as running.
+    forgotten is over, even if the accounting still shows it as running. A job whose age is to count from later than
+    `now` [s since the epoch] does not age yet.
     """
     if queued is not None:
-        return _told(handle, queued)
+        return _told(handle, queued, now)
     if accounted is not None and state_of(accounted).final:
-        return _told(handle, accounted)
+        return _told(handle, accounted, now)
     return _lost(handle, accounted)
 
 
-def _told(handle: JobHandle, record: JobRecord) -> JobStatus:
+def _told(handle: JobHandle, record: JobRecord, now: float) -> JobStatus:
     state = state_of(record)
+    ages = state is JobState.PENDING and record.ages_since is not None and record.ages_since <= now + _NOW_S
     ran = bool(record.nodes)  # a job cancelled while it waited has a start time all the same
     return JobStatus(
         handle=handle,
@@ -83,6 +91,7 @@ def _told(handle: JobHandle, record: JobRecord) -> JobStatus:
         started=record.start if ran else None,
         ended=record.end if state.final else None,
         planned=record.start if state is JobState.PENDING else None,
+        ages_since=record.ages_since if ages else None,
         nodes=record.nodes,
         exit_code=record.exit_code if state.final and ran else None,
         restarts=record.restarts,

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from asa.backends.slurm.record import JobRecord, NodeGroup
+from asa.backends.slurm.record import JobRecord, NodeGroup, VisibleJob
 
 
 class Transport(Protocol):
     """A way to talk to one Slurm cluster as one user.
 
     Jobs are named by keys: an id, or ``ID_INDEX``. Every method raises `BackendError`, ``transient`` when Slurm did not
-    answer; a `SiteRefusal` when it said no.
+    answer; a `SiteRefusal` when it said no. `arrays` tells whether elements of job arrays can be changed singly.
     """
+
+    arrays: bool
 
     def name(self) -> str:
         """What Slurm is reached through, for people."""
@@ -33,6 +35,9 @@ class Transport(Protocol):
 
     def accounting_by_name(self, names: Sequence[str]) -> list[JobRecord]:
         """The user's jobs of these names that the accounting knows."""
+
+    def everyone(self, partitions: Sequence[str]) -> list[VisibleJob]:
+        """Anybody's jobs in these partitions that wait or hold nodes."""
 
     def update(self, key: str, settings: Sequence[str]) -> None:
         """Change a job; settings are scontrol's ``Name=value``."""

@@ -10,7 +10,7 @@ import pytest
 
 from asa.backends.slurm.backend import Slurm
 from asa.backends.slurm.failures import SiteRefusal
-from asa.backends.slurm.record import JobRecord, NodeGroup
+from asa.backends.slurm.record import JobRecord
 from asa.core.clock import ManualClock
 from asa.core.errors import BackendError, InvalidInput
 from asa.core.job import (
@@ -25,83 +25,10 @@ from asa.core.job import (
     Resources,
 )
 from asa.core.registry import BACKENDS
+from tests.backends.slurm.fake import NOW, FakeSlurm
 
-NOW = 5000.0
 ONE_CORE = Resources()
 TIMEOUT = BackendError("Socket timed out", transient=True)
-
-
-class FakeSlurm:
-    """A transport to a controller and an accounting that are two dictionaries."""
-
-    def __init__(self) -> None:
-        self.queued: dict[str, JobRecord] = {}
-        self.accounted: dict[str, JobRecord] = {}
-        self.settings = {"ClusterName": "asa", "EnforcePartLimits": "NO", "PriorityType": "priority/basic"}
-        self.number = 0
-        self.calls: list[str] = []
-        self.scripts: list[str] = []
-        self.options: list[list[str]] = []
-        self.updates: list[tuple[str, list[str]]] = []
-        self.cancelled: list[str] = []
-        self.slurm_version = (22, 5, 8)
-        self.before_submit: dict[str, BackendError] = {}  # by job name; raised once, without a job
-        self.after_submit: dict[str, BackendError] = {}  # by job name; raised once, although there is a job
-
-    def name(self) -> str:
-        return "a fake"
-
-    def version(self) -> tuple[int, ...]:
-        return self.slurm_version
-
-    def submit(self, options: Sequence[str], script: str) -> str:
-        self.calls.append("submit")
-        name = next(option.removeprefix("--job-name=") for option in options if option.startswith("--job-name="))
-        if name in self.before_submit:
-            raise self.before_submit.pop(name)
-        self.number += 1
-        self.options.append(list(options))
-        self.scripts.append(script)
-        self.queued[str(self.number)] = JobRecord(str(self.number), name, "PENDING", submitted=NOW + 1)
-        if name in self.after_submit:
-            raise self.after_submit.pop(name)
-        return str(self.number)
-
-    def queue(self, keys: Sequence[str]) -> list[JobRecord]:
-        self.calls += ["queue"] if keys else []
-        return [record for key, record in self.queued.items() if key in keys]
-
-    def queue_by_name(self, names: Sequence[str]) -> list[JobRecord]:
-        return list(self.queued.values())
-
-    def accounting(self, keys: Sequence[str]) -> list[JobRecord]:
-        self.calls += ["accounting"] if keys else []
-        return [record for key, record in self.accounted.items() if key in keys]
-
-    def accounting_by_name(self, names: Sequence[str]) -> list[JobRecord]:
-        return [record for record in self.accounted.values() if record.name in names]
-
-    def update(self, key: str, settings: Sequence[str]) -> None:
-        self.updates.append((key, list(settings)))
-
-    def cancel(self, keys: Sequence[str]) -> None:
-        self.cancelled += keys
-
-    def configuration(self) -> dict[str, str]:
-        if not self.settings:
-            raise SiteRefusal("Access/permission denied", "scontrol: Access/permission denied")
-        return self.settings
-
-    def partitions(self) -> list[dict[str, str]]:
-        return [{"PartitionName": "main", "Default": "YES", "MaxTime": "01:00:00"}]
-
-    def nodes(self, partition: str) -> list[NodeGroup]:
-        return [NodeGroup("main", 4, 8, 2**32, 0, "idle")]
-
-    def end(self, handle: JobHandle, word: str) -> None:
-        """The job ends and is forgotten by the controller."""
-        record = self.queued.pop(handle.job_id)
-        self.accounted[handle.job_id] = replace(record, word=word, start=NOW + 2, end=NOW + 3, nodes=("n1",))
 
 
 @pytest.fixture

@@ -51,7 +51,7 @@ def test_submitting(programs: Programs) -> None:
 
 
 def test_asking(programs: Programs) -> None:
-    programs.make("squeue", "echo '464|N/A|PENDING|Priority|100|100|N/A|N/A|0|0||token|'")
+    programs.make("squeue", "echo '464|N/A|PENDING|Priority|100|100|N/A|N/A|0|0||N/A|token|'")
     (record,) = programs.transport("other").queue(["464", "465"])
     assert (record.key, record.name, record.word) == ("464", "token", "PENDING")
     assert programs.calls[0].startswith("--clusters=other --noheader")

@@ -47,3 +47,9 @@ def test_a_submission_from_within_a_job_forgets_that_job() -> None:
 def test_display_settings_do_not_change_answers(name: str) -> None:
     found = commands.query_environment({"PATH": "/bin", name: "something"})
     assert found == {"PATH": "/bin", "SLURM_TIME_FORMAT": "%s"}
+
+
+def test_everybodys_jobs_are_asked_for_by_partition() -> None:
+    argv = commands.everyone(["core", "short"])
+    assert "--partition=core,short" in argv
+    assert not any(word.startswith("--user") for word in argv)

@@ -206,6 +206,7 @@ def test_changes() -> None:
         "NumTasks=4",
         "NumCPUs=4",
         "TasksPerNode=2",
+        "MinCPUsNode=2",
         "MinMemoryNode=1024",
         "TimeLimit=2",
         "Dependency=afterok:463",

@@ -1,4 +1,4 @@
-"""Texts are recorded from Slurm 22.05.8 unless marked otherwise."""
+"""Texts are recorded from Slurm 22.05.8 unless marked otherwise; squeue's column of ages was put in by hand."""
 
 from __future__ import annotations
 
@@ -9,17 +9,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asa.backends.slurm import parse
-from asa.backends.slurm.record import JobRecord, NodeGroup
+from asa.backends.slurm.record import JobRecord, NodeGroup, VisibleJob
 from asa.core.errors import BackendError
 
 SQUEUE = """\
-13|N/A|NODE_FAIL|NodeDown|1795255600|1795255600|1795255600|1795255602|0|0|c21554n4|nf|
-12|N/A|PENDING|BeginTime|1795255604|1795255610|1795255610|1795255910|0|1||req|
-5|N/A|CANCELLED|JobHeldUser|1795254637|N/A|1795254637|1795254637|0|0||pend|
-1|N/A|FAILED|NonZeroExitCode|1795254637|1795254637|1795254638|1795254639|256|0|c21554n1|asa-abcdefghijklmnopqrstuvwxyz-01-1|
-3|1|PENDING|JobArrayTaskLimit|1795254637|N/A|N/A|N/A|0|0||arr|
-3|0|RUNNING|None|1795254637|1795254637|1795254638|1795254938|0|0|c21554n[1-2]|arr|
-4|N/A|RUNNING|None|1795254637|1795254637|1795254638|1795254938|0|0|c21554n1|we|ird|
+13|N/A|NODE_FAIL|NodeDown|1795255600|1795255600|1795255600|1795255602|0|0|c21554n4|1795255600|nf|
+12|N/A|PENDING|BeginTime|1795255604|1795255610|1795255610|1795255910|0|1||1795255610|req|
+5|N/A|CANCELLED|JobHeldUser|1795254637|N/A|1795254637|1795254637|0|0||N/A|pend|
+1|N/A|FAILED|NonZeroExitCode|1795254637|1795254637|1795254638|1795254639|256|0|c21554n1|1795254637|asa-abcdefghijklmnopqrstuvwxyz-01-1|
+3|1|PENDING|JobArrayTaskLimit|1795254637|N/A|N/A|N/A|0|0||1795254637|arr|
+3|0|RUNNING|None|1795254637|1795254637|1795254638|1795254938|0|0|c21554n[1-2]|1795254637|arr|
+4|N/A|RUNNING|None|1795254637|1795254637|1795254638|1795254938|0|0|c21554n1|1795254637|we|ird|
+"""
+
+VISIBLE = """\
+12|N/A|ada|main|PENDING|Dependency|1|4|1|5:00|1795278249|N/A||waits|
+15|N/A|root|main|PENDING|Resources|4294901745|8|2|1-02:00:00|1795278249|N/A||we|ird|
+16|0|ada|main,share|RUNNING|None|4294901744|4|1|1:00|1795278249|1795278315|c19165n[1-2]|asa-1|
+17|N/A|bob|main|PENDING|None|4294901743|1|1|UNLIMITED|1795278250|N/A|||
 """
 
 SACCT = """\
@@ -31,6 +38,7 @@ SACCT = """\
 15|CANCELLED by 0|1795255610|1795255610|1795255610|1795255612|0:0|c21554n4|usr
 4|COMPLETED|1795254637|1795254637|1795254638|1795254668|0:0|c21554n1|we|ird
 3_2|COMPLETED|1795254637|1795254678|1795254678|1795254698|0:0|c21554n1|arr
+3_[3-4%1]|PENDING|1795254637|Unknown|Unknown|Unknown|0:0|None assigned|arr
 """
 
 PARTITIONS = """\
@@ -57,13 +65,36 @@ def by_key(records: list[JobRecord]) -> dict[str, JobRecord]:
     return {record.key: record for record in records}
 
 
+def test_squeue_of_everybodys_jobs() -> None:
+    jobs = {job.key: job for job in parse.everyone(VISIBLE)}
+    assert jobs["16_0"] == VisibleJob(
+        "16_0", "asa-1", "ada", "main,share", "RUNNING", "", 4294901744, 4, 1, 60.0, 1795278249, 1795278315,
+        ("c19165n1", "c19165n2"),
+    )  # fmt: skip
+    assert (jobs["15"].name, jobs["15"].nodes, jobs["15"].limit, jobs["15"].end) == ("we|ird", 2, 93600.0, None)
+    assert (jobs["12"].reason, jobs["12"].priority) == ("Dependency", 1)
+    assert (jobs["17"].name, jobs["17"].limit, jobs["17"].held) == ("", None, ())
+
+
 def test_squeue() -> None:
     records = by_key(parse.queue(SQUEUE))
     assert list(records) == ["13", "12", "5", "1", "3_1", "3_0", "4"]
     assert records["13"] == JobRecord(
-        "13", "nf", "NODE_FAIL", "NodeDown", 1795255600, 1795255600, 1795255600, 1795255602, 0, 0, ("c21554n4",)
+        "13",
+        "nf",
+        "NODE_FAIL",
+        "NodeDown",
+        1795255600,
+        1795255600,
+        1795255600,
+        1795255602,
+        0,
+        0,
+        ("c21554n4",),
+        1795255600,
     )
     assert records["12"].restarts == 1
+    assert (records["12"].ages_since, records["5"].ages_since) == (1795255610, None)
     assert records["1"].exit_code == 1
     assert records["1"].name == "asa-abcdefghijklmnopqrstuvwxyz-01-1"
     assert records["3_0"].nodes == ("c21554n1", "c21554n2")
@@ -78,7 +109,7 @@ def test_squeue_of_another_cluster() -> None:
 
 def test_sacct_has_each_job_once_as_it_was_last() -> None:
     records = by_key(parse.accounting(SACCT))
-    assert len(records) == len(parse.accounting(SACCT)) == 6
+    assert len(records) == len(parse.accounting(SACCT)) == 8
     assert (records["12"].word, records["12"].restarts, records["12"].submitted) == ("PENDING", 1, 1795255604)
     assert (records["14"].word, records["14"].restarts) == ("RUNNING", 1)
     assert (records["13"].restarts, records["13"].end) == (0, 1795255602)

@@ -189,3 +189,9 @@ class TestConfiguration:
         self.scontrol(tmp_path, "echo 'no configuration' >&2; exit 1")
         with pytest.raises(SiteRefusal, match="neither does scontrol"):
             rest.configuration()
+
+
+def test_everybodys_jobs_in_some_partitions(server: Answering, rest: Rest) -> None:
+    assert {job.key for job in rest.everyone(["main", "other"])} == {"113", "114", "115_0", "115_2", "116"}
+    assert rest.everyone(["other"]) == []
+    assert server.asked.count("GET slurm v0.0.38 jobs") == 2

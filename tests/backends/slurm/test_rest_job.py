@@ -140,6 +140,12 @@ def test_changes_of_22_05() -> None:
     assert changes(settings(JobChanges(dependencies=(), begin=0.0), 1.0), 38) == {"dependency": "", "begin_time": "now"}
 
 
+def test_changes_that_only_commands_can_make() -> None:
+    assert changes(["ExcNodeList=n[1-4]"], 38) == {"exclude_nodes": "n[1-4]"}
+    with pytest.raises(InvalidInput, match="JobName of a job cannot be changed through slurmrestd: leave out rest"):
+        changes(["JobName=other"], 38)
+
+
 def test_changes_with_typed_values() -> None:
     wanted = JobChanges(resources=Resources(8, memory=2**30), walltime_s=600.0, begin=0.0)
     assert changes(settings(wanted, 1.0), 40) == {

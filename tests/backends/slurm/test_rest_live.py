@@ -165,7 +165,31 @@ class TestAnswers:
         words = "reached through", "partition main"
         same = {name: text for name, text in mine.details.items() if name not in words}
         assert same == {name: text for name, text in theirs.details.items() if name not in words}
-        assert replace(mine, details={}) == replace(theirs, details={})
+        assert replace(mine, details={}, arrays=True) == replace(theirs, details={})
+        assert not mine.arrays
+
+    def test_so_is_the_view_of_the_queue(self, served: Cluster, local: Slurm) -> None:
+        whole = Resources(8 * len(served.nodes), nodes=len(served.nodes))
+        first = submit(local, job("sleep", "60", resources=whole))
+        reach(local, first, JobState.RUNNING)
+        second = submit(local, job(resources=whole))
+        assert processes.wait_until(lambda: bool(local.query([second])[0].ages_since), 20)
+        mine, theirs = local.look(), Slurm("main").look()
+        assert mine is not None
+        assert theirs is not None
+        assert mine == replace(theirs, now=mine.now)
+        assert mine.capacity == whole
+        assert [item.key for item in mine.running] == [first.job_id]
+        assert [(item.key, item.walltime_s, item.user) for item in mine.queue] == [(second.job_id, 300.0, "root")]
+
+    def test_a_job_is_parked_and_let_go(self, local: Slurm) -> None:
+        begin = time.time() + 3
+        handle, later = submit(local, job(begin=begin)), submit(local, job(begin=begin + 1))
+        local.update(handle, JobChanges(parked=True))
+        reach(local, later, JobState.COMPLETED)
+        assert state(local, handle) is JobState.PENDING
+        local.update(handle, JobChanges(parked=False))
+        reach(local, handle, JobState.COMPLETED)
 
     def test_the_sites_own_words_when_it_refuses(self, served: Cluster, token: Path) -> None:
         for options, words in (

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from asa.backends.slurm import parse, rest_parse
-from asa.backends.slurm.record import JobRecord, NodeGroup
+from asa.backends.slurm.record import JobRecord, NodeGroup, VisibleJob
 from asa.core.errors import BackendError
 
 RECORDED = Path(__file__).with_name("rest-22.05")
@@ -42,6 +42,7 @@ def test_jobs_in_the_queue() -> None:
     assert jobs["113"] == JobRecord(
         "113", "failed", "FAILED", "NonZeroExitCode", submitted=1795259101.0, eligible=1795259101.0,
         start=1795259102.0, end=1795259102.0, exit_code=3, nodes=("n1",),
+        ages_since=1795259101.0,
     )  # fmt: skip
     assert (jobs["114"].word, jobs["114"].nodes) == ("RUNNING", ("n1", "n2"))
     waiting = jobs["116"]
@@ -103,11 +104,26 @@ def test_the_accounting_of_later_versions() -> None:
     ]
 
 
+def test_everybodys_jobs() -> None:
+    jobs = {job.key: job for job in rest_parse.everyone(recorded("jobs"))}
+    assert list(jobs) == ["113", "114", "115_0", "115_2", "116"]
+    assert jobs["114"] == VisibleJob(
+        "114", "running", "ada", "main", "RUNNING", "", 4294901654, 10, 2, 300.0, 1795259101.0, 1795259402.0,
+        ("n1", "n2"),
+    )  # fmt: skip
+    assert (jobs["113"].held, jobs["116"].held, jobs["116"].cores, jobs["115_2"].reason) == ((), (), 32, "BeginTime")
+    job = recorded("jobs")["jobs"][1]
+    later = {"cpus": wrapped(10), "node_count": wrapped(2), "priority": wrapped(4294901654), "job_state": ["RUNNING"]}
+    assert rest_parse.everyone({"jobs": [job | later]}) == [jobs["114"]]
+    (endless,) = rest_parse.everyone({"jobs": [job | {"time_limit": wrapped(None, infinite=True)}]})
+    assert endless.limit is None
+
+
 def test_partitions() -> None:
     main, share = rest_parse.partitions(recorded("partitions"))
     assert main == {
         "PartitionName": "main", "Default": "YES", "State": "UP", "MaxTime": "1-00:00:00", "DefaultTime": "0-00:05:00",
-        "TotalNodes": "4", "TotalCPUs": "32", "QoS": "N/A",
+        "Nodes": "n[1-4]", "TotalNodes": "4", "TotalCPUs": "32", "QoS": "N/A",
     }  # fmt: skip
     assert parse.limit(main["MaxTime"]) == 86400
     assert share["Default"] == "NO"
@@ -118,14 +134,15 @@ def test_partitions() -> None:
 
 def test_partitions_of_later_versions() -> None:
     partition = {
-        "name": "core", "partition": {"state": ["UP"]}, "qos": {"assigned": "big"}, "nodes": {"total": 4},
+        "name": "core", "partition": {"state": ["UP"]}, "qos": {"assigned": "big"},
+        "nodes": {"configured": "n[1-4]", "total": 4},
         "maximums": {"time": wrapped(90), "nodes": wrapped(2), "cpus_per_node": wrapped(None, infinite=True)},
         "defaults": {"time": wrapped(None)}, "cpus": {"total": 32},
     }  # fmt: skip
     assert rest_parse.partitions({"partitions": [partition]}) == [
         {
             "PartitionName": "core", "Default": "YES", "State": "UP", "MaxTime": "0-01:30:00", "DefaultTime": "NONE",
-            "MaxNodes": "2", "TotalNodes": "4", "TotalCPUs": "32", "QoS": "big",
+            "MaxNodes": "2", "Nodes": "n[1-4]", "TotalNodes": "4", "TotalCPUs": "32", "QoS": "big",
         }
     ]  # fmt: skip
     both = rest_parse.partitions({"partitions": [partition, partition | {"name": "other"}]})

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -8,6 +10,7 @@ from asa.backends.slurm.record import JobRecord
 from asa.backends.slurm.states import STATES, state_of, status
 from asa.core.job import JobHandle, JobState
 
+NOW = 130.0
 HANDLE = JobHandle("7", "token", submitted=100.0)
 
 
@@ -45,43 +48,50 @@ def test_every_final_state_but_lost_has_a_word() -> None:
 def test_an_unknown_word_is_never_final(word: str, holds: bool) -> None:
     told = record(f"NEW_{word}", nodes=("n1",) if holds else ())
     assert state_of(told) is (JobState.RUNNING if holds else JobState.PENDING)
-    assert f"unknown state 'NEW_{word}'" in status(HANDLE, told, None).reason
+    assert f"unknown state 'NEW_{word}'" in status(HANDLE, told, None, NOW).reason
 
 
 def test_a_waiting_job_has_a_plan_and_no_start() -> None:
-    found = status(HANDLE, record("PENDING", nodes=(), reason="Resources"), None)
+    found = status(HANDLE, record("PENDING", nodes=(), reason="Resources"), None, NOW)
     assert (found.planned, found.started, found.ended, found.exit_code) == (110.0, None, None, None)
     assert (found.reason, found.eligible) == ("Resources", 101.0)
 
 
+@pytest.mark.parametrize(("since", "told"), [(None, None), (120.0, 120.0), (NOW + 1, NOW + 1), (NOW + 3600, None)])
+def test_a_waiting_job_ages_once_its_time_has_come(since: float | None, told: float | None) -> None:
+    waiting = replace(record("PENDING", nodes=()), ages_since=since)
+    assert status(HANDLE, waiting, None, NOW).ages_since == told
+    assert status(HANDLE, replace(waiting, word="RUNNING", nodes=("n1",)), None, NOW).ages_since is None
+
+
 def test_a_running_job_has_a_start_and_no_end() -> None:
-    found = status(HANDLE, record("RUNNING"), None)
+    found = status(HANDLE, record("RUNNING"), None, NOW)
     assert (found.planned, found.started, found.ended, found.exit_code) == (None, 110.0, None, None)
     assert found.nodes == ("n1",)
 
 
 def test_a_job_cancelled_before_it_started_never_started() -> None:
-    found = status(HANDLE, record("CANCELLED", nodes=()), None)
+    found = status(HANDLE, record("CANCELLED", nodes=()), None, NOW)
     assert (found.state, found.started, found.ended, found.exit_code) == (JobState.CANCELLED, None, 120.0, None)
 
 
 def test_who_cancelled_is_told() -> None:
-    assert status(HANDLE, None, record("CANCELLED by 1000")).reason == "cancelled by uid 1000"
+    assert status(HANDLE, None, record("CANCELLED by 1000"), NOW).reason == "cancelled by uid 1000"
 
 
 def test_the_controller_knows_best() -> None:
-    found = status(HANDLE, record("RUNNING"), record("FAILED"))
+    found = status(HANDLE, record("RUNNING"), record("FAILED"), NOW)
     assert found.state is JobState.RUNNING
 
 
 def test_the_accounting_tells_how_a_forgotten_job_ended() -> None:
-    found = status(HANDLE, None, record("TIMEOUT"))
+    found = status(HANDLE, None, record("TIMEOUT"), NOW)
     assert (found.state, found.started, found.ended) == (JobState.TIMEOUT, 110.0, 120.0)
 
 
 @pytest.mark.parametrize("accounted", [None, record("RUNNING"), record("PENDING", nodes=())])
 def test_a_forgotten_job_that_nobody_saw_end_is_lost(accounted: JobRecord | None) -> None:
-    found = status(HANDLE, None, accounted)
+    found = status(HANDLE, None, accounted, NOW)
     assert found.state is JobState.LOST
     assert "job 7 (token)" in found.reason
     assert found.ended is None

@@ -1,0 +1,136 @@
+"""Submissions: none is lost, and none is made twice, whatever becomes of the answers."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+
+from asa.backends.slurm import array, directives, lookup, states
+from asa.backends.slurm.directives import Options
+from asa.backends.slurm.failures import SiteRefusal
+from asa.backends.slurm.record import JobRecord
+from asa.backends.slurm.transport import Transport
+from asa.core.errors import BackendError
+from asa.core.job import JobHandle, JobRequest, Refused
+
+Outcome = JobHandle | Refused
+Misfit = Callable[[JobRequest], str | None]
+
+
+class Submissions:
+    """Jobs and job arrays on their way into Slurm, across calls that were interrupted.
+
+    Parameters
+    ----------
+    slurm
+        How Slurm is reached.
+    options
+        What the user wants of every job.
+    now
+        The time [s since the epoch].
+    misfit
+        Why a job could never start here, or None.
+    """
+
+    def __init__(self, slurm: Transport, options: Options, now: Callable[[], float], misfit: Misfit) -> None:
+        self._slurm, self._options, self._now, self._misfit = slurm, options, now, misfit
+        self._in_doubt: set[str] = set()
+        self._outcomes: dict[str, Outcome] = {}  # of a call that was interrupted
+
+    def submit(self, requests: Sequence[JobRequest]) -> list[Outcome]:
+        """One outcome per request, in order.
+
+        Raises
+        ------
+        BackendError
+            ``transient``, when Slurm did not answer; what was submitted is not submitted again by the next call.
+        """
+        waited_for = lookup.in_queue(self._slurm, [item.on for request in requests for item in request.dependencies])
+        for group in array.groups(requests):
+            if group[0].token not in self._outcomes:
+                outcomes = self._together(group, waited_for) if group[0].array else [self._single(group[0], waited_for)]
+                self._outcomes |= dict(zip((request.token for request in group), outcomes, strict=True))
+        found = [self._outcomes[request.token] for request in requests]
+        self._outcomes.clear()
+        return self._with_controllers_time(found)
+
+    def _single(self, request: JobRequest, waited_for: Mapping[JobHandle, JobRecord]) -> Outcome:
+        if request.token in self._in_doubt and (found := lookup.find(self._slurm, [request.token])):
+            self._in_doubt.discard(request.token)
+            return found[request.token]
+        if (reason := self._misfit(request)) is not None:
+            return Refused(request.token, reason)
+        submitted = self._now()
+        outcome: Outcome
+        try:
+            needed = lookup.unfulfilled(self._slurm, request.dependencies, waited_for, submitted)
+            request = dataclasses.replace(request, dependencies=needed)
+            options = directives.sbatch_options(request, self._options)
+            script = directives.job_script(request, self._options)
+            self._in_doubt.add(request.token)
+            outcome = JobHandle(self._slurm.submit(options, script), request.token, submitted)
+        except BackendError as error:
+            outcome = Refused(request.token, _reason(error))
+        self._in_doubt.discard(request.token)
+        return outcome
+
+    def _together(self, requests: Sequence[JobRequest], waited_for: Mapping[JobHandle, JobRecord]) -> list[Outcome]:
+        """All elements of an array, or none: one that is not as it was asked for is cancelled before it may start."""
+        first, submitted = requests[0].token, self._now()
+        if first in self._in_doubt:  # which of its elements were edited nobody knows
+            self._slurm.cancel(self._arrays_of(first))
+            self._in_doubt.discard(first)
+        try:
+            if (reason := self._no_array(requests)) is not None:
+                raise SiteRefusal(reason, reason)
+            needed = lookup.unfulfilled(self._slurm, requests[0].dependencies, waited_for, submitted)
+            requests = [dataclasses.replace(request, dependencies=needed) for request in requests]
+            options, script = array.submission(requests, self._options, submitted)
+            self._in_doubt.add(first)
+            job_id = self._slurm.submit(options, script)
+            self._edit(job_id, requests)
+        except BackendError as error:
+            reason = _reason(error)
+            self._in_doubt.discard(first)
+            return [Refused(request.token, reason) for request in requests]
+        self._in_doubt.discard(first)
+        return [JobHandle(job_id, request.token, submitted, at) for at, request in enumerate(requests)]
+
+    def _edit(self, job_id: str, requests: Sequence[JobRequest]) -> None:
+        try:
+            for at, settings in array.edits(requests, self._options):
+                self._slurm.update(f"{job_id}_{at}", settings)
+        except BackendError as error:
+            if not error.transient:
+                self._slurm.cancel([job_id])
+            raise
+
+    def _arrays_of(self, token: str) -> list[str]:
+        records = (record for record in self._slurm.queue_by_name([token]) if record.name == token)
+        return sorted({record.key.partition("_")[0] for record in records if not states.state_of(record).final})
+
+    def _no_array(self, requests: Sequence[JobRequest]) -> str | None:
+        if not self._slurm.arrays:
+            return f"{self._slurm.name()} cannot change the elements of a job array: leave out rest=..."
+        misfits = (f"{request.token}: {why}" for request in requests if (why := self._misfit(request)))
+        return array.problem(requests, self._options) or next(misfits, None)
+
+    def _with_controllers_time(self, outcomes: list[Outcome]) -> list[Outcome]:
+        """Waits are differences of the controller's times, so submission is told by its clock too, where it answers."""
+        try:
+            queued = lookup.in_queue(self._slurm, [outcome for outcome in outcomes if isinstance(outcome, JobHandle)])
+        except BackendError:  # the jobs are in; this machine's clock has to do
+            return outcomes
+        return [
+            dataclasses.replace(outcome, submitted=queued[outcome].submitted)
+            if isinstance(outcome, JobHandle) and outcome in queued
+            else outcome
+            for outcome in outcomes
+        ]
+
+
+def _reason(error: BackendError) -> str:
+    """Why the site refused; an error that may pass is raised."""
+    if error.transient:
+        raise error
+    return error.reason if isinstance(error, SiteRefusal) else str(error)

@@ -1,0 +1,105 @@
+"""A Slurm that exists only here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from asa.backends.slurm.failures import SiteRefusal
+from asa.backends.slurm.record import JobRecord, NodeGroup, VisibleJob
+from asa.core.errors import BackendError
+from asa.core.job import JobHandle
+
+NOW = 5000.0
+
+
+class FakeSlurm:
+    """A transport to a controller and an accounting that are two dictionaries."""
+
+    def __init__(self, *, arrays: bool = True) -> None:
+        self.arrays = arrays
+        self.queued: dict[str, JobRecord] = {}
+        self.accounted: dict[str, JobRecord] = {}
+        self.settings = {"ClusterName": "asa", "EnforcePartLimits": "NO", "PriorityType": "priority/basic"}
+        self.number = 0
+        self.calls: list[str] = []
+        self.scripts: list[str] = []
+        self.options: list[list[str]] = []
+        self.updates: list[tuple[str, list[str]]] = []
+        self.cancelled: list[str] = []
+        self.slurm_version = (22, 5, 8)
+        self.visible: list[VisibleJob] = []
+        self.hidden = False
+        self.where = {"PartitionName": "main", "Default": "YES", "MaxTime": "01:00:00", "Nodes": "n[1-4]"}
+        self.before_update: dict[str, BackendError] = {}  # by key; raised once, without a change
+        self.before_submit: dict[str, BackendError] = {}  # by job name; raised once, without a job
+        self.after_submit: dict[str, BackendError] = {}  # by job name; raised once, although there is a job
+
+    def name(self) -> str:
+        return "a fake"
+
+    def version(self) -> tuple[int, ...]:
+        return self.slurm_version
+
+    def submit(self, options: Sequence[str], script: str) -> str:
+        self.calls.append("submit")
+        name = next(option.removeprefix("--job-name=") for option in options if option.startswith("--job-name="))
+        if name in self.before_submit:
+            raise self.before_submit.pop(name)
+        self.number += 1
+        self.options.append(list(options))
+        self.scripts.append(script)
+        array = next((option for option in options if option.startswith("--array=")), "")
+        last = int(array.removeprefix("--array=0-").removesuffix("%1")) if array else None
+        number = str(self.number)
+        for key in [number] if last is None else [f"{number}_{at}" for at in range(last + 1)]:
+            self.queued[key] = JobRecord(key, name, "PENDING", submitted=NOW + 1)
+        if name in self.after_submit:
+            raise self.after_submit.pop(name)
+        return str(self.number)
+
+    def queue(self, keys: Sequence[str]) -> list[JobRecord]:
+        self.calls += ["queue"] if keys else []
+        return [record for key, record in self.queued.items() if {key, key.partition("_")[0]}.intersection(keys)]
+
+    def queue_by_name(self, names: Sequence[str]) -> list[JobRecord]:
+        return list(self.queued.values())
+
+    def accounting(self, keys: Sequence[str]) -> list[JobRecord]:
+        self.calls += ["accounting"] if keys else []
+        return [record for key, record in self.accounted.items() if key in keys]
+
+    def accounting_by_name(self, names: Sequence[str]) -> list[JobRecord]:
+        return [record for record in self.accounted.values() if record.name in names]
+
+    def update(self, key: str, settings: Sequence[str]) -> None:
+        if key in self.before_update:
+            raise self.before_update.pop(key)
+        self.updates.append((key, list(settings)))
+        for setting in settings:
+            if setting.startswith("JobName="):
+                self.queued[key] = replace(self.queued[key], name=setting.removeprefix("JobName="))
+
+    def everyone(self, partitions: Sequence[str]) -> list[VisibleJob]:
+        if self.hidden:
+            raise SiteRefusal("Access/permission denied", "squeue: Access/permission denied")
+        return [job for job in self.visible if job.partition in partitions]
+
+    def cancel(self, keys: Sequence[str]) -> None:
+        self.cancelled += keys
+
+    def configuration(self) -> dict[str, str]:
+        if not self.settings:
+            raise SiteRefusal("Access/permission denied", "scontrol: Access/permission denied")
+        return self.settings
+
+    def partitions(self) -> list[dict[str, str]]:
+        return [self.where]
+
+    def nodes(self, partition: str) -> list[NodeGroup]:
+        return [NodeGroup("main", 4, 8, 2**32, 0, "idle")]
+
+    def end(self, handle: JobHandle, word: str) -> None:
+        """The job ends and is forgotten by the controller."""
+        record = self.queued.pop(handle.job_id)
+        self.accounted[handle.job_id] = replace(record, word=word, start=NOW + 2, end=NOW + 3, nodes=("n1",))
