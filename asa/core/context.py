@@ -29,6 +29,18 @@ class Context:
         Cores of the machine that nothing runs on.
     planned_s
         The wait that the batch system itself expects [s].
+    oldest_s
+        How long the job that waits longest has waited [s]; 0 when none waits.
+    left_s
+        Work that running jobs have left by their wall times, cores times time, over the cores of the machine [s].
+    alike_queued
+        Jobs of this geometry that wait.
+    own_queued
+        Jobs of one's own that wait, of any geometry.
+    own_backlog_s
+        Their work, cores times wall time, over the cores of the machine [s].
+    own_cores
+        Cores that one's own jobs run on.
     queue
         All of the queue, for estimators that simulate it. Not kept in the log.
     """
@@ -41,4 +53,10 @@ class Context:
     queued: int | None = None
     free_cores: int | None = None
     planned_s: float | None = None
+    oldest_s: float | None = None
+    left_s: float | None = None
+    alike_queued: int | None = None
+    own_queued: int | None = None
+    own_backlog_s: float | None = None
+    own_cores: int | None = None
     queue: QueueView | None = field(default=None, repr=False, compare=False, metadata={"logged": False})

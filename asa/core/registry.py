@@ -32,6 +32,16 @@ def parse_spec(spec: str) -> tuple[str, dict[str, Any]]:
     return name.strip(), options
 
 
+def with_options(spec: str, **options: Any) -> str:
+    """The spec with these options added; None for one that is not given.
+
+    >>> with_options("auto:lead_s=10", patience=50.0, max_overhead=None)
+    'auto:lead_s=10,patience=50.0'
+    """
+    added = ",".join(f"{key}={value}" for key, value in options.items() if value is not None)
+    return spec + ("," if ":" in spec else ":") * bool(added) + added
+
+
 def convert(text: str) -> Any:
     """A number or boolean when `text` reads like one, else the text."""
     if text.lower() in ("true", "yes"):
@@ -146,11 +156,16 @@ ESTIMATORS = Registry(
     {
         "fixed-share": "asa.estimators.fixedshare:FixedShare",
         "algorithm1": "asa.estimators.asa:Algorithm1",
+        "context": "asa.estimators.context:Contextual",
+        "leader": "asa.estimators.leader:Leader",
+        "conformal": "asa.estimators.conformal:Conformal",
         "zero": "asa.estimators.baselines:Zero",
+        "planned": "asa.estimators.baselines:Planned",
         "last": "asa.estimators.baselines:Last",
         "median": "asa.estimators.baselines:Median",
         "mean": "asa.estimators.baselines:Mean",
         "qbets": "asa.estimators.baselines:Qbets",
+        "forecast": "asa.forecast.lookahead:Lookahead",
     },
     group="asa.estimators",
 )
@@ -177,6 +192,13 @@ PREDICTORS = Registry(
     },
     group="asa.predictors",
 )
+
+
+def is_pooled(estimator: str) -> bool:
+    """Whether the estimator of this spec learns from jobs of all geometries together, which it tells by the context."""
+    return bool(getattr(ESTIMATORS.load(parse_spec(estimator)[0]), "pooled", False))
+
+
 PLACEMENTS = Registry(
     "placement",
     {
@@ -209,7 +231,8 @@ COMMANDS = Registry(
             "simulate",
             "waits",
         )
-    },
+    }
+    | {"replay-waits": "asa.cli.replay_waits:ReplayWaits"},
     group="asa.commands",
 )
 DOCTOR = Registry("check", {}, group="asa.doctor")

@@ -1,1 +1,1 @@
-"""Estimators of queue waits: one object per geometry, taught one started job at a time."""
+"""Estimators of queue waits: one object per geometry or, pooled, per queue, taught one started job at a time."""

@@ -1,4 +1,4 @@
-"""Estimators to compare with: zero, the last wait, the median and the mean of recent ones, and QBETS.
+"""Estimators to compare with: zero, the batch system's, the last wait, median and mean of recent ones, and QBETS.
 
 None of them is random; `seed` is accepted for uniformity. Before the first wait they predict 0.
 """
@@ -13,7 +13,7 @@ from asa.core.context import Context
 from asa.estimators.checks import check_count, check_wait, read_waits
 from asa.estimators.qbets import Qbets
 
-__all__ = ["Last", "Mean", "Median", "Qbets", "Zero"]
+__all__ = ["Last", "Mean", "Median", "Planned", "Qbets", "Zero"]
 
 
 class Zero:
@@ -33,6 +33,42 @@ class Zero:
     def predict(self, context: Context | None = None, quantile: float | None = None) -> float:
         """Return 0 [s]."""
         return 0.0
+
+    def learn(self, wait_s: float, predicted_s: float | None = None, context: Context | None = None) -> None:
+        """Check the wait [s] and forget it.
+
+        Raises
+        ------
+        InvalidInput
+            If it is negative or not finite.
+        """
+        check_wait(wait_s)
+
+    def state(self) -> dict[str, Any]:
+        """Return an empty state."""
+        return {}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Do nothing: there is nothing to know."""
+
+
+class Planned:
+    """What the batch system itself expects, and 0 where it says nothing.
+
+    Examples
+    --------
+    >>> Planned().predict(Context(at=0.0, planned_s=600.0))
+    600.0
+    """
+
+    pooled = True
+
+    def __init__(self, *, seed: int = 0) -> None:
+        pass
+
+    def predict(self, context: Context | None = None, quantile: float | None = None) -> float:
+        """Return the wait that the context has [s]."""
+        return 0.0 if context is None or context.planned_s is None else context.planned_s
 
     def learn(self, wait_s: float, predicted_s: float | None = None, context: Context | None = None) -> None:
         """Check the wait [s] and forget it.

@@ -10,7 +10,7 @@ from asa.core.context import Context
 from asa.core.errors import InvalidInput
 from asa.estimators.checks import check_open_share, check_positive, check_same_grid, check_wait, read_numbers
 from asa.estimators.grid import PAPER_GRID, check_grid, with_zero
-from asa.estimators.loss import OFFSET_S, Vector, log_pinball
+from asa.estimators.loss import OFFSET_S, Vector
 
 
 class FixedShare:
@@ -56,6 +56,8 @@ class FixedShare:
     7000.0
     """
 
+    has_quantiles = True
+
     def __init__(
         self,
         *,
@@ -72,7 +74,6 @@ class FixedShare:
         self._tau = check_open_share(tau, "tau")
         self._quantile = check_open_share(quantile, "quantile")
         self._log_grid = np.log(np.array(self.grid) + OFFSET_S)
-        self._losses = np.empty(len(self.grid))
         self._weights = np.full(len(self.grid), 1 / len(self.grid))
 
     @property
@@ -82,8 +83,8 @@ class FixedShare:
 
     def predict(self, context: Context | None = None, quantile: float | None = None) -> float:
         """Return the wait to plan with [s], one of the alternatives: a quantile of the weights, its own by default."""
-        cumulative = np.cumsum(self._weights)
-        share = self._quantile if quantile is None else quantile
+        cumulative = self._weights.cumsum()
+        share = self._quantile if quantile is None else check_open_share(quantile, "quantile")
         return self.grid[int(cumulative.searchsorted(share * cumulative[-1]))]
 
     def learn(self, wait_s: float, predicted_s: float | None = None, context: Context | None = None) -> None:
@@ -101,16 +102,10 @@ class FixedShare:
         InvalidInput
             If the wait is negative or not finite.
         """
-        losses, weights = self._losses, self._weights
-        log_pinball(self._log_grid, math.log(check_wait(wait_s) + OFFSET_S), self._tau, losses)
-        # A loss common to all cancels in the normalisation; without it the largest factor is 1, and since no
-        # weight is below alpha / m their sum cannot underflow, whatever eta.
-        losses -= losses.min()
-        losses *= -self._eta
-        np.exp(losses, out=losses)
-        np.multiply(weights, losses, out=weights)
-        weights *= (1 - self._alpha) / weights.sum()
-        weights += self._alpha / len(self.grid)
+        from asa.estimators.shares import share  # here: numba takes long to import, and predictions do without
+
+        log_wait = math.log(check_wait(wait_s) + OFFSET_S)
+        share(self._log_grid, self._weights, log_wait, self._tau, self._eta, self._alpha)
 
     def state(self) -> dict[str, Any]:
         """Return everything learned, JSON-able."""
@@ -129,4 +124,3 @@ class FixedShare:
         if weights.min() <= 0:
             raise InvalidInput(f"state['weights'] holds {weights.min()}: expected numbers above 0")
         self._weights = weights
-        self._prediction = None

@@ -1,4 +1,7 @@
-"""What was learned about queue waits: one estimator per geometry, kept in the store between jobs and between runs."""
+"""What was learned about queue waits, kept in the store between jobs and between runs.
+
+There is one estimator for each geometry or, of pooled ones, for each queue: site and partition.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +9,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from asa.core.context import Context
 from asa.core.errors import InvalidInput, StateError
-from asa.core.geometry import Geometry
+from asa.core.geometry import WALLTIME_CLASSES, Geometry
 from asa.core.ports import Estimator
 from asa.core.registry import ESTIMATORS, Registry, parse_spec
 from asa.estimators.checks import check_wait
 from asa.log.store import LearnedStore, Record
 
-_PREFIX = "waits "
+_PREFIX, _POOLED = "waits ", "pooled waits "
+_LONGER_S = 2 * WALLTIME_CLASSES["3d"]  # what stands for wall times of the class that has no longest one
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,30 +68,49 @@ class Waits:
     ) -> None:
         self._store, self._seed, self._registry = store, seed, registry
         self._spec = _canonical(estimator)
-        self._build(self._spec)
+        self._pooled = bool(getattr(self._build(self._spec), "pooled", False))
 
-    def predict(self, geometry: Geometry) -> float:
-        """The wait to plan with [s]."""
+    def predict(self, geometry: Geometry, context: Context | None = None, quantile: float | None = None) -> float:
+        """The wait to plan with [s].
+
+        Parameters
+        ----------
+        geometry
+            Of the job.
+        context
+            What is known of the job and its queue; all by which pooled estimators tell jobs apart.
+        quantile
+            Of the wait, in (0, 1); None for the estimator's own choice.
+        """
         prediction = 0.0
 
         def change(record: Record | None) -> Record | None:
             nonlocal prediction
             estimator = self._restored(geometry, self._spec, record)
             before = estimator.state()
-            prediction = estimator.predict()
+            prediction = estimator.predict(context, quantile)
             after = estimator.state()
             return record if after == before else _with_state(record, self._spec, after)
 
-        self._store.update(_PREFIX + str(geometry), change)
+        self._store.update(self._key(geometry), change)
         return prediction
 
-    def learn(self, geometry: Geometry, token: str, wait_s: float, predicted_s: float | None = None) -> bool:
+    def learn(
+        self,
+        geometry: Geometry,
+        token: str,
+        wait_s: float,
+        predicted_s: float | None = None,
+        context: Context | None = None,
+    ) -> bool:
         """The job `token` waited `wait_s` [s]; whether that was news: each job teaches once.
 
         Parameters
         ----------
         predicted_s
             What `predict` had said for it [s], or None when it was not asked.
+        context
+            What was known when the job was submitted.
 
         Raises
         ------
@@ -97,24 +121,46 @@ class Waits:
 
         def change(record: Record | None) -> Record:
             estimator = self._restored(geometry, self._spec, record)
-            estimator.learn(wait_s, predicted_s)
-            jobs = (record or {}).get("jobs", 0) + 1
-            return _with_state(record, self._spec, estimator.state()) | {"jobs": jobs, "last_wait_s": wait_s}
+            estimator.learn(wait_s, predicted_s, context)
+            return _with_state(record, self._spec, estimator.state())
 
-        return self._store.learn_once(_PREFIX + str(geometry), token, change)
+        def pool(record: Record | None) -> Record:
+            known = (record or {}).get("known_at", 0.0)
+            return change(record) | {"known_at": known if context is None else max(known, context.at + wait_s)}
+
+        def count(record: Record | None) -> Record:
+            record = record or {}
+            return record | {"jobs": record.get("jobs", 0) + 1, "last_wait_s": wait_s}
+
+        key = _PREFIX + str(geometry)
+        if not self._pooled:
+            return self._store.learn_once(key, token, lambda record: count(change(record)))
+        news = self._store.learn_once(self._key(geometry), token, pool)
+        self._store.learn_once(key, token, count)
+        return news
 
     def table(self) -> list[WaitRow]:
-        """All that was learned, by geometry. Asking teaches nothing and draws nothing."""
+        """All that was learned, by geometry. Asking teaches nothing and draws nothing.
+
+        Pooled estimators say what they would of a job of the class's longest wall time, submitted when the last wait
+        became known, knowing nothing of the queue.
+        """
         rows = []
         for key in self._store.keys(_PREFIX):
             record, geometry = self._store.get(key) or {}, Geometry.parse(key.removeprefix(_PREFIX))
             predictions = {spec: self._peek(geometry, spec, record) for spec in record.get("states", {})}
+            pool = self._store.get(_POOLED + _queue(geometry)) or {}
+            job = Context(pool.get("known_at", 0.0), geometry.cores, _longest(geometry))
+            predictions |= {spec: self._peek(geometry, spec, pool, job) for spec in pool.get("states", {})}
             rows.append(WaitRow(geometry, record.get("jobs", 0), record.get("last_wait_s"), predictions))
         return sorted(rows, key=lambda row: row.geometry)
 
-    def _peek(self, geometry: Geometry, spec: str, record: Record) -> float | None:
+    def _key(self, geometry: Geometry) -> str:
+        return _POOLED + _queue(geometry) if self._pooled else _PREFIX + str(geometry)
+
+    def _peek(self, geometry: Geometry, spec: str, record: Record, context: Context | None = None) -> float | None:
         try:
-            return self._restored(geometry, spec, record).predict()
+            return self._restored(geometry, spec, record).predict(context)
         except (InvalidInput, StateError):
             return None
 
@@ -140,6 +186,14 @@ def _canonical(spec: str) -> str:
     name, options = parse_spec(spec)
     text = ",".join(f"{key}={value}" for key, value in sorted(options.items()))
     return f"{name}:{text}" if text else name
+
+
+def _queue(geometry: Geometry) -> str:
+    return str(geometry).rsplit("/", 2)[0]
+
+
+def _longest(geometry: Geometry) -> float:
+    return min(WALLTIME_CLASSES[geometry.walltime_class], _LONGER_S)
 
 
 def _with_state(record: Record | None, spec: str, state: dict[str, Any]) -> Record:

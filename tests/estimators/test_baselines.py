@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from asa.core.context import Context
 from asa.core.errors import InvalidInput
-from asa.estimators.baselines import Last, Mean, Median, Zero
+from asa.estimators.baselines import Last, Mean, Median, Planned, Zero
 
 WAITS = st.lists(st.floats(0, 1e9, allow_nan=False), min_size=1, max_size=150)
 
@@ -65,3 +66,10 @@ def test_a_smaller_window_takes_over_the_newest_waits():
 def test_bounds_of_the_window(kind, window):
     with pytest.raises(InvalidInput, match="window is"):
         kind(window=window)
+
+
+def test_planned_says_what_the_batch_system_says():
+    estimator = Planned()
+    estimator.learn(50.0)
+    assert estimator.predict(Context(at=0.0, planned_s=70.0)) == 70.0
+    assert estimator.predict(Context(at=0.0)) == estimator.predict() == 0.0

@@ -6,6 +6,7 @@ from collections import deque
 
 import pytest
 
+from asa.core.registry import ESTIMATORS as ESTIMATOR_NAMES
 from asa.estimators.asa import Algorithm1
 from asa.estimators.baselines import Last, Mean, Median, Qbets, Zero
 from asa.estimators.fixedshare import FixedShare
@@ -19,6 +20,8 @@ ESTIMATORS = {
     "qbets": lambda seed: Qbets(seed=seed),
     "fixed-share": lambda seed: FixedShare(seed=seed),
     "fixed-share-asymmetric": lambda seed: FixedShare(seed=seed, eta=8, alpha=0.02, tau=0.8, quantile=0.3),
+    "planned": lambda seed: ESTIMATOR_NAMES.create("planned", seed=seed),
+    "context": lambda seed: ESTIMATOR_NAMES.create("context", seed=seed),
     "default": lambda seed: Algorithm1(seed=seed),
     "tuned": lambda seed: Algorithm1(seed=seed, sampling="tuned"),
     "greedy": lambda seed: Algorithm1(seed=seed, sampling="greedy"),
@@ -75,6 +78,97 @@ class Unseeded(Last):
         return self.offset
 
 
+class Needy(Last):
+    """Takes it that a context tells everything."""
+
+    def predict(self, context=None, quantile=None):
+        return super().predict() if context is None else context.backlog_s / 2
+
+
+class Blind(Last):
+    """Cannot do without a context."""
+
+    def predict(self, context=None, quantile=None):
+        return super().predict() + 0.0 * context.at
+
+
+class Upside(Last):
+    """Takes the share of longer waits for that of shorter ones."""
+
+    def predict(self, context=None, quantile=0.5):
+        return super().predict() * (1 - (quantile or 0.5))
+
+
+class Nosy(Last):
+    """Learns from the contexts that it is asked about."""
+
+    def __init__(self, seed=0):
+        super().__init__(seed=seed)
+        self.seen = 0.0
+
+    def predict(self, context=None, quantile=None):
+        if context is not None:
+            self.seen = max(self.seen, context.at)
+        return super().predict()
+
+    def state(self):
+        return super().state() | {"seen": self.seen}
+
+    def restore(self, state):
+        super().restore(state)
+        self.seen = state["seen"]
+
+
+class Eager(Nosy):
+    """As nosy, but only about quantiles."""
+
+    def predict(self, context=None, quantile=None):
+        return super().predict(context if quantile else None)
+
+
+class Absent(Last):
+    """Keeps what it learns from contexts out of its state."""
+
+    def __init__(self, seed=0):
+        super().__init__(seed=seed)
+        self.busy = 0.0
+
+    def learn(self, wait_s, predicted_s=None, context=None):
+        super().learn(wait_s)
+        if context is not None:
+            self.busy = context.backlog_s or self.busy
+
+    def predict(self, context=None, quantile=None):
+        return self.busy if context is not None else super().predict()
+
+
+class Aloof(Last):
+    """Forgets when it is copied or pickled."""
+
+    def __reduce__(self):
+        return (Aloof, ())
+
+
+class Twin(Last):
+    """Shares what it knows with its copies."""
+
+    def __deepcopy__(self, memo):
+        return self
+
+
+class Album(Last):
+    """Keeps the context of every job, though not in its state."""
+
+    def __init__(self, seed=0):
+        super().__init__(seed=seed)
+        self.contexts = []
+
+    def learn(self, wait_s, predicted_s=None, context=None):
+        super().learn(wait_s)
+        if context is not None:
+            self.contexts.append(context)
+
+
 class Hoarder(Last):
     def __init__(self, seed=0):
         super().__init__(seed=seed)
@@ -108,12 +202,21 @@ class Nan(Last):
     ("broken", "check", "error"),
     [
         (Negative, suite.check_predictions, AssertionError),
+        (Needy, suite.check_contexts, TypeError),
+        (Blind, suite.check_contexts, AttributeError),
+        (Upside, suite.check_quantiles, AssertionError),
         (Impure, suite.check_predict_is_pure, AssertionError),
+        (Nosy, suite.check_predict_is_pure, AssertionError),
+        (Eager, suite.check_predict_is_pure, AssertionError),
         (Forgetful, suite.check_state_round_trip, AssertionError),
         (Nan, suite.check_state_round_trip, ValueError),
+        (Absent, suite.check_state_round_trip, AssertionError),
+        (Aloof, suite.check_copies, AssertionError),
+        (Twin, suite.check_copies, AssertionError),
         (Shared, suite.check_state_is_a_copy, AssertionError),
         (Unseeded, suite.check_seed, AssertionError),
         (Hoarder, suite.check_state_is_bounded, AssertionError),
+        (Album, suite.check_state_is_bounded, AssertionError),
         (Proud, suite.check_late_feedback, RuntimeError),
         (Credulous, suite.check_rejects, AssertionError),
         (Hasty, suite.check_rejects, AssertionError),
@@ -122,8 +225,25 @@ class Nan(Last):
 def test_the_suite_notices_what_is_broken(broken, check, error):
     with pytest.raises(error):
         check(lambda seed: broken(seed=seed))
-    with pytest.raises((AssertionError, RuntimeError, ValueError)):
+    with pytest.raises((AssertionError, AttributeError, RuntimeError, TypeError, ValueError)):
         suite.check_estimator(lambda seed: broken(seed=seed))
+
+
+def test_one_that_draws_may_say_anything_of_quantiles():
+    suite.check_quantiles(ESTIMATORS["default"])
+
+
+def test_a_class_that_cannot_be_imported_is_not_pickled():
+    class Inner(Last):
+        def __reduce__(self):
+            raise AssertionError("pickled")
+
+        def __deepcopy__(self, memo):
+            copied = Inner()
+            copied.restore(self.state())
+            return copied
+
+    suite.check_copies(lambda seed: Inner(seed=seed))
 
 
 @pytest.mark.parametrize("name", [name for name in ESTIMATORS if name != "zero"])

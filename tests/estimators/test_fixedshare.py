@@ -1,6 +1,8 @@
 import itertools
 import json
 import math
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -167,3 +169,27 @@ def test_a_damaged_state_is_refused_and_changes_nothing(weights):
     with pytest.raises(InvalidInput, match="weights"):
         estimator.restore(before | {"weights": weights})
     assert estimator.state() == before
+
+
+@given(WAITS, st.lists(st.floats(0.01, 0.99), min_size=2, max_size=5))
+def test_quantiles_are_those_of_the_weights_and_in_order(waits, quantiles):
+    estimator = FixedShare(eta=8.0)
+    for wait in waits:
+        estimator.learn(wait)
+    said = [estimator.predict(None, quantile) for quantile in sorted(quantiles)]
+    assert said == sorted(said)
+    for quantile in quantiles:
+        assert (
+            estimator.predict(None, quantile)
+            == estimator.grid[
+                next(place for place, share in enumerate(np.cumsum(estimator.weights)) if share >= quantile - 1e-12)
+            ]
+        )
+
+
+def test_predictions_need_no_numba():
+    code = (
+        "import sys; from asa.estimators.fixedshare import FixedShare; FixedShare().predict(); "
+        "print('numba' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"

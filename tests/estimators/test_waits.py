@@ -5,6 +5,7 @@ import types
 
 import pytest
 
+from asa.core.context import Context
 from asa.core.errors import InvalidInput, StateError, UnknownName
 from asa.core.geometry import Geometry
 from asa.core.registry import Registry
@@ -182,3 +183,35 @@ def test_fixed_share_through_the_store_learns_as_it_does_in_memory(store):
         alone.learn(wait_s)
         waits.learn(SMALL, f"job-{job}", wait_s)
         assert waits.predict(SMALL) == alone.predict()
+
+
+@pytest.mark.parametrize("spec", ["context", "leader", "conformal"])
+def test_pooled_estimators_are_kept_for_the_queue_and_tell_jobs_by_their_contexts(store, spec):
+    waits = Waits(store, spec)
+    for job in range(30):
+        geometry, wait_s = (SMALL, 5.0) if job % 2 else (LARGE, 9000.0)
+        context = Context(at=20_000.0 * job, cores=geometry.cores)
+        assert waits.learn(geometry, f"job-{job}", wait_s, None, context)
+        assert not waits.learn(geometry, f"job-{job}", wait_s, None, context)
+    assert store.keys("pooled waits ") == ["pooled waits site/core"]
+    small, large = (Context(at=1e6, cores=cores) for cores in (4, 112))
+    assert waits.predict(SMALL, small) == 5.0
+    assert waits.predict(LARGE, large) == waits.predict(SMALL, large) == 9000.0
+    assert waits.predict(LARGE, large, 0.9) == 9000.0
+    assert waits.table() == [WaitRow(SMALL, 15, 5.0, {spec: 5.0}), WaitRow(LARGE, 15, 9000.0, {spec: 9000.0})]
+
+
+def test_pooled_estimators_share_the_count_of_jobs_with_others(store):
+    last, pooled = Waits(store, "last"), Waits(store, "context")
+    assert last.learn(SMALL, "job-1", 60.0)
+    assert pooled.learn(SMALL, "job-1", 60.0, None, Context(at=0.0, cores=4))
+    assert pooled.table() == [WaitRow(SMALL, 1, 60.0, {"last": 60.0, "context": 60.0})]
+
+
+def test_pooled_estimators_learn_without_a_context_and_say_something_to_any_geometry(store):
+    waits = Waits(store, "context")
+    assert waits.learn(SMALL, "job-1", 60.0)
+    longest = Geometry("site", "core", 4, "longer")
+    assert waits.predict(longest) == waits.predict(longest, Context(at=0.0)) == 60.0
+    assert waits.learn(longest, "job-2", 80.0)
+    assert [row.geometry for row in waits.table()] == [SMALL, longest]

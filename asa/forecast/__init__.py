@@ -1,0 +1,1 @@
+"""Estimators that run the simulator forward from the queue as it can be seen."""
