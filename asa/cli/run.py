@@ -10,7 +10,7 @@ from asa.core.clock import SystemClock
 from asa.core.command import CommandResult
 from asa.core.errors import InvalidInput, RunFailed
 from asa.core.event import RunState
-from asa.core.registry import BACKENDS, EXECUTORS, STRATEGIES, convert
+from asa.core.registry import BACKENDS, EXECUTORS, STRATEGIES, convert, with_options
 from asa.core.units import brief, duration
 from asa.workflows.run import Run as WorkflowRun
 from asa.workflows.run import finish, submit
@@ -29,6 +29,10 @@ class Run:
         )
         parser.add_argument("--backend", default="local", help=f"where jobs go: {', '.join(BACKENDS)} (local)")
         parser.add_argument("--strategy", help=f"when jobs are asked for: {', '.join(STRATEGIES)}")
+        parser.add_argument(
+            "--patience", type=float, metavar="CORE_HOURS", help="what an hour of your time is worth (strategy auto)"
+        )
+        parser.add_argument("--max-overhead", metavar="SHARE", help="what may be lost by coming early, such as 3%%")
         parser.add_argument("--executor", help=f"how tasks run in allocations: {', '.join(EXECUTORS)}")
         parser.add_argument("--pool", default="shared", help="shared or per-stage (shared)")
         parser.add_argument("--name", help="beginning of the run's name")
@@ -43,7 +47,7 @@ class Run:
         run = submit(
             load_workflow(options.workflow, dict(map(_assignment, options.set))),
             backend=options.backend,
-            strategy=options.strategy,
+            strategy=_strategy(options),
             executor=options.executor,
             pool=options.pool,
             name=options.name or _name_of(options.workflow),
@@ -84,6 +88,14 @@ def show_to_end(run: WorkflowRun, options: argparse.Namespace) -> CommandResult:
             file=sys.stderr,
         )
     return CommandResult(summary.to_json(), message, 0 if run.status is RunState.SUCCEEDED else 1)
+
+
+def _strategy(options: argparse.Namespace) -> str | None:
+    """The strategy with its options; the one that knows them all where only these are given."""
+    given: str | None = options.strategy
+    if options.patience is None and options.max_overhead is None:
+        return given
+    return with_options(given or "auto", patience=options.patience, max_overhead=options.max_overhead)
 
 
 def _name_of(target: str) -> str:

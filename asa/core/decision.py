@@ -64,8 +64,13 @@ class Ask:
         Its size and wall time [s].
     after
         Keys of allocations that must end well before it may start.
-    predicted_wait_s
-        The wait it was planned with [s], or None.
+    predicted_wait_s, soon_wait_s
+        The wait it was planned with [s], and how soon it may be over; None where nothing was asked.
+    delay_s
+        Not before so long from now [s]: time to change it before it can start.
+    array
+        Name of a job array that it is an element of, or "". All elements are asked for in one decision, in order; one
+        of them runs at a time until the array is throttled wider (`Amend`).
     """
 
     stages: tuple[str, ...]
@@ -73,21 +78,65 @@ class Ask:
     walltime_s: float
     after: tuple[str, ...] = ()
     predicted_wait_s: float | None = None
+    soon_wait_s: float | None = None
+    delay_s: float = 0.0
+    array: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Predict:
-    """Strategy: ask the estimator how long a job for this stage would wait."""
+    """Strategy: ask the estimator how long a job for this stage would wait.
+
+    Parameters
+    ----------
+    stage
+        The stage.
+    late, soon
+        Quantiles of the wait, in (0, 1): the one to submit the job with, and the one by which its allocation may be
+        there already; None for what the estimator plans with.
+    """
 
     stage: str
+    late: float | None = None
+    soon: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Amend:
+    """Strategy: change the job of an allocation that was asked for; None leaves a thing as it is.
+
+    Parameters
+    ----------
+    allocation
+        Its key.
+    after
+        Keys of allocations that must end well before it may start.
+    throttle
+        How many elements of its job array may run at a time.
+    parked
+        Whether it stands in the queue without being able to start.
+    resources, walltime_s
+        Its size and wall time [s].
+    """
+
+    allocation: str
+    after: tuple[str, ...] | None = None
+    throttle: int | None = None
+    parked: bool | None = None
+    resources: Resources | None = None
+    walltime_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Withdraw:
-    """Strategy: cancel this allocation (it holds no live work)."""
+    """Strategy: cancel this allocation (it holds no live work).
+
+    `displaced` says that it is because its job did not keep its place in the queue.
+    """
 
     allocation: str
     reason: str
+    displaced: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,5 +146,5 @@ class Wake:
     at: float
 
 
-StrategyDecision = Ask | Predict | Withdraw | Wake
+StrategyDecision = Ask | Predict | Amend | Withdraw | Wake
 DispatchDecision = Start | Reserve | Reject | SetSpeed

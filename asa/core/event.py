@@ -7,10 +7,11 @@ stage and index.
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
-from asa.core.job import JobHandle, JobRequest, JobState
+from asa.core.context import Context
+from asa.core.job import JobHandle, JobRequest, JobState, QueueRegime, Resources
 from asa.core.serial import from_json, to_json
 from asa.core.stage import StageSpec
 
@@ -37,7 +38,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class RunStarted(Event):
-    """The first event of every log: what is to be run, and how."""
+    """The first event of every log: what is to be run, and how; `regime`, `arrays` and `parks` are the site's."""
 
     run: str
     workflow: str
@@ -48,6 +49,9 @@ class RunStarted(Event):
     pool: str
     site: str
     partition: str
+    regime: QueueRegime = QueueRegime.LIMITS
+    arrays: bool = False
+    parks: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +72,11 @@ class StageExpanded(Event):
 
 @dataclass(frozen=True, slots=True)
 class Predicted(Event):
-    """The estimator was asked how long a stage's job would wait [s]."""
+    """The estimator was asked how long a stage's job would wait [s], and how long at least, if that was asked."""
 
     stage: str
     wait_s: float
+    soon_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +89,10 @@ class Submitting(Event):
         Stages it is meant for.
     after
         Allocations it depends on.
-    predicted_wait_s
-        The wait it was planned with [s], or None when no prediction was asked.
+    predicted_wait_s, soon_wait_s
+        The wait it was planned with [s], and how soon it may be over; None when no prediction was asked.
+    context
+        What was known of it and of the queue, or None where nobody looks.
     """
 
     allocation: str
@@ -93,6 +100,8 @@ class Submitting(Event):
     stages: tuple[str, ...]
     after: tuple[str, ...] = ()
     predicted_wait_s: float | None = None
+    soon_wait_s: float | None = None
+    context: Context | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +118,44 @@ class SubmitRefused(Event):
 
     allocation: str
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Amending(Event):
+    """A job that was submitted is about to be changed, as `asa.core.decision.Amend` says."""
+
+    allocation: str
+    after: tuple[str, ...] | None = None
+    throttle: int | None = None
+    parked: bool | None = None
+    resources: Resources | None = None
+    walltime_s: float | None = None
+
+    def changed(self, request: JobRequest) -> JobRequest:
+        """The request as it is once the change is made, apart from what it waits for."""
+        return replace(
+            request,
+            resources=self.resources or request.resources,
+            walltime_s=self.walltime_s or request.walltime_s,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Amended(Event):
+    """The batch system made the change; `refused` has its words when it did not."""
+
+    allocation: str
+    refused: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Queued(Event):
+    """What the batch system says of a job that waits: why, and since when it ages [s since the epoch]. Logged when it
+    changes, for jobs whose place is held."""
+
+    allocation: str
+    reason: str
+    ages_since: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,10 +213,11 @@ class Released(Event):
 
 @dataclass(frozen=True, slots=True)
 class Cancelled(Event):
-    """The job was cancelled by the run."""
+    """The job was cancelled by the run; `displaced` because it did not keep its place in the queue."""
 
     allocation: str
     reason: str
+    displaced: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 from asa.core.allocation import Allocation
 from asa.core.command import CommandResult
 from asa.core.context import Context
-from asa.core.decision import DispatchDecision, NodeRun, StrategyDecision
+from asa.core.decision import Amend, Ask, DispatchDecision, NodeRun, StrategyDecision
 from asa.core.event import Event
 from asa.core.job import Capabilities, JobChanges, JobHandle, JobRequest, JobStatus, Refused
 from asa.core.task import Task
-from asa.core.view import QueuedJob, QueueView, WorkflowView
+from asa.core.view import AllocationView, QueuedJob, QueueView, StageView, WorkflowView
 
 if TYPE_CHECKING:  # annotations only: NumPy takes a tenth of a second to import
     import numpy as np
@@ -119,7 +119,8 @@ class Strategy(Protocol):
     """When to ask for which allocation. A pure function of the view.
 
     `estimator` is the spec of what learns and predicts waits for it; `own_pools` says that it needs each stage's tasks
-    to stay in the stage's own allocation.
+    to stay in the stage's own allocation. A strategy that chooses may tell what and why: ``explain(view)`` returns a
+    line of plain words, which `asa explain` shows.
     """
 
     estimator: str
@@ -128,10 +129,29 @@ class Strategy(Protocol):
     def decide(self, view: WorkflowView) -> Sequence[StrategyDecision]: ...
 
 
+class PlaceHolding(Protocol):
+    """How jobs stand in the queue, and age, before they are wanted. Pure functions of the view.
+
+    `name` is what users call it.
+    """
+
+    name: str
+
+    def ask(self, stages: Sequence[StageView], view: WorkflowView) -> Sequence[Ask]:
+        """Jobs for these stages, as far as they can be asked for now."""
+
+    def tend(self, view: WorkflowView, wanted: frozenset[str]) -> Sequence[Amend]:
+        """What to change of the jobs, so that those of the stages `wanted` may start and no others."""
+
+    def kept(self, item: AllocationView, view: WorkflowView) -> bool:
+        """False when what the batch system says of a job shows that it lost its place."""
+
+
 class Estimator(Protocol):
     """Learns queue waits, a job at a time: those of one geometry or, with ``pooled = True`` in the class, of a queue.
 
-    A pooled estimator tells geometries apart by the context; others may ignore it.
+    A pooled estimator tells geometries apart by the context; others may ignore it. ``has_quantiles = True`` in the
+    class says that `predict` honours the quantile.
     """
 
     def predict(self, context: Context | None = None, quantile: float | None = None) -> float:

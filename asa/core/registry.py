@@ -148,6 +148,9 @@ STRATEGIES = Registry(
         "asa": "asa.strategies.proactive:Proactive",
         "asa-naive": "asa.strategies.proactive:Naive",
         "cascade": "asa.strategies.proactive:Cascade",
+        "hold": "asa.strategies.hold:Hold",
+        "stagger": "asa.strategies.staggered:Staggered",
+        "auto": "asa.strategies.auto:Auto",
     },
     group="asa.strategies",
 )

@@ -1,4 +1,4 @@
-"""Durations and memory sizes, read from what people write.
+"""Durations, memory sizes and shares, read from what people write.
 
 Inside ASA a time is a float in seconds and a memory size an int in bytes; words and suffixes end here.
 """
@@ -120,3 +120,26 @@ def memory(value: int | str, *, what: str = "memory") -> int:
             f"{what} {value!r} is not a positive memory size: write bytes as an int, or '512M', '4G', '1T'"
         )
     return size
+
+
+def share(value: float | str, *, what: str = "share") -> float:
+    """A share of 0 or more, of a number or as in ``"3%"``.
+
+    Raises
+    ------
+    InvalidInput
+        When `value` is none.
+
+    Examples
+    --------
+    >>> share("3%"), share("0.5"), share(0.03)
+    (0.03, 0.5, 0.03)
+    """
+    text = str(value).strip()
+    try:
+        found = float(text.removesuffix("%").rstrip()) / (100.0 if text.endswith("%") else 1.0)
+    except ValueError:
+        found = math.nan
+    if not 0 <= found < math.inf:
+        raise InvalidInput(f"{what} {value!r} is not a share of at least 0: write one like '3%' or 0.03")
+    return found

@@ -68,8 +68,26 @@ class AllocationView:
         True once it takes no more tasks: released, cancelled, or too near its wall time.
     busy
         True while tasks run in it.
-    predicted_wait_s
-        The wait it was planned with [s], or None.
+    resources, walltime_s
+        Its size and wall time [s].
+    predicted_wait_s, soon_wait_s
+        The wait it was planned with [s], and how soon it may be over; None where nothing was asked.
+    after
+        Keys of the allocations that its job waits for.
+    array
+        Name of the job array that it is an element of, or "".
+    throttle
+        How many elements of that array may run at a time.
+    parked
+        Whether it stands in the queue without being able to start.
+    amending
+        Whether a change of its job, or of its array, is on its way.
+    refused
+        The batch system's words when it last refused such a change, or "".
+    reason
+        Why its job waits, in the batch system's words; "" while nothing is known.
+    ages_since
+        Since when its job has grown older in the queue [s since the epoch], or None.
     """
 
     key: str
@@ -80,7 +98,18 @@ class AllocationView:
     ends: float | None
     leaving: bool
     busy: bool
+    resources: Resources
+    walltime_s: float
     predicted_wait_s: float | None = None
+    soon_wait_s: float | None = None
+    after: tuple[str, ...] = ()
+    array: str = ""
+    throttle: int = 1
+    parked: bool = False
+    amending: bool = False
+    refused: str = ""
+    reason: str = ""
+    ages_since: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,10 +128,13 @@ class StageView:
         When its first task was launched and its last one ended [s since the epoch], or None.
     expected_end
         For a running stage, when it is expected to end [s since the epoch]; never in the past. None otherwise.
-    predicted_wait_s
-        What the estimator said for the next job of this stage [s], or None when it was not asked.
+    predicted_wait_s, soon_wait_s
+        What the estimator said for the next job of this stage [s]: the wait to plan with, and how soon it may be over;
+        None when it was not asked.
     attempts
         Jobs asked for this stage so far.
+    displaced
+        How many of them did not keep their places in the queue.
     unlaunched
         Whether it has tasks, or may yet have tasks, that no allocation was given.
     """
@@ -116,6 +148,8 @@ class StageView:
     predicted_wait_s: float | None
     attempts: int
     unlaunched: bool
+    soon_wait_s: float | None = None
+    displaced: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +168,12 @@ class WorkflowView:
         Whether the batch system understands job dependencies.
     longest_s
         Longest wall time a job may ask for [s]; infinite when there is no limit.
+    arrays, parks
+        Whether it has job arrays whose throttle can be changed, and whether waiting jobs can be parked.
+    poll_s
+        Longest time until it is noticed that a job has started [s].
+    idle_core_s
+        What allocations that came before their stage have cost by now: cores times the time they held nothing [s].
     """
 
     now: float
@@ -141,6 +181,10 @@ class WorkflowView:
     regime: QueueRegime
     dependencies: bool
     longest_s: float
+    arrays: bool = False
+    parks: bool = False
+    poll_s: float = 0.0
+    idle_core_s: float = 0.0
 
     def __getitem__(self, name: str) -> StageView:
         for stage in self.stages:

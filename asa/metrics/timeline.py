@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 
 from asa.core.event import (
     AllocationStarted,
+    Amended,
+    Amending,
     Cancelled,
     DriverStarted,
     Event,
@@ -117,6 +119,7 @@ class JobLife:
     runs: list[tuple[float, float]] = field(default_factory=list)
     ended: float | None = None
     leaving: bool = False
+    amending: Amending | None = None
     reason: str = ""
     nodes: dict[str, None] = field(default_factory=dict)
     underway: dict[str, int] = field(default_factory=dict)
@@ -238,6 +241,11 @@ class Timeline:
         match event:
             case Submitted():
                 job.handle = event.handle
+            case Amending():
+                job.amending = event
+            case Amended():
+                if job.amending is not None and not event.refused:
+                    job.request = job.amending.changed(job.request)
             case NodeJoined():
                 job.nodes[event.node] = None
                 if job.since is None:  # the batch system has not said so yet

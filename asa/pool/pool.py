@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from asa.core.context import Context
 from asa.core.event import (
     AllocationStarted,
+    Amended,
+    Amending,
     Cancelled,
     Event,
     JobEnded,
     Learned,
     NodeJoined,
     NodeLost,
+    Queued,
     Released,
     Requeued,
     SubmitRefused,
@@ -30,6 +34,8 @@ class Held:
     `running` maps a task (stage, index) to what it uses and when it was launched [s since the epoch], `lost` one that
     its node took along to when it was launched and lost [s since the epoch]; `useful` says that a task ran to its end
     in it, `taught` that its wait was learned from, `dependable` that the batch system lets other jobs wait for it.
+    `used` is when its first task was launched [s since the epoch], `amending` a change of its job that is on its way,
+    `amended` that its job was made to wait, or parked, `refused` why the last change was not made.
     """
 
     request: JobRequest
@@ -37,6 +43,15 @@ class Held:
     after: tuple[str, ...]
     asked: float
     predicted_wait_s: float | None
+    soon_wait_s: float | None = None
+    context: Context | None = None
+    parked: bool = False
+    amending: Amending | None = None
+    amended: bool = False
+    refused: str = ""
+    reason: str = ""
+    ages_since: float | None = None
+    used: float | None = None
     handle: JobHandle | None = None
     started: float | None = None
     requeued: bool = False
@@ -65,6 +80,12 @@ class Held:
     def drains(self) -> float | None:
         """When it stops taking tasks [s since the epoch], or None while it waits."""
         return None if self.ends is None else self.ends - drain_margin(self.request.walltime_s)
+
+    @property
+    def gated(self) -> bool:
+        """Whether its place in the queue was, or is, held: its wait is not the queue's alone."""
+        behind = bool(self.request.array) and bool(self.handle and self.handle.array_index)
+        return self.amended or behind or self.request.begin is not None
 
     @property
     def ending(self) -> bool:
@@ -97,6 +118,7 @@ class Held:
     def take(self, task: tuple[str, int], needs: Resources, now: float) -> None:
         """Count a task in."""
         self.running[task] = (needs, now)
+        self.used = now if self.used is None else self.used
         self._count(needs, +1)
 
     def drop(self, task: tuple[str, int]) -> float | None:
@@ -111,8 +133,14 @@ class Held:
         self.memory_busy += sign * (needs.memory or 0)
         self.gpus_busy += sign * needs.gpus
 
-    def view(self, now: float) -> AllocationView:
-        """What a strategy sees of it."""
+    def idle_core_s(self, now: float) -> float:
+        """Cores times the time that it held nothing before its first task [s]."""
+        if self.started is None:
+            return 0.0
+        return self.request.resources.cores * max(0.0, (now if self.used is None else self.used) - self.started)
+
+    def view(self, now: float, throttle: int = 1) -> AllocationView:
+        """What a strategy sees of it; `throttle` is that of its array."""
         return AllocationView(
             key=self.key,
             stages=self.stages,
@@ -122,22 +150,47 @@ class Held:
             ends=self.ends,
             leaving=self.leaving(now),
             busy=bool(self.running),
+            resources=self.request.resources,
+            walltime_s=self.request.walltime_s,
             predicted_wait_s=self.predicted_wait_s,
+            soon_wait_s=self.soon_wait_s,
+            after=self.after,
+            array=self.request.array,
+            throttle=throttle,
+            parked=self.parked,
+            amending=self.amending is not None,
+            refused=self.refused,
+            reason=self.reason,
+            ages_since=self.ages_since,
         )
 
 
 class Pool:
-    """All allocations that have not ended, by key, in order of asking."""
+    """All allocations that have not ended, by key, in order of asking.
+
+    `throttles` is how many elements of each job array may run; `idle_core_s` what allocations that have ended held
+    nothing for before their first task, cores times time [s].
+    """
 
     def __init__(self) -> None:
         self.held: dict[str, Held] = {}
+        self.throttles: dict[str, int] = {}
+        self.idle_core_s = 0.0
 
     def on(self, event: Event) -> None:
         """Fold an event; events of allocations that are not (or no longer) held change nothing."""
         if isinstance(event, Submitting):
             self.held[event.allocation] = Held(
-                event.request, event.stages, event.after, event.at, event.predicted_wait_s
+                event.request,
+                event.stages,
+                event.after,
+                event.at,
+                event.predicted_wait_s,
+                event.soon_wait_s,
+                event.context,
             )
+            if event.request.array:
+                self.throttles.setdefault(event.request.array, 1)
             return
         held = self.held.get(getattr(event, "allocation", ""))
         if held is None:
@@ -145,6 +198,12 @@ class Pool:
         match event:
             case Submitted():
                 held.handle = event.handle
+            case Amending():
+                held.amending = event
+            case Amended():
+                self._amended(held, event)
+            case Queued():
+                held.reason, held.ages_since = event.reason, event.ages_since
             case NodeJoined():
                 held.nodes[event.node] = event.cores
                 held.started = event.at if held.started is None else held.started
@@ -161,11 +220,27 @@ class Pool:
             case Cancelled():
                 held.cancelled = event.at
             case JobEnded() | SubmitRefused():
+                self.idle_core_s += held.idle_core_s(event.at)
                 del self.held[event.allocation]
+
+    def _amended(self, held: Held, event: Amended) -> None:
+        """A change that was asked for has been made, or refused."""
+        change, held.amending, held.refused = held.amending, None, event.refused
+        if change is None or event.refused:
+            return
+        held.reason, held.ages_since = "", None  # to be asked anew
+        held.request = change.changed(held.request)
+        if change.after is not None:
+            held.after, held.amended = change.after, True
+        if change.parked is not None:
+            held.parked, held.amended = change.parked, True
+        if change.throttle is not None:
+            self.throttles[held.request.array] = change.throttle
 
     def forget_nodes(self) -> None:
         """A new driver took over: nodes join again, with fresh workers."""
         for held in self.held.values():
             held.nodes.clear()
+            held.amending = None  # whether it was made is not known; making it again does no harm
             for task in list(held.running):
                 held.drop(task)

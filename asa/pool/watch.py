@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from asa.backends.simulated_ports import VirtualClock
+from asa.backends.simulated_ports import VirtualBackend, VirtualClock
 from asa.core.errors import BackendError
-from asa.core.event import AllocationStarted, Event, JobEnded, Requeued, SubmitRefused, Submitted
-from asa.core.job import JobHandle, JobRequest, JobState, JobStatus, Refused
+from asa.core.event import AllocationStarted, Amended, Event, JobEnded, Queued, Requeued, SubmitRefused, Submitted
+from asa.core.job import JobChanges, JobHandle, JobRequest, JobState, JobStatus, Refused
 from asa.core.ports import Backend, Clock, Post
+from asa.core.view import QueueView
 
 _BACK_OFF_S = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 _SOON_S = 0.5
@@ -26,7 +27,12 @@ _LOST_AFTER = 3  # questions in a row that a job must be unknown to before it co
 
 @dataclass
 class _Watched:
+    """A job; of one whose place is `placed` everything is told that concerns it: `said`, since when it `ages`."""
+
     handle: JobHandle
+    placed: bool = False
+    said: str = ""
+    ages: float | None = None
     state: JobState = JobState.PENDING
     started: float | None = None
     unknown: int = 0
@@ -45,6 +51,8 @@ class JobWatch:
         Where events go.
     wake
         Called, from any thread, when there is something new to do.
+    looks
+        Whether to look at the whole queue now and then, for those who want to know (`seen`).
 
     Notes
     -----
@@ -53,25 +61,43 @@ class JobWatch:
     an answer the batch system is asked for the jobs' tokens first, so that none is submitted twice.
     """
 
-    def __init__(self, backend: Backend, clock: Clock, post: Post, wake: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        clock: Clock,
+        post: Post,
+        wake: Callable[[], None] = lambda: None,
+        *,
+        looks: bool = False,
+    ) -> None:
         self._backend, self._clock, self._post, self._wake = backend, clock, post, wake
         self._slowest = backend.capabilities().poll_s
         self._lock = threading.Lock()
         self._to_submit: list[JobRequest] = []
+        self._to_amend: list[tuple[JobHandle, JobChanges]] = []
         self._to_cancel: list[JobHandle] = []
         self._to_find: dict[str, float] = {}
         self._doubtful: set[str] = set()
         self._jobs: dict[str, _Watched] = {}
         self._interval = min(_SOON_S, self._slowest)
         self._next_query = math.inf
+        self._next_look = -math.inf if looks else math.inf
+        self._seen: QueueView | None = None
+        self._virtual = isinstance(backend, VirtualBackend)
         self._not_before = -math.inf
         self._failures = 0
         self.trouble = ""
 
-    def submit(self, request: JobRequest) -> None:
-        """Submit a job; its fate comes as events."""
+    def submit(self, requests: Sequence[JobRequest]) -> None:
+        """Submit jobs, all in one call to the batch system; their fate comes as events."""
         with self._lock:
-            self._to_submit.append(request)
+            self._to_submit += requests
+        self._wake()
+
+    def amend(self, handle: JobHandle, changes: JobChanges) -> None:
+        """Change a job; how that went comes as an event, and what becomes of its place."""
+        with self._lock:
+            self._to_amend.append((handle, changes))
         self._wake()
 
     def cancel(self, handle: JobHandle) -> None:
@@ -81,7 +107,11 @@ class JobWatch:
         self._wake()
 
     def adopt(
-        self, handles: Mapping[str, JobHandle], unsure: Mapping[str, float], running: Collection[str] = ()
+        self,
+        handles: Mapping[str, JobHandle],
+        unsure: Mapping[str, float],
+        running: Collection[str] = (),
+        placed: Collection[str] = (),
     ) -> None:
         """Take over jobs of an earlier driver.
 
@@ -93,11 +123,13 @@ class JobWatch:
             Token -> when it was about to be submitted [s since the epoch], for jobs that may or may not have been.
         running
             Tokens of those that ran when last heard of; they may have been requeued since.
+        placed
+            Tokens of those whose places are held.
         """
         with self._lock:
             for token, handle in handles.items():
                 state = JobState.RUNNING if token in running else JobState.PENDING
-                self._jobs[token] = _Watched(handle, state)
+                self._jobs[token] = _Watched(handle, token in placed, state=state)
             self._to_find.update(unsure)
             self._next_query = self._clock.now()
         self._wake()
@@ -110,13 +142,21 @@ class JobWatch:
                 self._next_query = self._clock.now()
         self._wake()
 
+    def seen(self) -> QueueView | None:
+        """The queue as it was when last looked at; None where nobody looks, or nothing can be seen."""
+        if self._next_look < math.inf and self._virtual:
+            return self._backend.look()  # costs nothing, and time may have jumped
+        return self._seen
+
     def step(self) -> float:
         """Do what is due; when to come again [s since the epoch], infinite when there is nothing to wait for."""
         now = self._clock.now()
         if now >= self._not_before:
             try:
+                self._look(now)
                 self._find()
                 self._submit()
+                self._amend()
                 self._query(now)
                 self._cancel()
                 self._failures, self.trouble = 0, ""
@@ -125,9 +165,21 @@ class JobWatch:
                 self._not_before = now + _BACK_OFF_S[min(self._failures, len(_BACK_OFF_S)) - 1]
                 self.trouble = str(error) if isinstance(error, BackendError) else f"{type(error).__name__}: {error}"
         with self._lock:
-            waiting = self._to_submit or self._to_cancel or self._to_find
+            waiting = self._to_submit or self._to_amend or self._to_cancel or self._to_find
             due = now if waiting else self._next_query if self._jobs else math.inf
         return max(due, self._not_before)
+
+    def _look(self, now: float) -> None:
+        """Look at the queue, no more often than at one's own jobs when nothing happens to them."""
+        if now < self._next_look or self._virtual:
+            return
+        try:
+            self._seen = self._backend.look()
+            self._next_look = now + self._slowest
+        except BackendError as error:
+            if error.transient:
+                raise
+            self._next_look = math.inf  # the site shows nothing; that must hold up nobody's jobs
 
     def _find(self) -> None:
         tokens = list(self._to_find)
@@ -159,7 +211,9 @@ class JobWatch:
                 if isinstance(outcome, Refused):
                     events.append(SubmitRefused(now, request.token, outcome.reason))
                 else:
-                    self._jobs[request.token] = _Watched(outcome)
+                    self._jobs[request.token] = _Watched(
+                        outcome, placed=bool(request.array) or request.begin is not None
+                    )
                     events.append(Submitted(now, request.token, outcome))
             self._interval = min(_SOON_S, self._slowest)
             self._next_query = min(self._next_query, now + self._interval)
@@ -179,6 +233,25 @@ class JobWatch:
         self._doubtful.clear()
         outcomes.update(zip((request.token for request in new), told, strict=True))
         return [outcomes[request.token] for request in requests]
+
+    def _amend(self) -> None:
+        with self._lock:
+            wanted = list(self._to_amend)
+        for handle, changes in wanted:
+            refused = ""
+            try:
+                self._backend.update(handle, changes)
+            except BackendError as error:
+                if error.transient:
+                    raise
+                refused = str(error)
+            with self._lock:
+                self._to_amend.remove((handle, changes))
+                if job := self._jobs.get(handle.token):
+                    job.placed, job.said = True, ""
+            self._post([Amended(self._clock.now(), handle.token, refused)])
+        if wanted:
+            self.hurry()
 
     def _cancel(self) -> None:
         with self._lock:
@@ -227,6 +300,10 @@ class JobWatch:
             events.append(AllocationStarted(now, token, status.started, status.nodes))
             job.started = status.started
         job.state = status.state
+        told = (status.reason, status.ages_since)
+        if job.placed and status.state is JobState.PENDING and told != (job.said, job.ages):
+            job.said, job.ages = told
+            events.append(Queued(now, token, *told))
         if status.state.final:
             ended = now if status.ended is None else status.ended
             events.append(JobEnded(ended, token, status.state, status.started, status.exit_code, status.reason))

@@ -11,7 +11,7 @@ from asa.report.chart import chart
 from asa.report.style import style_sheet
 from asa.report.svg import PATTERNS, ZOOMS, draw, unit_names
 from asa.report.tables import core_hours_section, failures_section, jobs_section, stages_section
-from asa.report.words import core_hours, counted, last_words
+from asa.report.words import allowed, core_hours, counted, last_words
 
 
 def render(run: RunSummary) -> str:
@@ -69,7 +69,7 @@ def _figures(run: RunSummary) -> str:
         (brief(run.total_perceived_wait_s), "total perceived wait"),
         (core_hours(run.core_hours_charged), "core-hours charged"),
         (core_hours(run.core_hours_used), f"core-hours used{share}"),
-        (core_hours(run.overhead_core_hours), "core-hours overhead: idle, came early"),
+        (core_hours(run.overhead_core_hours), f"core-hours overhead: idle, came early{allowed(run)}"),
         (counted(len(run.attempts), "run"), f"of tasks, {run.failed_attempts:,} failed"),
     )
     cards = "".join(f"<div><b>{value}</b><span>{name}</span></div>" for value, name in figures)

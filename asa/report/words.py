@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from asa.core.registry import parse_spec
 from asa.core.stage import StageState
-from asa.core.units import brief
+from asa.core.units import brief, share
 from asa.metrics.workflow import JobSummary, RunSummary, StageSummary
 
 
@@ -108,6 +109,15 @@ def job_title(job: JobSummary) -> str:
             "on " + ", ".join(job.nodes[:8]) + (f" and {len(job.nodes) - 8} more" if len(job.nodes) > 8 else "")
         )
     return "\n".join(lines)
+
+
+def allowed(run: RunSummary) -> str:
+    """What of the Per-Stage core-hours the run may lose by coming early, if its strategy was told, and what it lost."""
+    given = parse_spec(run.start.strategy)[1].get("max_overhead")
+    if given is None or not run.per_stage_core_hours:
+        return ""
+    lost = run.overhead_core_hours / run.per_stage_core_hours
+    return f" ({100 * lost:.2g} % of Per-Stage; {100 * share(given):.3g} % allowed)"
 
 
 def last_words(words: str, most: int = 2000) -> str:

@@ -14,10 +14,19 @@ def lacks_allocation(stage: StageView) -> bool:
     return stage.unlaunched and not stage.state.final and all(item.leaving for item in stage.allocations)
 
 
-def ask_for(stage: StageView, after: tuple[str, ...] = ()) -> Ask:
+def ask_for(stage: StageView, after: tuple[str, ...] = (), *, delay_s: float = 0.0, array: str = "") -> Ask:
     """A job of exactly the size that the stage declares."""
     spec = stage.spec
-    return Ask((spec.name,), spec.resources, spec.walltime_s, after, stage.predicted_wait_s)
+    return Ask(
+        stages=(spec.name,),
+        resources=spec.resources,
+        walltime_s=spec.walltime_s,
+        after=after,
+        predicted_wait_s=stage.predicted_wait_s,
+        soon_wait_s=stage.soon_wait_s,
+        delay_s=delay_s,
+        array=array,
+    )
 
 
 class PerStage:

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Sequence
 from typing import Any
 
-from asa.core.decision import Predict, StrategyDecision, Wake, Withdraw
+from asa.core.decision import Predict, StrategyDecision, Wake
 from asa.core.errors import InvalidInput, UnknownName
-from asa.core.registry import ESTIMATORS, parse_spec
 from asa.core.stage import StageState
-from asa.core.view import AllocationView, StageView, WorkflowView
+from asa.core.units import share
+from asa.core.view import StageView, WorkflowView
+from asa.strategies.ahead import SOONEST_S, ask_after, outlook, retreat
+from asa.strategies.budget import within_budget
+from asa.strategies.options import estimator_spec
 from asa.strategies.perstage import ask_for, lacks_allocation
 
 DEPENDENCIES = ("auto", "upfront", "predicted", "none")
 
 RETREATS = 3
 """Jobs of a stage that may be withdrawn because they came too early before it is only asked for when ready."""
-
-SOONEST_S = 1.0
-"""How long to wait at least before looking again [s]: an expected end moves on while nothing happens."""
 
 
 class Proactive:
@@ -38,6 +37,13 @@ class Proactive:
         start when the chain of expected waits and run times before it has passed.
     grace_s
         How long an allocation that came before its stage may stay idle until it is withdrawn [s]; infinite to keep it.
+    late, soon
+        Quantiles of the wait, in (0, 1): the one that a job is submitted by, and the one by which those of the stages
+        before it may have come; None for what the estimator plans with. Where jobs depend on one another and age while
+        they do, coming early costs nothing: a high one and a low one then.
+    max_overhead
+        Share of the plan's Per-Stage core-hours that may be lost because jobs come early, such as 0.03 or ``"3%"``; no
+        limit by default. Dependent jobs cannot come early.
     estimator
         Which estimator learns the waits; its own options may follow, as in ``asa:estimator=algorithm1,sampling=tuned``.
 
@@ -64,6 +70,9 @@ class Proactive:
         dependency: str = "auto",
         lookahead: float = 1,
         grace_s: float = math.inf,
+        late: float | None = None,
+        soon: float | None = None,
+        max_overhead: float | str | None = None,
         estimator: str | None = None,
         **estimator_options: Any,
     ) -> None:
@@ -72,9 +81,10 @@ class Proactive:
         if lookahead < 0 or grace_s < 0:
             raise InvalidInput(f"lookahead and grace_s must not be negative: {lookahead!r}, {grace_s!r}")
         self.dependency, self.lookahead, self.grace_s = dependency, lookahead, grace_s
+        self.late, self.soon = late, soon
+        self.max_overhead = None if max_overhead is None else share(max_overhead, what="max_overhead")
         name = "algorithm1" if "sampling" in estimator_options else "fixed-share"
-        plain = estimator is None and not estimator_options  # then nothing need be imported yet
-        self.estimator = name if plain else _estimator_spec(estimator or name, estimator_options)
+        self.estimator = estimator_spec(estimator or name, estimator_options)
 
     def decide(self, view: WorkflowView) -> Sequence[StrategyDecision]:
         dependency = self.dependency
@@ -82,52 +92,39 @@ class Proactive:
             dependency = "upfront" if view.regime.dependents_age else "predicted"
         if not view.dependencies:
             dependency = "none"
-        return self._upfront(view) if dependency == "upfront" else self._predicted(view, dependency == "predicted")
+        if dependency == "upfront":
+            return self._upfront(view)
+        decisions = self._predicted(view, dependency == "predicted")
+        if self.max_overhead is None:
+            return decisions
+        return within_budget(decisions, view, lambda _cores: self.grace_s, self.max_overhead)
 
     def _upfront(self, view: WorkflowView) -> list[StrategyDecision]:
-        decisions: list[StrategyDecision] = []
-        for stage in view.stages:
-            before = [view[name] for name in stage.spec.predecessors]
-            if lacks_allocation(stage) and all(item.state is StageState.DONE or _queued(item) for item in before):
-                decisions.append(ask_for(stage, after=_holders(before)))
-        return decisions
+        return [*ask_after(view, {stage.spec.name for stage in view.stages if lacks_allocation(stage)})]
 
     def _predicted(self, view: WorkflowView, dependent: bool) -> list[StrategyDecision]:
         decisions: list[StrategyDecision] = []
-        expected: dict[str, tuple[float, float]] = {}  # stage -> expected end, stages from one that runs
+        expected = outlook(view)
+        due: set[str] = set()
         for stage in view.stages:
-            before = [view[name] for name in stage.spec.predecessors]
-            start = max((expected[item.spec.name][0] for item in before), default=view.now)
-            ahead = 1.0 + max((expected[item.spec.name][1] for item in before), default=0.0)
-            idle = stage.state in (StageState.WAITING, StageState.READY)
-            expected[stage.spec.name] = _expected_end(stage, start, view.now), ahead if idle else 0.0
             if stage.state is StageState.WAITING:
-                decisions += self._retreat(stage, view.now)
+                decisions += retreat(stage, view.now, self.grace_s)
             if not lacks_allocation(stage):
                 continue
+            ready, _, ahead = expected[stage.spec.name]
             if stage.state is StageState.WAITING and (ahead > self.lookahead or self._gave_up(stage, dependent)):
                 continue
             if stage.predicted_wait_s is None:
-                decisions.append(Predict(stage.spec.name))
+                decisions.append(Predict(stage.spec.name, self.late, self.soon))
             elif stage.state is not StageState.WAITING:
                 decisions.append(ask_for(stage))
-            elif view.now >= start - stage.predicted_wait_s:
-                if not dependent or all(item.state is StageState.DONE or _queued(item) for item in before):
-                    decisions.append(ask_for(stage, after=_holders(before) if dependent else ()))
+            elif view.now < ready - stage.predicted_wait_s:
+                decisions.append(Wake(max(ready - stage.predicted_wait_s, view.now + SOONEST_S)))
+            elif dependent:
+                due.add(stage.spec.name)
             else:
-                decisions.append(Wake(max(start - stage.predicted_wait_s, view.now + SOONEST_S)))
-        return decisions
-
-    def _retreat(self, stage: StageView, now: float) -> list[StrategyDecision]:
-        """Withdraw what came too early and has idled for the grace."""
-        decisions: list[StrategyDecision] = []
-        for item in stage.allocations:
-            if item.started is not None and not item.leaving and not item.busy and self.grace_s < math.inf:
-                if now >= item.started + self.grace_s:
-                    decisions.append(Withdraw(item.key, f"it came before its stage and idled for {self.grace_s:g} s"))
-                else:
-                    decisions.append(Wake(item.started + self.grace_s))
-        return decisions
+                decisions.append(ask_for(stage))
+        return [*decisions, *ask_after(view, _with_those_before(view, due))]
 
     def _gave_up(self, stage: StageView, dependent: bool) -> bool:
         return not dependent and self.grace_s < math.inf and stage.attempts >= RETREATS
@@ -139,50 +136,36 @@ class Naive(Proactive):
 
     own_pools = True
 
-    def __init__(self, *, grace_s: float = 300.0, estimator: str | None = None, **estimator_options: Any) -> None:
-        super().__init__(dependency="none", grace_s=grace_s, estimator=estimator, **estimator_options)
+    def __init__(self, *, grace_s: float = 300.0, estimator: str | None = None, **options: Any) -> None:
+        super().__init__(dependency="none", grace_s=grace_s, estimator=estimator, **options)
 
 
 class Cascade(Proactive):
-    """`Proactive` that looks ahead over all coming stages, not only the next one."""
+    """`Proactive` that looks ahead over all coming stages, not only the next one.
+
+    A job is submitted by a high quantile of its wait, and those before it are taken to come by a low one: it depends on
+    them, so coming early costs it nothing where dependent jobs age.
+    """
 
     def __init__(
-        self, *, dependency: str = "predicted", estimator: str | None = None, **estimator_options: Any
+        self,
+        *,
+        dependency: str = "predicted",
+        late: float | None = 0.9,
+        soon: float | None = 0.1,
+        estimator: str | None = None,
+        **options: Any,
     ) -> None:
-        super().__init__(dependency=dependency, lookahead=math.inf, estimator=estimator, **estimator_options)
+        super().__init__(
+            dependency=dependency, lookahead=math.inf, late=late, soon=soon, estimator=estimator, **options
+        )
 
 
-def _estimator_spec(name: str, options: dict[str, Any]) -> str:
-    kind, given = parse_spec(name)
-    known = inspect.signature(ESTIMATORS.load(kind)).parameters
-    options = given | options
-    for option in options:
-        if option not in known:
-            raise UnknownName(f"option of estimator {kind!r}:", option, known)
-    listed = ",".join(f"{key}={value}" for key, value in options.items())
-    return f"{kind}:{listed}" if listed else kind
-
-
-def _queued(stage: StageView) -> bool:
-    return any(item.queued and not item.leaving for item in stage.allocations)
-
-
-def _holders(stages: list[StageView]) -> tuple[str, ...]:
-    """Allocations of stages that are not done: what a dependent job has to wait for."""
-    found: dict[str, AllocationView] = {
-        item.key: item for stage in stages if stage.state is not StageState.DONE for item in stage.allocations
-    }
-    return tuple(key for key, item in found.items() if item.queued and not item.leaving)
-
-
-def _expected_end(stage: StageView, start: float, now: float) -> float:
-    """When a stage is expected to end [s since the epoch], given when its predecessors are."""
-    if stage.state.final:
-        return now
-    if stage.expected_end is not None:
-        return stage.expected_end
-    arrivals = [
-        max(now, item.submitted + (item.predicted_wait_s or 0.0)) if item.started is None else item.started
-        for item in stage.allocations
-    ]
-    return max(start, min(arrivals, default=start)) + stage.spec.run_time_s
+def _with_those_before(view: WorkflowView, stages: set[str]) -> set[str]:
+    """These stages, and those before them that lack an allocation: a job can only wait for one that is in the queue."""
+    found = set(stages)
+    for stage in reversed(view.stages):
+        if stage.spec.name in found:
+            before = (view[name] for name in stage.spec.predecessors)
+            found |= {item.spec.name for item in before if item.state is StageState.WAITING and lacks_allocation(item)}
+    return found

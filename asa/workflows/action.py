@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from asa.core.decision import Ask
+from asa.core.context import Context
+from asa.core.decision import Amend, Ask
 from asa.core.event import RunState
 from asa.core.job import JobRequest
 
@@ -23,6 +24,14 @@ class Cancel:
 
     allocation: str
     reason: str
+    displaced: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """Change a job that was submitted."""
+
+    change: Amend
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +59,11 @@ class Expand:
 
 @dataclass(frozen=True, slots=True)
 class AskWait:
-    """Ask the estimator how long a job for this stage would wait."""
+    """Ask the estimator how long a job for this stage would wait, at these quantiles."""
 
     stage: str
+    late: float | None = None
+    soon: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +75,7 @@ class Teach:
     wait_s: float
     predicted_s: float | None
     censored: bool
+    context: Context | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,4 +87,4 @@ class Finish:
     stage: str = ""
 
 
-Action = Submit | Cancel | Release | Launch | Expand | AskWait | Teach | Finish
+Action = Submit | Cancel | Update | Release | Launch | Expand | AskWait | Teach | Finish

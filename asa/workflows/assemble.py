@@ -18,7 +18,7 @@ from asa.core.errors import InvalidInput, Unpicklable
 from asa.core.event import RunStarted, RunState
 from asa.core.job import Capabilities, QueueRegime
 from asa.core.ports import Backend, Clock, Executor, RunContext, Strategy
-from asa.core.registry import BACKENDS, EXECUTORS, STRATEGIES
+from asa.core.registry import BACKENDS, EXECUTORS, STRATEGIES, is_pooled
 from asa.log.events import EventLog
 from asa.log.rundir import RunDirectory
 from asa.pool.watch import JobWatch, WatchCalls, WatchThread
@@ -169,6 +169,9 @@ def _assemble(directory: RunDirectory, graph: Graph, settings: Settings, backend
             pool=pool,
             site=site.site,
             partition=site.partition,
+            regime=site.regime,
+            arrays=site.arrays,
+            parks=site.parks,
         )
         log.append([started])
     for _, event in log.read():
@@ -179,7 +182,8 @@ def _assemble(directory: RunDirectory, graph: Graph, settings: Settings, backend
             "the workflow again; the same seed gives the same queue"
         )
     inbox = Inbox()
-    watch = JobWatch(backend, clock, inbox.post, watcher.wake)
+    looks = site.regime is not QueueRegime.IMMEDIATE and is_pooled(strategy.estimator)
+    watch = JobWatch(backend, clock, inbox.post, watcher.wake, looks=looks)
     context = RunContext(
         run=directory.name,
         directory=directory.path,
@@ -215,7 +219,10 @@ def _virtual_executor(directory: RunDirectory, graph: Graph, settings: Settings,
 
 def restore_plan(settings: Settings, log: EventLog) -> Plan:
     """The plan of a run as its log tells it, for looking at; the site is not asked."""
+    start = log.latest(RunStarted)
     site = Capabilities(site="")
+    if isinstance(start, RunStarted):
+        site = Capabilities(start.site, start.partition, start.regime, arrays=start.arrays, parks=start.parks)
     plan = Plan(make_strategy(settings, site), site)
     for _, event in log.read():
         plan.on(event)

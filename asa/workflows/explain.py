@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from asa.core.event import RunState
 from asa.core.stage import StageState
 from asa.core.units import brief
 from asa.pool.pool import Held
@@ -10,7 +11,7 @@ from asa.workflows.progress import Progress
 
 
 def explain(plan: Plan, now: float, trouble: str = "") -> str:
-    """One line per stage: what it does or what it waits for, and since when.
+    """What the strategy does, if it tells, and one line per stage: what it does or what it waits for, and since when.
 
     Parameters
     ----------
@@ -22,6 +23,8 @@ def explain(plan: Plan, now: float, trouble: str = "") -> str:
         What the batch system last failed with, if it does not answer.
     """
     lines = [f"{name}: {_stage(plan, name, stage, now)}" for name, stage in plan.stages.items()]
+    if (tell := getattr(plan.strategy, "explain", None)) is not None and plan.outcome is RunState.RUNNING:
+        lines.insert(0, f"strategy: {tell(plan.view(now))}")
     if trouble:
         lines.append(f"the batch system does not answer: {trouble}")
     return "\n".join(lines)
@@ -57,7 +60,8 @@ def _job(held: Held, now: float) -> str:
         return f"{name} is being cancelled"
     if held.started is None:
         after = f", after {', '.join(held.after)}" if held.after else ""
-        return f"{name} has been in the queue for {brief(now - held.handle.submitted)}{after}"
+        why = f" ({held.reason})" if held.reason else ""
+        return f"{name} has been in the queue for {brief(now - held.handle.submitted)}{after}{why}"
     if not held.nodes:
         return f"{name} started {brief(now - held.started)} ago, its nodes have not joined yet"
     assert held.ends is not None

@@ -7,6 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from asa.core.context import Context
 from asa.core.geometry import Geometry, geometry_of
 from asa.core.job import Capabilities, QueueRegime, Resources
 from asa.core.ports import RunTimePredictor
@@ -34,15 +35,23 @@ class Learned:
     def __init__(self, path: Path, estimator: str, site: Capabilities) -> None:
         self._path, self._estimator, self._site = path, estimator, site
 
-    def predict(self, resources: Resources, walltime_s: float) -> float:
+    def predict(
+        self, resources: Resources, walltime_s: float, context: Context, quantile: float | None = None
+    ) -> float:
         """Expected wait [s] of a job of this size."""
-        return float(self._waits.predict(self._geometry(resources, walltime_s)))
+        return float(self._waits.predict(self._geometry(resources, walltime_s), context, quantile))
 
     def learn(
-        self, resources: Resources, walltime_s: float, token: str, wait_s: float, predicted_s: float | None
+        self,
+        resources: Resources,
+        walltime_s: float,
+        token: str,
+        wait_s: float,
+        predicted_s: float | None,
+        context: Context | None,
     ) -> None:
         """A job of this size waited `wait_s` [s]; counts once per token."""
-        self._waits.learn(self._geometry(resources, walltime_s), token, wait_s, predicted_s)
+        self._waits.learn(self._geometry(resources, walltime_s), token, wait_s, predicted_s, context)
 
     def run_time(self, workflow: str) -> Callable[[str, float], float]:
         """Predicts the run time [s] of a stage of `workflow` from its name and wall time [s]."""

@@ -8,17 +8,17 @@ runs on real clocks and in virtual time.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 
-from asa.core.decision import Ask, Predict, StrategyDecision, Wake, Withdraw
+from asa.core.decision import Amend, Ask, Predict, StrategyDecision, Wake, Withdraw
 from asa.core.event import RunState
 from asa.core.job import Capabilities, DependencyKind, QueueRegime
 from asa.core.ports import Strategy
 from asa.core.stage import StageState
 from asa.core.view import AllocationView, StageView, WorkflowView
 from asa.pool.lifetime import takes
-from asa.pool.pool import Held
-from asa.workflows.action import Action, AskWait, Cancel, Expand, Finish, Launch, Release, Submit, Teach
+from asa.pool.pool import Held, Pool
+from asa.workflows.action import Action, AskWait, Cancel, Expand, Finish, Launch, Release, Submit, Teach, Update
 from asa.workflows.progress import Progress
 from asa.workflows.state import UNRESPONSIVE_S, State
 
@@ -49,7 +49,7 @@ class Plan(State):
         # Where there is no queue, learning waits until the result is out: it costs more than all of a short run.
         teach = () if self.site.regime is QueueRegime.IMMEDIATE else self._teach()
         # Jobs come in the round after widths are known, tasks in the one after it is settled which allocations stay.
-        changes = [*self._expand()] or [*self._ask(now), *self._let_go(now)]
+        changes = [*self._expand()] or [*(asked := [*self._ask(now)]), *self._let_go(now, _arrays(asked, self.pool))]
         return changes or [*self._launch(now), *self._conclude(), *teach]
 
     def wake_at(self, now: float) -> float:
@@ -64,7 +64,7 @@ class Plan(State):
         """What the strategy sees."""
         meant: dict[str, list[AllocationView]] = {}
         for held in self.pool.held.values():
-            item = held.view(now)
+            item = held.view(now, self.pool.throttles.get(held.request.array, 1))
             for name in held.stages:
                 meant.setdefault(name, []).append(item)
         return WorkflowView(
@@ -80,12 +80,18 @@ class Plan(State):
                     predicted_wait_s=stage.predicted_wait_s,
                     attempts=stage.attempts,
                     unlaunched=stage.unlaunched > 0 or stage.state is StageState.WAITING or stage.width is None,
+                    soon_wait_s=stage.soon_wait_s,
+                    displaced=stage.displaced,
                 )
                 for name, stage in self.stages.items()
             ),
             regime=self.site.regime,
             dependencies=DependencyKind.AFTER_OK in self.site.dependencies,
             longest_s=math.inf if self.site.longest_s is None else self.site.longest_s,
+            arrays=self.site.arrays,
+            parks=self.site.parks,
+            poll_s=self.site.poll_s,
+            idle_core_s=self.pool.idle_core_s + sum(held.idle_core_s(now) for held in self.pool.held.values()),
         )
 
     def _teach(self) -> Iterator[Action]:
@@ -95,8 +101,8 @@ class Plan(State):
             since = wait.freed if depended and not self.site.regime.dependents_age else wait.submitted
             seconds = max(0.0, wait.started - since)
             # A dependency that held the job to its very start says nothing of the queue.
-            censored = depended and wait.started - wait.freed <= max(10.0, 0.05 * seconds)
-            yield Teach(wait.request, wait.stage, seconds, wait.predicted_s, censored)
+            bound = depended and wait.started - wait.freed <= max(10.0, 0.05 * seconds)
+            yield Teach(wait.request, wait.stage, seconds, wait.predicted_s, bound or wait.gated, wait.context)
 
     def _expand(self) -> Iterator[Action]:
         for name, stage in self.stages.items():
@@ -114,19 +120,31 @@ class Plan(State):
         for decision in self._decisions:
             match decision:
                 case Ask():
-                    before = [self.pool.held.get(key) for key in decision.after]
-                    if all(held is None or held.handle is not None for held in before):
+                    if self._are_queued(decision.after):
                         yield Submit(f"{self.run}.{number}", decision)
                         number += 1
                 case Predict():
-                    yield AskWait(decision.stage)
+                    yield AskWait(decision.stage, decision.late, decision.soon)
+                case Amend():
+                    held = self.pool.held.get(decision.allocation)
+                    free = held is not None and held.handle and not held.amending
+                    if free and self._are_queued(decision.after or ()):
+                        yield Update(decision)
                 case Withdraw():
                     held = self.pool.held.get(decision.allocation)
                     if held is not None and held.handle and not held.running and not held.ending:
-                        yield Cancel(decision.allocation, decision.reason)
+                        yield Cancel(decision.allocation, decision.reason, decision.displaced)
 
-    def _let_go(self, now: float) -> Iterator[Action]:
-        """Release allocations whose work is done, cancel pending ones nobody needs any more."""
+    def _are_queued(self, keys: Iterable[str]) -> bool:
+        """Whether the batch system has all of these jobs, as far as they have not ended."""
+        return all(held is None or held.handle is not None for held in map(self.pool.held.get, keys))
+
+    def _let_go(self, now: float, changing: Collection[str] = ()) -> Iterator[Action]:
+        """Release allocations whose work is done, cancel pending ones nobody needs any more.
+
+        An element of a job array that is about to be throttled otherwise ends only afterwards: before that, the room
+        that it leaves might go to the wrong one.
+        """
         over = self.outcome is not RunState.RUNNING or bool(self.cancelling)
         for held in self.pool.held.values():
             if held.cancelled is not None or held.handle is None:
@@ -138,6 +156,8 @@ class Plan(State):
             wanted = not over and not all(self.stages[name].state.final for name in held.stages)
             live = not over and any(not self.stages[name].state.final for name, _ in held.running)
             if live or (wanted and not held.leaving(now) and not self._is_spent(held, now)):
+                continue
+            if held.started is not None and held.request.array in changing:
                 continue
             if held.started is not None:
                 yield Release(held.key)  # its supervisor, which may yet join, ends it with code 0: dependants start
@@ -201,3 +221,9 @@ class Plan(State):
             message = "\n".join(f"stage {name!r} failed: {self.stages[name].error}" for name in failed)
             message += f"\nskipped because of it: {', '.join(skipped)}" if skipped else ""
             yield Finish(RunState.FAILED, message, failed[0])
+
+
+def _arrays(actions: Iterable[Action], pool: Pool) -> set[str]:
+    """Job arrays that are being changed, or are about to be."""
+    keys = {action.change.allocation for action in actions if isinstance(action, Update)}
+    return {held.request.array for key, held in pool.held.items() if key in keys or held.amending} - {""}

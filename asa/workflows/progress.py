@@ -30,7 +30,9 @@ class Progress:
     started: float | None = None
     ended: float | None = None
     predicted_wait_s: float | None = None
+    soon_wait_s: float | None = None
     attempts: int = 0
+    displaced: int = 0
     barren: int = 0
     mean_s: float | None = None
     longest_s: float = 0.0

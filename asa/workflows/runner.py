@@ -11,12 +11,16 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from asa.core.allocation import Allocation
+from asa.core.context import Context
+from asa.core.counters import looked
+from asa.core.decision import Amend
 from asa.core.errors import InvalidInput
 from asa.core.event import (
+    Amending,
     CancelAsked,
     Cancelled,
     DriverStarted,
@@ -32,11 +36,11 @@ from asa.core.event import (
     Submitting,
     TasksLaunched,
 )
-from asa.core.job import Dependency, JobRequest, Resources
+from asa.core.job import Dependency, JobChanges, JobRequest, Resources
 from asa.core.ports import Clock, Executor, RunContext
 from asa.core.task import Task
 from asa.pool.watch import JobWatch
-from asa.workflows.action import Action, AskWait, Cancel, Expand, Finish, Launch, Release, Submit, Teach
+from asa.workflows.action import Action, AskWait, Cancel, Expand, Finish, Launch, Release, Submit, Teach, Update
 from asa.workflows.plan import Plan
 
 CLOSING_S = 60.0
@@ -54,9 +58,17 @@ class Log(Protocol):
 class WaitBook(Protocol):
     """What the runner needs of the learned waits; keyed by the size of a job."""
 
-    def predict(self, resources: Resources, walltime_s: float) -> float: ...
+    def predict(
+        self, resources: Resources, walltime_s: float, context: Context, quantile: float | None = None
+    ) -> float: ...
     def learn(
-        self, resources: Resources, walltime_s: float, token: str, wait_s: float, predicted_s: float | None
+        self,
+        resources: Resources,
+        walltime_s: float,
+        token: str,
+        wait_s: float,
+        predicted_s: float | None,
+        context: Context | None,
     ) -> None: ...
 
 
@@ -160,6 +172,7 @@ class Runner:
             {item.key: item.handle for item in held if item.handle is not None},
             {item.key: item.asked for item in held if item.handle is None},
             {item.key for item in held if item.started is not None},
+            {item.key for item in held if item.gated},
         )
         for item in held:  # logged before it was done, so it may not have been
             if item.cancelled is not None and item.handle is not None:
@@ -201,7 +214,10 @@ class Runner:
             if not actions:
                 return
             steps = [self._perform(action) for action in actions]
-            self._record([event for event, _ in steps])
+            events = [event for event, _ in steps]
+            self._record(events)
+            if requests := [event.request for event in events if isinstance(event, Submitting)]:
+                self.watch.submit(requests)  # together: elements of a job array are submitted as one
             for _, effect in steps:
                 effect()
         raise AssertionError("the plan keeps deciding the same: " + repr(actions[:3]))
@@ -219,21 +235,47 @@ class Runner:
             case Cancel():
                 handle = self.plan.pool.held[action.allocation].handle
                 return (
-                    Cancelled(now, action.allocation, action.reason),
+                    Cancelled(now, action.allocation, action.reason, action.displaced),
                     _nothing if handle is None else lambda: self.watch.cancel(handle),
                 )
+            case Update():
+                return self._update(action.change, now)
             case Expand():
                 try:
                     return StageExpanded(now, action.stage, self.payloads.width(action.stage)), _nothing
                 except InvalidInput as error:
                     return StageFailed(now, action.stage, str(error)), _nothing
             case AskWait():
-                spec = self.plan.stages[action.stage].spec
-                return Predicted(now, action.stage, self.waits.predict(spec.resources, spec.walltime_s)), _nothing
+                return self._predict(action, now), _nothing
             case Teach():
                 return self._teach(action, now)
             case Finish():
                 return RunEnded(now, action.state, action.message, action.stage), _nothing
+
+    def _predict(self, action: AskWait, now: float) -> Event:
+        spec = self.plan.stages[action.stage].spec
+        context = self._context(spec.resources, spec.walltime_s, now)
+
+        def wait_s(quantile: float | None) -> float:
+            return self.waits.predict(spec.resources, spec.walltime_s, context, quantile)
+
+        soon_s = None if action.soon is None else wait_s(action.soon)
+        return Predicted(now, action.stage, wait_s(action.late), soon_s)
+
+    def _context(self, resources: Resources, walltime_s: float, now: float) -> Context:
+        """What is known of a job of this size that would be submitted now."""
+        waiting = [
+            now - held.handle.submitted
+            for held in self.plan.pool.held.values()
+            if held.handle and held.started is None and not held.gated and held.request.resources == resources
+        ]
+        context = Context(now, resources.cores, walltime_s, pending_s=max([0.0, *waiting]))
+        if (queue := self.watch.seen()) is None:
+            return context
+        from asa.forecast.futures import planned_s  # where nobody looks at queues, nothing need be compiled
+
+        expected = planned_s(queue, resources.cores, walltime_s)
+        return looked(replace(context, planned_s=expected if math.isfinite(expected) else None), queue)
 
     def _submit(self, action: Submit, now: float) -> tuple[Event, Effect]:
         ask, held = action.ask, self.plan.pool.held
@@ -246,9 +288,46 @@ class Runner:
             workdir=self.context.workdir,
             output=f"{self.outputs}/{action.token}.out",
             dependencies=tuple(Dependency(handle) for handle in handles if handle is not None),
+            begin=now + ask.delay_s if ask.delay_s else None,
+            array=ask.array,
         )
-        event = Submitting(now, action.token, request, ask.stages, ask.after, ask.predicted_wait_s)
-        return event, lambda: self.watch.submit(request)
+        context = replace(self._context(ask.resources, ask.walltime_s, now), queue=None)  # too large to keep
+        event = Submitting(
+            now,
+            action.token,
+            request,
+            ask.stages,
+            ask.after,
+            predicted_wait_s=ask.predicted_wait_s,
+            soon_wait_s=ask.soon_wait_s,
+            context=context,
+        )
+        return event, _nothing
+
+    def _update(self, change: Amend, now: float) -> tuple[Event, Effect]:
+        held = self.plan.pool.held
+        handle, dependencies = held[change.allocation].handle, None
+        assert handle is not None, "the plan changes jobs that were submitted"
+        if change.after is not None:
+            handles = [held[key].handle for key in change.after if key in held]
+            dependencies = tuple(Dependency(other) for other in handles if other is not None)
+        changes = JobChanges(
+            walltime_s=change.walltime_s,
+            resources=change.resources,
+            dependencies=dependencies,
+            throttle=change.throttle,
+            parked=change.parked,
+        )
+        event = Amending(
+            now,
+            change.allocation,
+            change.after,
+            change.throttle,
+            change.parked,
+            change.resources,
+            change.walltime_s,
+        )
+        return event, lambda: self.watch.amend(handle, changes)
 
     def _launch(self, action: Launch, now: float) -> tuple[Event, Effect]:
         tasks: list[Task] = []
@@ -266,7 +345,9 @@ class Runner:
 
         def learn() -> None:
             if not action.censored:
-                self.waits.learn(job.resources, job.walltime_s, job.token, action.wait_s, action.predicted_s)
+                self.waits.learn(
+                    job.resources, job.walltime_s, job.token, action.wait_s, action.predicted_s, action.context
+                )
 
         event = Learned(now, job.token, action.stage, action.wait_s, action.predicted_s, action.censored)
         return event, learn

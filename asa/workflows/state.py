@@ -8,9 +8,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from asa.core.context import Context
 from asa.core.event import (
     AllocationStarted,
     CancelAsked,
+    Cancelled,
     DriverStarted,
     Event,
     JobEnded,
@@ -42,7 +44,8 @@ _DONE_STEPS = 20  # how often in the life of a stage its progress counts as news
 @dataclass(frozen=True, slots=True)
 class Wait:
     """How long a job waited: times [s since the epoch] of submission, of the end of the last job that it depended on
-    (minus infinity without one), and of its start; and the wait it was planned with [s]."""
+    (minus infinity without one), and of its start; the wait it was planned with [s], and what was known then. `gated`
+    says that something else than the queue held it back for a while."""
 
     request: JobRequest
     stage: str
@@ -50,6 +53,8 @@ class Wait:
     freed: float
     started: float
     predicted_s: float | None
+    context: Context | None = None
+    gated: bool = False
 
 
 class State:
@@ -112,12 +117,17 @@ class State:
             case StageFailed():
                 self.stages[event.stage].fail(event.reason, event.at)
             case Predicted():
-                self.stages[event.stage].predicted_wait_s = event.wait_s
+                stage = self.stages[event.stage]
+                stage.predicted_wait_s, stage.soon_wait_s = event.wait_s, event.soon_s
             case Submitting():
                 self.asked += 1
                 for name in event.stages:
-                    self.stages[name].attempts += 1
-                    self.stages[name].predicted_wait_s = None
+                    stage = self.stages[name]
+                    stage.attempts += 1
+                    stage.predicted_wait_s = stage.soon_wait_s = None
+            case Cancelled(displaced=True):
+                if held := self.pool.held.get(event.allocation):
+                    self._displace(held)
             case CancelAsked():
                 self.cancelling = event.reason
             case Learned():
@@ -193,6 +203,9 @@ class State:
         for (name, index), (_, launched) in held.running.items():
             self.stages[name].lose(index)
             held.lost[name, index] = launched, event.at
+        if isinstance(event, SubmitRefused) and (held.request.array or held.request.begin is not None):
+            self._displace(held)  # it was the way to hold its place that the site refused, for all that is known
+            return
         if isinstance(event, JobEnded):
             self._ends[event.allocation] = event
             if event.state is JobState.TIMEOUT:
@@ -207,6 +220,11 @@ class State:
         started = [stage for stage in stages if stage.state is not StageState.WAITING]
         for stage in started or (() if drained else stages):
             self._count_barren(stage, held, event)
+
+    def _displace(self, held: Held) -> None:
+        """A job has lost its place in the queue, or has got none."""
+        for name in held.stages:
+            self.stages[name].displaced += 1
 
     def _blame_longest(self, held: Held, now: float) -> None:
         """Tasks that had a whole wall time, and were not done in it, would not be the next time either."""
@@ -271,7 +289,14 @@ class State:
             return
         freed = max((self._ends[key].at for key in held.after if key in self._ends), default=-math.inf)
         self.untaught[held.key] = Wait(
-            held.request, held.stages[0], held.handle.submitted, freed, held.started, held.predicted_wait_s
+            held.request,
+            held.stages[0],
+            held.handle.submitted,
+            freed,
+            held.started,
+            held.predicted_wait_s,
+            held.context,
+            held.gated,
         )
 
 

@@ -24,12 +24,13 @@ from pathlib import Path
 from typing import Any
 
 from asa.backends.simulated_ports import Outcome, VirtualBackend
+from asa.core.context import Context
 from asa.core.errors import InvalidInput
 from asa.core.event import Event, RunStarted
 from asa.core.geometry import Geometry, geometry_of
 from asa.core.job import Resources
 from asa.core.ports import Estimator, RunContext, Strategy
-from asa.core.registry import ESTIMATORS, STRATEGIES
+from asa.core.registry import ESTIMATORS, STRATEGIES, is_pooled
 from asa.core.task import Task, Value
 from asa.pool.watch import JobWatch, WatchCalls
 from asa.workflows.assemble import POOLS, VIRTUAL
@@ -108,13 +109,25 @@ def run_virtual(
         specs = graph.specs(site, run_time)
         spec = strategy if isinstance(strategy, str) else repr(strategy)
         started = RunStarted(
-            clock.now(), name, name, specs, repr(backend), spec, VIRTUAL, pool, site.site, site.partition
+            clock.now(),
+            name,
+            name,
+            specs,
+            repr(backend),
+            spec,
+            VIRTUAL,
+            pool,
+            site.site,
+            site.partition,
+            site.regime,
+            site.arrays,
+            site.parks,
         )
         plan = Plan(chosen, site, shared=pool == "shared")
         plan.on(started)
         log.append([started])
         inbox = Inbox()
-        watch = JobWatch(backend, clock, inbox.post, watcher.wake)
+        watch = JobWatch(backend, clock, inbox.post, watcher.wake, looks=is_pooled(chosen.estimator))
         backend.listen(watch.hurry)
         watcher.start(watch)
         executor = backend.executor(outlines)
@@ -160,21 +173,34 @@ class MemoryWaits:
 
     def __init__(self, estimator: str = "fixed-share", seed: int = 0) -> None:
         self._spec, self._seed = estimator, seed
-        self._estimators: dict[Geometry, Estimator] = {}
+        self._estimators: dict[Geometry | None, Estimator] = {}
+        self.pooled = is_pooled(estimator)
 
-    def predict(self, resources: Resources, walltime_s: float) -> float:
+    def predict(
+        self,
+        resources: Resources,
+        walltime_s: float,
+        context: Context | None = None,
+        quantile: float | None = None,
+    ) -> float:
         """Expected wait [s] of a job of this size."""
-        return float(self.of(resources, walltime_s).predict())
+        return float(self.of(resources, walltime_s).predict(context, quantile))
 
     def learn(
-        self, resources: Resources, walltime_s: float, token: str, wait_s: float, predicted_s: float | None
+        self,
+        resources: Resources,
+        walltime_s: float,
+        token: str,
+        wait_s: float,
+        predicted_s: float | None,
+        context: Context | None = None,
     ) -> None:
         """A job of this size waited `wait_s` [s]."""
-        self.of(resources, walltime_s).learn(wait_s, predicted_s)
+        self.of(resources, walltime_s).learn(wait_s, predicted_s, context)
 
     def of(self, resources: Resources, walltime_s: float) -> Estimator:
-        """The estimator for jobs of this size."""
-        geometry = geometry_of("simulated", "", resources.cores, walltime_s)
+        """The estimator for jobs of this size: one for each geometry, or one for all where it is pooled."""
+        geometry = None if self.pooled else geometry_of("simulated", "", resources.cores, walltime_s)
         if geometry not in self._estimators:
             self._estimators[geometry] = ESTIMATORS.create(self._spec, seed=self._seed)
         return self._estimators[geometry]

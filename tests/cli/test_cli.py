@@ -66,6 +66,11 @@ def test_a_run_and_what_can_be_seen_of_it(folder: Path, capsys: pytest.CaptureFi
         assert expected in capsys.readouterr().out
 
 
+def test_a_budget_is_shown_in_the_report(folder: Path) -> None:
+    assert main(["run", "doubles.py", "--max-overhead", "3%", "--patience", "20", "--report", "run.html"]) == 0
+    assert "3 % allowed" in (folder / "run.html").read_text()
+
+
 def test_a_failed_run_says_why_and_ends_with_1(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "doubles.py:broken", "--quiet"]) == 1
     said = capsys.readouterr().err
@@ -107,6 +112,13 @@ def test_figure(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (["run", "doubles.py:number"], 1, "no workflow"),
         (["run", "doubles.py", "--strategy", "bigjob"], 2, "did you mean 'big-job'?"),
         (["run", "doubles.py", "--backend", "local:corse=2"], 2, "did you mean 'cores'?"),
+        (["run", "doubles.py", "--max-overhead", "lots"], 1, "max_overhead 'lots' is not a share"),
+        (["run", "doubles.py", "--patience", "0"], 1, "patience is 0.0: core-hours that an hour of your time is worth"),
+        (
+            ["run", "doubles.py", "--strategy", "big-job", "--patience", "5"],
+            2,
+            "option of strategy 'big-job': 'patience'",
+        ),
         (["run", "doubles.py", "--orphan-grace", "5"], 1, "is not a positive duration"),
         (["resume", "nothing"], 1, "no run 'nothing'"),
         (["explain", "nothing"], 1, "no run 'nothing'"),

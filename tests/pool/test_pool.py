@@ -4,12 +4,15 @@ import pytest
 
 from asa.core.event import (
     AllocationStarted,
+    Amended,
+    Amending,
     Cancelled,
     Event,
     JobEnded,
     Learned,
     NodeJoined,
     NodeLost,
+    Queued,
     Released,
     Requeued,
     SubmitRefused,
@@ -132,3 +135,53 @@ def test_what_a_strategy_sees() -> None:
 @pytest.mark.parametrize("times", [1, 2])
 def test_a_wait_that_was_learned_is_marked(times: int) -> None:
     assert held_after(*JOINED, *[Learned(70.0, "run.0", "a", 39.0)] * times).taught
+
+
+# ------------------------------------------------------------------------------------------------ held places
+
+QUEUED = Submitted(11.0, "run.0", HANDLE)
+
+
+def test_a_change_shows_once_the_batch_system_has_made_it() -> None:
+    asked = Amending(12.0, "run.0", after=("run.9",))
+    on_its_way = held_after(QUEUED, asked).view(13.0)
+    assert (on_its_way.amending, on_its_way.after) == (True, ())
+    made = held_after(QUEUED, asked, Amended(13.0, "run.0"))
+    assert (made.view(14.0).amending, made.after, made.gated) == (False, ("run.9",), True)
+    refused = held_after(QUEUED, asked, Amended(13.0, "run.0", "denied"))
+    assert (refused.view(14.0).refused, refused.after, refused.gated) == ("denied", (), False)
+
+
+def test_what_was_said_of_the_place_is_asked_anew_after_a_change() -> None:
+    said = Queued(12.0, "run.0", "Dependency", 11.0)
+    held = held_after(QUEUED, said)
+    assert (held.reason, held.ages_since) == ("Dependency", 11.0)
+    held = held_after(QUEUED, said, Amending(13.0, "run.0", parked=True), Amended(14.0, "run.0"))
+    assert (held.parked, held.reason, held.ages_since) == (True, "", None)
+
+
+def test_a_throttle_is_the_array_s() -> None:
+    job = JobRequest("run.0", ONE, 1000.0, ("x",), array="a+1")
+    pool = pool_after(QUEUED, Amending(12.0, "run.0", throttle=2), job=job)
+    assert pool.throttles == {"a+1": 1}
+    pool.on(Amended(13.0, "run.0"))
+    assert pool.throttles == {"a+1": 2}
+    assert not pool.held["run.0"].gated, "the first element waits like any other job"
+    second = Submitted(11.0, "run.0", JobHandle("7", "run.0", 11.0, array_index=1))
+    assert pool_after(second, job=job).held["run.0"].gated
+
+
+def test_a_new_driver_does_not_know_whether_a_change_was_made() -> None:
+    pool = pool_after(QUEUED, Amending(12.0, "run.0", parked=True))
+    pool.forget_nodes()
+    assert not pool.held["run.0"].view(13.0).amending
+
+
+def test_what_an_allocation_held_before_its_first_task_is_counted() -> None:
+    held = held_after(*JOINED)
+    assert held.idle_core_s(90.0) == 4 * (90.0 - 50.0)
+    held.take(("a", 0), ONE, 70.0)
+    assert held.idle_core_s(90.0) == 4 * (70.0 - 50.0)
+    pool = pool_after(*JOINED, JobEnded(80.0, "run.0", JobState.CANCELLED))
+    assert pool.idle_core_s == 4 * (80.0 - 50.0)
+    assert pool_after(QUEUED, JobEnded(80.0, "run.0", JobState.CANCELLED)).idle_core_s == 0.0

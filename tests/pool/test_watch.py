@@ -9,8 +9,8 @@ import pytest
 
 from asa.core.clock import ManualClock, SystemClock
 from asa.core.errors import BackendError
-from asa.core.event import AllocationStarted, Event, JobEnded, Requeued, SubmitRefused, Submitted
-from asa.core.job import JobHandle, JobRequest, JobState, JobStatus, Resources
+from asa.core.event import AllocationStarted, Amended, Event, JobEnded, Queued, Requeued, SubmitRefused, Submitted
+from asa.core.job import JobChanges, JobHandle, JobRequest, JobState, JobStatus, Resources
 from asa.pool.watch import JobWatch, WatchThread
 from asa.testing.backend_fake import FakeBatch, Run
 
@@ -47,7 +47,7 @@ class Desk:
 
 def test_a_job_from_submission_to_its_end() -> None:
     desk = Desk()
-    desk.watch.submit(request("a"))
+    desk.watch.submit([request("a")])
     assert desk.woken == 1
     desk.until(100.0)
     handle = JobHandle("1", "a", 0.0)
@@ -76,7 +76,7 @@ def test_jobs_are_submitted_and_asked_for_together() -> None:
 
     desk.batch.submit, desk.batch.query = count_submit, count_query
     for token in "abc":
-        desk.watch.submit(request(token))
+        desk.watch.submit([request(token)])
     desk.until(4.0)
     assert calls[0] == ("submit", 3)
     assert set(calls[1:]) == {("query", 3)}
@@ -84,7 +84,7 @@ def test_jobs_are_submitted_and_asked_for_together() -> None:
 
 def test_questions_become_rarer_up_to_what_the_backend_stands_and_more_frequent_when_it_hurries() -> None:
     desk = Desk(wait=1000.0)
-    desk.watch.submit(request("a"))
+    desk.watch.submit([request("a")])
     times = []
     query = desk.batch.query
 
@@ -104,7 +104,7 @@ def test_refusals_are_told_in_the_sites_words() -> None:
     desk = Desk()
     desk.batch.refuse = lambda job: "Invalid account" if job.token == "b" else None
     for token in "abc":
-        desk.watch.submit(request(token))
+        desk.watch.submit([request(token)])
     desk.until(1.0)
     assert [type(event) for event in desk.events[:3]] == [Submitted, SubmitRefused, Submitted]
     assert desk.events[1] == SubmitRefused(0.0, "b", "Invalid account")
@@ -113,14 +113,14 @@ def test_refusals_are_told_in_the_sites_words() -> None:
 def test_a_batch_system_that_will_never_take_a_job() -> None:
     desk = Desk()
     desk.batch.break_next("submit", NEVER)
-    desk.watch.submit(request("a"))
+    desk.watch.submit([request("a")])
     desk.until(1.0)
     assert desk.events == [SubmitRefused(0.0, "a", "you may not do this")]
 
 
 def test_cancelling() -> None:
     desk = Desk()
-    desk.watch.submit(request("a"))
+    desk.watch.submit([request("a")])
     desk.until(20.0)
     desk.watch.cancel(JobHandle("1", "a", 0.0))
     desk.until(21.0)
@@ -133,7 +133,7 @@ def test_cancelling() -> None:
 def test_it_tries_again_ever_more_slowly_and_tells_why() -> None:
     desk = Desk()
     desk.batch.break_next("submit", AWAY, times=8)
-    desk.watch.submit(request("a"))
+    desk.watch.submit([request("a")])
     gaps = []
     for _ in range(8):
         due = desk.watch.step()
@@ -149,7 +149,7 @@ def test_it_tries_again_ever_more_slowly_and_tells_why() -> None:
 @pytest.mark.parametrize("error", [AWAY, OSError("Too many open files"), ValueError("what is this?")])
 def test_whatever_a_backend_raises_does_not_end_the_watch(error: Exception) -> None:
     desk = Desk()
-    desk.watch.submit(request("a"))
+    desk.watch.submit([request("a")])
     desk.until(0.25)
     query, failing = desk.batch.query, True
 
@@ -169,10 +169,10 @@ def test_whatever_a_backend_raises_does_not_end_the_watch(error: Exception) -> N
 def test_a_lost_answer_does_not_make_two_jobs() -> None:
     desk = Desk()
     desk.batch.break_next("submit", AWAY, times=3, after=True)
-    desk.watch.submit(request("a"))
-    desk.watch.submit(request("b"))
+    desk.watch.submit([request("a")])
+    desk.watch.submit([request("b")])
     desk.until(0.5)
-    desk.watch.submit(request("c"))
+    desk.watch.submit([request("c")])
     desk.until(20.0)
     assert [job.token for job, _ in desk.batch.jobs()] == ["a", "b", "c"]
     assert {event.allocation: event.handle.job_id for event in desk.of(Submitted)} == {
@@ -184,18 +184,18 @@ def test_a_lost_answer_does_not_make_two_jobs() -> None:
 
 def test_a_cancellation_that_the_site_forbids_holds_up_nothing() -> None:
     desk = Desk()
-    desk.watch.submit(request("a"))
+    desk.watch.submit([request("a")])
     desk.until(5.0)
     desk.batch.break_next("cancel", NEVER)
     desk.watch.cancel(JobHandle("1", "a", 0.0))
-    desk.watch.submit(request("b"))
+    desk.watch.submit([request("b")])
     desk.until(100.0)
     assert [event.allocation for event in desk.of(JobEnded)] == ["a", "b"]
 
 
 def test_a_job_is_lost_only_when_it_stays_unknown() -> None:
     desk = Desk()
-    desk.watch.submit(request("a"))
+    desk.watch.submit([request("a")])
     desk.until(12.0)
     status = desk.batch.query([JobHandle("1", "a", 0.0)])[0]
     query, answers = desk.batch.query, [JobState.LOST, JobState.LOST]
@@ -210,7 +210,7 @@ def test_a_job_is_lost_only_when_it_stays_unknown() -> None:
 
 def test_a_job_that_vanished_is_lost_after_three_questions() -> None:
     desk = Desk()
-    desk.watch.submit(request("a"))
+    desk.watch.submit([request("a")])
     desk.until(12.0)
     desk.batch.vanish("a")
     desk.until(100.0)
@@ -225,7 +225,7 @@ def test_a_job_that_vanished_is_lost_after_three_questions() -> None:
 
 def test_a_requeued_job_starts_twice() -> None:
     desk = Desk()
-    desk.watch.submit(request("a"))
+    desk.watch.submit([request("a")])
     desk.until(20.0)
     desk.batch.requeue("a", "NodeFail")
     desk.until(100.0)
@@ -273,6 +273,52 @@ def test_nobody_is_asked_when_there_is_nothing_to_ask() -> None:
     assert desk.watch.trouble == ""
 
 
+# ------------------------------------------------------------------------------------------------------ places
+
+
+def test_a_change_is_made_and_what_becomes_of_the_place_is_told() -> None:
+    desk = Desk()
+    desk.watch.submit([request("a"), request("b")])
+    desk.until(1.0)
+    handle = desk.batch.find(["b"])["b"]
+    desk.watch.amend(handle, JobChanges(parked=True))
+    desk.until(4.0)
+    assert [event.refused for event in desk.of(Amended)] == [""]
+    assert [(event.allocation, event.reason) for event in desk.of(Queued)] == [("b", "BadConstraints")]
+    desk.until(60.0)
+    assert len(desk.of(Queued)) == 1, "it is told when it changes"
+
+
+def test_a_change_that_is_refused_is_told_and_one_without_an_answer_is_tried_again() -> None:
+    desk = Desk()
+    desk.watch.submit([request("a")])
+    desk.until(1.0)
+    handle = desk.batch.find(["a"])["a"]
+    desk.batch.break_next("update", BackendError("away", transient=True))
+    desk.watch.amend(handle, JobChanges(throttle=2))
+    desk.until(5.0)
+    (event,) = desk.of(Amended)
+    assert "array" in event.refused
+
+
+def test_the_queue_is_looked_at_for_those_who_want_to_know() -> None:
+    desk = Desk()
+    assert desk.watch.seen() is None
+    looks = JobWatch(desk.batch, desk.clock, lambda _events: None, looks=True)
+    looks.step()
+    assert looks.seen() == desk.batch.look()
+
+
+def test_a_site_that_shows_nothing_holds_up_nobody() -> None:
+    desk = Desk()
+    desk.batch.break_next("look", BackendError("Access denied"))
+    looks = JobWatch(desk.batch, desk.clock, lambda _events: None, looks=True)
+    looks.submit([request("a")])
+    looks.step()
+    assert looks.trouble == "" and looks.seen() is None
+    assert [item.token for item, _ in desk.batch.jobs()] == ["a"]
+
+
 # ----------------------------------------------------------------------------------------------------- thread
 
 
@@ -283,7 +329,7 @@ def test_the_thread_steps_when_it_is_woken_and_ends_when_it_is_closed() -> None:
     batch = FakeBatch(ManualClock(time.time()), 4)
     watch = JobWatch(batch, clock, lambda _events: posted.set(), thread.wake)
     thread.start(watch)
-    watch.submit(request("a"))
+    watch.submit([request("a")])
     assert posted.wait(10.0)
     thread.close()
     assert not any(item.name == "asa-job-watch" for item in threading.enumerate())

@@ -25,7 +25,7 @@ class Ground:
 def test_steps_are_called_when_they_are_due() -> None:
     ground = Ground()
     ground.calls.start(ground.watch)
-    ground.watch.submit(JOB)
+    ground.watch.submit([JOB])
     ground.batch.sleep(30)
     assert [type(event) for event in ground.events] == [Submitted, AllocationStarted, JobEnded]
     assert ground.events[1].at == 0.5, "half a second after the submission"
@@ -34,7 +34,7 @@ def test_steps_are_called_when_they_are_due() -> None:
 def test_an_earlier_time_replaces_a_later_one() -> None:
     ground = Ground()
     ground.calls.start(ground.watch)
-    ground.watch.submit(JOB)
+    ground.watch.submit([JOB])
     asked: list[float] = []
     query = ground.batch.query
     ground.batch.query = lambda handles: asked.append(ground.clock.now()) or query(handles)  # type: ignore
@@ -49,7 +49,7 @@ def test_after_its_close_it_does_nothing() -> None:
     ground = Ground()
     ground.calls.start(ground.watch)
     ground.calls.close()
-    ground.watch.submit(JOB)
+    ground.watch.submit([JOB])
     ground.batch.sleep(30)
     assert ground.events == []
 
@@ -58,6 +58,6 @@ def test_an_error_reaches_whoever_waits() -> None:
     ground = Ground()
     ground.batch.break_next("submit", BackendError("no such account", transient=True))
     ground.calls.start(ground.watch)
-    ground.watch.submit(JOB)
+    ground.watch.submit([JOB])
     with pytest.raises(BackendError, match="no such account"):
         ground.batch.sleep(30)

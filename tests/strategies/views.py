@@ -13,7 +13,9 @@ from asa.core.view import AllocationView, StageView, WorkflowView
 def allocation(key: str, *stages: str, started: float | None = None, **more: Any) -> AllocationView:
     """An allocation in the queue, or running when `started` is given."""
     ends = None if started is None else started + 600.0
+    size = Resources(more.pop("cores", 1))
     fields: dict[str, Any] = {"submitted": 0.0, "queued": True, "ends": ends, "leaving": False, "busy": False}
+    fields |= {"resources": size, "walltime_s": 600.0}
     return AllocationView(key=key, stages=stages, started=started, **(fields | more))
 
 

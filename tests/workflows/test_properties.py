@@ -43,6 +43,14 @@ STRATEGIES = [
     "asa-naive:grace_s=30",
     "cascade",
     "cascade:dependency=upfront",
+    "hold:technique=aged-afterok",
+    "hold:technique=aged-afterok,lead_s=30",
+    "hold:technique=array",
+    "hold:technique=array,lead_s=30",
+    "hold:technique=parked,grace_s=20",
+    "stagger:grace_s=30,spacing_s=20",
+    "stagger:patience=2,max_overhead=50%",
+    "auto:grace_s=30",
 ]
 AWAY = BackendError("the controller does not answer", transient=True)
 
@@ -76,6 +84,7 @@ class Case:
     steps: tuple[Step, ...]
     strategy: str
     regime: QueueRegime
+    ages: bool
     waits: tuple[float, ...]
     predicted_wait_s: float
     shared: bool
@@ -108,7 +117,7 @@ def steps(draw: st.DrawFn) -> tuple[Step, ...]:
 
 FAULTS = st.tuples(
     st.floats(0.0, 400.0),
-    st.sampled_from(["fail", "requeue", "vanish", "submit", "query", "cancel", "find", "unheard"]),
+    st.sampled_from(["fail", "requeue", "vanish", "submit", "update", "query", "cancel", "find", "unheard"]),
     st.integers(0, 5),
 )
 
@@ -116,7 +125,8 @@ CASES = st.builds(
     Case,
     steps=steps(),
     strategy=st.sampled_from(STRATEGIES),
-    regime=st.sampled_from([QueueRegime.FIFO, QueueRegime.LIMITS, QueueRegime.IMMEDIATE]),
+    regime=st.sampled_from(list(QueueRegime)),
+    ages=st.booleans(),
     waits=st.lists(st.floats(0.0, 300.0), min_size=1, max_size=4).map(tuple),
     predicted_wait_s=st.floats(0.0, 300.0),
     shared=st.booleans(),
@@ -176,6 +186,7 @@ def make_world(case: Case, directory: Path) -> World:
         build(case.steps),
         case.strategy,
         regime=case.regime,
+        ages=lambda _request: case.ages,
         wait=lambda request: case.waits[int(request.token.split(".")[1]) % len(case.waits)],
         run_time=run_time,
         shared=case.shared,
@@ -193,7 +204,7 @@ def make_world(case: Case, directory: Path) -> World:
 
 def strike(world: World, kind: str, which: int) -> None:
     """Let something go wrong now."""
-    if kind in ("submit", "query", "cancel", "find"):
+    if kind in ("submit", "update", "query", "cancel", "find"):
         world.batch.break_next(kind, AWAY, times=1 + which // 3)  # longer than CLOSING_S would be too long
     elif kind == "unheard":
         world.batch.break_next("submit", AWAY, after=True)

@@ -10,7 +10,19 @@ from asa.core.event import RunState
 from asa.core.job import QueueRegime
 from tests.workflows.world import World
 
-STRATEGIES = ["big-job", "per-stage", "asa:dependency=upfront", "asa:dependency=predicted", "asa-naive", "cascade"]
+STRATEGIES = [
+    "big-job",
+    "per-stage",
+    "asa:dependency=upfront",
+    "asa:dependency=predicted",
+    "asa-naive",
+    "cascade",
+    "hold:technique=aged-afterok",
+    "hold:technique=array",
+    "hold:technique=parked",
+    "stagger",
+    "auto",
+]
 
 
 @asa.stage(cores=4, walltime="10m")

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from asa.core.clock import ManualClock
+from asa.core.context import Context
 from asa.core.errors import InvalidInput
 from asa.core.event import Event, NodeLost, RunStarted, RunState, TaskDone, TaskFailed, decode, encode
 from asa.core.job import Capabilities, DependencyKind, JobRequest, JobState, JobStatus, QueueRegime, Resources
@@ -73,12 +74,20 @@ class FakeWaits:
         self.asked = 0
         self.learned: dict[str, float] = {}
 
-    def predict(self, resources: Resources, walltime_s: float) -> float:
+    def predict(
+        self, resources: Resources, walltime_s: float, context: Context, quantile: float | None = None
+    ) -> float:
         self.asked += 1
         return self.wait_s
 
     def learn(
-        self, resources: Resources, walltime_s: float, token: str, wait_s: float, predicted_s: float | None
+        self,
+        resources: Resources,
+        walltime_s: float,
+        token: str,
+        wait_s: float,
+        predicted_s: float | None,
+        context: Context | None,
     ) -> None:
         assert token not in self.learned, "a job teaches once"
         self.learned[token] = wait_s
@@ -239,6 +248,7 @@ class World:
     longest_s: float | None = None
     dependencies: frozenset[DependencyKind] = frozenset(DependencyKind)
     refuse: Callable[[JobRequest], str | None] = lambda _request: None
+    ages: Callable[[JobRequest], bool] = lambda _request: True
     fault: Callable[[Task, int], str | None] = lambda _task, _attempt: None
     joins: Callable[[str], float | None] = lambda _token: 0.0
     silent: bool = False
@@ -252,7 +262,9 @@ class World:
         for name in ("functions", "values"):
             private_directory(self.directory / name)
         self.graph = make_graph(self.workflow)
-        self.batch = Site(self.clock, cores=self.cores, wait=self.wait, regime=self.regime, refuse=self.refuse)
+        self.batch = Site(
+            self.clock, cores=self.cores, wait=self.wait, regime=self.regime, refuse=self.refuse, ages=self.ages
+        )
         self.batch.limits = {"longest_s": self.longest_s, "dependencies": self.dependencies}
         self.nodes = FakeNodes(self.clock, self.batch, self._call, self.run_time)
         self._reach_nodes, self.batch.watch = self.batch.watch, self._on_job

@@ -1,0 +1,92 @@
+"""What lies ahead of a run: when stages are expected to be ready and to end, and what came too early."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from asa.core.decision import Ask, StrategyDecision, Wake, Withdraw
+from asa.core.stage import StageState
+from asa.core.view import AllocationView, StageView, WorkflowView
+from asa.strategies.perstage import ask_for
+
+SOONEST_S = 1.0
+"""How long to wait at least before looking again [s]: an expected end moves on while nothing happens."""
+
+
+class Outlook(NamedTuple):
+    """What is expected of a stage: when it is ready and when it ends [s since the epoch]; `distance` is how many stages
+    it is away from one that runs (0: it runs or is over)."""
+
+    ready: float
+    end: float
+    distance: float
+
+
+def outlook(view: WorkflowView) -> dict[str, Outlook]:
+    """What is expected of every stage; none is expected in the past."""
+    found: dict[str, Outlook] = {}
+    for stage in view.stages:
+        before = [found[name] for name in stage.spec.predecessors]
+        ready = max((item.end for item in before), default=view.now)
+        idle = stage.state in (StageState.WAITING, StageState.READY)
+        distance = 1.0 + max((item.distance for item in before), default=0.0) if idle else 0.0
+        found[stage.spec.name] = Outlook(ready, _end(stage, ready, view.now), distance)
+    return found
+
+
+def _end(stage: StageView, ready: float, now: float) -> float:
+    """When a stage is expected to end [s since the epoch]: as soon as it is ready if nobody knows of a wait."""
+    if stage.state.final:
+        return now
+    if stage.expected_end is not None:
+        return stage.expected_end
+    return max(ready, min((arrival(item, now) for item in stage.allocations), default=ready)) + stage.spec.run_time_s
+
+
+def arrival(item: AllocationView, now: float) -> float:
+    """When an allocation is, or was, there [s since the epoch]: as soon as it may be, if a low quantile was asked."""
+    if item.started is not None:
+        return item.started
+    wait_s = item.predicted_wait_s if item.soon_wait_s is None else item.soon_wait_s
+    return max(now, item.submitted + (wait_s or 0.0))
+
+
+def retreat(stage: StageView, now: float, grace_s: float) -> list[StrategyDecision]:
+    """Withdraw allocations of a stage that waits which came too early and have idled for the grace [s]."""
+    decisions: list[StrategyDecision] = []
+    for item in stage.allocations:
+        if item.started is not None and not item.leaving and not item.busy and grace_s < math.inf:
+            if now >= item.started + grace_s:
+                decisions.append(Withdraw(item.key, f"it came before its stage and idled for {grace_s:g} s"))
+            else:
+                decisions.append(Wake(item.started + grace_s))
+    return decisions
+
+
+def queued(stage: StageView) -> bool:
+    """Whether the batch system has a job for a stage, for others to wait for."""
+    return any(item.queued and not item.leaving for item in stage.allocations)
+
+
+def holders(stages: list[StageView]) -> tuple[str, ...]:
+    """Allocations of stages that are not done: what a dependent job has to wait for."""
+    found: dict[str, AllocationView] = {
+        item.key: item for stage in stages if stage.state is not StageState.DONE for item in stage.allocations
+    }
+    return tuple(key for key, item in found.items() if item.queued and not item.leaving)
+
+
+def ask_after(view: WorkflowView, stages: set[str], *, delay_s: float = 0.0) -> list[Ask]:
+    """Jobs for these stages, each to wait for those of the stages before it, as soon as these are in the queue.
+
+    Those that wait for others may not start for `delay_s` [s] besides.
+    """
+    found = []
+    for stage in view.stages:
+        if stage.spec.name in stages:
+            before = [view[name] for name in stage.spec.predecessors]
+            if all(item.state is StageState.DONE or queued(item) for item in before):
+                after = holders(before)
+                found.append(ask_for(stage, after=after, delay_s=delay_s if after else 0.0))
+    return found

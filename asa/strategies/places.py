@@ -1,0 +1,205 @@
+"""Places in the queue, held for stages whose time has not come: one technique for each kind of site.
+
+Which edits of a waiting job keep its age, and which cannot start too early, was measured on Slurm (docs/queue-age.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from asa.core.decision import Amend, Ask
+from asa.core.errors import UnknownName
+from asa.core.job import QueueRegime
+from asa.core.ports import PlaceHolding
+from asa.core.stage import StageState
+from asa.core.view import AllocationView, StageView, WorkflowView
+from asa.strategies.ahead import ask_after
+from asa.strategies.perstage import ask_for
+
+SETTLE_S = 5.0
+"""Jobs that are not to start at once may not do so for so long [s]; their age counts from then on."""
+
+SETTLED_S = 30.0
+"""Jobs that have not begun to age so long after submission [s] have lost their places."""
+
+
+class AfterOk:
+    """Every job waits for those of the stages before it from the start.
+
+    For sites where that costs no place: first come, first served, and ``ACCRUE_ALWAYS``.
+    """
+
+    name = "afterok"
+
+    def ask(self, stages: Sequence[StageView], view: WorkflowView) -> list[Ask]:
+        return ask_after(view, {stage.spec.name for stage in stages})
+
+    def tend(self, view: WorkflowView, wanted: frozenset[str]) -> list[Amend]:
+        return _free(view, wanted)
+
+    def kept(self, item: AllocationView, view: WorkflowView) -> bool:
+        return view.regime is not QueueRegime.ACCRUE_ALWAYS or _ages(item, view, "Dependency")
+
+
+class AgedAfterOk:
+    """Every job waits for those of the stages before it from the start, and has a begin time a moment ahead.
+
+    For multifactor priority without enforced limits: there a begin time says since when a job ages, and a dependency,
+    which alone would keep the age from being set, leaves it be.
+    """
+
+    name = "aged-afterok"
+
+    def ask(self, stages: Sequence[StageView], view: WorkflowView) -> list[Ask]:
+        return ask_after(view, {stage.spec.name for stage in stages}, delay_s=SETTLE_S)
+
+    def tend(self, view: WorkflowView, wanted: frozenset[str]) -> list[Amend]:
+        return _free(view, wanted)
+
+    def kept(self, item: AllocationView, view: WorkflowView) -> bool:
+        return not item.refused and _ages(item, view, "Dependency")
+
+
+class Throttled:
+    """All stages are elements of one job array, in their order.
+
+    Only the first that waits has its own size: the others are as wide and as long as the largest in front of them, so
+    that none of them finds room where those do not.
+
+    For multifactor priority with enforced limits, where any dependency costs the age: elements behind the throttle go
+    on ageing. One element runs at a time, and the next may start when it has ended. While more are wanted at once the
+    array is throttled wider, by as many of those next in order as are wanted.
+    """
+
+    name = "array"
+
+    def ask(self, stages: Sequence[StageView], view: WorkflowView) -> list[Ask]:
+        if len(stages) < 2:
+            return [ask_for(stage) for stage in stages]
+        array = f"{stages[0].spec.name}+{len(stages) - 1}"  # unique: stages are asked for once
+        found: list[Ask] = []
+        for stage in stages:
+            ask, front = ask_for(stage, array=array), found[-1] if found else None
+            if front is not None:
+                largest = max(front.resources, ask.resources, key=lambda size: size.cores)
+                ask = replace(ask, resources=largest, walltime_s=max(front.walltime_s, ask.walltime_s))
+            found.append(ask)
+        return found
+
+    def tend(self, view: WorkflowView, wanted: frozenset[str]) -> list[Amend]:
+        def over(item: AllocationView) -> bool:
+            """Whether it is about to end."""
+            return item.leaving or all(view[name].state.final for name in item.stages)
+
+        arrays: dict[str, list[AllocationView]] = {}
+        for item in view.allocations:
+            if item.array and not (item.leaving and item.started is None):
+                arrays.setdefault(item.array, []).append(item)
+        found = []
+        for elements in arrays.values():
+            found += self._resize(elements, view)
+            running = sum(item.started is not None and not over(item) for item in elements)
+            due = 0
+            for item in elements:
+                if item.started is None:
+                    if not wanted & {*item.stages}:
+                        break
+                    due += 1
+            throttle = max(1, running + due if due else 1)
+            first = elements[0]
+            if first.queued and throttle != first.throttle and not any(item.amending for item in elements):
+                found.append(Amend(first.key, throttle=throttle))
+        return found
+
+    def _resize(self, elements: Sequence[AllocationView], view: WorkflowView) -> list[Amend]:
+        """Give the first one that waits its own size."""
+        first = next((item for item in elements if item.started is None), None)
+        if first is None or not first.queued or first.amending or first.refused:
+            return []
+        spec = view[first.stages[0]].spec
+        resources = None if first.resources == spec.resources else spec.resources
+        walltime_s = None if first.walltime_s == spec.walltime_s else spec.walltime_s
+        return [Amend(first.key, resources=resources, walltime_s=walltime_s)] if resources or walltime_s else []
+
+    def kept(self, item: AllocationView, view: WorkflowView) -> bool:
+        return not item.refused and _ages(item, view, "JobArrayTaskLimit")
+
+
+class Parked:
+    """Every job asks for nodes that are not to be had until it is wanted.
+
+    It goes on ageing under multifactor priority, but shows as a job that can never run, which some operators remove:
+    only for users who say so.
+    """
+
+    name = "parked"
+
+    def ask(self, stages: Sequence[StageView], view: WorkflowView) -> list[Ask]:
+        return [ask_for(stage, delay_s=SETTLE_S if stage.spec.predecessors else 0.0) for stage in stages]
+
+    def tend(self, view: WorkflowView, wanted: frozenset[str]) -> list[Amend]:
+        found = []
+        for stage, item in _waiting(view, ready=True):
+            park = stage.spec.name not in wanted
+            if stage.spec.predecessors and item.parked is not park and not item.refused:
+                found.append(Amend(item.key, parked=park))
+        return found
+
+    def kept(self, item: AllocationView, view: WorkflowView) -> bool:
+        return not item.refused and (not item.parked or _ages(item, view, ""))
+
+
+TECHNIQUES: dict[str, type[PlaceHolding]] = {kind.name: kind for kind in (AfterOk, AgedAfterOk, Throttled, Parked)}
+"""Techniques by name."""
+
+
+def check_technique(name: str) -> str:
+    """The name of a technique, or ``auto``.
+
+    Raises
+    ------
+    UnknownName
+        When there is no such technique.
+    """
+    if name not in ("auto", *TECHNIQUES):
+        raise UnknownName("technique of holding places", name, ["auto", *TECHNIQUES])
+    return name
+
+
+def technique_for(view: WorkflowView, asked: str = "auto") -> PlaceHolding | None:
+    """The technique that holds places at a site, or the one that is asked for; None where the site allows none."""
+    name = asked
+    if asked == "auto":
+        if view.regime.dependents_age:
+            name = AfterOk.name
+        else:
+            name = AgedAfterOk.name if view.regime is QueueRegime.MULTIFACTOR else Throttled.name
+    able = {AfterOk.name: view.dependencies, AgedAfterOk.name: view.dependencies, Throttled.name: view.arrays}
+    return TECHNIQUES[name]() if able.get(name, view.parks) else None
+
+
+def _free(view: WorkflowView, wanted: frozenset[str]) -> list[Amend]:
+    """Let jobs go that wait for others although their stage is wanted by now.
+
+    Also those whose stage is ready: the jobs before them take a moment to end, and Slurm counts the priority of a job
+    that is changed anew, instead of once every few minutes.
+    """
+    ready = _waiting(view, ready=True)
+    return [Amend(item.key, after=()) for stage, item in ready if item.after and stage.spec.name in wanted]
+
+
+def _waiting(view: WorkflowView, *, ready: bool = False) -> Iterable[tuple[StageView, AllocationView]]:
+    """Jobs in the queue of stages that wait, and of those that are ready, which nobody is changing now."""
+    states = (StageState.WAITING, StageState.READY) if ready else (StageState.WAITING,)
+    for stage in view.stages:
+        if stage.state in states:
+            for item in stage.allocations:
+                if item.started is None and item.queued and not (item.leaving or item.amending):
+                    yield stage, item
+
+
+def _ages(item: AllocationView, view: WorkflowView, reason: str) -> bool:
+    """Whether a job that waits for this reason grows older, as far as is known; it has a while to begin."""
+    held_back = item.reason and item.reason.startswith(reason)
+    return not held_back or item.ages_since is not None or view.now < item.submitted + SETTLED_S

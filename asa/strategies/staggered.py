@@ -1,0 +1,161 @@
+"""Several requests for one stage, a while apart: for queues in which no place can be held."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from asa.core.decision import Predict, StrategyDecision, Wake, Withdraw
+from asa.core.errors import InvalidInput
+from asa.core.stage import StageState
+from asa.core.units import share
+from asa.core.view import AllocationView, StageView, WorkflowView
+from asa.pool.lifetime import drain_margin
+from asa.strategies.ahead import SOONEST_S, Outlook, outlook
+from asa.strategies.budget import check_patience, lead_quantile, per_stage_core_s, within_budget
+from asa.strategies.options import estimator_spec
+from asa.strategies.perstage import ask_for
+
+TRIES = 20
+"""Jobs of a stage that may come too early before it is only asked for when it is ready."""
+
+KEPT_MOST_S = 4 * 3600.0
+"""No allocation idles longer than this [s], however few cores it has."""
+
+KEPT_SHARE = 0.01
+"""Nor does one cost more than this share of the plan's Per-Stage core-hours, where no patience says otherwise."""
+
+
+class Staggered:
+    """Ask for a stage's allocation so that the first request comes when the stage is expected to be ready, and further
+    ones a while later each, in case it comes too early.
+
+    An allocation that comes too early is kept while that is cheap, and given back at once if it is not; as soon as a
+    stage has what it needs its other requests are withdrawn. No job depends on another.
+
+    Parameters
+    ----------
+    outstanding
+        Requests that a stage may have in the queue at a time.
+    spacing_s
+        How much later each of them is meant to come than the one before [s].
+    grace_s
+        How long an allocation of the workflow's widest stage may idle [s]; narrower ones may as many core-seconds. Less
+        where that would use up the budget.
+    patience
+        Core-hours that an hour of the user's time is worth. If given, waits are planned with the quantile that makes
+        the cost of both least, and allocations are kept as long as that is cheaper than to wait for another.
+    max_overhead
+        Share of the plan's Per-Stage core-hours that may be lost by coming early, such as 0.03 or ``"3%"``.
+    late
+        Quantile of the wait that jobs are submitted by, where no patience is given.
+    soon
+        Quantile by which those of the stages before may have come.
+    estimator
+        What learns the waits.
+
+    Raises
+    ------
+    InvalidInput
+        When an option is out of its bounds.
+    """
+
+    own_pools = False
+
+    def __init__(
+        self,
+        *,
+        outstanding: int = 3,
+        spacing_s: float = 1800.0,
+        grace_s: float = 300.0,
+        patience: float | None = None,
+        max_overhead: float | str | None = None,
+        late: float | None = None,
+        soon: float | None = None,
+        estimator: str = "fixed-share",
+        **estimator_options: Any,
+    ) -> None:
+        if outstanding < 1 or spacing_s < 0 or grace_s < 0:
+            raise InvalidInput(
+                f"outstanding={outstanding!r}, spacing_s={spacing_s!r}, grace_s={grace_s!r}: at least 1, 0 s and 0 s"
+            )
+        self.outstanding, self.spacing_s, self.grace_s = outstanding, spacing_s, grace_s
+        self.patience = check_patience(patience)
+        self.max_overhead = None if max_overhead is None else share(max_overhead, what="max_overhead")
+        self.late, self.soon = late, soon
+        self.estimator = estimator_spec(estimator, estimator_options)
+
+    def decide(self, view: WorkflowView) -> Sequence[StrategyDecision]:
+        expected = outlook(view)
+        decisions: list[StrategyDecision] = []
+        for stage in view.stages:
+            if not stage.state.final:
+                decisions += self._stage(stage, expected[stage.spec.name], view)
+        if self.max_overhead is None:
+            return decisions
+        return within_budget(decisions, view, lambda cores: self._idle_s(cores, view), self.max_overhead)
+
+    def explain(self, view: WorkflowView) -> str:
+        """What is done, and why so."""
+        return f"up to {self.outstanding} requests a stage, {self.spacing_s:g} s apart"
+
+    def _stage(self, stage: StageView, expected: Outlook, view: WorkflowView) -> list[StrategyDecision]:
+        live = [item for item in stage.allocations if not item.leaving]
+        there = [item for item in live if item.started is not None]
+        asked = [item for item in live if item.started is None]
+        decisions: list[StrategyDecision] = []
+        if stage.state is StageState.WAITING:
+            early = [item for item in there if not item.busy]
+            decisions += self._early(stage, early, expected.ready, view)
+            if any(isinstance(item, Withdraw) for item in decisions):
+                return decisions
+        if there or not stage.unlaunched:
+            return decisions + [Withdraw(item.key, "its stage has an allocation already") for item in asked]
+        if stage.predicted_wait_s is None:
+            late = self.late if self.patience is None else lead_quantile(self.patience, stage.spec.resources.cores)
+            return [*decisions, Predict(stage.spec.name, late, self.soon)]
+        if stage.state is not StageState.WAITING:
+            return decisions if asked else [*decisions, ask_for(stage)]
+        if len(asked) >= self.outstanding or stage.attempts >= TRIES:
+            return decisions
+        due = self._target(asked, expected.ready) - stage.predicted_wait_s
+        return [*decisions, ask_for(stage) if view.now >= due else Wake(max(due, view.now + SOONEST_S))]
+
+    def _target(self, asked: Sequence[AllocationView], ready: float) -> float:
+        """When the next request is to come [s since the epoch]."""
+        comes = [item.submitted + (item.predicted_wait_s or 0.0) for item in asked]
+        return max(ready, max(comes) + self.spacing_s) if comes else ready
+
+    def _early(
+        self, stage: StageView, there: Sequence[AllocationView], ready: float, view: WorkflowView
+    ) -> list[StrategyDecision]:
+        """Give back what came too early, unless it is cheap to keep it until the stage is ready."""
+        keep_s = self._keep_s(stage, view)
+        decisions: list[StrategyDecision] = []
+        for item in there:
+            assert item.started is not None, "it is there"
+            until = item.started + keep_s
+            if view.now >= until or ready > until:
+                decisions.append(Withdraw(item.key, f"it came before its stage, and may idle for {keep_s:.0f} s only"))
+            else:
+                decisions.append(Wake(until))
+        return decisions
+
+    def _keep_s(self, stage: StageView, view: WorkflowView) -> float:
+        """How long an allocation of this stage may idle [s]; enough of its wall time has to be left."""
+        cores, spec = stage.spec.resources.cores, stage.spec
+        keep_s = self._idle_s(cores, view)
+        if self.patience is not None:
+            keep_s = min(keep_s, self.patience / cores * (stage.predicted_wait_s or self.grace_s))
+        left_s = spec.walltime_s - spec.run_time_s - drain_margin(spec.walltime_s)
+        return max(0.0, min(keep_s, left_s))
+
+    def _idle_s(self, cores: int, view: WorkflowView) -> float:
+        """How long an allocation of so many cores may idle, at most [s]."""
+        whole = per_stage_core_s(view)
+        widest = max(stage.spec.resources.cores for stage in view.stages)
+        core_s = min(self.grace_s * widest, KEPT_SHARE * whole) if self.patience is None else math.inf
+        if self.max_overhead is not None:
+            core_s = min(core_s, self.max_overhead * whole / (2 * len(view.stages)))
+        return min(KEPT_MOST_S, core_s / cores)

@@ -1,0 +1,192 @@
+from __future__ import annotations
+
+import pytest
+
+from asa.core.decision import Amend, Ask
+from asa.core.errors import UnknownName
+from asa.core.job import QueueRegime, Resources
+from asa.core.stage import StageState
+from asa.core.view import StageView
+from asa.strategies.places import (
+    SETTLE_S,
+    SETTLED_S,
+    AfterOk,
+    AgedAfterOk,
+    Parked,
+    Throttled,
+    check_technique,
+    technique_for,
+)
+from tests.strategies.views import allocation, stage, view
+
+ONE = Resources(1)
+NONE: frozenset[str] = frozenset()
+
+
+@pytest.mark.parametrize(
+    ("regime", "name"),
+    [
+        (QueueRegime.FIFO, "afterok"),
+        (QueueRegime.ACCRUE_ALWAYS, "afterok"),
+        (QueueRegime.MULTIFACTOR, "aged-afterok"),
+        (QueueRegime.LIMITS, "array"),
+    ],
+)
+def test_the_regime_decides(regime: QueueRegime, name: str) -> None:
+    found = technique_for(view(regime=regime, arrays=True))
+    assert found is not None and found.name == name
+
+
+def test_what_the_site_has_not_is_not_used() -> None:
+    assert technique_for(view(regime=QueueRegime.LIMITS, parks=True)) is None, "parking is only for those who ask"
+    assert technique_for(view(regime=QueueRegime.FIFO, dependencies=False)) is None
+    assert technique_for(view(), "parked") is None
+    parked = technique_for(view(parks=True), "parked")
+    assert parked is not None and parked.name == "parked"
+
+
+def test_a_misspelt_technique_is_named() -> None:
+    with pytest.raises(UnknownName, match="did you mean 'array'"):
+        check_technique("arrays")
+
+
+# ---------------------------------------------------------------------------------------------- dependencies
+
+
+def test_afterok_asks_for_a_stage_once_those_before_it_are_queued() -> None:
+    a, b = stage("a", state=StageState.READY), stage("b", "a")
+    assert AfterOk().ask([a, b], view(a, b)) == [Ask(("a",), ONE, 600.0)]
+    a = stage("a", state=StageState.READY, allocations=(allocation("x", "a"),))
+    assert AfterOk().ask([b], view(a, b)) == [Ask(("b",), ONE, 600.0, ("x",))]
+
+
+def test_aged_afterok_gives_dependent_jobs_a_begin_time_at_hand() -> None:
+    a, b = stage("a", state=StageState.READY), stage("b", "a")
+    assert AgedAfterOk().ask([a, b], view(a, b)) == [Ask(("a",), ONE, 600.0)]
+    a = stage("a", state=StageState.READY, allocations=(allocation("x", "a"),))
+    assert AgedAfterOk().ask([b], view(a, b)) == [Ask(("b",), ONE, 600.0, ("x",), delay_s=SETTLE_S)]
+
+
+def test_a_change_that_is_on_its_way_or_made_is_not_made_again() -> None:
+    a = stage("a", state=StageState.READY, allocations=(allocation("x", "a"),))
+    for more in ({"amending": True}, {"after": ()}, {"queued": False}, {"started": 5.0}):
+        b = stage("b", "a", allocations=(allocation("y", "b", **{"after": ("x",), **more}),))
+        assert AfterOk().tend(view(a, b), frozenset({"b"})) == [], more
+
+
+def test_a_dependency_is_taken_off_a_stage_that_is_wanted_early() -> None:
+    a = stage("a", state=StageState.RUNNING, allocations=(allocation("x", "a", started=1.0, busy=True),))
+    b = stage("b", "a", allocations=(allocation("y", "b", after=("x",)),))
+    for technique in (AfterOk(), AgedAfterOk()):
+        assert technique.tend(view(a, b), NONE) == []
+        assert technique.tend(view(a, b), frozenset({"b"})) == [Amend("y", after=())]
+
+
+# ------------------------------------------------------------------------------------------------------ array
+
+
+def test_all_stages_are_elements_of_one_array() -> None:
+    a, b, c = stage("a", state=StageState.READY), stage("b", "a"), stage("c", "b")
+    assert [ask.array for ask in Throttled().ask([a, b, c], view(a, b, c))] == ["a+2"] * 3
+    assert Throttled().ask([c], view(a, b, c)) == [Ask(("c",), ONE, 600.0)], "one alone needs no array"
+
+
+def test_none_is_smaller_or_shorter_than_those_in_front_of_it() -> None:
+    """Else it would find room where they do not, and start before them."""
+    a = stage("a", cores=4, walltime_s=100.0, state=StageState.READY)
+    b, c = stage("b", "a", cores=8, walltime_s=50.0), stage("c", "b", walltime_s=900.0)
+    found = Throttled().ask([a, b, c], view(a, b, c))
+    assert [(ask.resources.cores, ask.walltime_s) for ask in found] == [(4, 100.0), (8, 100.0), (8, 900.0)]
+
+
+def test_the_first_that_waits_has_its_own_size() -> None:
+    a = stage("a", cores=4, state=StageState.RUNNING, allocations=(element("x", "a", started=1.0, cores=4),))
+    b = stage("b", "a", cores=2, walltime_s=50.0, allocations=(element("y", "b", cores=4, walltime_s=100.0),))
+    c = stage("c", "b", cores=2, allocations=(element("z", "c", cores=4),))
+    assert throttle(a, b, c) == [Amend("y", resources=Resources(2), walltime_s=50.0)]
+    for more in ({"amending": True}, {"queued": False}, {"cores": 2, "walltime_s": 50.0}):
+        b = stage("b", "a", cores=2, walltime_s=50.0, allocations=(element("y", "b", **{"cores": 4, **more}),))
+        assert throttle(a, b, c) == [], more
+
+
+def element(key: str, name: str, **more: object) -> object:
+    return allocation(key, name, array="a+2", submitted=10.0, **more)
+
+
+def throttle(a: StageView, b: StageView, c: StageView, *wanted: str) -> list[Amend]:
+    return list(Throttled().tend(view(a, b, c), frozenset(wanted)))
+
+
+def test_the_array_is_throttled_wider_while_the_next_one_is_wanted() -> None:
+    a = stage("a", state=StageState.RUNNING, allocations=(element("x", "a", started=1.0),))
+    b = stage("b", "a", allocations=(element("y", "b"),))
+    c = stage("c", "b", allocations=(element("z", "c"),))
+    assert throttle(a, b, c) == []
+    assert throttle(a, b, c, "b") == [Amend("x", throttle=2)]
+    assert throttle(a, b, c, "c") == [], "the one before it would go first"
+    assert throttle(a, b, c, "b", "c") == [Amend("x", throttle=3)]
+
+
+def test_it_is_narrow_again_as_soon_as_the_next_one_runs() -> None:
+    a = stage("a", state=StageState.RUNNING, allocations=(element("x", "a", started=1.0, throttle=2),))
+    b = stage("b", "a", allocations=(element("y", "b", started=2.0, throttle=2),))
+    c = stage("c", "b", allocations=(element("z", "c", throttle=2),))
+    assert throttle(a, b, c, "b") == [Amend("x", throttle=1)]
+
+
+def test_an_element_that_is_about_to_end_needs_no_room() -> None:
+    """Its stage is done, so the next one may go by itself: throttling wider would let two go."""
+    a = stage("a", state=StageState.DONE, allocations=(element("x", "a", started=1.0),))
+    b = stage("b", "a", state=StageState.READY, allocations=(element("y", "b"),))
+    c = stage("c", "b", allocations=(element("z", "c"),))
+    assert throttle(a, b, c, "b") == []
+
+
+def test_two_branches_run_side_by_side() -> None:
+    a = stage("a", state=StageState.DONE, allocations=())
+    b = stage("b", "a", state=StageState.READY, allocations=(element("y", "b"),))
+    c = stage("c", "a", state=StageState.READY, allocations=(element("z", "c"),))
+    assert throttle(a, b, c, "b", "c") == [Amend("y", throttle=2)]
+
+
+# ----------------------------------------------------------------------------------------------------- parked
+
+
+def test_a_job_is_parked_until_it_is_wanted() -> None:
+    a = stage("a", state=StageState.READY, allocations=(allocation("x", "a"),))
+    b = stage("b", "a", allocations=(allocation("y", "b"),))
+    assert Parked().tend(view(a, b), frozenset({"a"})) == [Amend("y", parked=True)]
+    parked = stage("b", "a", allocations=(allocation("y", "b", parked=True),))
+    assert Parked().tend(view(a, parked), frozenset({"a"})) == []
+    assert Parked().tend(view(a, parked), frozenset({"a", "b"})) == [Amend("y", parked=False)]
+
+
+# ------------------------------------------------------------------------------------------------------- kept
+
+
+@pytest.mark.parametrize(
+    ("technique", "reason"),
+    [(AgedAfterOk(), "Dependency"), (Throttled(), "JobArrayTaskLimit")],
+)
+def test_a_place_is_lost_when_the_job_does_not_age(technique: AgedAfterOk | Throttled, reason: str) -> None:
+    now = view(now=SETTLED_S)
+
+    def kept(**more: object) -> bool:
+        return technique.kept(allocation("y", "b", reason=reason, **more), now)
+
+    assert not kept()
+    assert kept(ages_since=3.0)
+    assert kept(submitted=1.0), "it has a while to begin"
+    assert technique.kept(allocation("y", "b", reason="Priority"), now), "nothing holds it back"
+    assert technique.kept(allocation("y", "b"), now), "nothing is known yet"
+
+
+def test_a_change_that_is_refused_costs_the_place() -> None:
+    for technique in (AgedAfterOk(), Parked()):
+        assert not technique.kept(allocation("y", "b", refused="no"), view())
+
+
+def test_first_come_first_served_knows_no_age() -> None:
+    item = allocation("y", "b", reason="Dependency")
+    assert AfterOk().kept(item, view(regime=QueueRegime.FIFO))
+    assert not AfterOk().kept(item, view(regime=QueueRegime.ACCRUE_ALWAYS))
