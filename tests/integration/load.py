@@ -68,6 +68,8 @@ class BackgroundLoad:
         How much work waits at the start: so long [s] the whole cluster would need for it.
     most_jobs, most_s
         Nothing is submitted after so many jobs, or so long [s].
+    user
+        Whose jobs they are, of `ClusterConfig.users`; None for one's own.
     """
 
     def __init__(
@@ -80,8 +82,9 @@ class BackgroundLoad:
         backlog_s: float = 5.0,
         most_jobs: int = 1000,
         most_s: float = 600.0,
+        user: str | None = None,
     ) -> None:
-        self._cluster, self._rng = cluster, Random(seed)
+        self._cluster, self._rng, self._user = cluster, Random(seed), user
         self._cores = len(cluster.nodes) * cluster.config.cores_per_node
         self._backlog_s, self._most_jobs, self._most_s = backlog_s, most_jobs, most_s
         most_cores = max(1, self._cores // 4)
@@ -138,6 +141,7 @@ class BackgroundLoad:
         self._cluster.run(
             "sbatch", f"--job-name={self._name}", f"--ntasks={job.cores}", f"--time={job.walltime_min}",
             "--mem=1", "--output=/dev/null", f"--wrap=exec sleep {job.run_s:.2f}",
+            user=self._user,
         )  # fmt: skip
         self.submitted += 1
 
