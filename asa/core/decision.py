@@ -68,6 +68,8 @@ class Ask:
         The wait it was planned with [s], and how soon it may be over; None where nothing was asked.
     delay_s
         Not before so long from now [s]: time to change it before it can start.
+    lives_s
+        It is of no use any more so long from now [s]; None for a job that nothing can keep in the queue for ever.
     array
         Name of a job array that it is an element of, or "". All elements are asked for in one decision, in order; one
         of them runs at a time until the array is throttled wider (`Amend`).
@@ -80,6 +82,7 @@ class Ask:
     predicted_wait_s: float | None = None
     soon_wait_s: float | None = None
     delay_s: float = 0.0
+    lives_s: float | None = None
     array: str = ""
 
 

@@ -147,6 +147,9 @@ class JobRequest:
         Jobs it waits for.
     begin
         Not before this time [s since the epoch], or None.
+    deadline
+        When it is of no use any more [s since the epoch], or None: a batch system that can drops it when it could not
+        end by then. Others keep it.
     array
         Name of a job array, or "". Requests of one call with the same name become the elements of one array, in order.
         At most one element runs at a time, until `JobChanges.throttle` allows more; the others keep their places. Those
@@ -161,6 +164,7 @@ class JobRequest:
     output: str | None = None
     dependencies: tuple[Dependency, ...] = ()
     begin: float | None = None
+    deadline: float | None = None
     array: str = ""
 
 

@@ -14,6 +14,11 @@ NOTICED_S = 15.0
 """It is noticed after so long at the latest that an allocation is there [s]: its nodes report by themselves."""
 
 
+KEPT_SHARE = 0.01
+"""No allocation that came early costs more than this share of the plan's Per-Stage core-hours, unless the user's
+patience says otherwise."""
+
+
 def check_patience(value: float | None) -> float | None:
     """Core-hours that an hour of the user's time is worth; above 0, or None.
 
@@ -48,6 +53,11 @@ def lead_quantile(patience: float, cores: int) -> float:
 def per_stage_core_s(view: WorkflowView) -> float:
     """What the whole workflow takes if every stage holds just its own cores, cores times run time [s]."""
     return sum(stage.spec.resources.cores * stage.spec.run_time_s for stage in view.stages)
+
+
+def grace_for(cores: int, view: WorkflowView, grace_s: float) -> float:
+    """How long an allocation of so many cores may idle [s]: the grace, but no more than `KEPT_SHARE` of the plan."""
+    return min(grace_s, KEPT_SHARE * per_stage_core_s(view) / cores)
 
 
 def within_budget(

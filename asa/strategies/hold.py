@@ -10,6 +10,7 @@ from asa.core.ports import PlaceHolding, Strategy
 from asa.core.stage import StageState
 from asa.core.view import StageView, WorkflowView
 from asa.strategies.ahead import SOONEST_S, outlook, retreat
+from asa.strategies.budget import grace_for
 from asa.strategies.perstage import ask_for, lacks_allocation
 from asa.strategies.places import SETTLED_S, check_technique, technique_for
 from asa.strategies.proactive import Proactive
@@ -27,7 +28,8 @@ class Hold:
         How long before a stage is ready its job is let go [s]. With more than 0 the wait for nodes to become free
         overlaps with the stage before, and the allocation idles when it comes early.
     grace_s
-        How long an allocation that came before its stage may stay idle until it is withdrawn [s].
+        How long an allocation that came before its stage may stay idle until it is withdrawn [s]; without a lead no
+        longer than costs a hundredth of the plan.
     otherwise
         The strategy for stages whose places cannot be held, or were lost; the paper's by default.
 
@@ -72,7 +74,8 @@ class Hold:
         loose = {stage.spec.name for stage in view.stages if _is_loose(stage)}
         for stage in view.stages:
             if stage.state is StageState.WAITING and stage.spec.name not in loose:
-                decisions += retreat(stage, view.now, self.grace_s)
+                grace_s = grace_for(stage.spec.resources.cores, view, self.grace_s)
+                decisions += retreat(stage, view.now, max(grace_s, min(self.lead_s, self.grace_s)))
             elif stage in lacking and stage.state is not StageState.WAITING and stage.attempts:
                 decisions.append(ask_for(stage))
         if loose:

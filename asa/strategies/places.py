@@ -15,6 +15,7 @@ from asa.core.ports import PlaceHolding
 from asa.core.stage import StageState
 from asa.core.view import AllocationView, StageView, WorkflowView
 from asa.strategies.ahead import ask_after
+from asa.strategies.chains import chains
 from asa.strategies.perstage import ask_for
 
 SETTLE_S = 5.0
@@ -22,6 +23,10 @@ SETTLE_S = 5.0
 
 SETTLED_S = 30.0
 """Jobs that have not begun to age so long after submission [s] have lost their places."""
+
+
+PARKED_MOST_S = 7 * 86400.0
+"""A parked job whose driver is gone leaves the queue after so long [s]."""
 
 
 class AfterOk:
@@ -62,24 +67,34 @@ class AgedAfterOk:
 
 
 class Throttled:
-    """All stages are elements of one job array, in their order.
+    """Stages that follow on one another are the elements of one job array, in order.
+
+    For multifactor priority with enforced limits, where any dependency costs the age: elements behind the throttle go
+    on ageing. One element runs at a time, and the next may start when it has ended; the array is throttled wider while
+    the next is wanted before that. A stage with which no stage before it has such a chain in common is asked for when
+    it is ready, with those that follow on it.
 
     Only the first that waits has its own size: the others are as wide and as long as the largest in front of them, so
     that none of them finds room where those do not.
-
-    For multifactor priority with enforced limits, where any dependency costs the age: elements behind the throttle go
-    on ageing. One element runs at a time, and the next may start when it has ended. While more are wanted at once the
-    array is throttled wider, by as many of those next in order as are wanted.
     """
 
     name = "array"
 
     def ask(self, stages: Sequence[StageView], view: WorkflowView) -> list[Ask]:
-        if len(stages) < 2:
-            return [ask_for(stage) for stage in stages]
-        array = f"{stages[0].spec.name}+{len(stages) - 1}"  # unique: stages are asked for once
+        lacking = {stage.spec.name for stage in stages}
         found: list[Ask] = []
-        for stage in stages:
+        for chain in chains(view.stages):
+            members = [stage for stage in chain if stage.spec.name in lacking]
+            if members and members[0].state is not StageState.WAITING:
+                found += self._array(members)
+        return found
+
+    def _array(self, members: Sequence[StageView]) -> list[Ask]:
+        if len(members) == 1:
+            return [ask_for(members[0])]
+        array = f"{members[0].spec.name}+{len(members) - 1}"  # unique: stages are asked for once
+        found: list[Ask] = []
+        for stage in members:
             ask, front = ask_for(stage, array=array), found[-1] if found else None
             if front is not None:
                 largest = max(front.resources, ask.resources, key=lambda size: size.cores)
@@ -88,10 +103,6 @@ class Throttled:
         return found
 
     def tend(self, view: WorkflowView, wanted: frozenset[str]) -> list[Amend]:
-        def over(item: AllocationView) -> bool:
-            """Whether it is about to end."""
-            return item.leaving or all(view[name].state.final for name in item.stages)
-
         arrays: dict[str, list[AllocationView]] = {}
         for item in view.allocations:
             if item.array and not (item.leaving and item.started is None):
@@ -99,14 +110,10 @@ class Throttled:
         found = []
         for elements in arrays.values():
             found += self._resize(elements, view)
-            running = sum(item.started is not None and not over(item) for item in elements)
-            due = 0
-            for item in elements:
-                if item.started is None:
-                    if not wanted & {*item.stages}:
-                        break
-                    due += 1
-            throttle = max(1, running + due if due else 1)
+            going = [item for item in elements if item.started is not None and not item.leaving]
+            running = sum(not view[item.stages[0]].state.final for item in going)  # others are about to end
+            behind = next((item for item in elements if item.started is None), None)
+            throttle = running + 1 if behind is not None and behind.stages[0] in wanted else 1
             first = elements[0]
             if first.queued and throttle != first.throttle and not any(item.amending for item in elements):
                 found.append(Amend(first.key, throttle=throttle))
@@ -136,7 +143,11 @@ class Parked:
     name = "parked"
 
     def ask(self, stages: Sequence[StageView], view: WorkflowView) -> list[Ask]:
-        return [ask_for(stage, delay_s=SETTLE_S if stage.spec.predecessors else 0.0) for stage in stages]
+        found = []
+        for stage in stages:
+            ask = ask_for(stage)
+            found.append(replace(ask, delay_s=SETTLE_S, lives_s=PARKED_MOST_S) if stage.spec.predecessors else ask)
+        return found
 
     def tend(self, view: WorkflowView, wanted: frozenset[str]) -> list[Amend]:
         found = []

@@ -13,7 +13,7 @@ from asa.core.units import share
 from asa.core.view import AllocationView, StageView, WorkflowView
 from asa.pool.lifetime import drain_margin
 from asa.strategies.ahead import SOONEST_S, Outlook, outlook
-from asa.strategies.budget import check_patience, lead_quantile, per_stage_core_s, within_budget
+from asa.strategies.budget import KEPT_SHARE, check_patience, lead_quantile, per_stage_core_s, within_budget
 from asa.strategies.options import estimator_spec
 from asa.strategies.perstage import ask_for
 
@@ -23,8 +23,8 @@ TRIES = 20
 KEPT_MOST_S = 4 * 3600.0
 """No allocation idles longer than this [s], however few cores it has."""
 
-KEPT_SHARE = 0.01
-"""Nor does one cost more than this share of the plan's Per-Stage core-hours, where no patience says otherwise."""
+SPACING_LEAST_S = 600.0
+"""Requests are this much apart at least [s], where nothing else is asked for."""
 
 
 class Staggered:
@@ -39,7 +39,8 @@ class Staggered:
     outstanding
         Requests that a stage may have in the queue at a time.
     spacing_s
-        How much later each of them is meant to come than the one before [s].
+        How much later each of them is meant to come than the one before [s]; by default the predicted wait over their
+        number, so that one comes before the next wait of the first would be over.
     grace_s
         How long an allocation of the workflow's widest stage may idle [s]; narrower ones may as many core-seconds. Less
         where that would use up the budget.
@@ -67,7 +68,7 @@ class Staggered:
         self,
         *,
         outstanding: int = 3,
-        spacing_s: float = 1800.0,
+        spacing_s: float | None = None,
         grace_s: float = 300.0,
         patience: float | None = None,
         max_overhead: float | str | None = None,
@@ -76,7 +77,7 @@ class Staggered:
         estimator: str = "fixed-share",
         **estimator_options: Any,
     ) -> None:
-        if outstanding < 1 or spacing_s < 0 or grace_s < 0:
+        if outstanding < 1 or (spacing_s or 0.0) < 0 or grace_s < 0:
             raise InvalidInput(
                 f"outstanding={outstanding!r}, spacing_s={spacing_s!r}, grace_s={grace_s!r}: at least 1, 0 s and 0 s"
             )
@@ -98,7 +99,8 @@ class Staggered:
 
     def explain(self, view: WorkflowView) -> str:
         """What is done, and why so."""
-        return f"up to {self.outstanding} requests a stage, {self.spacing_s:g} s apart"
+        apart = "a part of the wait" if self.spacing_s is None else f"{self.spacing_s:g} s"
+        return f"up to {self.outstanding} requests a stage, {apart} apart"
 
     def _stage(self, stage: StageView, expected: Outlook, view: WorkflowView) -> list[StrategyDecision]:
         live = [item for item in stage.allocations if not item.leaving]
@@ -119,13 +121,15 @@ class Staggered:
             return decisions if asked else [*decisions, ask_for(stage)]
         if len(asked) >= self.outstanding or stage.attempts >= TRIES:
             return decisions
-        due = self._target(asked, expected.ready) - stage.predicted_wait_s
+        due = self._target(stage.predicted_wait_s, asked, expected.ready) - stage.predicted_wait_s
         return [*decisions, ask_for(stage) if view.now >= due else Wake(max(due, view.now + SOONEST_S))]
 
-    def _target(self, asked: Sequence[AllocationView], ready: float) -> float:
+    def _target(self, wait_s: float, asked: Sequence[AllocationView], ready: float) -> float:
         """When the next request is to come [s since the epoch]."""
-        comes = [item.submitted + (item.predicted_wait_s or 0.0) for item in asked]
-        return max(ready, max(comes) + self.spacing_s) if comes else ready
+        if not asked:
+            return ready
+        spacing_s = max(SPACING_LEAST_S, wait_s / self.outstanding) if self.spacing_s is None else self.spacing_s
+        return max(ready, max(item.submitted + (item.predicted_wait_s or 0.0) for item in asked) + spacing_s)
 
     def _early(
         self, stage: StageView, there: Sequence[AllocationView], ready: float, view: WorkflowView

@@ -289,6 +289,7 @@ class Runner:
             output=f"{self.outputs}/{action.token}.out",
             dependencies=tuple(Dependency(handle) for handle in handles if handle is not None),
             begin=now + ask.delay_s if ask.delay_s else None,
+            deadline=None if ask.lives_s is None else now + ask.lives_s,
             array=ask.array,
         )
         context = replace(self._context(ask.resources, ask.walltime_s, now), queue=None)  # too large to keep

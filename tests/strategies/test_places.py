@@ -8,6 +8,7 @@ from asa.core.job import QueueRegime, Resources
 from asa.core.stage import StageState
 from asa.core.view import StageView
 from asa.strategies.places import (
+    PARKED_MOST_S,
     SETTLE_S,
     SETTLED_S,
     AfterOk,
@@ -88,7 +89,27 @@ def test_a_dependency_is_taken_off_a_stage_that_is_wanted_early() -> None:
 def test_all_stages_are_elements_of_one_array() -> None:
     a, b, c = stage("a", state=StageState.READY), stage("b", "a"), stage("c", "b")
     assert [ask.array for ask in Throttled().ask([a, b, c], view(a, b, c))] == ["a+2"] * 3
-    assert Throttled().ask([c], view(a, b, c)) == [Ask(("c",), ONE, 600.0)], "one alone needs no array"
+    ready = stage("c", "b", state=StageState.READY)
+    assert Throttled().ask([ready], view(a, b, ready)) == [Ask(("c",), ONE, 600.0)], "one alone needs no array"
+    assert Throttled().ask([c], view(a, b, c)) == [], "and nothing would keep it from starting"
+
+
+def test_branches_are_arrays_of_their_own_and_the_other_s_begins_when_it_may() -> None:
+    """In one array, the one branch would wait for the other's nodes."""
+    a, wide = stage("a", state=StageState.READY), stage("wide", "a", cores=8)
+    narrow, fine, join = stage("narrow", "a"), stage("fine", "narrow", run_time_s=9.0), stage("join", "wide", "fine")
+    stages = view(a, wide, narrow, fine, join)
+    assert [(ask.stages[0], ask.array) for ask in Throttled().ask([*stages.stages], stages)] == [
+        ("a", "a+1"),
+        ("wide", "a+1"),
+    ], "join follows fine, which ends last"
+    ready = view(stage("a", state=StageState.DONE), wide, stage("narrow", "a", state=StageState.READY), fine, join)
+    asked = Throttled().ask([item for item in ready.stages if item.spec.name not in ("a", "wide")], ready)
+    assert [(ask.stages[0], ask.array) for ask in asked] == [
+        ("narrow", "narrow+2"),
+        ("fine", "narrow+2"),
+        ("join", "narrow+2"),
+    ]
 
 
 def test_none_is_smaller_or_shorter_than_those_in_front_of_it() -> None:
@@ -124,7 +145,7 @@ def test_the_array_is_throttled_wider_while_the_next_one_is_wanted() -> None:
     assert throttle(a, b, c) == []
     assert throttle(a, b, c, "b") == [Amend("x", throttle=2)]
     assert throttle(a, b, c, "c") == [], "the one before it would go first"
-    assert throttle(a, b, c, "b", "c") == [Amend("x", throttle=3)]
+    assert throttle(a, b, c, "b", "c") == [Amend("x", throttle=2)], "one after the other"
 
 
 def test_it_is_narrow_again_as_soon_as_the_next_one_runs() -> None:
@@ -142,14 +163,15 @@ def test_an_element_that_is_about_to_end_needs_no_room() -> None:
     assert throttle(a, b, c, "b") == []
 
 
-def test_two_branches_run_side_by_side() -> None:
-    a = stage("a", state=StageState.DONE, allocations=())
-    b = stage("b", "a", state=StageState.READY, allocations=(element("y", "b"),))
-    c = stage("c", "a", state=StageState.READY, allocations=(element("z", "c"),))
-    assert throttle(a, b, c, "b", "c") == [Amend("y", throttle=2)]
-
-
 # ----------------------------------------------------------------------------------------------------- parked
+
+
+def test_a_job_that_is_to_be_parked_does_not_stay_for_ever() -> None:
+    a, b = stage("a", state=StageState.READY), stage("b", "a")
+    assert [(ask.delay_s, ask.lives_s) for ask in Parked().ask([a, b], view(a, b))] == [
+        (0.0, None),
+        (SETTLE_S, PARKED_MOST_S),
+    ]
 
 
 def test_a_job_is_parked_until_it_is_wanted() -> None:

@@ -122,6 +122,8 @@ def sbatch_options(request: JobRequest, options: Options) -> list[str]:
             flags["kill-on-invalid-dep"] = "yes"  # or it would wait for ever once its predecessor has failed
     if request.begin is not None:
         flags["begin"] = local_time(request.begin)
+    if request.deadline is not None:
+        flags["deadline"] = local_time(request.deadline)
     for group in _EXCLUDE_EACH_OTHER:
         if group & options.flags.keys():
             flags = {name: value for name, value in flags.items() if name not in group}

@@ -88,6 +88,8 @@ def test_dependencies() -> None:
     assert "--dependency=afterok:463,after:470_3" in found
     assert "--kill-on-invalid-dep=yes" in found
     assert f"--begin={directives.local_time(1795254280)}" in found
+    dated = directives.sbatch_options(replace(REQUEST, deadline=1795254279.5), Options())
+    assert f"--deadline={directives.local_time(1795254280)}" in dated
 
 
 def test_only_afterok_can_become_invalid() -> None:
