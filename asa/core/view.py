@@ -131,6 +131,8 @@ class StageView:
     predicted_wait_s, soon_wait_s
         What the estimator said for the next job of this stage [s]: the wait to plan with, and how soon it may be over;
         None when it was not asked.
+    predicted_at
+        When that was [s since the epoch], or None.
     attempts
         Jobs asked for this stage so far.
     displaced
@@ -149,6 +151,7 @@ class StageView:
     attempts: int
     unlaunched: bool
     soon_wait_s: float | None = None
+    predicted_at: float | None = None
     displaced: int = 0
 
 

@@ -23,6 +23,9 @@ TRIES = 20
 KEPT_MOST_S = 4 * 3600.0
 """No allocation idles longer than this [s], however few cores it has."""
 
+FRESH_S = 600.0
+"""A prediction is made anew after so long [s]: a job may be submitted hours after it was first thought of."""
+
 SPACING_LEAST_S = 600.0
 """Requests are this much apart at least [s], where nothing else is asked for."""
 
@@ -114,7 +117,7 @@ class Staggered:
                 return decisions
         if there or not stage.unlaunched:
             return decisions + [Withdraw(item.key, "its stage has an allocation already") for item in asked]
-        if stage.predicted_wait_s is None:
+        if stage.predicted_wait_s is None or view.now > (stage.predicted_at or view.now) + FRESH_S:
             late = self.late if self.patience is None else lead_quantile(self.patience, stage.spec.resources.cores)
             return [*decisions, Predict(stage.spec.name, late, self.soon)]
         if stage.state is not StageState.WAITING:
@@ -135,23 +138,23 @@ class Staggered:
         self, stage: StageView, there: Sequence[AllocationView], ready: float, view: WorkflowView
     ) -> list[StrategyDecision]:
         """Give back what came too early, unless it is cheap to keep it until the stage is ready."""
-        keep_s = self._keep_s(stage, view)
         decisions: list[StrategyDecision] = []
         for item in there:
             assert item.started is not None, "it is there"
-            until = item.started + keep_s
+            until = item.started + self._keep_s(item, stage, view)
             if view.now >= until or ready > until:
-                decisions.append(Withdraw(item.key, f"it came before its stage, and may idle for {keep_s:.0f} s only"))
+                said = f"it came before its stage, and may idle for {until - item.started:.0f} s only"
+                decisions.append(Withdraw(item.key, said))
             else:
                 decisions.append(Wake(until))
         return decisions
 
-    def _keep_s(self, stage: StageView, view: WorkflowView) -> float:
-        """How long an allocation of this stage may idle [s]; enough of its wall time has to be left."""
+    def _keep_s(self, item: AllocationView, stage: StageView, view: WorkflowView) -> float:
+        """How long an allocation may idle [s]; enough of its wall time has to be left."""
         cores, spec = stage.spec.resources.cores, stage.spec
         keep_s = self._idle_s(cores, view)
         if self.patience is not None:
-            keep_s = min(keep_s, self.patience / cores * (stage.predicted_wait_s or self.grace_s))
+            keep_s = min(keep_s, self.patience / cores * (item.predicted_wait_s or self.grace_s))
         left_s = spec.walltime_s - spec.run_time_s - drain_margin(spec.walltime_s)
         return max(0.0, min(keep_s, left_s))
 

@@ -81,6 +81,7 @@ class Plan(State):
                     attempts=stage.attempts,
                     unlaunched=stage.unlaunched > 0 or stage.state is StageState.WAITING or stage.width is None,
                     soon_wait_s=stage.soon_wait_s,
+                    predicted_at=stage.predicted_at,
                     displaced=stage.displaced,
                 )
                 for name, stage in self.stages.items()

@@ -31,6 +31,7 @@ class Progress:
     ended: float | None = None
     predicted_wait_s: float | None = None
     soon_wait_s: float | None = None
+    predicted_at: float | None = None
     attempts: int = 0
     displaced: int = 0
     barren: int = 0

@@ -118,7 +118,7 @@ class State:
                 self.stages[event.stage].fail(event.reason, event.at)
             case Predicted():
                 stage = self.stages[event.stage]
-                stage.predicted_wait_s, stage.soon_wait_s = event.wait_s, event.soon_s
+                stage.predicted_wait_s, stage.soon_wait_s, stage.predicted_at = event.wait_s, event.soon_s, event.at
             case Submitting():
                 self.asked += 1
                 for name in event.stages:

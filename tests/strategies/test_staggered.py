@@ -38,6 +38,11 @@ def test_the_first_request_is_to_come_when_the_stage_is_ready() -> None:
     assert decide(after_a(), now=2500.0) == [Ask(("b",), WIDE, 2000.0, (), 2500.0)]
 
 
+def test_a_prediction_is_made_anew_when_it_is_old() -> None:
+    assert decide(after_a(predicted_at=1000.0), now=1600.0) == [Wake(2500.0)]
+    assert decide(after_a(predicted_at=1000.0), now=1601.0) == [Predict("b")]
+
+
 def test_further_ones_are_to_come_later_up_to_as_many_as_may_be_outstanding() -> None:
     one = after_a(waiting("y", 2500.0))
     assert decide(one, now=3000.0, spacing_s=1800.0) == [Wake(4300.0)]
@@ -72,6 +77,12 @@ def test_none_costs_more_than_a_hundredth_of_the_plan() -> None:
     assert decide(after_a(there), now=4997.0, patience=1e4) == [Wake(4997.0 + 970.0)], (
         "as long as its wall time lets it"
     )
+
+
+def test_with_patience_it_is_kept_while_another_wait_would_cost_more() -> None:
+    """Three tenths of the wait that it was planned with, at 30 core-hours an hour for 100 cores."""
+    there = allocation("y", "b", started=4997.0, cores=100, predicted_wait_s=50.0)
+    assert decide(after_a(there), now=4997.0, patience=30.0) == [Wake(4997.0 + 15.0)]
 
 
 def test_a_stage_that_runs_late_does_not_cost_the_allocation_that_waits_for_it() -> None:
