@@ -14,10 +14,11 @@ FIGURES = Registry(
         "convergence": "asa.studies.convergence:convergence",
         "asa-makespan": "asa.studies.paper_figures:asa_makespan",
         "asa-corehours": "asa.studies.paper_figures:asa_corehours",
+        "asa-pareto": "asa.studies.pareto:asa_pareto",
     },
 )
 
-_FROM_ROWS = ("asa-makespan", "asa-corehours")
+_FROM_ROWS = ("asa-makespan", "asa-corehours", "asa-pareto")
 
 
 class Figure:
@@ -29,7 +30,7 @@ class Figure:
         """Declare the options."""
         parser.add_argument("figure", metavar="NAME", help=", ".join(FIGURES))
         parser.add_argument("-o", "--output", metavar="PATH", help="draw it into this file")
-        parser.add_argument("--seeds", type=int, help="repetitions (20; for asa-makespan and asa-corehours, 10)")
+        parser.add_argument("--seeds", type=int, help="repetitions (20; for those that begin with asa-, 10)")
         parser.add_argument("--seed", type=int, default=0, help="first seed (0)")
         parser.add_argument(
             "--from",
@@ -48,7 +49,9 @@ class Figure:
         if options.output:
             study.draw(options.output)
         data = study.to_json()
-        if options.figure in _FROM_ROWS:
+        if options.figure == "asa-pareto":
+            rows = study.table()
+        elif options.figure in _FROM_ROWS:
             rows = [{name: value for name, value in row.items() if name != "stages"} for row in data["rows"]]
         else:
             rows = [{"sampling": name, **row} for name, row in data.items()]

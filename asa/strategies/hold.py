@@ -25,8 +25,9 @@ class Hold:
         How places are held: ``afterok``, ``aged-afterok``, ``array`` or ``parked``; ``auto`` for what the site's queue
         allows, which is never ``parked``.
     lead_s
-        How long before a stage is ready its job is let go [s]. With more than 0 the wait for nodes to become free
-        overlaps with the stage before, and the allocation idles when it comes early.
+        How long before a stage is ready its job is let go [s]; at most the grace. With more than 0 the wait for nodes
+        to become free overlaps with the stage before, and the allocation idles when it comes early. It hardly ever
+        pays (docs/waits.md).
     grace_s
         How long an allocation that came before its stage may stay idle until it is withdrawn [s]; without a lead no
         longer than costs a hundredth of the plan.
@@ -36,7 +37,7 @@ class Hold:
     Raises
     ------
     InvalidInput
-        When a time is negative.
+        When a time is negative, or the lead is longer than the grace.
     UnknownName
         When there is no such technique.
 
@@ -55,8 +56,11 @@ class Hold:
         grace_s: float = 300.0,
         otherwise: Strategy | None = None,
     ) -> None:
-        if lead_s < 0 or grace_s < 0:
-            raise InvalidInput(f"lead_s and grace_s must not be negative: {lead_s!r}, {grace_s!r}")
+        if not 0 <= lead_s <= grace_s:
+            raise InvalidInput(
+                f"lead_s={lead_s!r}, grace_s={grace_s!r}: a lead of at least 0 s and at most the grace expected, for "
+                "what comes as early as the lead allows must not be given back"
+            )
         self.technique, self.lead_s, self.grace_s = check_technique(technique), lead_s, grace_s
         self.otherwise: Strategy = otherwise or Proactive(dependency="predicted")
         self.estimator = self.otherwise.estimator
@@ -74,8 +78,8 @@ class Hold:
         loose = {stage.spec.name for stage in view.stages if _is_loose(stage)}
         for stage in view.stages:
             if stage.state is StageState.WAITING and stage.spec.name not in loose:
-                grace_s = grace_for(stage.spec.resources.cores, view, self.grace_s)
-                decisions += retreat(stage, view.now, max(grace_s, min(self.lead_s, self.grace_s)))
+                grace_s = max(self.lead_s, grace_for(stage.spec.resources.cores, view, self.grace_s))
+                decisions += retreat(stage, view.now, grace_s)
             elif stage in lacking and stage.state is not StageState.WAITING and stage.attempts:
                 decisions.append(ask_for(stage))
         if loose:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
@@ -36,7 +38,7 @@ class Row:
     makespan_s
         From the run's begin to the end of its last stage [s].
     total_wait_s
-        Sum of the perceived waits of its stages [s].
+        Time during which any stage was ready and had not begun [s]: the sum of the stages' waits in a chain.
     core_hours
         What its jobs were charged.
     overhead_core_hours
@@ -45,6 +47,8 @@ class Row:
         Jobs that came before their stage and were given back unused, to be asked for again.
     stages
         In order of the workflow.
+    outstanding
+        Jobs of a stage that were in the queue at a time, at most.
     """
 
     system: str
@@ -59,6 +63,7 @@ class Row:
     overhead_core_hours: float
     misses: int
     stages: tuple[StageSpan, ...]
+    outstanding: int = 1
 
     @property
     def case(self) -> tuple[str, str, int]:
@@ -114,7 +119,34 @@ def row_of(run: RunSummary, *, system: str, regime: str, workflow: str, cores: i
         stages=tuple(
             StageSpan(stage.name, stage.perceived_wait_s or 0.0, stage.run_time_s or 0.0) for stage in run.stages
         ),
+        outstanding=max((most_waiting(run.jobs, stage.name) for stage in run.stages), default=0),
     )
+
+
+def time_covered(spans: Iterable[tuple[float, float]]) -> float:
+    """Time during which any of these spans is on, from its begin to its end [s]: stages that wait together count once.
+
+    >>> time_covered([(0.0, 10.0), (5.0, 12.0), (20.0, 21.0)])
+    13.0
+    """
+    total, until = 0.0, -math.inf
+    for begin, end in sorted(spans):
+        total += max(0.0, end - max(until, begin))
+        until = max(until, end)
+    return total
+
+
+def most_waiting(jobs: Iterable[JobSummary], stage: str) -> int:
+    """How many jobs of a stage were in the queue at a time, at most.
+
+    A job is in it from its submission until it starts or ends; one that comes at the moment another leaves is not there
+    with it.
+    """
+    changes: list[tuple[float, int]] = []
+    for job in jobs:
+        if stage in job.stages and (left := job.ended if job.started is None else job.started) is not None:
+            changes += [(job.submitted, 1), (left, -1)] if left > job.submitted else []
+    return max(itertools.accumulate((change for _, change in sorted(changes)), initial=0))
 
 
 def _missed(job: JobSummary, ready: dict[str, float | None]) -> bool:

@@ -12,7 +12,8 @@ from asa.core.registry import STRATEGIES
 from asa.core.stage import StageSpec
 from asa.metrics.workflow import summarise
 from asa.studies.case import Case, cases
-from asa.studies.compare_row import ORACLE, Row, row_of
+from asa.studies.compare_learned import learned as learned_waits
+from asa.studies.compare_row import ORACLE, Row, row_of, time_covered
 from asa.studies.oracle import Need, oracle
 from asa.studies.probes import Kind, watch
 from asa.studies.scene import Queue, Scene, set_scene
@@ -126,7 +127,7 @@ def _run(
     """A run under a strategy that expects these run times, and their wall times of stages that are not there."""
     chosen: Strategy = STRATEGIES.create(strategy)
     if chosen.estimator not in learned:
-        learned[chosen.estimator] = scene.learned(chosen.estimator, unit.queue.seed)
+        learned[chosen.estimator] = learned_waits(scene, chosen.estimator, unit.queue.seed)
     events = run_virtual(
         part.graph,
         scene.queue(),
@@ -161,7 +162,7 @@ def _oracle(unit: Unit, scene: Scene, part: Part, times: dict[str, float]) -> Ro
         strategy=ORACLE,
         seed=unit.queue.seed,
         makespan_s=max(stage.ended for stage in plan) - scene.engine.now,
-        total_wait_s=sum(stage.span.wait_s for stage in plan),
+        total_wait_s=time_covered((stage.ready, stage.started) for stage in plan),
         core_hours=sum(stage.need.kind.cores * stage.need.run_time_s for stage in plan) / 3600.0,
         overhead_core_hours=0.0,
         misses=0,

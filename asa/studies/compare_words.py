@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,7 +13,7 @@ from asa.studies.table2 import DAYS, PAPER
 
 HEADINGS = {"total_wait_s": "total wait [s]", "makespan_s": "makespan [s]", "core_hours": "core-hours"}
 
-_MORE = {"overhead_core_hours": "overhead [core-h]", "misses": "misses"}
+_MORE = {"overhead_core_hours": "overhead [core-h]", "misses": "misses", "outstanding": "in queue"}
 
 _TABLE2 = {
     "real_h": "WT [h]", "predicted_h": "predicted [h]", "perceived_h": "PWT [h]", "hit": "hit", "miss": "miss",
@@ -74,12 +75,17 @@ def _ratios(ratios: Mapping[str, Any]) -> str:
     kinds = {"ratio_of_sums": "of sums", "mean_of_ratios": "mean of all"}
     lines = [
         {"strategy": strategy, "over": base, "ratio": words}
-        | {HEADINGS[name].partition(" [")[0]: str(metrics[name][kind]) for name in METRICS}
+        | {HEADINGS[name].partition(" [")[0]: _over(name, metrics[name][kind]) for name in METRICS}
         for strategy, bases in ratios.items()
         for base, metrics in bases.items()
         for kind, words in kinds.items()
     ]
     return table(lines, "nothing to compare with")
+
+
+def _over(metric: str, found: Estimate) -> str:
+    """A ratio; of core-hours what is charged more, because one per cent of them matters."""
+    return _percent(found) if metric == "core_hours" else str(found)
 
 
 def _judged(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -107,7 +113,9 @@ def _narrow(found: Estimate) -> str:
 
 
 def _percent(found: Estimate) -> str:
-    """How far above the best, as the paper prints it."""
+    """How far above 1, as the paper prints it."""
+    if not math.isfinite(found.value):
+        return "-"
     value, low, high = (
         None if part is None else f"{100 * (part - 1):+.1f}".replace("-0.0", "+0.0")
         for part in (found.value, found.low, found.high)

@@ -13,7 +13,7 @@ from asa.core.workload import Floats
 from asa.studies.compare_row import METRICS, ORACLE, Row
 from asa.studies.interval import Estimate, Statistic, estimate
 
-BASELINES = ("big-job", "per-stage")
+BASELINES = ("big-job", "per-stage", ORACLE)
 """What every strategy is compared with, where it was run."""
 
 Case = tuple[str, str, int]
@@ -55,7 +55,7 @@ class Grid:
                 f"{len(rows)} rows for {len(seeds)} seeds, {len(cases)} cases and {len(strategies)} strategies: "
                 "one row for each combination expected"
             )
-        names = (*METRICS, "overhead_core_hours", "misses")
+        names = (*METRICS, "overhead_core_hours", "misses", "outstanding")
         return cls(
             cases,
             strategies,
@@ -73,9 +73,16 @@ class Grid:
             },
         )
 
-    def estimate(self, metric: str, statistic: Statistic, cases: Sequence[int] | None = None) -> Estimate:
-        """A statistic of the means over seeds, shape (..., cases, strategies), of some cases (default: all)."""
+    def estimate(
+        self,
+        metric: str,
+        statistic: Statistic,
+        cases: Sequence[int] | None = None,
+        strategies: Sequence[int] | None = None,
+    ) -> Estimate:
+        """A statistic of the means over seeds, shape (..., cases, strategies), of some of either (default: all)."""
         chosen = self.values[metric] if cases is None else self.values[metric][:, list(cases)]
+        chosen = chosen if strategies is None else chosen[:, :, list(strategies)]
         shape = chosen.shape[1:]
 
         def of_means(values: Floats) -> Floats:
@@ -89,7 +96,7 @@ def table1(grid: Grid) -> list[dict[str, Any]]:
     return [
         dict(zip(("system", "workflow", "cores"), case, strict=True))
         | {"strategy": strategy}
-        | {name: grid.estimate(name, _at(k), [c]) for name in grid.values}
+        | {name: grid.estimate(name, lambda means: means[..., 0, 0], [c], [k]) for name in grid.values}
         for c, case in enumerate(grid.cases)
         for k, strategy in enumerate(grid.strategies)
     ]
@@ -132,9 +139,11 @@ def ratios(grid: Grid) -> dict[str, Any]:
     places = {name: k for k, name in enumerate(grid.strategies)}
 
     def both(metric: str, k: int, base: int) -> dict[str, Any]:
-        sums = grid.estimate(metric, lambda means: _ratio(means[..., k].sum(-1), means[..., base].sum(-1)))
-        each = grid.estimate(metric, lambda means: _ratio(means[..., k], means[..., base]).mean(-1))
-        return {"ratio_of_sums": sums, "mean_of_ratios": each}
+        two = [k, base]
+        return {
+            "ratio_of_sums": grid.estimate(metric, ratio_of_sums, strategies=two),
+            "mean_of_ratios": grid.estimate(metric, _mean_of_ratios, strategies=two),
+        }
 
     return {
         strategy: {
@@ -146,8 +155,14 @@ def ratios(grid: Grid) -> dict[str, Any]:
     }
 
 
-def _at(strategy: int) -> Statistic:
-    return lambda means: means[..., 0, strategy]
+def ratio_of_sums(means: Floats) -> Floats:
+    """The first strategy's sum over all cases over the second's; means of shape (..., cases, 2)."""
+    return _ratio(means[..., 0].sum(-1), means[..., 1].sum(-1))
+
+
+def _mean_of_ratios(means: Floats) -> Floats:
+    made: Floats = _ratio(means[..., 0], means[..., 1]).mean(-1)
+    return made
 
 
 def _ratio(over: Floats, under: Floats) -> Floats:

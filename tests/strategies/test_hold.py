@@ -100,5 +100,6 @@ def test_options() -> None:
     auto = STRATEGIES.create("auto:technique=parked,outstanding=2,estimator=median,window=5")
     assert (auto.technique, auto.estimator) == ("parked", "median:window=5")
     assert isinstance(auto.otherwise, Staggered) and auto.otherwise.outstanding == 2
-    with pytest.raises(InvalidInput, match="must not be negative"):
-        Hold(lead_s=-1.0)
+    for lead_s in (-1.0, 301.0):
+        with pytest.raises(InvalidInput, match="at most the grace expected"):
+            Hold(lead_s=lead_s)

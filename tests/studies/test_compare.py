@@ -22,6 +22,7 @@ def narrow(xs): raise AssertionError("nothing is computed")
 
 def workflow(cores=16): return narrow(wide.options(cores=cores).map(range(cores)))
 def chain(): return narrow(narrow(1))
+def fork(cores=8): return narrow([wide.options(cores=cores).map(range(cores)), wide.options(cores=2 * cores)(1)])
 """
 QUICK = {"warmup": 2.0, "days": 4.0, "learning": 1.0, "every_s": 3600.0}
 
@@ -63,6 +64,16 @@ def test_a_rows_numbers_fit_together(found: Comparison) -> None:
             assert row.core_hours == pytest.approx(row.cores * 1800 / 3600)
         else:
             assert row.core_hours == pytest.approx(exact + row.overhead_core_hours)
+
+
+def test_stages_that_wait_together_are_counted_once_for_the_oracle_as_for_others(file: str) -> None:
+    asked = {"cores": [8], "strategies": ["per-stage"], "regimes": ["limits"], "seeds": 6, **QUICK}
+    found = compare(f"{file}:fork", systems=[small_site(load=0.95)], **asked)
+    pairs = {row.seed: row for row in found.rows if row.strategy == "oracle"}
+    for row in found.rows:
+        assert row.total_wait_s <= sum(stage.wait_s for stage in row.stages)
+        assert pairs[row.seed].makespan_s <= row.makespan_s * 1.01
+    assert any(row.total_wait_s < sum(stage.wait_s for stage in row.stages) - 1 for row in pairs.values())
 
 
 def test_jobs_wait_here_and_strategies_differ(found: Comparison) -> None:

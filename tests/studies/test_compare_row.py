@@ -8,9 +8,9 @@ import pytest
 from asa.backends.simulated import Simulated
 from asa.core.errors import InvalidInput, RunFailed
 from asa.core.event import RunState
-from asa.core.job import Resources
-from asa.metrics.workflow import RunSummary, summarise
-from asa.studies.compare_row import Row, StageSpan, row_of
+from asa.core.job import JobState, Resources
+from asa.metrics.workflow import JobSummary, RunSummary, summarise
+from asa.studies.compare_row import Row, StageSpan, most_waiting, row_of
 from asa.workflows.stage import Node, Stage, make_needs
 from asa.workflows.virtual import MemoryWaits, run_virtual
 
@@ -60,6 +60,22 @@ def test_a_job_that_comes_a_little_early_is_kept_and_is_no_miss() -> None:
     row = row_of(run("asa-naive:grace_s=300", expected_wait_s=200.0), **LABELS)
     assert row.misses == 0
     assert row.overhead_core_hours == pytest.approx(2 * 200 / 3600, rel=0.05)
+
+
+def job(stage: str, submitted: float, started: float | None, ended: float | None = None) -> JobSummary:
+    return JobSummary(
+        token="", job_id="", stages=(stage,), state=JobState.COMPLETED, cores=1, nodes=(), walltime_s=1.0,
+        submitted=submitted, started=started, ended=ended, runs=(), predicted_wait_s=None, wait_s=None,
+        core_hours_charged=0.0, core_hours_used=0.0, overhead_core_hours=0.0, reason="",
+    )  # fmt: skip
+
+
+def test_jobs_in_the_queue_at_a_time() -> None:
+    jobs = [job("a", 0, 10, 99), job("a", 5, None, 20), job("a", 10, 30), job("a", 20, 25), job("b", 0, 50)]
+    assert most_waiting(jobs, "a") == 2
+    assert most_waiting(jobs, "b") == 1
+    assert most_waiting(jobs, "c") == 0
+    assert most_waiting([job("a", 5, 5), job("a", 5, 5)], "a") == 0
 
 
 def test_it_travels_as_json() -> None:

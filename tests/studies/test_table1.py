@@ -78,6 +78,13 @@ def test_a_baseline_that_never_waits() -> None:
     assert "big-job" not in found["big-job"]
 
 
+def test_the_oracle_is_a_baseline_too() -> None:
+    rows = [row("asa", wait=20.0, makespan=110.0), row("oracle", wait=10.0, makespan=100.0)]
+    found = ratios(Grid.of(rows))
+    assert found["asa"]["oracle"]["makespan_s"]["ratio_of_sums"].value == pytest.approx(1.1)
+    assert found["oracle"] == {}
+
+
 @given(
     st.lists(st.tuples(st.floats(1, 1e5), st.floats(1, 1e5), st.floats(1, 1e5)), min_size=1, max_size=6),
     st.floats(0.5, 4),
