@@ -11,10 +11,12 @@ from typing import Any
 
 from asa.core.command import CommandResult, table
 from asa.core.errors import AsaError
+from asa.core.job import DependencyKind
 from asa.core.registry import BACKENDS, DOCTOR
 from asa.core.units import brief
 from asa.log.filesystem import is_local
 from asa.log.rundir import state_directory
+from asa.strategies.places import usable
 
 
 class Doctor:
@@ -64,5 +66,9 @@ def _backend(spec: str) -> Iterator[dict[str, Any]]:
     yield _row(f"backend {spec}", True, f"{site.site}; largest job {largest}; longest wall time {longest}")
     place = "keep their place" if site.regime.dependents_age else "lose their place"
     yield _row(f"{spec}: queue", True, f"{site.regime.value}: dependent jobs {place}")
+    after = DependencyKind.AFTER_OK in site.dependencies
+    technique = usable(site.regime, dependencies=after, arrays=site.arrays, parks=site.parks)
+    held = "cannot be held: `auto` staggers requests" if technique is None else f"can be held, by {technique!r}"
+    yield _row(f"{spec}: places", True, f"places in the queue {held}")
     for name, value in site.details.items():
         yield _row(f"{spec}: {name}", True, value)

@@ -180,14 +180,26 @@ def check_technique(name: str) -> str:
 
 def technique_for(view: WorkflowView, asked: str = "auto") -> PlaceHolding | None:
     """The technique that holds places at a site, or the one that is asked for; None where the site allows none."""
+    name = usable(view.regime, asked, dependencies=view.dependencies, arrays=view.arrays, parks=view.parks)
+    return None if name is None else TECHNIQUES[name]()
+
+
+def usable(
+    regime: QueueRegime, asked: str = "auto", *, dependencies: bool = True, arrays: bool = False, parks: bool = False
+) -> str | None:
+    """Name of the technique for a queue of this regime, or of the one that is asked for, if the site has what it takes.
+
+    >>> usable(QueueRegime.LIMITS, arrays=True), usable(QueueRegime.LIMITS), usable(QueueRegime.FIFO)
+    ('array', None, 'afterok')
+    """
     name = asked
     if asked == "auto":
-        if view.regime.dependents_age:
+        if regime.dependents_age:
             name = AfterOk.name
         else:
-            name = AgedAfterOk.name if view.regime is QueueRegime.MULTIFACTOR else Throttled.name
-    able = {AfterOk.name: view.dependencies, AgedAfterOk.name: view.dependencies, Throttled.name: view.arrays}
-    return TECHNIQUES[name]() if able.get(name, view.parks) else None
+            name = AgedAfterOk.name if regime is QueueRegime.MULTIFACTOR else Throttled.name
+    able = {AfterOk.name: dependencies, AgedAfterOk.name: dependencies, Throttled.name: arrays, Parked.name: parks}
+    return name if able[name] else None
 
 
 def _free(view: WorkflowView, wanted: frozenset[str]) -> list[Amend]:
