@@ -36,12 +36,17 @@ def outlook(view: WorkflowView) -> dict[str, Outlook]:
 
 
 def _end(stage: StageView, ready: float, now: float) -> float:
-    """When a stage is expected to end [s since the epoch]: as soon as it is ready if nobody knows of a wait."""
+    """When a stage is expected to end [s since the epoch].
+
+    Its allocation comes when the first of its jobs does; if none was asked for, a predicted wait from now on, or when it
+    is ready if nobody knows of a wait.
+    """
     if stage.state.final:
         return now
     if stage.expected_end is not None:
         return stage.expected_end
-    return max(ready, min((arrival(item, now) for item in stage.allocations), default=ready)) + stage.spec.run_time_s
+    unasked = now + (stage.predicted_wait_s or 0.0)
+    return max(ready, min((arrival(item, now) for item in stage.allocations), default=unasked)) + stage.spec.run_time_s
 
 
 def arrival(item: AllocationView, now: float) -> float:

@@ -25,6 +25,11 @@ def test_a_stage_begins_when_its_allocation_is_there() -> None:
     assert arrival(allocation("y", "b", started=3.0, predicted_wait_s=7.0), 1000.0) == 3.0
 
 
+def test_what_was_not_asked_for_comes_a_predicted_wait_from_now_at_the_soonest() -> None:
+    stages = view(stage("a", state=StageState.READY, predicted_wait_s=700.0, walltime_s=100.0), stage("b", "a"))
+    assert outlook(stages)["a"].end == 1000.0 + 700.0 + 100.0
+
+
 def test_those_before_are_taken_to_come_as_soon_as_they_may() -> None:
     item = allocation("y", "b", submitted=900.0, predicted_wait_s=700.0, soon_wait_s=200.0)
     assert arrival(item, 1000.0) == 1100.0
