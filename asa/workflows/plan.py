@@ -49,7 +49,10 @@ class Plan(State):
         # Where there is no queue, learning waits until the result is out: it costs more than all of a short run.
         teach = () if self.site.regime is QueueRegime.IMMEDIATE else self._teach()
         # Jobs come in the round after widths are known, tasks in the one after it is settled which allocations stay.
-        changes = [*self._expand()] or [*(asked := [*self._ask(now)]), *self._let_go(now, _arrays(asked, self.pool))]
+        if expanding := [*self._expand()]:
+            return expanding
+        asked = [*self._ask(now)]
+        changes = [*asked, *self._let_go(now, _arrays(asked, self.pool, now))]
         return changes or [*self._launch(now), *self._conclude(), *teach]
 
     def wake_at(self, now: float) -> float:
@@ -224,7 +227,9 @@ class Plan(State):
             yield Finish(RunState.FAILED, message, failed[0])
 
 
-def _arrays(actions: Iterable[Action], pool: Pool) -> set[str]:
-    """Job arrays that are being changed, or are about to be."""
+def _arrays(actions: Iterable[Action], pool: Pool, now: float) -> set[str]:
+    """Job arrays that are about to be changed, or are being changed, unless the batch system does not answer."""
     keys = {action.change.allocation for action in actions if isinstance(action, Update)}
-    return {held.request.array for key, held in pool.held.items() if key in keys or held.amending} - {""}
+    held = [item for item in pool.held.values() if item.request.array]
+    being = (item for item in held if item.amending and now < item.amending.at + UNRESPONSIVE_S)
+    return {item.request.array for item in (*being, *(item for item in held if item.key in keys))}
