@@ -48,6 +48,7 @@ class KeptPlaces:
         _need_arrays(site)
         long = [site.request(run_s=site.walltime_s / 2) for _ in range(2)]
         first, second, third = site.submit_array(*long, site.request())
+        site.reach(first, JobState.RUNNING)
         site.backend.update(second, JobChanges(throttle=2))
         site.reach(second, JobState.RUNNING)
         site.backend.update(third, JobChanges(throttle=1))
