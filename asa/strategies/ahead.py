@@ -38,8 +38,8 @@ def outlook(view: WorkflowView) -> dict[str, Outlook]:
 def _end(stage: StageView, ready: float, now: float) -> float:
     """When a stage is expected to end [s since the epoch].
 
-    Its allocation comes when the first of its jobs does; if none was asked for, a predicted wait from now on, or when it
-    is ready if nobody knows of a wait.
+    Its allocation comes when the first of its jobs does; if none was asked for, a predicted wait from now on, or when
+    it is ready if nobody knows of a wait.
     """
     if stage.state.final:
         return now
