@@ -81,7 +81,10 @@ def test_processes_are_found_by_environment_but_never_oneself(tmp_path):
     mark = f"{time.time_ns()}"
     process = start(tmp_path, "exec sleep 60", ASA_MARK=mark)
     try:
-        assert processes.with_environment(lambda env: env.get("ASA_MARK") == mark) == [process]
+        # While the shell gives way to sleep, the process has no environment for a moment.
+        assert processes.wait_until(
+            lambda: processes.with_environment(lambda env: env.get("ASA_MARK") == mark) == [process], 5
+        )
         assert os.getpid() not in {found.pid for found in processes.with_environment(lambda env: True)}
     finally:
         processes.end([process], grace=0)
