@@ -16,7 +16,7 @@ from typing import Protocol
 
 from asa.core.allocation import Allocation
 from asa.core.context import Context
-from asa.core.counters import looked
+from asa.core.counters import as_seen, looked
 from asa.core.decision import Amend
 from asa.core.errors import InvalidInput
 from asa.core.event import (
@@ -292,7 +292,9 @@ class Runner:
             deadline=None if ask.lives_s is None else now + ask.lives_s,
             array=ask.array,
         )
-        context = replace(self._context(ask.resources, ask.walltime_s, now), queue=None)  # too large to keep
+        context = self._context(ask.resources, ask.walltime_s, now)
+        if context.queue is not None:  # kept until the wait is known: not as a table, which changes
+            context = replace(context, queue=as_seen(context.queue))
         event = Submitting(
             now,
             action.token,

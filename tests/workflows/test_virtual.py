@@ -123,3 +123,12 @@ def test_the_howto_tells_every_option() -> None:
     page = (Path(__file__).parents[2] / "docs" / "howto" / "simulated-backend.md").read_text()
     missing = [item.name for item in fields(Options) if f"`{item.name}" not in page and f"{item.name}=" not in page]
     assert missing == ["poll"], "which nobody needs"
+
+
+def test_a_forecast_learns_from_the_queue_that_was_seen_when_a_job_was_submitted(busy: Simulated) -> None:
+    """Without the queue of then it would never know how much of their wall times jobs use."""
+    waits = MemoryWaits("forecast:futures=1")
+    estimator = waits.of(Resources(cores=8), 3600.0)
+    assert estimator.state()["sightings"]["at"] is None
+    run_virtual(WORKFLOW, busy.copy(), "stagger:estimator=forecast,futures=1", waits=waits)
+    assert estimator.state()["sightings"]["at"] is not None
