@@ -16,7 +16,31 @@ from asa.estimators.qbets import Qbets
 __all__ = ["Last", "Mean", "Median", "Planned", "Qbets", "Zero"]
 
 
-class Zero:
+class _Unlearned:
+    """Knows nothing, and learns nothing."""
+
+    def __init__(self, *, seed: int = 0) -> None:
+        pass
+
+    def learn(self, wait_s: float, predicted_s: float | None = None, context: Context | None = None) -> None:
+        """Check the wait [s] and forget it.
+
+        Raises
+        ------
+        InvalidInput
+            If it is negative or not finite.
+        """
+        check_wait(wait_s)
+
+    def state(self) -> dict[str, Any]:
+        """Return an empty state."""
+        return {}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Do nothing: there is nothing to know."""
+
+
+class Zero(_Unlearned):
     """Always 0: no job is planned ahead, which makes ASA the per-stage strategy.
 
     Examples
@@ -27,32 +51,12 @@ class Zero:
     0.0
     """
 
-    def __init__(self, *, seed: int = 0) -> None:
-        pass
-
     def predict(self, context: Context | None = None, quantile: float | None = None) -> float:
         """Return 0 [s]."""
         return 0.0
 
-    def learn(self, wait_s: float, predicted_s: float | None = None, context: Context | None = None) -> None:
-        """Check the wait [s] and forget it.
 
-        Raises
-        ------
-        InvalidInput
-            If it is negative or not finite.
-        """
-        check_wait(wait_s)
-
-    def state(self) -> dict[str, Any]:
-        """Return an empty state."""
-        return {}
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Do nothing: there is nothing to know."""
-
-
-class Planned:
+class Planned(_Unlearned):
     """What the batch system itself expects, and 0 where it says nothing.
 
     Examples
@@ -63,29 +67,9 @@ class Planned:
 
     pooled = True
 
-    def __init__(self, *, seed: int = 0) -> None:
-        pass
-
     def predict(self, context: Context | None = None, quantile: float | None = None) -> float:
         """Return the wait that the context has [s]."""
         return 0.0 if context is None or context.planned_s is None else context.planned_s
-
-    def learn(self, wait_s: float, predicted_s: float | None = None, context: Context | None = None) -> None:
-        """Check the wait [s] and forget it.
-
-        Raises
-        ------
-        InvalidInput
-            If it is negative or not finite.
-        """
-        check_wait(wait_s)
-
-    def state(self) -> dict[str, Any]:
-        """Return an empty state."""
-        return {}
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Do nothing: there is nothing to know."""
 
 
 class _Recent:

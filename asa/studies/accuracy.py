@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -124,24 +124,67 @@ def foretell(estimator: Estimator, probes: Sequence[Probe], until: float = -math
     >>> foretell(Last(), [Probe(0.0, 100.0), Probe(60.0, 200.0), Probe(120.0, 50.0)])
     (array([  0.,   0., 100.]), 2)
     """
+    return in_turn(
+        probes,
+        lambda _place: estimator.predict(),
+        lambda place, said: estimator.learn(probes[place].wait_s, said),
+        until,
+    )
+
+
+class Timed(Protocol):
+    """A job whose wait is told once it has started; times in s."""
+
+    @property
+    def submitted(self) -> float: ...
+    @property
+    def started(self) -> float: ...
+
+
+def in_turn(
+    jobs: Sequence[Timed],
+    predict: Callable[[int], float],
+    learn: Callable[[int, float], None],
+    until: float = -math.inf,
+) -> tuple[Floats, int]:
+    """Predictions for each job at its submission, shape (n,) [s]; and how many were made before any wait was known.
+
+    Feedback is as late as the wait is long.
+
+    Parameters
+    ----------
+    jobs
+        In order of submission.
+    predict
+        Told a job's place, at its submission.
+    learn
+        Told the place of a job that has started, and what was predicted for it [s]; in order of the starts.
+    until
+        Also told what became known by this time [s].
+
+    Raises
+    ------
+    InvalidInput
+        When the jobs are not in order of submission.
+    """
     waiting: list[tuple[float, int]] = []
-    made = np.empty(len(probes))
+    made = np.empty(len(jobs))
     blind, before = 0, -math.inf
 
-    def learn(now: float) -> None:
+    def tell(now: float) -> None:
         while waiting and waiting[0][0] <= now:
             place = heapq.heappop(waiting)[1]
-            estimator.learn(probes[place].wait_s, float(made[place]))
+            learn(place, float(made[place]))
 
-    for place, probe in enumerate(probes):
-        if probe.submitted < before:
-            raise InvalidInput(f"probe {place} was submitted before the one above it: sort them by submission")
-        before = probe.submitted
-        learn(before)
+    for place, job in enumerate(jobs):
+        if job.submitted < before:
+            raise InvalidInput(f"job {place} was submitted before the one above it: sort them by submission")
+        before = job.submitted
+        tell(before)
         blind += len(waiting) == place  # all that were submitted still wait
-        made[place] = estimator.predict()
-        heapq.heappush(waiting, (probe.started, place))
-    learn(until)
+        made[place] = predict(place)
+        heapq.heappush(waiting, (job.started, place))
+    tell(until)
     return made, blind
 
 

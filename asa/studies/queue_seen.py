@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from asa.core.cluster import Ints
+from asa.core.schedule import Schedule
 from asa.core.workload import Floats, Workload
 
 UNASKED_S = 3600.0
@@ -71,6 +72,15 @@ class QueueLog:
         start = log.submit + log.wait
         end = start + log.run
         return cls(log.submit, start, end, log.cores, assumed(log.submit, end, log.run, log.walltime), log.user)
+
+    @classmethod
+    def by(cls, schedule: Schedule, now: float) -> QueueLog:
+        """The queue of a machine until a moment [s]; what has not happened by then happens later, no matter when."""
+        jobs = schedule.workload
+        start = np.where(schedule.start <= now, schedule.start, now + 1.0)
+        end = np.where(schedule.end <= now, schedule.end, now + 2.0)
+        came = np.flatnonzero(jobs.submit <= now)
+        return cls(jobs.submit, start, end, jobs.cores, jobs.walltime, jobs.user).take(came)
 
     def __len__(self) -> int:
         return len(self.submit)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -11,9 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from asa.core.cluster import Ints
-from asa.core.errors import InvalidInput
 from asa.core.ports import Estimator
 from asa.core.workload import Floats
+from asa.studies.accuracy import in_turn
 from asa.studies.waits_seen import Record
 
 Make = Callable[[int], Estimator]
@@ -104,24 +103,26 @@ def replay(
     """
     sizes = np.array([record.size for record in records], dtype=np.int64)
     estimators = _estimators(make_estimator, np.unique(sizes).tolist(), seed)
-    waiting: list[tuple[float, int]] = []
-    made, at_quantiles = np.empty(len(records)), np.empty((len(records), len(quantiles)))
-    before, spent = -math.inf, 0.0
-    for place, record in enumerate(records):
-        if record.submitted < before:
-            raise InvalidInput(f"record {place} was submitted before the one above it: sort them by submission")
-        before = record.submitted
-        began = time.perf_counter()
-        while waiting and waiting[0][0] <= before:
-            known = heapq.heappop(waiting)[1]
-            learned = records[known]
-            estimators[learned.size].learn(learned.wait_s, float(made[known]), learned.context)
-        estimator = estimators[record.size]
-        made[place] = estimator.predict(record.context)
+    at_quantiles = np.empty((len(records), len(quantiles)))
+    spent = 0.0
+
+    def predict(place: int) -> float:
+        nonlocal spent
+        record = records[place]
+        estimator, began = estimators[record.size], time.perf_counter()
+        said = estimator.predict(record.context)
         spent += time.perf_counter() - began
         for column, quantile in enumerate(quantiles):
             at_quantiles[place, column] = estimator.predict(record.context, quantile)
-        heapq.heappush(waiting, (record.started, place))
+        return said
+
+    def learn(place: int, said: float) -> None:
+        nonlocal spent
+        record, began = records[place], time.perf_counter()
+        estimators[record.size].learn(record.wait_s, said, record.context)
+        spent += time.perf_counter() - began
+
+    made, _ = in_turn(records, predict, learn)
     waits = np.array([record.wait_s for record in records])
     return Replayed(made, waits, sizes, tuple(quantiles), at_quantiles, 1e6 * spent / max(1, len(records)))
 

@@ -11,7 +11,6 @@ from asa.backends.simulated_options import Options
 from asa.core.cluster import Ints
 from asa.core.errors import InvalidInput
 from asa.core.registry import DISPATCHERS
-from asa.core.schedule import Schedule
 from asa.core.workload import Floats
 from asa.simulator.engine import Engine
 from asa.studies.probes import Kind, watch
@@ -64,7 +63,7 @@ def probed(
     engine = Engine(made.workload, made.cluster, options.settings(made))
     times: Floats = made.start + every_s * np.arange(jobs, dtype=np.float64)
     found = watch(engine, rule, [Kind(size, WALLTIME_S) for size in sizes], times.tolist())
-    others = _seen_by_now(engine.schedule(), float(times[-1]))
+    others = QueueLog.by(engine.schedule(), float(times[-1]))
     records = []
     for kind, probes in found.items():
         wait = np.array([probe.wait_s for probe in probes])
@@ -88,16 +87,6 @@ def probed(
             Record(kind.cores, context.at, waited, context) for context, waited in zip(seen, wait.tolist(), strict=True)
         ]
     return sorted(records, key=lambda record: (record.submitted, record.size))
-
-
-def _seen_by_now(schedule: Schedule, now: float) -> QueueLog:
-    """The queue until a moment [s]; what has not happened by then happens later, no matter when."""
-    log = schedule.workload
-    start = np.where(schedule.start <= now, schedule.start, now + 1.0)
-    end = np.where(schedule.end <= now, schedule.end, now + 2.0)
-    came = log.submit <= now
-    start, end = np.maximum(start, log.submit), np.maximum(end, log.submit)
-    return QueueLog(log.submit, start, end, log.cores, log.walltime, log.user).take(np.flatnonzero(came))
 
 
 def _own(times: Floats, wait: Floats, kind: Kind) -> QueueLog:

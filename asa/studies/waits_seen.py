@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -116,7 +116,7 @@ def contexts(
     *,
     epoch: float,
     plan: bool,
-    **own: list[float | None],
+    **own: Sequence[float | None],
 ) -> list[Context]:
     """What jobs see that are submitted at some moments; each column of shape (k,).
 

@@ -269,13 +269,28 @@ class Runner:
             for held in self.plan.pool.held.values()
             if held.handle and held.started is None and not held.gated and held.request.resources == resources
         ]
-        context = Context(now, resources.cores, walltime_s, pending_s=max([0.0, *waiting]))
+        own = [held for held in self.plan.pool.held.values() if held.handle]
+        queued = [held.request for held in own if held.started is None]
+        context = Context(
+            now,
+            resources.cores,
+            walltime_s,
+            pending_s=max([0.0, *waiting]),
+            own_queued=len(queued),
+            own_cores=sum(held.request.resources.cores for held in own if held.started is not None),
+        )
         if (queue := self.watch.seen()) is None:
             return context
         from asa.forecast.futures import planned_s  # where nobody looks at queues, nothing need be compiled
 
         expected = planned_s(queue, resources.cores, walltime_s)
-        return looked(replace(context, planned_s=expected if math.isfinite(expected) else None), queue)
+        work = sum(request.resources.cores * request.walltime_s for request in queued)
+        context = replace(
+            context,
+            planned_s=expected if math.isfinite(expected) else None,
+            own_backlog_s=work / queue.capacity.cores,
+        )
+        return looked(context, queue)
 
     def _submit(self, action: Submit, now: float) -> tuple[Event, Effect]:
         ask, held = action.ask, self.plan.pool.held

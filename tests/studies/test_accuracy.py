@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from asa.core.errors import InvalidInput
 from asa.estimators.baselines import Last, Zero
 from asa.estimators.fixedshare import FixedShare
-from asa.studies.accuracy import GRACE_S, Probe, accuracy, foretell
+from asa.studies.accuracy import GRACE_S, Probe, accuracy, foretell, in_turn
 
 hours = st.lists(st.floats(0.0, 1e5), min_size=1, max_size=30)
 
@@ -63,7 +63,7 @@ def test_long_waits_give_the_papers_protocol_no_feedback() -> None:
 
 
 def test_probes_out_of_order_are_refused() -> None:
-    with pytest.raises(InvalidInput, match="probe 1 was submitted before"):
+    with pytest.raises(InvalidInput, match="job 1 was submitted before"):
         foretell(Zero(), [Probe(10, 0), Probe(5, 0)])
 
 
@@ -118,3 +118,20 @@ def test_last_learns_from_what_has_started() -> None:
 def test_unequal_lengths_are_refused(predicted: list[float], waits: list[float]) -> None:
     with pytest.raises(InvalidInput, match="as many of both"):
         accuracy(np.array(predicted), np.array(waits), cores=1)
+
+
+def test_each_job_is_told_of_once_it_has_started_and_none_after_the_end() -> None:
+    probes = [Probe(10.0, 25.0), Probe(20.0, 10.0), Probe(30.0, 1.0), Probe(40.0, 1000.0)]
+    diary: list[tuple[str, int]] = []
+
+    def predict(place: int) -> float:
+        diary.append(("asked", place))
+        return place / 2
+
+    def learn(place: int, said: float) -> None:
+        assert said == place / 2
+        diary.append(("told", place))
+
+    made, blind = in_turn(probes, predict, learn, until=100.0)
+    assert diary == [("asked", 0), ("asked", 1), ("told", 1), ("asked", 2), ("told", 2), ("told", 0), ("asked", 3)]
+    assert made.tolist() == [0.0, 0.5, 1.0, 1.5] and blind == 2

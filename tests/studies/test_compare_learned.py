@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from asa.core.context import Context
-from asa.studies.compare_learned import Seen, learned, seen, teach
+from asa.studies.compare_learned import learned, seen
 from asa.studies.probes import Kind
 from asa.studies.scene import Scene, set_scene
 from tests.studies.queues import small_queue
@@ -14,38 +13,6 @@ KINDS = {Kind(8, 3600.0), Kind(2, 1800.0)}
 @pytest.fixture(scope="module")
 def scene() -> Scene:
     return set_scene(small_queue(), lambda _site: KINDS)
-
-
-class Diary:
-    """Writes down what it is asked and told."""
-
-    def __init__(self) -> None:
-        self.lines: list[tuple[str, float]] = []
-
-    def predict(self, context: Context | None = None, quantile: float | None = None) -> float:
-        assert context is not None
-        self.lines.append(("asked", context.at))
-        return context.at / 2
-
-    def learn(self, wait_s: float, predicted_s: float | None = None, context: Context | None = None) -> None:
-        assert context is not None
-        assert predicted_s == context.at / 2
-        self.lines.append(("told", context.at))
-
-
-def test_waits_are_told_once_they_are_over_and_none_after_the_end() -> None:
-    probes = [Seen(at, wait, Context(at)) for at, wait in ((10.0, 25.0), (20.0, 10.0), (30.0, 1.0), (40.0, 1000.0))]
-    diary = Diary()
-    teach(diary, probes, until=100.0)  # type: ignore[arg-type]
-    assert diary.lines == [
-        ("asked", 10.0),
-        ("asked", 20.0),
-        ("told", 20.0),
-        ("asked", 30.0),
-        ("told", 30.0),
-        ("told", 10.0),
-        ("asked", 40.0),
-    ]
 
 
 def test_probes_come_in_order_with_their_size_and_what_was_seen(scene: Scene) -> None:

@@ -111,7 +111,7 @@ def test_the_first_jobs_of_each_size_can_be_left_out() -> None:
 
 
 def test_jobs_must_come_in_order() -> None:
-    with pytest.raises(InvalidInput, match="record 1 was submitted before"):
+    with pytest.raises(InvalidInput, match="job 1 was submitted before"):
         replay(lambda seed: Last(seed=seed), [job(4, 5, 1), job(4, 4, 1)])
 
 
