@@ -1,8 +1,7 @@
 """What holds one's own jobs back on a simulated machine for a while, without costing them their age.
 
-The throttle of a job array, and nodes that are not to be had. Both are kept here, whenever something has happened to a
-job and before the dispatcher is asked again, rather than by the engine's own arrays: those know no throttle that
-becomes narrower, and let an element age before its begin time.
+The throttle of a job array, and nodes that are not to be had. The engine knows gates and no arrays: who of an array may
+go is settled here, whenever something has happened to a job and before the dispatcher is asked again.
 """
 
 from __future__ import annotations

@@ -24,7 +24,6 @@ from asa.simulator.state import (
     AFTER,
     AFTER_ANY,
     AFTER_OK,
-    ARRAY,
     BARRED,
     BEGIN,
     CANCEL,
@@ -36,7 +35,6 @@ from asa.simulator.state import (
     NONE,
     OPEN,
     SUBMIT,
-    UNBORN,
 )
 
 _KINDS = {DependencyKind.AFTER: AFTER, DependencyKind.AFTER_OK: AFTER_OK, DependencyKind.AFTER_ANY: AFTER_ANY}
@@ -56,7 +54,6 @@ def submit(
     partition: int = 0,
     after: After = (),
     begin: float = -math.inf,
-    array: int = NONE,
     held: bool = False,
     qos: float = 0.0,
     nice: float = 0.0,
@@ -79,8 +76,6 @@ def submit(
         Rows of the jobs that it waits for, and how.
     begin
         Not before [s].
-    array
-        Array that it is an element of; see `new_array`.
     held
         Whether it is held from the start.
     watched
@@ -114,7 +109,7 @@ def submit(
     fate["run"], fate["speed"], fate["ended"], fate["begin"] = run, 1.0, nan, begin
     fate["stop"] = walltime if engine.settings.overrun == "clip" else math.inf
     fate["event"] = fate["held"] = fate["children"] = NONE
-    fate["array"], fate["watched"], fate["gates"] = array, watched, HOLD * held
+    fate["watched"], fate["gates"] = watched, HOLD * held
     _depend(engine, row, after)
     if nice and engine.weights[0] == FIFO:
         engine.weights[0] = NICED
@@ -126,7 +121,6 @@ def submit(
 def cancel(engine: Engine, row: int) -> None:
     """End a job that has not ended, waiting or running."""
     if engine.state.fates["status"][row] != ENDED:
-        _leave_array(engine, row)
         engine.room()
         machine.finish(engine.state, row, machine.CANCELLED)
 
@@ -218,41 +212,6 @@ def set_units(engine: Engine, row: int, units: int) -> None:
     engine.state.world[0]["dirty"] = 1
 
 
-def new_array(engine: Engine, limit: int) -> int:
-    """A job array of which at most `limit` elements may be queued or running; its number."""
-    s = engine.state
-    arrays = np.zeros(len(s.arrays) + 1, ARRAY)
-    arrays[:-1] = s.arrays
-    arrays["limit"][-1] = limit
-    engine.extend(arrays=arrays)
-    return len(arrays) - 1
-
-
-def set_throttle(engine: Engine, array: int, limit: int) -> None:
-    """Let more elements of an array go at a time.
-
-    Raises
-    ------
-    InvalidInput
-        When more than `limit` are queued or running: the engine fills the place of each that ends. Whoever wants a
-        narrower throttle holds elements back himself, as `asa.backends.simulated_places` does.
-    """
-    s = engine.state
-    if limit < s.arrays["running"][array]:
-        raise InvalidInput(
-            f"array {array} cannot be throttled to {limit}: {s.arrays['running'][array]} of its elements go already"
-        )
-    engine.room()
-    s = engine.state
-    s.arrays["limit"][array] = limit
-    while s.arrays["running"][array] < limit:
-        before = int(s.arrays["running"][array])
-        s.arrays["running"][array] += 1  # admit_next takes one off for the element that is gone
-        machine.admit_next(s, array)
-        if s.arrays["running"][array] == before:
-            break
-
-
 def fail_node(engine: Engine, node: int, at: float, back: float = math.inf) -> None:
     """Let a node fail at `at` [s], and be back at `back` [s]."""
     if not engine.now <= at < back:
@@ -271,13 +230,6 @@ def fail_node(engine: Engine, node: int, at: float, back: float = math.inf) -> N
 def _open(engine: Engine, row: int, gate: int) -> None:
     engine.room()
     waitlist.unshut(engine.state, row, gate)
-
-
-def _leave_array(engine: Engine, row: int) -> None:
-    """An element that will never reach the machine takes no room in its array, and makes none when it is over."""
-    fate = engine.state.fates[row]
-    if fate["status"] == UNBORN:
-        fate["array"] = NONE
 
 
 def _lose_age(engine: Engine, row: int) -> None:
@@ -314,7 +266,6 @@ def _depend(engine: Engine, row: int, after: After) -> None:
         ended, started = fate["status"] == ENDED, not math.isnan(s.jobs["started"][parent])
         if ended or (code == AFTER and started):
             if code == AFTER_OK and fate["outcome"] != machine.COMPLETED:
-                _leave_array(engine, row)
                 engine.room()
                 heap.push(engine.state, engine.now, CANCEL, row)
             continue

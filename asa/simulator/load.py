@@ -36,7 +36,7 @@ def load(workload: Workload, cluster: Cluster, settings: Settings) -> State:
     for name in ("eligible", "accrue", "started", "planned"):
         jobs[name] = np.nan
     fates["run"], fates["stop"], fates["speed"], fates["ended"] = workload.run, stop, 1.0, np.nan
-    fates["begin"], fates["event"], fates["held"], fates["array"], fates["children"] = -np.inf, NONE, NONE, NONE, NONE
+    fates["begin"], fates["event"], fates["held"], fates["children"] = -np.inf, NONE, NONE, NONE
     too_large = workload.units > most_units(cluster, demands, workload.kind, workload.per_node, jobs["partition"])
     fates["status"][too_large] = ENDED
     fates["outcome"][too_large] = FAILED

@@ -33,7 +33,6 @@ from asa.simulator.state import (
     SPEED,
     STARTED,
     SUBMITTED,
-    THROTTLED,
     UP,
     WAITING,
     State,
@@ -63,11 +62,6 @@ def submit(s: State, job: int) -> None:
         push(s, fate.begin, OPEN, job)
     if fate.unmet > 0:
         fate.gates |= DEPENDENCY
-    if fate.array != NONE and s.arrays[fate.array].running >= s.arrays[fate.array].limit:
-        fate.gates |= THROTTLED
-        row.accrue = world.now
-    elif fate.array != NONE:
-        s.arrays[fate.array].running += 1
     if world.regime == ACCRUE_ALWAYS:
         row.accrue = world.now
     elif world.regime == MULTIFACTOR and fate.gates & BEGIN:
@@ -250,22 +244,8 @@ def finish(s: State, job: int, outcome: int) -> None:
     fate.ended = world.now
     fate.event = NONE
     write(s, FINISHED, job, float(outcome))
-    if fate.array != NONE and not fate.gates & THROTTLED:
-        admit_next(s, fate.array)
     tell_children(s, job, True, outcome == COMPLETED)
     notice(s, job)
-
-
-@compiled
-def admit_next(s: State, array: int) -> None:
-    """An element of an array is gone: the next one may go."""
-    s.arrays[array].running -= 1
-    for job in range(s.world[0].jobs):
-        fate = s.fates[job]
-        if fate.array == array and fate.status == HELD and fate.gates & THROTTLED:
-            s.arrays[array].running += 1
-            unshut(s, job, THROTTLED)
-            return
 
 
 @compiled

@@ -55,7 +55,6 @@ FATE = np.dtype(
         ("unmet", "i8"),  # dependencies that are not fulfilled yet
         ("children", "i8"),  # first edge to a job that waits for this one
         ("held", "i8"),  # first of the slots it holds
-        ("array", "i8"),  # array that it is an element of
         ("watched", "i8"),  # whether the driver wants to know at once what becomes of it
     ],
     align=True,
@@ -67,7 +66,6 @@ EDGE = np.dtype([("child", "i8"), ("next", "i8"), ("kind", "i8"), ("think", "f8"
 SLOT = np.dtype([("first", "i8"), ("last", "i8"), ("units", "i8"), ("next", "i8")], align=True)
 PLACED = np.dtype([("job", "i8"), ("first", "i8"), ("last", "i8"), ("units", "i8")], align=True)
 LINE = np.dtype([("at", "f8"), ("kind", "i4"), ("what", "i4"), ("value", "f8")], align=True)
-ARRAY = np.dtype([("limit", "i8"), ("running", "i8")], align=True)
 
 WORLD = np.dtype(
     [
@@ -114,7 +112,6 @@ class State(NamedTuple):
     fates: Table
     heap: Table
     edges: Table
-    arrays: Table
     log: Table
     slots: Table
     placed: Table
@@ -146,7 +143,6 @@ def new_state(cluster: Cluster, jobs: int, demands: Ints, users: int) -> State:
         fates=np.zeros(room, FATE),
         heap=np.zeros(1024, EVENT),
         edges=np.zeros(16, EDGE),
-        arrays=np.zeros(1, ARRAY),
         log=np.zeros(max(1024, 4 * room), LINE),
         slots=np.zeros(1024, SLOT),
         placed=np.zeros(1024, PLACED),

@@ -140,6 +140,20 @@ def test_elements_age_from_their_begin_time(regime: QueueRegime, since: tuple[fl
         assert lane[f"{name}0"].reason != "JobArrayTaskLimit" == lane[f"{name}1"].reason
 
 
+@pytest.mark.parametrize("wider", [True, False])
+@pytest.mark.parametrize("regime", REGIMES)
+def test_a_throttled_element_keeps_its_place(regime: QueueRegime, wider: bool) -> None:
+    """Let go by the throttle, or by the end of the first element."""
+    lane = Lane(regime, P0=100.0)
+    lane.submit("P0", "P1", array="p")
+    lane.until(10)
+    lane.submit("C0")
+    lane.until(50)
+    if wider:
+        lane.change("P1", throttle=2)
+    assert lane.order() == "P0 P1 C0"
+
+
 @pytest.mark.parametrize(("regime", "first"), [(MF, "C"), (LIM, "C"), (AA, "P1"), (FIFO, "P1")])
 def test_an_older_job_goes_before_an_element_that_began_to_age_later(regime: QueueRegime, first: str) -> None:
     lane = Lane(regime, busy=20.0, P0=100.0)

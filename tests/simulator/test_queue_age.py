@@ -148,34 +148,6 @@ def test_start_order(technique: str, site: str) -> None:
 
 
 @pytest.mark.parametrize("site", SITES)
-def test_a_throttled_element_keeps_its_place(site: str) -> None:
-    lane = Lane(site)
-    lane.until(0)
-    array = edits.new_array(lane.engine, limit=1)
-    lane.submit("P0", array=array)
-    lane.submit("P1", array=array)
-    lane.until(2)
-    lane.submit("C0")
-    lane.until(100)
-    edits.set_throttle(lane.engine, array, 2)
-    lane.until(1000)
-    start = lane.engine.state.jobs["started"]
-    assert sorted(lane.rows, key=lambda name: start[lane.rows[name]]) == ["P0", "P1", "C0"]
-
-
-def test_a_throttled_element_waits_for_the_one_before_it() -> None:
-    lane = Lane("fifo")
-    array = edits.new_array(lane.engine, limit=1)
-    lane.submit("P0", array=array)
-    lane.submit("P1", array=array)
-    lane.submit("C0")
-    lane.until(1000)
-    start = lane.engine.state.jobs["started"]
-    assert sorted(lane.rows, key=lambda name: start[lane.rows[name]]) == ["P0", "P1", "C0"]
-    assert start[lane.rows["P1"]] == lane.engine.state.fates["ended"][lane.rows["P0"]]
-
-
-@pytest.mark.parametrize("site", SITES)
 def test_a_requeued_job_loses_its_place(site: str) -> None:
     lane = Lane(site)
     lane.until(5)
