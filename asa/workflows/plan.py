@@ -173,8 +173,12 @@ class Plan(State):
         return any(held.key in other.after for other in self.pool.held.values() if not other.ending)
 
     def _is_spent(self, held: Held, now: float) -> bool:
-        """Whether an idle allocation has too little time left for any task that its stages wait with."""
-        if held.running or not held.nodes or not held.useful:
+        """Whether an idle allocation has too little time left for any task that its stages wait with.
+
+        How much is left is not known of one that has nodes although its job is said to wait: a batch system that was
+        killed and restarted may have forgotten, for a while, that it had started it.
+        """
+        if held.running or not held.nodes or held.ends is None or not held.useful:
             return False
         left = [stage for name in held.stages if not (stage := self.stages[name]).state.final]
         return all(stage.unlaunched and not self._may_take(held, stage.spec.name, stage, now) for stage in left)

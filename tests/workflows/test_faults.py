@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +28,7 @@ from asa.core.event import (
     TaskFailed,
     TasksLaunched,
 )
-from asa.core.job import JobRequest, JobState, QueueRegime
+from asa.core.job import JobHandle, JobRequest, JobState, JobStatus, QueueRegime
 from asa.core.task import Task
 from tests.workflows.world import Crash, World
 
@@ -264,6 +266,28 @@ def test_a_waiting_job_cancelled_by_somebody_else_while_its_predecessor_runs(tmp
     assert world.drive() is RunState.SUCCEEDED
     assert [event.stages for event in world.events(Submitting)] == [("square",), ("total",), ("total",)]
     assert world.events(Submitting)[2].after == ()
+
+
+def test_a_controller_that_forgets_for_a_while_that_it_started_a_job(tmp_path: Path) -> None:
+    """It was killed, and its saved state was older than the start; the job's nodes know nothing of that."""
+    world = World(tmp_path, square.options(walltime=600).map(range(24)), run_time=lambda task: 10.0)
+    query = world.batch.query
+
+    def forgetful(handles: Sequence[JobHandle]) -> list[JobStatus]:
+        found = query(handles)
+        if not 1030.0 <= world.clock.now() < 1090.0:
+            return found
+        running = JobState.RUNNING
+        return [
+            replace(item, state=JobState.PENDING, started=None) if item.state is running else item for item in found
+        ]
+
+    world.batch.query = forgetful  # type: ignore[method-assign]
+    assert world.drive() is RunState.SUCCEEDED
+    assert world.result() == [x * x for x in range(24)]
+    assert len(world.events(Requeued)) == 1
+    assert len(world.events(Submitting)) == 1
+    check_clean(world)
 
 
 def test_a_job_requeued_while_no_driver_was_there_keeps_its_place(tmp_path: Path) -> None:
