@@ -160,7 +160,7 @@ class TestNodes:
 class TestWallTime:
     def test_a_task_that_is_too_long_for_it_fails_the_stage(self, long_runs: LongRuns) -> None:
         shell, driver = long_runs["too long"]
-        outcome = shell.ended(driver, 150)
+        outcome = shell.ended(driver, 190)
         assert outcome.code == 1
         assert "stage 'work' failed: task" in outcome.err
         assert "reached the wall time: raise walltime=" in outcome.err
