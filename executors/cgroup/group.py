@@ -1,0 +1,93 @@
+"""What keeps a container to its share of a node: the seam, and what is measured behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What a group of processes has used since it was made; None for what is not counted here.
+
+    Parameters
+    ----------
+    user_s, system_s
+        CPU time [s], of processes that have ended too.
+    periods, throttled, throttled_s
+        Periods in which its quota was looked at, those in which it was used up, and how long it was held back [s].
+    memory, memory_limit
+        Resident memory and its limit [bytes].
+    processes, threads
+        How many there are now.
+    """
+
+    user_s: float
+    system_s: float
+    periods: int | None
+    throttled: int | None
+    throttled_s: float | None
+    memory: int | None
+    memory_limit: int | None
+    processes: int
+    threads: int | None
+
+
+class Group(Protocol):
+    """The processes of one container, whatever they start included."""
+
+    def wrap(self, argv: Sequence[str]) -> tuple[str, ...]:
+        """A command line that enters the group and then becomes `argv`, in the same process."""
+
+    def adopt(self, pid: int) -> None:
+        """This process, started from what `wrap` returned and leader of its own session, is the group's first."""
+
+    def limit(self, cores: float | None) -> None:
+        """At most so many cores from now on; None for as many as there are."""
+
+    def usage(self) -> Usage: ...
+    def starved(self) -> bool:
+        """Whether the kernel has killed any of its processes for want of memory; to be asked before `close`."""
+
+    def pids(self) -> list[int]:
+        """Its living processes."""
+
+    def kill(self) -> None:
+        """End all of its processes, those they start meanwhile too, before returning."""
+
+    def close(self) -> None:
+        """Remove what is left of it once its processes are gone; it may be gone already."""
+
+
+class Quotas(Protocol):
+    """A way to keep groups of processes to CPU quotas; `name` is what users are told, `why` why it was chosen."""
+
+    name: str
+    why: str
+
+    def group(self, name: str, *, weight: float, cores: float | None, memory: int | None) -> Group:
+        """A new group.
+
+        Parameters
+        ----------
+        name
+            Letters, digits, ``-``, ``_`` and ``.``; nobody else's.
+        weight
+            Cores it should have when others want theirs too; > 0.
+        cores
+            At most so many; None for as many as there are.
+        memory
+            Limit [bytes]; None for none. Passed over where memory cannot be limited.
+
+        Raises
+        ------
+        StateError
+            When it cannot be made.
+        """
+
+    def recover(self, name: str, pid: int) -> Group | None:
+        """The group that an earlier agent made, by its name and first process; None when nothing is left of it."""
+
+    def sweep(self, keep: Collection[str]) -> None:
+        """End and remove groups that dead agents left behind under this name space, but for those in `keep`."""

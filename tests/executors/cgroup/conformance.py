@@ -1,0 +1,344 @@
+"""What every means of keeping quotas must do. Needs nothing but Python, so that it runs in a bare machine as well."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from asa.core.errors import StateError
+from executors.cgroup import census, probe
+from executors.cgroup.group import Group, Quotas
+
+WINDOW_S = 3.0
+POINTS = 0.03
+PATIENCE_S = 40.0
+ROOT = Path(__file__).parents[3]
+
+BURN = "while :; do :; done"
+# a daemon: its parent has ended, its session is its own; then a child that does not listen to SIGTERM
+FAMILY = """
+(setsid sh -c 'sleep 1000 & while :; do sleep 0.05; done' & exit 0)
+sh -c 'trap "" TERM; while :; do sleep 0.01; done' &
+echo ready; wait
+"""
+AGENT = """
+import subprocess, sys, threading
+sys.path.insert(0, {root!r})
+from executors.cgroup import probe
+quotas = probe.best({space!r}, only={only!r})
+for name, script in (("burner", {burn!r}), ("family", {family!r})):
+    group = quotas.group(name, weight=1.0, cores=0.05, memory=None)
+    process = subprocess.Popen(group.wrap(["/bin/sh", "-c", script]), stdout=subprocess.PIPE, start_new_session=True)
+    group.adopt(process.pid)
+    if name == "family":
+        process.stdout.readline()
+    print(process.pid, flush=True)
+threading.Event().wait()
+"""
+_COUNT = itertools.count()
+
+
+def eventually(condition: Callable[[], bool], what: str) -> None:
+    """Wait until it holds."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline, f"not seen in {PATIENCE_S:g} s: {what}"
+        time.sleep(0.005)
+
+
+def used(pids: Sequence[int]) -> float:
+    """CPU time of these processes [s], by the kernel's own clocks."""
+    return sum(census.clock(pid) or 0.0 for pid in pids)
+
+
+def is_alive(pid: int) -> bool:
+    now = census.stat(pid)
+    return now is not None and now.state not in "ZX"
+
+
+def groups_of(space: str) -> list[str]:
+    """Directories of the kernel's groups that bear this name."""
+    mounts = Path("/proc/self/mountinfo").read_text().splitlines()
+    own = {line.split()[4] for line in mounts if " - cgroup" in line}
+    return [at for top in own for at, _, _ in os.walk(top) if f"/{space}" in at or f":{space}:" in at]
+
+
+class Conformance:
+    """Run by pytest, and by `tests/vm/inside.py`, which knows no fixtures."""
+
+    only: str
+
+    def setup_method(self) -> None:
+        self.space = f"t{os.getpid()}-{next(_COUNT)}"
+        self.quotas: Quotas = probe.best(self.space, only=self.only)
+        self.children: list[subprocess.Popen[bytes]] = []
+        self.groups: list[Group] = []
+
+    def teardown_method(self) -> None:
+        """Whatever a test did: nothing is left behind."""
+        for group in self.groups:
+            group.kill()
+        for child in self.children:
+            child.wait(PATIENCE_S)
+            if child.stdout:
+                child.stdout.close()
+        for group in self.groups:
+            group.close()
+            group.close()  # it is gone already
+        self.quotas.sweep(())
+        eventually(lambda: not groups_of(self.space), f"no group is left: {groups_of(self.space)}")
+        assert not census.marked(self.space)
+        eventually(lambda: not _throttles(), "no throttle's process is left")
+
+    def start(
+        self,
+        script: str,
+        cores: float | None = None,
+        *,
+        name: str = "",
+        memory: int | None = None,
+        ready: bool = False,
+    ) -> tuple[Group, int]:
+        """A container that runs this shell script."""
+        group = self.quotas.group(name or f"c.{len(self.groups)}", weight=1.0, cores=cores, memory=memory)
+        self.groups.append(group)
+        child = subprocess.Popen(group.wrap(["/bin/sh", "-c", script]), stdout=subprocess.PIPE, start_new_session=True)
+        self.children.append(child)
+        group.adopt(child.pid)
+        if ready:
+            assert child.stdout
+            assert child.stdout.readline() == b"ready\n"
+        return group, child.pid
+
+    def burn(self, cores: float | None, processes: int) -> Group:
+        """A container whose processes want a core each, once they are there."""
+        script = BURN if processes == 1 else f"sh -c '{BURN}' & " * processes + "wait"
+        group, _ = self.start(script, cores)
+        wanted = processes + (processes > 1)
+        eventually(lambda: len(group.pids()) == wanted and used(group.pids()) > 0, "all processes run")
+        return group
+
+    def keeps(self, limits: Sequence[float], processes: int) -> None:
+        """All at once: none uses more than its quota over the window; and what they report is what they used."""
+        groups = [self.burn(cores, processes) for cores in limits]
+        members = [group.pids() for group in groups]
+        reported = [_reported(group) for group in groups]
+        began, before = _readings(members)
+        time.sleep(WINDOW_S)  # the window itself
+        ended, after = _readings(members)
+        for cores, group, start, end, (told, seen) in zip(limits, groups, before, after, reported, strict=True):
+            share = (end - start) / (ended - began)
+            assert share <= cores + POINTS, f"{share:.3f} of a core used, {cores} allowed, {processes} processes"
+            assert share > 0.01, "it does not run at all"
+            told_now, seen_now = _reported(group)
+            told, seen = told_now - told, seen_now - seen
+            assert abs(told - seen) < 0.1 + 0.1 * seen, f"{told:.3f} s reported, {seen:.3f} s used"
+
+    def test_parts_of_one_core_for_one_process(self) -> None:
+        self.keeps([0.25, 0.5, 0.75], 1)
+
+    def test_parts_of_one_core_for_several_processes(self) -> None:
+        self.keeps([0.25, 0.5, 0.75], 3)
+
+    def test_parts_of_two_cores(self) -> None:
+        if (os.cpu_count() or 1) >= 2:
+            self.keeps([0.5, 1.0], 3)
+
+    def test_most_of_two_cores(self) -> None:
+        if (os.cpu_count() or 1) >= 2:
+            self.keeps([1.5], 4)
+
+    def test_a_lower_limit_is_seen(self) -> None:
+        group = self.burn(None, 2)
+        group.limit(0.25)
+        began, before = _readings([group.pids()])
+        time.sleep(WINDOW_S)
+        ended, after = _readings([group.pids()])
+        assert (after[0] - before[0]) / (ended - began) <= 0.25 + POINTS
+
+    def test_a_higher_limit_is_seen(self) -> None:
+        group = self.burn(0.02, 1)
+        for cores in (0.9, None):
+            group.limit(cores)
+            eventually(lambda: _share(group, 0.3) > 0.1, f"a limit of {cores} after one of 0.02")
+            group.limit(0.02)
+            eventually(lambda: _share(group, 0.3) < 0.06, f"a limit of 0.02 after one of {cores}")
+
+    def test_what_is_measured(self) -> None:
+        group = self.burn(0.1, 2)
+
+        def is_throttled() -> bool:
+            now = group.usage()
+            return (now.throttled or 0) > 2 and (now.throttled_s or 0) > 0
+
+        eventually(is_throttled, "throttled")
+        now = group.usage()
+        assert now.periods is not None and now.throttled is not None
+        assert 0 < now.throttled <= now.periods
+        assert now.user_s + now.system_s > 0
+        assert (now.processes, now.threads) == (3, 3)
+        assert now.memory is None or 0 < now.memory < 1 << 30
+        group.limit(None)
+        later = group.usage()
+        assert later.user_s >= now.user_s
+        assert later.system_s >= now.system_s
+        assert not group.starved()
+
+    def test_time_of_processes_that_have_ended_counts(self) -> None:
+        group, _ = self.start(f"timeout 0.5 sh -c '{BURN}'; echo ready; sleep 1000", ready=True)
+        now = group.usage()
+        assert now.user_s + now.system_s > 0.05
+
+    def test_a_memory_limit(self) -> None:
+        grow = "head -c 400M /dev/zero | tail -c 400M >/dev/null"
+        group, _ = self.start(f"{grow}; echo $?", memory=64 << 20)
+        limit = group.usage().memory_limit
+        if limit is None:
+            return  # passed over where memory cannot be limited
+        assert limit == 64 << 20
+        out = self.children[0].stdout
+        assert out
+        line = out.readline()
+        assert line in (b"137\n", b""), "killed, by itself or with all of its group"
+        if line:  # a systemd scope goes with its last process, and what it has counted with it
+            assert group.starved()
+
+    def test_all_of_a_family_ends(self) -> None:
+        group, _ = self.start(FAMILY, 0.5, ready=True)
+        eventually(lambda: len(group.pids()) >= 5, "the daemon and its child")
+        members = group.pids()
+        group.kill()
+        assert not group.pids()
+        assert not [pid for pid in members if is_alive(pid)]
+        group.kill()
+
+    def test_what_is_being_born_ends_too(self) -> None:
+        group, _ = self.start(
+            "n() { sleep 0.01; n & }; for i in 1 2 3 4 5 6; do n & done; echo ready; wait", ready=True
+        )
+        group.kill()
+        assert not group.pids()
+
+    def test_what_outlives_its_first_process_is_still_held_and_ends(self) -> None:
+        group, pid = self.start(FAMILY, 0.5, ready=True)
+        eventually(lambda: len(group.pids()) >= 5, "the daemon and its child")
+        os.kill(pid, signal.SIGKILL)
+        eventually(lambda: pid not in group.pids(), "the first process has ended")
+        members = group.pids()
+        assert members
+        group.kill()
+        assert not [pid for pid in members if is_alive(pid)]
+
+    def test_a_process_becomes_what_it_was_to_become(self) -> None:
+        group = self.quotas.group("exact", weight=2.0, cores=None, memory=None)
+        self.groups.append(group)
+        strange = ["", " two  words ", 'quote\'s "$HOME" `x` \\', "--", "line\nline", "*"]
+        show = "import os, sys; print(os.getpid(), sys.argv[1:], dict(os.environ)); sys.stdout.flush(); sys.exit(37)"
+        environment = {"PATH": os.environ["PATH"], "BASH_ENV": "/nonexistent", "BASH_FUNC_module%%": "() { :; }"}
+        environment |= {key: value for key, value in os.environ.items() if key in ("XDG_RUNTIME_DIR",)}
+        argv = group.wrap([sys.executable, "-I", "-S", "-c", show, *strange])
+        child = subprocess.Popen(argv, env=environment, stdout=subprocess.PIPE, start_new_session=True)
+        group.adopt(child.pid)
+        said, _ = child.communicate(timeout=PATIENCE_S)
+        assert child.returncode == 37
+        pid, _, rest = said.decode().partition(" ")
+        assert int(pid) == child.pid
+        assert rest.startswith(repr(strange))
+        for key, value in environment.items():
+            assert f"{key!r}: {value!r}" in rest
+
+    def test_two_groups_of_one_name(self) -> None:
+        self.start("echo ready; sleep 1000", name="twice", ready=True)
+        if self.only == "systemd scopes":
+            return  # systemd itself refuses the second, when it starts
+        with _raises(StateError):
+            self.quotas.group("twice", weight=1.0, cores=None, memory=None)
+
+    def test_names_that_are_none(self) -> None:
+        for name in ("", ".", "..", "a/b", ".hidden", "a b", "a\n", "x" * 129):
+            with _raises(StateError):
+                self.quotas.group(name, weight=1.0, cores=None, memory=None)
+
+    def test_another_agent_takes_over(self) -> None:
+        with self.agent() as (agent, burner, family):
+            agent.kill()
+        eventually(lambda: not _throttles(), "what the agent's death leaves to its throttle")
+        for pid in (burner, family):
+            now = census.stat(pid)
+            assert now is not None and now.state not in "tTZX", "alive, and not stopped"
+        assert self.quotas.recover("nobody", 1) is None
+        group = self.quotas.recover("burner", burner)
+        assert group is not None
+        self.groups.append(group)
+        group.limit(0.1)
+        eventually(lambda: _share(group, 0.3) < 0.2, "the new agent's limit")
+        assert burner in group.pids()
+        self.quotas.sweep({"burner"})
+        eventually(lambda: not is_alive(family), "swept")
+        assert is_alive(burner)
+        assert self.quotas.recover("family", family) is None
+        group.kill()
+        eventually(lambda: not is_alive(burner), "killed")
+
+    def test_nothing_is_left_of_a_dead_agent(self) -> None:
+        with self.agent() as (agent, burner, family):
+            agent.kill()
+        self.quotas.sweep(())
+        eventually(lambda: not is_alive(burner) and not is_alive(family), "swept")
+        assert not groups_of(self.space)
+        self.quotas.sweep(())
+
+    @contextmanager
+    def agent(self) -> Iterator[tuple[subprocess.Popen[bytes], int, int]]:
+        """Another program with two containers; their first processes."""
+        code = AGENT.format(root=str(ROOT), space=self.space, only=self.only, burn=BURN, family=FAMILY)
+        with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as agent:
+            try:
+                assert agent.stdout
+                yield agent, int(agent.stdout.readline()), int(agent.stdout.readline())
+            finally:
+                agent.kill()
+
+
+@contextmanager
+def _raises(kind: type[Exception]) -> Iterator[None]:
+    try:
+        yield
+    except kind:
+        return
+    raise AssertionError(f"{kind.__name__} was not raised")
+
+
+def _readings(members: Sequence[Sequence[int]]) -> tuple[float, list[float]]:
+    return time.monotonic(), [used(pids) for pids in members]
+
+
+def _reported(group: Group) -> tuple[float, float]:
+    """CPU time that it reports, and that its processes have used [s]."""
+    now = group.usage()
+    return now.user_s + now.system_s, used(group.pids())
+
+
+def _share(group: Group, window_s: float) -> float:
+    began, before = _readings([group.pids()])
+    time.sleep(window_s)
+    ended, after = _readings([group.pids()])
+    return (after[0] - before[0]) / (ended - began)
+
+
+def _throttles() -> list[int]:
+    """Processes of `executors.cgroup.throttle` that this machine runs for this user's tests."""
+    found = []
+    for pid in census.everybody():
+        with suppress(OSError):
+            words = Path(f"/proc/{pid}/cmdline").read_bytes()
+            if b"from executors.cgroup.throttle import main" in words and is_alive(pid):
+                found.append(pid)
+    return found

@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from executors.cgroup import census
+from executors.cgroup.census import Census, Family
+from tests.executors.cgroup.conformance import eventually
+
+PARENT = """
+import os, signal, time
+if {ignore}:
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+for _ in range({children}):
+    if os.fork() == 0:
+        while time.process_time() < {each}:
+            pass
+        os._exit(0)
+    try:
+        os.wait()
+    except ChildProcessError:
+        pass
+"""
+CHILDREN, EACH_S = 10, 0.08
+
+
+def counted(pause_s: float, *, ignore: bool) -> tuple[float, Family]:
+    """CPU time that is seen of a parent whose children end one after the other [s], beyond its own."""
+    families = {"a": Family("none/a")}
+    watch = Census(families)
+    code = PARENT.format(ignore=ignore, children=CHILDREN, each=EACH_S)
+    total = 0.0
+    with subprocess.Popen([sys.executable, "-I", "-S", "-c", code]) as process:
+        watch.adopt("a", process.pid)
+        while process.poll() is None:  # reaps it only here: its last words are read before
+            total += watch.look()["a"]
+            time.sleep(pause_s)
+    return total, families["a"]
+
+
+@pytest.mark.parametrize("pause_s", [0.002, 0.03, 0.3])
+def test_time_of_ended_children_is_counted_once(pause_s: float) -> None:
+    total, family = counted(pause_s, ignore=False)
+    ideal = CHILDREN * EACH_S
+    assert ideal * 0.5 < total < ideal * 1.3 + 0.3, "the interpreter's own start is in it as well"
+    assert ideal * 0.5 < (family.user + family.system) / census.TICKS < ideal * 1.3 + 0.3
+
+
+def test_a_parent_that_ignores_the_death_of_its_children_gains_nothing() -> None:
+    total, _ = counted(0.005, ignore=True)
+    assert total > CHILDREN * EACH_S * 0.6
+
+
+def test_a_clock_is_that_of_the_process() -> None:
+    mine = census.clock(os.getpid())
+    assert mine is not None
+    assert 0 < mine <= time.clock_gettime(time.CLOCK_PROCESS_CPUTIME_ID)
+    assert census.clock(4_194_305) is None  # beyond the largest process number
+
+
+def test_what_a_process_is() -> None:
+    me = census.stat(os.getpid())
+    assert me is not None
+    assert (me.parent, me.session) == (os.getppid(), os.getsid(0))
+    assert me.resident > 0
+    assert census.stat(4_194_305) is None
+
+
+@pytest.mark.parametrize("environment", [{}, {"X": "ASA_GROUP=no/no"}, {"ASA_GROUPS": "no/no"}])
+def test_a_mark_is_found_only_where_it_is(environment: dict[str, str]) -> None:
+    space = f"census-{os.getpid()}"
+    without = subprocess.Popen(["sleep", "1000"], env=environment)
+    marked = subprocess.Popen(["sleep", "1000"], env=environment | {"ASA_GROUP": f"{space}/a.b"})
+    try:
+        eventually(lambda: census.mark(marked.pid) == f"{space}/a.b", "its program is loaded")
+        if environment:
+            eventually(lambda: census.mark(without.pid) == "", "its program is loaded")
+        assert census.marked(space) == {"a.b": [marked.pid]}
+        assert census.marked(space[:-1]) == {}
+    finally:
+        for process in (without, marked):
+            process.kill()
+            process.wait()
+    assert not census.mark(marked.pid)
+
+
+def test_a_number_that_belongs_to_another_process_by_now_is_left_alone() -> None:
+    with subprocess.Popen(["sleep", "1000"]) as process:
+        try:
+            seen = census.stat(process.pid)
+            assert seen is not None
+            census.Member(process.pid, seen._replace(birth=seen.birth - 1), 0.0).signal(signal.SIGUSR1)
+            census.Member(process.pid, seen, 0.0).signal(signal.SIGTERM)
+            assert process.wait() == -signal.SIGTERM, "the first of them did not arrive"
+        finally:
+            process.kill()
+
+
+def test_a_stranger_is_asked_once_and_again_when_there_is_a_new_family() -> None:
+    families: dict[str, Family] = {}
+    watch = Census(families)
+    with subprocess.Popen(["sleep", "1000"], env={"ASA_GROUP": "space/late"}) as process:
+        try:
+            eventually(lambda: census.mark(process.pid) == "space/late", "its program is loaded")
+            watch.look()
+            families["late"] = Family("space/late")
+            watch.look()
+            assert process.pid not in families["late"].members
+            watch.forget()
+            watch.look()
+            assert process.pid in families["late"].members
+        finally:
+            process.kill()
+
+
+def test_a_history_is_not_charged_to_who_is_found_late() -> None:
+    families = {"a": Family("none/a")}
+    watch = Census(families)
+    with subprocess.Popen(["sh", "-c", "while :; do :; done"]) as process:
+        try:
+            while (census.clock(process.pid) or 0.0) < 0.2:
+                time.sleep(0.01)
+            watch.look()
+            watch.adopt("a", process.pid)
+            began = time.monotonic()
+            charged = watch.look()["a"]
+            assert charged <= time.monotonic() - began + 0.1
+        finally:
+            process.kill()
+
+
+def test_a_daemon_that_is_met_while_its_program_is_loaded_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    families = {"late": Family("space/late")}
+    watch = Census(families)
+    with subprocess.Popen(["sleep", "1000"], env={"ASA_GROUP": "space/late"}, start_new_session=True) as process:
+        try:
+            eventually(lambda: census.mark(process.pid) == "space/late", "its program is loaded")
+            with monkeypatch.context() as patch:
+                patch.setattr(census, "_environment", lambda pid: b"")
+                watch.look()
+            assert process.pid not in families["late"].members
+            watch.look()
+            assert process.pid in families["late"].members
+        finally:
+            process.kill()

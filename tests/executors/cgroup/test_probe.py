@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator, Sequence
+
+import pytest
+
+from asa.core.errors import InvalidInput, StateError
+from executors.cgroup import probe
+from executors.cgroup.group import Usage
+from executors.cgroup.probe import Found
+
+
+class Pretended:
+    """Quotas whose groups do as little as they are told to."""
+
+    name, why = "pretended", "for tests"
+
+    def __init__(self, *, enters: bool = True, runs: bool = True, kills: bool = True) -> None:
+        self.enters, self.runs, self.kills = enters, runs, kills
+        self.process = 0
+        self.closed = 0
+
+    def group(self, name: str, *, weight: float, cores: float | None, memory: int | None) -> Pretended:
+        return self
+
+    def recover(self, name: str, pid: int) -> None: ...
+    def sweep(self, keep: object) -> None: ...
+    def limit(self, cores: float | None) -> None: ...
+    def wrap(self, argv: Sequence[str]) -> tuple[str, ...]:
+        return tuple(argv) if self.runs else ("/bin/sh", "-c", "echo not allowed >&2; exit 125")
+
+    def adopt(self, pid: int) -> None:
+        self.process = pid
+
+    def usage(self) -> Usage:
+        return Usage(0.0, 0.0, None, None, None, None, None, 1, 1)
+
+    def starved(self) -> bool:
+        return False
+
+    def pids(self) -> list[int]:
+        return [self.process] if self.enters else []
+
+    def kill(self) -> None:
+        if self.kills:
+            subprocess.run(["kill", "-9", str(self.process)], stderr=subprocess.DEVNULL)
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+def test_what_does_everything_is_taken() -> None:
+    quotas = Pretended()
+    probe.attempt(quotas)
+    assert quotas.closed == 1
+
+
+@pytest.mark.parametrize(
+    ("quotas", "reason"),
+    [
+        (Pretended(enters=False), "is not in it"),
+        (Pretended(runs=False), "not allowed"),
+        (Pretended(kills=False), "does not end when the group is killed"),
+    ],
+)
+def test_what_does_not_is_refused_and_leaves_nothing(
+    quotas: Pretended, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(probe, "_PATIENCE_S", 0.05)
+    with pytest.raises(StateError, match=reason):
+        probe.attempt(quotas)
+    assert quotas.closed == 1
+
+
+def test_an_unknown_means_is_told_which_there_are() -> None:
+    with pytest.raises(InvalidInput, match="expected one of cgroup v2, cgroup v1, systemd scopes, duty cycle"):
+        probe.best("space", only="cgroup v3")
+
+
+def test_when_nothing_works_every_reason_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probe, "means", lambda *_, **__: iter([Found("a", None, "no"), Found("b", None, "never")]))
+    with pytest.raises(StateError, match=r"a: no; b: never"):
+        probe.best("space")
+    *others, last = probe.rows()
+    assert [row["ok"] for row in others] == [True, True]
+    assert last == {"what": "cpu quotas", "ok": False, "found": "none: containers run without limits"}
+
+
+def test_nothing_is_tried_beyond_the_first_that_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    def means(*_: object, **__: object) -> Iterator[Found]:
+        yield Found("a", None, "no")
+        yield Found("b", Pretended(), "for tests")
+        raise AssertionError("went on")
+
+    monkeypatch.setattr(probe, "means", means)
+    assert probe.best("space").name == "pretended"
+    assert [(row["what"], row["found"]) for row in probe.rows()] == [
+        ("cpu quotas: a", "no: no"),
+        ("cpu quotas", "b: for tests"),
+    ]
+
+
+def test_something_works_on_this_machine() -> None:
+    *_, last = probe.rows()
+    assert last["what"] == "cpu quotas"
+    assert last["ok"]

@@ -1,0 +1,138 @@
+"""Command lines and answers. That systemd does as is asked, `make test-cgroup2` tells: it boots a machine with one."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from asa.core.errors import StateError
+from executors.cgroup import systemd
+from executors.cgroup.systemd import Systemd, SystemdGroup
+
+LOGIN = Path("/sys/fs/cgroup/user.slice/user-7.slice/session-3.scope")
+
+
+@pytest.fixture
+def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """What a pretended systemctl was asked; it answers with the file `answer`, or refuses with the file `refuse`."""
+    script = f"""#!/bin/sh
+echo "$@" >>{tmp_path}/asked
+[ ! -e {tmp_path}/refuse ] || {{ cat {tmp_path}/refuse >&2; exit 1; }}
+cat {tmp_path}/answer 2>/dev/null || true
+"""
+    for name in ("systemctl", "systemd-run"):
+        (tmp_path / name).write_text(script)
+        (tmp_path / name).chmod(0o700)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    return tmp_path / "asked"
+
+
+def test_a_group_is_a_scope_with_quota_weight_and_memory(asked: Path) -> None:
+    group = Systemd(LOGIN, "pool", {}).group("c1", weight=0.5, cores=0.25, memory=1 << 20)
+    assert group.wrap(["true", "-x"]) == (
+        "systemd-run",
+        "--user",
+        "--scope",
+        "--quiet",
+        "--collect",
+        "--unit=asa:pool:c1.scope",
+        "--property=CPUWeight=20",
+        "--property=CPUQuota=25%",
+        "--property=MemoryMax=1048576",
+        "--property=MemorySwapMax=0",
+        "--",
+        "true",
+        "-x",
+    )
+
+
+def test_a_limit_before_the_start_goes_along_with_it(asked: Path) -> None:
+    group = SystemdGroup("asa:p:c.scope", systemd.properties(1.0, 0.5, None))
+    group.limit(0.75)
+    assert "--property=CPUQuota=75%" in group.wrap(["true"])
+    assert "--property=CPUQuota=50%" not in group.wrap(["true"])
+    group.limit(None)
+    assert not [word for word in group.wrap(["true"]) if "CPUQuota" in word]
+    assert not asked.exists()
+
+
+def test_a_limit_reaches_a_running_scope_and_one_that_was_changed_while_it_started(
+    asked: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(systemd, "_group_of", lambda pid, unit: tmp_path)
+    group = SystemdGroup("asa:p:c.scope", systemd.properties(1.0, 0.5, None))
+    group.limit(0.75)
+    group.adopt(os.getpid())
+    group.limit(None)
+    assert asked.read_text().splitlines() == [
+        "--user --no-pager set-property --runtime asa:p:c.scope CPUQuota=75%",
+        "--user --no-pager set-property --runtime asa:p:c.scope CPUQuota=",
+    ]
+
+
+def test_a_scope_that_has_ended_says_what_was_seen_last() -> None:
+    group = SystemdGroup("asa:p:c.scope", ())
+    group.adopt(4_194_305)  # no such process
+    assert group.pids() == []
+    assert group.usage().processes == 0
+    group.close()
+
+
+def test_scopes_that_dead_agents_left_are_found_by_name(asked: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (asked.parent / "answer").write_text(
+        "asa:pool:old.scope loaded active running /bin/sh\nasa:pool:kept.scope loaded active running x\n"
+        "asa:pool2:other.scope loaded active running x\ninit.scope loaded active running x\n"
+    )
+    swept: list[str] = []
+    quotas = Systemd(LOGIN, "pool", {})
+
+    def recover(name: str, pid: int) -> None:
+        swept.append(name)
+
+    monkeypatch.setattr(quotas, "recover", recover)
+    quotas.sweep({"kept"})
+    assert swept == ["old"]
+    assert "asa:pool:*.scope" in asked.read_text()
+
+
+@pytest.mark.parametrize("job", ["SLURM_JOB_ID", "PBS_JOBID"])
+def test_scopes_would_take_processes_out_of_a_batch_job(job: str, asked: Path) -> None:
+    with pytest.raises(StateError, match=f"out of the batch job .{job} is set"):
+        Systemd(LOGIN, "pool", {job: "7"})
+
+
+def test_scopes_would_take_processes_out_of_what_is_no_login(asked: Path) -> None:
+    with pytest.raises(StateError, match="no login session"):
+        Systemd(Path("/sys/fs/cgroup/system.slice/slurmstepd.scope/job_7"), "pool", {})
+
+
+def test_no_systemd_for_this_user(asked: Path) -> None:
+    (asked.parent / "refuse").write_text("Failed to connect to bus: No medium found\n")
+    with pytest.raises(StateError, match="Failed to connect to bus"):
+        Systemd(LOGIN, "pool", {})
+
+
+def test_no_systemd_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nonexistent")
+    with pytest.raises(StateError, match="not installed"):
+        Systemd(LOGIN, "pool", {})
+    with pytest.raises(StateError, match="does not answer"):
+        systemd.control("show")
+
+
+@given(st.floats(0.0, 1e4))
+def test_quotas_are_written_as_systemd_reads_them(cores: float) -> None:
+    text = systemd.percent(cores)
+    assert re.fullmatch(r"\d+(\.\d{1,2})?%", text)
+    assert abs(float(text[:-1]) / 100 - max(0.01, cores)) <= 0.0001
+
+
+@given(st.from_regex(r"[A-Za-z0-9._-]{1,20}", fullmatch=True), st.from_regex(r"[A-Za-z0-9._-]{1,20}", fullmatch=True))
+def test_a_units_name_tells_space_and_container(space: str, name: str) -> None:
+    assert systemd.names_in(f"{systemd.unit_of(space, name)} loaded", space) == [name]
+    assert systemd.names_in(f"{systemd.unit_of(space + 'x', name)} loaded", space) == []

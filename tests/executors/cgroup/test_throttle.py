@@ -1,0 +1,177 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from asa.core.errors import StateError
+from executors.cgroup import census
+from executors.cgroup.census import Family
+from executors.cgroup.dutycycle import DutyCycle
+from executors.cgroup.group import Group
+from executors.cgroup.throttle import PERIOD_S, Container, Throttle
+from tests.executors.cgroup.conformance import BURN, eventually
+
+
+@given(
+    cores=st.floats(0.01, 3.0),
+    busy=st.integers(1, 4),
+    late=st.lists(st.floats(0.0, 0.05), min_size=1, max_size=20),
+)
+def test_the_mean_is_kept_however_late_it_looks(cores: float, busy: int, late: list[float]) -> None:
+    """Processes that always want CPU: what was used too much in one turn is owed in the next."""
+    container = Container(Family("s/n"), cores)
+    now = used = 0.0
+    wait, turn = 0.0, 0
+    while now < 20.0:
+        elapsed = max(0.001, wait) + late[turn % len(late)]
+        turn += 1
+        spent = 0.0 if container.is_held else busy * elapsed
+        now, used = now + elapsed, used + spent
+        container.charge(spent, elapsed)
+        wait = min(container.decide(), 0.05)
+    assert used <= cores * now + 2 * container.slot() + busy * 0.11
+    if cores < busy and max(late) <= 0.02:
+        assert used >= 0.9 * cores * now - busy * 0.11, "and what is allowed is given"
+    assert container.throttled <= container.periods + 1e-6 <= now / PERIOD_S + 1e-3
+
+
+def test_what_was_not_used_is_not_saved_up() -> None:
+    container = Container(Family("s/n"), 0.5)
+    for _ in range(100):
+        container.charge(0.0, 1.0)
+    assert container.budget == container.slot()
+
+
+def test_without_a_limit_nothing_is_held_or_counted() -> None:
+    container = Container(Family("s/n"), 0.5)
+    container.charge(1.0, 0.1)
+    container.decide()
+    assert container.is_held
+    container.cores = None
+    container.charge(5.0, 1.0)
+    container.decide()
+    assert not container.is_held
+    assert container.periods == pytest.approx(1.0)
+
+
+def test_an_unknown_name_is_an_error_of_the_one_who_asks() -> None:
+    with pytest.raises(KeyError):
+        Throttle().answer({"do": "look", "name": "nobody"})
+
+
+@pytest.fixture
+def quotas() -> Iterator[DutyCycle]:
+    duty = DutyCycle(f"throttle-{os.getpid()}")
+    yield duty
+    duty.sweep(())
+
+
+def start(quotas: DutyCycle, script: str, cores: float | None) -> tuple[Group, subprocess.Popen[bytes]]:
+    group = quotas.group("one", weight=1.0, cores=cores, memory=None)
+    process = subprocess.Popen(group.wrap(["/bin/sh", "-c", script]), start_new_session=True)
+    group.adopt(process.pid)
+    return group, process
+
+
+def end(group: Group, process: subprocess.Popen[bytes]) -> None:
+    group.kill()
+    process.wait()
+    group.close()
+
+
+def is_stopped(pid: int) -> bool:
+    now = census.stat(pid)
+    return now is not None and now.state == "T"
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_throttle_that_was_killed_is_replaced_and_nobody_stays_stopped(
+    number: signal.Signals, quotas: DutyCycle
+) -> None:
+    group, process = start(quotas, BURN, 0.02)
+    try:
+        for _ in range(2):
+            eventually(lambda: is_stopped(process.pid), "held")
+            first = quotas._link._process
+            assert first is not None
+            first.send_signal(number)
+            assert first.wait(10) in (0, -number)
+            eventually(lambda gone=first: quotas._link._process not in (None, gone), "another throttle")
+            before = census.clock(process.pid) or 0.0
+            eventually(lambda then=before: (census.clock(process.pid) or 0.0) > then, "goes on")
+        assert group.pids() == [process.pid]
+    finally:
+        end(group, process)
+
+
+def test_a_throttle_ends_with_the_last_group(quotas: DutyCycle) -> None:
+    group, process = start(quotas, "sleep 1000", None)
+    throttle = quotas._link._process
+    assert throttle is not None
+    end(group, process)
+    assert throttle.poll() == 0
+    assert group.pids() == []
+    assert group.usage().processes == 0
+    group.limit(0.5)  # nobody is there to hear of it
+
+
+def test_what_an_earlier_throttle_held_is_let_go_and_can_be_held_at_once() -> None:
+    mark = f"earlier-{os.getpid()}/one"
+    with subprocess.Popen(["sleep", "1000"], env={"ASA_GROUP": mark}) as process:
+        try:
+            eventually(lambda: census.mark(process.pid) == mark, "its program is loaded")
+            process.send_signal(signal.SIGSTOP)
+            eventually(lambda: is_stopped(process.pid), "stopped")
+            throttle = Throttle()
+            throttle.answer({"do": "add", "name": "one", "mark": mark, "cores": 0.01, "old": True})
+            eventually(lambda: not is_stopped(process.pid), "let go")
+            throttle._containers["one"].budget = -1.0
+            throttle.step()
+            eventually(lambda: is_stopped(process.pid), "held, for what it owes")
+            throttle.close()
+            eventually(lambda: not is_stopped(process.pid), "let go")
+        finally:
+            process.kill()
+
+
+def test_what_others_have_stopped_stays_stopped(quotas: DutyCycle) -> None:
+    group, process = start(quotas, f"sleep 1000 & {BURN}", None)
+    try:
+        eventually(lambda: len(group.pids()) == 2, "both")
+        (sleeper,) = set(group.pids()) - {process.pid}
+        os.kill(sleeper, signal.SIGSTOP)
+        eventually(lambda: is_stopped(sleeper), "stopped")
+        group.pids()  # looks at everybody
+        group.limit(0.1)
+        before = group.usage().throttled or 0
+        while (group.usage().throttled or 0) < before + 5:
+            assert is_stopped(sleeper)
+            time.sleep(0.01)
+    finally:
+        end(group, process)
+
+
+def test_who_is_continued_by_somebody_else_is_stopped_again(quotas: DutyCycle) -> None:
+    group, process = start(quotas, BURN, 0.01)
+    try:
+        eventually(lambda: is_stopped(process.pid), "held")
+        os.kill(process.pid, signal.SIGCONT)
+        eventually(lambda: is_stopped(process.pid), "held again")
+    finally:
+        end(group, process)
+
+
+def test_a_throttle_that_does_not_start_is_told(quotas: DutyCycle, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("executors.cgroup.dutycycle._PROGRAM", "raise SystemExit(3)")
+    with pytest.raises(StateError, match="does not answer"):
+        quotas.group("one", weight=1.0, cores=None, memory=None)
+    monkeypatch.undo()
+    group, process = start(quotas, "sleep 1000", None)
+    end(group, process)
