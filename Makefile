@@ -3,12 +3,13 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: help demo test test-slurm venv packages clean
+.PHONY: help demo test test-slurm test-cgroup2 venv packages clean
 
 help:
 	@echo "make demo        run the Montage workflow on this machine and write an HTML report"
 	@echo "make test        run the whole test suite"
 	@echo "make test-slurm  install Slurm, boot a test cluster, run the integration suite, stop the cluster"
+	@echo "make test-cgroup2  boot a kernel with cgroups of version 2 in a virtual machine, run the quota suite in there"
 	@echo "make venv        .venv with every extra (torch included)"
 
 demo: .venv/.demo
@@ -29,10 +30,12 @@ test-slurm: .venv/.test packages
 	$(BIN)/pytest -m slurm --numprocesses=4 --dist=loadfile || \
 	    { [ $$? -eq 1 ] && echo "Once more, one at a time:" && $(BIN)/pytest -m slurm --last-failed; }
 
+# Takes minutes: the machine is emulated. Installs qemu and busybox; needs root.
+test-cgroup2: .venv/.test
+	tests/vm/run
+
 venv: .venv/.test
-	$(INSTALL) -e '.[dev,dask,plots,montage,learn,cp]'
-	$(INSTALL) --no-deps pymesos
-	$(INSTALL) six addict kazoo
+	$(INSTALL) -e '.[dev,learn,cp]'
 
 # Debian packages for the tests: Slurm, BLAST, Montage, MPI. Without root it says what is missing; the tests that need
 # it then skip, and say so.
@@ -48,6 +51,7 @@ packages:
 
 .venv/.test: .venv/bin/pip setup.cfg constraints.txt
 	$(INSTALL) -e '.[dev]'
+	$(INSTALL) --no-deps pymesos
 	@touch $@
 
 clean:

@@ -1,0 +1,51 @@
+"""What the state machines of master and agent want done.
+
+A server carries out the effects of one call in two steps: it makes every `Keep` durable, in one transaction, and only
+then does the rest, in order. So nobody is told what a crash could undo.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from executors.mesos.codec import Message
+
+
+class Send(NamedTuple):
+    """A record on an open stream; `stream` is the id under which the server opened it. One that is gone is no error."""
+
+    stream: str
+    message: Message
+
+
+class Close(NamedTuple):
+    """End a stream, after what was sent before."""
+
+    stream: str
+
+
+class Keep(NamedTuple):
+    """Write a row of the journal, or with None remove it. A row is found by table and key."""
+
+    table: str
+    key: str
+    row: Message | None
+
+
+Effect = Send | Close | Keep
+
+
+class Refused(Exception):
+    """A call that cannot be carried out: the HTTP status and the text of its answer.
+
+    Parameters
+    ----------
+    status
+        400 for what makes no sense, 403 for what is not allowed now, 501 for what is not supported.
+    reason
+        What is wrong, what was expected.
+    """
+
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(reason)
+        self.status, self.reason = status, reason

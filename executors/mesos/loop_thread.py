@@ -1,0 +1,74 @@
+"""An event loop in a thread of its own: what a master and an agent run in, inside whatever program starts them."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from contextlib import suppress
+from typing import Any, Generic, TypeVar
+
+Result = TypeVar("Result")
+
+
+class LoopThread(Generic[Result]):
+    """Serves until what it serves has ended; then it can be started again.
+
+    Parameters
+    ----------
+    name
+        The thread's.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._ended: Future[Result] = Future()
+
+    def __bool__(self) -> bool:
+        """Whether it was started, and `join` not called since."""
+        return self._thread is not None
+
+    def start(self, serve: Callable[[Future[None]], Coroutine[Any, Any, Result]]) -> None:
+        """Run this; returns once it has set the result of the future that it is given, or raises what it died of."""
+        started: Future[None] = Future()
+        self._ended = Future()
+        self._thread = threading.Thread(target=self._run, args=(serve, started), name=self._name, daemon=True)
+        self._thread.start()
+        started.result()
+
+    def tell(self, callback: Callable[..., object], *arguments: Any) -> None:
+        """Have the loop call this soon; when it has ended, nothing happens."""
+        if self._loop is not None:
+            with suppress(RuntimeError):  # it has ended by itself
+                self._loop.call_soon_threadsafe(callback, *arguments)
+
+    def wait(self, timeout: float | None = None) -> Result:
+        """What was served has returned this; raises what it died of.
+
+        Raises
+        ------
+        TimeoutError
+            After `timeout` [s].
+        """
+        return self._ended.result(timeout)
+
+    def join(self) -> None:
+        """Until the thread has ended."""
+        if self._thread is not None:
+            self._thread.join()
+        self._thread = self._loop = None
+
+    def _run(self, serve: Callable[[Future[None]], Coroutine[Any, Any, Result]], started: Future[None]) -> None:
+        async def life() -> Result:
+            self._loop = asyncio.get_running_loop()
+            return await serve(started)
+
+        try:
+            found = asyncio.run(life())
+        except BaseException as error:
+            (self._ended if started.done() else started).set_exception(error)
+        else:
+            self._ended.set_result(found)

@@ -1,0 +1,1 @@
+"""The master: who has what, who is offered what, and what became of each task."""

@@ -1,0 +1,245 @@
+"""Schedulers: they subscribe, fail over, go away for a while, and are removed."""
+
+from __future__ import annotations
+
+from executors.mesos.codec import BadMessage, Message
+from executors.mesos.effects import Refused
+from executors.mesos.master import offers, rows, tasks, views
+from executors.mesos.master.core import Core
+from executors.mesos.master.framework_info import checked_info, completed_info, failover_s, suppressed
+from executors.mesos.master.state import COMPLETED_MOST, Framework
+from executors.mesos.messages import TERMINAL, field, identity, message, value_of
+
+HISTORIES_MOST = 50
+"""Of how many removed frameworks the tasks are remembered."""
+
+
+def subscribe(core: Core, call: Message, principal: str | None, stream: str) -> None:
+    """SUBSCRIBE: a new scheduler, one that comes back, or another one that takes a framework over.
+
+    What is wrong with its FrameworkInfo is told by the stream's first record, an ERROR, after which it ends.
+
+    Raises
+    ------
+    BadMessage
+        When the call has not the shape of one.
+    Refused
+        When it claims to be someone else.
+    """
+    info = field(call, "subscribe.framework_info", dict)
+    claimed = field(info, "principal", str, None)
+    if principal is not None and claimed not in (None, principal):
+        raise Refused(400, f"'FrameworkInfo.principal' is {claimed!r}, but the credentials are those of {principal!r}")
+    framework_id = value_of(call, "framework_id", None) if "framework_id" in call else None
+    own_id = value_of(info, "id", None) if "id" in info else None
+    known = core.state.frameworks.get(framework_id or own_id or "")
+    try:
+        if (framework_id or own_id) != (own_id or framework_id):
+            raise BadMessage(f"'framework_id' is {framework_id!r}, but 'FrameworkInfo.id' is {own_id!r}")
+        if (framework_id or own_id) in core.state.completed:
+            raise BadMessage("Framework has been removed")
+        found = checked_info(info if own_id or not framework_id else info | {"id": identity(framework_id)}, _user(core))
+        quiet = suppressed(call["subscribe"], frozenset(found["roles"]))
+        if known is not None and principal is not None and known.principal not in (None, principal):
+            raise BadMessage(f"framework {known.id!r} belongs to another principal")
+    except BadMessage as error:
+        core.send(stream, message("ERROR", message=str(error)))
+        core.close(stream)
+        return
+    if known is None:
+        id = framework_id or own_id or _new_id(core)
+        known = Framework(id, completed_info(found, id, principal), frozenset(found["roles"]), core.now, principal)
+        core.state.frameworks[id] = known
+        _welcome(core, known, stream, quiet)
+        if core.state.operators:
+            core.publish(views.framework_added(known, core.state))
+    else:
+        if known.stream is not None:
+            core.send(known.stream, message("ERROR", message="Framework failed over"))
+            core.close(known.stream)
+        _forget_offers(core, known)
+        known.principal = known.principal if principal is None else principal
+        known.reregistered = core.now
+        _inform(core, known, completed_info(found, known.id, known.principal))
+        _welcome(core, known, stream, quiet)
+        for task in known.tasks.values():
+            if task.pending is not None:
+                core.send(stream, message("UPDATE", status=task.pending))
+        for status in known.operations.values():
+            core.send(stream, message("UPDATE_OPERATION_STATUS", status=status))
+
+
+def _new_id(core: Core) -> str:
+    while True:  # schedulers may choose ids, too
+        id = f"{core.state.id}-{rows.number(core, 'framework'):04d}"
+        if id not in core.state.frameworks and id not in core.state.completed:
+            return id
+
+
+def _user(core: Core) -> str | None:
+    return core.state.options.user
+
+
+def _welcome(core: Core, framework: Framework, stream: str, quiet: set[str]) -> None:
+    framework.stream, framework.disconnected, framework.suppressed = stream, None, quiet
+    core.state.streams[stream] = ("framework", framework.id)
+    rows.keep_framework(core, framework)
+    interval = core.state.options.heartbeat_s
+    master = views.master(core.state)
+    identified = identity(framework.id)
+    core.send(
+        stream,
+        message("SUBSCRIBED", framework_id=identified, heartbeat_interval_seconds=interval, master_info=master),
+    )
+    core.send(stream, message("HEARTBEAT"))
+    core.dirty.update(core.state.agents)
+
+
+def _inform(core: Core, framework: Framework, info: Message) -> None:
+    """What is known of a framework has changed: its agents are told."""
+    if info != framework.info:
+        framework.info, framework.roles = info, frozenset(info["roles"])
+        for agent_id in agents_of(core, framework):
+            core.send(core.state.agents[agent_id].stream, message("FRAMEWORK", framework_info=info))
+    if core.state.operators:
+        core.publish(views.framework_updated(framework, core.state))
+
+
+def update(core: Core, framework: Framework, call: Message) -> None:
+    """UPDATE_FRAMEWORK: another FrameworkInfo, other suppressed roles.
+
+    Raises
+    ------
+    BadMessage
+        When it is not allowed, or would change what cannot change: id, principal, user, checkpoint.
+    """
+    info = field(call, "framework_info", dict)
+    if value_of(info, "id") != framework.id:
+        raise BadMessage("'FrameworkInfo.id' cannot change")
+    found = checked_info(info, _user(core))
+    found = completed_info(found, framework.id, framework.principal)
+    for name in ("principal", "user", "checkpoint"):
+        before = framework.info.get(name)
+        if (info | {"user": found["user"]}).get(name, before) != before:
+            raise BadMessage(f"'FrameworkInfo.{name}' cannot change")
+    framework.suppressed = suppressed(call, frozenset(found["roles"]))
+    _inform(core, framework, found)
+    for offer in list(framework.offers.values()):
+        if not offer.inverse and offer.role not in framework.roles:
+            offers.rescind(core, offer)
+    rows.keep_framework(core, framework)
+    core.dirty.update(core.state.agents)
+
+
+def revive(core: Core, framework: Framework, call: Message) -> None:
+    """REVIVE: the framework wants offers again, whatever it has refused, in these roles or in all of them."""
+    roles = _named(framework, call)
+    core.filters.clear(framework.id, roles)
+    if framework.suppressed & roles:
+        framework.suppressed -= roles
+        rows.keep_framework(core, framework)
+    core.dirty.update(core.state.agents)
+
+
+def suppress(core: Core, framework: Framework, call: Message) -> None:
+    """SUPPRESS: the framework wants no offers for now, in these roles or in all of them."""
+    roles = _named(framework, call)
+    if roles - framework.suppressed:
+        framework.suppressed |= roles
+        rows.keep_framework(core, framework)
+
+
+def _named(framework: Framework, call: Message) -> set[str]:
+    names = field(call, "roles", list, [])
+    if "role" in call:  # the older form
+        names = [*names, field(call, "role", str)]
+    return set(framework.roles.intersection(map(str, names)) if names else framework.roles)
+
+
+def disconnected(core: Core, framework: Framework) -> None:
+    """Its stream is gone: it has its failover time to come back."""
+    framework.stream, framework.disconnected = None, core.now
+    _forget_offers(core, framework)
+    rows.keep_framework(core, framework)
+    await_return(core, framework)
+    if core.state.operators:
+        core.publish(views.framework_updated(framework, core.state))
+
+
+def await_return(core: Core, framework: Framework) -> None:
+    """Look whether it is back once its failover time is over."""
+    core.alarm(_gives_up(framework), "framework", framework.id)
+
+
+def expire(core: Core, framework_id: str) -> None:
+    """Remove a framework that did not come back in time."""
+    framework = core.state.frameworks.get(framework_id)
+    if framework is not None and framework.disconnected is not None and core.now >= _gives_up(framework):
+        remove(core, framework, "Framework did not come back within its failover timeout")
+
+
+def _gives_up(framework: Framework) -> float:
+    since = 0.0 if framework.disconnected is None else framework.disconnected
+    return since + failover_s(framework.info)
+
+
+def _forget_offers(core: Core, framework: Framework) -> None:
+    """Offers and refusals are those of one scheduler: another one, or the same after a break, begins anew."""
+    for offer in list(framework.offers.values()):
+        offers.remove(core, offer)
+    core.filters.clear(framework.id)
+
+
+def remove(core: Core, framework: Framework, text: str) -> None:
+    """The framework is over: its tasks and executors are ended. `text` is told to its scheduler, if not empty."""
+    state = core.state
+    if text:
+        core.send(framework.stream, message("ERROR", message=text))
+    core.close(framework.stream)
+    framework.stream = None
+    _forget_offers(core, framework)
+    for agent_id in agents_of(core, framework):
+        core.send(state.agents[agent_id].stream, message("SHUTDOWN_FRAMEWORK", framework_id=identity(framework.id)))
+    for agent in (*state.agents.values(), *state.recovered.values()):
+        for key, executor in list(agent.executors.items()):
+            if executor.framework == framework.id:
+                del agent.executors[key]
+                core.give_back(agent, executor.framework, executor.role, executor.resources)
+                rows.drop_executor(core, executor)
+    for task in (*framework.tasks.values(), *framework.unreachable.values()):
+        if task.state in TERMINAL:
+            tasks.forget(core, framework, task)
+        else:
+            tasks.end(core, framework, task, "TASK_KILLED", "REASON_FRAMEWORK_REMOVED", text or "Framework torn down")
+    for agent_id in list(state.unreachable_tasks):
+        state.unreachable_tasks[agent_id] = [
+            task for task in state.unreachable_tasks[agent_id] if task.framework != framework.id
+        ]
+    framework.disconnected = core.now
+    framework.operations.clear()
+    del state.frameworks[framework.id]
+    core.usage.forget(framework.id, framework.roles)
+    state.completed[framework.id] = framework
+    rows.keep_framework(core, framework)
+    _forget_oldest(core)
+    if state.operators:
+        core.publish(views.framework_removed(framework))
+
+
+def agents_of(core: Core, framework: Framework) -> list[str]:
+    """Registered agents on which it has tasks or executors."""
+    found = {task.agent: None for task in framework.tasks.values()}
+    for agent in core.state.agents.values():
+        if any(executor.framework == framework.id for executor in agent.executors.values()):
+            found[agent.id] = None
+    return [agent_id for agent_id in found if agent_id in core.state.agents]
+
+
+def _forget_oldest(core: Core) -> None:
+    completed = core.state.completed
+    if len(completed) > HISTORIES_MOST:
+        list(completed.values())[-HISTORIES_MOST - 1].completed.clear()
+    while len(completed) > COMPLETED_MOST:
+        oldest = next(iter(completed))
+        del completed[oldest]
+        core.keep("frameworks", oldest, None)

@@ -1,0 +1,195 @@
+"""Offers: resources of one agent that one framework may take, and inverse offers, which ask for them back."""
+
+from __future__ import annotations
+
+import ipaddress
+import math
+from collections import defaultdict
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Protocol
+
+from executors.mesos.codec import Message
+from executors.mesos.master import rows
+from executors.mesos.master.core import Core
+from executors.mesos.master.state import Agent, Framework, Offer
+from executors.mesos.messages import field, identity, message, nanoseconds, values
+from executors.mesos.resources import NONE, Resources, to_json
+
+REFUSE_S = 5.0
+"""For how long what is declined is not offered again, unless the call says otherwise [s]; the default of Mesos."""
+REFUSE_MOST_S = 365 * 86400.0
+
+
+class Grant(Protocol):
+    """What the allocator gives to a framework, for one of its roles."""
+
+    @property
+    def framework(self) -> str: ...
+    @property
+    def role(self) -> str: ...
+    @property
+    def agent(self) -> str: ...
+    @property
+    def resources(self) -> Resources: ...
+
+
+def make(core: Core, grants: Iterable[Grant]) -> None:
+    """Offer what was allocated."""
+    state = core.state
+    made: dict[str, list[Message]] = defaultdict(list)
+    for grant in grants:
+        agent, framework = state.agents[grant.agent], state.frameworks[grant.framework]
+        offer = Offer(_id(core), framework.id, agent.id, grant.role, grant.resources, core.now)
+        agent.offered += offer.resources
+        core.usage.took(framework.id, grant.role, offer.resources)
+        _add(core, offer, agent, framework)
+        made[framework.id].append(_described(offer, agent))
+    most = state.options.offers_most
+    for framework_id, offers in made.items():
+        for at in range(0, len(offers), most):
+            core.send(state.frameworks[framework_id].stream, message("OFFERS", offers=offers[at : at + most]))
+
+
+def ask_back(core: Core, agent: Agent, frameworks: Iterable[Framework]) -> None:
+    """Make inverse offers, because the agent becomes unavailable, to those that were not asked yet."""
+    asked = {offer.framework for offer in agent.offers.values() if offer.inverse} | agent.answers.keys()
+    for framework in frameworks:
+        if framework.id not in asked and framework.stream is not None:
+            taken = sum((task.resources for key, task in agent.tasks.items() if key[0] == framework.id), start=NONE)
+            offer = Offer(_id(core), framework.id, agent.id, "*", taken, core.now, inverse=True)
+            _add(core, offer, agent, framework)
+            core.send(framework.stream, message("INVERSE_OFFERS", inverse_offers=[_described_inverse(offer, agent)]))
+
+
+def remove(core: Core, offer: Offer) -> None:
+    """The offer is no more: its resources can be allocated again."""
+    state = core.state
+    del state.offers[offer.id]
+    if framework := state.frameworks.get(offer.framework):
+        framework.offers.pop(offer.id, None)
+    if agent := state.agents.get(offer.agent):
+        agent.offers.pop(offer.id, None)
+        if not offer.inverse:
+            agent.offered -= offer.resources
+            core.usage.gave_back(offer.framework, offer.role, offer.resources)
+            core.dirty.add(agent.id)
+
+
+def rescind(core: Core, offer: Offer) -> None:
+    """Take an offer back, and tell its framework."""
+    remove(core, offer)
+    if framework := core.state.frameworks.get(offer.framework):
+        if offer.inverse:
+            core.send(framework.stream, message("RESCIND_INVERSE_OFFER", inverse_offer_id=identity(offer.id)))
+        else:
+            core.send(framework.stream, message("RESCIND", offer_id=identity(offer.id)))
+
+
+def expire(core: Core) -> None:
+    """Rescind offers that nobody has answered for too long."""
+    while (offer := oldest(core)) is not None and core.now >= deadline(core, offer):
+        rescind(core, offer)
+
+
+def oldest(core: Core) -> Offer | None:
+    """The offer that is rescinded next, if offers end at all."""
+    if core.state.options.offer_timeout_s is None:
+        return None
+    return next(iter(core.state.offers.values()), None)
+
+
+def deadline(core: Core, offer: Offer) -> float:
+    """When it is rescinded [s since the epoch]."""
+    timeout = core.state.options.offer_timeout_s
+    return math.inf if timeout is None else offer.made + timeout
+
+
+def decline(core: Core, framework: Framework, call: Message) -> None:
+    """DECLINE: the framework does not want these, and nothing like them for a while. Unknown ones are passed over."""
+    refuse_s = refusal(call)
+    for offer_id in values(field(call, "offer_ids", list, []), "offer_ids"):
+        offer = framework.offers.get(offer_id)
+        if offer is not None and not offer.inverse:
+            remove(core, offer)
+            refuse(core, offer, offer.resources, refuse_s)
+
+
+def answer(core: Core, framework: Framework, call: Message, status: str) -> None:
+    """ACCEPT_INVERSE_OFFERS or DECLINE_INVERSE_OFFERS: note whether the framework will leave (``ACCEPT``) or not."""
+    for offer_id in values(field(call, "inverse_offer_ids", list, []), "inverse_offer_ids"):
+        offer = framework.offers.get(offer_id)
+        if offer is not None and offer.inverse:
+            remove(core, offer)
+            core.state.agents[offer.agent].answers[framework.id] = {
+                "status": status,
+                "framework_id": identity(framework.id),
+                "timestamp": nanoseconds(core.now),
+            }
+
+
+def refusal(call: Message) -> float:
+    """For how long a call refuses what it does not take [s].
+
+    >>> refusal({}), refusal({"filters": {"refuse_seconds": -1}}), refusal({"filters": {"refuse_seconds": "Infinity"}})
+    (5.0, 5.0, 31536000.0)
+    """
+    seconds: float = field(call, "filters.refuse_seconds", float, REFUSE_S) if "filters" in call else REFUSE_S
+    return REFUSE_S if seconds < 0 else min(seconds, REFUSE_MOST_S)
+
+
+def refuse(core: Core, offer: Offer, resources: Resources, refuse_s: float) -> None:
+    """Do not offer these to the framework again for so long [s], and no shorter than until the next allocation."""
+    if resources and refuse_s > 0:
+        until = core.now + max(core.state.options.allocate_s, refuse_s)
+        core.filters.refuse(offer.framework, offer.role, offer.agent, resources, until)
+
+
+def _id(core: Core) -> str:
+    return f"{core.state.id}-O{rows.number(core, 'offer')}"
+
+
+def _add(core: Core, offer: Offer, agent: Agent, framework: Framework) -> None:
+    core.state.offers[offer.id] = agent.offers[offer.id] = framework.offers[offer.id] = offer
+
+
+def _described(offer: Offer, agent: Agent) -> Message:
+    found = {
+        "id": identity(offer.id),
+        "framework_id": identity(offer.framework),
+        "agent_id": identity(agent.id),
+        "hostname": agent.hostname,
+        "url": _url(agent),
+        "allocation_info": {"role": offer.role},
+        "resources": to_json(offer.resources, offer.role),
+        "attributes": agent.info.get("attributes", []),
+        "executor_ids": [identity(executor) for framework, executor in agent.executors if framework == offer.framework],
+    }
+    if "domain" in agent.info:
+        found["domain"] = agent.info["domain"]
+    if agent.unavailability is not None:
+        found["unavailability"] = agent.unavailability
+    return found
+
+
+def _described_inverse(offer: Offer, agent: Agent) -> Message:
+    return {
+        "id": identity(offer.id),
+        "framework_id": identity(offer.framework),
+        "agent_id": identity(agent.id),
+        "url": _url(agent),
+        "unavailability": agent.unavailability,
+        "resources": to_json(offer.resources),
+    }
+
+
+def _url(agent: Agent) -> Message:
+    """Where the agent is. Some clients read `ip` and fail without it."""
+    address = {"hostname": agent.hostname, "port": agent.info.get("port", 5051)}
+    ip = agent.ip
+    if ip is None:
+        with suppress(ValueError):
+            ip = str(ipaddress.ip_address(agent.hostname))
+    if ip is not None:
+        address["ip"] = ip
+    return {"scheme": "https" if agent.tls else "http", "address": address, "path": "/slave(1)", "query": []}

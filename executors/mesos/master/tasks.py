@@ -1,0 +1,207 @@
+"""Tasks on the master: what state they are in, what they take, what their framework is told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from executors.mesos.codec import BadMessage, Message
+from executors.mesos.master import rows, views
+from executors.mesos.master.core import Core
+from executors.mesos.master.state import Agent, Framework, Task
+from executors.mesos.messages import TERMINAL, base64_of, field, identity, message, octets, task_status, value_of
+
+STATUSES_MOST = 16
+"""How many statuses of a task are remembered."""
+
+STATES = TERMINAL | {"TASK_STAGING", "TASK_STARTING", "TASK_RUNNING", "TASK_KILLING"}
+"""States that an agent may report."""
+
+
+def worded(framework: Framework, state: str) -> str:
+    """A state as the framework knows it: those that cannot tell partitions apart know TASK_LOST only."""
+    return state if framework.can("PARTITION_AWARE") else "TASK_LOST"
+
+
+def find(core: Core, framework: Framework, task_id: str, agent_id: str) -> Task | None:
+    """The task of this id on this agent."""
+    task = framework.tasks.get(task_id)
+    return task if task is not None and task.agent == agent_id else None
+
+
+def add(core: Core, framework: Framework, agent: Agent, task: Task) -> None:
+    """A task was launched, or found."""
+    framework.tasks[task.id] = agent.tasks[task.key] = task
+    if task.state not in TERMINAL:
+        core.take(agent, task.framework, task.role, task.resources)
+    rows.keep_task(core, task)
+    if core.state.operators:
+        core.publish(views.task_added(task))
+
+
+def update(core: Core, framework: Framework, agent: Agent, item: Message) -> None:
+    """A status update from an agent: passed on, as often as it comes, until it is acknowledged.
+
+    Raises
+    ------
+    BadMessage
+        When it is none.
+    """
+    status = dict(field(item, "status", dict))
+    task_id, uuid = value_of(status, "task_id"), octets(status, "uuid")
+    state = field(status, "state", str)
+    latest = field(item, "latest_state", str, state)
+    if state not in STATES or latest not in STATES or len(uuid) != 16:
+        raise BadMessage(f"expected a status of task {task_id!r} with a known state and a uuid of 16 bytes")
+    status |= {"agent_id": identity(agent.id), "uuid": base64_of(uuid)}
+    task, named = agent.tasks.get((framework.id, task_id)), framework.tasks.get(task_id)
+    before = None if task is None else task.state
+    if task is not None:
+        settle(core, agent, task, latest)
+    if task is not named:  # the framework was told that it is lost, and has launched another one of this name
+        if task is not None and state in TERMINAL:
+            del agent.tasks[task.key]
+        _acknowledge(core, agent, framework.id, task_id, status["uuid"])
+        return
+    if is_told(framework, agent, task, task_id, status["uuid"]):
+        _acknowledge(core, agent, framework.id, task_id, status["uuid"])
+    else:
+        if task is not None and task.unacknowledged != status["uuid"]:
+            note(task, status)
+            if core.state.operators:
+                core.publish(views.task_updated(task, status))
+            task.unacknowledged, before = status["uuid"], None
+        if task is not None:
+            task.pending = status
+        core.send(framework.stream, message("UPDATE", status=status))
+    if task is not None and before != task.state:
+        rows.keep_task(core, task)
+
+
+def is_told(framework: Framework, agent: Agent, task: Task | None, task_id: str, uuid: str) -> bool:
+    """Whether an update has been acknowledged, and that was lost on the way to the agent; or is older than the end."""
+    if task is None:
+        ended = [one for one in framework.completed if one.id == task_id and one.agent == agent.id]
+        return any(status.get("uuid") == uuid for one in ended for status in one.statuses)
+    if uuid == task.unacknowledged or not task.statuses:
+        return False
+    return task.statuses[-1]["state"] in TERMINAL or any(status.get("uuid") == uuid for status in task.statuses)
+
+
+def acknowledge(core: Core, framework: Framework, call: Message) -> None:
+    """ACKNOWLEDGE: the framework has taken note of an update; of the last one, the task is over.
+
+    An agent that is away sends the update again when it is back, and is told then.
+    """
+    agent_id, task_id = value_of(call, "agent_id"), value_of(call, "task_id")
+    number = octets(call, "uuid")
+    if len(number) != 16:
+        raise BadMessage("expected 'uuid' to be 16 bytes")
+    uuid = base64_of(number)
+    task = find(core, framework, task_id, agent_id)
+    if task is not None and task.unacknowledged == uuid:
+        task.unacknowledged = task.pending = None
+        if task.statuses[-1]["state"] in TERMINAL:
+            forget(core, framework, task)
+    if (agent := core.state.agents.get(agent_id)) is not None:
+        _acknowledge(core, agent, framework.id, task_id, uuid)
+
+
+def kill(core: Core, task: Task, kill_policy: Message | None) -> None:
+    """Have a task killed; an agent that is away is told when it comes back."""
+    payload: dict[str, Any] = {"framework_id": identity(task.framework), "task_id": identity(task.id)}
+    if kill_policy is not None:
+        payload["kill_policy"] = kill_policy
+    agent = holder(core, task)
+    if agent is not None and agent.stream is not None:
+        core.send(agent.stream, message("KILL", **payload))
+    elif task.kill != payload:
+        task.kill = payload
+        rows.keep_task(core, task)
+
+
+def settle(core: Core, agent: Agent, task: Task, state: str) -> None:
+    """The task is in this state now. One that has ended takes nothing any more, and never comes back to life."""
+    if task.state in TERMINAL:
+        return
+    task.state = state
+    if state in TERMINAL:
+        core.give_back(agent, task.framework, task.role, task.resources)
+        count(core, state)
+
+
+def count(core: Core, state: str) -> None:
+    """One more task has ended so."""
+    core.count(state.lower().replace("task_", "tasks_"))
+
+
+def end(core: Core, framework: Framework, task: Task, state: str, reason: str, text: str, **more: Any) -> None:
+    """The master knows that a task is over, and says so, once."""
+    if (agent := holder(core, task)) is not None:
+        settle(core, agent, task, state)
+    else:
+        task.state = state
+        count(core, state)
+    status = made(core, task, state, reason, text, **more)
+    note(task, status)
+    tell(core, framework, task, status)
+    forget(core, framework, task)
+
+
+def tell(core: Core, framework: Framework, task: Task, status: Message) -> None:
+    """Tell the framework, and operators, a status that the master has made."""
+    if core.state.operators:
+        core.publish(views.task_updated(task, status))
+    core.send(framework.stream, message("UPDATE", status=status))
+
+
+def forget(core: Core, framework: Framework, task: Task) -> None:
+    """The task is over and its framework knows."""
+    for known in (framework.tasks, framework.unreachable):
+        if known.get(task.id) is task:
+            del known[task.id]
+    framework.completed.append(task)
+    task.unacknowledged = task.pending = None
+    if (agent := holder(core, task)) is not None:
+        agent.tasks.pop(task.key, None)
+        if agent.drain is not None:
+            core.emptied.add(agent.id)
+    rows.drop_task(core, task)
+
+
+def holder(core: Core, task: Task) -> Agent | None:
+    """The task's agent, unless that is given up."""
+    return core.state.agents.get(task.agent) or core.state.recovered.get(task.agent)
+
+
+def made(core: Core, task: Task, state: str, reason: str, text: str, **more: Any) -> Message:
+    """A status that the master makes: it has no uuid and needs no acknowledgement."""
+    return task_status(
+        task.id,
+        state,
+        core.now,
+        source="SOURCE_MASTER",
+        agent_id=task.agent,
+        executor_id=task.executor or task.id,
+        reason=reason,
+        text=text,
+        **more,
+    )
+
+
+def told_state(task: Task) -> str:
+    """The state that its framework was told last: what its agent has not sent yet must not be overtaken."""
+    return str(task.statuses[-1]["state"]) if task.statuses else task.state
+
+
+def note(task: Task, status: Message) -> None:
+    """Remember a status; of several in a row with one state, the last."""
+    kept = {name: item for name, item in status.items() if name != "data"}
+    before = task.statuses
+    if before and before[-1]["state"] == kept["state"]:
+        before = before[:-1]
+    task.statuses = [*before[1 - STATUSES_MOST :], kept]
+
+
+def _acknowledge(core: Core, agent: Agent, framework_id: str, task_id: str, uuid: str) -> None:
+    payload = {"framework_id": identity(framework_id), "task_id": identity(task_id), "uuid": uuid}
+    core.send(agent.stream, message("ACKNOWLEDGE", **payload))

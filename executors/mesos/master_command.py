@@ -1,0 +1,104 @@
+"""``asa master``: start a pool's master by hand."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import pwd
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+from asa.core.command import CommandResult
+from executors.mesos.pool_directory import Address, PoolDirectory
+
+
+class MasterCommand:
+    """Run a master in the foreground, until it is told to end."""
+
+    help = "run the master of a pool of nodes, until Ctrl-C or SIGTERM"
+
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        """Declare the options."""
+        parser.add_argument(
+            "--directory",
+            type=Path,
+            required=True,
+            help="the pool's, which all nodes must see; made if missing",
+        )
+        parser.add_argument("--host", help="address to listen on (all; without TLS or authentication, loopback)")
+        parser.add_argument("--port", type=_port, default=0, help="port to listen on (any)")
+        parser.add_argument(
+            "--plain-http", action="store_true", help="no TLS, for clients that know none; only for this machine"
+        )
+        parser.add_argument(
+            "--no-authentication", action="store_true", help="let EVERY user of this machine run tasks as you"
+        )
+        parser.add_argument(
+            "--offer-timeout",
+            type=_seconds,
+            metavar="S",
+            help="take an offer back after so many seconds (never)",
+        )
+        parser.add_argument(
+            "--idle",
+            type=_seconds,
+            metavar="S",
+            default=math.inf,
+            help="end after so many seconds without a framework and an agent (never)",
+        )
+
+    def run(self, options: argparse.Namespace) -> CommandResult:
+        """Serve; returns once it was told to end."""
+        # Imported late: the command line stays quick, and does without aiohttp.
+        from executors.mesos.master.service import MasterService
+        from executors.mesos.master.state import Options
+
+        directory = PoolDirectory.create(options.directory.absolute(), options.directory.name)
+        service = MasterService(
+            directory,
+            Options(offer_timeout_s=options.offer_timeout, user=pwd.getpwuid(os.geteuid()).pw_name),
+            tls=not options.plain_http,
+            authenticate=not options.no_authentication,
+            host=options.host,
+            port=options.port,
+            idle_s=options.idle,
+        )
+        text = "the master has ended"
+        service.start()
+        try:
+            _announce(directory, service.address, authenticate=not options.no_authentication)
+            service.wait()
+            text += f": for {options.idle:g} s it had neither a framework nor an agent"
+        except KeyboardInterrupt:
+            pass
+        finally:
+            service.close()
+        return CommandResult({"directory": str(directory.path), **asdict(service.address)}, text)
+
+
+def _announce(directory: PoolDirectory, address: Address, *, authenticate: bool) -> None:
+    """Where it is; the tokens' directory may be told, what is in it may not."""
+    scheme, host = ("https" if address.tls else "http"), address.hosts[0]
+    where = f"[{host}]" if ":" in host else host
+    lines = [f"master of {directory.path} at {scheme}://{where}:{address.port}"]
+    if authenticate:
+        lines.append(f"tokens are in {directory.token_file('').parent}")
+    else:
+        lines.append("WITHOUT AUTHENTICATION: every user of this machine can run programs as you")
+    print("\n".join(lines), file=sys.stderr, flush=True)
+
+
+def _port(text: str) -> int:
+    port = int(text)
+    if not 0 <= port < 1 << 16:
+        raise argparse.ArgumentTypeError(f"expected a port from 0 to 65535, found {text}")
+    return port
+
+
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not 0 < seconds < math.inf:
+        raise argparse.ArgumentTypeError(f"expected a number of seconds above 0, found {text}")
+    return seconds

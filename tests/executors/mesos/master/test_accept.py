@@ -1,0 +1,341 @@
+from typing import Any
+
+import pytest
+
+from executors.mesos.codec import Message
+from executors.mesos.effects import Refused
+from executors.mesos.messages import base64_of, identity
+from executors.mesos.resources import Resources, parse, scalars, to_json
+from tests.executors.mesos.master.world import AWARE, MULTI, World, executor_info, launch, task_info
+
+
+def pair(**options: Any) -> tuple[World, str, str, str]:
+    world = World(**options)
+    agent, framework = world.agent(resources=scalars(cpus=4, mem=1024)), world.subscribe()
+    world.take(agent)
+    (offer,) = world.offers(framework)
+    return world, agent, framework, offer["id"]["value"]
+
+
+def statuses(world: World, framework: str) -> list[Message]:
+    return [record["update"]["status"] for record in world.take(framework) if record["type"] == "UPDATE"]
+
+
+def group(executor: Message, *infos: Message) -> Message:
+    return {"type": "LAUNCH_GROUP", "launch_group": {"executor": executor, "task_group": {"tasks": list(infos)}}}
+
+
+def reserve(kind: str, cpus: float, role: str, principal: str = "p", **more: Any) -> Message:
+    reservation = {"type": "DYNAMIC", "role": role, "principal": principal}
+    item = {"name": "cpus", "type": "SCALAR", "scalar": {"value": cpus}, "reservations": [reservation]}
+    return {"type": kind, kind.lower(): {"resources": [item]}} | more
+
+
+BAD = [
+    ({"command": None}, "exactly one"),
+    ({"executor": executor_info("e")}, "exactly one"),
+    ({"task_id": identity("a b")}, "TaskID"),
+    ({"task_id": identity("x" * 256)}, "TaskID"),
+    ({"agent_id": identity("another")}, "agent"),
+    ({"resources": []}, "no resources"),
+    ({"resources": None}, "no resources"),
+    ({"resources": [3]}, "object"),
+    ({"resources": to_json(scalars(cpus=5))}, "more resources than available: cpus"),
+    ({"resources": to_json(scalars(cpus=1, gpus=1))}, "gpus"),
+    ({"resources": to_json(scalars(cpus=1), "hpc")}, "role 'hpc'"),
+    ({"resources": [*to_json(scalars(cpus=1)), to_json(scalars(cpus=1))[0] | {"revocable": {}}]}, "revocable"),
+    ({"command": {"value": "x", "user": "root"}}, "'me' only"),
+    ({"command": []}, "command"),
+    ({"limits": {"cpus": {"value": 0.5}}}, "less than"),
+    ({"limits": {"cpus": 3}}, "limits"),
+    ({"limits": {"ports": {"value": 3}}}, "ports"),
+    ({"limits": []}, "limits"),
+    ({"kill_policy": {"grace_period": {"nanoseconds": -1}}}, "kill_policy"),
+    ({"command": None, "executor": executor_info("e", framework_id=identity("F9"))}, "'F9'"),
+    ({"command": None, "executor": executor_info("e/e")}, "ExecutorID"),
+    ({"command": None, "executor": executor_info("e", 9)}, "cpus"),
+    ({"command": None, "executor": executor_info("e", type="STRANGE")}, "STRANGE"),
+    ({"command": None, "executor": executor_info("e", type="DEFAULT")}, "DEFAULT"),
+    ({"command": None, "executor": {"executor_id": identity("e")}}, "command"),
+    ({"command": None, "executor": executor_info("e") | {"command": {"user": "root"}}}, "'me' only"),
+]
+
+
+@pytest.mark.parametrize(("change", "text"), BAD)
+def test_a_bad_task_is_told_and_the_others_run(change: Message, text: str) -> None:
+    world, agent, framework, offer = pair(user="me")
+    bad = {name: item for name, item in (task_info("bad", agent) | change).items() if item is not None}
+    world.accept(framework, [offer], launch(bad, task_info("good", agent)))
+    (status,) = statuses(world, framework)
+    assert (status["state"], status["reason"]) == ("TASK_ERROR", "REASON_TASK_INVALID")
+    assert status["task_id"] == bad["task_id"] and "uuid" not in status
+    assert text in status["message"]
+    assert list(world.state.frameworks[framework].tasks) == ["good"]
+    assert world.state.agents[agent].used == scalars(cpus=1)
+
+
+@pytest.mark.parametrize("change", [{"task_id": None}, {"task_id": "t"}, {"agent_id": None}])
+def test_a_task_without_ids_is_no_task(change: Message) -> None:
+    world, agent, framework, offer = pair()
+    bad = {name: item for name, item in (task_info("bad", agent) | change).items() if item is not None}
+    with pytest.raises(Refused):
+        world.accept(framework, [offer], launch(task_info("good", agent), bad))
+    assert list(world.state.offers) == [offer] and not world.state.frameworks[framework].tasks
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        3,
+        {},
+        {"type": "LAUNCH"},
+        {"type": "LAUNCH", "launch": {"task_infos": 3}},
+        {"type": "LAUNCH", "launch": {"task_infos": [3]}},
+        {"type": "LAUNCH_GROUP", "launch_group": {"task_group": {"tasks": []}}},
+        {"type": "RESERVE", "id": 3},
+    ],
+)
+def test_a_malformed_operation_changes_nothing(operation: Any) -> None:
+    world, _, framework, offer = pair()
+    with pytest.raises(Refused):
+        world.accept(framework, [offer], operation)
+    assert list(world.state.offers) == [offer]
+
+
+@pytest.mark.parametrize("operation", [{"type": "LAUNCH", "launch": {}}, launch()])
+def test_an_empty_list_may_be_left_out(operation: Message) -> None:
+    """As JSON that is made from .proto files does it."""
+    world, agent, framework, offer = pair()
+    world.accept(framework, [offer], operation)
+    assert not world.state.offers and not world.state.frameworks[framework].tasks
+    world.call(framework, "ACCEPT", {"operations": [launch(task_info("t", agent))]})
+    (status,) = statuses(world, framework)
+    assert status["reason"] == "REASON_INVALID_OFFERS" and "No offers" in status["message"]
+    for kind in ("DECLINE", "ACCEPT_INVERSE_OFFERS", "DECLINE_INVERSE_OFFERS"):
+        world.call(framework, kind, {})
+
+
+def test_a_task_id_is_used_once_at_a_time() -> None:
+    world, agent, framework, offer = pair()
+    world.accept(framework, [offer], launch(task_info("t", agent), task_info("t", agent)))
+    (status,) = statuses(world, framework)
+    assert "duplicate" in status["message"]
+    last = world.update(agent, framework, "t", "TASK_FINISHED")
+    world.acknowledge(framework, agent, "t", last)
+    world.call(framework, "REVIVE")
+    world.take(framework)
+    world.start(framework, task_info("t", agent))
+    assert statuses(world, framework) == []
+
+
+@pytest.mark.parametrize(("capabilities", "state"), [([AWARE], "TASK_DROPPED"), ([], "TASK_LOST")])
+def test_offers_that_are_no_longer_valid(capabilities: list[Message], state: str) -> None:
+    world = World()
+    agent = world.agent()
+    framework = world.subscribe(capabilities=capabilities)
+    world.take(framework)
+    for names in ([], ["M-O1", "nobody's"], ["M-O1", "M-O1"], ["nobody's"]):
+        infos = task_info("t", agent), task_info("u", agent)
+        world.accept(framework, names, launch(infos[0]), group(executor_info("e"), infos[1]))
+        found = statuses(world, framework)
+        assert [(one["state"], one["reason"]) for one in found] == [(state, "REASON_INVALID_OFFERS")] * 2
+        assert not world.state.frameworks[framework].tasks
+
+
+def test_the_valid_ones_among_invalid_offers_are_used_up() -> None:
+    world, agent, framework, offer = pair()
+    world.accept(framework, [offer, "nobody's"], launch(task_info("t", agent)))
+    assert offer not in world.state.offers
+    assert [record["type"] for record in world.take(framework)] == ["UPDATE", "OFFERS"]
+
+
+def test_offers_of_another_framework_cannot_be_taken() -> None:
+    world, agent, framework, offer = pair()
+    thief = world.subscribe()
+    world.take(thief)
+    world.accept(thief, [offer], launch(task_info("t", agent)))
+    assert statuses(world, thief)[0]["reason"] == "REASON_INVALID_OFFERS"
+    assert world.state.offers[offer].framework == framework
+
+
+def test_offers_of_two_agents_cannot_be_taken_together() -> None:
+    world = World()
+    agents, framework = [world.agent(), world.agent()], world.subscribe()
+    names = [offer["id"]["value"] for offer in world.offers(framework)]
+    world.accept(framework, names, launch(task_info("t", agents[0])))
+    assert "one single agent" in statuses(world, framework)[0]["message"]
+
+
+def test_offers_of_one_agent_can() -> None:
+    world, agent, framework, offer = pair()
+    world.accept(framework, [offer], launch(task_info("t", agent, 2)), refuse_s=0)
+    (rest,) = world.offers(framework)
+    world.update(agent, framework, "t", "TASK_FINISHED")
+    (freed,) = world.offers(framework)
+    world.accept(framework, [rest["id"]["value"], freed["id"]["value"]], launch(task_info("u", agent, 4)))
+    assert world.state.frameworks[framework].tasks["u"].resources == scalars(cpus=4)
+
+
+def test_what_is_left_is_refused_for_a_while() -> None:
+    world, agent, framework, offer = pair()
+    world.accept(framework, [offer], launch(task_info("t", agent)), refuse_s=10)
+    assert world.offers(framework) == []
+    other = world.subscribe()
+    assert parse(world.offers(other)[0]["resources"]) == scalars(cpus=3, mem=1024)
+
+
+def test_an_executor_is_started_once_and_takes_its_resources_once() -> None:
+    world, agent, framework, offer = pair()
+    executor = executor_info("e", 0.5)
+    infos = [task_info(name, agent, executor=executor) for name in "tu"]
+    world.accept(framework, [offer], launch(*infos), refuse_s=0)
+    (run,) = [record["run"] for record in world.take(agent)]
+    assert run["executor_info"]["executor_id"] == identity("e") and len(run["tasks"]) == 2
+    assert run["executor_info"]["framework_id"] == identity(framework)
+    assert world.state.agents[agent].used == scalars(cpus=2.5)
+    world.start(framework, task_info("v", agent, executor=executor))
+    assert world.state.agents[agent].used == scalars(cpus=3.5)
+    world.call(framework, "REVIVE")
+    world.take(framework)
+    world.start(framework, task_info("w", agent, 0.1, executor=executor_info("e", 0.4)))
+    assert "another one" in statuses(world, framework)[0]["message"]
+
+
+def test_tasks_of_several_executors_are_told_apart() -> None:
+    world, agent, framework, offer = pair()
+    infos = [
+        task_info("a", agent, 0.1),
+        task_info("b", agent, 0.1),
+        task_info("c", agent, 0.1, executor=executor_info("e")),
+        task_info("d", agent, 0.1, executor=executor_info("f")),
+    ]
+    world.accept(framework, [offer], launch(*infos))
+    runs = [record["run"] for record in world.take(agent)]
+    assert [[info["task_id"]["value"] for info in run["tasks"]] for run in runs] == [["a", "b"], ["c"], ["d"]]
+    assert ["executor_info" in run for run in runs] == [False, True, True]
+    assert not any(run["group"] for run in runs)
+
+
+def test_a_group_is_launched_whole() -> None:
+    world, agent, framework, offer = pair()
+    default = {"type": "DEFAULT", "executor_id": identity("e"), "resources": to_json(scalars(cpus=0.5))}
+    world.accept(framework, [offer], group(default, task_info("t", agent), task_info("u", agent)))
+    (run,) = [record["run"] for record in world.take(agent)]
+    assert run["group"] is True and run["executor_info"]["type"] == "DEFAULT" and len(run["tasks"]) == 2
+    assert world.state.agents[agent].used == scalars(cpus=2.5)
+    assert {task.executor for task in world.state.frameworks[framework].tasks.values()} == {"e"}
+
+
+@pytest.mark.parametrize(
+    ("infos", "executor"),
+    [
+        (["t", "t"], {}),
+        (["t", {"agent_id": identity("x")}], {}),
+        (["t", {"resources": to_json(scalars(cpus=4))}], {}),
+        (["t", {"executor": executor_info("e")}], {}),
+        (["t", {"command": None}], {}),
+        (["t"], {"command": {"value": "x"}}),
+    ],
+)
+def test_a_group_is_launched_whole_or_not_at_all(infos: list[Any], executor: Message) -> None:
+    world, agent, framework, offer = pair()
+    default = {"type": "DEFAULT", "executor_id": identity("e")} | executor
+    made = [task_info("t" if one == "t" else "u", agent) | (one if isinstance(one, dict) else {}) for one in infos]
+    made = [{name: item for name, item in one.items() if item is not None} for one in made]
+    world.accept(framework, [offer], group(default, *made))
+    found = statuses(world, framework)
+    assert {(one["state"], one["reason"]) for one in found} == {("TASK_ERROR", "REASON_TASK_GROUP_INVALID")}
+    assert len(found) == len(infos)
+    assert not world.state.agents[agent].used and world.take(agent) == []
+
+
+def operation_statuses(world: World, framework: str) -> list[Message]:
+    records = world.take(framework)
+    return [one["update_operation_status"]["status"] for one in records if one["type"] == "UPDATE_OPERATION_STATUS"]
+
+
+def hpc(**more: Any) -> tuple[World, str, str, str]:
+    world = World()
+    agent = world.agent(resources=scalars(cpus=4))
+    framework = world.subscribe(roles=["hpc", "hpc/big"], capabilities=[MULTI], **more)
+    offers = world.offers(framework)
+    return world, agent, framework, offers[0]["id"]["value"]
+
+
+def test_reserve_launch_and_unreserve() -> None:
+    world, agent, framework, offer = hpc()
+    operation = reserve("RESERVE", 3, "hpc", id=identity("op"))
+    items = operation["reserve"]["resources"]
+    task = task_info("t", agent) | {"resources": [items[0] | {"scalar": {"value": 2}}]}
+    world.accept(framework, [offer], operation, launch(task), refuse_s=0)
+    (status,) = operation_statuses(world, framework)
+    assert status["state"] == "OPERATION_FINISHED" and status["operation_id"] == identity("op")
+    found = world.state.agents[agent]
+    assert {kind.role: amount for kind, amount in found.total} == {"*": 1000, "hpc": 3000}
+    assert [(kind.role, kind.principal, amount) for kind, amount in found.used] == [("hpc", "p", 2000)]
+    world.restart()
+    assert world.state.recovered[agent].total == found.total
+    world, agent, framework, offer = hpc()
+    world.accept(framework, [offer], reserve("RESERVE", 3, "hpc"), reserve("UNRESERVE", 3, "hpc"))
+    assert world.state.agents[agent].total == scalars(cpus=4)
+
+
+@pytest.mark.parametrize(
+    ("operation", "text"),
+    [
+        (reserve("RESERVE", 5, "hpc"), "more than what is offered"),
+        (reserve("RESERVE", 1, "other"), "'other'"),
+        (reserve("RESERVE", 1, "hpc", principal="q"), "'p'"),
+        (reserve("UNRESERVE", 1, "hpc"), "more than what is offered"),
+        ({"type": "RESERVE", "reserve": {"resources": to_json(scalars(cpus=1))}}, "dynamic"),
+        ({"type": "RESERVE", "reserve": {"resources": []}}, "none"),
+        ({"type": "RESERVE", "reserve": {"resources": 3}}, "reserve.resources"),
+        ({"type": "RESERVE"}, "reserve.resources"),
+        ({"type": "CREATE", "create": {"volumes": []}}, "CREATE"),
+    ],
+)
+def test_operations_that_cannot_be_done(operation: Message, text: str) -> None:
+    world, agent, framework, offer = hpc()
+    world.accept(framework, [offer], operation | {"id": identity("op")}, launch(task_info("t", agent)))
+    (status,) = operation_statuses(world, framework)
+    assert status["state"] == "OPERATION_ERROR" and text in status["message"] and "uuid" not in status
+    assert world.state.agents[agent].total == scalars(cpus=4) and "t" in world.state.frameworks[framework].tasks
+
+
+def test_operations_are_told_until_acknowledged() -> None:
+    world, agent, framework, offer = hpc()
+    world.accept(framework, [offer], reserve("RESERVE", 1, "hpc", id=identity("op")))
+    (status,) = operation_statuses(world, framework)
+    world.subscribe(framework, roles=["hpc"], capabilities=[MULTI])
+    assert operation_statuses(world, framework) == [status]
+    world.call(framework, "RECONCILE_OPERATIONS", {"operations": []})
+    assert operation_statuses(world, framework) == [status]
+    asked = [
+        {"operation_id": identity("op")},
+        {"operation_id": identity("x"), "agent_id": identity(agent)},
+        {"operation_id": identity("y")},
+    ]
+    world.call(framework, "RECONCILE_OPERATIONS", {"operations": asked})
+    found = operation_statuses(world, framework)
+    assert [one["state"] for one in found] == ["OPERATION_FINISHED", "OPERATION_UNKNOWN", "OPERATION_UNKNOWN"]
+    other = {"operation_id": status["operation_id"], "uuid": base64_of(bytes(16))}
+    world.call(framework, "ACKNOWLEDGE_OPERATION_STATUS", other)
+    assert list(world.state.frameworks[framework].operations) == ["op"]
+    world.call(framework, "ACKNOWLEDGE_OPERATION_STATUS", other | {"uuid": status["uuid"]["value"]})
+    assert not world.state.frameworks[framework].operations
+
+
+def test_an_operation_is_acknowledged_by_its_whole_status_as_well() -> None:
+    world, _, framework, offer = hpc()
+    world.accept(framework, [offer], reserve("RESERVE", 1, "hpc", id=identity("op")))
+    (status,) = operation_statuses(world, framework)
+    world.call(framework, "ACKNOWLEDGE_OPERATION_STATUS", status)
+    assert not world.state.frameworks[framework].operations
+
+
+def test_revocable_and_other_kinds_are_not_mistaken_for_one_another() -> None:
+    world, agent, framework, offer = pair()
+    info = task_info("t", agent) | {"resources": [to_json(scalars(cpus=1))[0] | {"revocable": {}}]}
+    world.accept(framework, [offer], launch(info))
+    assert "more resources than available" in statuses(world, framework)[0]["message"]
+    assert isinstance(world.state.agents[agent].free, Resources)

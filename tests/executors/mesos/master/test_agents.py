@@ -1,0 +1,352 @@
+import pytest
+
+from executors.mesos.codec import Message
+from executors.mesos.effects import Refused
+from executors.mesos.messages import identity, message
+from executors.mesos.resources import scalars, to_json
+from tests.executors.mesos.master.world import AWARE, World, executor_info, task_info
+
+UNAWARE: dict[str, list[Message]] = {"capabilities": []}
+
+
+def running(**info: object) -> tuple[World, str, str]:
+    """A framework with task `t` that runs on an agent."""
+    world = World()
+    agent, framework = world.agent(), world.subscribe(**info)
+    world.start(framework, task_info("t", agent))
+    world.acknowledge(framework, agent, "t", world.update(agent, framework, "t", "TASK_RUNNING"))
+    world.take(agent), world.take(framework)
+    return world, agent, framework
+
+
+def there(framework: str, task: str = "t", state: str = "TASK_RUNNING", cpus: float = 1, **more: object) -> Message:
+    """A task as an agent tells of it."""
+    return {
+        "task_id": identity(task),
+        "framework_id": identity(framework),
+        "name": task,
+        "resources": to_json(scalars(cpus=cpus), "*"),
+        "state": state,
+        "statuses": [],
+        "task_info": {"name": task, "task_id": identity(task), "command": {"value": "true"}},
+    } | more
+
+
+def lose(world: World, agent: str) -> None:
+    world.cut(agent)
+    world.sleep(15 * 6 + 1)
+    assert agent in world.state.unreachable
+
+
+def info(framework: str, **more: object) -> Message:
+    return {"id": identity(framework), "user": "me", "name": "test", "failover_timeout": 100} | more
+
+
+def test_a_new_agent_gets_an_id_and_is_offered() -> None:
+    world = World()
+    framework = world.subscribe()
+    assert world.offers(framework) == []
+    agent = world.agent(resources=scalars(cpus=2, mem=100))
+    (offer,) = world.offers(framework)
+    assert offer["agent_id"] == identity(agent) and offer["hostname"] == "n1"
+    assert world.agent() != agent
+    assert world.agent("M-S3") == "M-S3" and world.agent() == "M-S4"
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        {},
+        {"agent_info": []},
+        {"agent_info": {"hostname": "n"}},
+        {"agent_info": {"hostname": "n", "resources": [{"name": "cpus"}]}},
+        {"agent_info": {"hostname": "n", "resources": [], "id": identity("a b")}},
+        {"agent_info": {"hostname": "n", "resources": []}, "tasks": [3]},
+        {"agent_info": {"hostname": "n", "resources": []}, "tasks": [there("F") | {"state": "TASK_DANCING"}]},
+        {"agent_info": {"hostname": "n", "resources": []}, "tasks": [there("F") | {"task_id": identity("../x")}]},
+        {"agent_info": {"hostname": "n", "resources": []}, "tasks": [there("F") | {"statuses": [3]}]},
+        {"agent_info": {"hostname": "n", "resources": []}, "frameworks": [{}]},
+        {"agent_info": {"hostname": "n", "resources": []}, "executors": [{"framework_id": identity("F")}]},
+        {"agent_info": {"hostname": "n", "resources": []}, "unavailability": {}},
+        {"agent_info": {"hostname": "n", "resources": []}, "unavailability": 3},
+    ],
+)
+def test_a_malformed_agent_is_refused_and_changes_nothing(item: Message) -> None:
+    world = World()
+    with pytest.raises(Refused) as caught:
+        world.master.register(message("REGISTER", **item) if item else {"type": "REGISTER"}, "s", world.now)
+    assert caught.value.status == 400
+    assert not world.state.agents and not world.state.recovered and not world.state.streams and not world.state.serial
+
+
+def test_pings_are_answered_or_the_agent_is_given_up() -> None:
+    world, agent, framework = running()
+    world.sleep(20, answer=False)
+    assert set(world.types(agent)) == {"PING"}
+    world.hear(agent, "PONG")
+    world.sleep(15 * 5, answer=False)
+    assert agent in world.state.agents
+    stream = world.stream_of[agent]
+    world.sleep(16, answer=False)
+    assert agent in world.state.unreachable and stream not in world.open
+    records = world.take(framework)
+    updates = [record["update"]["status"] for record in records if record["type"] == "UPDATE"]
+    assert [(one["state"], one["reason"]) for one in updates] == [("TASK_UNREACHABLE", "REASON_AGENT_REMOVED")]
+    assert updates[0]["unreachable_time"] and "uuid" not in updates[0]
+    assert message("FAILURE", agent_id=identity(agent)) in records
+    assert [record["type"] for record in records if record["type"] == "RESCIND"]
+    assert not world.state.frameworks[framework].tasks and not world.state.offers
+
+
+def test_frameworks_that_cannot_tell_partitions_take_it_for_lost() -> None:
+    world, agent, framework = running(**UNAWARE)
+    lose(world, agent)
+    assert world.updates(framework) == [("t", "TASK_LOST")]
+
+
+def test_an_agent_that_is_away_is_offered_no_more() -> None:
+    world, agent, framework = running()
+    world.call(framework, "REVIVE")
+    world.take(framework)
+    world.cut(agent)
+    assert world.types(framework) == ["RESCIND"]
+    world.call(framework, "REVIVE")
+    world.sleep(5)
+    assert world.take(framework) == []
+    assert world.agent(agent, tasks=[there(framework)]) == agent
+    assert world.types(framework) == ["OFFERS"]
+
+
+def test_an_agent_that_comes_back_brings_its_tasks() -> None:
+    world, agent, framework = running()
+    lose(world, agent)
+    world.take(framework)
+    assert world.agent(agent, tasks=[there(framework)]) == agent
+    assert world.updates(framework) == [("t", "TASK_RUNNING")]
+    assert world.state.frameworks[framework].tasks["t"].state == "TASK_RUNNING"
+    assert world.state.agents[agent].used.scalar("cpus") == 1
+    assert not world.state.unreachable and not world.state.unreachable_tasks and not world.state.away
+    last = world.update(agent, framework, "t", "TASK_FINISHED")
+    world.acknowledge(framework, agent, "t", last)
+    assert not world.state.frameworks[framework].tasks and not world.state.agents[agent].used
+
+
+def test_tasks_that_are_taken_for_lost_are_killed_on_return() -> None:
+    world, agent, framework = running(**UNAWARE)
+    lose(world, agent)
+    world.take(framework)
+    world.agent(agent, tasks=[there(framework)])
+    assert world.types(agent) == ["KILL"]
+    last = world.update(agent, framework, "t", "TASK_KILLED")
+    assert world.updates(framework) == [("t", "TASK_KILLED")]
+    world.acknowledge(framework, agent, "t", last)
+    assert not world.state.agents[agent].tasks and not world.state.frameworks[framework].tasks
+
+
+def test_a_lost_task_that_was_launched_again_elsewhere_is_another_one() -> None:
+    world, agent, framework = running(**UNAWARE)
+    lose(world, agent)
+    other = world.agent()
+    world.start(framework, task_info("t", other))
+    world.take(framework)
+    world.agent(agent, tasks=[there(framework)])
+    assert world.types(agent) == ["KILL"]
+    assert world.state.agents[agent].used.scalar("cpus") == 1
+    world.update(agent, framework, "t", "TASK_KILLED")
+    assert world.updates(framework) == [] and world.types(agent) == ["ACKNOWLEDGE"]
+    assert not world.state.agents[agent].used and not world.state.agents[agent].tasks
+    assert world.state.frameworks[framework].tasks["t"].agent == other
+
+
+def test_a_task_that_may_come_back_is_not_launched_twice() -> None:
+    world, agent, framework = running()
+    lose(world, agent)
+    world.take(framework)
+    world.start(framework, task_info("t", world.agent()))
+    assert world.updates(framework) == [("t", "TASK_ERROR")]
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "launched", "ran"), [([AWARE], "TASK_DROPPED", "TASK_GONE"), ([], "TASK_LOST", "TASK_LOST")]
+)
+def test_tasks_that_the_agent_does_not_have(capabilities: list[Message], launched: str, ran: str) -> None:
+    world, agent, framework = running(capabilities=capabilities)
+    world.call(framework, "REVIVE")
+    world.start(framework, task_info("u", agent))
+    world.cut(agent)
+    world.take(framework)
+    world.agent(agent)
+    assert sorted(world.updates(framework)) == [("t", ran), ("u", launched)]
+    assert not world.state.agents[agent].used and not world.state.frameworks[framework].tasks
+    assert not [key for key in world.journal if key[0] == "tasks"]
+
+
+def test_tasks_and_frameworks_that_the_master_does_not_know_are_adopted() -> None:
+    world = World()
+    executor = {"framework_id": identity("F"), "executor_info": executor_info("e", resources=to_json(scalars(mem=64)))}
+    pending = there("F", "u", "TASK_FINISHED", 2, status_update_uuid="AAAAAAAAAAAAAAAAAAAAAA==")
+    pending["statuses"] = [
+        {"task_id": identity("u"), "state": "TASK_RUNNING", "uuid": "AAAAAAAAAAAAAAAAAAAAAA=="},
+        {"task_id": identity("u"), "state": "TASK_FINISHED", "uuid": "BBBBBBBBBBBBBBBBBBBBBA=="},
+    ]
+    item = {"frameworks": [info("F")], "executors": [executor], "tasks": [there("F"), pending]}
+    agent = world.agent("old-agent", **item)
+    assert agent == "old-agent" and world.state.agents[agent].used == scalars(cpus=1, mem=64)
+    framework = world.state.frameworks["F"]
+    assert framework.stream is None and {task.id: task.state for task in framework.tasks.values()} == {
+        "t": "TASK_RUNNING",
+        "u": "TASK_FINISHED",
+    }
+    assert framework.tasks["u"].unacknowledged == "AAAAAAAAAAAAAAAAAAAAAA=="
+    assert [status["state"] for status in framework.tasks["u"].statuses] == ["TASK_RUNNING"]
+    world.sleep(101)
+    assert "F" in world.state.completed and not world.state.agents[agent].used
+
+
+def test_removed_frameworks_stay_removed() -> None:
+    world, agent, framework = running()
+    world.cut(agent)
+    world.call(framework, "TEARDOWN")
+    world.agent(agent, frameworks=[info(framework)], tasks=[there(framework)])
+    assert world.take(agent) == [message("SHUTDOWN_FRAMEWORK", framework_id=identity(framework))]
+    assert not world.state.agents[agent].used
+
+
+def test_a_kill_that_could_not_be_told_is_told_later() -> None:
+    world, agent, framework = running()
+    world.cut(agent)
+    world.call(framework, "KILL", {"task_id": identity("t"), "kill_policy": {"grace_period": {"nanoseconds": 5}}})
+    world.restart()
+    world.agent(agent, tasks=[there(framework)])
+    (kill,) = world.take(agent)
+    assert kill["kill"]["kill_policy"] == {"grace_period": {"nanoseconds": 5}}
+
+
+def test_a_second_stream_replaces_the_first() -> None:
+    world, agent, framework = running()
+    old = world.stream_of[agent]
+    world.agent(agent, tasks=[there(framework)])
+    assert old not in world.open and world.updates(framework) == []
+    world.do(world.master.closed(old, world.now))
+    assert world.state.agents[agent].stream == world.stream_of[agent]
+    world.sleep(20, answer=False)
+    assert world.types(agent).count("PING") == 1
+
+
+def test_gone_is_for_good() -> None:
+    world, agent, framework = running()
+    world.hear(agent, "UNREGISTER", reason="wall time")
+    assert world.updates(framework) == [("t", "TASK_GONE")]
+    assert world.types(agent) == ["SHUTDOWN"] and agent in world.state.gone
+    stream = world.agent(agent)
+    assert world.types(stream) == ["SHUTDOWN"] and stream not in world.open
+    world.restart()
+    assert world.types(world.agent(agent)) == ["SHUTDOWN"]
+
+
+def test_an_unreachable_agent_can_be_given_up_for_good() -> None:
+    world, agent, framework = running()
+    lose(world, agent)
+    world.take(framework)
+    world.do(world.master.operate(message("MARK_AGENT_GONE", agent_id=identity(agent)), None, world.now)[1])
+    (update,) = [event["update"]["status"] for event in world.take(framework) if event["type"] == "UPDATE"]
+    assert (update["state"], update["reason"]) == ("TASK_GONE_BY_OPERATOR", "REASON_AGENT_REMOVED_BY_OPERATOR")
+    assert not world.state.unreachable and not world.state.unreachable_tasks and agent in world.state.gone
+    assert not [key for key in world.journal if key[0] in ("tasks", "agents", "unreachable")]
+
+
+def test_an_executor_that_exits() -> None:
+    world = World()
+    agent, framework = world.agent(), world.subscribe()
+    world.start(framework, task_info("t", agent, executor=executor_info("e")))
+    assert world.state.agents[agent].used.scalar("cpus") == 1.5
+    last = world.update(agent, framework, "t", "TASK_FINISHED")
+    assert world.state.agents[agent].used.scalar("cpus") == 0.5
+    world.take(framework)
+    world.hear(agent, "EXITED_EXECUTOR", framework_id=identity(framework), executor_id=identity("e"), status=9)
+    failure = world.take(framework)[0]
+    assert failure == message("FAILURE", agent_id=identity(agent), executor_id=identity("e"), status=9)
+    assert not world.state.agents[agent].used
+    world.acknowledge(framework, agent, "t", last)
+    assert {table for table, _ in world.journal} == {"agents", "frameworks", "serial"}
+
+
+def test_reservations_survive_a_registration() -> None:
+    world = World()
+    agent = world.agent()
+    item = to_json(scalars(cpus=2))[0] | {"reservations": [{"type": "DYNAMIC", "role": "hpc", "principal": "admin"}]}
+    call = message("RESERVE_RESOURCES", agent_id=identity(agent), resources=[item])
+    world.do(world.master.operate(call, "admin", world.now)[1])
+    before = world.state.agents[agent].total
+    world.agent(agent)
+    assert world.state.agents[agent].total == before != scalars(cpus=4, mem=4096)
+    world.restart()
+    world.agent(agent)
+    assert world.state.agents[agent].total == before
+
+
+def test_agents_that_do_not_come_back_after_a_restart_are_unreachable() -> None:
+    world, agent, framework = running()
+    world.restart()
+    world.subscribe(framework)
+    assert agent in world.state.recovered
+    world.sleep(599)
+    assert world.updates(framework) == []
+    world.sleep(2)
+    assert world.updates(framework) == [("t", "TASK_UNREACHABLE")]
+    world.restart()
+    assert agent in world.state.unreachable and [t.id for t in world.state.unreachable_tasks[agent]] == ["t"]
+    world.subscribe(framework)
+    world.agent(agent, tasks=[there(framework)])
+    assert world.updates(framework) == [("t", "TASK_RUNNING")]
+
+
+def test_pings_of_many_agents_are_spread() -> None:
+    world = World()
+    agents = [world.agent() for _ in range(50)]
+    assert len({round(world.state.agents[agent].ping_at, 1) for agent in agents}) > 20
+
+
+def test_before_it_is_unavailable_an_agent_is_asked_back() -> None:
+    world, agent, framework = running()
+    idle = world.subscribe()
+    world.take(idle)
+    when = {"start": {"nanoseconds": 5_000_000_000}, "duration": {"nanoseconds": 1}}
+    world.hear(agent, "UNAVAILABLE", **when)
+    records = world.take(framework) + world.take(idle)
+    inverse = [record for record in records if record["type"] == "INVERSE_OFFERS"]
+    assert {one["inverse_offers"]["inverse_offers"][0]["framework_id"]["value"] for one in inverse} >= {framework}
+    first = inverse[0]["inverse_offers"]["inverse_offers"][0]
+    assert first["unavailability"] == when and first["agent_id"] == identity(agent)
+    again = [record["offers"]["offers"][0] for record in records if record["type"] == "OFFERS"]
+    assert [offer["unavailability"] for offer in again] == [when]
+    world.hear(agent, "UNAVAILABLE", **when)  # as before
+    assert world.take(framework) == world.take(idle) == []
+
+
+def test_what_frameworks_answer_is_noted_and_asked_once() -> None:
+    world, agent, framework = running()
+    world.hear(agent, "UNAVAILABLE", start={"nanoseconds": 5})
+    (ask,) = [record for record in world.take(framework) if record["type"] == "INVERSE_OFFERS"]
+    name = ask["inverse_offers"]["inverse_offers"][0]["id"]
+    world.call(framework, "ACCEPT_INVERSE_OFFERS", {"inverse_offer_ids": [name]})
+    assert world.state.agents[agent].answers[framework]["status"] == "ACCEPT"
+    assert name["value"] not in world.state.offers
+    world.call(framework, "REVIVE")
+    world.start(framework, task_info("u", agent))
+    assert "INVERSE_OFFERS" not in world.types(framework)
+    world.hear(agent, "UNAVAILABLE", start={"nanoseconds": 7})
+    (ask,) = [record for record in world.take(framework) if record["type"] == "INVERSE_OFFERS"]
+    name = ask["inverse_offers"]["inverse_offers"][0]["id"]
+    world.call(framework, "DECLINE_INVERSE_OFFERS", {"inverse_offer_ids": [name]})
+    assert world.state.agents[agent].answers[framework]["status"] == "DECLINE"
+
+
+def test_who_launches_on_an_agent_that_ends_is_asked_back() -> None:
+    world = World()
+    agent = world.agent(unavailability={"start": {"nanoseconds": 5}})
+    framework = world.subscribe()
+    (offer,) = world.offers(framework)
+    assert offer["unavailability"] == {"start": {"nanoseconds": 5}}
+    world.start(framework, task_info("t", agent))
+    assert "INVERSE_OFFERS" in world.types(framework)

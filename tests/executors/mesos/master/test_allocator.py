@@ -1,0 +1,427 @@
+from __future__ import annotations
+
+import copy
+import math
+from collections import Counter
+from dataclasses import fields
+from fractions import Fraction
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from executors.mesos.codec import Message
+from executors.mesos.master.allocator import Grant, allocatable, allocate, revisited
+from executors.mesos.master.filters import Filters
+from executors.mesos.master.shares import Usage, leaf
+from executors.mesos.master.state import Agent, Framework, Offer, Options, State, Task
+from executors.mesos.resources import NONE, Kind, Resources, scalars
+
+NODE = scalars(cpus=8, mem=800)
+
+
+def state_of(*agents: Resources, **frameworks: str) -> State:
+    """Agents S1, S2 ... and frameworks, each with its roles: ``F="a b"``."""
+    state = State("M", Options(), 0.0)
+    for number, total in enumerate(agents, 1):
+        state.agents[f"S{number}"] = Agent(f"S{number}", {}, total, 0.0, stream="up")
+    for name, roles in frameworks.items():
+        state.frameworks[name] = Framework(name, {}, frozenset(roles.split()), 0.0, stream="up")
+    return state
+
+
+def run(state: State, agent: str, framework: str, resources: Resources, role: str = "*") -> None:
+    """A task of the framework runs on the agent."""
+    task = Task(f"t{len(state.agents[agent].tasks)}", framework, agent, None, {}, resources, role, "TASK_RUNNING")
+    state.agents[agent].tasks[task.key] = task
+    state.agents[agent].used += resources
+
+
+def offer(state: State, grant: Grant) -> None:
+    """What the master does with a grant."""
+    agent = state.agents[grant.agent]
+    state.serial["offer"] = state.serial.get("offer", 0) + 1
+    name = f"O{state.serial['offer']}"
+    state.offers[name] = Offer(name, grant.framework, grant.agent, grant.role, grant.resources, 0.0)
+    agent.offers[name] = state.offers[name]
+    agent.offered += grant.resources
+
+
+def allocated(state: State, agents: set[str] | None = None, usage: Usage | None = None) -> list[Grant]:
+    return allocate(state, Filters(), 0.0, agents, usage)
+
+
+def by_framework(grants: list[Grant]) -> dict[str, str]:
+    """Framework -> its agents."""
+    found: dict[str, list[str]] = {}
+    for grant in grants:
+        found.setdefault(grant.framework, []).append(grant.agent)
+    return {name: " ".join(sorted(agents)) for name, agents in sorted(found.items())}
+
+
+def capable(state: State, framework: str, *capabilities: str) -> None:
+    state.frameworks[framework].info = {"capabilities": [{"type": name} for name in capabilities]}
+
+
+def test_all_that_is_free_goes_to_one_framework() -> None:
+    ports = Resources({Kind("ports"): ((1, 9),)})
+    state = state_of(NODE + ports, F="*")
+    run(state, "S1", "F", scalars(cpus=3) + Resources({Kind("ports"): ((2, 4),)}))
+    left = scalars(cpus=5, mem=800) + Resources({Kind("ports"): ((1, 1), (5, 9))})
+    assert allocated(state) == [Grant("F", "*", "S1", left)]
+
+
+def tasks_of(state: State, wants: dict[str, Resources]) -> Counter[str]:
+    """How many tasks each framework starts, if each takes one from every offer and refuses what is too small."""
+    filters, tasks, now = Filters(), Counter[str](), 0.0
+    while grants := allocate(state, filters, now):
+        grant, now = grants[0], now + 1.0
+        want = wants[grant.framework]
+        if grant.resources.covers(want):
+            run(state, grant.agent, grant.framework, want, grant.role)
+            tasks[grant.framework] += 1
+        else:
+            filters.refuse(grant.framework, grant.role, grant.agent, grant.resources, math.inf)
+    return tasks
+
+
+@pytest.mark.parametrize("roles", ["* *", "a b", "a a/b"])
+def test_the_worked_example_of_the_paper(roles: str) -> None:
+    """Ghodsi et al., NSDI 2011, section 4.1: 9 CPUs and 18 GB; A's tasks need <1, 4>, B's <3, 1>."""
+    one, other = roles.split()
+    state = state_of(scalars(cpus=9, mem=18_000), A=one, B=other)
+    assert tasks_of(state, {"A": scalars(cpus=1, mem=4000), "B": scalars(cpus=3, mem=1000)}) == {"A": 3, "B": 2}
+    held = Usage.of(state).held
+    assert held[leaf(one, "A")] == {"cpus": 3000, "mem": 12_000_000}  # 2/3 of the memory
+    assert held[leaf(other, "B")] == {"cpus": 6000, "mem": 2_000_000}  # 2/3 of the CPUs
+
+
+@pytest.mark.parametrize(("weight", "tasks"), [(1.0, (30, 30)), (2.0, (40, 20)), (0.5, (20, 40)), (5.0, (50, 10))])
+def test_weighted_roles_get_as_much_more(weight: float, tasks: tuple[int, int]) -> None:
+    state = state_of(scalars(cpus=60, mem=60_000), A="a", B="b")
+    state.weights = {"a": weight}
+    found = tasks_of(state, {"A": scalars(cpus=1, mem=100), "B": scalars(cpus=1, mem=100)})
+    assert (found["A"], found["B"]) == tasks
+
+
+def test_a_tree_shares_at_each_level() -> None:
+    """Half for each organisation, halves of that below, whoever else is there."""
+    state = state_of(scalars(cpus=80, mem=80_000), A="x/a", B="x/b", C="x/b", D="y", E="x")
+    wants = dict.fromkeys("ABCDE", scalars(cpus=1, mem=1))
+    state.weights = {"x": 3.0, "x/b": 2.0}
+    assert tasks_of(state, wants) == {"A": 15, "B": 15, "C": 15, "D": 20, "E": 15}
+
+
+def test_frameworks_of_one_role_take_turns_over_agents() -> None:
+    state = state_of(*[NODE] * 6, F="*", G="*", H="*")
+    assert by_framework(allocated(state)) == {"F": "S1 S4", "G": "S2 S5", "H": "S3 S6"}
+
+
+def test_offers_that_are_held_count_as_used() -> None:
+    state = state_of(NODE, NODE, F="*", G="*")
+    offer(state, allocated(state, {"S1"})[0])
+    assert by_framework(allocated(state)) == {"G": "S2"}
+
+
+def test_a_framework_gets_offers_in_each_role() -> None:
+    state = state_of(NODE, NODE, NODE, NODE, F="a b", G="b")
+    grants = [(grant.agent, grant.framework, grant.role) for grant in allocated(state)]
+    assert grants == [("S1", "F", "a"), ("S2", "F", "b"), ("S3", "F", "a"), ("S4", "G", "b")]
+
+
+def test_roles_that_want_none_are_passed_over() -> None:
+    state = state_of(NODE, F="a b")
+    state.frameworks["F"].suppressed = {"a"}
+    assert [grant.role for grant in allocated(state)] == ["b"]
+    state.frameworks["F"].suppressed = {"a", "b"}
+    assert allocated(state) == []
+
+
+def test_frameworks_that_are_away_or_inactive_get_nothing() -> None:
+    state = state_of(NODE, NODE, F="*", G="*")
+    state.frameworks["F"].active = False
+    state.frameworks["G"].stream = None
+    assert allocated(state) == []
+
+
+def test_agents_that_are_away_inactive_or_drained_are_not_offered() -> None:
+    state = state_of(NODE, NODE, NODE, NODE, F="*")
+    state.agents["S1"].active = False
+    state.agents["S2"].stream = None
+    state.agents["S3"].drain = {}
+    assert by_framework(allocated(state)) == {"F": "S4"}
+
+
+def test_agents_that_will_be_unavailable_are_offered() -> None:
+    state = state_of(NODE, F="*")
+    state.agents["S1"].unavailability = {"start": {"nanoseconds": 1}}
+    assert by_framework(allocated(state)) == {"F": "S1"}
+
+
+def test_only_the_agents_asked_for_are_looked_at() -> None:
+    state = state_of(NODE, NODE, NODE, F="*")
+    assert by_framework(allocated(state, {"S3", "S1", "gone"})) == {"F": "S1 S3"}
+
+
+@pytest.mark.parametrize(
+    ("resources", "enough"),
+    [
+        (scalars(cpus=0.01), True),
+        (scalars(mem=32), True),
+        (scalars(cpus=0.009, mem=31.999, gpus=4), False),
+        (Resources({Kind("cpus"): 5, Kind("cpus", "a"): 5}), True),
+        (NONE, False),
+    ],
+)
+def test_crumbs_are_not_offered(resources: Resources, enough: bool) -> None:
+    assert allocatable(resources) == enough
+    assert len(allocated(state_of(resources, F="a"))) == enough
+
+
+def test_agents_with_gpus_are_for_those_who_can_use_them() -> None:
+    state = state_of(NODE + scalars(gpus=2), NODE, F="*", G="*")
+    run(state, "S1", "G", scalars(gpus=2))  # whether or not a GPU is free
+    capable(state, "G", "GPU_RESOURCES")
+    assert by_framework(allocated(state, {"S1"})) == {"G": "S1"}
+    assert by_framework(allocated(state, {"S2"})) == {"F": "S2"}
+
+
+def test_revocable_resources_are_for_those_who_can_lose_them() -> None:
+    spare = Resources({Kind("cpus", revocable=True): 4000})
+    state = state_of(NODE + spare, F="*", G="*")
+    capable(state, "G", "PARTITION_AWARE", "REVOCABLE_RESOURCES")
+    assert allocated(state) == [Grant("F", "*", "S1", NODE), Grant("G", "*", "S1", spare)]
+    del state.frameworks["F"]
+    assert allocated(state) == [Grant("G", "*", "S1", NODE + spare)]
+
+
+def test_reserved_resources_are_for_their_role_and_those_below() -> None:
+    mine, other = (Resources({Kind("cpus", role, dynamic=True): 1000}) for role in ("a", "b"))
+    state = state_of(mine + other, F="a/x", G="c")
+    assert allocated(state) == [Grant("F", "a/x", "S1", mine)]
+    state = state_of(mine + other + NODE, F="a", G="b", H="a/b")
+    run(state, "S1", "F", scalars(cpus=8, mem=800), "a")
+    assert allocated(state) == [Grant("G", "b", "S1", other), Grant("H", "a/b", "S1", mine)]
+
+
+def test_what_one_refused_goes_to_the_next() -> None:
+    state, filters = state_of(NODE, F="*", G="*"), Filters()
+    filters.refuse("F", "*", "S1", NODE, 5.0)
+    assert by_framework(allocate(state, filters, 4.0)) == {"G": "S1"}
+    filters.refuse("G", "*", "S1", NODE, 6.0)
+    assert allocate(state, filters, 4.0) == []
+    assert by_framework(allocate(state, filters, 5.0)) == {"F": "S1"}
+
+
+def test_agents_are_revisited_when_a_refusal_has_ended() -> None:
+    state, filters = state_of(NODE, NODE, F="*"), Filters()
+    for agent, until in (("S1", 5.0), ("S2", 7.0)):
+        filters.refuse("F", "*", agent, NODE, until)
+    assert revisited(state, filters, 4.0) == set()
+    again = revisited(state, filters, 5.0)
+    assert by_framework(allocate(state, filters, 5.0, again)) == {"F": "S1"}
+    assert revisited(state, filters, 5.0) == set()
+
+
+@pytest.mark.parametrize("kind", ["quota", "guarantees"])
+def test_with_quota_all_agents_are_revisited(kind: str) -> None:
+    state = state_of(NODE, F="a")
+    setattr(state, kind, {"a": {"cpus": 5000}})
+    assert revisited(state, Filters(), 0.0) is None
+
+
+def test_equal_frameworks_are_served_in_turn() -> None:
+    state = state_of(NODE, F="*", G="*")
+    usage = Usage.of(state)
+    served = []
+    for _ in range(4):
+        (grant,) = allocated(state, {"S1"}, usage)
+        usage.took(grant.framework, grant.role, grant.resources)
+        usage.gave_back(grant.framework, grant.role, grant.resources)  # declined, without a refusal
+        served.append(grant.framework)
+    assert served == ["F", "G", "F", "G"]
+
+
+def test_limits_cut_offers_and_the_rest_goes_to_others() -> None:
+    state = state_of(NODE, NODE, F="a/x", G="b")
+    state.quota = {"a": {"cpus": 6000}}
+    run(state, "S1", "F", scalars(cpus=1), "a")
+    run(state, "S1", "G", scalars(cpus=1), "b")
+    state.weights = {"a": 100.0}
+    assert allocated(state) == [
+        Grant("F", "a/x", "S1", scalars(cpus=5, mem=800)),
+        Grant("G", "b", "S1", scalars(cpus=1)),
+        Grant("F", "a/x", "S2", scalars(mem=800)),
+        Grant("G", "b", "S2", scalars(cpus=8)),
+    ]
+
+
+def test_guarantees_are_met_first_and_kept_when_nobody_takes_them() -> None:
+    state = state_of(NODE, NODE, F="a", G="b")
+    state.guarantees = {"b": {"cpus": 12_000}}
+    run(state, "S1", "G", scalars(cpus=4), "b")
+    assert by_framework(allocated(state, {"S1", "S2"})) == {"F": "S2", "G": "S1 S2"}
+    owed = {grant.agent: grant.resources.scalar("cpus") for grant in allocated(state) if grant.framework == "G"}
+    assert owed == {"S1": 4, "S2": 4}
+    state.frameworks["G"].suppressed = {"b"}
+    assert sum(grant.resources.scalar("cpus") for grant in allocated(state)) == 4
+
+
+def test_nothing_is_changed() -> None:
+    state = state_of(NODE, NODE, F="a", G="b")
+    state.quota, state.guarantees = {"a": {"cpus": 6000}}, {"b": {"cpus": 1000}}
+    usage = Usage.of(state)
+    before, counted = copy.deepcopy(_values(state.agents["S1"])), usage.copy()
+    assert allocate(state, Filters(), 0.0, None, usage) == allocate(state, Filters(), 0.0)
+    assert usage == counted
+    assert usage.turns == counted.turns
+    assert _values(state.agents["S1"]) == before
+
+
+def _values(agent: Agent) -> dict[str, Any]:
+    return {field.name: getattr(agent, field.name) for field in fields(agent)}
+
+
+ROLES = ["*", "a", "b", "a/x", "a/y"]
+TOTALS = st.builds(
+    lambda cpus, mem, kind: scalars(cpus=cpus, mem=100 * mem) + kind,
+    st.integers(0, 9),
+    st.integers(0, 9),
+    st.sampled_from(
+        [
+            NONE,
+            Resources({Kind("cpus", "a", dynamic=True): 2000}),
+            Resources({Kind("cpus", revocable=True): 3000, Kind("mem", "b"): 50_000}),
+            Resources({Kind("ports"): ((1, 5),), Kind("gpus"): 1000}),
+        ]
+    ),
+)
+
+
+@st.composite
+def states(draw: st.DrawFn, quota: bool = True) -> State:
+    state = state_of(*draw(st.lists(TOTALS, min_size=1, max_size=4)))
+    for name in "FGH"[: draw(st.integers(1, 3))]:
+        roles = frozenset(draw(st.sets(st.sampled_from(ROLES), min_size=1, max_size=3)))
+        capabilities = draw(st.sets(st.sampled_from(["GPU_RESOURCES", "REVOCABLE_RESOURCES"])))
+        info: Message = {"capabilities": [{"type": capability} for capability in sorted(capabilities)]}
+        suppressed = draw(st.sets(st.sampled_from(sorted(roles))))
+        state.frameworks[name] = Framework(name, info, roles, 0.0, suppressed=suppressed, stream="up")
+    for agent in state.agents.values():
+        for _ in range(draw(st.integers(0, 2))):
+            name, role = draw(st.sampled_from("FGX")), draw(st.sampled_from(ROLES))
+            want = scalars(cpus=draw(st.integers(0, 3)), mem=100 * draw(st.integers(0, 3)))
+            if agent.free.covers(want):
+                run(state, agent.id, name, want, role)
+    state.weights = draw(st.dictionaries(st.sampled_from(ROLES), st.sampled_from([0.5, 0.3, 2.0, 7.0])))
+    if quota:
+        amounts = st.dictionaries(st.sampled_from(["cpus", "mem"]), st.integers(0, 9).map(lambda x: 1000 * x))
+        state.quota = draw(st.dictionaries(st.sampled_from(ROLES[1:]), amounts))
+        state.guarantees = draw(st.dictionaries(st.sampled_from(ROLES[1:]), amounts))
+    return state
+
+
+@settings(max_examples=60)
+@given(states())
+def test_no_more_is_given_than_is_free_allowed_and_wanted(state: State) -> None:
+    before = Usage.of(state)
+    for grant in allocated(state):
+        agent, framework = state.agents[grant.agent], state.frameworks[grant.framework]
+        assert agent.free.covers(grant.resources)
+        assert allocatable(grant.resources)
+        assert grant.role in framework.roles - framework.suppressed
+        assert grant.resources.usable(grant.role) == grant.resources
+        assert framework.can("REVOCABLE_RESOURCES") or not grant.resources.revocable()
+        assert framework.can("GPU_RESOURCES") or not agent.total.scalar("gpus")
+        offer(state, grant)
+    after = Usage.of(state)
+    for role, limits in state.quota.items():
+        path = tuple(role.split("/"))
+        for name, limit in limits.items():
+            assert after.charged(path, name) <= max(limit, before.charged(path, name))
+
+
+@settings(max_examples=60)
+@given(states())
+def test_one_allocation_is_enough(state: State) -> None:
+    for grant in allocated(state):
+        offer(state, grant)
+    again = allocated(state)
+    assert not again or state.guarantees, "what was left was of no use to anybody"
+
+
+@settings(max_examples=60)
+@given(states(quota=False))
+def test_nothing_useful_is_left_when_nobody_refuses(state: State) -> None:
+    for grant in allocated(state):
+        offer(state, grant)
+    for agent in state.agents.values():
+        for framework in state.frameworks.values():
+            for role in framework.roles - framework.suppressed:
+                useful = agent.free.usable(role)
+                if not framework.can("REVOCABLE_RESOURCES"):
+                    useful -= useful.revocable()
+                if framework.can("GPU_RESOURCES") or not agent.total.scalar("gpus"):
+                    assert not allocatable(useful)
+
+
+def first(state: State, agent: Agent) -> tuple[str, str] | None:
+    """Whose turn it is on an agent, from the definition: down the tree, each time to the smallest weighted share."""
+    total = Counter[str]()
+    for one in state.agents.values():
+        total.update(one.total.scalars())
+    held = [(task.role, task.framework, task.resources) for one in state.agents.values() for task in one.tasks.values()]
+    held += [(one.role, one.framework, one.resources) for one in state.offers.values()]
+    seekers = {}
+    for framework in state.frameworks.values():
+        for role in framework.roles - framework.suppressed:
+            useful = agent.free.usable(role)
+            if not framework.can("REVOCABLE_RESOURCES"):
+                useful -= useful.revocable()
+            if allocatable(useful) and (framework.can("GPU_RESOURCES") or not agent.total.scalar("gpus")):
+                seekers[(*role.split("/"), ".", framework.id)] = (framework.id, role)
+
+    def key(node: tuple[str, ...]) -> tuple[Fraction, int, tuple[str, ...]]:
+        mine = [amounts for role, name, amounts in held if (*role.split("/"), ".", name)[: len(node)] == node]
+        share = max(Fraction(sum(one.thousandths(name) for one in mine), most) for name, most in total.items())
+        turns = sum((*one.role.split("/"), ".", one.framework)[: len(node)] == node for one in state.offers.values())
+        return share / Fraction(str(state.weights.get("/".join(node), 1.0))), turns, node
+
+    node: tuple[str, ...] = ()
+    while seekers and node not in seekers:
+        node = min({path[: len(node) + 1] for path in seekers if path[: len(node)] == node}, key=key)
+    return seekers.get(node)
+
+
+@settings(max_examples=60)
+@given(states(quota=False))
+def test_each_agent_goes_to_whose_turn_it_is(state: State) -> None:
+    grants = allocated(state)
+    for agent in list(state.agents.values()):
+        mine = [grant for grant in grants if grant.agent == agent.id]
+        expected = first(state, agent)
+        assert (mine[0][:2] if mine else None) == expected
+        for grant in mine:
+            offer(state, grant)
+
+
+@settings(max_examples=60)
+@given(states(), st.data())
+def test_running_totals_give_what_counting_anew_gives(state: State, data: st.DataObject) -> None:
+    usage = Usage.of(state)
+    for _ in range(3):
+        agents = data.draw(st.none() | st.sets(st.sampled_from(sorted(state.agents))))
+        grants = allocated(state, agents, usage)
+        usage.turns.clear()
+        assert grants == allocated(state, agents)
+        for grant in grants:
+            usage.took(grant.framework, grant.role, grant.resources)
+            offer(state, grant)
+        assert usage == Usage.of(state)
+        usage.turns.clear()
+        for name in data.draw(st.sets(st.sampled_from(sorted(state.offers)))) if state.offers else ():
+            old = state.offers.pop(name)
+            del state.agents[old.agent].offers[name]
+            state.agents[old.agent].offered -= old.resources
+            usage.gave_back(old.framework, old.role, old.resources)

@@ -1,0 +1,135 @@
+"""Effects carried out in groups; what servers make of it is tested with them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from asa.core.errors import StateError
+from executors.mesos import commit
+from executors.mesos.commit import GroupCommit, Parcel
+from executors.mesos.effects import Close, Keep, Send
+from executors.mesos.journal import Entry, Journal
+from executors.mesos.messages import message
+
+HEARTBEAT = message("HEARTBEAT")
+SENT = Parcel("s", b'20\n{"type":"HEARTBEAT"}')
+
+
+class Fragile(Journal):
+    full = False
+    written = 0
+
+    def write(self, entries: Sequence[Entry]) -> None:
+        if self.full:
+            raise StateError("the disk is full")
+        self.written += 1
+        super().write(entries)
+
+
+class Ground:
+    def __init__(self, path: Path, strict: bool) -> None:
+        self.journal = Fragile(path / "j.db")
+        self.done: list[Any] = []
+        self.commit: GroupCommit[str] = GroupCommit(self.journal, self.done.extend, strict=strict)
+
+
+def play(path: Path, story: Callable[[Ground], Awaitable[None]], *, strict: bool = True) -> None:
+    async def run() -> None:
+        ground = Ground(path, strict)
+        running = asyncio.create_task(ground.commit.run())
+        async with asyncio.timeout(10.0):
+            await story(ground)
+        running.cancel()
+        ground.journal.close()
+
+    asyncio.run(run())
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commit, "RETRY_S", 0.01)
+
+
+def test_without_rows_all_is_done_at_once_and_in_order(tmp_path: Path) -> None:
+    async def story(ground: Ground) -> None:
+        assert ground.commit.carry_out([Send("s", HEARTBEAT), "start", Close("s")]) is None
+        assert ground.done == [SENT, "start", Parcel("s", None)]
+
+    play(tmp_path, story)
+
+
+def test_what_nobody_waits_for_goes_with_what_somebody_does(tmp_path: Path) -> None:
+    async def story(ground: Ground) -> None:
+        ground.commit.carry_out([Keep("t", "1", {}), "first"], lazily=True)
+        await asyncio.sleep(0)
+        assert ground.journal.written == 0
+        durable = ground.commit.carry_out([Keep("t", "2", {}), "second"])
+        assert durable is not None
+        await durable.wait()
+        assert (ground.journal.written, ground.done) == (1, ["first", "second"])
+
+    play(tmp_path, story)
+
+
+def test_what_nobody_waits_for_is_written_soon(tmp_path: Path) -> None:
+    async def story(ground: Ground) -> None:
+        ground.commit.carry_out([Keep("t", "1", {}), "first"], lazily=True)
+        await ground.commit.durable()
+        assert ground.journal.rows() == [Keep("t", "1", {})] and ground.done == ["first"]
+
+    play(tmp_path, story)
+
+
+def test_without_strictness_only_those_wait_who_want_it_durable(tmp_path: Path) -> None:
+    async def story(ground: Ground) -> None:
+        ground.journal.full = True
+        first = ground.commit.carry_out([Keep("t", "1", {}), "first"])
+        while not ground.done:
+            await asyncio.sleep(0.001)
+        assert ground.commit.trouble == "the disk is full"
+        assert first is not None and not first.is_set()
+        assert ground.commit.carry_out(["second"]) is first, "it is not durable yet"
+        assert ground.done == ["first", "second"]
+        with pytest.raises(StateError):
+            ground.commit.flush()
+        ground.journal.full = False
+        await first.wait()
+        await ground.commit.durable()
+        assert ground.commit.trouble is None and ground.done == ["first", "second"]
+        assert ground.journal.rows() == [Keep("t", "1", {})]
+
+    play(tmp_path, story, strict=False)
+
+
+def test_with_strictness_everything_waits(tmp_path: Path) -> None:
+    async def story(ground: Ground) -> None:
+        ground.journal.full = True
+        first = ground.commit.carry_out([Keep("t", "1", {}), "first"])
+        while ground.commit.trouble is None:
+            await asyncio.sleep(0.001)
+        ground.commit.carry_out(["second"])
+        await asyncio.sleep(0)
+        assert ground.done == [] and first is not None
+        ground.journal.full = False
+        await first.wait()
+        while len(ground.done) < 2:
+            await asyncio.sleep(0.001)
+        assert ground.done == ["first", "second"]
+
+    play(tmp_path, story)
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_flushing_does_what_is_left_at_once(strict: bool, tmp_path: Path) -> None:
+    async def story(ground: Ground) -> None:
+        durable = ground.commit.carry_out([Keep("t", "1", {}), "first"])
+        ground.commit.flush()
+        assert ground.done == ["first"] and ground.journal.rows() == [Keep("t", "1", {})]
+        assert durable is not None and durable.is_set()
+
+    play(tmp_path, story, strict=strict)

@@ -1,0 +1,54 @@
+"""A loop in a thread: what it dies of is told, before it serves and afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from concurrent.futures import Future
+
+import pytest
+
+from executors.mesos.loop_thread import LoopThread
+
+PATIENCE_S = 20.0
+
+
+def test_it_serves_until_it_is_told_to_end_and_again() -> None:
+    thread = LoopThread[str]("asa-test")
+    assert not thread
+    thread.tell(print, "nobody hears this")
+    for word in ("one", "two"):
+        ends: list[asyncio.Future[str]] = []
+
+        async def serve(started: Future[None], ends: list[asyncio.Future[str]] = ends) -> str:
+            ends.append(asyncio.get_running_loop().create_future())
+            started.set_result(None)
+            return await ends[0]
+
+        thread.start(serve)
+        assert thread and "asa-test" in [each.name for each in threading.enumerate()]
+        with pytest.raises(TimeoutError):
+            thread.wait(0.01)
+        thread.tell(ends[0].set_result, word)
+        assert thread.wait(PATIENCE_S) == word
+        thread.tell(ends[0].set_result, "too late")
+        thread.join()
+        assert not thread and thread.wait() == word
+
+
+def test_what_it_dies_of() -> None:
+    async def at_once(started: Future[None]) -> None:
+        raise ValueError("at once")
+
+    async def later(started: Future[None]) -> None:
+        started.set_result(None)
+        raise ValueError("later")
+
+    thread = LoopThread[None]("asa-test")
+    with pytest.raises(ValueError, match="at once"):
+        thread.start(at_once)
+    thread.join()
+    thread.start(later)
+    with pytest.raises(ValueError, match="later"):
+        thread.wait(PATIENCE_S)
+    thread.join()
