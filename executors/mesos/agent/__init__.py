@@ -1,0 +1,1 @@
+"""The agent: what runs on one node, in which container, and what became of it."""

@@ -1,0 +1,169 @@
+"""What TaskInfos, ExecutorInfos and CommandInfos ask an agent for, and what of that it cannot do."""
+
+from __future__ import annotations
+
+import math
+import os.path
+from typing import NamedTuple
+
+from executors.mesos.agent.effects import File
+from executors.mesos.agent.environment import variables
+from executors.mesos.agent.options import Options
+from executors.mesos.codec import BadMessage, Message
+from executors.mesos.messages import field, value_of
+from executors.mesos.resources import parse
+
+MIB = 1 << 20
+LEAST_CPUS = 0.01
+"""The smallest CPU quota that is given to anything [cores]; that of Mesos."""
+KILL_GRACE_S = 3.0
+"""How long a task that is killed has by default until SIGKILL [s]; that of Mesos."""
+_ARCHIVES = (".tar", ".tgz", ".tar.gz", ".tbz2", ".tar.bz2", ".txz", ".tar.xz", ".zip", ".gz")
+
+
+class Share(NamedTuple):
+    """What something takes: cores that it asks for; cores and memory [bytes] at most, infinite for no limit; GPUs."""
+
+    cpus: float
+    limit: float
+    memory: float
+    gpus: int = 0
+
+
+def share(info: Message, quotas: bool) -> Share:
+    """What a TaskInfo or an ExecutorInfo asks for.
+
+    Parameters
+    ----------
+    quotas
+        Whether what it asks for is a limit too, where it names none.
+
+    Raises
+    ------
+    BadMessage
+        When its resources or limits are none.
+
+    Examples
+    --------
+    >>> cpus = {"name": "cpus", "type": "SCALAR", "scalar": {"value": 2}}
+    >>> share({"resources": [cpus], "limits": {"cpus": {"value": "Infinity"}}}, True)
+    Share(cpus=2.0, limit=inf, memory=inf, gpus=0)
+    """
+    resources = parse(field(info, "resources", list, []))
+    cpus, memory = resources.scalar("cpus"), resources.scalar("mem") or math.inf
+    limit = _limit(info, "cpus", cpus if quotas else math.inf)
+    return Share(cpus, limit, _limit(info, "mem", memory) * MIB, math.ceil(resources.scalar("gpus")))
+
+
+def _limit(info: Message, name: str, default: float) -> float:
+    limit: float = field(info, f"limits.{name}.value", float, default)
+    if limit < 0:
+        raise BadMessage(f"the limit of {name!r} must not be negative")
+    return limit
+
+
+def seconds(source: Message, path: str, default: float) -> float:
+    """A duration [s] at a dotted path of a message; a negative one is as good as none."""
+    found: float = field(source, f"{path}.nanoseconds", float, -1.0)
+    return found / 1e9 if 0 <= found < 1e20 else default
+
+
+def role(info: Message) -> str | None:
+    """The role that a task's resources are allocated to, if that is told."""
+    resources = field(info, "resources", list, [])
+    found: str | None = field(resources[0], "allocation_info.role", str, None) if resources else None
+    return found
+
+
+def argv(command: Message) -> tuple[str, ...]:
+    """Program and arguments of a CommandInfo. The name a program is told it has is its path, whatever was given.
+
+    >>> argv({"value": "echo $HOME"}), argv({"shell": False, "value": "/bin/echo", "arguments": ["echo", "a"]})
+    (('/bin/sh', '-c', 'echo $HOME'), ('/bin/echo', 'a'))
+    """
+    value = field(command, "value", str)
+    arguments = field(command, "arguments", list, [])
+    if not all(isinstance(item, str) for item in arguments):
+        raise BadMessage("expected the arguments of a command to be texts")
+    found = ("/bin/sh", "-c", value) if field(command, "shell", bool, True) else (value, *arguments[1:])
+    if not value or any("\0" in item for item in found):
+        raise BadMessage("a command must not be empty, nor hold a zero byte")
+    return found
+
+
+def files(command: Message) -> tuple[File, ...]:
+    """What a CommandInfo wants in its sandbox: files of this node or of a file system it shares, nothing to unpack.
+
+    Raises
+    ------
+    BadMessage
+        When it wants something else.
+    """
+    found = []
+    for uri in field(command, "uris", list, []):
+        value = field(uri, "value", str)
+        path = value.removeprefix("file://")
+        if not path.startswith("/") or "\0" in path:
+            raise BadMessage(
+                f"cannot fetch {value!r:.200}: only absolute paths are supported, as they are or as file:///…"
+            )
+        if path.endswith(_ARCHIVES) and field(uri, "extract", bool, True):
+            raise BadMessage(f'cannot unpack {value!r:.200}: set "extract" to false and unpack it in the command')
+        name = field(uri, "output_file", str, "") or os.path.basename(path)
+        if not is_path_part(name):
+            raise BadMessage(f"cannot fetch {value!r:.200} as {name!r:.80}: expected the name of a file in the sandbox")
+        found.append(File(path, name, field(uri, "executable", bool, False)))
+    return tuple(found)
+
+
+def is_path_part(name: str) -> bool:
+    """Whether an id or a file name may be part of a sandbox's path.
+
+    >>> is_path_part("t.1"), is_path_part(".."), is_path_part("a/b")
+    (True, False, False)
+    """
+    return name not in ("", ".", "..") and "/" not in name and name.isprintable() and len(name.encode()) <= 255
+
+
+def objection(info: Message, options: Options) -> str | None:
+    """Why a task cannot run on this agent, whatever happens; None when it can.
+
+    Parameters
+    ----------
+    info
+        A TaskInfo of which the agent starts the command itself, or an ExecutorInfo.
+    """
+    try:
+        share(info, options.quotas)
+        command = field(info, "command", dict)
+        argv(command), files(command), variables(command)
+        role(info)
+        for path in ("kill_policy.grace_period", "shutdown_grace_period", "max_completion_time"):
+            seconds(info, path, 0.0)
+        user = field(command, "user", str, "")
+        if options.user is not None and user not in ("", options.user):
+            return f"tasks run as {options.user!r} here, not as {user!r:.80}"
+        if _is_image(info):
+            return "container images and volumes are not supported: give the command alone"
+        for name in ("health_check", "check"):
+            if name in info:
+                return f"the agent does not carry out a {name!r}: let the command do it"
+    except BadMessage as error:
+        return str(error)
+    return None
+
+
+def _is_image(info: Message) -> bool:
+    container = field(info, "container", dict, {})
+    isolated = field(container, "type", str, "MESOS") != "MESOS" or "image" in field(container, "mesos", dict, {})
+    return isolated or bool(field(container, "volumes", list, []))
+
+
+def identifier(source: Message, path: str) -> str:
+    """An id that becomes part of a path; raises `BadMessage` when it must not."""
+    found: str = value_of(source, path)
+    if not is_path_part(found):
+        raise BadMessage(
+            f"expected {path!r} to be of at most 255 printable characters without '/', found {found!r:.80}"
+        )
+    return found

@@ -1,0 +1,280 @@
+"""Containers of an agent: started, watched, kept to their quotas, and ended with everything that they have started."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Coroutine, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from asa.core.errors import StateError
+from executors.cgroup.group import Group, Quotas, Usage
+from executors.mesos.agent import sandbox
+from executors.mesos.agent.effects import OUT_OF_MEMORY, Container
+from executors.mesos.agent.launcher import Launcher, Orphans
+from executors.mesos.agent.shim import birth_of, process_file, status_file
+from executors.processes import kill_sessions
+
+_LOOK_S = 0.1
+_STATUS_S = 1.0
+_LEAST_WEIGHT = 0.01
+
+
+class Listener(Protocol):
+    """Who is told what becomes of containers."""
+
+    def started(self, container: str, pid: int, birth: int) -> None:
+        """Its first process, and when that was started (`shim.birth_of`)."""
+
+    def exited(self, container: str, code: int | None, reason: str) -> None:
+        """Nothing of it runs any more, or it could not be started.
+
+        Parameters
+        ----------
+        code
+            Its first process's exit code, the negative number of the signal that killed it, or None when unknown.
+        reason
+            What is known beyond that, in words, or `OUT_OF_MEMORY`; "" for nothing.
+        """
+
+
+@dataclass(eq=False)
+class _Running:
+    """A container from `start` to `remove`."""
+
+    id: str
+    group: Group | None = None
+    pid: int = 0
+    birth: int = 0
+    status: int | None = None
+    cores: float | None = None
+    """Its CPU limit, or what that is about to become."""
+    limiting: bool = False
+    """Whether it is."""
+    over: asyncio.Event = field(default_factory=asyncio.Event)
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """What is done to one container is done one thing after the other."""
+
+
+class Containers:
+    """All containers of one agent.
+
+    Parameters
+    ----------
+    quotas
+        Keeps them to their share of the node.
+    run
+        Directory, mode 0700, of what a later agent must know of them.
+    lock
+        The file that this agent holds locked.
+    orphans
+        What becomes of containers when we die.
+    listener
+        Who is told; called in the event loop.
+    """
+
+    def __init__(self, quotas: Quotas, run: Path, lock: Path, orphans: Orphans, listener: Listener) -> None:
+        self._quotas, self._run, self._listener = quotas, run, listener
+        self._launcher = Launcher(run, lock, orphans, ended=self._ended, lost=self._lost)
+        self._all: dict[str, _Running] = {}
+        self._jobs: set[asyncio.Task[None]] = set()
+
+    async def open(self, earlier: Iterable[tuple[str, int, int]] = ()) -> None:
+        """Take over containers that an earlier agent has started, and end those that nobody knows of.
+
+        Parameters
+        ----------
+        earlier
+            Id, first process and its start time of each. Of those that have ended, the listener is told before this
+            returns.
+        """
+        await self._launcher.open()
+        over = []
+        for container, pid, birth in earlier:
+            running = self._all[container] = _Running(container, pid=pid, birth=birth)
+            first = 0 if birth_of(pid) not in (birth, None) else pid  # it may be somebody else's number by now
+            with suppress(StateError, OSError):
+                running.group = await asyncio.to_thread(self._quotas.recover, container, first)
+            if birth_of(pid) == birth:
+                self._do(self._watch(running))
+            else:
+                over.append(self._watch(running))
+        await asyncio.gather(*over)
+        await asyncio.to_thread(self._sweep)
+
+    def start(self, container: Container) -> None:
+        """Start a container; the listener is told."""
+        running = self._all[container.id] = _Running(container.id)
+        self._do(self._start(running, container))
+
+    def stop(self, container: str, grace_s: float) -> None:
+        """End a container: SIGTERM to its processes, SIGKILL after `grace_s` [s]; at once when that is 0."""
+        if running := self._all.get(container):
+            self._do(self._stop(running, grace_s))
+
+    def limit(self, container: str, cores: float | None) -> None:
+        """At most so many cores from now on."""
+        if running := self._all.get(container):
+            running.cores = cores
+            if not running.limiting:  # else the last of several counts
+                running.limiting = True
+                self._do(self._limit(running))
+
+    def remove(self, container: str) -> None:
+        """Forget a container that has ended."""
+        self._all.pop(container, None)
+        for path in (status_file(self._run, container), process_file(self._run, container)):
+            with suppress(OSError):
+                path.unlink(missing_ok=True)
+
+    def usage(self) -> dict[str, Usage]:
+        """What those that run have used so far; may be called from any thread."""
+        found = {}
+        for running in list(self._all.values()):
+            if running.group and running.pid and not running.over.is_set():
+                with suppress(StateError, OSError):  # it has just ended
+                    found[running.id] = running.group.usage()
+        return found
+
+    async def close(self) -> None:
+        """End all containers, at once, before returning."""
+        for running in list(self._all.values()):
+            self._do(self._stop(running, 0.0))
+        while self._jobs:
+            await asyncio.wait(self._jobs)
+        await self._launcher.close()
+
+    def abandon(self) -> None:
+        """As if we had died: containers go on."""
+        self._launcher.abandon()
+        for job in self._jobs:
+            job.cancel()
+
+    # ------------------------------------------------------- one thing after the other
+
+    def _do(self, work: Coroutine[Any, Any, None]) -> None:
+        job = asyncio.create_task(work)
+        self._jobs.add(job)
+        job.add_done_callback(self._jobs.discard)
+
+    async def _start(self, running: _Running, container: Container) -> None:
+        async with running.turn:
+            try:
+                group = running.group = await asyncio.to_thread(self._prepare, container)
+                running.pid, running.birth = await self._launcher.launch(
+                    container.id, group.wrap(container.argv), container.environment, container.sandbox
+                )
+                group.adopt(running.pid)
+            except (StateError, OSError) as error:
+                await self._bury(running)
+                self._listener.exited(running.id, None, str(error))
+                return
+            self._listener.started(running.id, running.pid, running.birth)
+
+    async def _stop(self, running: _Running, grace_s: float) -> None:
+        if grace_s > 0:
+            async with running.turn:
+                if running.over.is_set():
+                    return
+                for pid in await asyncio.to_thread(self._pids, running):
+                    with suppress(OSError):
+                        os.kill(pid, signal.SIGTERM)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(running.over.wait(), grace_s)
+        async with running.turn:
+            if not running.over.is_set():
+                await asyncio.to_thread(self._kill, running)
+
+    async def _limit(self, running: _Running) -> None:
+        async with running.turn:
+            running.limiting = False
+            if running.group and not running.over.is_set():
+                with suppress(StateError, OSError):  # it has just ended
+                    await asyncio.to_thread(running.group.limit, running.cores)
+
+    async def _end(self, running: _Running, status: int | None) -> None:
+        """Its first process has ended, so all of it has to."""
+        async with running.turn:
+            if running.over.is_set():
+                return
+            starved = status != 0 and await asyncio.to_thread(self._starved, running)
+            await self._bury(running)
+            code = None if status is None else os.waitstatus_to_exitcode(status)
+            reason = OUT_OF_MEMORY if starved else "how it ended was not seen by anybody" if code is None else ""
+            self._listener.exited(running.id, code, reason)
+
+    async def _bury(self, running: _Running) -> None:
+        running.over.set()
+        await asyncio.to_thread(self._clear, running)
+
+    # ------------------------------------------------------- how containers end
+
+    def _ended(self, container: str, status: int) -> None:
+        if running := self._all.get(container):
+            self._do(self._end(running, status))
+
+    def _lost(self, containers: Iterable[str]) -> None:
+        for container in containers:
+            if running := self._all.get(container):
+                self._do(self._watch(running))
+
+    async def _watch(self, running: _Running) -> None:
+        """Until a process that is not our shim's child has ended; its own shim, if that lives, writes its status."""
+        while birth_of(running.pid) == running.birth:
+            await asyncio.sleep(_LOOK_S)
+        deadline = asyncio.get_running_loop().time() + _STATUS_S
+        while (status := self._status(running.id)) is None and asyncio.get_running_loop().time() < deadline:
+            await asyncio.sleep(_LOOK_S)
+        await self._end(running, status)
+
+    def _status(self, container: str) -> int | None:
+        try:
+            return int(status_file(self._run, container).read_text())
+        except (OSError, ValueError):
+            return None
+
+    # ------------------------------------------------------- in threads: these may take their time
+
+    def _prepare(self, container: Container) -> Group:
+        sandbox.make(Path(container.sandbox), container.files)
+        weight = max(container.cpus, _LEAST_WEIGHT)
+        return self._quotas.group(container.id, weight=weight, cores=container.cpus_limit, memory=container.memory)
+
+    def _sweep(self) -> None:
+        """End what an earlier agent had started without living long enough to take note of it."""
+        for path in self._run.glob("*.process"):
+            if path.stem in self._all:
+                continue
+            with suppress(OSError, ValueError):
+                pid, birth = map(int, path.read_text().split())
+                if birth_of(pid) == birth:
+                    kill_sessions({pid})
+            self.remove(path.stem)
+        self._quotas.sweep(frozenset(self._all))
+
+    def _pids(self, running: _Running) -> list[int]:
+        if running.group is not None:
+            return running.group.pids()
+        return [running.pid] if birth_of(running.pid) == running.birth else []
+
+    def _starved(self, running: _Running) -> bool:
+        with suppress(StateError, OSError, ValueError):
+            return running.group is not None and running.group.starved()
+        return False
+
+    def _kill(self, running: _Running) -> None:
+        with suppress(StateError, OSError):
+            if running.group is not None:
+                running.group.kill()
+        if running.pid and birth_of(running.pid) == running.birth:
+            kill_sessions({running.pid})
+
+    def _clear(self, running: _Running) -> None:
+        self._kill(running)
+        with suppress(StateError, OSError):
+            if running.group is not None:
+                running.group.close()

@@ -1,0 +1,265 @@
+"""The agent's machine at work: what it wants done is carried out here, and what then happens it is told."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from asa.core.errors import StateError
+from executors.cgroup.group import Quotas, Usage
+from executors.mesos.agent.containers import Containers
+from executors.mesos.agent.effects import Effect, Exit, Limit, Own, Remove, Start, Stop, Up
+from executors.mesos.agent.launcher import Orphans
+from executors.mesos.agent.link import Link
+from executors.mesos.agent.machine import Agent
+from executors.mesos.codec import BadMessage, Message
+from executors.mesos.commit import GroupCommit, Parcel
+from executors.mesos.effects import Refused
+from executors.mesos.journal import Journal
+from executors.mesos.master.streams import Stream
+from executors.mesos.pool_directory import PoolDirectory
+
+_LATEST_S = 600.0
+_FLUSH_S = 2.0
+
+_log = logging.getLogger(__name__)
+
+
+class Engine:
+    """Runs one machine.
+
+    While the journal cannot be written (a full disk, say) no container is started, since a later agent would not know
+    of it: the task fails with the reason. What else happens goes on and is written once that is possible again; only
+    the answers to executors wait for it.
+
+    Parameters
+    ----------
+    machine
+        The agent's; nothing else may call it.
+    journal
+        Where its rows go.
+    directory
+        Where masters say where they listen.
+    quotas
+        Keeps containers to their share of the node.
+    run, lock
+        See `Containers`.
+    orphans
+        What becomes of containers when we die.
+    patience_s
+        How long to look for a master in vain [s].
+    """
+
+    def __init__(
+        self,
+        machine: Agent,
+        journal: Journal,
+        directory: PoolDirectory,
+        quotas: Quotas,
+        run: Path,
+        lock: Path,
+        *,
+        orphans: Orphans,
+        patience_s: float,
+    ) -> None:
+        self._machine = machine
+        self._commit: GroupCommit[Own] = GroupCommit(journal, self._deliver, strict=False)
+        self._committing: asyncio.Task[None] | None = None
+        self._loop = asyncio.get_running_loop()
+        # The clock of this computer may be set while we run; time that goes on evenly is what counts.
+        self._epoch = time.time() - time.monotonic()
+        self.link = Link(directory, self, patience_s)
+        self.containers = Containers(quotas, run, lock, orphans, self)
+        self.streams: dict[str, Stream] = {}
+        """Open streams of executors, by id."""
+        self.ended: asyncio.Future[int] = self._loop.create_future()
+        """Set to the exit code once the agent's work is over."""
+        self._asking: asyncio.Handle | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._stopped = False
+
+    async def open(self) -> None:
+        """Take over what an earlier agent has left."""
+        self._committing = asyncio.create_task(self._commit.run())
+        await self.containers.open(self._machine.recovered())
+        self._arm()
+
+    async def close(self) -> None:
+        """End all containers and streams, and say what is still to be said."""
+        self._flush()
+        await self.link.flush(_FLUSH_S)
+        self._stop()
+        await self.containers.close()
+        self._flush()
+        for stream in self.streams.values():
+            stream.end()
+
+    def abandon(self) -> None:
+        """As if the process had died."""
+        self._stop()
+        self.containers.abandon()
+
+    def now(self) -> float:
+        """Seconds since the epoch, never backwards [s]."""
+        return self._epoch + time.monotonic()
+
+    def take(self, step: Callable[[float], Sequence[Effect]], *, lazily: bool = False) -> None:
+        """Have the machine take a step, and carry out what it wants done; raises what the machine raises."""
+        if not self._stopped:
+            self._carry_out(step(self.now()), lazily=lazily)
+
+    async def durable(self) -> None:
+        """Until all that has happened so far is written."""
+        await self._commit.durable()
+
+    async def operate(self, call: Message) -> Message | None:
+        """A call of an operator; raises what the machine raises."""
+        found: dict[str, Usage] = {}
+        if call.get("type") in ("GET_CONTAINERS", "GET_METRICS"):
+            found = await asyncio.to_thread(self.containers.usage)
+        answer, effects = self._machine.operate(call, found.get, self.now())
+        self._carry_out(effects)
+        await self.durable()
+        return answer
+
+    def subscribe(self, call: Message, stream: Stream) -> None:
+        """An executor opens a stream; raises what the machine raises."""
+        self.streams[stream.id] = stream
+        try:
+            self.take(lambda now: self._machine.subscribe(call, stream.id, now))
+        except BaseException:
+            del self.streams[stream.id]
+            raise
+
+    async def call(self, call: Message) -> None:
+        """Any other call of an executor; returns once it is durable; raises what the machine raises."""
+        self.take(lambda now: self._machine.call(call, now))
+        await self.durable()
+
+    def closed(self, stream: Stream) -> None:
+        """An executor's stream has ended."""
+        del self.streams[stream.id]
+        if not stream.ended:
+            self._tell(lambda now: self._machine.closed(stream.id, now))
+
+    def leave(self, reason: str, patience_s: float, *, told: bool = False) -> None:
+        """End all that runs, tell the master, and be over, after `patience_s` [s] whatever has become of that.
+
+        With `told`, there is no master to tell.
+        """
+        self._tell(lambda now: self._machine.leave(reason, now, told=told))
+        self._loop.call_later(patience_s, self._over, 0)
+
+    def _over(self, code: int) -> None:
+        if not self.ended.done():
+            self.ended.set_result(code)
+
+    # ------------------------------------------------------- told by the link
+
+    def connected(self) -> None:
+        self._flush()
+        self.link.clear()  # that was said to nobody
+        self._tell(self._machine.connected)
+        self._flush()
+
+    def disconnected(self) -> None:
+        self._tell(self._machine.disconnected)
+
+    def heard(self, item: Message) -> None:
+        # Nobody waits for what an acknowledgement changes: an agent that forgets it sends the update again.
+        self._tell(lambda now: self._machine.from_master(item, now), lazily=item.get("type") == "ACKNOWLEDGE")
+
+    # ------------------------------------------------------- told by containers
+
+    def started(self, container: str, pid: int, birth: int) -> None:
+        self._tell(lambda now: self._machine.started(container, pid, birth, now))
+
+    def exited(self, container: str, code: int | None, reason: str) -> None:
+        self._tell(lambda now: self._machine.exited(container, code, reason, now))
+
+    # ------------------------------------------------------- effects
+
+    def _tell(self, step: Callable[[float], Sequence[Effect]], *, lazily: bool = False) -> None:
+        """As `take`, where nobody could be told what is wrong."""
+        try:
+            self.take(step, lazily=lazily)
+        except (BadMessage, Refused) as error:
+            _log.warning("passed over: %s", error)
+        except Exception:  # a fault of ours: what runs here goes on all the same
+            _log.exception("the agent's machine failed")
+
+    def _carry_out(self, effects: Sequence[Effect], *, lazily: bool = False) -> None:
+        self._commit.carry_out(effects, lazily=lazily)
+        self._arm()
+
+    def _flush(self) -> None:
+        """Carry out now what else would be soon."""
+        with suppress(StateError):  # it is tried again
+            self._commit.flush()
+
+    def _deliver(self, effects: Sequence[Parcel | Own]) -> None:
+        for effect in effects:
+            try:
+                self._do(effect)
+            except Exception:  # a fault of ours: what runs here goes on all the same
+                _log.exception("the agent could not do what it wanted")
+
+    def _do(self, effect: Parcel | Own) -> None:
+        if isinstance(effect, Up):
+            self.link.say(effect.item)
+        elif isinstance(effect, Parcel):
+            if (stream := self.streams.get(effect.stream)) is None:
+                return
+            if effect.record is None:
+                stream.end()
+            else:
+                stream.put(effect.record)
+        elif isinstance(effect, Start):
+            self._start(effect)
+        elif isinstance(effect, Stop):
+            self.containers.stop(effect.id, effect.grace_s)
+        elif isinstance(effect, Limit):
+            self.containers.limit(effect.id, effect.cpus)
+        elif isinstance(effect, Remove):
+            self.containers.remove(effect.id)
+        elif isinstance(effect, Exit):
+            self._over(effect.code)
+
+    def _start(self, effect: Start) -> None:
+        if self._commit.trouble is None:
+            self.containers.start(effect.container)
+        else:
+            reason = f"nothing is started while the agent's journal cannot be written: {self._commit.trouble}"
+            self._loop.call_soon(self.exited, effect.container.id, None, reason)
+
+    # ------------------------------------------------------- time
+
+    def _arm(self) -> None:
+        """The machine has done something: ask it once, soon, when it wants to be woken."""
+        if self._asking is None and not self._stopped:
+            self._asking = self._loop.call_soon(self._ask)
+
+    def _ask(self) -> None:
+        self._asking = None
+        due = self._machine.due()
+        wait = _LATEST_S if math.isnan(due) else min(max(due - self.now(), 0.001), _LATEST_S)
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_later(wait, self._wake)
+
+    def _wake(self) -> None:
+        self._tell(self._machine.wake)
+        self._arm()
+
+    def _stop(self) -> None:
+        self._stopped = True
+        for handle in (self._asking, self._timer):
+            if handle is not None:
+                handle.cancel()
+        if self._committing is not None:
+            self._committing.cancel()

@@ -1,0 +1,247 @@
+"""The parent of an agent's containers, a process of its own (``python -P -m``; `Shim` says what it is given).
+
+It starts them, which takes a small process with one thread much less time than the agent, and takes note of how they
+end: in a file for each, which a later agent finds when the first has died meanwhile. On standard input it has a socket,
+over which one JSON object a line comes and goes::
+
+    {"id", "argv", "environment", "sandbox"}      start a container
+    {"id", "pid", "birth"}, {"id", "error"}       done: the first process and its start time; or why not
+    {"id", "status"}                              it has ended, with this status as `wait` has it
+    {"end"}                                       nothing is to be done any more
+
+When the agent dies, its containers go on. Should no other agent take its lock within the grace, the shim ends them and
+removes what was left of their groups. Its own end leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import select
+import shutil
+import signal
+import socket
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from executors.processes import kill_sessions
+
+_LOOK_S = 0.25
+_PIECE = 1 << 16
+# Python ignores some of them, the shim others: a program that is started expects none of that.
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD)
+
+
+def birth_of(pid: int) -> int | None:
+    """When a process was started, in the kernel's own count since boot; None when it is gone, a zombie included."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+    except OSError:
+        return None
+    return None if fields[0] in (b"Z", b"X") else int(fields[19])
+
+
+def process_file(run: Path, container: str) -> Path:
+    """Where a container's first process and its start time are, once it has been started."""
+    return run / f"{container}.process"
+
+
+def status_file(run: Path, container: str) -> Path:
+    """Where the wait status of a container is, once it has ended."""
+    return run / f"{container}.status"
+
+
+def _write(path: Path, text: str) -> None:
+    draft = path.with_suffix(".draft")
+    draft.write_text(text)
+    draft.rename(path)
+
+
+class Shim:
+    """Starts containers and waits for them.
+
+    Parameters
+    ----------
+    peer
+        The agent.
+    run
+        Directory of status files.
+    lock
+        The file that a living agent holds locked.
+    grace_s
+        How long containers may go on without an agent [s].
+    quotas, space
+        By what means quotas are kept, and under which name space; "" for none that has to be tidied up.
+    scratch
+        A directory to be removed with them, or "".
+    """
+
+    def __init__(
+        self, peer: socket.socket, run: Path, lock: Path, grace_s: float, quotas: str, space: str, scratch: str
+    ) -> None:
+        self._peer: socket.socket | None = peer
+        self._run, self._lock, self._grace_s = run, lock, grace_s
+        self._quotas, self._space, self._scratch = quotas, space, scratch
+        self._orphaned = True
+        self._containers: dict[int, str] = {}
+        self._held = bytearray()
+        self._null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+
+    def serve(self) -> None:
+        """Until the agent has gone, and either another one has come or nothing is left of its containers."""
+        inner, outer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        for number in _SIGNALS[:3]:  # a batch system sends them to every process, but containers may take their time
+            signal.signal(number, signal.SIG_IGN)
+        signal.signal(signal.SIGCHLD, lambda number, frame: None)
+        signal.set_wakeup_fd(outer, warn_on_full_buffer=False)
+        while self._peer:
+            self._turn(inner, None)
+        deadline = time.monotonic() + self._grace_s
+        while self._containers or self._orphaned:
+            self._turn(inner, _LOOK_S)
+            if not self._orphaned:
+                continue
+            lock = self._taken()
+            if lock is None:  # another agent has taken them over
+                if not self._containers:
+                    return
+                deadline = time.monotonic() + self._grace_s
+                continue
+            with open(lock):  # held until all is tidy: no agent starts meanwhile
+                if time.monotonic() >= deadline:
+                    self._bury()
+                    return
+
+    def _turn(self, wake: int, timeout: float | None) -> None:
+        waiting: list[Any] = [self._peer, wake] if self._peer else [wake]
+        ready, _, _ = select.select(waiting, [], [], timeout)
+        if wake in ready:
+            os.read(wake, _PIECE)
+            self._reap()
+        if self._peer in ready:
+            self._hear()
+
+    def _taken(self) -> int | None:
+        """The agent's lock; None while an agent holds it."""
+        try:
+            descriptor = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        except OSError:  # the directory is gone, and no agent can be in it
+            return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            return None
+        return descriptor
+
+    def _bury(self) -> None:
+        """Nobody will come for them any more."""
+        kill_sessions(set(self._containers))
+        self._reap()
+        if self._space:
+            from executors.cgroup import probe  # it costs memory, and is hardly ever needed
+
+            probe.best(self._space, self._quotas).sweep(())
+        if self._scratch:
+            shutil.rmtree(self._scratch, ignore_errors=True)
+
+    def _hear(self) -> None:
+        assert self._peer
+        try:
+            data = self._peer.recv(_PIECE)
+        except OSError:
+            data = b""
+        if not data:
+            self._peer.close()
+            self._peer = None
+            return
+        self._held += data
+        *lines, rest = self._held.split(b"\n")
+        self._held = bytearray(rest)
+        for line in lines:
+            said = json.loads(line)
+            if "end" in said:
+                self._orphaned = False
+            else:
+                self._start(said)
+
+    def _start(self, order: dict[str, Any]) -> None:
+        try:
+            pid = self._spawn(order["argv"], order["environment"], order["sandbox"])
+        except OSError as error:
+            where = error.filename or order["sandbox"]
+            self._say(id=order["id"], error=f"cannot start the container: {where}: {error.strerror}{_advice(error)}")
+            return
+        except (ValueError, TypeError) as error:  # a null byte, say
+            self._say(id=order["id"], error=f"cannot start the container: {error}")
+            return
+        self._containers[pid] = order["id"]
+        birth = birth_of(pid) or 0  # it may have ended, but is not reaped yet
+        with suppress(OSError):  # only an agent that comes after this one would look there
+            _write(process_file(self._run, order["id"]), f"{pid} {birth}")
+        self._say(id=order["id"], pid=pid, birth=birth)
+
+    def _spawn(self, argv: list[str], environment: dict[str, str], sandbox: str) -> int:
+        os.chdir(sandbox)  # it is the child's, too; nobody else here has use for it
+        opened: list[int] = []
+        try:
+            for name in ("stdout", "stderr"):
+                flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+                opened.append(os.open(name, flags, 0o600))
+            actions = [(os.POSIX_SPAWN_DUP2, source, to) for to, source in enumerate((self._null, *opened))]
+            program = _program(argv[0], environment)
+            return os.posix_spawn(
+                program, argv, environment, file_actions=actions, setsid=True, setsigmask=(), setsigdef=_SIGNALS
+            )
+        finally:
+            for descriptor in opened:
+                os.close(descriptor)
+            os.chdir("/")
+
+    def _reap(self) -> None:
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if not pid:
+                return
+            if (container := self._containers.pop(pid, None)) is None:
+                continue
+            with suppress(OSError):  # a full disk: the agent hears of it all the same, if it lives
+                _write(status_file(self._run, container), str(status))
+            self._say(id=container, status=status)
+
+    def _say(self, **what: Any) -> None:
+        if self._peer:
+            with suppress(OSError):  # it has died: that is heard next
+                self._peer.sendall(json.dumps(what).encode() + b"\n")
+
+
+def _program(name: str, environment: dict[str, str]) -> str:
+    """Where a program is, as its own PATH has it."""
+    if "/" in name:
+        return name
+    for directory in environment.get("PATH", os.defpath).split(":"):
+        path = os.path.join(directory, name)
+        if os.access(path, os.X_OK) and os.path.isfile(path):
+            return path
+    raise FileNotFoundError(2, "No such program on its PATH", name)
+
+
+def _advice(error: OSError) -> str:
+    import errno
+
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return ": free some space there, or start agents with another --work directory"
+    return ""
+
+
+if __name__ == "__main__":
+    _, run, lock, grace, quotas, space, scratch = sys.argv
+    Shim(socket.socket(fileno=0), Path(run), Path(lock), float(grace), quotas, space, scratch).serve()

@@ -1,0 +1,204 @@
+"""``asa agent``, or ``python -P -m executors.mesos.agent_command`` in a batch job: the agent of one node.
+
+Exit codes: 0 sent away by the master or an operator, or its allocation has ended; 75 no master for too long
+(``EX_TEMPFAIL``); 128 + n ended by signal n; 1 it could not be started, 2 wrong options.
+
+It holds no secret in its arguments: the pool's directory says all.
+"""
+
+from __future__ import annotations
+
+import argparse
+import getpass
+import hashlib
+import logging
+import math
+import os
+import signal
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from asa.core.command import CommandResult
+from asa.core.errors import AsaError, InvalidInput, StateError
+from executors.cgroup.group import Quotas
+from executors.mesos.agent import host
+from executors.mesos.agent.options import Options
+from executors.mesos.agent.unlimited import Unlimited
+from executors.mesos.pool_directory import PoolDirectory
+
+PATIENCE_S = 600.0
+"""How long an agent looks for a master in vain by default [s]; masters wait as long for agents."""
+ORPHAN_GRACE_S = 60.0
+"""How long tasks go on by default when their agent has died [s]: somebody may start it again by hand."""
+
+_LOOK_S = 0.05
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+class AgentCommand:
+    """Run the agent of this node, in the foreground."""
+
+    help = "offer this node to a pool's master, and run what it sends"
+
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        """Declare the options."""
+        parser.add_argument("--directory", type=Path, required=True, help="the pool's directory")
+        parser.add_argument("--cores", type=int, help="cores to offer (all that this process may use)")
+        parser.add_argument("--memory", type=int, help="memory to offer, in bytes (all there is)")
+        parser.add_argument("--gpus", type=int, default=0, help="GPUs to offer (none)")
+        shown = "shown to frameworks; may be repeated"
+        parser.add_argument("--attribute", action="append", default=[], metavar="NAME=VALUE", help=shown)
+        parser.add_argument("--ends", type=float, help="when the allocation ends, in seconds since 1970")
+        parser.add_argument("--lasts", type=float, help="or how long it lasts, in seconds (as Slurm says)")
+        margin = "seconds before that to stop everything; 0 leaves that to the batch system (15)"
+        parser.add_argument("--margin", type=float, help=margin)
+        parser.add_argument("--name", help="the node's name (Slurm's, or the host's)")
+        parser.add_argument("--work", type=Path, help="directory on a local disk (a temporary one)")
+        parser.add_argument("--quotas", help="how CPU limits are kept, as `asa doctor` calls it, or none (the best)")
+        parser.add_argument("--host", help="address on which operators are listened to (all; without TLS, loopback)")
+        parser.add_argument("--port", type=int, default=0, help="port for operators (any)")
+        parser.add_argument("--patience", type=float, default=PATIENCE_S, help="seconds to look for a master in vain")
+        orphans = "seconds for which tasks go on when the agent has died, should it not be started again"
+        parser.add_argument("--orphan-grace", type=float, default=ORPHAN_GRACE_S, help=orphans)
+        parser.add_argument("--plain-http", action="store_true", help="no TLS: for this machine alone")
+        parser.add_argument("--no-authentication", action="store_true", help="let everybody in: for this machine alone")
+
+    def run(self, options: argparse.Namespace) -> CommandResult:
+        """Run it until its work is over."""
+        from executors.mesos.agent.service import NO_MASTER, AgentService
+
+        directory = PoolDirectory(options.directory.absolute())
+        if not _appears(directory, options.patience):
+            text = f"no pool was made in {directory.path} for {options.patience:g} s: asa master makes one"
+            return CommandResult({"master": None}, text, NO_MASTER)
+        name = options.name or os.environ.get("SLURMD_NODENAME") or socket.gethostname()
+        key = _key(options, name)
+        work: Path = options.work or _scratch() / f"asa-agent-{os.geteuid()}-{key}"
+        quotas = _quotas(options.quotas, key)
+        service = AgentService(
+            directory,
+            _options(options, name),
+            quotas,
+            work=work.absolute(),
+            tls=not options.plain_http,
+            authenticate=not options.no_authentication,
+            host=options.host,
+            port=options.port,
+            keep=options.work is not None,
+            patience_s=options.patience,
+            orphan_grace_s=options.orphan_grace,
+            space="" if isinstance(quotas, Unlimited) else _space(key),
+        )
+        stopped: list[int] = []
+
+        def stop(number: int, frame: object) -> None:
+            if not stopped:
+                stopped.append(number)
+                service.leave(f"it was told to end by signal {number} ({signal.strsignal(number)})")
+
+        service.start()
+        before = {number: signal.signal(number, stop) for number in _SIGNALS}
+        print(f"asa: agent {name} offers {_shown(service.options)}; quotas: {quotas.name}", file=sys.stderr, flush=True)
+        try:
+            code = service.wait()
+        finally:
+            service.close()
+            for number, handler in before.items():
+                signal.signal(number, handler)
+        if stopped:
+            told = stopped[0]
+            return CommandResult({"signal": told}, f"the agent was told to end by signal {told}", 128 + told)
+        if code == NO_MASTER:
+            return CommandResult({"master": None}, f"there was no master for {options.patience:g} s", code)
+        return CommandResult({}, "", code)
+
+
+def _appears(directory: PoolDirectory, patience_s: float) -> bool:
+    """Wait for the pool's directory: a batch job may start before its driver has made it, or on a slow file system."""
+    deadline = time.monotonic() + patience_s
+    while not directory.is_whole():
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(_LOOK_S)
+    return True
+
+
+def _options(options: argparse.Namespace, name: str) -> Options:
+    memory, gpus = host.memory(options.memory, os.environ), host.gpus(options.gpus, os.environ)
+    margin_s = Options.margin_s if options.margin is None else options.margin or None
+    if margin_s is not None and not 0 < margin_s < math.inf:
+        raise InvalidInput(f"--margin {margin_s:g}: expected a number of seconds, or 0")
+    return Options(
+        hostname=name,
+        port=0,
+        resources=host.resources(host.cores(options.cores, os.environ), memory, len(gpus)),
+        attributes=host.attributes(options.attribute),
+        directory="",
+        environment=host.inherited(os.environ),
+        endpoint="",
+        gpus=gpus,
+        margin_s=margin_s,
+        ends=host.ends(options.ends, options.lasts, os.environ, time.time()),
+        quotas=options.quotas != "none",
+        user=getpass.getuser(),
+    )
+
+
+def _shown(options: Options) -> str:
+    amounts = ((name, options.resources.scalar(name)) for name in ("cpus", "mem", "gpus"))
+    return ", ".join(f"{name} {amount:g}" for name, amount in amounts if amount)
+
+
+def _key(options: argparse.Namespace, name: str) -> str:
+    """Tells agents of one machine apart; the same when an agent is started again."""
+    work = "" if options.work is None else str(options.work.absolute())
+    job = os.environ.get("SLURM_JOB_ID", "")
+    parts = (str(options.directory.absolute()), work, name, *options.attribute, job)
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+
+
+def _space(key: str) -> str:
+    return f"agent-{key}"
+
+
+def _scratch() -> Path:
+    given = os.environ.get("SLURM_TMPDIR")
+    return Path(given if given and os.access(given, os.W_OK) else tempfile.gettempdir())
+
+
+def _quotas(name: str | None, key: str) -> Quotas:
+    from executors.cgroup import probe
+
+    if name == "none":
+        return Unlimited()
+    try:
+        return probe.best(_space(key), name)
+    except StateError as error:
+        if name is not None:
+            raise
+        print(f"asa: CPU limits are not kept: {error}", file=sys.stderr, flush=True)
+        return Unlimited()
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """The same without the rest of the command line, which takes its time to load."""
+    parser = argparse.ArgumentParser(prog="asa agent", description=AgentCommand.help)
+    command = AgentCommand()
+    command.configure(parser)
+    logging.basicConfig(level=logging.WARNING, format="asa: agent: %(message)s")
+    try:
+        result = command.run(parser.parse_args(words))
+    except AsaError as error:
+        print(f"asa: error: {error}", file=sys.stderr)
+        return 1
+    if result.text:
+        print(f"asa: {result.text}", file=sys.stderr)
+    return result.exit_code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,187 @@
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from executors.mesos.agent.effects import Container, Effect, Exit, Limit, Remove, Start, Stop, Up
+from executors.mesos.agent.machine import Agent
+from executors.mesos.agent.options import Options
+from executors.mesos.codec import Message, decode, encode
+from executors.mesos.effects import Close, Keep, Send
+from executors.mesos.messages import base64_of, identity, message, value_of
+from executors.mesos.resources import scalars, to_json
+
+OPTIONS = Options(
+    "n1", 5051, scalars(cpus=8, mem=1024), "/work", "127.0.0.1:5051", environment={"PATH": "/bin"}, user="me"
+)
+
+
+class Node:
+    """An agent's machine with a journal and containers that are nothing but entries in dictionaries."""
+
+    def __init__(self, options: Options = OPTIONS) -> None:
+        self.options, self.now = options, 1000.0
+        self.journal: dict[tuple[str, str], Message] = {}
+        self.running: dict[str, Container] = {}
+        self.stops: list[Stop] = []
+        self.limits: list[Limit] = []
+        self.ups: list[Message] = []
+        self.sent: dict[str, list[Message]] = {}
+        self.code: int | None = None
+        self._pids = itertools.count(100)
+        self._uuids = itertools.count(1)
+        self.agent = Agent(options, self.now, fresh=self._fresh)
+
+    def _fresh(self) -> bytes:
+        return next(self._uuids).to_bytes(16, "big")
+
+    def do(self, effects: list[Effect]) -> list[Effect]:
+        """Carry out effects as a server does: first what is to be durable."""
+        for effect in effects:
+            if isinstance(effect, Keep):
+                if effect.row is None:
+                    self.journal.pop((effect.table, effect.key), None)
+                else:
+                    self.journal[effect.table, effect.key] = decode(encode(effect.row))
+        for effect in effects:
+            match effect:
+                case Up(item):
+                    self.ups.append(decode(encode(item)))
+                case Send(stream, item):
+                    self.sent[stream].append(decode(encode(item)))
+                case Close(stream):
+                    self.sent.setdefault(stream, []).append({"type": "CLOSED"})
+                case Start(container):
+                    assert container.id not in self.running
+                    self.running[container.id] = container
+                case Stop():
+                    self.stops.append(effect)
+                case Limit():
+                    self.limits.append(effect)
+                case Remove(container_id):
+                    self.running.pop(container_id, None)
+                case Exit(code):
+                    assert self.code is None
+                    self.code = code
+        return effects
+
+    def restart(self, options: Options | None = None) -> None:
+        """The agent dies, and another one is started on its journal; containers go on."""
+        rows = [Keep(table, key, row) for (table, key), row in self.journal.items()]
+        self.sent.clear()
+        self.agent = Agent(options or self.options, self.now, rows, fresh=self._fresh)
+
+    def register(self, agent_id: str = "S1") -> Message:
+        """Connect; returns what the agent has said first."""
+        first = self.do(self.agent.connected(self.now))[0]
+        assert isinstance(first, Up)
+        self.heard("REGISTERED", agent_id=identity(agent_id), ping_s=15.0, pings=5)
+        return decode(encode(first.item))["register"]
+
+    def heard(self, kind: str, **payload: Any) -> None:
+        self.do(self.agent.from_master(message(kind, **payload), self.now))
+
+    def run(self, *tasks: Message, executor: Message | None = None, group: bool = False, **framework: Any) -> None:
+        info = {"id": identity("F1"), "name": "f", "user": "me"} | framework
+        more = {} if executor is None else {"executor_info": executor}
+        self.heard("RUN", framework_info=info, tasks=list(tasks), group=group, **more)
+
+    def kill(self, task: str, **more: Any) -> None:
+        self.heard("KILL", framework_id=identity("F1"), task_id=identity(task), **more)
+
+    def container(self, owner: str) -> Container:
+        """The one container that a task or a custom executor has."""
+        (found,) = [
+            item.id
+            for item in self.agent.state.instances.values()
+            if owner == (item.executor if item.task is None else item.task)
+        ]
+        return self.running[found]
+
+    def start(self, owner: str) -> int:
+        pid = next(self._pids)
+        self.do(self.agent.started(self.container(owner).id, pid, pid + 7, self.now))
+        return pid
+
+    def exit(self, owner: str, code: int | None = 0, reason: str = "") -> None:
+        self.do(self.agent.exited(self.container(owner).id, code, reason, self.now))
+
+    def wake(self, now: float | None = None) -> None:
+        """Let time go on to when the machine wants to be woken, or to `now`, being woken whenever it wants to."""
+        until = self.agent.due() if now is None else now
+        while self.agent.due() <= until:
+            self.now = max(self.now, self.agent.due())
+            self.do(self.agent.wake(self.now))
+        self.now = until
+
+    def updates(self) -> list[tuple[str, str]]:
+        """Task and state of all updates that the master was sent since this was asked last."""
+        found = [item["update"]["status"] for item in self.ups if item["type"] == "UPDATE"]
+        self.ups = [item for item in self.ups if item["type"] != "UPDATE"]
+        self.last = found[-1] if found else None
+        return [(value_of(status, "task_id"), status["state"]) for status in found]
+
+    def acknowledge(self, task: str) -> None:
+        """Acknowledge the update of a task that was sent last."""
+        head = self.agent.state.frameworks["F1"].tasks[task].pending[0]
+        self.heard("ACKNOWLEDGE", framework_id=identity("F1"), task_id=identity(task), uuid=head["uuid"])
+
+    # ------------------------------------------------------- executors
+
+    def subscribe(self, executor: str = "e1", stream: str = "s1", **more: Any) -> list[Message]:
+        self.sent[stream] = []
+        call = {"type": "SUBSCRIBE", "framework_id": identity("F1"), "executor_id": identity(executor)}
+        self.do(self.agent.subscribe(call | {"subscribe": more}, stream, self.now))
+        return self.sent[stream]
+
+    def call(self, kind: str, executor: str = "e1", **payload: Any) -> None:
+        ids = {"framework_id": identity("F1"), "executor_id": identity(executor)}
+        self.do(self.agent.call(ids | message(kind, **payload), self.now))
+
+    def update(self, task: str, state: str, uuid: int = 0, **more: Any) -> str:
+        """An executor's update; returns its uuid. `more` may hold what is wrong in it."""
+        text = base64_of((uuid or 10_000 + next(self._uuids)).to_bytes(16, "big"))
+        status = {"task_id": identity(task), "state": state, "uuid": text, "source": "SOURCE_EXECUTOR"}
+        self.call("UPDATE", status=status | more.pop("wrong", {}) | more)
+        return text
+
+
+@pytest.fixture
+def node(new_node: Callable[..., Node]) -> Node:
+    """A registered agent."""
+    found = new_node()
+    found.register()
+    return found
+
+
+@pytest.fixture(scope="session")
+def new_node() -> Callable[..., Node]:
+    """An agent that has not registered yet, with some options changed."""
+    return lambda **changes: Node(replace(OPTIONS, **changes))
+
+
+@pytest.fixture(scope="session")
+def task() -> Callable[..., Message]:
+    """A TaskInfo."""
+
+    def make(name: str = "t1", cpus: float = 1.0, mem: float = 64.0, **more: Any) -> Message:
+        given = to_json(scalars(cpus=cpus, mem=mem), "*")
+        found = {"name": name, "task_id": identity(name), "agent_id": identity("S1"), "resources": given}
+        return found | {"command": {"value": "true"}} | more
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def executor() -> Callable[..., Message]:
+    """An ExecutorInfo of a custom executor, or with ``type="DEFAULT"`` of the default one."""
+
+    def make(name: str = "e1", cpus: float = 0.1, **more: Any) -> Message:
+        found: Message = {"executor_id": identity(name), "type": "CUSTOM", "resources": to_json(scalars(cpus=cpus))}
+        return found | {"command": {"value": "run"}} | more
+
+    return make

@@ -1,0 +1,361 @@
+import asyncio
+import contextlib
+import os
+import socket
+import threading
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from executors.mesos.agent import link as module
+from executors.mesos.agent import outbox
+from executors.mesos.agent.link import Link
+from executors.mesos.agent_protocol import PATH, STREAM_HEADER
+from executors.mesos.codec import Message, decode, frame
+from executors.mesos.messages import message
+from executors.mesos.pool_directory import AGENT, MASTER_NAME, Address, PoolDirectory
+
+PATIENCE_S = 30.0
+REGISTER = message("REGISTER", agent_info={"hostname": "n1"})
+
+
+class Node:
+    """An agent that only takes notes."""
+
+    def __init__(self) -> None:
+        self.link: Link
+        self.notes: list[str] = []
+        self.items: list[Message] = []
+        self.news = asyncio.Condition()
+
+    def connected(self) -> None:
+        self.note("connected")
+        self.link.say(REGISTER)
+
+    def disconnected(self) -> None:
+        self.note("disconnected")
+
+    def heard(self, item: Message) -> None:
+        self.items.append(item)
+        self.note(item["type"])
+
+    def note(self, what: str) -> None:
+        self.notes.append(what)
+
+
+async def until(found: Callable[[], bool]) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while not found():
+            await asyncio.sleep(0.005)
+
+
+class Master:
+    """A master that does as a test tells it."""
+
+    def __init__(self, directory: PoolDirectory, *, tls: bool = False, hosts: tuple[str, ...] = ("127.0.0.1",)) -> None:
+        self.directory, self.tls, self.hosts = directory, tls, hosts
+        self.streams: list[web.StreamResponse] = []
+        self.batches: list[list[Message]] = []
+        self.registered: list[Message] = []
+        self.ping_s, self.pings = 1.0, 30
+        self.status = 202
+        self.gate = asyncio.Event()
+        self.gate.set()
+
+    async def start(self, port: int = 0) -> None:
+        server = web.Server(self.answer)
+        self.runner = web.ServerRunner(server, handler_cancellation=True, shutdown_timeout=0.1)
+        await self.runner.setup()
+        context = self.directory.server_context(MASTER_NAME) if self.tls else None
+        site = web.TCPSite(self.runner, "127.0.0.1", port, ssl_context=context)
+        await site.start()
+        self.port = self.runner.addresses[0][1]
+        self.directory.publish(Address(self.hosts, self.port, self.tls, os.getpid(), "m"))
+
+    async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        if request.headers.get("Authorization") != f"Bearer {self.directory.token(AGENT)}":
+            return web.Response(status=401, text="who are you?")
+        assert request.path == PATH and request.headers["Content-Type"] == "application/json"
+        said = decode(await request.read())
+        if said["type"] == "BATCH":
+            assert request.headers[STREAM_HEADER] == f"s{len(self.streams)}"
+            await self.gate.wait()
+            self.batches.append(said["batch"]["items"])
+            return web.Response(status=self.status)
+        self.registered.append(said)
+        response = web.StreamResponse(headers={STREAM_HEADER: f"s{len(self.streams) + 1}"})
+        response.enable_chunked_encoding()
+        await response.prepare(request)
+        self.streams.append(response)
+        told = {"agent_id": {"value": "a1"}, "ping_s": self.ping_s, "pings": self.pings}
+        await response.write(frame(message("REGISTERED", **told)))
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async def say(self, data: bytes) -> None:
+        await self.streams[-1].write(data)
+
+    async def close(self) -> None:
+        await self.runner.cleanup()
+
+    @property
+    def items(self) -> list[Message]:
+        return [item for batch in self.batches for item in batch]
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> PoolDirectory:
+    return PoolDirectory.create(tmp_path / "pool", "test")
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SOONEST_S", 0.01)
+    monkeypatch.setattr(module, "LATEST_S", 0.05)
+
+
+Story = Callable[[Master, Link, Node], Awaitable[None]]
+
+
+def play(directory: PoolDirectory, story: Story, patience_s: float = 1000.0, **options: Any) -> None:
+    async def life() -> None:
+        master, node = Master(directory, **options), Node()
+        link = node.link = Link(directory, node, patience_s)
+        await master.start()
+        running = asyncio.create_task(link.run())
+        try:
+            await story(master, link, node)
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+            await master.close()
+
+    asyncio.run(life())
+
+
+@pytest.mark.parametrize("tls", [False, True])
+def test_it_registers_and_both_sides_are_heard(directory: PoolDirectory, tls: bool) -> None:
+    async def story(master: Master, link: Link, node: Node) -> None:
+        await until(lambda: "REGISTERED" in node.notes)
+        assert master.registered == [REGISTER]
+        record = frame(message("PING"))
+        for piece in (record[:3], record[3:] + record + record[:5], record[5:]):  # however it arrives
+            await master.say(piece)
+        await until(lambda: node.notes.count("PING") == 3)
+        link.say(message("PONG"))
+        await until(lambda: master.items == [message("PONG")])
+        assert node.notes[0] == "connected"
+
+    play(directory, story, tls=tls)
+
+
+def test_what_is_said_meanwhile_makes_up_the_next_batch(directory: PoolDirectory) -> None:
+    async def story(master: Master, link: Link, node: Node) -> None:
+        await until(lambda: "REGISTERED" in node.notes)
+        master.gate.clear()
+        items = [message("UPDATE", number=number) for number in range(2500)]
+        for item in items[:2]:
+            link.say(item)
+        await asyncio.sleep(0.05)  # the first batch is on its way
+        for item in items[2:]:
+            link.say(item)
+        assert master.batches == []
+        master.gate.set()
+        await link.flush(PATIENCE_S)
+        assert master.items == items, "in order, each once"
+        assert max(map(len, master.batches)) == 1000 and len(master.batches) <= 5
+
+    play(directory, story)
+
+
+def test_nothing_is_said_without_a_master(directory: PoolDirectory) -> None:
+    async def life() -> None:
+        link = Link(directory, Node(), 1000.0)
+        link.say(message("PONG"))
+        await asyncio.wait_for(link.flush(PATIENCE_S), 1.0)
+
+    asyncio.run(life())
+
+
+@pytest.mark.parametrize("end", ["close", "nonsense", "answer"])
+def test_when_it_breaks_it_registers_anew(directory: PoolDirectory, end: str) -> None:
+    async def story(master: Master, link: Link, node: Node) -> None:
+        await until(lambda: "REGISTERED" in node.notes)
+        if end == "close":
+            transport = master.streams[-1]._req.transport  # type: ignore[union-attr]
+            assert transport is not None
+            transport.abort()
+        elif end == "nonsense":
+            await master.say(b"x" * 100)
+        else:
+            master.status = 400
+            link.say(message("PONG"))
+        await until(lambda: "disconnected" in node.notes)
+        master.status = 202
+        await until(lambda: node.notes.count("REGISTERED") == 2)
+        assert node.notes == ["connected", "REGISTERED", "disconnected", "connected", "REGISTERED"]
+        link.say(message("PONG"))
+        await until(lambda: master.items[-1:] == [message("PONG")])
+
+    play(directory, story)
+
+
+def test_what_was_not_sent_is_dropped_when_it_breaks(directory: PoolDirectory) -> None:
+    async def story(master: Master, link: Link, node: Node) -> None:
+        await until(lambda: "REGISTERED" in node.notes)
+        master.gate.clear()
+        link.say(message("UPDATE", number=1))
+        await asyncio.sleep(0.05)
+        link.say(message("UPDATE", number=2))
+        master.streams[-1]._req.transport.abort()  # type: ignore[union-attr]
+        await until(lambda: node.notes.count("REGISTERED") == 2)
+        master.gate.set()
+        link.say(message("UPDATE", number=3))
+        await until(lambda: message("UPDATE", number=3) in master.items)
+        assert message("UPDATE", number=2) not in master.items, "the machine says it again"
+
+    play(directory, story)
+
+
+def test_another_master_is_found_where_it_says_it_is(directory: PoolDirectory) -> None:
+    async def story(master: Master, link: Link, node: Node) -> None:
+        await until(lambda: "REGISTERED" in node.notes)
+        await master.close()
+        second = Master(directory)
+        await second.start()
+        try:
+            await until(lambda: second.registered == [REGISTER])
+        finally:
+            await second.close()
+
+    play(directory, story)
+
+
+def test_its_addresses_are_tried_in_turn(directory: PoolDirectory) -> None:
+    async def story(master: Master, link: Link, node: Node) -> None:
+        await until(lambda: "REGISTERED" in node.notes)
+        assert node.notes == ["connected", "REGISTERED"], "one attempt"
+
+    play(directory, story, hosts=("nowhere.invalid", "127.0.0.1"))
+
+
+def test_a_silent_master_is_given_up(directory: PoolDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_SILENCE_S", (0.05, 3600.0))
+    monkeypatch.setattr(module, "_AGAIN_S", 0.05)
+
+    async def story(master: Master, link: Link, node: Node) -> None:
+        master.ping_s, master.pings = 0.01, 5
+        await until(lambda: node.notes.count("REGISTERED") >= 2)
+        assert "silent" in link.problem
+
+    play(directory, story)
+
+
+def test_a_master_that_takes_nothing_is_given_up(directory: PoolDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outbox, "UNSENT_MOST", 100)
+
+    async def story(master: Master, link: Link, node: Node) -> None:
+        await until(lambda: "REGISTERED" in node.notes)
+        master.gate.clear()
+        for _ in range(200):
+            link.say(message("MESSAGE", data=""))
+        await until(lambda: "disconnected" in node.notes)
+        assert "does not take" in link.problem
+        master.gate.set()
+        await until(lambda: node.notes.count("REGISTERED") == 2)
+
+    play(directory, story)
+
+
+def test_after_a_pause_what_has_come_meanwhile_counts(
+    directory: PoolDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after SIGSTOP and SIGCONT: the time is over, but the master has spoken."""
+    monkeypatch.setattr(module, "_SILENCE_S", (0.3, 3600.0))
+
+    async def story(master: Master, link: Link, node: Node) -> None:
+        master.ping_s, master.pings = 0.1, 3
+        await until(lambda: "REGISTERED" in node.notes)
+        loop = asyncio.get_running_loop()
+        await master.say(frame(message("PING")))
+        threading.Event().wait(0.5)  # nothing in this loop goes on
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert loop.is_running()
+        await until(lambda: "PING" in node.notes)
+        assert "disconnected" not in node.notes
+
+    play(directory, story)
+
+
+def test_the_wrong_token_is_a_problem_that_is_told(directory: PoolDirectory) -> None:
+    async def story(master: Master, link: Link, node: Node) -> None:
+        await until(lambda: "disconnected" in node.notes)
+        assert "401" in link.problem and "who are you?" in link.problem
+        assert "REGISTERED" not in node.notes
+        right = directory.token(AGENT)
+        assert right not in link.problem and "wrong" not in link.problem
+
+    class Forgetful(Master):
+        async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
+            return web.Response(status=401, text="who are you?")
+
+    async def life() -> None:
+        master, node = Forgetful(directory), Node()
+        link = node.link = Link(directory, node, 1000.0)
+        await master.start()
+        running = asyncio.create_task(link.run())
+        await story(master, link, node)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        await master.close()
+
+    asyncio.run(life())
+
+
+def test_patience_has_an_end(directory: PoolDirectory) -> None:
+    async def life(published: bool) -> str:
+        node = Node()
+        link = node.link = Link(directory, node, 0.1)
+        if published:
+            with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as taken:
+                port = taken.getsockname()[1]
+            directory.publish(Address(("127.0.0.1",), port, False, os.getpid(), "m"))
+        await asyncio.wait_for(link.run(), PATIENCE_S)
+        return link.problem
+
+    assert "no master has started" in asyncio.run(life(False))
+    assert "no master at http://127.0.0.1" in asyncio.run(life(True))
+
+
+def test_a_damaged_address_is_told(directory: PoolDirectory) -> None:
+    (directory.path / "master.json").write_text("{")
+    (directory.path / "master.json").chmod(0o600)
+
+    async def life() -> str:
+        link = Link(directory, Node(), 0.05)
+        await asyncio.wait_for(link.run(), PATIENCE_S)
+        return link.problem
+
+    assert "damaged" in asyncio.run(life())
+
+
+def test_another_pools_master_is_not_believed(directory: PoolDirectory, tmp_path: Path) -> None:
+    stranger = PoolDirectory.create(tmp_path / "other", "other")
+
+    async def life() -> None:
+        master, node = Master(stranger, tls=True), Node()
+        await master.start()
+        directory.publish(Address(("127.0.0.1",), master.port, True, os.getpid(), "m"))
+        link = node.link = Link(directory, node, 1000.0)
+        running = asyncio.create_task(link.run())
+        await until(lambda: "disconnected" in node.notes)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        await master.close()
+        assert master.registered == [] and "certificate" in link.problem.lower()
+
+    asyncio.run(life())

@@ -1,0 +1,179 @@
+"""What operators ask an agent, and what they may change."""
+
+from __future__ import annotations
+
+import pytest
+
+from executors.cgroup.group import Usage
+from executors.mesos.agent import operator
+from executors.mesos.agent.effects import Limit, Stop
+from executors.mesos.codec import BadMessage, encode
+from executors.mesos.effects import Refused
+from executors.mesos.messages import base64_of, identity
+
+USAGE = Usage(1.5, 0.5, 30, 10, 0.7, 4096, None, 2, 3)
+GETS = ["HEALTH", "VERSION", "FLAGS", "AGENT", "FRAMEWORKS", "EXECUTORS", "TASKS", "STATE", "METRICS", "CONTAINERS"]
+
+
+def ask(node, kind, **payload):
+    answer, effects = node.agent.operate({"type": kind, kind.lower(): payload}, lambda _: USAGE, node.now)
+    node.do(effects)
+    return answer
+
+
+def leased(node, container, cpus, seconds):
+    return ask(
+        node,
+        "ASA_UPDATE_LIMITS",
+        container_id=identity(container),
+        limits={"cpus": {"value": cpus}},
+        lease_seconds=seconds,
+    )
+
+
+@pytest.mark.parametrize("name", GETS)
+@pytest.mark.parametrize("full", [False, True])
+def test_every_question_has_an_answer(node, task, executor, name, full):
+    if full:
+        node.run(task("t1"))
+        node.run(task("t2"), executor=executor())
+        node.run(task("t3"), executor=executor("e2", type="DEFAULT"), group=True)
+        node.start("t1")
+        node.exit("t1")
+    answer = ask(node, f"GET_{name}")
+    assert answer["type"] == f"GET_{name}" and set(answer) == {"type", f"get_{name.lower()}"}
+    encode(answer)
+    assert not operator.needs_write({"type": f"GET_{name}"})
+
+
+def test_tasks_are_told_by_where_they_stand(node, task):
+    for name in ("t1", "t2", "t3", "t4"):
+        node.run(task(name))
+    for name in ("t2", "t3", "t4"):
+        node.start(name)
+        node.acknowledge(name)
+    node.exit("t3")
+    node.exit("t4", 1)
+    node.acknowledge("t4")
+    found = ask(node, "GET_TASKS")["get_tasks"]
+    names = {where: [item["name"] for item in items] for where, items in found.items()}
+    assert names == {
+        "pending_tasks": [],
+        "queued_tasks": ["t1"],
+        "launched_tasks": ["t2"],
+        "terminated_tasks": ["t3"],
+        "completed_tasks": ["t4"],
+    }
+    assert [status["state"] for status in found["completed_tasks"][0]["statuses"]] == ["TASK_RUNNING", "TASK_FAILED"]
+
+
+def test_containers_come_with_what_they_use(node, task):
+    node.run(task("t1", cpus=2, mem=64))
+    pid = node.start("t1")
+    (found,) = ask(node, "GET_CONTAINERS")["get_containers"]["containers"]
+    container = identity(node.container("t1").id)
+    assert found["container_id"] == container and found["executor_id"] == identity("t1")
+    assert found["container_status"] == {"container_id": container, "executor_pid": pid}
+    assert found["resource_statistics"] == {
+        "timestamp": node.now,
+        "cpus_limit": 2.0,
+        "cpus_user_time_secs": 1.5,
+        "cpus_system_time_secs": 0.5,
+        "cpus_nr_periods": 30,
+        "cpus_nr_throttled": 10,
+        "cpus_throttled_time_secs": 0.7,
+        "mem_rss_bytes": 4096,
+        "mem_limit_bytes": 64 << 20,
+        "processes": 2,
+        "threads": 3,
+    }
+
+
+def test_figures_have_the_names_that_mesos_gives_them(node, task):
+    node.run(task("t1", cpus=2, mem=256))
+    node.run(task("t2", cpus=2))
+    node.start("t1")
+    node.exit("t2", 1)
+    found = {item["name"]: item["value"] for item in ask(node, "GET_METRICS")["get_metrics"]["metrics"]}
+    assert found["slave/tasks_running"] == found["slave/tasks_failed"] == found["slave/registered"] == 1.0
+    assert (found["slave/cpus_total"], found["slave/cpus_used"], found["slave/cpus_percent"]) == (8.0, 2.0, 0.25)
+    assert found["slave/mem_used"] == 256.0
+
+
+def test_secrets_are_not_told(node, task, executor):
+    secret = {"name": "KEY", "type": "SECRET", "secret": {"type": "VALUE", "value": {"data": base64_of(b"open")}}}
+    command = {"value": "run", "environment": {"variables": [secret]}}
+    node.run(task("t1", command=command))
+    node.run(task("t2"), executor=executor(command=command))
+    said = b"".join(encode(ask(node, f"GET_{name}")) for name in GETS)
+    assert base64_of(b"open").encode() not in said and b'"KEY"' in said
+
+
+def test_a_lease_ends_by_itself(node, task):
+    node.run(task("t1", cpus=2))
+    node.start("t1")
+    node.acknowledge("t1")
+    container = node.container("t1").id
+    answer = leased(node, container, 0.5, 30)["asa_update_limits"]
+    assert answer["limits"] == {"cpus": {"value": 0.5}} and answer["container_id"] == identity(container)
+    assert node.limits == [Limit(container, 0.5)]
+    (found,) = ask(node, "GET_CONTAINERS")["get_containers"]["containers"]
+    assert found["resource_statistics"]["cpus_limit"] == 0.5
+    node.wake(node.now + 20)
+    leased(node, container, 4, 30)  # renewed, with another limit
+    node.wake(node.now + 29)
+    assert node.limits == [Limit(container, 0.5), Limit(container, 4.0)]
+    node.wake(node.now + 1)
+    assert node.limits[-1] == Limit(container, 2.0)
+    leased(node, container, 1, 30)
+    assert leased(node, container, 1, 0)["asa_update_limits"]["limits"] == {"cpus": {"value": 2.0}}
+    assert node.limits[-1] == Limit(container, 2.0) and node.agent.due() == float("inf")
+
+
+def test_tasks_may_come_and_go_during_a_lease(node, task, executor):
+    node.run(task("t1", cpus=1), executor=executor(cpus=1))
+    node.subscribe()
+    container = node.container("e1").id
+    leased(node, container, 0.5, 30)
+    node.run(task("t2", cpus=2), executor=executor())
+    assert node.limits == [Limit(container, 0.5)]
+    node.wake(node.now + 30)
+    assert node.limits[-1] == Limit(container, 4.0)
+
+
+@pytest.mark.parametrize(("cpus", "seconds"), [(0.001, 5), (9, 5), (1, -1), (1, 1e9), ("Infinity", 5)])
+def test_a_lease_has_bounds(node, task, cpus, seconds):
+    node.run(task("t1"))
+    with pytest.raises(Refused) as refused:
+        leased(node, node.container("t1").id, cpus, seconds)
+    assert refused.value.status == 400 and not node.limits
+
+
+def test_a_container_can_be_ended(node, task):
+    node.run(task("t1"))
+    node.start("t1")
+    container = node.container("t1").id
+    with pytest.raises(Refused, match="has not ended"):
+        ask(node, "WAIT_CONTAINER", container_id=identity(container))
+    assert ask(node, "KILL_CONTAINER", container_id=identity(container)) is None
+    assert node.stops == [Stop(container, 0.0)]
+    node.exit("t1", -9)
+    found = ask(node, "WAIT_CONTAINER", container_id=identity(container))
+    assert found == {"type": "WAIT_CONTAINER", "wait_container": {"exit_status": 9}}
+
+
+def test_what_changes_something_needs_more(node):
+    assert operator.needs_write({"type": "KILL_CONTAINER"}) and operator.needs_write({"type": "ASA_UPDATE_LIMITS"})
+    assert not operator.needs_write({"type": ["KILL_CONTAINER"]})
+
+
+def test_refuses_what_it_does_not_know(node):
+    for kind in ("KILL_CONTAINER", "WAIT_CONTAINER"):
+        with pytest.raises(Refused) as refused:
+            ask(node, kind, container_id=identity("c1"))
+        assert refused.value.status == 404
+    with pytest.raises(Refused) as refused:
+        ask(node, "LAUNCH_NESTED_CONTAINER_SESSION")
+    assert refused.value.status == 501
+    with pytest.raises(BadMessage):
+        node.agent.operate({}, lambda _: None, node.now)
