@@ -1,0 +1,269 @@
+"""A client of the operator API, for people and programs that look after a pool: one call at a time, and it waits."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Self
+
+import requests
+from requests.adapters import HTTPAdapter
+
+from asa.core.errors import BackendError, InvalidInput
+from executors.mesos.codec import BadMessage, Message, decode, encode
+from executors.mesos.endpoint import CONNECT_S, bearer
+from executors.mesos.messages import field, identity, message, nanoseconds
+from executors.mesos.pool_directory import AGENT_NAME, MASTER_NAME, WRITER, PoolDirectory
+
+PATH = "/api/v1"
+
+_ANSWER_S = 30.0
+Place = tuple[str, int]
+"""Host and port."""
+
+
+class Operator:
+    """Calls a pool's master and its agents; a context manager.
+
+    Parameters
+    ----------
+    directory
+        The pool's: its master is found there, and how to know it.
+    role
+        Whose token is shown: with `READER` of `pool_directory` nothing can be changed.
+
+    Notes
+    -----
+    Methods raise `InvalidInput` when a call was refused, with the words of who refused it, and `BackendError`, which is
+    transient, when nobody answers.
+    """
+
+    def __init__(self, directory: PoolDirectory, role: str = WRITER) -> None:
+        self._directory, self._role = directory, role
+        self._sessions: dict[str, requests.Session] = {}
+        self._agents: dict[str, tuple[Place, ...]] = {}
+        self._reached: dict[tuple[Place, ...], Place] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close its connections."""
+        for session in self._sessions.values():
+            session.close()
+        self._sessions.clear()
+
+    # ------------------------------------------------------- the master
+
+    def call(self, name: str, **payload: Any) -> Message:
+        """Call the master: ``call("GET_STATE")``, ``call("TEARDOWN", framework_id={"value": "F1"})``.
+
+        Returns
+        -------
+        Message
+            What the answer says, its type left out; empty for an empty one.
+        """
+        return self._ask(self._master(), MASTER_NAME, name, payload)
+
+    def get_state(self) -> Message:
+        """Frameworks, tasks, executors and agents: ``get_frameworks``, ``get_tasks`` and so on."""
+        return self.call("GET_STATE")
+
+    def get_agents(self) -> list[Message]:
+        """All agents that the master hears from, or has heard from lately."""
+        found: list[Message] = field(self.call("GET_AGENTS"), "agents", list, [])
+        return found
+
+    def ends(self) -> dict[str, float]:
+        """When agents become unavailable [s since the epoch], those that say so; infinite for never.
+
+        What the master of a pool knows of that is not in the v1 API, but beside the older one.
+        """
+        answer = self._exchange("GET /slaves", "/slaves", self._master(), MASTER_NAME)
+        found = {}
+        for agent in field(answer, "slaves", list, []):
+            start: float | None = field(agent, "unavailability.start.nanoseconds", float, None)
+            if start is not None:
+                found[field(agent, "id", str)] = start / 1e9
+        return found
+
+    def get_frameworks(self) -> list[Message]:
+        """All frameworks that are not over."""
+        found: list[Message] = field(self.call("GET_FRAMEWORKS"), "frameworks", list, [])
+        return found
+
+    def drain(self, agent_id: str, grace_s: float | None = None, *, mark_gone: bool = False) -> None:
+        """Give an agent no more tasks and end those it has.
+
+        Parameters
+        ----------
+        grace_s
+            How long a task may take to end at most [s]; None for what the task says.
+        mark_gone
+            Whether it is to leave for good then.
+        """
+        grace = {} if grace_s is None else {"max_grace_period": nanoseconds(grace_s)}
+        self.call("DRAIN_AGENT", agent_id=identity(agent_id), mark_gone=mark_gone, **grace)
+
+    def deactivate(self, agent_id: str) -> None:
+        """Give an agent no more tasks; those it has go on."""
+        self.call("DEACTIVATE_AGENT", agent_id=identity(agent_id))
+
+    def reactivate(self, agent_id: str) -> None:
+        """The end of `drain` or `deactivate`."""
+        self.call("REACTIVATE_AGENT", agent_id=identity(agent_id))
+
+    def quota(self) -> list[Message]:
+        """Quotas by role: ``{"role": ..., "limits": {"cpus": {"value": ...}}}``."""
+        configs: list[Message] = field(self.call("GET_QUOTA"), "status.configs", list, [])
+        return configs
+
+    def set_quota(self, role: str, limits: Mapping[str, float]) -> None:
+        """How much the frameworks of a role may have together; no limits at all for as much as there is."""
+        config = {"role": role, "limits": {name: {"value": amount} for name, amount in limits.items()}}
+        self.call("UPDATE_QUOTA", force=True, quota_configs=[config])
+
+    def weights(self) -> dict[str, float]:
+        """How large the fair shares of roles are; a role that is not in it has 1."""
+        found: list[Message] = field(self.call("GET_WEIGHTS"), "weight_infos", list, [])
+        return {field(item, "role", str): field(item, "weight", float) for item in found}
+
+    def set_weights(self, weights: Mapping[str, float]) -> None:
+        """Change the fair shares of these roles."""
+        found = [{"role": role, "weight": weight} for role, weight in weights.items()]
+        self.call("UPDATE_WEIGHTS", weight_infos=found)
+
+    # ------------------------------------------------------- an agent
+
+    def call_agent(self, agent_id: str, name: str, **payload: Any) -> Message:
+        """Call an agent: ``call_agent("S1", "GET_CONTAINERS")``; the answer is as that of `call`."""
+        if agent_id not in self._agents:
+            self._agents = {field(agent, "agent_info.id.value", str): _places(agent) for agent in self.get_agents()}
+        if agent_id not in self._agents:
+            known = ", ".join(sorted(self._agents)) or "none"
+            raise InvalidInput(f"there is no agent {agent_id!r}; the master knows {known}")
+        try:
+            return self._ask(self._agents[agent_id], AGENT_NAME, name, payload)
+        except BackendError:
+            self._agents.pop(agent_id, None)  # started again it is elsewhere, and the master knows
+            raise
+
+    def containers(self, agent_id: str) -> list[Message]:
+        """What runs on an agent, with its statistics."""
+        found: list[Message] = field(self.call_agent(agent_id, "GET_CONTAINERS"), "containers", list, [])
+        return found
+
+    def update_limits(self, agent_id: str, container_id: str, cpus: float, lease_s: float) -> Message:
+        """Change how much CPU a container may have, for a while; an extension, which no other agent than ours has.
+
+        Parameters
+        ----------
+        cpus
+            At most so many cores.
+        lease_s
+            For so long [s], then it may have what it had; 0 gives that back now.
+        """
+        limits = {"cpus": {"value": cpus}}
+        container = identity(container_id)
+        return self.call_agent(
+            agent_id, "ASA_UPDATE_LIMITS", container_id=container, limits=limits, lease_seconds=lease_s
+        )
+
+    # ------------------------------------------------------- the wire
+
+    def _master(self) -> tuple[Place, ...]:
+        address = self._directory.master()
+        if address is None:
+            raise BackendError(f"the pool in {self._directory.path} has no master yet", transient=True)
+        return tuple((host, address.port) for host in address.hosts)
+
+    def _ask(self, places: tuple[Place, ...], server: str, name: str, payload: Mapping[str, Any]) -> Message:
+        answer = self._exchange(name, PATH, places, server, encode(message(name, **payload)))
+        found = answer.get(name.lower(), {})
+        if not isinstance(found, dict):
+            raise BackendError(f"the answer to {name} makes no sense: expected an object, found {found!r:.50}")
+        return found
+
+    def _exchange(
+        self, name: str, path: str, places: tuple[Place, ...], server: str, body: bytes | None = None
+    ) -> Message:
+        """POST a body, or GET; an empty answer is an empty message."""
+        what = "the master" if server == MASTER_NAME else "the agent"
+        try:
+            host, port = self._reach(places)
+            scheme = "https" if self._tls else "http"
+            shown = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+            method, url = "GET" if body is None else "POST", f"{scheme}://{shown}{path}"
+            answer = self._session(server).request(
+                method, url, data=body, timeout=(CONNECT_S, _ANSWER_S), allow_redirects=False
+            )
+        except (OSError, requests.RequestException) as error:
+            self._reached.pop(places, None)
+            raise BackendError(f"{what} does not answer {name}: {error}", transient=True) from error
+        if answer.status_code >= 500 and answer.status_code != 501:
+            raise BackendError(f"{what} cannot answer {name} now: {answer.text[:1000]}", transient=True)
+        if answer.status_code >= 300:
+            raise InvalidInput(f"{what} has refused {name} ({answer.status_code}): {answer.text[:1000]}")
+        try:
+            return decode(answer.content) if answer.content else {}
+        except BadMessage as error:
+            raise BackendError(f"{what} has answered {name} with what makes no sense: {error}") from error
+
+    def _reach(self, places: tuple[Place, ...]) -> Place:
+        """The first that answers; asked once, so that no call is ever sent twice."""
+        problem: OSError = ConnectionError("it has no address")
+        if places in self._reached:
+            return self._reached[places]
+        for place in places:
+            try:
+                socket.create_connection(place, CONNECT_S).close()
+            except OSError as error:
+                problem = error
+            else:
+                return self._reached.setdefault(places, place)
+        raise problem
+
+    @property
+    def _tls(self) -> bool:
+        address = self._directory.master()
+        return address is None or address.tls
+
+    def _session(self, server: str) -> requests.Session:
+        if server not in self._sessions:
+            session = requests.Session()
+            session.trust_env = False  # no proxy, and no other credentials from ~/.netrc
+            session.headers.update({"Content-Type": "application/json", "Accept": "application/json"})
+            session.headers["Authorization"] = bearer(self._directory.token(self._role))
+            session.mount("https://", _Named(self._directory, server))
+            self._sessions[server] = session
+        return self._sessions[server]
+
+
+class _Named(HTTPAdapter):
+    """Believes the pool's certificates only, and there the server's name, whatever host it is on."""
+
+    def __init__(self, directory: PoolDirectory, server: str) -> None:
+        self._context, self._server = directory.client_context(), server
+        super().__init__()
+
+    def cert_verify(self, *arguments: Any) -> None:
+        """Requests would add the authorities that it trusts itself: the context's own are enough."""
+
+    def init_poolmanager(self, connections: int, maxsize: int, block: bool = False, **options: Any) -> None:
+        options |= {"ssl_context": self._context, "server_hostname": self._server, "assert_hostname": self._server}
+        super().init_poolmanager(connections, maxsize, block, **options)
+
+
+def _places(agent: Message) -> tuple[Place, ...]:
+    """Where an agent may be: the address in its ``pid``, the likelier one, and its host name."""
+    address, _, port = field(agent, "pid", str, "").partition("@")[2].rpartition(":")
+    found = [(address, int(port))] if address and port.isdigit() else []
+    hostname = field(agent, "agent_info.hostname", str, "")
+    own = (hostname, field(agent, "agent_info.port", int, 5051))
+    return tuple(dict.fromkeys([*found, *([own] if hostname else [])]))
