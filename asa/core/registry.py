@@ -137,7 +137,7 @@ BACKENDS = Registry(
 )
 EXECUTORS = Registry(
     "executor",
-    {"local": "executors.local:Local", "dask": "executors.dask:Dask"},
+    {"local": "executors.local:Local", "dask": "executors.dask:Dask", "mesos": "executors.mesos.executor:Mesos"},
     group="asa.executors",
 )
 STRATEGIES = Registry(

@@ -241,8 +241,10 @@ def _chosen_strategy(settings: Settings, site: Capabilities) -> Any:
 
 
 def default_executor(site: Capabilities) -> str:
-    """The site's default: `dask` where there is a queue and it is installed, else `local`, which starts at once."""
-    return "local" if site.regime is QueueRegime.IMMEDIATE or find_spec("distributed") is None else "dask"
+    """The site's default: `mesos` where there is a queue, with dask's workers if dask is installed, else `local`."""
+    if site.regime is QueueRegime.IMMEDIATE:
+        return "local"  # starts at once
+    return "mesos" if find_spec("distributed") is None else "mesos:tasks=dask"
 
 
 def _spec(value: Any) -> str:

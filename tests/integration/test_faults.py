@@ -61,7 +61,7 @@ class TestDriver:
         assert outcome.data["resumes"] == 1
 
     def test_after_the_grace_the_job_has_ended_and_another_is_asked_for(self, shell: Shell) -> None:
-        job, done = kill_driver(shell, "--orphan-grace", "1s")
+        job, done = kill_driver(shell, "--orphan-grace", "3s")
         shell.await_job(job, "FAILED")
         outcome = shell.asa("resume", shell.run, "--quiet")
         assert_done(shell, outcome)

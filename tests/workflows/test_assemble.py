@@ -9,12 +9,12 @@ from asa.workflows import assemble
     [
         (QueueRegime.IMMEDIATE, True, "local"),
         (QueueRegime.IMMEDIATE, False, "local"),
-        (QueueRegime.FIFO, True, "dask"),
-        (QueueRegime.LIMITS, True, "dask"),
-        (QueueRegime.FIFO, False, "local"),
+        (QueueRegime.FIFO, True, "mesos:tasks=dask"),
+        (QueueRegime.LIMITS, True, "mesos:tasks=dask"),
+        (QueueRegime.FIFO, False, "mesos"),
     ],
 )
-def test_dask_where_there_is_a_queue_and_it_is_installed(
+def test_agents_where_there_is_a_queue_with_dask_where_it_is_installed(
     monkeypatch: pytest.MonkeyPatch, regime: QueueRegime, installed: bool, expected: str
 ) -> None:
     monkeypatch.setattr(assemble, "find_spec", lambda name: object() if installed and name == "distributed" else None)

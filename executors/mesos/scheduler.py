@@ -1,0 +1,168 @@
+"""Carries out what the framework decides, through a scheduler driver: ours, or pymesos's."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any, Protocol
+
+from executors.mesos.codec import BadMessage, Message
+from executors.mesos.framework import NEVER_S, Accept, Call, Decline, Framework, Kill, Outcome, Revive, Suppress
+from executors.mesos.messages import identity
+
+
+class Driver(Protocol):
+    """What is asked of a driver; names and arguments are those of pymesos."""
+
+    def acceptOffers(self, offer_ids: Any, operations: Any, filters: Any = None) -> None: ...
+    def declineOffer(self, offer_ids: Any, filters: Any = None) -> None: ...
+    def killTask(self, task_id: Any) -> None: ...
+    def reviveOffers(self, roles: Any = ()) -> None: ...
+    def suppressOffers(self, roles: Any = ()) -> None: ...
+    def reconcileTasks(self, tasks: Any) -> None: ...
+
+
+class Scheduler:
+    """The callbacks of a scheduler driver, around a `Framework`. Calls come from any thread.
+
+    Parameters
+    ----------
+    framework
+        What decides.
+    tell
+        Takes what became of gangs and crews.
+    seen
+        Is shown every offer before the framework has it; offers for which it returns False are declined for good.
+    """
+
+    def __init__(
+        self,
+        framework: Framework,
+        tell: Callable[[Sequence[Outcome]], None],
+        seen: Callable[[Message], bool] = lambda offer: True,
+    ) -> None:
+        self._framework, self._tell, self._seen = framework, tell, seen
+        self._lock = threading.RLock()
+        self._driver: Driver | None = None
+        self._changed = threading.Event()
+        self._over = False
+        self._clock = threading.Thread(target=self._wake, name="asa-framework", daemon=True)
+        self._clock.start()
+        self.framework_id: str | None = None
+        self.ready = threading.Event()
+        """Set while the master knows us."""
+        self.error_text: str | None = None
+        """Why the driver has given up, if it has."""
+
+    def want(self, decide: Callable[[Framework, float], list[Call]]) -> None:
+        """Have the framework decide something, and carry it out: ``want(lambda f, now: f.gang(gang, now))``."""
+        with self._lock:
+            self._do(decide(self._framework, time.time()))
+        self._changed.set()
+
+    def close(self) -> None:
+        """No calls from now on."""
+        with self._lock:
+            self._over, self._driver = True, None
+        self._changed.set()
+        self._clock.join()
+
+    # ------------------------------------------------------------ callbacks
+
+    def registered(self, driver: Driver, framework_id: Message, master_info: Message) -> None:
+        """The master knows us, for the first time."""
+        self.framework_id = framework_id["value"]
+        self.reregistered(driver, master_info)
+
+    def reregistered(self, driver: Driver, master_info: Message) -> None:
+        """The master knows us again: what has happened meanwhile is asked for."""
+        with self._lock:
+            self._driver = driver
+        self.want(lambda framework, now: framework.subscribed(now))
+        driver.reconcileTasks([])
+        self.ready.set()
+
+    def disconnected(self, driver: Driver) -> None:
+        """The stream broke; the driver looks for the master."""
+        self.ready.clear()
+
+    def resourceOffers(self, driver: Driver, offers: Sequence[Message]) -> None:
+        """Offers."""
+        welcome = [offer for offer in offers if self._seen(offer)]
+        others = tuple(offer["id"]["value"] for offer in offers if offer not in welcome)
+        self.want(lambda framework, now: [Decline(others, NEVER_S)] * bool(others) + framework.offers(welcome, now))
+
+    def inverseOffers(self, driver: Driver, offers: Sequence[Message]) -> None:
+        """An agent will be unavailable: its allocation ends. Tasks are matched to that when they are placed."""
+
+    def offerRescinded(self, driver: Driver, offer_id: Message) -> None:
+        """An offer is void."""
+        with self._lock:
+            self._framework.rescinded(offer_id["value"])
+
+    def inverseOfferRescinded(self, driver: Driver, offer_id: Message) -> None:
+        """Nothing was done about it."""
+
+    def statusUpdate(self, driver: Driver, status: Message) -> None:
+        """A task's state has changed; the driver acknowledges it when this returns."""
+        with suppress(BadMessage):
+            self.want(lambda framework, now: framework.update(status, now))
+
+    def operationStatusUpdate(self, driver: Driver, status: Message) -> None:
+        """We ask for no operations that have a status."""
+
+    def frameworkMessage(self, driver: Driver, executor_id: Message, agent_id: Message, data: Any) -> None:
+        """Our tasks are commands: they send none."""
+
+    def slaveLost(self, driver: Driver, agent_id: Message) -> None:
+        """What it means for tasks is told by their updates."""
+
+    def executorLost(self, driver: Driver, executor_id: Message, agent_id: Message, status: int) -> None:
+        """What it means for tasks is told by their updates."""
+
+    def processHeartBeat(self, driver: Driver) -> None:
+        """The driver watches for them."""
+
+    def error(self, driver: Driver, text: str) -> None:
+        """The driver has given up."""
+        self.error_text = text
+        self.ready.set()
+
+    # -------------------------------------------------------------- inside
+
+    def _do(self, calls: Sequence[Call]) -> None:
+        """Carry out; what cannot be sent now is decided anew once the driver has found the master."""
+        for call in calls:
+            if self._driver is not None:
+                with suppress(OSError):
+                    _call(self._driver, call)
+        outcomes, self._framework.outcomes = self._framework.outcomes, []
+        if outcomes:
+            self._tell(outcomes)
+
+    def _wake(self) -> None:
+        while not self._over:
+            with self._lock:
+                due = self._framework.due()
+            self._changed.wait(None if due is None else max(0.0, due - time.time()))
+            self._changed.clear()
+            if due is not None and time.time() >= due:
+                self.want(lambda framework, now: framework.wake(now))
+
+
+def _call(driver: Driver, call: Call) -> None:
+    match call:
+        case Accept(offers, tasks):
+            launch = {"type": "LAUNCH", "launch": {"task_infos": list(tasks)}}
+            # what is left of the offer is free at once for whoever wants it, us included
+            driver.acceptOffers([identity(offer) for offer in offers], [launch], {"refuse_seconds": 0})
+        case Decline(offers, refuse_s):
+            driver.declineOffer([identity(offer) for offer in offers], {"refuse_seconds": refuse_s})
+        case Kill(task, _):
+            driver.killTask(identity(task))
+        case Revive():
+            driver.reviveOffers([])
+        case Suppress():
+            driver.suppressOffers([])

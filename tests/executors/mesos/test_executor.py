@@ -1,0 +1,45 @@
+"""The `mesos` executor passes what every executor passes, and what agents add to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from asa.core.errors import InvalidInput
+from asa.core.ports import RunContext
+from asa.testing.executors import ExecutorConformance, Ground
+from executors.mesos.executor import Mesos
+
+
+class TestConformance(ExecutorConformance):
+    @pytest.fixture
+    def ground(self, context: RunContext) -> Iterator[Ground]:
+        with Ground(Mesos, context) as ground:
+            yield ground
+
+
+class TestAcrossMachines(ExecutorConformance):
+    """The hub listens for TLS, too."""
+
+    @pytest.fixture
+    def ground(self, context: RunContext) -> Iterator[Ground]:
+        with Ground(Mesos, replace(context, local=False)) as ground:
+            yield ground
+
+
+class TestDaskWorkers(ExecutorConformance):
+    @pytest.fixture
+    def ground(self, context: RunContext) -> Iterator[Ground]:
+        with Ground(lambda: Mesos("dask"), context) as ground:
+            yield ground
+
+
+def test_options_are_checked() -> None:
+    with pytest.raises(InvalidInput, match="choose 'local' or 'dask'"):
+        Mesos("threads")
+    with pytest.raises(InvalidInput, match="tasks='local'"):
+        Mesos(dashboard=True)
+    with pytest.raises(InvalidInput, match="heartbeat_s"):
+        Mesos(heartbeat_s=0)

@@ -1,0 +1,270 @@
+"""The framework: crews, gangs, and how offers are withheld."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from executors.mesos.codec import Message
+from executors.mesos.framework import (
+    NEVER_S,
+    Accept,
+    Call,
+    Crew,
+    Decline,
+    Framework,
+    Kill,
+    Outcome,
+    Patience,
+    Revive,
+    Suppress,
+)
+from executors.mesos.gang import Gang
+from executors.mesos.messages import identity, message, nanoseconds, task_status
+from executors.mesos.offered import Need, Offered, Program, offered
+from executors.mesos.resources import scalars, to_json
+
+TRUE = Program(("true",))
+
+
+def offer(agent: str, cpus: float = 2.0, number: int = 1, ends: float | None = None, **attributes: str) -> Message:
+    found: Message = {
+        "id": identity(f"o-{agent}-{number}"),
+        "agent_id": identity(agent),
+        "hostname": f"host-{agent}",
+        "allocation_info": {"role": "asa"},
+        "resources": to_json(scalars(cpus=cpus, mem=1024), "asa"),
+        "attributes": [{"name": key, "type": "TEXT", "text": {"value": value}} for key, value in attributes.items()],
+    }
+    if ends is not None:
+        found["unavailability"] = {"start": nanoseconds(ends)}
+    return found
+
+
+def gang(key: str = "g", size: int = 2, cpus: float = 2.0, wall_s: float = 0.0, apart: bool = False) -> Gang:
+    return Gang(key, (TRUE,) * size, Need(cpus), wall_s=wall_s, apart=apart)
+
+
+def tasks(calls: list[Call]) -> dict[str, str]:
+    """Task -> agent of all that is launched."""
+    return {
+        task["task_id"]["value"]: task["agent_id"]["value"]
+        for call in calls
+        if isinstance(call, Accept)
+        for task in call.tasks
+    }
+
+
+def tell(framework: Framework, launched: dict[str, str], state: str, now: float = 1.0) -> list[Call]:
+    calls: list[Call] = []
+    for task, agent in launched.items():
+        calls += framework.update(task_status(task, state, now, source="SOURCE_AGENT", agent_id=agent), now)
+    return calls
+
+
+def outcomes(framework: Framework) -> list[tuple[str, str]]:
+    found = [(outcome.key, outcome.state) for outcome in framework.outcomes]
+    framework.outcomes.clear()
+    return found
+
+
+class TestGang:
+    def test_offers_are_withheld_until_all_of_it_fits(self) -> None:
+        framework = Framework()
+        assert framework.gang(gang(size=3), 0.0) == []
+        assert framework.offers([offer("a")], 0.0) == []
+        assert framework.offers([offer("b")], 1.0) == []
+        calls = framework.offers([offer("c")], 2.0)
+        assert [call.offers for call in calls if isinstance(call, Accept)] == [("o-a-1",), ("o-b-1",), ("o-c-1",)]
+        launched = tasks(calls)
+        assert list(launched.values()) == ["a", "b", "c"]
+        tell(framework, launched, "TASK_RUNNING")
+        assert outcomes(framework) == [("g", "started")]
+        tell(framework, launched, "TASK_FINISHED")
+        assert outcomes(framework) == [("g", "finished")]
+
+    def test_members_share_an_agent_with_one_accept(self) -> None:
+        framework = Framework()
+        framework.gang(gang(size=3), 0.0)
+        calls = framework.offers([offer("a", cpus=4.5), offer("b")], 0.0)
+        accepts = [call for call in calls if isinstance(call, Accept)]
+        assert [len(call.tasks) for call in accepts] == [2, 1]
+
+    def test_members_that_are_to_be_apart_are(self) -> None:
+        framework = Framework()
+        framework.gang(gang(size=2, apart=True), 0.0)
+        assert tasks(framework.offers([offer("a", cpus=8)], 0.0)) == {}
+        assert sorted(tasks(framework.offers([offer("b", cpus=8)], 0.0)).values()) == ["a", "b"]
+
+    def test_offers_are_given_back_after_a_while_for_a_while(self) -> None:
+        framework = Framework(patience=Patience(hold_s=10, pause_s=5))
+        framework.gang(gang(size=2), 0.0)
+        framework.offers([offer("a")], 3.0)
+        assert framework.due() == 13.0
+        assert framework.wake(12.9) == []
+        assert framework.wake(13.0) == [Decline(("o-a-1",), 5)]
+        assert framework.due() is None
+
+    def test_one_that_cannot_start_whole_is_rolled_back_and_tried_again(self) -> None:
+        framework = Framework()
+        framework.gang(gang(), 0.0)
+        first = tasks(framework.offers([offer("a"), offer("b")], 0.0))
+        on_a, on_b = first
+        tell(framework, {on_a: "a"}, "TASK_RUNNING")
+        assert tell(framework, {on_b: "b"}, "TASK_LOST") == [Kill(on_a, "a")]
+        assert outcomes(framework) == []
+        tell(framework, {on_a: "a"}, "TASK_KILLED")
+        assert outcomes(framework) == [("g", "retried")]
+        second = tasks(framework.offers([offer("a", number=2), offer("c")], 1.0))
+        assert len(second) == 2 and not set(first) & set(second)
+
+    def test_it_fails_after_so_many_attempts(self) -> None:
+        framework = Framework(patience=Patience(attempts=2))
+        framework.gang(gang(size=1), 0.0)
+        for number in (1, 2):
+            launched = tasks(framework.offers([offer("a", number=number)], 0.0))
+            tell(framework, launched, "TASK_FAILED")
+        assert outcomes(framework) == [("g", "retried"), ("g", "failed")]
+        assert tasks(framework.offers([offer("a", number=3)], 0.0)) == {}
+
+    def test_one_that_loses_a_member_ends(self) -> None:
+        framework = Framework()
+        framework.gang(gang(), 0.0)
+        launched = tasks(framework.offers([offer("a"), offer("b")], 0.0))
+        tell(framework, launched, "TASK_RUNNING")
+        on_a, on_b = launched
+        assert tell(framework, {on_a: "a"}, "TASK_UNREACHABLE")[0] == Kill(on_a, "a")
+        tell(framework, {on_b: "b"}, "TASK_KILLED")
+        assert outcomes(framework) == [("g", "started"), ("g", "failed")]
+        assert tell(framework, {on_a: "a"}, "TASK_RUNNING") == [Kill(on_a, "a")], "it has come back: nobody wants it"
+
+    def test_withdrawn(self) -> None:
+        framework = Framework()
+        framework.gang(gang(), 0.0)
+        launched = tasks(framework.offers([offer("a"), offer("b")], 0.0))
+        assert framework.withdraw("g", 0.0) == [Kill(*item) for item in launched.items()]
+        tell(framework, launched, "TASK_KILLED")
+        assert outcomes(framework) == [("g", "failed")]
+        framework.gang(gang("h"), 0.0)
+        framework.withdraw("h", 0.0)
+        assert outcomes(framework) == [("h", "failed")]
+
+    def test_agents_that_leave_too_soon_are_not_used(self) -> None:
+        framework = Framework()
+        framework.gang(gang(size=1, wall_s=100.0), 0.0)
+        assert tasks(framework.offers([offer("a", ends=99.0)], 0.0)) == {}
+        assert list(tasks(framework.offers([offer("b", ends=100.0)], 0.0)).values()) == ["b"]
+
+    def test_one_that_has_waited_for_long_is_not_passed(self) -> None:
+        framework = Framework(patience=Patience(passed_s=60))
+        framework.gang(gang("large", size=2), 0.0)
+        framework.gang(gang("small", size=1), 0.0)
+        assert list(tasks(framework.offers([offer("a")], 59.0))) == ["small.1.1.0"]
+        framework.gang(gang("next", size=1), 60.0)
+        assert tasks(framework.offers([offer("a", number=2)], 60.0)) == {}
+        assert len(tasks(framework.offers([offer("b")], 61.0))) == 2
+
+    def test_a_rescinded_offer_is_not_used(self) -> None:
+        framework = Framework()
+        framework.gang(gang(), 0.0)
+        framework.offers([offer("a")], 0.0)
+        framework.rescinded("o-a-1")
+        assert tasks(framework.offers([offer("b")], 0.0)) == {}
+
+    def test_a_new_stream_makes_offers_void(self) -> None:
+        framework = Framework()
+        framework.gang(gang(), 0.0)
+        framework.offers([offer("a")], 0.0)
+        assert framework.subscribed(1.0) == [Revive()]
+        assert tasks(framework.offers([offer("b")], 1.0)) == {}
+
+
+class TestCrew:
+    def crew(self) -> Crew:
+        return Crew("nodes", lambda offer: Program(("serve", offer.hostname)), {"run": "r1"})
+
+    def test_it_takes_all_of_every_agent_of_its_own(self) -> None:
+        framework = Framework()
+        framework.crew(self.crew(), 0.0)
+        calls = framework.offers([offer("a", cpus=3, run="r1"), offer("b", run="r2"), offer("c", run="r1")], 0.0)
+        (first, second, declined) = calls
+        assert isinstance(first, Accept) and isinstance(second, Accept)
+        assert first.tasks[0]["command"]["arguments"] == ["serve", "host-a"]
+        assert first.tasks[0]["resources"] == to_json(scalars(cpus=3, mem=1024), "asa")
+        assert declined == Decline(("o-b-1",), NEVER_S)
+
+    def test_where_it_has_ended_well_it_does_not_run_again(self) -> None:
+        framework = Framework()
+        framework.crew(self.crew(), 0.0)
+        launched = tasks(framework.offers([offer("a", run="r1")], 0.0))
+        tell(framework, launched, "TASK_FINISHED")
+        assert framework.outcomes == [Outcome("nodes", "finished", "", "a")]
+        assert tasks(framework.offers([offer("a", number=2, run="r1")], 0.0)) == {}
+
+    def test_where_it_failed_it_is_tried_again_a_few_times(self) -> None:
+        framework = Framework(patience=Patience(attempts=2))
+        framework.crew(self.crew(), 0.0)
+        for number, expected in ((1, 1), (2, 1), (3, 0)):
+            launched = tasks(framework.offers([offer("a", number=number, run="r1")], 0.0))
+            assert len(launched) == expected
+            tell(framework, launched, "TASK_FAILED")
+
+    def test_tasks_of_an_earlier_life_are_its_own(self) -> None:
+        framework = Framework(name="2")
+        framework.crew(self.crew(), 0.0)
+        tell(framework, {"nodes.a.1-1": "a"}, "TASK_RUNNING")
+        assert tasks(framework.offers([offer("a", cpus=0.5, run="r1")], 0.0)) == {}
+
+    def test_a_task_that_nobody_knows_is_ended(self) -> None:
+        assert tell(Framework(), {"x": "a"}, "TASK_RUNNING") == [Kill("x", "a")]
+        assert tell(Framework(), {"x": "a"}, "TASK_KILLED") == []
+
+    def test_without_anything_to_start_there_are_no_offers(self) -> None:
+        framework = Framework()
+        assert framework.offers([offer("a")], 0.0) == [Decline(("o-a-1",), NEVER_S), Suppress()]
+        assert framework.gang(gang(), 0.0) == [Revive()]
+
+
+class TestOffered:
+    def test_reads_what_every_offer_has(self) -> None:
+        found = offered(offer("a", ends=1700.5, run="r1"), 3.0)
+        assert (found.id, found.agent, found.hostname, found.role) == ("o-a-1", "a", "host-a", "asa")
+        assert (found.attributes, found.ends, found.made) == ({"run": "r1"}, 1700.5, 3.0)
+
+    def test_a_need_takes_what_is_reserved_first(self) -> None:
+        from executors.mesos.resources import Kind, Resources
+
+        there = Resources({Kind("cpus"): 2000, Kind("cpus", "asa"): 1000})
+        assert Need(2).of(there) == Resources({Kind("cpus", "asa"): 1000, Kind("cpus"): 1000})
+        assert Need(3.001).of(there) is None
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("abcd"), st.integers(0, 4)), max_size=12),
+    st.lists(st.tuples(st.integers(1, 4), st.integers(1, 3)), max_size=5),
+)
+def test_no_offer_is_used_twice_nor_beyond_what_it_has(
+    given_offers: list[tuple[str, int]], gangs: list[tuple[int, int]]
+) -> None:
+    framework, calls = Framework(), list[Call]()
+    for number, (size, cpus) in enumerate(gangs):
+        calls += framework.gang(gang(f"g{number}", size, cpus), 0.0)
+    there: dict[str, Offered] = {}
+    for number, (agent, cpus) in enumerate(given_offers):
+        item = offer(agent, cpus, number)
+        there[item["id"]["value"]] = offered(item, 0.0)
+        calls += framework.offers([item], float(number))
+    answered = [name for call in calls if isinstance(call, Accept | Decline) for name in call.offers]
+    assert len(answered) == len(set(answered))
+    for call in calls:
+        if isinstance(call, Accept):
+            taken = sum(task["resources"][0]["scalar"]["value"] for task in call.tasks)
+            assert taken <= sum(there[name].resources.scalar("cpus") for name in call.offers)
+    started: dict[str, int] = {}
+    for task in tasks(calls):
+        started[task.partition(".")[0]] = started.get(task.partition(".")[0], 0) + 1
+    assert all(gangs[int(key[1:])][0] == count for key, count in started.items()), "all of a gang or none"
+
+
+def test_messages_are_built_as_the_driver_expects() -> None:
+    assert message("KILL", task_id=identity("t")) == {"type": "KILL", "kill": {"task_id": {"value": "t"}}}
