@@ -151,12 +151,12 @@ class Framework:
     def crew(self, crew: Crew, now: float) -> list[Call]:
         """Run a crew's program on every agent that has, or will have, its attributes."""
         self._crews[crew.key] = crew
-        return [*self._wake_up(), *self._use(now)]
+        return self._use(now)
 
     def gang(self, gang: Gang, now: float) -> list[Call]:
         """Start a gang as soon as there is room for all of it."""
         self._gangs[gang.key] = Attempt(gang, now)
-        return [*self._wake_up(), *self._use(now)]
+        return self._use(now)
 
     def withdraw(self, key: str, now: float) -> list[Call]:
         """End a crew's tasks, or a gang, and start no more of them."""
@@ -252,10 +252,6 @@ class Framework:
 
     # ---------------------------------------------------------------- offers
 
-    def _wake_up(self) -> list[Call]:
-        waking, self._suppressed = self._suppressed, False
-        return [Revive()] if waking else []
-
     def _use(self, now: float) -> list[Call]:
         calls: list[Call] = [*self._start_crews(now), *self._start_gangs(now)]
         waiting = any(attempt.phase is Phase.WAITING for attempt in self._gangs.values())
@@ -265,9 +261,9 @@ class Framework:
             calls.append(Decline(tuple(stale), self.patience.pause_s if waiting else NEVER_S))
             for key in stale:
                 del self._held[key]
-        if not wanted and not self._suppressed:
-            self._suppressed = True
-            calls.append(Suppress())
+        if wanted is self._suppressed:  # a gang that was rolled back is waiting again, too
+            self._suppressed = not wanted
+            calls.append(Revive() if wanted else Suppress())
         return calls
 
     def _start_gangs(self, now: float) -> list[Call]:

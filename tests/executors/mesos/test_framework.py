@@ -113,7 +113,7 @@ class TestGang:
         tell(framework, {on_a: "a"}, "TASK_RUNNING")
         assert tell(framework, {on_b: "b"}, "TASK_LOST") == [Kill(on_a, "a")]
         assert outcomes(framework) == []
-        tell(framework, {on_a: "a"}, "TASK_KILLED")
+        assert tell(framework, {on_a: "a"}, "TASK_KILLED") == [Revive()], "it waits again"
         assert outcomes(framework) == [("g", "retried")]
         second = tasks(framework.offers([offer("a", number=2), offer("c")], 1.0))
         assert len(second) == 2 and not set(first) & set(second)
