@@ -113,9 +113,11 @@ class Shim:
                 deadline = time.monotonic() + self._grace_s
                 continue
             with open(lock):  # held until all is tidy: no agent starts meanwhile
-                if time.monotonic() >= deadline:
+                if time.monotonic() >= deadline or (self._scratch and not self._containers):
                     self._bury()
                     return
+            if not self._containers:  # what an earlier shim still runs is that one's matter
+                return
 
     def _turn(self, wake: int, timeout: float | None) -> None:
         waiting: list[Any] = [self._peer, wake] if self._peer else [wake]

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from aiohttp import web
 
@@ -106,6 +107,15 @@ def test_a_drained_agent_loses_its_tasks(pool: PoolDirectory, busy: Sleeper) -> 
         assert operator.get_agents()[0]["deactivated"]
 
 
+def shims(path: Path) -> list[psutil.Process]:
+    """The processes, started below this one, that start containers for agents there."""
+    return [
+        process
+        for process in psutil.Process().children(recursive=True)
+        if process.status() != psutil.STATUS_ZOMBIE and any(str(path) in word for word in process.cmdline())
+    ]
+
+
 def test_an_agent_that_was_started_again_is_found_where_it_is_now(tmp_path: Path) -> None:
     def is_found() -> bool:
         try:
@@ -120,6 +130,7 @@ def test_an_agent_that_was_started_again_is_found_where_it_is_now(tmp_path: Path
         assert is_found()
         agent.kill()
         assert not is_found()
+        until(lambda: not shims(tmp_path), "the end of its shim, which has nothing to wait for")
         with live.agent(directory, tmp_path / "work"):
             until(is_found, "the agent in its new place")
 
