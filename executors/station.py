@@ -27,24 +27,30 @@ VALUES = "values"
 
 
 def program(allocation: Allocation, context: RunContext) -> tuple[str, ...]:
-    """The supervisor's command line, for each node of an allocation.
+    """The supervisor's command line, for each node of an allocation."""
+    options = {"directory": context.directory, "allocation": allocation.key, "grace": context.orphan_grace_s}
+    return command("executors.supervisor", options | share(allocation, context))
+
+
+def share(allocation: Allocation, context: RunContext) -> dict[str, int]:
+    """What each node of an allocation holds: cores and, where they were asked for, memory [bytes] and GPUs."""
+    needs = allocation.resources
+    nodes = 1 if context.local else needs.nodes or 1
+    found = {"cores": needs.cores // nodes}
+    if needs.memory:
+        found["memory"] = needs.memory // nodes
+    if needs.gpus:
+        found["gpus"] = -(-needs.gpus // nodes)
+    return found
+
+
+def command(module: str, options: Mapping[str, object]) -> tuple[str, ...]:
+    """The command line of a program that runs on nodes.
 
     ``-P``: a file in the working directory must not pose as a standard module.
     """
-    needs = allocation.resources
-    nodes = 1 if context.local else needs.nodes or 1
-    options: dict[str, Any] = {
-        "directory": context.directory,
-        "allocation": allocation.key,
-        "cores": needs.cores // nodes,
-        "grace": context.orphan_grace_s,
-    }
-    if needs.memory:
-        options["memory"] = needs.memory // nodes
-    if needs.gpus:
-        options["gpus"] = -(-needs.gpus // nodes)
     words = (word for name, value in options.items() for word in (f"--{name}", str(value)))
-    return sys.executable, "-P", "-m", "executors.supervisor", *words
+    return sys.executable, "-P", "-m", module, *words
 
 
 class Station:

@@ -37,6 +37,7 @@ from executors.mesos.codec import Message
 from executors.mesos.framework import Crew, Framework, Outcome
 from executors.mesos.offered import Offered, Program, all_of
 from executors.mesos.pool_directory import PoolDirectory
+from executors.station import command, share
 
 if TYPE_CHECKING:  # with the HTTP libraries that they need, imported when a run starts
     from executors.mesos.driver import SchedulerDriver
@@ -88,23 +89,15 @@ class Mesos:
 
     def bootstrap(self, allocation: Allocation, context: RunContext) -> tuple[str, ...]:
         """The agent's command line."""
-        needs = allocation.resources
-        nodes = 1 if context.local else needs.nodes or 1
-        options: dict[str, Any] = {
+        options = {
             "directory": context.directory / POOL,
-            "cores": needs.cores // nodes,
             "attribute": f"{ALLOCATION}={allocation.key}",
             "lasts": allocation.walltime_s,
             "patience": context.orphan_grace_s,
             "orphan-grace": 0,  # nobody starts an agent again inside a batch job
             "margin": 0,  # the plan sees to it that nothing is cut off by the wall time
         }
-        if needs.memory:
-            options["memory"] = needs.memory // nodes
-        if needs.gpus:
-            options["gpus"] = -(-needs.gpus // nodes)
-        words = (word for name, value in options.items() for word in (f"--{name}", str(value)))
-        return sys.executable, "-P", "-m", "executors.mesos.agent_command", *words
+        return command("executors.mesos.agent_command", options | share(allocation, context))
 
     def start(self, context: RunContext, post: Post) -> None:
         """Start the master and the framework, and listen for nodes.

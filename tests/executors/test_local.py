@@ -24,7 +24,7 @@ def test_the_program_of_each_node() -> None:
     allocation = Allocation("key", Resources(cores=8, nodes=2, memory=100, gpus=3), 60.0)
     argv = Local().bootstrap(allocation, SECRETIVE)
     assert argv[:4] == (sys.executable, "-P", "-m", "executors.supervisor")
-    words = "--directory /state/r --allocation key --cores 4 --grace 60.0 --memory 50 --gpus 2"
+    words = "--directory /state/r --allocation key --grace 60.0 --cores 4 --memory 50 --gpus 2"
     assert argv[4:] == tuple(words.split())
 
 

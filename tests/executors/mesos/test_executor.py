@@ -7,7 +7,9 @@ from dataclasses import replace
 
 import pytest
 
+from asa.core.allocation import Allocation
 from asa.core.errors import InvalidInput
+from asa.core.job import Resources
 from asa.core.ports import RunContext
 from asa.testing.executors import ExecutorConformance, Ground
 from executors.mesos.executor import Mesos
@@ -34,6 +36,16 @@ class TestDaskWorkers(ExecutorConformance):
     def ground(self, context: RunContext) -> Iterator[Ground]:
         with Ground(lambda: Mesos("dask"), context) as ground:
             yield ground
+
+
+def test_the_program_of_each_node_is_an_agent_that_holds_no_secret(context: RunContext) -> None:
+    allocation = Allocation("key", Resources(cores=8, nodes=2, memory=100, gpus=3), 60.0)
+    argv = Mesos().bootstrap(allocation, replace(context, local=False))
+    given = dict(zip(argv[4::2], argv[5::2], strict=True))
+    assert argv[1:4] == ("-P", "-m", "executors.mesos.agent_command")
+    assert (given["--cores"], given["--memory"], given["--gpus"]) == ("4", "50", "2")
+    assert (given["--attribute"], given["--lasts"]) == ("allocation=key", "60.0")
+    assert given["--directory"] == str(context.directory / "pool")
 
 
 def test_options_are_checked() -> None:
