@@ -34,7 +34,8 @@ from asa.security.files import write_private
 from executors.dask import Dask
 from executors.local import Local
 from executors.mesos.codec import Message
-from executors.mesos.framework import Crew, Framework, Outcome
+from executors.mesos.decisions import Outcome
+from executors.mesos.framework import Crew, Framework
 from executors.mesos.offered import Offered, Program, all_of
 from executors.mesos.pool_directory import PoolDirectory
 from executors.station import command, share
@@ -209,13 +210,14 @@ class _Side:
         }
         if kept.exists():
             info["id"] = {"value": kept.read_text()}
+        # before the master tells of tasks that an earlier driver has left: they are this crew's
+        scheduler.want(lambda framework, now: framework.crew(Crew("nodes", self._program, {}), now))
         self._driver = SchedulerDriver(scheduler, info, self._directory)
         self._driver.start()
         if not scheduler.ready.wait(_READY_S) or scheduler.error_text:
             raise StateError(f"the master does not take our framework: {scheduler.error_text or 'it does not answer'}")
         if scheduler.framework_id:
             write_private(kept, scheduler.framework_id.encode())
-        scheduler.want(lambda framework, now: framework.crew(Crew("nodes", self._program, {}), now))
 
     def _program(self, offer: Offered) -> Program:
         """The supervisor, for all that an agent offers."""
@@ -236,7 +238,8 @@ class _Side:
         """The hub tells of nodes that come and go; here is why a supervisor could not run."""
         for outcome in outcomes:
             if outcome.state == "failed":
-                print(f"asa: agent {outcome.agent}: {outcome.reason}", file=sys.stderr, flush=True)
+                who = f"agent {outcome.agent}" if outcome.agent else f"our {outcome.key}"
+                print(f"asa: {who}: {outcome.reason}", file=sys.stderr, flush=True)
 
     def _dismiss(self) -> None:
         """Send the agents of released allocations home."""

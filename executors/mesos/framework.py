@@ -11,69 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from executors.mesos.codec import Message
-from executors.mesos.gang import Attempt, Gang, Phase, first_fit
+from executors.mesos.decisions import NEVER_S, Accept, Call, Decline, Kill, Outcome, Reconcile, Revive, Suppress
+from executors.mesos.gang import Attempt, Gang, Member, Phase, first_fit
 from executors.mesos.messages import TERMINAL, value_of
 from executors.mesos.messages import field as part
 from executors.mesos.offered import Offered, Program, all_of, offered, task_info
 from executors.mesos.resources import Resources
 
-NEVER_S = 3600.0 * 24 * 30
-
-
-class Accept(NamedTuple):
-    """Launch these tasks from one agent's offers."""
-
-    offers: tuple[str, ...]
-    tasks: tuple[Message, ...]
-
-
-class Decline(NamedTuple):
-    """Give offers back, not to be offered the same for `refuse_s` [s]."""
-
-    offers: tuple[str, ...]
-    refuse_s: float
-
-
-class Kill(NamedTuple):
-    """End a task."""
-
-    task: str
-    agent: str
-
-
-class Revive(NamedTuple):
-    """All offers again, please."""
-
-
-class Suppress(NamedTuple):
-    """No offers for now."""
-
-
-Call = Accept | Decline | Kill | Revive | Suppress
-
-
-class Outcome(NamedTuple):
-    """What became of a gang or of a crew's task on one agent.
-
-    Parameters
-    ----------
-    key
-        Of the gang or crew.
-    state
-        ``started`` (all of it), ``retried`` (rolled back, waits again), ``finished`` or ``failed``.
-    reason
-        In words, for those that did not go well.
-    agent
-        For a crew's task, which agent.
-    """
-
-    key: str
-    state: str
-    reason: str = ""
-    agent: str = ""
+_OVER = TERMINAL | {"TASK_UNKNOWN"}  # the last: neither task nor agent are known to the master
 
 
 @dataclass(frozen=True)
@@ -111,12 +58,15 @@ class Patience:
         A gang that has waited for so long is not passed by later ones any more [s].
     attempts
         How often a gang's start, or a crew's program on one agent, is tried before it has failed.
+    silence_s
+        How long to wait for news of a task that starts or is to end, before its state is asked for [s].
     """
 
     hold_s: float = 10.0
     pause_s: float = 5.0
     passed_s: float = 60.0
     attempts: int = 3
+    silence_s: float = 30.0
 
 
 @dataclass
@@ -145,6 +95,8 @@ class Framework:
         self._gang_of: dict[str, str] = {}  # task -> gang
         self._held: dict[str, Offered] = {}
         self._suppressed = False
+        self._fresh: set[str] = set()  # tasks of crews that nothing has been heard of
+        self._asked: float | None = None  # since when it is waited for news
 
     # ---------------------------------------------------------------- what is wanted
 
@@ -183,10 +135,16 @@ class Framework:
         self._held.pop(offer, None)
 
     def subscribed(self, now: float) -> list[Call]:
-        """The stream is new: offers of the old one are void, and what was suppressed may have been forgotten."""
+        """The stream is new: offers of the old one are void, what it suppressed may be forgotten, calls be lost.
+
+        What is believed to run is asked for by name, since of a launch that was lost the master knows nothing; and then
+        all there is, since there may be tasks of an earlier life.
+        """
         self._held.clear()
         self._suppressed = False
-        return [Revive(), *self._use(now)]
+        believed = (*((task, agent) for task, (_, agent) in self._crewed.items()), *self._members())
+        asked: list[Call] = [Reconcile(believed)] if believed else []
+        return [Revive(), *asked, Reconcile(()), *self._use(now)]
 
     def update(self, status: Message, now: float) -> list[Call]:
         """A task's state has changed."""
@@ -194,18 +152,19 @@ class Framework:
         agent = value_of(status, "agent_id", "")
         why = part(status, "message", str, "") or part(status, "reason", str, state)
         self._adopt(task, agent)
+        self._fresh.discard(task)
         if task in self._crewed:
-            if state in TERMINAL:
+            if state in _OVER:
                 self._crew_ended(task, state == "TASK_FINISHED", why)
             return []
         attempt = self._gangs.get(self._gang_of.get(task, ""))
         member = attempt.members.get(task) if attempt else None
         if attempt is None or member is None:  # of an attempt that was given up while its agent was out of reach
-            return [] if state in TERMINAL else [Kill(task, agent)]
-        if member.ended(TERMINAL):
+            return [] if state in _OVER else [Kill(task, agent)]
+        if member.ended(_OVER):
             return []
         member.state = state
-        calls = self._judge(attempt, member.rank, state, why)
+        calls = self._judge(attempt, member, why)
         self._settle(attempt)
         return [*calls, *self._use(now)]
 
@@ -215,7 +174,10 @@ class Framework:
 
     def due(self) -> float | None:
         """When to `wake` it at the latest [s since the epoch]; None when that does not matter."""
-        return min((offer.made + self.patience.hold_s for offer in self._held.values()), default=None)
+        times = [offer.made + self.patience.hold_s for offer in self._held.values()]
+        if self._asked is not None:
+            times.append(self._asked + self.patience.silence_s)
+        return min(times, default=None)
 
     # ---------------------------------------------------------------- crews
 
@@ -243,6 +205,7 @@ class Framework:
                 self._serial += 1
                 task = f"{crew.key}.{offer.agent}.{self.name}-{self._serial}"
                 self._crewed[task] = place
+                self._fresh.add(task)
                 taken.add(place)
                 del self._held[offer.id]
                 resources = need.of(offer.resources)
@@ -264,7 +227,31 @@ class Framework:
         if wanted is self._suppressed:  # a gang that was rolled back is waiting again, too
             self._suppressed = not wanted
             calls.append(Revive() if wanted else Suppress())
-        return calls
+        return [*calls, *self._inquire(now)]
+
+    def _inquire(self, now: float) -> list[Call]:
+        """Ask for tasks that start, or are to end, and have not been heard of for long: calls and answers get lost."""
+        fresh = tuple((task, self._crewed[task][1]) for task in self._fresh if task in self._crewed)
+        unsure = (*fresh, *self._members(Phase.LAUNCHING, Phase.ROLLING_BACK, Phase.ENDING))
+        if not unsure:
+            self._asked = None
+            return []
+        if self._asked is None:
+            self._asked = now
+        if now < self._asked + self.patience.silence_s:
+            return []
+        self._asked = now
+        return [Reconcile(unsure)]
+
+    def _members(self, *phases: Phase) -> tuple[tuple[str, str], ...]:
+        """Tasks of gangs, in these phases or any, that have not ended."""
+        return tuple(
+            (member.task, member.agent)
+            for attempt in self._gangs.values()
+            if not phases or attempt.phase in phases
+            for member in attempt.members.values()
+            if not member.ended(_OVER)
+        )
 
     def _start_gangs(self, now: float) -> list[Call]:
         calls: list[Call] = []
@@ -292,14 +279,17 @@ class Framework:
 
     # ---------------------------------------------------------------- gangs
 
-    def _judge(self, attempt: Attempt, rank: int, state: str, why: str) -> list[Call]:
+    def _judge(self, attempt: Attempt, member: Member, why: str) -> list[Call]:
         """What one member's new state means for all of it."""
-        bad = state in TERMINAL and state != "TASK_FINISHED"
+        rank, state = member.rank, member.state
+        bad = state in _OVER and state != "TASK_FINISHED"
         bad |= state == "TASK_UNREACHABLE"
         if bad and attempt.phase is Phase.LAUNCHING:
             return self._end(attempt, f"rank {rank} did not start: {why}", Phase.ROLLING_BACK)
         if bad and attempt.phase is Phase.RUNNING:
             return self._end(attempt, f"rank {rank} has ended: {why}", Phase.ENDING)
+        if attempt.phase in (Phase.ROLLING_BACK, Phase.ENDING) and state == "TASK_RUNNING":
+            return [Kill(member.task, member.agent)]  # once more: the first may not have arrived
         if attempt.phase is Phase.LAUNCHING and attempt.all_started():
             attempt.phase = Phase.RUNNING
             self.outcomes.append(Outcome(attempt.gang.key, "started"))
@@ -307,13 +297,13 @@ class Framework:
 
     def _end(self, attempt: Attempt, reason: str, phase: Phase) -> list[Call]:
         attempt.reason, attempt.phase = reason, phase
-        return [Kill(item.task, item.agent) for item in attempt.members.values() if not item.ended(TERMINAL)]
+        return [Kill(item.task, item.agent) for item in attempt.members.values() if not item.ended(_OVER)]
 
     def _settle(self, attempt: Attempt) -> None:
         """A gang of which nothing runs any more is over, or waits again."""
         if attempt.phase is Phase.WAITING or attempt.phase is Phase.LAUNCHING:
             return
-        if any(not member.ended(TERMINAL | {"TASK_UNREACHABLE"}) for member in attempt.members.values()):
+        if any(not member.ended(_OVER | {"TASK_UNREACHABLE"}) for member in attempt.members.values()):
             return
         for task in attempt.members:
             self._gang_of.pop(task, None)

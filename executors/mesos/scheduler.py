@@ -9,7 +9,8 @@ from contextlib import suppress
 from typing import Any, Protocol
 
 from executors.mesos.codec import BadMessage, Message
-from executors.mesos.framework import NEVER_S, Accept, Call, Decline, Framework, Kill, Outcome, Revive, Suppress
+from executors.mesos.decisions import NEVER_S, Accept, Call, Decline, Kill, Outcome, Reconcile, Revive, Suppress
+from executors.mesos.framework import Framework
 from executors.mesos.messages import identity
 
 
@@ -81,7 +82,6 @@ class Scheduler:
         with self._lock:
             self._driver = driver
         self.want(lambda framework, now: framework.subscribed(now))
-        driver.reconcileTasks([])
         self.ready.set()
 
     def disconnected(self, driver: Driver) -> None:
@@ -128,6 +128,7 @@ class Scheduler:
     def error(self, driver: Driver, text: str) -> None:
         """The driver has given up."""
         self.error_text = text
+        self._tell([Outcome("framework", "failed", text)])
         self.ready.set()
 
     # -------------------------------------------------------------- inside
@@ -162,6 +163,8 @@ def _call(driver: Driver, call: Call) -> None:
             driver.declineOffer([identity(offer) for offer in offers], {"refuse_seconds": refuse_s})
         case Kill(task, _):
             driver.killTask(identity(task))
+        case Reconcile(tasks):
+            driver.reconcileTasks([{"task_id": identity(task), "agent_id": identity(agent)} for task, agent in tasks])
         case Revive():
             driver.reviveOffers([])
         case Suppress():

@@ -11,8 +11,11 @@ from asa.core.allocation import Allocation
 from asa.core.errors import InvalidInput
 from asa.core.job import Resources
 from asa.core.ports import RunContext
+from asa.testing import tasks
 from asa.testing.executors import ExecutorConformance, Ground
 from executors.mesos.executor import Mesos
+from executors.mesos.operator import Operator
+from executors.mesos.pool_directory import READER, PoolDirectory
 
 
 class TestConformance(ExecutorConformance):
@@ -36,6 +39,24 @@ class TestDaskWorkers(ExecutorConformance):
     def ground(self, context: RunContext) -> Iterator[Ground]:
         with Ground(lambda: Mesos("dask"), context) as ground:
             yield ground
+
+
+def test_a_new_driver_leaves_the_supervisors_alone(context: RunContext) -> None:
+    def running() -> list[str]:
+        with Operator(PoolDirectory(context.directory / "pool"), READER) as operator:
+            found = operator.call("GET_TASKS").get("tasks", [])
+        return [task["task_id"]["value"] for task in found]
+
+    with Ground(Mesos, context) as ground:
+        first = ground.driver()
+        ground.node()
+        first.joined()
+        before = running()
+        first.executor.close()
+        second = ground.driver()
+        second.launch(tasks.echo, [("again",)])
+        assert second.values(1) == ["again"]
+        assert running() == before and len(before) == 1
 
 
 def test_the_program_of_each_node_is_an_agent_that_holds_no_secret(context: RunContext) -> None:

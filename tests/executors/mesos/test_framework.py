@@ -6,19 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from executors.mesos.codec import Message
-from executors.mesos.framework import (
-    NEVER_S,
-    Accept,
-    Call,
-    Crew,
-    Decline,
-    Framework,
-    Kill,
-    Outcome,
-    Patience,
-    Revive,
-    Suppress,
-)
+from executors.mesos.decisions import NEVER_S, Accept, Call, Decline, Kill, Outcome, Reconcile, Revive, Suppress
+from executors.mesos.framework import Crew, Framework, Patience
 from executors.mesos.gang import Gang
 from executors.mesos.messages import identity, message, nanoseconds, task_status
 from executors.mesos.offered import Need, Offered, Program, offered
@@ -138,6 +127,29 @@ class TestGang:
         assert outcomes(framework) == [("g", "started"), ("g", "failed")]
         assert tell(framework, {on_a: "a"}, "TASK_RUNNING") == [Kill(on_a, "a")], "it has come back: nobody wants it"
 
+    def test_calls_that_were_lost_with_the_stream_are_made_up_for(self) -> None:
+        framework = Framework()
+        framework.gang(gang(), 0.0)
+        launched = tasks(framework.offers([offer("a"), offer("b")], 0.0))
+        on_a, on_b = launched
+        assert framework.subscribed(1.0) == [Revive(), Reconcile(tuple(launched.items())), Reconcile(()), Suppress()]
+        tell(framework, {on_a: "a"}, "TASK_RUNNING")
+        tell(framework, {on_b: "b"}, "TASK_GONE")
+        assert tell(framework, {on_a: "a"}, "TASK_RUNNING") == [Kill(on_a, "a")], "the first may have been lost, too"
+        tell(framework, {on_a: "a"}, "TASK_UNKNOWN")
+        assert outcomes(framework) == [("g", "retried")]
+
+    def test_what_is_silent_for_long_is_asked_for(self) -> None:
+        framework = Framework(patience=Patience(silence_s=30))
+        framework.gang(gang(size=1), 0.0)
+        launched = tasks(framework.offers([offer("a")], 0.0))
+        assert framework.due() == 30.0
+        assert framework.wake(29.0) == []
+        assert framework.wake(30.0) == [Reconcile(tuple(launched.items()))]
+        assert framework.due() == 60.0
+        tell(framework, launched, "TASK_RUNNING", 40.0)
+        assert framework.due() is None
+
     def test_withdrawn(self) -> None:
         framework = Framework()
         framework.gang(gang(), 0.0)
@@ -175,7 +187,7 @@ class TestGang:
         framework = Framework()
         framework.gang(gang(), 0.0)
         framework.offers([offer("a")], 0.0)
-        assert framework.subscribed(1.0) == [Revive()]
+        assert framework.subscribed(1.0) == [Revive(), Reconcile(())]
         assert tasks(framework.offers([offer("b")], 1.0)) == {}
 
 
@@ -214,6 +226,14 @@ class TestCrew:
         framework.crew(self.crew(), 0.0)
         tell(framework, {"nodes.a.1-1": "a"}, "TASK_RUNNING")
         assert tasks(framework.offers([offer("a", cpus=0.5, run="r1")], 0.0)) == {}
+
+    def test_a_launch_that_was_lost_is_made_again(self) -> None:
+        framework = Framework()
+        framework.crew(self.crew(), 0.0)
+        launched = tasks(framework.offers([offer("a", run="r1")], 0.0))
+        assert Reconcile(tuple(launched.items())) in framework.subscribed(1.0)
+        tell(framework, launched, "TASK_GONE")
+        assert len(tasks(framework.offers([offer("a", number=2, run="r1")], 2.0))) == 1
 
     def test_a_task_that_nobody_knows_is_ended(self) -> None:
         assert tell(Framework(), {"x": "a"}, "TASK_RUNNING") == [Kill("x", "a")]

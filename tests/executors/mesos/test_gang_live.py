@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from executors.mesos.decisions import Outcome
 from executors.mesos.driver import SchedulerDriver
-from executors.mesos.framework import Framework, Outcome, Patience
+from executors.mesos.framework import Framework, Patience
 from executors.mesos.gang import Gang
 from executors.mesos.master.service import MasterService
 from executors.mesos.master.state import Options

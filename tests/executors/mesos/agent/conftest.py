@@ -16,7 +16,7 @@ from executors.mesos.messages import base64_of, identity, message, value_of
 from executors.mesos.resources import scalars, to_json
 
 OPTIONS = Options(
-    "n1", 5051, scalars(cpus=8, mem=1024), "/work", "127.0.0.1:5051", environment={"PATH": "/bin"}, user="me"
+    "n1", 5051, scalars(cpus=8, mem=1024), "/sandboxes", "127.0.0.1:5051", environment={"PATH": "/bin"}, user="me"
 )
 
 

@@ -32,7 +32,7 @@ def test_a_command_runs_and_finishes(node, task):
 def test_the_environment_is_that_of_mesos(node, task):
     node.run(task("t1"), checkpoint=False)
     container = node.container("t1")
-    path = f"/work/slaves/S1/frameworks/F1/executors/t1/runs/{container.id}"
+    path = f"/sandboxes/slaves/S1/frameworks/F1/executors/t1/runs/{container.id}"
     assert container.sandbox == path
     assert container.environment == {
         "PATH": "/bin",
