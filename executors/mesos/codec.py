@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from itertools import chain
 from typing import Any
 
@@ -35,7 +35,7 @@ def encode(message: Message) -> bytes:
     >>> encode({"type": "HEARTBEAT"})
     b'{"type":"HEARTBEAT"}'
     """
-    return "".join(_written(message, 0)).encode()
+    return _ENCODER.encode(message).encode()
 
 
 def frame(message: Message) -> bytes:
@@ -82,13 +82,6 @@ def _finite(digits: str) -> float:
 
 
 _ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False, check_circular=False)
-# What `iterencode` makes anew for each message, which takes as long as most messages do.
-_make: Any = json.encoder.c_make_encoder  # type: ignore[attr-defined]  # None where it is not compiled
-_written: Callable[[Any, int], Iterable[str]] = (
-    _make(None, _ENCODER.default, json.encoder.encode_basestring_ascii, None, ":", ",", False, False, False)
-    if _make
-    else lambda value, _: _ENCODER.iterencode(value)
-)
 _DECODER = json.JSONDecoder(parse_constant=_no_number, parse_float=_finite)
 
 
