@@ -46,15 +46,14 @@ def program(name: str, *arguments: str) -> subprocess.Popen[str]:
     )
 
 
-def seen(process: subprocess.Popen[str], stdin: str = "") -> dict[str, Any]:
+def seen(process: subprocess.Popen[str], stdin: str = "") -> Any:
     """What it prints last; its standard error is shown when that is nothing."""
     try:
         out, err = process.communicate(stdin, timeout=DEADLINE_S)
     finally:
         process.kill()
     assert process.returncode == 0 and out, err[-4000:]
-    found: dict[str, Any] = json.loads(out.splitlines()[-1])
-    return found
+    return json.loads(out.splitlines()[-1])
 
 
 def test_its_scheduler_and_its_executor(pool: PoolDirectory) -> None:
@@ -68,6 +67,12 @@ def test_its_scheduler_and_its_executor(pool: PoolDirectory) -> None:
         (completed,) = state["get_frameworks"]["completed_frameworks"]
         assert completed["framework_info"]["id"]["value"] == found["framework"]
         until(lambda: not operator.call("GET_EXECUTORS")["executors"], "the end of the executors")
+
+
+def test_our_framework_runs_on_it(pool: PoolDirectory) -> None:
+    with Tunnel(pool) as tunnel:
+        found = seen(program("pymesos_framework", tunnel.address), json.dumps(live.USER))
+    assert found == [["trio", "started", ""], ["trio", "finished", ""]]
 
 
 class Launcher:
