@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from asa.cli.replay_waits import default_estimators
-from asa.cli.simulate import dispatcher_specs
+from asa.core.registry import ESTIMATORS
 from asa.core.workload import Workload
 from asa.studies.replay_table import Row, Table, tabulate
 from asa.studies.waits_probed import probed
@@ -144,7 +144,7 @@ def main() -> int:
     parser.add_argument("--json", type=Path)
     parser.add_argument("--draw", type=Path)
     options = parser.parse_args()
-    specs = dispatcher_specs([options.estimators])
+    specs = ESTIMATORS.split([options.estimators])
 
     def progress(trace: str, spec: str) -> None:
         print(f"{trace}: {spec}", file=sys.stderr)

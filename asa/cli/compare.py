@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from asa.cli.simulate import dispatcher_specs
 from asa.core.command import CommandResult
 from asa.core.errors import InvalidInput
 from asa.core.registry import STRATEGIES
@@ -55,7 +54,7 @@ class Compare:
                 options.workflow,
                 systems=_words(options.system),
                 cores=cores,
-                strategies=dispatcher_specs([options.strategies]),
+                strategies=STRATEGIES.split([options.strategies]),
                 regimes=_words(options.regime) or [None],
                 seeds=options.seeds,
                 seed=options.seed,

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from asa.cli.simulate import dispatcher_specs, positive
+from asa.cli.simulate import positive
 from asa.core.command import CommandResult
 from asa.core.errors import InvalidInput
 from asa.core.registry import ESTIMATORS
@@ -56,7 +56,7 @@ class ReplayWaits:
             raise InvalidInput(f"--draw {options.draw!r}: there is no directory {str(Path(options.draw).parent)!r}")
         if options.warmup < 0:
             raise InvalidInput(f"--warmup {options.warmup}: 0 or more expected")
-        names = dispatcher_specs([options.estimators]) if options.estimators else default_estimators()
+        names = ESTIMATORS.split([options.estimators]) if options.estimators else default_estimators()
         from asa.studies.replay_table import tabulate
 
         quiet = options.quiet or not sys.stderr.isatty()

@@ -7,7 +7,7 @@ import importlib.util
 import math
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -54,7 +54,7 @@ class Simulate:
 
     def run(self, options: argparse.Namespace) -> CommandResult:
         """Simulate it."""
-        names = dispatcher_specs(options.dispatcher or ["easy"])
+        names = DISPATCHERS.split(options.dispatcher or ["easy"])
         _refuse_what_cannot_be_written(options, len(names))
         for name in names:
             DISPATCHERS.create(name)  # a misspelt one is found before the others have run
@@ -81,27 +81,6 @@ class Simulate:
 
             save_comparison(rows, options.plot, title=title(rows[0]))
         return CommandResult({"rows": rows}, f"{comparison(rows)}\n\n{trace.report}")
-
-
-def dispatcher_specs(given: Sequence[str]) -> list[str]:
-    """Names of dispatchers, with their options, from words that may each hold several.
-
-    A comma goes on with the options of a name where something like ``key=value`` follows it.
-
-    >>> dispatcher_specs(["fcfs,easy", "backfill:depth=10,limit=50,conservative"])
-    ['fcfs', 'easy', 'backfill:depth=10,limit=50', 'conservative']
-    """
-    found: list[str] = []
-    for word in given:
-        pieces = [piece.strip() for piece in word.split(",")]
-        for place, piece in enumerate(pieces):
-            if place and "=" in piece.partition(":")[0] and ":" in found[-1]:
-                found[-1] += f",{piece}"
-            elif piece:
-                found.append(piece)
-    if not found:
-        raise InvalidInput(f"--dispatcher names nothing: one of {', '.join(DISPATCHERS)} expected")
-    return list(dict.fromkeys(found))
 
 
 def days(workload: Workload, begin: float | None, until: float | None) -> Workload:

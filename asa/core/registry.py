@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from asa.core.errors import InvalidInput, UnknownName
@@ -94,6 +94,33 @@ class Registry:
             if entry.name == name:
                 return entry.load()
         raise UnknownName(self.kind, name, self.names())
+
+    def split(self, words: Iterable[str]) -> list[str]:
+        """Specs, each once, from words that may each hold several.
+
+        A comma goes on with the options of a name where something like ``key=value`` follows it.
+
+        Raises
+        ------
+        InvalidInput
+            When there are none.
+
+        Examples
+        --------
+        >>> DISPATCHERS.split(["fcfs,easy", "backfill:depth=10,limit=50,conservative"])
+        ['fcfs', 'easy', 'backfill:depth=10,limit=50', 'conservative']
+        """
+        found: list[str] = []
+        for word in words:
+            pieces = [piece.strip() for piece in word.split(",")]
+            for place, piece in enumerate(pieces):
+                if place and "=" in piece.partition(":")[0] and ":" in found[-1]:
+                    found[-1] += f",{piece}"
+                elif piece:
+                    found.append(piece)
+        if not found:
+            raise InvalidInput(f"no {self.kind} is named: one of {', '.join(self.names())} expected")
+        return list(dict.fromkeys(found))
 
     def create(self, spec: Any, **defaults: Any) -> Any:
         """The object that `spec` describes; anything but a string is taken to be one already.

@@ -16,9 +16,10 @@ import numpy as np
 import pytest
 
 from asa.cli.main import main
-from asa.cli.simulate import days, dispatcher_specs, machine
+from asa.cli.simulate import days, machine
 from asa.core.cluster import Cluster
 from asa.core.errors import InvalidInput
+from asa.core.registry import DISPATCHERS
 from asa.core.workload import Workload
 
 DAY = 86400.0
@@ -132,7 +133,7 @@ def test_a_terminal_sees_progress(monkeypatch: pytest.MonkeyPatch, capsys: pytes
         (["missing.swf"], 1, "missing.swf"),
         (["log.swf", "--dispatcher", "eazy"], 2, "did you mean 'easy'?"),
         (["log.swf", "--dispatcher", "easy,backfill:dept=2"], 2, "did you mean 'depth'?"),
-        (["log.swf", "--dispatcher", ","], 1, "names nothing"),
+        (["log.swf", "--dispatcher", ","], 1, "no dispatcher is named"),
         (["log.swf", "--placement", "firstfit"], 2, "did you mean 'first-fit'?"),
         (["log.swf", "--priority", "fifi"], 2, "did you mean 'fifo'?"),
         (["log.swf", "--predictor", "oracel"], 2, "did you mean 'oracle'?"),
@@ -191,7 +192,7 @@ def test_sizes_are_whole_numbers(word: str, capsys: pytest.CaptureFixture[str]) 
     ],
 )
 def test_commas_part_dispatchers_but_not_their_options(words: list[str], expected: list[str]) -> None:
-    assert dispatcher_specs(words) == expected
+    assert DISPATCHERS.split(words) == expected
 
 
 def test_days_begin_with_the_first_submission() -> None:
