@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: help demo test test-slurm test-cgroup2 venv packages clean
+.PHONY: help demo test types compiled test-slurm test-cgroup2 venv packages clean
 
 help:
 	@echo "make demo        run the Montage workflow on this machine and write an HTML report"
@@ -18,19 +18,30 @@ demo: .venv/.demo
 	    --backend local:cores=2 --strategy asa --report montage.html --json montage.json
 	@echo "open demo-output/montage.html"
 
+# Three files of tests at a time, on two cores: many wait for processes that they start. Real processes on a busy machine
+# miss a deadline now and then, so what failed (never a broken suite: that is another code) is run again, alone.
 test: .venv/.test packages
 	$(BIN)/ruff check .
-	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/pytest -m "not slurm"
+	$(MAKE) --jobs=2 --output-sync=target types compiled
+	$(BIN)/pytest -m "not slurm" --numprocesses=3 --dist=loadfile || \
+	    { [ $$? -eq 1 ] && echo "Once more, one at a time:" && $(BIN)/pytest -m "not slurm" --last-failed; }
 
-# Slurm's tests mostly wait for Slurm: four at a time, each with a cluster of its own. Real daemons on a busy machine miss
-# a deadline now and then, so what failed (never a broken suite: that is another exit code) is run once more by itself.
+types: .venv/.test
+	$(BIN)/mypy
+
+# Once, for all: each of the processes that run tests would do it by itself.
+compiled: .venv/.test
+	$(BIN)/python -m tests.simulator.compiled
+
+# Slurm's tests mostly wait for Slurm: six files at a time, each with a cluster of its own, and a second chance, too.
+# To look through all other files for them, six times, takes longer than to search them for the mark.
+SLURM = $(shell grep -rl --include='test_*.py' 'mark\.slurm' tests)
 test-slurm: .venv/.test packages
-	$(BIN)/pytest -m slurm --numprocesses=4 --dist=loadfile || \
-	    { [ $$? -eq 1 ] && echo "Once more, one at a time:" && $(BIN)/pytest -m slurm --last-failed; }
+	$(BIN)/pytest -m slurm --numprocesses=6 --dist=loadfile $(SLURM) || \
+	    { [ $$? -eq 1 ] && echo "Once more, one at a time:" && $(BIN)/pytest -m slurm --last-failed $(SLURM); }
 
-# Takes minutes: the machine is emulated. Installs qemu and busybox; needs root.
+# Takes minutes: the machine is emulated. Installs qemu and busybox; needs root, and fails where it cannot run.
 test-cgroup2: .venv/.test
 	tests/vm/run
 

@@ -28,13 +28,15 @@ def log_of(site, days, seed):
     return replace(jobs, wait=schedule.wait)
 
 
-LOG = log_of(TRUE, 80, 1)
+@pytest.fixture(scope="module")
+def log():
+    return log_of(TRUE, 80, 1)
 
 
 @pytest.fixture(scope="module")
-def found():
+def found(log):
     done = []
-    made = calibrate(LOG, TRUE.cluster(), "again", progress=done.append, seeds=3)
+    made = calibrate(log, TRUE.cluster(), "again", progress=done.append, seeds=3)
     assert done == sorted(done)
     assert done[-1] == 1.0
     return made
@@ -54,10 +56,10 @@ def test_replaying_the_unseen_jobs_gives_their_waits_but_for_those_of_the_begin(
     assert found.replay.utilisation == pytest.approx(found.unseen.utilisation, abs=1e-3)
 
 
-def test_the_unseen_part_is_the_end_of_the_log(found):
-    rest = LOG.between(LOG.submit[0] + 0.7 * (LOG.submit[-1] - LOG.submit[0]), np.inf)
+def test_the_unseen_part_is_the_end_of_the_log(found, log):
+    rest = log.between(log.submit[0] + 0.7 * (log.submit[-1] - log.submit[0]), np.inf)
     assert (found.unseen.wait == rest.wait).all()
-    assert len(found.before.wait) + len(found.unseen.wait) == len(LOG)
+    assert len(found.before.wait) + len(found.unseen.wait) == len(log)
 
 
 def test_the_report_has_a_row_for_each_size_and_is_json(found):
@@ -74,8 +76,8 @@ def test_the_report_has_a_row_for_each_size_and_is_json(found):
     assert "load factor" in words
 
 
-def test_a_log_that_waits_less_gets_a_model_with_less_load():
-    easier = replace(LOG, wait=LOG.wait * 0.1)
+def test_a_log_that_waits_less_gets_a_model_with_less_load(log):
+    easier = replace(log, wait=log.wait * 0.1)
     assert calibrate(easier, TRUE.cluster(), "easier", tries=4, seeds=1).factor < 0.97
 
 
@@ -100,22 +102,22 @@ def test_distances_are_of_mean_waits_by_size():
     assert distance(one, few, 8)[0] == pytest.approx(np.log(2)), "too few for classes: all jobs together"
 
 
-def test_jobs_with_unknown_waits_are_not_compared():
-    part = replace(LOG, wait=np.where(np.arange(len(LOG)) % 2, LOG.wait, np.nan))
-    assert len(observed(part, TRUE.cluster(), 0, np.inf).wait) == len(LOG) // 2
+def test_jobs_with_unknown_waits_are_not_compared(log):
+    part = replace(log, wait=np.where(np.arange(len(log)) % 2, log.wait, np.nan))
+    assert len(observed(part, TRUE.cluster(), 0, np.inf).wait) == len(log) // 2
 
 
-def test_what_cannot_be_calibrated_is_refused():
+def test_what_cannot_be_calibrated_is_refused(log):
     with pytest.raises(InvalidInput, match="tells of no waits"):
-        calibrate(replace(LOG, wait=np.full(len(LOG), np.nan)), TRUE.cluster(), "x")
+        calibrate(replace(log, wait=np.full(len(log), np.nan)), TRUE.cluster(), "x")
     with pytest.raises(InvalidInput, match=r"share=1\.0"):
-        calibrate(LOG, TRUE.cluster(), "x", share=1.0)
+        calibrate(log, TRUE.cluster(), "x", share=1.0)
     with pytest.raises(InvalidInput, match="seeds=0"):
-        calibrate(LOG, TRUE.cluster(), "x", seeds=0)
+        calibrate(log, TRUE.cluster(), "x", seeds=0)
     with pytest.raises(InvalidInput, match="known waits"):
-        calibrate(LOG.take(range(60)), TRUE.cluster(), "x")
+        calibrate(log.take(range(60)), TRUE.cluster(), "x")
     with pytest.raises(InvalidInput, match="too small for a model"):
-        calibrate(LOG.between(0, DAY), TRUE.cluster(), "x")
+        calibrate(log.between(0, DAY), TRUE.cluster(), "x")
 
 
 @pytest.mark.slow
