@@ -77,6 +77,15 @@ class Share:
                 other.room.free(order)
         return order
 
+    def host(self, ticket: int, name: str) -> Node | None:
+        """The node of this name among those that an order has; None when it has none such."""
+        given = [node for node in self.nodes if ticket in node.orders or node in self._beside.get(ticket, ())]
+        return next((node for node in given if node.name == name), None)
+
+    def is_idle(self, node: Node) -> bool:
+        """Whether a node has nothing to do, and nothing waits for it."""
+        return not (self.queue or node.orders or any(node in others for others in self._beside.values()))
+
     def is_hurt(self, ticket: int) -> bool:
         """Whether an order that spans nodes has lost one of them: if it fails, it is not to blame."""
         return ticket in self._hurt

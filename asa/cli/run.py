@@ -34,7 +34,7 @@ class Run:
         )
         parser.add_argument("--max-overhead", metavar="SHARE", help="what may be lost by coming early, such as 3%%")
         parser.add_argument("--executor", help=f"how tasks run in allocations: {', '.join(EXECUTORS)}")
-        parser.add_argument("--pool", default="shared", help="shared or per-stage (shared)")
+        parser.add_argument("--pool", default="shared", help="shared, per-stage or shared:NAME (shared)")
         parser.add_argument("--name", help="beginning of the run's name")
         parser.add_argument("--workdir", default=".", help="directory that tasks run in (.)")
         parser.add_argument("--orphan-grace", default="60s", help="how long allocations outlive a dead driver (60s)")

@@ -205,6 +205,58 @@ class NodeLost(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class Wanted(Event):
+    """In a named pool: about so many more tasks of this size could run now if there were room for them, beside those
+    that leases on their way will take; None when no task waits for room."""
+
+    task: Resources | None
+    count: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Leased(Event):
+    """In a named pool: part of a node of another run's allocation is this run's for now.
+
+    Parameters
+    ----------
+    allocation
+        The lease's name: tasks are given to it as to an allocation.
+    resources
+        What it holds.
+    lender
+        The run whose allocation it is.
+    until
+        When that allocation's wall time is over [s since the epoch].
+    """
+
+    allocation: str
+    resources: Resources
+    lender: str
+    until: float
+
+    @property
+    def request(self) -> JobRequest:
+        """What stands for it where a job is expected; nobody submits that."""
+        return JobRequest(self.allocation, self.resources, max(0.0, self.until - self.at), argv=())
+
+
+@dataclass(frozen=True, slots=True)
+class Recalled(Event):
+    """A lease takes no more tasks, and ends with those it has."""
+
+    allocation: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseEnded(Event):
+    """A lease is over; `reason` is "" when it was given back."""
+
+    allocation: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Released(Event):
     """The allocation was told to end: its job exits with code 0."""
 

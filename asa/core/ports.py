@@ -11,20 +11,22 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from asa.core.allocation import Allocation
 from asa.core.command import CommandResult
 from asa.core.context import Context
 from asa.core.decision import Amend, Ask, DispatchDecision, NodeRun, StrategyDecision
 from asa.core.event import Event
-from asa.core.job import Capabilities, JobChanges, JobHandle, JobRequest, JobStatus, Refused
+from asa.core.job import Capabilities, JobChanges, JobHandle, JobRequest, JobStatus, Refused, Resources
 from asa.core.task import Task
 from asa.core.view import AllocationView, QueuedJob, QueueView, StageView, WorkflowView
 
 if TYPE_CHECKING:  # annotations only: NumPy takes a tenth of a second to import
     import numpy as np
     import numpy.typing as npt
+
+    from asa.core.sharing import JobStates, SharedRun, SharingDecision, SharingView
 
 Post = Callable[[Sequence[Event]], None]
 """How an executor reports what happened; may be called from any thread."""
@@ -82,6 +84,8 @@ class RunContext:
         How long a supervisor waits for a new driver before it ends its job [s].
     local
         True when all nodes are this machine.
+    pool
+        Directory of the pool that this run shares with others; None for one of its own.
     """
 
     run: str
@@ -90,6 +94,7 @@ class RunContext:
     sys_path: tuple[str, ...]
     orphan_grace_s: float = 60.0
     local: bool = False
+    pool: Path | None = None
 
 
 class Executor(Protocol):
@@ -113,6 +118,18 @@ class Executor(Protocol):
 
     def close(self) -> None:
         """Stop listening. Supervisors that are not released wait for a new driver."""
+
+
+@runtime_checkable
+class Sharing(Protocol):
+    """What an executor has as well that can share a pool with other runs (`RunContext.pool`).
+
+    What it borrows it reports as `Leased`, then like an allocation, at last as `LeaseEnded`; `Recalled` says that no
+    more tasks are to be given to a lease. Its own nodes that it lends are `NodeLost`, and join again.
+    """
+
+    def want(self, task: Resources | None, count: int) -> None:
+        """So many more tasks of this size could run now, if there were room; None when no task waits for room."""
 
 
 class Strategy(Protocol):
@@ -220,3 +237,25 @@ class JobPredictor(Protocol):
 
     def learn(self, job: QueuedJob, run_time_s: float) -> None:
         """`job` ran for `run_time_s` [s]."""
+
+
+class Expert(Protocol):
+    """How much of a job's cores another job may have, by its state alone. A pure function, for many jobs at once."""
+
+    def vote(self, states: JobStates) -> npt.NDArray[np.float64]:
+        """A distribution over `asa.core.sharing.ACTIONS` for each of n jobs, shape (n, m)."""
+
+
+class SharingRule(Protocol):
+    """Which jobs start on cores of their own, which on those of others, and with what share.
+
+    `decide` never changes the view; what it remembers is its own. `learn` is told of every job once, when it has ended.
+    """
+
+    def decide(self, view: SharingView) -> Sequence[SharingDecision]: ...
+    def learn(self, run: SharedRun) -> None: ...
+    def state(self) -> dict[str, Any]:
+        """All that was learned, as JSON-able values; under ``"pending"`` and ``"random"`` what belongs to this run."""
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take over what was learned; ``"pending"`` and ``"random"`` may be missing."""

@@ -31,8 +31,8 @@ class PoolSize:
 
 
 def pool_size(run: RunSummary) -> PoolSize:
-    """The pool of a run; jobs that run count up to the summary's `now`. ``held`` integrates to the core-hours charged,
-    ``busy`` to those used."""
+    """The pool of a run; jobs that run count up to the summary's `now`. ``held`` integrates to the core-hours charged
+    and those that leases held, ``busy`` to those used."""
     spans = [(start, end, job.cores) for job in run.jobs for start, end in job.runs]
     table = np.array(spans, dtype=np.float64).reshape(-1, 3)
     held = steps(table[:, 0], table[:, 1], table[:, 2].astype(np.int64))

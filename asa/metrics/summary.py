@@ -78,6 +78,8 @@ class JobSummary:
     ----------
     token, job_id
         ASA's name for it, and the batch system's own; None when it was never taken.
+    lender
+        "" for a job of the run's own. Else the run of which part of a job was leased: nothing of that is charged here.
     runs
         From when to when it held its cores; more than one pair when it was requeued. A job that runs is counted up
         to now.
@@ -113,6 +115,7 @@ class JobSummary:
     core_hours_used: float
     overhead_core_hours: float
     reason: str
+    lender: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,8 +138,11 @@ class RunSummary:
         paper; stages that wait at the same time count once.
     core_hours_charged, core_hours_used, overhead_core_hours
         Sums over the jobs.
+    core_hours_borrowed
+        That part of the used ones which other runs are charged for.
     core_hours_wasted
-        Charged less used; the overhead is a part of it. Slightly below zero only when clocks differ.
+        Charged less used, what was borrowed aside; the overhead is a part of it. Slightly below zero only when clocks
+        differ.
     big_job_core_hours
         What one allocation of the largest stage's cores would have been charged, the paper's equation (1), with the
         stages' run times as measured.
@@ -164,6 +170,7 @@ class RunSummary:
     total_perceived_wait_s: float
     core_hours_charged: float
     core_hours_used: float
+    core_hours_borrowed: float
     core_hours_wasted: float
     overhead_core_hours: float
     big_job_core_hours: float
@@ -179,8 +186,8 @@ class RunSummary:
         described = ("run", "workflow", "backend", "strategy", "executor", "pool", "site", "partition")
         numbers = (
             "message", "ended", "resumes", "makespan_s", "total_perceived_wait_s", "core_hours_charged",
-            "core_hours_used", "core_hours_wasted", "overhead_core_hours", "big_job_core_hours",
-            "per_stage_core_hours", "failed_attempts",
+            "core_hours_used", "core_hours_borrowed", "core_hours_wasted", "overhead_core_hours",
+            "big_job_core_hours", "per_stage_core_hours", "failed_attempts",
         )  # fmt: skip
         return {
             "state": self.state.value,

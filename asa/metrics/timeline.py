@@ -18,6 +18,8 @@ from asa.core.event import (
     DriverStarted,
     Event,
     JobEnded,
+    Leased,
+    LeaseEnded,
     NodeJoined,
     Released,
     Requeued,
@@ -102,7 +104,7 @@ class StageLife:
 
 @dataclass
 class JobLife:
-    """A job so far.
+    """A job so far, or a lease of part of a job of another run, the `lender`.
 
     `since` is when it last started [s since the epoch] if it runs; `runs` are the times (start, end) it ran before;
     `leaving` says that it was told to end and takes no more tasks;
@@ -123,6 +125,7 @@ class JobLife:
     reason: str = ""
     nodes: dict[str, None] = field(default_factory=dict)
     underway: dict[str, int] = field(default_factory=dict)
+    lender: str = ""
 
     def start(self, at: float) -> None:
         self.state, self.since = JobState.RUNNING, at
@@ -163,6 +166,9 @@ class Timeline:
                 self._launched(event)
             case Submitting():
                 self.jobs[event.allocation] = JobLife(event.request, event.stages, event.at, event.predicted_wait_s)
+            case Leased():
+                self.jobs[event.allocation] = life = JobLife(event.request, (), event.at, None, lender=event.lender)
+                life.start(event.at)
             case StageExpanded():
                 self.stages[event.stage].width = event.width
                 self._settle([event.stage], event.at)
@@ -195,6 +201,8 @@ class Timeline:
         self.state, self.message, self.ended = RunState.RUNNING, "", None
         for job in self.jobs.values():
             self._lose(job, self.last)  # the driver before was last seen then
+            if job.lender and job.ended is None:
+                job.end(JobState.LOST, self.last, "the driver was gone")
         for stage in self.stages.values():
             stage.reopen()
         self._settle(self.stages, event.at)
@@ -268,6 +276,9 @@ class Timeline:
                 if event.started is not None:
                     job.start(event.started)
                 job.end(event.state, event.at, event.reason)
+            case LeaseEnded():
+                self._lose(job, event.at)
+                job.end(JobState.FAILED if event.reason else JobState.COMPLETED, event.at, event.reason)
 
     def _run_ended(self, event: RunEnded) -> None:
         self.state, self.message, self.ended = event.state, event.message, event.at

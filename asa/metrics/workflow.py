@@ -54,6 +54,7 @@ def summary(timeline: Timeline, now: float | None = None) -> RunSummary:
             meant[name].append(job)
     stages = tuple(_stage(stage, timeline, meant[name], now) for name, stage in timeline.stages.items())
     charged, used = sum(job.core_hours_charged for job in jobs), float(attempts.core_seconds().sum()) / HOUR
+    borrowed = sum(job.core_hours_used for job in jobs if job.lender)
     run_times = [stage.run_time_s or 0.0 for stage in stages]
     return RunSummary(
         start=start,
@@ -66,7 +67,8 @@ def summary(timeline: Timeline, now: float | None = None) -> RunSummary:
         total_perceived_wait_s=_total_wait(stages),
         core_hours_charged=charged,
         core_hours_used=used,
-        core_hours_wasted=charged - used,
+        core_hours_borrowed=borrowed,
+        core_hours_wasted=charged - (used - borrowed),
         overhead_core_hours=sum(job.overhead_core_hours for job in jobs),
         big_job_core_hours=max((stage.cores for stage in stages), default=0) * sum(run_times) / HOUR,
         per_stage_core_hours=sum(stage.cores * time for stage, time in zip(stages, run_times, strict=True)) / HOUR,
@@ -119,11 +121,12 @@ def _job(token: str, job: JobLife, timeline: Timeline, attempts: Attempts, now: 
         ended=job.ended,
         runs=tuple(runs),
         predicted_wait_s=job.predicted_wait_s,
-        wait_s=None if started is None else max(0.0, started - submitted),
-        core_hours_charged=cores * sum(end - start for start, end in runs) / HOUR,
+        wait_s=None if started is None or job.lender else max(0.0, started - submitted),
+        core_hours_charged=0.0 if job.lender else cores * sum(end - start for start, end in runs) / HOUR,
         core_hours_used=float(inside.core_seconds().sum()) / HOUR,
-        overhead_core_hours=max(0.0, idle) / HOUR,
+        overhead_core_hours=0.0 if job.lender else max(0.0, idle) / HOUR,
         reason=job.reason,
+        lender=job.lender,
     )
 
 

@@ -13,9 +13,12 @@ from asa.core.event import (
     Event,
     JobEnded,
     Learned,
+    Leased,
+    LeaseEnded,
     NodeJoined,
     NodeLost,
     Queued,
+    Recalled,
     Released,
     Requeued,
     SubmitRefused,
@@ -29,13 +32,14 @@ from asa.pool.lifetime import drain_margin
 
 @dataclass
 class Held:
-    """One allocation from the decision to ask for it until its job has ended.
+    """One allocation from the decision to ask for it until its job has ended; or a lease, until that is over.
 
     `running` maps a task (stage, index) to what it uses and when it was launched [s since the epoch], `lost` one that
     its node took along to when it was launched and lost [s since the epoch]; `useful` says that a task ran to its end
     in it, `taught` that its wait was learned from, `dependable` that the batch system lets other jobs wait for it.
     `used` is when its first task was launched [s since the epoch], `amending` a change of its job that is on its way,
-    `amended` that its job was made to wait, or parked, `refused` why the last change was not made.
+    `amended` that its job was made to wait, or parked, `refused` why the last change was not made. Of a lease, `lender`
+    is the run that has the allocation, and `recalled` says that it is to be given back.
     """
 
     request: JobRequest
@@ -66,6 +70,8 @@ class Held:
     cores_busy: int = 0
     memory_busy: int = 0
     gpus_busy: int = 0
+    lender: str = ""
+    recalled: bool = False
 
     @property
     def key(self) -> str:
@@ -89,8 +95,8 @@ class Held:
 
     @property
     def ending(self) -> bool:
-        """Released or cancelled: it takes no more tasks, whatever time is left."""
-        return self.released is not None or self.cancelled is not None
+        """Released, cancelled or recalled: it takes no more tasks, whatever time is left."""
+        return self.released is not None or self.cancelled is not None or self.recalled
 
     def leaving(self, now: float) -> bool:
         """Whether it takes no more tasks."""
@@ -134,8 +140,8 @@ class Held:
         self.gpus_busy += sign * needs.gpus
 
     def idle_core_s(self, now: float) -> float:
-        """Cores times the time that it held nothing before its first task [s]."""
-        if self.started is None:
+        """Cores times the time that it held nothing before its first task [s]; nobody pays for that of a lease."""
+        if self.started is None or self.lender:
             return 0.0
         return self.request.resources.cores * max(0.0, (now if self.used is None else self.used) - self.started)
 
@@ -192,6 +198,11 @@ class Pool:
             if event.request.array:
                 self.throttles.setdefault(event.request.array, 1)
             return
+        if isinstance(event, Leased):
+            self.held[event.allocation] = Held(  # it started as soon as it was given
+                event.request, (), (), event.at, None, started=event.at, lender=event.lender
+            )
+            return
         held = self.held.get(getattr(event, "allocation", ""))
         if held is None:
             return
@@ -219,7 +230,9 @@ class Pool:
                 held.released = event.at
             case Cancelled():
                 held.cancelled = event.at
-            case JobEnded() | SubmitRefused():
+            case Recalled():
+                held.recalled = True
+            case JobEnded() | SubmitRefused() | LeaseEnded():
                 self.idle_core_s += held.idle_core_s(event.at)
                 del self.held[event.allocation]
 
@@ -238,7 +251,8 @@ class Pool:
             self.throttles[held.request.array] = change.throttle
 
     def forget_nodes(self) -> None:
-        """A new driver took over: nodes join again, with fresh workers."""
+        """A new driver took over: nodes join again, with fresh workers. Leases were the old one's."""
+        self.held = {key: held for key, held in self.held.items() if not held.lender}
         for held in self.held.values():
             held.nodes.clear()
             held.amending = None  # whether it was made is not known; making it again does no harm

@@ -117,7 +117,7 @@ def chart(run: RunSummary) -> Chart:
         singly = job.cores <= LANES_MOST and len(inside) <= budget
         budget -= len(inside) if singly else 0
         readies = [time for name in job.stages if (time := ready[name]) is not None]
-        needed = min(readies, default=np.inf)
+        needed = -np.inf if job.lender else min(readies, default=np.inf)
         over = run.now if job.ended is None else job.ended
         rows.append(
             JobRow(

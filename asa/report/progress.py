@@ -15,7 +15,7 @@ from asa.core.stage import StageState
 from asa.core.units import brief
 from asa.metrics.timeline import Timeline
 from asa.metrics.workflow import JobSummary, RunSummary, StageSummary, summary
-from asa.report.words import counted, stage_state
+from asa.report.words import counted, purpose, stage_state
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -90,7 +90,7 @@ def changes(before: RunSummary | None, after: RunSummary) -> list[str]:
     known = {} if before is None else {job.token: job.state for job in before.jobs}
     for job in after.jobs:
         if known.get(job.token) is not job.state:
-            name = f"job {job.job_id or job.token} for {', '.join(job.stages)}"
+            name = f"lease {purpose(job)}" if job.lender else f"job {job.job_id or job.token} for {purpose(job)}"
             reason = f" ({job.reason})" if job.reason and job.state.final else ""
             waited = f", waited {brief(job.wait_s)}" if job.wait_s is not None and job.state is JobState.RUNNING else ""
             lines.append(f"{name}: {job.state.value.replace('_', ' ')}{waited}{reason}")

@@ -10,7 +10,7 @@ from asa.core.stage import StageState
 from asa.core.units import brief
 from asa.metrics.workflow import JobSummary, RunSummary, StageSummary
 from asa.report.palette import LIGHT
-from asa.report.words import core_hours, counted, last_words, listed, since_start, span_words, stage_state
+from asa.report.words import core_hours, counted, last_words, listed, purpose, since_start, span_words, stage_state
 
 ROWS_MOST = 300
 """Rows of a table; what is beyond is counted, and is in the JSON report."""
@@ -124,7 +124,7 @@ def _job(job: JobSummary, run: RunSummary) -> tuple[str, ...]:
     kind = "completed" if job.state.value == "completed" else ("bad" if job.state.final else "")
     return (
         f'<span title="{escape(job.token)}">{escape(job.job_id or job.token)}</span>',
-        escape(listed(job.stages, 6)),
+        escape(purpose(job)),
         f'<span class="{kind}">{escape(job.state.value.replace("_", " "))}</span>',
         f"{job.cores:,}",
         escape(listed(job.nodes, 4)),

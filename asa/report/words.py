@@ -91,16 +91,25 @@ def stage_title(stage: StageSummary) -> str:
 
 def job_words(job: JobSummary) -> tuple[str, str]:
     """A job's name, what it is for, and its size."""
+    if job.lender:
+        return f"lent by {job.lender}", counted(job.cores, "core")
     what = job.stages[0] if len(job.stages) == 1 else counted(len(job.stages), "stage")
     return f"{job.job_id or job.token} {what}", counted(job.cores, "core")
+
+
+def purpose(job: JobSummary, most: int = 6) -> str:
+    """The stages that a job is for, or that it is a lease."""
+    return f"lent by {job.lender}" if job.lender else listed(job.stages, most)
 
 
 def job_title(job: JobSummary) -> str:
     """All about a job, in lines."""
     lines = [
-        f"job {job.job_id or '(never taken)'} ({job.token}) for {listed(job.stages, 6)}",
+        f"lease {job.token}, {purpose(job)}"
+        if job.lender
+        else f"job {job.job_id or '(never taken)'} ({job.token}) for {purpose(job)}",
         f"{job.state.value}" + (f": {job.reason}" if job.reason else ""),
-        f"waited {span_words(job.wait_s)} in the queue",
+        *([] if job.lender else [f"waited {span_words(job.wait_s)} in the queue"]),
         f"charged {core_hours(job.core_hours_charged)} core-hours, used {core_hours(job.core_hours_used)}, "
         f"idle because it came early {core_hours(job.overhead_core_hours)}",
     ]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from asa.core.context import Context
 from asa.core.decision import Amend, Ask
 from asa.core.event import RunState
-from asa.core.job import JobRequest
+from asa.core.job import JobRequest, Resources
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +79,14 @@ class Teach:
 
 
 @dataclass(frozen=True, slots=True)
+class Want:
+    """Say how many more tasks of which size could run now; None when no task waits for room."""
+
+    task: Resources | None
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
 class Finish:
     """The outcome is known. Jobs may still be ending."""
 
@@ -87,4 +95,4 @@ class Finish:
     stage: str = ""
 
 
-Action = Submit | Cancel | Update | Release | Launch | Expand | AskWait | Teach | Finish
+Action = Submit | Cancel | Update | Release | Launch | Expand | AskWait | Teach | Want | Finish

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import pickle
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ from asa.core.clock import SystemClock
 from asa.core.errors import InvalidInput, Unpicklable
 from asa.core.event import RunStarted, RunState
 from asa.core.job import Capabilities, QueueRegime
-from asa.core.ports import Backend, Clock, Executor, RunContext, Strategy
+from asa.core.ports import Backend, Clock, Executor, RunContext, Sharing, Strategy
 from asa.core.registry import BACKENDS, EXECUTORS, STRATEGIES, is_pooled
 from asa.log.events import EventLog
 from asa.log.rundir import RunDirectory
@@ -30,6 +31,7 @@ from asa.workflows.plan import Plan
 from asa.workflows.runner import Inbox, Runner
 
 POOLS = ("shared", "per-stage")
+_NAMED = "shared:"
 
 VIRTUAL = "virtual"
 """What the log calls the executor of runs in virtual time."""
@@ -48,7 +50,7 @@ class Settings:
     backend, strategy, executor
         Specs or objects; None for the default of the site.
     pool
-        ``"shared"`` or ``"per-stage"``.
+        ``"shared"``, ``"per-stage"``, or ``"shared:NAME"`` for a pool that several runs share.
     workdir
         Directory that tasks run in.
     orphan_grace_s
@@ -68,8 +70,17 @@ class Settings:
     sys_path: tuple[str, ...] = field(default_factory=lambda: tuple(sys.path))
 
     def __post_init__(self) -> None:
-        if self.pool not in POOLS:
-            raise InvalidInput(f"pool must be one of {', '.join(POOLS)}, not {self.pool!r}")
+        name = self.pool_name
+        if self.pool not in POOLS and (name is None or not re.fullmatch(r"\w[\w.-]{0,63}", name, re.ASCII)):
+            raise InvalidInput(
+                f"pool must be one of {', '.join(POOLS)}, or shared:NAME with a name of letters, digits, '.', '_' and "
+                f"'-', not {self.pool!r}"
+            )
+
+    @property
+    def pool_name(self) -> str | None:
+        """Of the pool that several runs share; None without one."""
+        return self.pool.removeprefix(_NAMED) if self.pool.startswith(_NAMED) else None
 
 
 def save_settings(directory: RunDirectory, settings: Settings) -> None:
@@ -139,21 +150,25 @@ def _assemble(directory: RunDirectory, graph: Graph, settings: Settings, backend
     graph.check(site)
     strategy = make_strategy(settings, site)
     virtual = isinstance(backend, VirtualBackend)
+    if isinstance(backend, VirtualBackend):
+        chosen, executor = VIRTUAL, _virtual_executor(directory, graph, settings, backend)
+    else:
+        chosen = default_executor(site, settings.pool_name) if settings.executor is None else settings.executor
+        executor = EXECUTORS.create(chosen)
+    if settings.pool_name:
+        _check_shared(settings, chosen, executor, strategy)
     clock: Clock
     watcher: WatchThread | WatchCalls
     if isinstance(backend, VirtualBackend):
-        chosen, executor = VIRTUAL, _virtual_executor(directory, graph, settings, backend)
         clock = backend.enter()
         watcher = WatchCalls(clock)
     else:
-        chosen = default_executor(site) if settings.executor is None else settings.executor
-        executor = EXECUTORS.create(chosen)
         clock = SystemClock()
         watcher = WatchThread(clock)
     learned = Learned(directory.state / "learned.db", strategy.estimator, site)
     log = EventLog(directory.events)
     pool = "per-stage" if strategy.own_pools else settings.pool
-    plan = Plan(strategy, site, shared=pool == "shared")
+    plan = Plan(strategy, site, shared=pool != "per-stage", borrows=settings.pool_name is not None)
     payloads = Payloads(graph, directory.functions, directory.values, log.value)
     if fresh := log.last == 0:
         payloads.save()
@@ -191,6 +206,7 @@ def _assemble(directory: RunDirectory, graph: Graph, settings: Settings, backend
         sys_path=settings.sys_path,
         orphan_grace_s=settings.orphan_grace_s,
         local=site.regime is QueueRegime.IMMEDIATE,
+        pool=directory.state / "pools" / settings.pool_name if settings.pool_name else None,
     )
     runner = Runner(plan, payloads, executor, watch, log, learned, clock, context, str(directory.jobs), inbox)
     closers = [watcher.close, backend.close, log.close]
@@ -217,6 +233,21 @@ def _virtual_executor(directory: RunDirectory, graph: Graph, settings: Settings,
     return backend.executor(Calls(times, directory.values, settings.workdir, compute=backend.compute))
 
 
+def _check_shared(settings: Settings, chosen: Any, executor: Executor, strategy: Strategy) -> None:
+    """Whether a run of this kind can be in a pool with others."""
+    if chosen == VIRTUAL:
+        problem, remedy = "a run in virtual time is alone", "say pool='shared'"
+    elif not isinstance(executor, Sharing):
+        problem = f"runs share nodes through agents, and executor {_spec(chosen)!r} has none"
+        remedy = "leave executor= out, or say executor='mesos'"
+    elif strategy.own_pools:
+        problem = "the strategy keeps the tasks of each stage in the stage's own allocation"
+        remedy = "choose another one"
+    else:
+        return
+    raise InvalidInput(f"pool={settings.pool!r} cannot be used: {problem}; {remedy}")
+
+
 def restore_plan(settings: Settings, log: EventLog) -> Plan:
     """The plan of a run as its log tells it, for looking at; the site is not asked."""
     start = log.latest(RunStarted)
@@ -240,9 +271,12 @@ def _chosen_strategy(settings: Settings, site: Capabilities) -> Any:
     return default if settings.strategy is None else settings.strategy
 
 
-def default_executor(site: Capabilities) -> str:
-    """The site's default: `mesos` where there is a queue, with dask's workers if dask is installed, else `local`."""
-    if site.regime is QueueRegime.IMMEDIATE:
+def default_executor(site: Capabilities, pool: str | None = None) -> str:
+    """The site's default: `mesos` where there is a queue, with dask's workers if dask is installed, else `local`.
+
+    Runs share the pool of this name through agents, on this machine, too.
+    """
+    if site.regime is QueueRegime.IMMEDIATE and pool is None:
         return "local"  # starts at once
     return "mesos" if find_spec("distributed") is None else "mesos:tasks=dask"
 

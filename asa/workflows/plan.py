@@ -12,15 +12,15 @@ from collections.abc import Collection, Iterable, Iterator
 
 from asa.core.decision import Amend, Ask, Predict, StrategyDecision, Wake, Withdraw
 from asa.core.event import RunState
-from asa.core.job import Capabilities, DependencyKind, QueueRegime
+from asa.core.job import Capabilities, DependencyKind, QueueRegime, Resources
 from asa.core.ports import Strategy
 from asa.core.stage import StageState
 from asa.core.view import AllocationView, StageView, WorkflowView
 from asa.pool.lifetime import takes
 from asa.pool.pool import Held, Pool
-from asa.workflows.action import Action, AskWait, Cancel, Expand, Finish, Launch, Release, Submit, Teach, Update
+from asa.workflows.action import Action, AskWait, Cancel, Expand, Finish, Launch, Release, Submit, Teach, Update, Want
 from asa.workflows.progress import Progress
-from asa.workflows.state import UNRESPONSIVE_S, State
+from asa.workflows.state import NOTHING, UNRESPONSIVE_S, State
 
 
 class Plan(State):
@@ -34,18 +34,20 @@ class Plan(State):
         What matters of the backend.
     shared
         Whether a ready task may run in any allocation with room; otherwise only in one meant for its stage.
+    borrows
+        Whether other runs are in the same pool, which may lend us room.
     """
 
-    def __init__(self, strategy: Strategy, site: Capabilities, *, shared: bool = True) -> None:
+    def __init__(self, strategy: Strategy, site: Capabilities, *, shared: bool = True, borrows: bool = False) -> None:
         super().__init__()
-        self.strategy, self.site, self.shared = strategy, site, shared
+        self.strategy, self.site, self.shared, self.borrows = strategy, site, shared, borrows
         self._decisions: list[StrategyDecision] = []  # of the strategy, kept until something it looks at changes
         self._wake = math.inf  # when to ask it again although nothing changed
 
     def decide(self, now: float) -> list[Action]:
         """What should be done now."""
         if self.outcome is not RunState.RUNNING or self.cancelling:
-            return [*self._conclude(), *self._let_go(now), *self._teach()]
+            return [*self._conclude(), *self._let_go(now), *self._want(NOTHING), *self._teach()]
         # Where there is no queue, learning waits until the result is out: it costs more than all of a short run.
         teach = () if self.site.regime is QueueRegime.IMMEDIATE else self._teach()
         # Jobs come in the round after widths are known, tasks in the one after it is settled which allocations stay.
@@ -53,7 +55,7 @@ class Plan(State):
             return expanding
         asked = [*self._ask(now)]
         changes = [*asked, *self._let_go(now, _arrays(asked, self.pool, now))]
-        return changes or [*self._launch(now), *self._conclude(), *teach]
+        return changes or self._launch(now) or [*self._want(self._missing()), *self._conclude(), *teach]
 
     def wake_at(self, now: float) -> float:
         """When to decide again although nothing happened [s since the epoch]; infinite when there is no need."""
@@ -151,6 +153,8 @@ class Plan(State):
         """
         over = self.outcome is not RunState.RUNNING or bool(self.cancelling)
         for held in self.pool.held.values():
+            if held.lender and held.released is None and (over or self._is_done_with(held, now)):
+                yield Release(held.key)
             if held.cancelled is not None or held.handle is None:
                 continue
             if held.released is not None:
@@ -183,6 +187,13 @@ class Plan(State):
         left = [stage for name in held.stages if not (stage := self.stages[name]).state.final]
         return all(stage.unlaunched and not self._may_take(held, stage.spec.name, stage, now) for stage in left)
 
+    def _is_done_with(self, lease: Held, now: float) -> bool:
+        """Whether a lease is wanted back, or is of no use for any task that waits, and nothing runs in it."""
+        if lease.running or lease.recalled or not lease.nodes:
+            return lease.recalled and not lease.running
+        waiting = [(name, stage) for name, stage in self.stages.items() if stage.unlaunched]
+        return bool(waiting) and not any(self._may_take(lease, name, stage, now) for name, stage in waiting)
+
     def _launch(self, now: float) -> list[Action]:
         """Fill every core first; only when all are busy let short tasks queue up in the allocations."""
         return self._fill(now, ahead=False) or self._fill(now, ahead=True)
@@ -213,7 +224,28 @@ class Plan(State):
         if not self.shared and name not in held.stages:
             return False
         assert held.ends is not None
-        return takes(stage.longest_s, now, held.ends, held.request.walltime_s)
+        # what is left of another run's wall time is short by chance: a longer task finds a better place
+        walltime_s = math.inf if held.lender else held.request.walltime_s
+        return takes(stage.longest_s, now, held.ends, walltime_s)
+
+    def _want(self, wanted: tuple[Resources | None, int]) -> Iterator[Action]:
+        if self.borrows and wanted != self.wanted:
+            yield Want(*wanted)
+
+    def _missing(self) -> tuple[Resources | None, int]:
+        """Tasks of one size that wait for room, less those for which leases are on their way.
+
+        Rounded down to a power of two, so that it changes seldom and nothing is borrowed in vain. Tasks that span nodes
+        count only when there are no others: they need an allocation of their own.
+        """
+        waiting = [stage for stage in self.stages.values() if stage.unlaunched]
+        if not waiting:
+            return NOTHING
+        task = min((stage.spec.task for stage in waiting), key=lambda task: task.nodes or 1)
+        leases = [held for held in self.pool.held.values() if held.lender and not held.ending]
+        coming = sum(lease.request.resources.cores for lease in leases if not lease.nodes)
+        count = sum(stage.unlaunched for stage in waiting if stage.spec.task == task) - coming // task.cores
+        return task, 1 << count.bit_length() - 1 if count > 0 else 0
 
     def _conclude(self) -> Iterator[Action]:
         if self.outcome is not RunState.RUNNING:

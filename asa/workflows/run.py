@@ -203,7 +203,7 @@ def submit(
         workdir=str(Path(workdir).resolve()),
         orphan_grace_s=orphan_grace,
     )
-    root = state_directory() if state is None else Path(state)
+    root = state_directory() if state is None else Path(state).expanduser().absolute()
     directory = RunDirectory.create(root, f"{_clean(settings.name)}-{secrets.token_hex(3)}")
     try:
         return _go(directory, graph, settings)
@@ -227,9 +227,11 @@ def run(workflow: Any, **options: Any) -> Run:
         When jobs are asked for: ``"big-job"`` (default where there is no queue), ``"per-stage"``, ``"asa"`` (default
         elsewhere), ``"asa-naive"``, ``"cascade"``, with options as in ``"asa:dependency=predicted"``.
     executor
-        How tasks run inside allocations: ``"dask"`` (default where jobs queue and it is installed) or ``"local"``.
+        How tasks run inside allocations: ``"local"`` (default where there is no queue), ``"dask"``, or, through agents,
+        ``"mesos"`` (default elsewhere).
     pool
-        ``"shared"``: a ready task runs in any allocation with room; ``"per-stage"``: only in its stage's own.
+        ``"shared"``: a ready task runs in any allocation with room; ``"per-stage"``: only in its stage's own;
+        ``"shared:NAME"``: also in what other runs with the same pool leave idle, and they in ours.
     name
         Beginning of the run's name; default the last stage's name.
     workdir

@@ -35,12 +35,13 @@ from asa.core.event import (
     StageFailed,
     Submitting,
     TasksLaunched,
+    Wanted,
 )
 from asa.core.job import Dependency, JobChanges, JobRequest, Resources
-from asa.core.ports import Clock, Executor, RunContext
+from asa.core.ports import Clock, Executor, RunContext, Sharing
 from asa.core.task import Task
 from asa.pool.watch import JobWatch
-from asa.workflows.action import Action, AskWait, Cancel, Expand, Finish, Launch, Release, Submit, Teach, Update
+from asa.workflows.action import Action, AskWait, Cancel, Expand, Finish, Launch, Release, Submit, Teach, Update, Want
 from asa.workflows.plan import Plan
 
 CLOSING_S = 60.0
@@ -170,7 +171,7 @@ class Runner:
         held = self.plan.pool.held.values()
         self.watch.adopt(
             {item.key: item.handle for item in held if item.handle is not None},
-            {item.key: item.asked for item in held if item.handle is None},
+            {item.key: item.asked for item in held if item.handle is None},  # of leases none is left
             {item.key for item in held if item.started is not None},
             {item.key for item in held if item.gated},
         )
@@ -249,6 +250,8 @@ class Runner:
                 return self._predict(action, now), _nothing
             case Teach():
                 return self._teach(action, now)
+            case Want():
+                return Wanted(now, action.task, action.count), lambda: self._want(action)
             case Finish():
                 return RunEnded(now, action.state, action.message, action.stage), _nothing
 
@@ -357,6 +360,10 @@ class Runner:
             return StageFailed(now, action.stage, str(error)), _nothing
         event = TasksLaunched(now, action.stage, action.ranges, action.allocation)
         return event, lambda: self.executor.launch(tasks, action.allocation)
+
+    def _want(self, action: Want) -> None:
+        assert isinstance(self.executor, Sharing), "only with one that can is the run's pool a named one"
+        self.executor.want(action.task, action.count)
 
     def _teach(self, action: Teach, now: float) -> tuple[Event, Effect]:
         job = action.request

@@ -232,6 +232,7 @@ def stage(function: Callable[P, R], /) -> Stage[P, R]: ...
 @overload
 def stage(
     *,
+    name: str | None = None,
     cores: int | None = None,
     nodes: int | None = None,
     task_cores: int | None = None,
@@ -243,11 +244,13 @@ def stage(
     launcher: str | None = None,
     run_time: float | str | timedelta | Callable[..., float] | None = None,
 ) -> Callable[[Callable[P, R]], Stage[P, R]]: ...
-def stage(function: Callable[..., Any] | None = None, /, **needs: Any) -> Any:
+def stage(function: Callable[..., Any] | None = None, /, *, name: str | None = None, **needs: Any) -> Any:
     """Make a stage of a plain function: ``@asa.stage`` or ``@asa.stage(cores=16, walltime="30m")``.
 
     Parameters
     ----------
+    name
+        What the stage is called; default the function's name.
     cores
         Cores of the allocation that the stage asks for; default 1.
     nodes, tasks_per_node
@@ -287,7 +290,7 @@ def stage(function: Callable[..., Any] | None = None, /, **needs: Any) -> Any:
         return Stage(function, DEFAULT_NEEDS)
 
     def decorate(function: Callable[..., Any]) -> Stage[..., Any]:
-        return Stage(function, make_needs(getattr(function, "__name__", "?"), **needs))
+        return Stage(function, make_needs(name or str(getattr(function, "__name__", "?")), **needs), name)
 
     return decorate
 

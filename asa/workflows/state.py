@@ -17,6 +17,8 @@ from asa.core.event import (
     Event,
     JobEnded,
     Learned,
+    Leased,
+    LeaseEnded,
     Predicted,
     RunEnded,
     RunStarted,
@@ -28,8 +30,9 @@ from asa.core.event import (
     TaskDone,
     TaskFailed,
     TasksLaunched,
+    Wanted,
 )
-from asa.core.job import JobRequest, JobState
+from asa.core.job import JobRequest, JobState, Resources
 from asa.core.stage import StageState
 from asa.core.units import brief
 from asa.pool.pool import Held, Pool
@@ -37,6 +40,9 @@ from asa.workflows.progress import BARREN_MOST, Progress
 
 UNRESPONSIVE_S = 30.0
 """How long a released job may take to end before it is cancelled [s]."""
+
+NOTHING: tuple[Resources | None, int] = (None, 0)
+"""What a run wants from others when no task of it waits for room."""
 
 _DONE_STEPS = 20  # how often in the life of a stage its progress counts as news
 
@@ -74,6 +80,8 @@ class State:
         Jobs asked for so far.
     untaught
         Token -> a job's wait that no estimator was told of.
+    wanted
+        How many more tasks of which size the executor was last told of.
     fresh
         Set whenever something changed that others decide by; they reset it.
     """
@@ -87,13 +95,15 @@ class State:
         self.cancelling = ""
         self.asked = 0
         self.untaught: dict[str, Wait] = {}
+        self.wanted = NOTHING
         self.fresh = True
         self._ends: dict[str, JobEnded] = {}
+        self._borrowed = False
 
     @property
     def closed(self) -> bool:
-        """The outcome is known and no job is left."""
-        return self.outcome is not RunState.RUNNING and not self.pool.held
+        """The outcome is known and no job is left; leases end by themselves."""
+        return self.outcome is not RunState.RUNNING and all(held.lender for held in self.pool.held.values())
 
     def on(self, event: Event) -> None:
         """Fold one event into the state."""
@@ -108,6 +118,12 @@ class State:
                 self._task_failed(event)
             case JobEnded() | SubmitRefused():
                 self._job_ended(event)
+            case LeaseEnded():
+                self._lease_ended(event)
+            case Leased():
+                self._borrowed = True
+            case Wanted():
+                self.wanted = event.task, event.count
             case RunStarted():
                 self._run_started(event)
             case DriverStarted():
@@ -151,6 +167,7 @@ class State:
             for stage, index in held.running:
                 self.stages[stage].lose(index)
         self.pool.forget_nodes()
+        self.wanted = NOTHING
         self.outcome, self.message, self.cancelling = RunState.RUNNING, "", ""
         for progress in self.stages.values():
             progress.reopen()
@@ -196,6 +213,11 @@ class State:
         if failures > stage.spec.retries:
             stage.fail(reason, now)
 
+    def _lease_ended(self, event: LeaseEnded) -> None:
+        if held := self.pool.held.get(event.allocation):
+            for name, index in held.running:
+                self.stages[name].lose(index)
+
     def _job_ended(self, event: JobEnded | SubmitRefused) -> None:
         held = self.pool.held.get(event.allocation)
         if held is None:
@@ -213,6 +235,7 @@ class State:
         drained = held.released is not None and held.drains is not None and held.released >= held.drains
         stopped = _is_cancelled(event) and not held.ending and held.started is not None  # somebody wants it to stop
         of_use = held.useful or (held.ending and not drained) or self._went_with_another(held, event)
+        of_use |= self._was_replaced(held, event)
         if of_use and not stopped:
             return
         # Stages further on are skipped with the one that fails, unless the job was theirs alone.
@@ -220,6 +243,11 @@ class State:
         started = [stage for stage in stages if stage.state is not StageState.WAITING]
         for stage in started or (() if drained else stages):
             self._count_barren(stage, held, event)
+
+    def _was_replaced(self, held: Held, event: JobEnded | SubmitRefused) -> bool:
+        """Whether a job had nothing to do to its end in a run that borrows: its tasks ran in leases."""
+        timeout = isinstance(event, JobEnded) and event.state is JobState.TIMEOUT
+        return timeout and held.used is None and self._borrowed
 
     def _displace(self, held: Held) -> None:
         """A job has lost its place in the queue, or has got none."""

@@ -2,12 +2,15 @@ from __future__ import annotations
 
 import json
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import asa
 from asa.cli.main import main
 from asa.core.registry import COMMANDS
 
@@ -127,6 +130,13 @@ def test_figure(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
 def test_what_is_wrong_is_named(words: list[str], code: int, expected: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(words) == code
     assert expected in capsys.readouterr().err
+
+
+def test_the_module_is_the_command_line() -> None:
+    """Where the script is not on the path, such as in the daemons that a run starts."""
+    words = [sys.executable, "-P", "-m", "asa", "--version"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.split() == ["asa", asa.__version__]
 
 
 def test_every_command_has_help() -> None:

@@ -10,9 +10,12 @@ from asa.core.event import (
     Event,
     JobEnded,
     Learned,
+    Leased,
+    LeaseEnded,
     NodeJoined,
     NodeLost,
     Queued,
+    Recalled,
     Released,
     Requeued,
     SubmitRefused,
@@ -185,3 +188,47 @@ def test_what_an_allocation_held_before_its_first_task_is_counted() -> None:
     pool = pool_after(*JOINED, JobEnded(80.0, "run.0", JobState.CANCELLED))
     assert pool.idle_core_s == 4 * (80.0 - 50.0)
     assert pool_after(QUEUED, JobEnded(80.0, "run.0", JobState.CANCELLED)).idle_core_s == 0.0
+
+
+# ------------------------------------------------------------------------------------------------ leases
+
+LEASED = Leased(20.0, "run.lease-1", Resources(2, memory=100), "other", 520.0)
+FAR = NodeJoined(21.0, "run.lease-1", "n9", 2)
+
+
+def test_a_lease_is_there_at_once_and_until_it_is_over() -> None:
+    pool = pool_after(LEASED)
+    lease = pool.held["run.lease-1"]
+    assert (lease.lender, lease.handle, lease.stages, lease.started, lease.ends) == ("other", None, (), 20.0, 520.0)
+    assert lease.room(ONE, 0.0) == 0, "its node has not joined"
+    pool.on(FAR)
+    assert (lease.room(ONE, 0.0), lease.room(Resources(1, memory=60), 0.0)) == (2, 1)
+    pool.on(LeaseEnded(30.0, "run.lease-1"))
+    assert list(pool.held) == ["run.0"]
+
+
+def test_a_lease_takes_no_more_near_its_end_nor_once_it_is_recalled() -> None:
+    lease = pool_after(LEASED, FAR).held["run.lease-1"]
+    assert not lease.leaving(494.0) and lease.leaving(495.0)
+    recalled = pool_after(LEASED, FAR, Recalled(30.0, "run.lease-1", "why")).held["run.lease-1"]
+    assert recalled.recalled and recalled.leaving(31.0)
+
+
+def test_one_that_came_too_late_has_no_time() -> None:
+    lease = pool_after(Leased(20.0, "run.lease-1", ONE, "other", 19.0)).held["run.lease-1"]
+    assert lease.ends == 20.0 and lease.leaving(20.0)
+
+
+def test_nobody_counts_what_a_lease_held_before_its_first_task() -> None:
+    pool = pool_after(LEASED, FAR)
+    assert pool.held["run.lease-1"].idle_core_s(90.0) == 0.0
+    pool.on(LeaseEnded(90.0, "run.lease-1"))
+    assert pool.idle_core_s == 0.0
+
+
+def test_a_new_driver_knows_no_leases() -> None:
+    pool = pool_after(*JOINED, LEASED, FAR)
+    pool.forget_nodes()
+    assert list(pool.held) == ["run.0"]
+    pool.on(LeaseEnded(30.0, "run.lease-1"))
+    assert list(pool.held) == ["run.0"]

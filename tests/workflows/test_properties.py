@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import tempfile
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,16 +22,21 @@ from asa.core.event import (
     DriverStarted,
     JobEnded,
     Learned,
+    Leased,
+    LeaseEnded,
+    Recalled,
     Released,
     SubmitRefused,
     Submitting,
     TaskDone,
     TaskFailed,
     TasksLaunched,
+    Wanted,
 )
 from asa.core.event import RunState as State
 from asa.core.job import JobState, QueueRegime
 from asa.core.task import Task
+from tests.workflows.lender import LONG_S, Terms
 from tests.workflows.world import Crash, World, picture
 
 STRATEGIES = [
@@ -92,6 +98,7 @@ class Case:
     joins_s: float
     faults: tuple[tuple[float, str, int], ...]
     failing: frozenset[tuple[int, int]]
+    lends: Terms | None = None
 
 
 @st.composite
@@ -134,6 +141,24 @@ CASES = st.builds(
     joins_s=st.sampled_from([0.0, 0.0, 2.0]),
     faults=st.lists(FAULTS, max_size=2).map(tuple),  # a stage gives up after three allocations that were of no use
     failing=st.frozensets(st.tuples(st.integers(0, 4), st.integers(0, 5)), max_size=3),
+)
+
+TERMS = st.builds(
+    Terms,
+    cores=st.integers(1, 6),
+    delay_s=st.sampled_from([0.0, 1.0, 20.0]),
+    joins_s=st.sampled_from([0.0, 2.0]),
+    recall_s=st.sampled_from([math.inf, 3.0, 30.0]),
+    lasts_s=st.sampled_from([35.0, 50.0, LONG_S]),
+)
+
+LENT = st.builds(
+    replace,
+    CASES.filter(lambda case: not case.strategy.startswith("asa-naive")),
+    lends=TERMS,
+    shared=st.just(True),
+    faults=st.lists(FAULTS, max_size=1).map(tuple),
+    waits=st.lists(st.floats(40.0, 300.0), min_size=1, max_size=4).map(tuple),
 )
 
 
@@ -194,6 +219,7 @@ def make_world(case: Case, directory: Path) -> World:
         joins=lambda _token: case.joins_s,
         predicted_wait_s=case.predicted_wait_s,
         fault=fault,
+        lends=case.lends,
         horizon_s=50_000.0,
         decisions=3000,
     )
@@ -231,15 +257,36 @@ def check(world: World, case: Case) -> None:
     assert len(learned) == len(set(learned)), "a job teaches once"
     assert picture(world.replay()) == picture(world.runner.plan), "the log tells it all"
     check_room(world)
+    check_leases(world)
+
+
+def check_leases(world: World) -> None:
+    """Powers of two are asked for, and only what differs from what was; in the end nothing, and leases are let go."""
+    last = nothing = (None, 0)
+    leases: set[str] = set()
+    for event in world.events(Wanted, Leased, Released, LeaseEnded, DriverStarted):
+        match event:
+            case Wanted():
+                assert (event.task, event.count) != last and event.count & (event.count - 1) == 0
+                last = event.task, event.count
+            case Leased():
+                leases.add(event.allocation)
+            case Released() | LeaseEnded():
+                leases.discard(event.allocation)
+            case DriverStarted():
+                last, leases = nothing, set()
+    assert last == nothing and not leases
 
 
 def check_room(world: World) -> None:
-    """No allocation is given more than it holds, nor anything after it was released or has ended."""
+    """No allocation is given more than it holds, nor anything after it was released or recalled or has ended."""
     cores = {event.allocation: event.request.resources.cores for event in world.events(Submitting)}
+    cores |= {event.allocation: event.resources.cores for event in world.events(Leased)}
     needs = {name: stage.spec.task.cores for name, stage in world.runner.plan.stages.items()}
     busy: dict[str, dict[tuple[str, int], int]] = {}
     over: set[str] = set()
-    for event in world.events(TasksLaunched, TaskDone, TaskFailed, JobEnded, Released, DriverStarted):
+    ends = (JobEnded, Released, Recalled, LeaseEnded)
+    for event in world.events(TasksLaunched, TaskDone, TaskFailed, DriverStarted, *ends):
         match event:
             case TasksLaunched():
                 assert event.allocation not in over
@@ -251,15 +298,13 @@ def check_room(world: World) -> None:
                 assert sum(given.values()) <= cores[event.allocation]
             case TaskDone() | TaskFailed():
                 busy.get(event.allocation, {}).pop((event.stage, event.index), None)
-            case JobEnded() | Released():
+            case JobEnded() | Released() | Recalled() | LeaseEnded():
                 over.add(event.allocation)
             case DriverStarted():
                 busy.clear()
 
 
-@settings(deadline=None, derandomize=settings.get_current_profile_name() != "long")
-@given(case=CASES, moment=st.floats(0.0, 1.0), after=st.booleans())
-def test_any_run_ends_with_the_result(case: Case, moment: float, after: bool) -> None:
+def check_whole_and_torn(case: Case, moment: float, after: bool) -> None:
     with tempfile.TemporaryDirectory() as name:
         for part in ("whole", "torn"):
             Path(name, part).mkdir(mode=0o700)
@@ -274,6 +319,18 @@ def test_any_run_ends_with_the_result(case: Case, moment: float, after: bool) ->
         check(torn, case)
 
 
+@settings(deadline=None, derandomize=settings.get_current_profile_name() != "long")
+@given(case=CASES, moment=st.floats(0.0, 1.0), after=st.booleans())
+def test_any_run_ends_with_the_result(case: Case, moment: float, after: bool) -> None:
+    check_whole_and_torn(case, moment, after)
+
+
+@settings(deadline=None, derandomize=settings.get_current_profile_name() != "long")
+@given(case=LENT, moment=st.floats(0.0, 1.0), after=st.booleans())
+def test_so_does_one_to_which_another_lends(case: Case, moment: float, after: bool) -> None:
+    check_whole_and_torn(case, moment, after)
+
+
 def test_the_check_of_room_notices(tmp_path: Path) -> None:
     """The property above is only worth something if it can fail."""
     world = World(tmp_path, asa.stage(each).map(range(3)), "per-stage")
@@ -282,3 +339,12 @@ def test_the_check_of_room_notices(tmp_path: Path) -> None:
     world.log.append([launched, launched])
     with pytest.raises(AssertionError):
         check_room(world)
+
+
+def test_the_check_of_leases_notices(tmp_path: Path) -> None:
+    world = World(tmp_path, asa.stage(each).map(range(3)), "per-stage", wait=50.0, lends=Terms())
+    world.drive()
+    check_leases(world)
+    world.log.append(world.events(Leased)[:1])
+    with pytest.raises(AssertionError):
+        check_leases(world)

@@ -42,6 +42,12 @@ def test_every_task_gets_a_gpu_also_when_there_are_fewer_than_could_run() -> Non
     assert stage(cores=8, gpus=2)(abs).needs.task.gpus == 1
 
 
+def test_a_name_of_its_own() -> None:
+    assert asa.stage(name="other", cores=2)(len).name == "other"
+    with pytest.raises(UnknownName, match="option of stage 'other'"):
+        asa.stage(name="other", core=2)(len)
+
+
 def test_nodes_instead_of_cores() -> None:
     assert stage(nodes=4)(abs).needs.resources == Resources(4, nodes=4)
     assert stage(nodes=4, tasks_per_node=7)(abs).needs.resources == Resources(28, nodes=4)

@@ -31,6 +31,7 @@ from asa.workflows.runner import Inbox, Runner
 from asa.workflows.stage import replace_nodes
 from executors.call import Caller
 from executors.wire import Order
+from tests.workflows.lender import Lender, Terms
 
 
 class Crash(BaseException):
@@ -170,6 +171,10 @@ class Driver(FakeExecutor):
     def start(self, context: RunContext, post: Post) -> None:
         self._post = post
         super().start(context, self._heard)
+        self._world.lender.meet(self._heard)
+
+    def want(self, task: Resources | None, count: int) -> None:
+        self._world.lender.want(task, count)
 
     def launch(self, tasks: Sequence[Task], allocation: str) -> None:
         given = self._given.setdefault(allocation, {})
@@ -178,11 +183,13 @@ class Driver(FakeExecutor):
 
     def release(self, allocation: str) -> None:
         self._given.pop(allocation, None)
+        self._world.lender.release(allocation)
         with contextlib.suppress(InvalidInput):  # the batch system has forgotten the job
             super().release(allocation)
 
     def close(self) -> None:
         self._post = None
+        self._world.lender.meet(None)
         super().close()
 
     def lose(self, allocation: str, reason: str) -> None:
@@ -228,6 +235,8 @@ class World:
         How long after its job's start a node joins [s], by token; None for never.
     silent
         Whether lost tasks go unreported until their job has ended.
+    lends
+        How another run of the same pool lends; None when there is none.
     told
         Told of every event once it is logged, with the world as it is then.
     on_disk
@@ -252,6 +261,7 @@ class World:
     fault: Callable[[Task, int], str | None] = lambda _task, _attempt: None
     joins: Callable[[str], float | None] = lambda _token: 0.0
     silent: bool = False
+    lends: Terms | None = None
     told: Callable[[Event], None] = lambda _event: None
     on_disk: bool = False
     horizon_s: float = 1e6
@@ -268,6 +278,7 @@ class World:
         self.batch.limits = {"longest_s": self.longest_s, "dependencies": self.dependencies}
         self.nodes = FakeNodes(self.clock, self.batch, self._call, self.run_time)
         self._reach_nodes, self.batch.watch = self.batch.watch, self._on_job
+        self.lender = Lender(self.clock, self.lends or Terms(cores=0), self._reach_nodes, self._lose)
         self.log = EventLog(self.directory / "events.db") if self.on_disk else MemoryLog()
         self.waits = FakeWaits(self.predicted_wait_s)
         self.attempts: dict[tuple[str, int], int] = {}
@@ -332,7 +343,9 @@ class World:
     def replay(self) -> CountingPlan:
         """The plan as the log tells it."""
         strategy: Strategy = STRATEGIES.create(self.strategy)
-        plan = CountingPlan(strategy, self.batch.capabilities(), shared=self.shared and not strategy.own_pools)
+        shared = self.shared and not strategy.own_pools
+        borrows = shared and self.lends is not None
+        plan = CountingPlan(strategy, self.batch.capabilities(), shared=shared, borrows=borrows)
         for _, event in self.log.read():
             plan.on(event)
         return plan
@@ -364,9 +377,12 @@ class World:
             raise RuntimeError(reason)
         return call(task, self.directory / "values")
 
+    def _lose(self, allocation: str, reason: str) -> None:
+        if self._driver is not None and not self.silent:
+            self._driver.lose(allocation, reason)
+
     def _on_job(self, request: JobRequest, status: JobStatus) -> None:
-        if self._driver is not None and not self.silent:  # running may mean running again
-            self._driver.lose(request.token, f"its job is {status.state.value}")
+        self._lose(request.token, f"its job is {status.state.value}")  # running may mean running again
         if status.state is not JobState.RUNNING:
             self._reach_nodes(request, status)
         elif (delay := self.joins(request.token)) is not None:
@@ -385,4 +401,5 @@ def picture(plan: Plan) -> dict[str, Any]:
         "held": {key: asdict(held) for key, held in plan.pool.held.items()},
         "outcome": (plan.outcome, plan.message, plan.cancelling, plan.asked),
         "untaught": dict(plan.untaught),
+        "wanted": plan.wanted,
     }

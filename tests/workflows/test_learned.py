@@ -1,0 +1,87 @@
+"""Runs that go on at the same time learn from one another: each has its own view of one store."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from asa.core.context import Context
+from asa.core.job import Capabilities, QueueRegime, Resources
+from asa.workflows.learned import Learned
+
+SITE = Capabilities(site="s", partition="core", regime=QueueRegime.FIFO)
+SIZE, HOUR = Resources(4), 3600.0
+ESTIMATORS = ["fixed-share", "algorithm1:sampling=greedy"]
+
+OTHER_RUN = """
+import sys
+from pathlib import Path
+from asa.core.job import Capabilities, QueueRegime, Resources
+from asa.workflows.learned import Learned
+
+path, estimator, first = sys.argv[1:]
+run = Learned(Path(path), estimator, Capabilities(site="s", partition="core", regime=QueueRegime.FIFO))
+for number in range(int(first), int(first) + 20):
+    run.learn(Resources(4), 3600.0, f"other.{number}", 5000.0, None, None)
+"""
+
+
+def learned(path: Path, estimator: str = "fixed-share") -> Learned:
+    return Learned(path / "learned.db", estimator, SITE)
+
+
+def predicted(run: Learned) -> float:
+    return run.predict(SIZE, HOUR, Context(0.0, SIZE.cores, HOUR))
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+def test_what_one_run_learns_the_other_predicts_at_once(tmp_path: Path, estimator: str) -> None:
+    left, right, alone = learned(tmp_path, estimator), learned(tmp_path, estimator), Path(tmp_path / "alone")
+    alone.mkdir()
+    single = learned(alone, estimator)
+    before = predicted(left)
+    for number in range(40):
+        wait_s = 900.0 + number
+        (left, right)[number % 2].learn(SIZE, HOUR, f"run.{number}", wait_s, None, None)
+        single.learn(SIZE, HOUR, f"run.{number}", wait_s, None, None)
+        assert predicted(left) == predicted(right)
+    assert predicted(right) == predicted(single), "as if one run had seen it all"
+    assert predicted(right) != before
+
+
+def test_a_job_that_both_tell_of_teaches_once(tmp_path: Path) -> None:
+    left, right, single = learned(tmp_path), learned(tmp_path), Learned(tmp_path / "single.db", "fixed-share", SITE)
+    for run in (left, right, left):
+        run.learn(SIZE, HOUR, "run.0", 5000.0, None, None)
+    single.learn(SIZE, HOUR, "run.0", 5000.0, None, None)
+    assert predicted(left) == predicted(right) == predicted(single)
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+def test_runs_in_other_processes_at_the_same_time(tmp_path: Path, estimator: str) -> None:
+    here, single = learned(tmp_path, estimator), Learned(tmp_path / "single.db", estimator, SITE)
+    words = [sys.executable, "-c", OTHER_RUN, str(tmp_path / "learned.db"), estimator]
+    others = [subprocess.Popen([*words, str(first)]) for first in (0, 20)]
+    for number in range(20):
+        here.learn(SIZE, HOUR, f"here.{number}", 5000.0, None, None)
+    assert [other.wait(60) for other in others] == [0, 0]
+    for number in range(60):
+        single.learn(SIZE, HOUR, f"run.{number}", 5000.0, None, None)
+    assert predicted(here) == predicted(single), "no wait is lost, whoever told of it"
+
+
+def test_run_times_are_shared_as_well(tmp_path: Path) -> None:
+    from asa.core.stage import StageSpec, StageState
+    from asa.workflows.progress import Progress
+    from asa.workflows.state import State
+
+    done = Progress(StageSpec("a", SIZE, Resources(), HOUR, HOUR / 4), 1, StageState.DONE, started=10.0, ended=70.0)
+    run = State()
+    run.stages["a"] = done
+    left, right = learned(tmp_path), learned(tmp_path)
+    right.run_time("w")("a", HOUR)
+    left.learn_run_times(run, "w")
+    assert right.run_time("w")("a", HOUR) == learned(tmp_path).run_time("w")("a", HOUR) != HOUR
