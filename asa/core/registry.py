@@ -238,6 +238,27 @@ PLACEMENTS = Registry(
     },
     group="asa.placements",
 )
+EXPERTS = Registry(
+    "expert",
+    {
+        "cpu": "coscheduler.experts.literal:cpu",
+        "memory": "coscheduler.experts.literal:memory",
+        "stage": "coscheduler.experts.literal:stage",
+        "elapsed": "coscheduler.experts.literal:elapsed",
+        "contention": "coscheduler.experts.contention:LearnedContention",
+    },
+    group="asa.experts",
+)
+SHARING_RULES = Registry(
+    "sharing rule",
+    {
+        "space": "coscheduler.sharing.space:Space",
+        "static": "coscheduler.sharing.static:Static",
+        "asax": "coscheduler.sharing.asax:AsaX",
+        "scavenger": "coscheduler.sharing.scavenger:Scavenger",
+    },
+    group="asa.sharing_rules",
+)
 PRIORITIES = Registry(
     "priority",
     {"fifo": "asa.simulator.priority:Fifo", "multifactor": "asa.simulator.priority:Multifactor"},

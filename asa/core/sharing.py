@@ -1,0 +1,264 @@
+"""Jobs that share cores: what a sharing rule sees, what it decides, and what it is told afterwards.
+
+A *host* is a running job that holds cores of its own; its *guests* run on those cores too. A guest's *share* is what
+the kernel keeps to when both want the cores: a weight (what nobody uses goes to whoever wants it) or a hard quota.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from asa.core.decision import Start
+from asa.core.errors import InvalidInput
+from asa.core.workload import Floats
+
+Bools = npt.NDArray[np.bool_]
+Ints = npt.NDArray[np.int64]
+Why = Mapping[str, Any]
+"""JSON-able record of how a decision was made."""
+
+ACTIONS = tuple(number / 10 for number in range(10))
+"""Shares of a host's cores that experts vote on: 0 %, 10 % ... 90 %."""
+
+FLOOR = 0.05
+"""Nobody's share of a host's cores, the host's own included, is ever below this."""
+
+ALONE = -1
+"""Row of the host of a job that is nobody's guest."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class JobStates:
+    """What experts see of running jobs, a row each; arrays of shape (n,), read-only.
+
+    Parameters
+    ----------
+    cpu
+        CPU time used lately, as a share of what the job's cores could give, in [0, 1].
+    memory
+        Memory in use, as a share of what belongs to the job's cores, in [0, 1].
+    parallel
+        True in a stage that uses all cores, False in one that uses a single core.
+    elapsed
+        Share of the wall time that has passed; above 1 once it is over.
+    happiness
+        The rate at which tasks are done, over the one that just meets the wall time; `inf` when none is left.
+    """
+
+    cpu: Floats
+    memory: Floats
+    parallel: Bools
+    elapsed: Floats
+    happiness: Floats
+
+    def __post_init__(self) -> None:
+        sizes = {getattr(self, each.name).shape for each in fields(self)}
+        if len(sizes) != 1 or len(next(iter(sizes))) != 1:
+            raise InvalidInput(f"columns of shapes {sorted(sizes)}: all of the same shape (n,) expected")
+        for each in fields(self):
+            getattr(self, each.name).flags.writeable = False
+
+    def __len__(self) -> int:
+        return len(self.cpu)
+
+    def take(self, rows: Ints) -> Self:
+        """These rows only."""
+        return type(self)(*(getattr(self, each.name)[rows] for each in fields(self)))
+
+    def features(self) -> Floats:
+        """All columns as numbers, shape (n, 5), in the order above; an infinite happiness is 1e9."""
+        found = np.stack([getattr(self, each.name).astype(np.float64) for each in fields(self)], axis=1)
+        return np.asarray(np.minimum(found, 1e9))
+
+    @classmethod
+    def of(cls, features: Sequence[float]) -> Self:
+        """One job's state from a row of `features`."""
+        cpu, memory, parallel, elapsed, happiness = (np.array([value]) for value in features)
+        return cls(cpu, memory, parallel > 0, elapsed, happiness)
+
+    def record(self, row: int) -> dict[str, float | bool | None]:
+        """One row, JSON-able; None for an infinite happiness."""
+        found: dict[str, float | bool | None] = {
+            each.name: getattr(self, each.name)[row].item() for each in fields(self)
+        }
+        return found | ({} if np.isfinite(self.happiness[row]) else {"happiness": None})
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingJob:
+    """A job of the queue. `exclusive`: it must not share its cores, neither as a host nor as a guest."""
+
+    name: str
+    application: str
+    cores: int
+    walltime_s: float
+    submitted: float = 0.0
+    exclusive: bool = False
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class RunningJobs:
+    """Running jobs, a row each, in order of their start; arrays of shape (n,), read-only.
+
+    Parameters
+    ----------
+    names
+        What each job is called.
+    applications, application
+        The applications that run, and each job's place among them.
+    cores
+        Cores of its allocation; of a guest, those it asks for.
+    walltime, started
+        Wall time [s] and start [s].
+    states
+        What was measured.
+    host
+        Row of the job whose cores it runs on; `ALONE` for one that holds its own.
+    share
+        Of a guest: its share of the host's cores, in [`FLOOR`, 1 - `FLOOR`]. Of others: what guests leave.
+    exclusive
+        True where no guest is allowed.
+    """
+
+    names: tuple[str, ...]
+    applications: tuple[str, ...]
+    application: Ints
+    cores: Ints
+    walltime: Floats
+    started: Floats
+    states: JobStates
+    host: Ints
+    share: Floats
+    exclusive: Bools
+
+    def __post_init__(self) -> None:
+        numbers = (self.application, self.cores, self.walltime, self.started)
+        columns = (*numbers, self.host, self.share, self.exclusive)
+        sizes = {len(self.names), len(self.states), *(len(column) for column in columns)}
+        if len(sizes) != 1:
+            raise InvalidInput(f"columns of lengths {sorted(sizes)}: one row for each running job expected")
+        for column in columns:
+            column.flags.writeable = False
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def guests(self) -> Ints:
+        """How many guests each job has, shape (n,)."""
+        return np.bincount(self.host[self.host != ALONE], minlength=len(self)).astype(np.int64)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class SharingView:
+    """A machine at one instant. Immutable.
+
+    Parameters
+    ----------
+    now
+        [s].
+    cores, free
+        Cores of the machine, and those that belong to nobody.
+    queue
+        Waiting jobs, first come first.
+    running
+        Jobs that run, hosts and guests.
+    """
+
+    now: float
+    cores: int
+    free: int
+    queue: tuple[WaitingJob, ...]
+    running: RunningJobs
+
+
+@dataclass(frozen=True, slots=True)
+class StartGuest:
+    """Sharing rule: start this job on `host`'s cores, with this share of them; `hard`: as a quota, not a weight."""
+
+    job: str
+    host: str
+    share: float
+    hard: bool = False
+    why: Why | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class SetShare:
+    """Sharing rule: from now on this guest has this share of its host's cores."""
+
+    guest: str
+    share: float
+    why: Why | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Evict:
+    """Sharing rule: end this guest; it goes back to its place in the queue, and begins anew."""
+
+    guest: str
+    why: Why | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """Sharing rule: nothing changes; the host keeps its cores to itself. Here for its record of `why`."""
+
+    host: str
+    why: Why | None = field(default=None, compare=False)
+
+
+SharingDecision = Start | StartGuest | SetShare | Evict | Keep
+
+
+@dataclass(frozen=True, slots=True)
+class SharedRun:
+    """A job that ran to its end, as sharing rules learn from it.
+
+    Parameters
+    ----------
+    job, application, cores, walltime_s
+        As it was asked for.
+    run_time_s
+        From its start to its end [s].
+    alone_s
+        How long it would have run on cores of its own [s], as far as that is known; else None.
+    cpu_s
+        CPU time it used [s].
+    parallel
+        Share of its work, by time alone, done in stages that use all its cores.
+    memory
+        Most memory in use, as a share of what belongs to its cores.
+    """
+
+    job: str
+    application: str
+    cores: int
+    walltime_s: float
+    run_time_s: float
+    alone_s: float | None
+    cpu_s: float
+    parallel: float
+    memory: float
+
+    @property
+    def slowdown(self) -> float | None:
+        """Run time over the run time alone, at least 1; None where that is not known."""
+        return None if self.alone_s is None else max(1.0, self.run_time_s / self.alone_s)
+
+
+def first_fit(queue: tuple[WaitingJob, ...], free: int) -> Iterator[WaitingJob]:
+    """Jobs of the queue that start now on `free` cores: in order, each as a gang, those that do not fit passed over.
+
+    >>> queue = tuple(WaitingJob(name, "a", cores, 60.0) for name, cores in (("a", 8), ("b", 4), ("c", 2)))
+    >>> [job.name for job in first_fit(queue, 7)]
+    ['b', 'c']
+    """
+    for job in queue:
+        if job.cores <= free:
+            free -= job.cores
+            yield job

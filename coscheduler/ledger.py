@@ -1,0 +1,202 @@
+"""Who waits, who runs on whose cores, and with which share: the one place where decisions become facts.
+
+A state machine without I/O, the same in the simulated world and on real nodes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from asa.core.decision import Start
+from asa.core.errors import IllegalDecision, InvalidInput
+from asa.core.sharing import (
+    ALONE,
+    FLOOR,
+    Evict,
+    JobStates,
+    Keep,
+    RunningJobs,
+    SetShare,
+    SharingDecision,
+    SharingView,
+    StartGuest,
+    WaitingJob,
+)
+
+_SLACK = 1e-9  # sums of shares are floating-point numbers
+
+
+@dataclass(slots=True)
+class Placed:
+    """A running job: whose guest it is (None: it has cores of its own), its share of them, and its own guests."""
+
+    job: WaitingJob
+    started: float
+    host: str | None = None
+    share: float = 1.0
+    hard: bool = False
+    guests: list[str] = field(default_factory=list)
+
+
+class Ledger:
+    """Books of a machine with so many cores.
+
+    Examples
+    --------
+    >>> ledger = Ledger(8)
+    >>> ledger.submit(WaitingJob("a", "blast", 8, 3600.0))
+    >>> ledger.submit(WaitingJob("b", "montage", 4, 3600.0))
+    >>> ledger.apply(Start("a"), 0.0)
+    >>> ledger.apply(StartGuest("b", "a", 0.1), 0.0)
+    >>> ledger.end("a")  # its guest keeps the cores that it asked for
+    ('b',)
+    >>> ledger.free, ledger.running["b"].host
+    (4, None)
+    """
+
+    def __init__(self, cores: int) -> None:
+        if cores < 1:
+            raise InvalidInput(f"a machine of {cores} cores: at least 1 expected")
+        self.cores = self.free = cores
+        self.running: dict[str, Placed] = {}
+        self._waiting: dict[str, WaitingJob] = {}
+        self._places: dict[str, int] = {}
+
+    @property
+    def queue(self) -> tuple[WaitingJob, ...]:
+        """Jobs that wait, in order of submission."""
+        return tuple(self._waiting.values())
+
+    def submit(self, job: WaitingJob) -> None:
+        """A job joins the end of the queue.
+
+        Raises
+        ------
+        InvalidInput
+            When it never fits, or there was one of this name.
+        """
+        if not 1 <= job.cores <= self.cores:
+            raise InvalidInput(f"job {job.name!r} asks for {job.cores} cores: 1 to {self.cores} expected")
+        if job.name in self._places:
+            raise InvalidInput(f"there are two jobs called {job.name!r}: each needs a name of its own")
+        self._places[job.name] = len(self._places)
+        self._waiting[job.name] = job
+
+    def apply(self, decision: SharingDecision, now: float) -> None:
+        """Do what a rule has decided.
+
+        Raises
+        ------
+        IllegalDecision
+            When it breaks a law; nothing has changed then.
+        """
+        match decision:
+            case Start():
+                self._start(decision, now)
+            case StartGuest():
+                self._start_guest(decision, now)
+            case SetShare():
+                self._guest(decision.guest, decision)
+                self._check_share(decision, self.running[decision.guest].host, decision.share, decision.guest)
+                self.running[decision.guest].share = decision.share
+            case Evict():
+                self._guest(decision.guest, decision)
+                self._leave_host(decision.guest)
+                self._waiting[decision.guest] = self.running.pop(decision.guest).job
+                self._waiting = dict(sorted(self._waiting.items(), key=lambda item: self._places[item[0]]))
+            case Keep():
+                if decision.host not in self.running:
+                    raise IllegalDecision("no such job runs", decision)
+
+    def end(self, name: str) -> tuple[str, ...]:
+        """A running job is over; the guests that have cores of their own from now on, by size.
+
+        Guests of a host that ends keep as many of its cores as they ask for, as far as they go round; others become
+        guests of the largest.
+        """
+        ended = self.running.pop(name)
+        if ended.host is not None:
+            self.running[ended.host].guests.remove(name)
+            return ()
+        room, heirs = ended.job.cores, []
+        for guest in sorted(ended.guests, key=lambda guest: -self.running[guest].job.cores):
+            placed = self.running[guest]
+            if placed.job.cores <= room:
+                room -= placed.job.cores
+                placed.host, placed.share, placed.hard = None, 1.0, False
+                heirs.append(guest)
+            else:
+                placed.host = heirs[0]
+                self.running[heirs[0]].guests.append(guest)
+        self.free += room
+        return tuple(heirs)
+
+    def own_share(self, name: str) -> float:
+        """A host's share of its own cores, or a guest's of its host's."""
+        placed = self.running[name]
+        if placed.host is not None:
+            return placed.share
+        return 1.0 - sum(self.running[guest].share for guest in placed.guests)
+
+    def view(self, now: float, states: JobStates) -> SharingView:
+        """What a rule sees; `states` has a row for each running job, in order."""
+        names, placed = tuple(self.running), self.running.values()
+        rows = {name: row for row, name in enumerate(names)}
+        kinds = {each.job.application: 0 for each in placed}
+        kinds = {application: place for place, application in enumerate(kinds)}
+        running = RunningJobs(
+            names=names,
+            applications=tuple(kinds),
+            application=np.array([kinds[each.job.application] for each in placed], dtype=np.int64),
+            cores=np.array([each.job.cores for each in placed], dtype=np.int64),
+            walltime=np.array([each.job.walltime_s for each in placed], dtype=np.float64),
+            started=np.array([each.started for each in placed], dtype=np.float64),
+            states=states,
+            host=np.array([ALONE if each.host is None else rows[each.host] for each in placed], dtype=np.int64),
+            share=np.array([self.own_share(name) for name in names], dtype=np.float64),
+            exclusive=np.array([each.job.exclusive for each in placed], dtype=np.bool_),
+        )
+        return SharingView(now, self.cores, self.free, self.queue, running)
+
+    def _start(self, decision: Start, now: float) -> None:
+        job = self._waiting_job(str(decision.job), decision)
+        if job.cores > self.free:
+            raise IllegalDecision(f"it needs {job.cores} cores, {self.free} are free", decision)
+        self.free -= job.cores
+        self.running[job.name] = Placed(self._waiting.pop(job.name), now)
+
+    def _start_guest(self, decision: StartGuest, now: float) -> None:
+        job = self._waiting_job(decision.job, decision)
+        host = self.running.get(decision.host)
+        if host is None or host.host is not None:
+            raise IllegalDecision("the host must be a running job with cores of its own", decision)
+        if host.job.exclusive or job.exclusive:
+            raise IllegalDecision("one of the two is exclusive", decision)
+        if job.cores > host.job.cores:
+            raise IllegalDecision(f"it needs {job.cores} cores, its host has {host.job.cores}", decision)
+        self._check_share(decision, decision.host, decision.share)
+        self.running[job.name] = Placed(self._waiting.pop(job.name), now, decision.host, decision.share, decision.hard)
+        host.guests.append(job.name)
+
+    def _check_share(self, decision: SharingDecision, host: str | None, share: float, but: str | None = None) -> None:
+        """Nobody may fall below the floor; `but` is a guest whose present share does not count."""
+        assert host is not None, "guests have hosts"
+        others = sum(self.running[guest].share for guest in self.running[host].guests if guest != but)
+        if not FLOOR - _SLACK <= share <= 1 - FLOOR - others + _SLACK:
+            raise IllegalDecision(f"a share from {FLOOR:g} to {1 - FLOOR - others:g} expected", decision)
+
+    def _waiting_job(self, name: str, decision: SharingDecision) -> WaitingJob:
+        if name not in self._waiting:
+            raise IllegalDecision("no such job waits", decision)
+        return self._waiting[name]
+
+    def _guest(self, name: str, decision: SharingDecision) -> None:
+        if name not in self.running or self.running[name].host is None:
+            raise IllegalDecision("no such guest runs", decision)
+
+    def _leave_host(self, name: str) -> None:
+        host = self.running[name].host
+        assert host is not None, "guests have hosts"
+        self.running[host].guests.remove(name)

@@ -1,0 +1,1 @@
+"""Rules by which jobs share cores."""

@@ -1,0 +1,71 @@
+"""Who starts on free cores, as a gang: all cores of a job at once, or none."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from asa.core.decision import Start
+from asa.core.job import Resources
+from asa.core.ports import Dispatcher
+from asa.core.registry import DISPATCHERS
+from asa.core.sharing import ALONE, Bools, Ints, RunningJobs, SharingView, WaitingJob, first_fit
+from asa.core.view import QueuedJob, QueueView, RunningJob
+
+FIRST_FIT = "first-fit"
+WINDOW = 32
+"""Waiting jobs that are looked at for guests, from the front of the queue."""
+
+
+class Gang:
+    """Starts waiting jobs that fit.
+
+    Parameters
+    ----------
+    queue
+        ``"first-fit"``: in the queue's order, those that do not fit are passed over, as the paper's Mesos framework
+        does that withholds offers; a large job waits for a gap. Or the spec of a dispatcher, such as ``"easy"``, which
+        keeps it a place.
+    """
+
+    def __init__(self, queue: str) -> None:
+        self._dispatcher: Dispatcher | None = None if queue == FIRST_FIT else DISPATCHERS.create(queue)
+
+    def starts(
+        self, view: SharingView, queue: Sequence[WaitingJob] | None = None
+    ) -> tuple[list[Start], list[WaitingJob]]:
+        """Jobs to start now, and the rest of the queue; `queue` is another order of the view's."""
+        order = view.queue if queue is None else tuple(queue)
+        if not view.free or not order:
+            return [], list(order)
+        if self._dispatcher is None:
+            starts = [Start(job.name) for job in first_fit(order, view.free)]
+        else:
+            starts = [each for each in self._dispatcher.decide(_as_queue(view, order)) if isinstance(each, Start)]
+        started = {start.job for start in starts}
+        return starts, [job for job in order if job.name not in started]
+
+
+def open_hosts(running: RunningJobs, guests: int = 1) -> Ints:
+    """Rows of the jobs that may take a guest: cores of their own, not exclusive, fewer guests than `guests`."""
+    return np.flatnonzero((running.host == ALONE) & ~running.exclusive & (running.guests() < guests))
+
+
+def first_host(cores: Ints, taken: Bools, job: WaitingJob) -> int | None:
+    """Place of the first host, of one or more, that has enough cores and is not taken; None where there is none."""
+    fits = (cores >= job.cores) & ~taken
+    first = int(fits.argmax())
+    return first if fits[first] else None
+
+
+def _as_queue(view: SharingView, order: Sequence[WaitingJob]) -> QueueView:
+    """As dispatchers see it; a host that is late is expected to end any moment."""
+    queue = tuple(QueuedJob(job.name, Resources(job.cores), job.walltime_s, job.submitted) for job in order)
+    hosts = np.flatnonzero(view.running.host == ALONE)
+    ends = np.maximum(view.running.started + view.running.walltime, view.now + 1.0)
+    running = tuple(
+        RunningJob(view.running.names[row], Resources(int(view.running.cores[row])), float(ends[row]))
+        for row in hosts.tolist()
+    )
+    return QueueView(view.now, Resources(view.cores), queue, running)

@@ -1,0 +1,1 @@
+"""Whole experiments: rules side by side on the paper's queue, as tables and pictures."""

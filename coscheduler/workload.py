@@ -1,0 +1,143 @@
+"""Jobs of the simulated world, and the ASA_X paper's queue of fifteen."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from asa.core.errors import InvalidInput
+from asa.core.sharing import WaitingJob
+
+HOUR = 3600.0
+CONSTANT = 0.9
+"""Jobs that use more of their cores than this do so all the time; others alternate."""
+
+
+class Phase(NamedTuple):
+    """A part of a job: how long it takes alone [s], and which share of the job's cores it wants meanwhile."""
+
+    alone_s: float
+    demand: float
+    parallel: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """A job as the simulated world runs it.
+
+    Parameters
+    ----------
+    request
+        What was asked for.
+    phases
+        What it does, in order.
+    memory
+        Share of its cores' memory that it uses.
+    """
+
+    request: WaitingJob
+    phases: tuple[Phase, ...]
+    memory: float
+
+    def __post_init__(self) -> None:
+        if not self.phases or any(phase.alone_s <= 0 or not 0 < phase.demand <= 1 for phase in self.phases):
+            raise InvalidInput(f"job {self.request.name!r}: phases longer than 0 s with a demand in (0, 1] expected")
+
+    @property
+    def alone_s(self) -> float:
+        """Run time on cores of its own [s]."""
+        return sum(phase.alone_s for phase in self.phases)
+
+    @property
+    def cpu_s(self) -> float:
+        """CPU time that its work takes [s]."""
+        return self.request.cores * sum(phase.alone_s * phase.demand for phase in self.phases)
+
+    @property
+    def parallel(self) -> float:
+        """Share of its run time alone that it is in parallel stages."""
+        return sum(phase.alone_s for phase in self.phases if phase.parallel) / self.alone_s
+
+
+@dataclass(frozen=True, slots=True)
+class Application:
+    """An application of the paper's Table 2 (Slurm's columns).
+
+    Parameters
+    ----------
+    run_time_h, cpu
+        Run time [h], and CPU use as a share of the allocation, on clusters of 64, 128 and 256 cores.
+    memory
+        Share of the allocation's memory.
+    slope
+        How well it scales: the standard deviation of its run time over core counts.
+    cores
+        Sizes of its jobs.
+    """
+
+    run_time_h: tuple[float, float, float]
+    cpu: tuple[float, float, float]
+    memory: float
+    slope: float
+    cores: tuple[int, ...] = (8, 16, 32, 64)
+
+
+CLUSTERS = (64, 128, 256)
+APPLICATIONS = {
+    "montage": Application((0.35, 0.32, 0.29), (0.45, 0.33, 0.21), 0.10, 0.04),
+    "blast": Application((0.71, 0.72, 0.70), (0.96, 0.95, 0.91), 0.44, 0.21),
+    "statistics": Application((0.69, 0.70, 0.72), (0.26, 0.16, 0.10), 0.05, 0.10),
+    "synthetic": Application((0.49, 0.50, 0.48), (0.99, 0.99, 0.99), 0.95, 0.15, (16, 32, 64)),
+}
+_MIDDLE = 22.6  # geometric mean of the sizes: a job of this size has the table's run time
+
+
+def phases(alone_s: float, cpu: float, cores: int) -> tuple[Phase, ...]:
+    """Phases of a job that uses `cpu` of its cores on average: constant use, or sequential and parallel ones in turn.
+
+    >>> [(round(phase.alone_s), phase.demand) for phase in phases(600.0, 0.5, 4)]
+    [(200, 0.25), (100, 1.0), (200, 0.25), (100, 1.0)]
+    """
+    if cpu > CONSTANT:
+        return (Phase(alone_s, cpu, True),)
+    single = 1 / cores
+    parallel = max(0.0, (cpu - single) / (1 - single)) if cores > 1 else 1.0
+    pair = (Phase(alone_s * (1 - parallel) / 2, single, False), Phase(alone_s * parallel / 2, 1.0, True))
+    return tuple(phase for phase in pair * 2 if phase.alone_s > 0)
+
+
+def paper_queue(cluster: int, rng: np.random.Generator, prefix: str = "") -> tuple[Load, ...]:
+    """The paper's fifteen jobs in random order, all submitted at 0.
+
+    Parameters
+    ----------
+    cluster
+        Cores of the machine, one of `CLUSTERS`: run times and CPU use differ a little between them.
+    rng
+        Order, run times (2 % noise) and wall times (1.1 to 1.6 times as long) are drawn from it.
+    prefix
+        What the jobs' names begin with.
+
+    Raises
+    ------
+    InvalidInput
+        When there is no column for this machine.
+
+    References
+    ----------
+    ASA_X, section 4.4 and Table 2.
+    """
+    if cluster not in CLUSTERS:
+        raise InvalidInput(f"{cluster} cores: the paper's queue is known for {', '.join(map(str, CLUSTERS))}")
+    column = CLUSTERS.index(cluster)
+    loads = []
+    for name, application in APPLICATIONS.items():
+        for cores in application.cores:
+            scaling = 1 - application.slope * math.log2(cores / _MIDDLE) / 1.5
+            alone_s = HOUR * application.run_time_h[column] * scaling * rng.normal(1.0, 0.02)
+            request = WaitingJob(f"{prefix}{name}-{cores}", name, cores, alone_s * rng.uniform(1.1, 1.6))
+            loads.append(Load(request, phases(alone_s, application.cpu[column], cores), application.memory))
+    return tuple(loads[place] for place in rng.permutation(len(loads)))
