@@ -61,11 +61,13 @@ class Caller:
                 doing = "loading an input"
                 args, kwargs = fill((args, kwargs), order.inputs)
             doing, frames = "", 1
-            if order.launch is not None:
+            if order.launch is None:
+                result = function(*args, **kwargs)
+            else:
                 from executors import launch
 
-                function = cast("Program", function).launched(*launch.how(order))
-            result = function(*args, **kwargs)
+                with launch.how(order, self._values) as how:
+                    result = cast("Program", function).launched(*how)(*args, **kwargs)
             doing, frames = f"keeping the result, of type {type(result).__qualname__!r}", 0
             value = self._keep(dump(result), order) if keep else b""
         except BaseException as error:  # sys.exit() in a task ends the task, not the worker

@@ -106,10 +106,7 @@ class Crew:
             found, status = os.waitpid(pid, os.WNOHANG)
             if found:
                 self._bury(self._members[pid], os.waitstatus_to_exitcode(status))
-        if self._warden.is_dead():
-            self._warden = Warden()
-            for pid in self._members:
-                self._warden.guard(pid)
+        self._warden.reap()
 
     def close(self) -> None:
         """End all workers and whatever they have started."""

@@ -124,6 +124,10 @@ class Dask:
         """End this allocation's job with exit code 0; running tasks are killed."""
         self._started().release(allocation)
 
+    def dismiss_idle(self, idle_s: float) -> None:
+        """End the supervisors of nodes that have had nothing to do for so long [s]; their allocations go on."""
+        self._started().dismiss_idle(idle_s)
+
     def close(self) -> None:
         """Stop listening, and end the scheduler. Supervisors that are not released wait for a new driver."""
         if self._hub is None or self._cluster is None:

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import itertools
+import math
 import os
 import selectors
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from asa.core.event import Event, NodeJoined, NodeLost
 from asa.core.ports import Post
 from asa.core.task import Task
 from executors.deal import Node, Share
+from executors.errands import Errands
 from executors.pace import Pace
 from executors.translate import event, lost, order
 from executors.transport import Listener
-from executors.wire import LARGEST, Alive, Channel, Hello, Leaving, Order, Release, Report, Run, Welcome
+from executors.wire import LARGEST, Alive, Ask, Channel, Hello, Leaving, Order, Release, Report, Run, Stopped, Welcome
 
 _HELLO_S = 10.0
 _GUESTS_MOST = 256
@@ -35,6 +38,10 @@ class _Peer:
 
     channel: Channel
     heard: float
+    patience: float = _HELLO_S
+    """How long it may be silent [s]."""
+    worked: float = math.inf
+    """When it was last given something to do, or told what came of it."""
     allocation: str = ""
     node: Node | None = None
     writing: bool = False
@@ -64,12 +71,13 @@ class Hub:
         self._listener, self._welcome, self._post = listener, welcome, post
         self._heartbeat, self._spanning = heartbeat_s, spanning
         self._tickets = itertools.count(1)
-        self._inbox: deque[tuple[str, str, list[Order]]] = deque()
+        self._inbox: deque[Callable[[], None]] = deque()
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._selector = selectors.DefaultSelector()
         self._peers: dict[_Peer, None] = {}
         self._checked = time.monotonic()
         self._nodes: dict[Node, _Peer] = {}
+        self._errands = Errands(self._send)
         self._shares: dict[str, Share] = {}
         self._released: set[str] = set()
         self._busy: set[str] = set()  # allocations in which something may be dealt
@@ -83,22 +91,27 @@ class Hub:
 
     def launch(self, tasks: Sequence[Task], allocation: str) -> None:
         """Run these tasks in this allocation, in order."""
-        self._tell("launch", allocation, [order(task, next(self._tickets), self._spanning) for task in tasks])
+        orders = [order(task, next(self._tickets), self._spanning) for task in tasks]
+        self._tell(partial(self._launch, orders, allocation))
 
     def release(self, allocation: str) -> None:
         """End the allocation's supervisors, those that connect later included; forget its tasks."""
-        self._tell("release", allocation, [])
+        self._tell(partial(self._release, allocation))
+
+    def dismiss_idle(self, idle_s: float) -> None:
+        """End the supervisors of nodes that have had nothing to do for so long [s]; their allocations go on."""
+        self._tell(partial(self._dismiss, time.monotonic() - idle_s))
 
     def close(self) -> None:
         """Stop listening, and return once released supervisors have heard of it, or a few seconds later."""
         if self._bell >= 0:
-            self._tell("close", "", [])
+            self._tell(self._close)
             self._thread.join(2 * _CLOSING_S)
             os.close(self._bell)
             self._bell = -1
 
-    def _tell(self, what: str, allocation: str, orders: list[Order]) -> None:
-        self._inbox.append((what, allocation, orders))
+    def _tell(self, call: Callable[[], None]) -> None:
+        self._inbox.append(call)
         os.eventfd_write(self._bell, 1)
 
     # ------------------------------------------------------- the hub's thread
@@ -116,7 +129,7 @@ class Hub:
                 elif key.data in self._peers:  # it may have been dropped since
                     self._serve(key.data, mask)
             while self._inbox:
-                self._obey(*self._inbox.popleft())
+                self._inbox.popleft()()
             self._expire(time.monotonic())
             for allocation in self._busy:
                 self._deal(allocation)
@@ -142,24 +155,37 @@ class Hub:
     def _patience(self) -> float:
         return min(_HELLO_S, self._heartbeat / 2)
 
-    def _obey(self, what: str, allocation: str, orders: list[Order]) -> None:
-        if what == "launch" and allocation not in self._released:
+    def _launch(self, orders: list[Order], allocation: str) -> None:
+        if allocation not in self._released:
             self._shares.setdefault(allocation, Share()).queue.extend(orders)
             self._busy.add(allocation)
-        elif what == "release":
-            self._released.add(allocation)
-            for node in (self._shares.pop(allocation, None) or Share()).nodes:
-                self._send(self._nodes.pop(node), Release())
-        elif what == "close" and self._closing is None:
+
+    def _release(self, allocation: str) -> None:
+        self._released.add(allocation)
+        for node in (self._shares.pop(allocation, None) or Share()).nodes:
+            self._send(self._nodes.pop(node), Release())
+
+    def _close(self) -> None:
+        if self._closing is None:
             self._closing = time.monotonic() + _CLOSING_S
             self._selector.unregister(self._listener)
             self._listener.close()
 
+    def _dismiss(self, since: float) -> None:
+        for node, peer in list(self._nodes.items()):
+            share = self._shares[peer.allocation]
+            if peer.worked <= since and share.is_idle(node):
+                share.leave(node)
+                del self._nodes[node]
+                self._events.append(NodeLost(time.time(), peer.allocation, node.name, "it is lent to others"))
+                self._send(peer, Release())
+
     def _accept(self) -> None:
         while (channel := self._listener.accept()) is not None:
-            if sum(peer.node is None for peer in self._peers) >= _GUESTS_MOST:
+            guests = [peer for peer in self._peers if peer.node is None and peer.patience < math.inf]
+            if len(guests) >= _GUESTS_MOST:
                 # our own nodes introduce themselves at once: who has been silent longest is none
-                self._drop(next(peer for peer in self._peers if peer.node is None))
+                self._drop(guests[0])
             peer = _Peer(channel, time.monotonic())
             self._peers[peer] = None
             self._selector.register(channel, selectors.EVENT_READ, peer)
@@ -186,27 +212,39 @@ class Hub:
         if isinstance(message, Hello) and node is None:
             self._join(peer, message)
         elif isinstance(message, Report) and node is not None:
+            peer.worked = time.monotonic()
             if (share := self._shares.get(peer.allocation)) is not None:
                 self._report(share, peer.allocation, node, message)
+        elif isinstance(message, Ask) and node is None:
+            self._start(peer, message)
+        elif isinstance(message, Stopped) and node is not None:
+            self._errands.stopped(message)
         elif isinstance(message, Leaving):
             peer.reason = message.reason
         elif not isinstance(message, Alive | Report):
             raise ValueError(f"{type(message).__name__} was not expected")
 
     def _join(self, peer: _Peer, hello: Hello) -> None:
-        peer.channel.largest, peer.allocation = LARGEST, hello.allocation
+        peer.channel.largest, peer.allocation, peer.patience = LARGEST, hello.allocation, self._heartbeat
         if hello.allocation in self._released:
             self._send(peer, Release())
             return
         share = self._shares.setdefault(hello.allocation, Share())
         for other in [other for other in share.nodes if (other.name, other.hello.pid) == (hello.node, hello.pid)]:
             self._drop(self._nodes[other])  # it has connected anew; its old connection just does not know yet
-        peer.node = Node(hello)
+        peer.node, peer.worked = Node(hello), time.monotonic()
         share.nodes.append(peer.node)
         self._nodes[peer.node] = peer
         self._events.append(NodeJoined(time.time(), hello.allocation, hello.node, hello.cores))
         self._busy.add(hello.allocation)
         self._send(peer, self._welcome)
+
+    def _start(self, peer: _Peer, ask: Ask) -> None:
+        """The remote shell of an order's launcher asks for one of the order's nodes."""
+        peer.patience = math.inf  # it has nothing more to say
+        hosts = (share.host(ask.ticket, ask.host) for share in self._shares.values())
+        node = next(filter(None, hosts), None)
+        self._errands.start(peer, None if node is None else self._nodes[node], ask)
 
     def _report(self, share: Share, allocation: str, node: Node, report: Report) -> None:
         for outcome in report.outcomes:
@@ -214,6 +252,7 @@ class Hub:
                 outcome = outcome._replace(infrastructure=True)
             finished = share.finish(node, outcome.ticket)
             if finished is not None:
+                self._errands.end(finished.ticket, "the task has ended")
                 self._pace.learn(finished.stage, outcome.ended - outcome.started)
                 self._events.append(event(finished, outcome, allocation, node.name))
         for stage in share.take_back(node, report.returned):
@@ -223,12 +262,15 @@ class Hub:
     def _deal(self, allocation: str) -> None:
         if (share := self._shares.get(allocation)) is not None:
             for node, orders in share.deal(self._pace, self._is_ready).items():
+                self._nodes[node].worked = time.monotonic()
                 self._send(self._nodes[node], Run(orders))
 
     def _is_ready(self, node: Node) -> bool:
         return self._nodes[node].channel.unsent < _UNSENT_MOST
 
     def _send(self, peer: _Peer, message: object) -> None:
+        if peer not in self._peers:
+            return
         with suppress(OSError):  # its end is read next
             peer.channel.send(message)
         self._watch(peer)
@@ -247,8 +289,7 @@ class Hub:
             return
         self._checked = now
         for peer in list(self._peers):
-            patience = _HELLO_S if not peer.allocation else self._heartbeat
-            if now - peer.heard > patience:
+            if now - peer.heard > peer.patience:
                 peer.reason = f"it has been silent for {now - peer.heard:.0f} s"
                 self._drop(peer)
 
@@ -256,10 +297,13 @@ class Hub:
         self._selector.unregister(peer.channel)
         del self._peers[peer]
         peer.channel.close()
+        self._errands.leave(peer, f"the node was lost: {peer.reason}")
         node, share = peer.node, self._shares.get(peer.allocation)
         if node is None or share is None or self._nodes.pop(node, None) is None or self._closing is not None:
             return
         now = time.time()
         # Told one by one, since other nodes of the allocation may go on.
-        self._events += [lost(order, peer.allocation, node.name, peer.reason, now) for order in share.leave(node)]
+        for gone in share.leave(node):
+            self._errands.end(gone.ticket, "the task's first node was lost")
+            self._events.append(lost(gone, peer.allocation, node.name, peer.reason, now))
         self._events.append(NodeLost(now, peer.allocation, node.name, peer.reason))

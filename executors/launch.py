@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import os
 import pickle
-import re
 import secrets
+import shlex
 import shutil
+import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from asa.core.errors import CommandFailed
 from asa.core.launch import Launch
 from asa.security.files import private_directory, write_private
+from executors.processes import kill_bearers
+from executors.surroundings import outside_ranks
 from executors.wire import Order, Outcome
 
 ORDER = "order"
@@ -24,20 +28,32 @@ ORDER = "order"
 _PATIENCE_S = 60.0
 _AGAIN_S = 0.05
 
-# What srun told its own tasks, of which the supervisor is one, would be taken for wishes by an srun inside; what an MPI
-# launcher told its ranks would make those inside believe that they belong to it.
-_OF_ANOTHER = re.compile(
-    r"SLURM_(STEP.*|NTASKS.*|NPROCS|NNODES|TASKS_PER_NODE|CPUS_PER_TASK|TRES_PER_TASK|GTIDS|PROCID|LOCALID|NODEID|"
-    r"TASK_PID|CPU_BIND.*|MEM_BIND.*|DISTRIBUTION|LAUNCH_NODE_IPADDR|SRUN_COMM_.*|KILL_BAD_EXIT|WAIT|EXPORT_ENV|"
-    r"OVERLAP|EXACT)"
-    r"|PMI_.*|PMIX_.*|OMPI_COMM_.*|OMPI_UNIVERSE_SIZE"
-)
 # The pool has counted the cores already, and a launcher knows nothing of what else runs on the node.
 _OPEN_MPI = {
     "OMPI_MCA_rmaps_base_oversubscribe": "1",
     "OMPI_MCA_hwloc_base_binding_policy": "none",
     "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
     "PRTE_MCA_hwloc_default_binding_policy": "none",
+}
+# Open MPI up to 4 and from 5 on, MPICH, Intel MPI: each by the variables that it has for its options.
+_HOSTFILE = (
+    "OMPI_MCA_orte_default_hostfile", "PRTE_MCA_prte_default_hostfile", "HYDRA_HOST_FILE", "I_MPI_HYDRA_HOST_FILE",
+)  # fmt: skip
+_SHELL = (
+    "OMPI_MCA_plm_rsh_agent", "PRTE_MCA_plm_ssh_agent", "HYDRA_LAUNCHER_EXEC", "I_MPI_HYDRA_BOOTSTRAP_EXEC",
+)  # fmt: skip
+_BY_SHELL = {
+    "OMPI_MCA_plm": "rsh",
+    "OMPI_MCA_ras": "^slurm",  # it would use whatever the job holds
+    "OMPI_MCA_plm_rsh_no_tree_spawn": "1",  # ... and daemons start daemons
+    "OMPI_MCA_orte_leave_session_attached": "1",  # ... and daemons leave the session in which we find them
+    "PRTE_MCA_plm": "ssh",
+    "PRTE_MCA_ras": "^slurm",
+    "PRTE_MCA_plm_ssh_no_tree_spawn": "1",
+    "PRTE_MCA_prte_leave_session_attached": "1",
+    "HYDRA_LAUNCHER": "rsh",
+    "I_MPI_HYDRA_BOOTSTRAP": "rsh",
+    "I_MPI_HYDRA_BRANCH_COUNT": "0",  # as no_tree_spawn
 }
 
 
@@ -70,17 +86,11 @@ def prefix(launch: Launch, nodes: int, hosts: Sequence[str]) -> list[str]:
     return [program, "--overlap", *size, *where, "--kill-on-bad-exit=1", *options]
 
 
-def environment(
-    launch: Launch, nodes: int, hosts: Sequence[str], environ: Mapping[str, str], root: bool
-) -> dict[str, str]:
+def environment(launch: Launch, environ: Mapping[str, str], root: bool) -> dict[str, str]:
     """What the launcher is to find in its environment, made from `environ`.
-
-    ``mpirun`` reads from ``SLURM_*`` which nodes it has; by default those would be all of the job.
 
     Parameters
     ----------
-    nodes, hosts
-        As for `prefix`.
     root
         Whether we are root, whom Open MPI refuses otherwise.
 
@@ -89,10 +99,9 @@ def environment(
     CommandFailed
         When srun is to be used outside a job of Slurm.
     """
-    found = {name: value for name, value in environ.items() if not _OF_ANOTHER.fullmatch(name)}
-    in_slurm = "SLURM_JOB_ID" in found
+    found = outside_ranks(environ)
     if launch.kind == "srun":
-        if not in_slurm:
+        if "SLURM_JOB_ID" not in found:
             raise CommandFailed(
                 "launcher='srun' works inside an allocation of Slurm only, and this is none: run with backend='slurm', "
                 "or say launcher='mpirun'"
@@ -100,12 +109,20 @@ def environment(
         return found
     if root:
         found |= dict.fromkeys(("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"), "1")
-    if in_slurm:
-        names = dict.fromkeys(("SLURM_NODELIST", "SLURM_JOB_NODELIST"), ",".join(hosts)) if hosts else {}
-        counts = dict.fromkeys(("SLURM_NNODES", "SLURM_JOB_NUM_NODES"), str(nodes))
-        per_node = ",".join(map(str, _shares(launch.ranks, nodes)))
-        found |= names | counts | {"SLURM_TASKS_PER_NODE": per_node, "SLURM_OVERLAP": "1"}
     return _OPEN_MPI | found
+
+
+def remote(hostfile: str, shell: str) -> dict[str, str]:
+    """Variables that tell ``mpirun`` its nodes, and how to reach them; the user's own are of no use here.
+
+    Parameters
+    ----------
+    hostfile
+        File that names a node on each line, once for each of its ranks.
+    shell
+        Program to start where it would start ``ssh``.
+    """
+    return _BY_SHELL | dict.fromkeys(_HOSTFILE, hostfile) | dict.fromkeys(_SHELL, shell)
 
 
 def _shares(ranks: int, nodes: int) -> list[int]:
@@ -113,12 +130,44 @@ def _shares(ranks: int, nodes: int) -> list[int]:
     return [least + (node < more) for node in range(nodes)]
 
 
-def how(order: Order) -> tuple[list[str], dict[str, str]]:
-    """Prefix and environment for an order of this process; raises what `environment` does."""
+@contextmanager
+def how(order: Order, values: str) -> Iterator[tuple[list[str], dict[str, str]]]:
+    """Prefix and environment for an order of this process, while its launcher runs; raises what `environment` does.
+
+    Parameters
+    ----------
+    values
+        As for `run`.
+    """
     launch = order.launch
     assert launch, "a plain order is called, not launched"
-    where = order.nodes, order.hosts
-    return prefix(launch, *where), environment(launch, *where, os.environ, os.geteuid() == 0)
+    words, variables = prefix(launch, order.nodes, order.hosts), environment(launch, os.environ, os.geteuid() == 0)
+    if launch.kind == "srun":
+        yield words, variables
+        return
+    # By the name that it has for itself: no launcher needs a remote shell to this node then.
+    names = (socket.gethostname(), *order.hosts[1:])
+    lines = (f"{name}\n" * count for name, count in zip(names, _shares(launch.ranks, order.nodes), strict=False))
+    shell = [sys.executable, "-P", "-m", "executors.remote", os.path.dirname(values), str(order.ticket)]
+    with _in_memory("".join(lines)) as hosts, _in_memory(f'#!/bin/sh\nexec {shlex.join(shell)} "$@"\n') as program:
+        try:
+            yield words, variables | remote(hosts, program)
+        finally:
+            kill_bearers(program)  # ranks here, and shells to those elsewhere, that a killed launcher has left
+
+
+@contextmanager
+def _in_memory(text: str) -> Iterator[str]:
+    """The path of a file that other processes of ours can read and execute, and that ends with us.
+
+    Launchers take words apart at spaces and colons, which no such path has.
+    """
+    descriptor = os.memfd_create("asa")
+    try:
+        os.write(descriptor, text.encode())
+        yield f"/proc/{os.getpid()}/fd/{descriptor}"
+    finally:
+        os.close(descriptor)
 
 
 def run(order: Order, values: str) -> Outcome:
@@ -129,7 +178,7 @@ def run(order: Order, values: str) -> Outcome:
     Parameters
     ----------
     values
-        Directory that all nodes see; what the ranks need is in a folder of it for as long as they run.
+        Directory, in the run's, that all nodes see; what the ranks need is in a folder of it for as long as they run.
 
     Raises
     ------
@@ -139,17 +188,17 @@ def run(order: Order, values: str) -> Outcome:
         When the folder cannot be written.
     """
     started = time.time()
-    words, variables = how(order)
     folder = private_directory(Path(values, f"ranks-{secrets.token_hex(8)}"))
     try:
         write_private(folder / ORDER, pickle.dumps((order._replace(launch=None), os.getcwd(), sys.path, values)))
-        argv = [*words, sys.executable, "-P", "-m", "executors.rank", str(folder)]
-        try:
-            code = subprocess.run(argv, stdin=subprocess.DEVNULL, env=variables, check=False).returncode
-        except OSError as error:
-            raise CommandFailed(
-                f"{words[0]} cannot be started: {error.strerror}: is it installed on the nodes, and on PATH?"
-            ) from None
+        with how(order, values) as (words, variables):
+            argv = [*words, sys.executable, "-P", "-m", "executors.rank", str(folder)]
+            try:
+                code = subprocess.run(argv, stdin=subprocess.DEVNULL, env=variables, check=False).returncode
+            except OSError as error:
+                raise CommandFailed(
+                    f"{words[0]} cannot be started: {error.strerror}: is it installed on the nodes, and on PATH?"
+                ) from None
         outcomes = _outcomes(folder, patience_s=0.0 if code else _PATIENCE_S)
         return _verdict(order, outcomes, words[0], code)._replace(started=started, ended=time.time())
     finally:

@@ -63,6 +63,10 @@ class Local:
         """End this allocation's job with exit code 0; running tasks are killed."""
         self._started().release(allocation)
 
+    def dismiss_idle(self, idle_s: float) -> None:
+        """End the supervisors of nodes that have had nothing to do for so long [s]; their allocations go on."""
+        self._started().dismiss_idle(idle_s)
+
     def close(self) -> None:
         """Stop listening. Supervisors that are not released wait for a new driver."""
         if self._station is not None:

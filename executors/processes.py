@@ -10,15 +10,15 @@ from contextlib import suppress
 
 _PATIENCE_S = 8.0
 _GENTLE_S = 5.0
-_GENTLE = frozenset({b"srun"})
-"""Programs that are asked first: killed, they would leave what they have started on other nodes."""
+_GENTLE = frozenset({b"srun", b"mpirun", b"mpiexec", b"prterun", b"orted", b"prted", b"hydra_pmi_proxy"})
+"""Programs that are asked first: killed, they would leave ranks elsewhere, or files."""
 
 
 def kill_sessions(sessions: AbstractSet[int]) -> None:
     """Kill every process of these sessions, also those that are being born meanwhile.
 
-    Returns when none is left, or after a few seconds when one is stuck in the kernel. An ``srun`` is given some of them
-    to end its ranks.
+    Returns when none is left, or after a few seconds when one is stuck in the kernel. What launches ranks is given some
+    of them to end these.
     """
     began = time.monotonic()
     asked: set[int] = set()
@@ -32,6 +32,25 @@ def kill_sessions(sessions: AbstractSet[int]) -> None:
                     os.kill(pid, signal.SIGTERM)
                     asked.add(pid)
         time.sleep(0.001)
+
+
+def kill_bearers(value: str) -> None:
+    """Kill every process of ours that has an environment variable of this value, like `kill_sessions`."""
+    word, began = f"={value}\0".encode(), time.monotonic()
+    while (bearers := _bearers(word)) and time.monotonic() < began + _PATIENCE_S:
+        for pid in bearers:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.001)
+
+
+def _bearers(word: bytes) -> list[int]:
+    bearers = []
+    for name in filter(str.isdecimal, os.listdir("/proc")):
+        with suppress(OSError), open(f"/proc/{name}/environ", "rb") as file:  # not ours, or gone
+            if word in file.read():
+                bearers.append(int(name))
+    return bearers
 
 
 def _members(sessions: AbstractSet[int]) -> dict[int, bytes]:
@@ -77,28 +96,38 @@ class Warden:
     """
 
     def __init__(self) -> None:
-        inner, self._pipe = os.pipe()
-        self.pid = os.fork()
-        if self.pid == 0:
-            _watch(inner)
-        os.close(inner)
+        self._sessions: set[int] = set()
+        self._fork()
 
     def guard(self, session: int) -> None:
         """This session is to end with us."""
+        self._sessions.add(session)
         self._say(b"+%d\n" % session)
 
     def dismiss(self, session: int) -> None:
         """This session has ended; its number may come to belong to others."""
+        self._sessions.discard(session)
         self._say(b"-%d\n" % session)
 
-    def is_dead(self) -> bool:
-        """Whether somebody killed it; to be asked only until it says yes."""
-        return os.waitpid(self.pid, os.WNOHANG)[0] != 0
+    def reap(self) -> None:
+        """Some child has ended: if it is this one, because somebody killed it, another takes its place."""
+        if os.waitpid(self.pid, os.WNOHANG)[0]:
+            os.close(self._pipe)
+            self._fork()
+            for session in self._sessions:
+                self._say(b"+%d\n" % session)
 
     def close(self) -> None:
         """End the warden, and what it still guards."""
         os.close(self._pipe)
         os.waitpid(self.pid, 0)
+
+    def _fork(self) -> None:
+        inner, self._pipe = os.pipe()
+        self.pid = os.fork()
+        if self.pid == 0:
+            _watch(inner)
+        os.close(inner)
 
     def _say(self, line: bytes) -> None:
         with suppress(BrokenPipeError):  # somebody killed it: the parent will hear of that, and make another

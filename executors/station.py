@@ -11,11 +11,11 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from asa.core.allocation import Allocation
 from asa.core.errors import StateError
-from asa.core.ports import Post, RunContext
+from asa.core.ports import Executor, Post, RunContext
 from asa.core.task import Task
 from asa.security.files import private_directory, write_private
 from executors.hub import Hub
@@ -24,6 +24,13 @@ from executors.wire import Welcome
 
 VALUES = "values"
 """Directory of results that are too long to travel, in the run's directory."""
+
+
+class Supervised(Executor, Protocol):
+    """An executor whose tasks run under our supervisor."""
+
+    def dismiss_idle(self, idle_s: float) -> None:
+        """End the supervisors of nodes that have had nothing to do for so long [s]; their allocations go on."""
 
 
 def program(allocation: Allocation, context: RunContext) -> tuple[str, ...]:
@@ -45,12 +52,12 @@ def share(allocation: Allocation, context: RunContext) -> dict[str, int]:
 
 
 def command(module: str, options: Mapping[str, object]) -> tuple[str, ...]:
-    """The command line of a program that runs on nodes.
+    """The command line of a program that runs on nodes. An option whose value is a tuple is repeated.
 
     ``-P``: a file in the working directory must not pose as a standard module.
     """
-    words = (word for name, value in options.items() for word in (f"--{name}", str(value)))
-    return sys.executable, "-P", "-m", module, *words
+    pairs = ((name, item) for name, value in options.items() for item in (value if type(value) is tuple else (value,)))
+    return sys.executable, "-P", "-m", module, *(word for name, item in pairs for word in (f"--{name}", str(item)))
 
 
 class Station:
@@ -92,6 +99,10 @@ class Station:
     def release(self, allocation: str) -> None:
         """End this allocation's job with exit code 0; running tasks are killed."""
         self._hub.release(allocation)
+
+    def dismiss_idle(self, idle_s: float) -> None:
+        """End the supervisors of nodes that have had nothing to do for so long [s]; their allocations go on."""
+        self._hub.dismiss_idle(idle_s)
 
     def close(self) -> None:
         """Stop listening. Supervisors that are not released wait for a new driver."""

@@ -18,10 +18,26 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from executors.transport import connect
-from executors.wire import LARGEST, Alive, Channel, Hello, Leaving, Release, Report, Run, Welcome
+from executors.wire import (
+    LARGEST,
+    Alive,
+    Channel,
+    Hello,
+    Leaving,
+    Release,
+    Report,
+    Run,
+    Start,
+    Stop,
+    Stopped,
+    Welcome,
+)
+
+if TYPE_CHECKING:
+    from executors.daemons import Daemons
 
 NO_DRIVER = 75
 
@@ -100,6 +116,7 @@ class _Service:
         channel.largest = LARGEST  # who it is was made sure of when it was connected
         self._selector = selectors.DefaultSelector()
         self._crew: Crew | None = None
+        self._daemons: Daemons | None = None
         self._alive_s, self._spoke = 0.0, time.monotonic()
         self._code: int | None = None
         self._over = False
@@ -127,8 +144,9 @@ class _Service:
                 if self._crew is None:
                     self._over |= time.monotonic() >= patience
         finally:
-            if self._crew:
-                self._crew.close()
+            for part in (self._daemons, self._crew):
+                if part:
+                    part.close()
             self._channel.close()
             self._selector.close()
             signal.set_wakeup_fd(-1)
@@ -154,8 +172,9 @@ class _Service:
             if number in _STOPS:
                 self._say(Leaving(f"it was told to end by signal {number} ({signal.strsignal(number)})"))
                 self._code, self._over = 128 + number, True
-        if self._crew and not self._over:
-            self._crew.reap()
+        for part in (self._daemons, self._crew):
+            if part and not self._over:
+                part.reap()
 
     def _serve(self, mask: int) -> None:
         try:
@@ -173,10 +192,21 @@ class _Service:
             self._crew = _crew(message.crew)(self._hello, message, self._selector, self._say)
         elif isinstance(message, Run) and self._crew:
             self._crew.accept(message.orders)
+        elif isinstance(message, Start | Stop):
+            self._launch(message)
         elif isinstance(message, Release):
             self._code, self._over = 0, True
 
-    def _say(self, message: Hello | Report | Alive | Leaving) -> None:
+    def _launch(self, message: Start | Stop) -> None:
+        from executors.daemons import Daemons  # a node joins sooner without it, and few need it
+
+        self._daemons = self._daemons or Daemons(self._say)
+        if isinstance(message, Start):
+            self._daemons.start(message)
+        else:
+            self._daemons.stop(message.number)
+
+    def _say(self, message: Hello | Report | Alive | Leaving | Stopped) -> None:
         self._spoke = time.monotonic()
         try:
             self._channel.send(message)

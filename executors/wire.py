@@ -21,7 +21,7 @@ Stored = bytes | str
 
 LARGEST = 1 << 31
 """Longest message from a peer that has introduced itself [bytes]."""
-INTRODUCTION = 1 << 16
+INTRODUCTION = 1 << 20
 """Longest first message [bytes]."""
 
 _LENGTH = struct.Struct("!Q")
@@ -126,6 +126,42 @@ class Leaving(NamedTuple):
 
 class Release(NamedTuple):
     """Hub to supervisor: end the job with exit code 0."""
+
+
+class Ask(NamedTuple):
+    """A launcher's remote shell to hub, first of all: run this on `host`, a node that its order was given."""
+
+    ticket: int
+    host: str
+    command: str
+    environment: dict[str, str]
+
+
+class Refused(NamedTuple):
+    """Hub to remote shell: it is not to run, or not any more."""
+
+    reason: str
+
+
+class Start(NamedTuple):
+    """Hub to supervisor: run this shell command, under this number; `environment` comes on top of the node's own."""
+
+    number: int
+    command: str
+    environment: dict[str, str]
+
+
+class Stop(NamedTuple):
+    """Hub to supervisor: end this command, and whatever it has started."""
+
+    number: int
+
+
+class Stopped(NamedTuple):
+    """Supervisor to hub to remote shell: the command has ended, with this exit code or by signal -`code`."""
+
+    number: int
+    code: int
 
 
 def frame(message: object) -> bytes:

@@ -4,7 +4,7 @@
 
     framework                        master                                   agent, one on each node
     ---------------------------      -------------------------------------    -----------------------------------------
-    Framework (framework.py)         Server (master/server.py), aiohttp       Server (agent/server.py), aiohttp
+    Framework (framework.py)         Server (master/server.py)                Server (agent/server.py)
       gangs (gang.py)                  Master (master/machine.py), no I/O       Agent (agent/machine.py), no I/O
       driver (driver.py)  <- v1 ->       Allocator (master/allocator.py)        containers (agent/containers.py)
                                        Journal (journal.py), SQLite             Link (agent/link.py)  -> master

@@ -9,7 +9,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from asa.core.errors import StateError
 from executors.mesos.codec import Message, frame
-from executors.mesos.effects import Close, Keep, Send
+from executors.mesos.effects import Close, Copy, Keep, Send
 from executors.mesos.journal import Entry, Journal, entries
 
 RETRY_S = 1.0
@@ -27,11 +27,32 @@ class Parcel(NamedTuple):
     record: bytes | None
 
 
+class Durable(asyncio.Event):
+    """Set once what was carried out is written. Who says so with `then` is called within the same turn of the loop."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._callbacks: list[Callable[[], object]] = []
+
+    def then(self, callback: Callable[[], object]) -> None:
+        """Call this once it is set, in the order in which it was asked for."""
+        self._callbacks.append(callback)
+
+    def set(self) -> None:
+        super().set()
+        callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            callback()
+
+
 Other = TypeVar("Other")
 
 
 class GroupCommit(Generic[Other]):
     """Carries out effects in order. All that come while the last transaction is written go into the next one.
+
+    What comes with rows waits for them, and so does what comes after it. Rows that are a `Copy` are written, too, and
+    who wants to can wait for that, but nothing else does.
 
     Parameters
     ----------
@@ -51,17 +72,16 @@ class GroupCommit(Generic[Other]):
         self._journal, self._deliver, self._strict = journal, deliver, strict
         self._entries: list[Entry] = []
         self._unwritten: dict[tuple[str, str], Entry] = {}  # what could not be written
-        self._parcels: list[Parcel | Other] = []
-        self._durable = asyncio.Event()
+        self._parcels: list[Parcel | Other] = []  # they wait for what is not written yet
+        self._durable = Durable()
         self._wanted = asyncio.Event()
-        self._busy = False
+        self._writing: Durable | None = None
+        self._holding = self._held = False  # whether parcels wait for `_entries`, or for what is being written
         self._timer: asyncio.TimerHandle | None = None
         self.trouble: str | None = None
         """Why the journal cannot be written, while it cannot."""
 
-    def carry_out(
-        self, effects: Sequence[Send | Close | Keep | Other], *, lazily: bool = False
-    ) -> asyncio.Event | None:
+    def carry_out(self, effects: Sequence[Send | Close | Keep | Other], *, lazily: bool = False) -> Durable | None:
         """Have these done; what to wait for until they are, or None when they are already.
 
         Parameters
@@ -69,22 +89,31 @@ class GroupCommit(Generic[Other]):
         lazily
             Whether nobody waits: then there is time for more to come.
         """
-        entries, parcels = _taken_apart(effects)
-        if not (entries or self._entries or self._parcels or self._busy):
+        keeps, parcels = _taken_apart(effects)
+        rows = entries(keeps)
+        self._holding = self._holding or any(type(keep) is not Copy for keep in keeps)
+        if self._holding or self._held:
+            self._parcels += parcels
+        else:
             self._deliver(parcels)
-            return self._durable if self._unwritten else None
-        self._entries += entries
-        self._parcels += parcels
+            if not rows:
+                return self._durable if self._unwritten else None
+        self._entries += rows
         if not lazily:
             self._wanted.set()
         elif self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(LAZY_S, self._wanted.set)
         return self._durable
 
+    @property
+    def pending(self) -> Durable | None:
+        """What to wait for until all that has been carried out so far is written; None when it is."""
+        return self._durable if self._entries or self._unwritten else self._writing
+
     async def durable(self) -> None:
         """Until all that has been carried out so far is written."""
-        if self._entries or self._unwritten or self._busy:
-            await self._durable.wait()
+        if (pending := self.pending) is not None:
+            await pending.wait()
 
     async def run(self) -> None:
         """Carry out, until cancelled."""
@@ -117,7 +146,8 @@ class GroupCommit(Generic[Other]):
             self._succeeded()
         self._unwritten.clear()
         parcels, self._parcels = self._parcels, []
-        durable, self._durable = self._durable, asyncio.Event()
+        durable, self._durable = self._durable, Durable()
+        self._holding = self._held = False
         self._deliver(parcels)
         durable.set()
 
@@ -127,9 +157,10 @@ class GroupCommit(Generic[Other]):
             self._timer = None
         rows, self._entries = [*self._unwritten.values(), *self._entries], []
         parcels, self._parcels = self._parcels, []
-        durable, self._durable = self._durable, asyncio.Event()
+        durable, self._durable = self._durable, Durable()
+        self._held, self._holding = self._holding, False
         self._unwritten.clear()
-        self._busy = True
+        self._writing = durable
         try:
             while rows and not await self._written(rows):
                 if not self._strict:
@@ -142,9 +173,10 @@ class GroupCommit(Generic[Other]):
         except asyncio.CancelledError:  # `flush` has to know; to write a row twice does no harm
             self._put_back(rows)
             self._parcels, self._durable = parcels + self._parcels, durable
+            self._holding = True
             raise
         finally:
-            self._busy = False
+            self._writing, self._held = None, False
         self._deliver(parcels)
         durable.set()
 
@@ -174,7 +206,7 @@ class GroupCommit(Generic[Other]):
         return True
 
 
-def _taken_apart(effects: Sequence[Send | Close | Keep | Other]) -> tuple[list[Entry], list[Parcel | Other]]:
+def _taken_apart(effects: Sequence[Send | Close | Keep | Other]) -> tuple[list[Keep], list[Parcel | Other]]:
     """Records are encoded at once: what effects refer to may change until they are carried out."""
     parcels: list[Parcel | Other] = []
     keeps: list[Keep] = []
@@ -191,4 +223,4 @@ def _taken_apart(effects: Sequence[Send | Close | Keep | Other]) -> tuple[list[E
             parcels.append(Parcel(effect.stream, None))
         else:
             parcels.append(effect)
-    return entries(keeps), parcels
+    return keeps, parcels

@@ -48,14 +48,14 @@ Call = Accept | Decline | Kill | Reconcile | Revive | Suppress
 
 
 class Outcome(NamedTuple):
-    """What became of a gang or of a crew's task on one agent.
+    """What became of a gang, of a lease, or of a crew's task on one agent.
 
     Parameters
     ----------
     key
-        Of the gang or crew.
+        Of the gang, lease or crew.
     state
-        ``started`` (all of it), ``retried`` (rolled back, waits again), ``finished`` or ``failed``.
+        ``started`` (all of it), ``retried`` (rolled back, waits again), ``leased``, ``finished`` or ``failed``.
     reason
         In words, for those that did not go well.
     agent

@@ -1,7 +1,7 @@
 """What the state machines of master and agent want done.
 
 A server carries out the effects of one call in two steps: it makes every `Keep` durable, in one transaction, and only
-then does the rest, in order. So nobody is told what a crash could undo.
+then does the rest, in order. So nobody is told what a crash could undo. A `Copy` alone holds nothing up.
 """
 
 from __future__ import annotations
@@ -30,6 +30,12 @@ class Keep(NamedTuple):
     table: str
     key: str
     row: Message | None
+
+
+class Copy(Keep):
+    """A `Keep` of what somebody else keeps too, and would tell us again: what comes with it need not wait for it."""
+
+    __slots__ = ()
 
 
 Effect = Send | Close | Keep

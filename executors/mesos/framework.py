@@ -1,5 +1,7 @@
 """Our framework: takes offers, starts a crew's program on every agent of an allocation, and gangs all at once. No I/O.
 
+In a pool that runs share it borrows, too (`borrowing`).
+
 It withholds offers while a gang waits for more of them, for a limited time, so that other frameworks do not starve. One
 that has waited for long is not passed by others any more. With nothing to start it suppresses offers.
 
@@ -12,12 +14,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from executors.mesos.borrowing import Borrower
 from executors.mesos.codec import Message
 from executors.mesos.decisions import NEVER_S, Accept, Call, Decline, Kill, Outcome, Reconcile, Revive, Suppress
 from executors.mesos.gang import Attempt, Gang, Member, Phase, first_fit
 from executors.mesos.messages import TERMINAL, value_of
 from executors.mesos.messages import field as part
-from executors.mesos.offered import Offered, Program, all_of, offered, task_info
+from executors.mesos.offered import Need, Offered, Program, all_of, offered, task_info
 from executors.mesos.resources import Resources
 
 _OVER = TERMINAL | {"TASK_UNKNOWN"}  # the last: neither task nor agent are known to the master
@@ -27,7 +30,7 @@ _OVER = TERMINAL | {"TASK_UNKNOWN"}  # the last: neither task nor agent are know
 class Crew:
     """A program that is to run once on every agent with these attributes, and take all that the agent offers.
 
-    Where it has ended well it does not run again; where it failed, it is tried again a few times.
+    Where it has ended well it does not run again before that is asked for; where it failed, it is tried a few times.
 
     Parameters
     ----------
@@ -79,10 +82,13 @@ class Framework:
         Part of the ids of its tasks: those of an earlier life of the framework must have had another.
     patience
         How offers are treated.
+    borrower
+        Takes what other runs lend, if there are any.
     """
 
     name: str = "1"
     patience: Patience = field(default_factory=Patience)
+    borrower: Borrower | None = None
     outcomes: list[Outcome] = field(default_factory=list)
     """What is to be told; whoever reads them empties the list."""
 
@@ -90,12 +96,13 @@ class Framework:
         self._crews: dict[str, Crew] = {}
         self._crewed: dict[str, tuple[str, str]] = {}  # task -> crew, agent
         self._tried: dict[tuple[str, str], int] = {}  # crew, agent -> how often its program has failed there
+        self._rested: set[tuple[str, str]] = set()  # crew, agent: where it has ended well
         self._serial = 0
         self._gangs: dict[str, Attempt] = {}
         self._gang_of: dict[str, str] = {}  # task -> gang
         self._held: dict[str, Offered] = {}
         self._suppressed = False
-        self._fresh: set[str] = set()  # tasks of crews that nothing has been heard of
+        self._fresh: dict[str, str] = {}  # tasks of crews and leases that nothing has been heard of -> agent
         self._asked: float | None = None  # since when it is waited for news
 
     # ---------------------------------------------------------------- what is wanted
@@ -104,6 +111,17 @@ class Framework:
         """Run a crew's program on every agent that has, or will have, its attributes."""
         self._crews[crew.key] = crew
         return self._use(now)
+
+    def renew(self, now: float) -> list[Call]:
+        """Run the crews' programs anew where they have ended well."""
+        self._rested.clear()
+        return [Revive(), *self._use(now)]
+
+    def borrow(self, task: Need, count: int, now: float) -> list[Call]:
+        """Borrow room for so many tasks of this size; there must be a borrower."""
+        assert self.borrower, "only in a pool that is shared"
+        self.borrower.want(task, count)
+        return [*([Revive()] if count else []), *self._use(now)]
 
     def gang(self, gang: Gang, now: float) -> list[Call]:
         """Start a gang as soon as there is room for all of it."""
@@ -142,7 +160,9 @@ class Framework:
         """
         self._held.clear()
         self._suppressed = False
-        believed = (*((task, agent) for task, (_, agent) in self._crewed.items()), *self._members())
+        crewed = ((task, agent) for task, (_, agent) in self._crewed.items())
+        leased = ((lease.key, lease.agent) for lease in self.borrower.leases.values()) if self.borrower else ()
+        believed = (*crewed, *leased, *self._members())
         asked: list[Call] = [Reconcile(believed)] if believed else []
         return [Revive(), *asked, Reconcile(()), *self._use(now)]
 
@@ -152,7 +172,12 @@ class Framework:
         agent = value_of(status, "agent_id", "")
         why = part(status, "message", str, "") or part(status, "reason", str, state)
         self._adopt(task, agent)
-        self._fresh.discard(task)
+        self._fresh.pop(task, None)
+        if self.borrower and task in self.borrower.leases:
+            if state in _OVER and (lease := self.borrower.ended(task)):
+                well = state == "TASK_FINISHED"
+                self.outcomes.append(Outcome(lease.key, "finished" if well else "failed", "" if well else why, agent))
+            return []
         if task in self._crewed:
             if state in _OVER:
                 self._crew_ended(task, state == "TASK_FINISHED", why)
@@ -188,14 +213,16 @@ class Framework:
                 self._crewed.setdefault(task, (key, agent))
 
     def _crew_ended(self, task: str, well: bool, why: str) -> None:
-        key, agent = self._crewed.pop(task)
-        tried = self._tried.get((key, agent), 0)
-        self._tried[key, agent] = self.patience.attempts if well else tried + 1
+        key, agent = place = self._crewed.pop(task)
+        if well:
+            self._rested.add(place)
+        else:
+            self._tried[place] = self._tried.get(place, 0) + 1
         self.outcomes.append(Outcome(key, "finished" if well else "failed", "" if well else why, agent))
 
     def _start_crews(self, now: float) -> list[Call]:
         calls: list[Call] = []
-        taken = set(self._crewed.values())
+        taken = {*self._crewed.values(), *self._rested}
         for crew in self._crews.values():
             for offer in [offer for offer in self._held.values() if offer.has(crew.attributes)]:
                 place, need = (crew.key, offer.agent), all_of(offer.resources)
@@ -205,7 +232,7 @@ class Framework:
                 self._serial += 1
                 task = f"{crew.key}.{offer.agent}.{self.name}-{self._serial}"
                 self._crewed[task] = place
-                self._fresh.add(task)
+                self._fresh[task] = offer.agent
                 taken.add(place)
                 del self._held[offer.id]
                 resources = need.of(offer.resources)
@@ -216,7 +243,7 @@ class Framework:
     # ---------------------------------------------------------------- offers
 
     def _use(self, now: float) -> list[Call]:
-        calls: list[Call] = [*self._start_crews(now), *self._start_gangs(now)]
+        calls: list[Call] = [*self._start_crews(now), *self._start_gangs(now), *self._borrow(now)]
         waiting = any(attempt.phase is Phase.WAITING for attempt in self._gangs.values())
         stale = [offer.id for offer in self._held.values() if not waiting or now >= offer.made + self.patience.hold_s]
         wanted = waiting or bool(self._crews)
@@ -231,8 +258,7 @@ class Framework:
 
     def _inquire(self, now: float) -> list[Call]:
         """Ask for tasks that start, or are to end, and have not been heard of for long: calls and answers get lost."""
-        fresh = tuple((task, self._crewed[task][1]) for task in self._fresh if task in self._crewed)
-        unsure = (*fresh, *self._members(Phase.LAUNCHING, Phase.ROLLING_BACK, Phase.ENDING))
+        unsure = (*self._fresh.items(), *self._members(Phase.LAUNCHING, Phase.ROLLING_BACK, Phase.ENDING))
         if not unsure:
             self._asked = None
             return []
@@ -252,6 +278,17 @@ class Framework:
             for member in attempt.members.values()
             if not member.ended(_OVER)
         )
+
+    def _borrow(self, now: float) -> list[Call]:
+        calls: list[Call] = []
+        for call, lease in self.borrower.take([*self._held.values()], now) if self.borrower else ():
+            calls.append(call)
+            for offer in call.offers:
+                del self._held[offer]
+            if lease is not None:
+                self._fresh[lease.key] = lease.agent
+                self.outcomes.append(Outcome(lease.key, "leased", agent=lease.agent))
+        return calls
 
     def _start_gangs(self, now: float) -> list[Call]:
         calls: list[Call] = []

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
+import time
 from collections.abc import Callable, Coroutine
+from concurrent import futures
 from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
 Result = TypeVar("Result")
+_SLICE_S = 1.0
 
 
 class LoopThread(Generic[Result]):
@@ -53,7 +57,14 @@ class LoopThread(Generic[Result]):
         TimeoutError
             After `timeout` [s].
         """
-        return self._ended.result(timeout)
+        deadline = math.inf if timeout is None else time.monotonic() + timeout
+        while not self._ended.done():
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise TimeoutError
+            # In slices: Python acts on a signal that comes just before a wait begins only when that wait ends.
+            futures.wait([self._ended], min(left, _SLICE_S))
+        return self._ended.result()
 
     def join(self) -> None:
         """Until the thread has ended."""

@@ -54,6 +54,7 @@ class MasterCommand:
         # Imported late: the command line stays quick, and does without aiohttp.
         from executors.mesos.master.service import MasterService
         from executors.mesos.master.state import Options
+        from executors.mesos.orphans import Orphans
 
         directory = PoolDirectory.create(options.directory.absolute(), options.directory.name)
         service = MasterService(
@@ -69,7 +70,8 @@ class MasterCommand:
         service.start()
         try:
             _announce(directory, service.address, authenticate=not options.no_authentication)
-            service.wait()
+            with Orphans(directory):
+                service.wait()
             text += f": for {options.idle:g} s it had neither a framework nor an agent"
         except KeyboardInterrupt:
             pass
@@ -84,7 +86,7 @@ def _announce(directory: PoolDirectory, address: Address, *, authenticate: bool)
     where = f"[{host}]" if ":" in host else host
     lines = [f"master of {directory.path} at {scheme}://{where}:{address.port}"]
     if authenticate:
-        lines.append(f"tokens are in {directory.token_file('').parent}")
+        lines.append(f"tokens are in {directory.token_file('')}")
     else:
         lines.append("WITHOUT AUTHENTICATION: every user of this machine can run programs as you")
     print("\n".join(lines), file=sys.stderr, flush=True)

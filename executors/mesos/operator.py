@@ -13,7 +13,7 @@ from requests.adapters import HTTPAdapter
 from asa.core.errors import BackendError, InvalidInput
 from executors.mesos.codec import BadMessage, Message, decode, encode
 from executors.mesos.endpoint import CONNECT_S, bearer
-from executors.mesos.messages import field, identity, message, nanoseconds
+from executors.mesos.messages import field, identity, message
 from executors.mesos.pool_directory import AGENT_NAME, MASTER_NAME, WRITER, PoolDirectory
 
 PATH = "/api/v1"
@@ -108,7 +108,9 @@ class Operator:
         mark_gone
             Whether it is to leave for good then.
         """
-        grace = {} if grace_s is None else {"max_grace_period": nanoseconds(grace_s)}
+        seconds, rest = divmod(grace_s or 0.0, 1.0)
+        duration = {"seconds": int(seconds), "nanos": round(rest * 1e9)}  # a google.protobuf.Duration, unlike others
+        grace = {} if grace_s is None else {"max_grace_period": duration}
         self.call("DRAIN_AGENT", agent_id=identity(agent_id), mark_gone=mark_gone, **grace)
 
     def deactivate(self, agent_id: str) -> None:

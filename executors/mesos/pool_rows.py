@@ -70,13 +70,13 @@ def containers(operator: Operator) -> list[Row]:
     for agent in operator.get_agents():
         node, own = field(agent, "agent_info.hostname", str, ""), field(agent, "agent_info.id.value", str)
         try:
-            rows += [_container(node, item) for item in operator.containers(own)]
+            rows += [_container(node, own, item) for item in operator.containers(own)]
         except BackendError:  # perhaps it has just gone: the others are shown nevertheless
-            rows.append(_container(node, {}) | {"state": "no answer"})
+            rows.append(_container(node, own, {}) | {"state": "no answer"})
     return rows
 
 
-def _container(node: str, item: Message) -> Row:
+def _container(node: str, agent: str, item: Message) -> Row:
     def number(name: str) -> float | None:
         found: float | None = field(item, f"resource_statistics.{name}", float, None)
         return found
@@ -85,6 +85,7 @@ def _container(node: str, item: Message) -> Row:
     memory = number("mem_rss_bytes")
     return {
         "node": node,
+        "agent": agent,
         "container": field(item, "container_id.value", str, None),
         "framework": field(item, "framework_id.value", str, None),
         "executor": field(item, "executor_id.value", str, None),

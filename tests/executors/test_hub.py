@@ -13,21 +13,37 @@ from asa.core.job import Resources
 from asa.core.task import Task, Value
 from executors.hub import Hub
 from executors.transport import UnixListener, _by_descriptor
-from executors.wire import LARGEST, Channel, Hello, Outcome, Release, Report, Run, Welcome
+from executors.wire import (
+    LARGEST,
+    Ask,
+    Channel,
+    Hello,
+    Leaving,
+    Order,
+    Outcome,
+    Refused,
+    Release,
+    Report,
+    Run,
+    Start,
+    Stop,
+    Stopped,
+    Welcome,
+)
 
 WELCOME = Welcome("module:Crew", {}, "/values", "/work", (), 15.0)
 
 
-class Node:
-    """A supervisor's side, by hand."""
+class Guest:
+    """Somebody who knocks, by hand."""
 
-    def __init__(self, directory: Path, name: str = "n1", pid: int = 1, cores: int = 1) -> None:
+    def __init__(self, directory: Path, introduction: object) -> None:
         stream = socket.socket(socket.AF_UNIX)
         _by_descriptor(directory, "door", stream.connect)
         self.channel = Channel(stream)
         self.channel.largest = LARGEST
         self.heard: list[Any] = []
-        self.channel.send(Hello("a", name, pid, cores, 0, 0))
+        self.channel.send(introduction)
 
     def hear(self, kind: type) -> Any:
         """The next message of this kind; those before it are passed over."""
@@ -39,6 +55,13 @@ class Node:
                     return message
             time.sleep(0.002)
         raise AssertionError(f"no {kind.__name__} came")
+
+
+class Node(Guest):
+    """A supervisor."""
+
+    def __init__(self, directory: Path, name: str = "n1", pid: int = 1, cores: int = 1) -> None:
+        super().__init__(directory, Hello("a", name, pid, cores, 0, 0))
 
 
 class Post:
@@ -181,3 +204,127 @@ def test_a_released_allocation_takes_no_more(hub: Hub, tmp_path: Path, post: Pos
     node.channel.close()
     hub.close()
     assert [type(event) for event in post.events] == [NodeJoined]
+
+
+class TestIdle:
+    """Nodes that have had nothing to do for long end on demand, so that others may have them."""
+
+    def test_one_that_has_had_nothing_to_do_is_told_to_end(self, hub: Hub, tmp_path: Path, post: Post) -> None:
+        node = Node(tmp_path)
+        post.wait(NodeJoined)
+        hub.dismiss_idle(0.0)
+        assert node.hear(Release) == Release()
+        (lost,) = post.wait(NodeLost)
+        assert (lost.allocation, lost.node, lost.reason) == ("a", "n1", "it is lent to others")
+
+    def test_its_allocation_goes_on(self, hub: Hub, tmp_path: Path, post: Post) -> None:
+        first = Node(tmp_path)
+        post.wait(NodeJoined)
+        hub.dismiss_idle(0.0)
+        first.hear(Release)
+        hub.launch([task()], "a")
+        again = Node(tmp_path, pid=2)
+        assert again.hear(Welcome) == WELCOME
+        assert [order.number for order in again.hear(Run).orders] == [0]
+        first.channel.close()
+        again.channel.send(Leaving("it is over"))
+        again.channel.close()
+        assert [lost.reason for lost in post.wait(NodeLost, 2)] == ["it is lent to others", "it is over"], "told once"
+
+    def test_one_that_works_or_has_just_worked_stays(self, hub: Hub, tmp_path: Path, post: Post) -> None:
+        nodes = []
+        for number in range(1, 4):
+            nodes.append(Node(tmp_path, f"n{number}", number))
+            post.wait(NodeJoined, number)
+        hub.launch([task(0), task(1)], "a")
+        orders = [node.hear(Run).orders[0] for node in nodes[:2]]
+        hub.dismiss_idle(0.0)
+        nodes[2].hear(Release)
+        nodes[0].channel.send(Report([Outcome(orders[0].ticket, 1.0, 2.0, b"")], []))
+        post.wait(TaskDone)
+        hub.dismiss_idle(600.0)
+        hub.launch([task(2)], "a")
+        assert [order.number for order in nodes[0].hear(Run).orders] == [2], "the hub has heard all of that"
+        assert [lost.node for lost in post.wait(NodeLost)] == ["n3"]
+
+    def test_while_something_waits_for_room_nothing_is_idle(self, hub: Hub, tmp_path: Path, post: Post) -> None:
+        hub.launch([task(cores=2, nodes=2)], "a")
+        first = Node(tmp_path)
+        post.wait(NodeJoined)
+        hub.dismiss_idle(0.0)
+        second = Node(tmp_path, "n2", pid=2)
+        (order,) = first.hear(Run).orders
+        assert not [event for event in post.events if isinstance(event, NodeLost)]
+        first.channel.send(Report([Outcome(order.ticket, 1.0, 2.0, b"")], []))
+        post.wait(TaskDone)
+        hub.dismiss_idle(0.0)
+        assert first.hear(Release) == second.hear(Release) == Release(), "now nothing waits"
+
+    def test_all_nodes_of_a_task_that_spans_them_work(self, hub: Hub, tmp_path: Path, post: Post) -> None:
+        hub.launch([task(cores=2, nodes=2)], "a")
+        nodes = [Node(tmp_path, f"n{number}", pid=number) for number in range(3)]
+        post.wait(NodeJoined, 3)
+        hub.dismiss_idle(0.0)
+        (lost,) = post.wait(NodeLost)
+        spare = next(node for number, node in enumerate(nodes) if lost.node == f"n{number}")
+        assert spare.hear(Release) == Release()
+        spare.channel.close()
+        hub.dismiss_idle(0.0)
+        hub.close()
+        assert len(post.wait(NodeLost)) == 1
+
+
+class TestErrands:
+    """A launched task has two of three nodes; its launcher's shell asks for the second."""
+
+    @pytest.fixture
+    def nodes(self, hub: Hub, tmp_path: Path, post: Post) -> list[Node]:
+        hub.launch([task(cores=2, nodes=2)], "a")
+        nodes = []
+        for number in range(1, 4):
+            nodes.append(Node(tmp_path, f"n{number}", number))
+            post.wait(NodeJoined, number)
+        return nodes
+
+    @pytest.fixture
+    def order(self, nodes: list[Node]) -> Order:
+        (order,) = nodes[0].hear(Run).orders
+        return order
+
+    @pytest.fixture
+    def shell(self, order: Order, tmp_path: Path) -> Guest:
+        return Guest(tmp_path, Ask(order.ticket, "n2", "orted", {"A": "b"}))
+
+    def test_the_node_is_told_and_the_shell_hears_how_it_ended(self, nodes: list[Node], shell: Guest) -> None:
+        start = nodes[1].hear(Start)
+        assert (start.command, start.environment) == ("orted", {"A": "b"})
+        nodes[1].channel.send(Stopped(start.number, 3))
+        assert shell.hear(Stopped).code == 3
+
+    @pytest.mark.parametrize("host", ["n3", "n4"])
+    def test_other_nodes_are_refused(self, order: Order, tmp_path: Path, host: str) -> None:
+        shell = Guest(tmp_path, Ask(order.ticket, host, "orted", {}))
+        assert "one of the task's nodes" in shell.hear(Refused).reason
+
+    def test_when_the_shell_ends_so_does_the_command(self, nodes: list[Node], shell: Guest) -> None:
+        number = nodes[1].hear(Start).number
+        shell.channel.close()
+        assert nodes[1].hear(Stop).number == number
+
+    def test_when_the_task_ends_so_do_both(self, nodes: list[Node], order: Order, shell: Guest) -> None:
+        number = nodes[1].hear(Start).number
+        nodes[0].channel.send(Report([Outcome(order.ticket, 1.0, 2.0, b"")], []))
+        assert nodes[1].hear(Stop).number == number
+        assert shell.hear(Refused).reason == "the task has ended"
+
+    def test_when_the_tasks_first_node_is_lost_so_do_both(self, nodes: list[Node], shell: Guest) -> None:
+        number = nodes[1].hear(Start).number
+        nodes[0].channel.close()
+        assert nodes[1].hear(Stop).number == number
+        assert "first node" in shell.hear(Refused).reason
+
+    def test_when_its_node_is_lost_the_shell_hears_of_it(self, nodes: list[Node], shell: Guest) -> None:
+        nodes[1].hear(Start)
+        nodes[1].channel.send(Leaving("the power is out"))
+        nodes[1].channel.close()
+        assert "the power is out" in shell.hear(Refused).reason

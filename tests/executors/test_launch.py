@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import socket
 import stat
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 from asa.core.errors import CommandFailed
 from asa.core.launch import Launch
 from executors.call import Caller
-from executors.launch import environment, prefix
+from executors.launch import environment, how, prefix
 from executors.rank import number
 from executors.wire import Order, Outcome, load
 
@@ -73,40 +74,47 @@ class TestPrefix:
 class TestEnvironment:
     def test_srun_sees_the_job_but_not_the_step_of_the_supervisor(self) -> None:
         kept = {"PATH", "SLURM_CONF", "SLURM_JOB_ID", "SLURM_JOB_NODELIST", "SLURM_MPI_TYPE", "OMPI_MCA_btl"}
-        assert environment(SRUN, 2, ["n1", "n2"], OUTER, root=True) == {key: OUTER[key] for key in kept}
+        assert environment(SRUN, OUTER, root=True) == {key: OUTER[key] for key in kept}
 
     def test_srun_outside_a_job_is_refused(self) -> None:
         with pytest.raises(CommandFailed, match="inside an allocation of Slurm only"):
-            environment(SRUN, 1, ["laptop"], {"PATH": "/bin"}, root=False)
+            environment(SRUN, {"PATH": "/bin"}, root=False)
 
-    def test_mpirun_in_a_job_is_told_its_nodes_in_slurms_words(self) -> None:
-        found = environment(MPIRUN, 2, ["n3", "n7"], OUTER, root=False)
-        slurm = {key: value for key, value in found.items() if key.startswith("SLURM_")}
-        assert slurm == {
-            "SLURM_CONF": "/etc/slurm.conf",
-            "SLURM_JOB_ID": "7",
-            "SLURM_MPI_TYPE": "pmix",
-            "SLURM_NODELIST": "n3,n7",
-            "SLURM_JOB_NODELIST": "n3,n7",
-            "SLURM_NNODES": "2",
-            "SLURM_JOB_NUM_NODES": "2",
-            "SLURM_TASKS_PER_NODE": "5,4",
-            "SLURM_OVERLAP": "1",
-        }
-
-    def test_elsewhere_mpirun_is_told_nothing_of_slurm(self) -> None:
-        found = environment(MPIRUN, 1, ["laptop"], {"PATH": "/bin"}, root=False)
-        assert not any(name.startswith("SLURM") for name in found)
+    def test_so_does_mpirun(self) -> None:
+        found = environment(MPIRUN, OUTER, root=False)
+        kept = {"SLURM_CONF", "SLURM_JOB_ID", "SLURM_JOB_NODELIST", "SLURM_MPI_TYPE"}
+        assert {key: value for key, value in found.items() if key.startswith("SLURM_")} == {k: OUTER[k] for k in kept}
 
     def test_open_mpi_is_allowed_to_root_only_when_we_are_root(self) -> None:
         allowed = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-        assert allowed.items() <= environment(MPIRUN, 1, [], {}, root=True).items()
-        assert not allowed.keys() & environment(MPIRUN, 1, [], {}, root=False).keys()
+        assert allowed.items() <= environment(MPIRUN, {}, root=True).items()
+        assert not allowed.keys() & environment(MPIRUN, {}, root=False).keys()
 
     def test_the_users_own_settings_of_open_mpi_win(self) -> None:
         name = "OMPI_MCA_hwloc_base_binding_policy"
-        assert environment(MPIRUN, 1, [], {}, root=False)[name] == "none"
-        assert environment(MPIRUN, 1, [], {name: "core"}, root=False)[name] == "core"
+        assert environment(MPIRUN, {}, root=False)[name] == "none"
+        assert environment(MPIRUN, {name: "core"}, root=False)[name] == "core"
+
+
+class TestHow:
+    def order(self, launch: Launch, *hosts: str) -> Order:
+        return Order(7, "s", 0, "f", b"", (), 1, 0, 0, len(hosts), launch, hosts)
+
+    def test_mpirun_finds_its_nodes_and_a_shell_for_them_in_files_that_are_gone_afterwards(self) -> None:
+        with how(self.order(MPIRUN, "n3", "n7"), "/the run's/values") as (words, variables):
+            assert words == prefix(MPIRUN, 2, ["n3", "n7"])
+            hosts, shell = variables["HYDRA_HOST_FILE"], variables["HYDRA_LAUNCHER_EXEC"]
+            assert Path(hosts).read_text().split() == [socket.gethostname()] * 5 + ["n7"] * 4
+            assert os.access(shell, os.X_OK) and "'/the run'\"'\"'s' 7 \"$@\"" in Path(shell).read_text()
+            assert not set(" :") & set(hosts + shell)
+            assert variables["OMPI_MCA_orte_default_hostfile"] == variables["PRTE_MCA_prte_default_hostfile"] == hosts
+            assert variables["OMPI_MCA_plm_rsh_agent"] == variables["PRTE_MCA_plm_ssh_agent"] == shell
+        assert not os.path.exists(hosts) and not os.path.exists(shell)
+
+    def test_srun_needs_neither(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("SLURM_JOB_ID", "7")
+        with how(self.order(SRUN, "n3", "n7"), "/run/values") as (_, variables):
+            assert not any(value.startswith("/proc/") for value in variables.values())
 
 
 @pytest.mark.parametrize(

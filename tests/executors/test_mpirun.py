@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,42 +18,17 @@ from asa.core.errors import RunFailed
 from asa.testing.executors import PATIENCE_S, is_gone
 from tests.cluster.processes import wait_until
 
+pytest_plugins = ("tests.executors.mpi",)
 pytestmark = [
     pytest.mark.skipif(shutil.which("mpirun") is None, reason="not on PATH: mpirun (Debian package openmpi-bin)"),
     pytest.mark.skipif("SLURM_JOB_ID" in os.environ, reason="inside a job of Slurm, mpirun would use its nodes"),
 ]
-
-HELLO = r"""
-#include <mpi.h>
-#include <stdio.h>
-int main(int argc, char **argv) {
-    int rank, ranks, sum;
-    MPI_Init(&argc, &argv);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-    MPI_Reduce(&rank, &sum, 1, MPI_INT, MPI_SUM, 0, MPI_COMM_WORLD);
-    if (rank == 0) printf("%d ranks, sum %d\n", ranks, sum);
-    MPI_Finalize();
-    return argc > 1 && rank == ranks - 1 ? 7 : 0;
-}
-"""
 
 
 @pytest.fixture(autouse=True)
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ASA_STATE_DIR", str(tmp_path / "state"))
-
-
-@pytest.fixture(scope="session")
-def hello(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A real MPI program."""
-    if shutil.which("mpicc") is None or shutil.which("gcc") is None:
-        pytest.skip("not on PATH: mpicc and gcc (Debian packages libopenmpi-dev, gcc)")
-    folder = tmp_path_factory.mktemp("mpi")
-    (folder / "hello.c").write_text(HELLO)
-    subprocess.run(["mpicc", "-o", folder / "hello", folder / "hello.c"], check=True, timeout=60)
-    return folder / "hello"
 
 
 def value_of(node: asa.Node) -> Any:

@@ -2,6 +2,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import psutil
@@ -9,7 +10,7 @@ import pytest
 
 from asa.testing.executors import PATIENCE_S, is_gone, wait_for
 from executors import processes
-from executors.processes import Warden, kill_sessions
+from executors.processes import Warden, kill_bearers, kill_sessions
 
 
 def family() -> subprocess.Popen[bytes]:
@@ -33,6 +34,17 @@ def test_a_child_that_has_not_made_its_session_yet() -> None:
     with subprocess.Popen(["sleep", "1000"]) as process:
         kill_sessions({process.pid})
         assert process.wait(PATIENCE_S) == -signal.SIGKILL
+
+
+def test_those_with_a_variable_end_wherever_they_are() -> None:
+    def start(value: str) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(["sleep", "1000"], env={"OURS": value}, start_new_session=True)
+
+    with start("a") as one, start("a") as two, start("ab") as other:
+        kill_bearers("a")
+        assert [one.wait(PATIENCE_S), two.wait(PATIENCE_S)] == [-signal.SIGKILL] * 2
+        assert other.poll() is None
+        kill_bearers("ab")
 
 
 def test_nobody_else_ends() -> None:
@@ -65,13 +77,30 @@ threading.Event().wait()
         kill_sessions({dismissed.pid})
 
 
-def test_a_warden_that_was_killed_is_noticed() -> None:
-    warden = Warden()
-    assert not warden.is_dead()
-    os.kill(warden.pid, signal.SIGKILL)
-    while not warden.is_dead():
-        pass
-    warden.guard(1)  # says nothing to nobody
+def test_a_warden_that_was_killed_is_replaced_and_guards_on() -> None:
+    with family() as guarded:
+        warden = Warden()
+        warden.guard(guarded.pid)
+        first = warden.pid
+        os.kill(first, signal.SIGKILL)
+        deadline = time.monotonic() + PATIENCE_S
+        while warden.pid == first and time.monotonic() < deadline:
+            warden.guard(guarded.pid)  # says nothing to nobody
+            warden.reap()
+        assert warden.pid != first
+        warden.close()
+        assert guarded.wait(PATIENCE_S) == -signal.SIGKILL
+
+
+def test_a_launcher_is_asked_before_it_is_killed(tmp_path: Path) -> None:
+    script = tmp_path / "orted"
+    script.write_text("#!/bin/sh\ntrap 'exit 3' TERM\necho started\nsleep 1000 & wait\n")
+    script.chmod(0o700)
+    with subprocess.Popen([script], start_new_session=True, stdout=subprocess.PIPE) as process:
+        assert process.stdout
+        process.stdout.readline()
+        kill_sessions({process.pid})
+        assert process.wait(PATIENCE_S) == 3
 
 
 def test_a_warden_ends_with_its_owner() -> None:

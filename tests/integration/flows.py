@@ -31,11 +31,28 @@ def tasks(folder: str = ".", count: int = 6, seconds: float = 1.0, cores: int = 
     return asa.stage(walltime="5m")(sum)(done)
 
 
-def nodes(count: int = 2, seconds: float = 1.0) -> asa.Node:
-    """A stage of several nodes with one task on each; its result says which ran where."""
+def nodes(count: int = 2, seconds: float = 1.0, tasks: int | None = None) -> asa.Node:
+    """A stage of several nodes with one task on each, or fewer; its result says which ran where."""
     return asa.stage(nodes=count, tasks_per_node=1, task_cores=4, walltime="5m")(place).map(
-        range(count), seconds=seconds
+        range(count if tasks is None else tasks), seconds=seconds
     )
+
+
+def spin(index: int, seconds: float) -> int:
+    until = time.process_time() + seconds
+    while time.process_time() < until:
+        pass
+    return index
+
+
+def burn(count: int = 4, seconds: float = 6.0) -> asa.Node:
+    """Two parallel stages that need nothing of each other and all the CPU they can get."""
+    stages = [asa.stage(name=name, cores=2, walltime="10m")(spin).map(range(count), seconds=seconds) for name in "ab"]
+    return asa.stage(walltime="5m", name="sum")(_count)(*stages)
+
+
+def _count(*results: list[int]) -> int:
+    return sum(map(len, results))
 
 
 def traces(folder: Path, word: str = "started") -> dict[int, int]:

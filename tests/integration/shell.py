@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,10 +35,11 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Shell:
-    """Runs ``asa`` as a user of `cluster` would, in `folder`."""
+    """Runs ``asa`` as a user of `cluster` would, in `folder`; `suffix` tells its result files from those of others."""
 
     cluster: Cluster
     folder: Path
+    suffix: str = ""
 
     @property
     def state(self) -> Path:
@@ -49,6 +50,10 @@ class Shell:
         """Run a command of ``asa`` to its end."""
         with self.started(command, *words) as process:
             return self.ended(process, timeout)
+
+    def beside(self, command: str, *words: object) -> Outcome:
+        """Run a command to its end while another one goes on; its result is a file of its own."""
+        return replace(self, suffix=".beside").asa(command, *words)
 
     @contextmanager
     def started(self, command: str, *words: object) -> Iterator[subprocess.Popen[str]]:
@@ -113,4 +118,4 @@ class Shell:
 
     @property
     def _result(self) -> Path:
-        return self.folder / "result.json"
+        return self.folder / f"result{self.suffix}.json"

@@ -17,10 +17,12 @@ from executors.mesos.agent import sandbox
 from executors.mesos.agent.effects import OUT_OF_MEMORY, Container
 from executors.mesos.agent.launcher import Launcher, Orphans
 from executors.mesos.agent.shim import birth_of, process_file, status_file
+from executors.mesos.agent.unlimited import Inside
 from executors.processes import kill_sessions
 
 _LOOK_S = 0.1
 _STATUS_S = 1.0
+_SETTLE_S = 0.005  # tasks that come and go change a limit back and forth: what is left of that is written
 _LEAST_WEIGHT = 0.01
 
 
@@ -53,8 +55,10 @@ class _Running:
     status: int | None = None
     cores: float | None = None
     """Its CPU limit, or what that is about to become."""
+    written: float | None = -1.0
+    """Its CPU limit, where that is known: as it was changed to last."""
     limiting: bool = False
-    """Whether it is."""
+    """Whether it is about to be changed."""
     over: asyncio.Event = field(default_factory=asyncio.Event)
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     """What is done to one container is done one thing after the other."""
@@ -166,7 +170,11 @@ class Containers:
             try:
                 group = running.group = await asyncio.to_thread(self._prepare, container)
                 running.pid, running.birth = await self._launcher.launch(
-                    container.id, group.wrap(container.argv), container.environment, container.sandbox
+                    container.id,
+                    group.wrap(container.argv),
+                    container.environment,
+                    container.sandbox,
+                    pipes=container.pipes,
                 )
                 group.adopt(running.pid)
             except (StateError, OSError) as error:
@@ -190,11 +198,13 @@ class Containers:
                 await asyncio.to_thread(self._kill, running)
 
     async def _limit(self, running: _Running) -> None:
+        await asyncio.sleep(_SETTLE_S)
         async with running.turn:
-            running.limiting = False
-            if running.group and not running.over.is_set():
+            running.limiting, cores = False, running.cores
+            if running.group and not running.over.is_set() and cores != running.written:
                 with suppress(StateError, OSError):  # it has just ended
-                    await asyncio.to_thread(running.group.limit, running.cores)
+                    await asyncio.to_thread(running.group.limit, cores)
+                    running.written = cores
 
     async def _end(self, running: _Running, status: int | None) -> None:
         """Its first process has ended, so all of it has to."""
@@ -241,6 +251,11 @@ class Containers:
 
     def _prepare(self, container: Container) -> Group:
         sandbox.make(Path(container.sandbox), container.files)
+        if container.inside is not None:
+            around = self._all.get(container.inside)
+            if around is None or around.group is None or around.over.is_set():
+                raise StateError("the container around it has ended")
+            return Inside(around.group)
         weight = max(container.cpus, _LEAST_WEIGHT)
         return self._quotas.group(container.id, weight=weight, cores=container.cpus_limit, memory=container.memory)
 

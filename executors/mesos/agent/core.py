@@ -12,7 +12,7 @@ from executors.mesos.agent.options import Options
 from executors.mesos.agent.state import State
 from executors.mesos.agent.timers import Timers
 from executors.mesos.codec import Message
-from executors.mesos.effects import Close, Keep, Send
+from executors.mesos.effects import Close, Copy, Keep, Send
 from executors.mesos.messages import message
 
 
@@ -58,9 +58,9 @@ class Core:
         if self.state.registered:
             self.effects.append(Up(message(kind, **payload)))
 
-    def keep(self, table: str, key: str, row: Message | None) -> None:
-        """Write a row of the journal, or remove it."""
-        self.effects.append(Keep(table, key, row))
+    def keep(self, table: str, key: str, row: Message | None, *, copied: bool = False) -> None:
+        """Write a row of the journal, or remove it; nothing waits for one that is `copied` (see `Copy`)."""
+        self.effects.append((Copy if copied else Keep)(table, key, row))
 
     def new_id(self) -> str:
         """An id that nobody else has."""

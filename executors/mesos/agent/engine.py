@@ -12,19 +12,22 @@ from pathlib import Path
 
 from asa.core.errors import StateError
 from executors.cgroup.group import Quotas, Usage
+from executors.mesos.agent import operator
 from executors.mesos.agent.containers import Containers
 from executors.mesos.agent.effects import Effect, Exit, Limit, Own, Remove, Start, Stop, Up
 from executors.mesos.agent.launcher import Orphans
 from executors.mesos.agent.link import Link
 from executors.mesos.agent.machine import Agent
+from executors.mesos.agent.nested import Nested
 from executors.mesos.codec import BadMessage, Message
-from executors.mesos.commit import GroupCommit, Parcel
+from executors.mesos.commit import Durable, GroupCommit, Parcel
 from executors.mesos.effects import Refused
 from executors.mesos.journal import Journal
 from executors.mesos.master.streams import Stream
 from executors.mesos.pool_directory import PoolDirectory
+from executors.mesos.verbosity import Voice
 
-_LATEST_S = 600.0
+_SOONEST_S, _LATEST_S = 0.001, 600.0
 _FLUSH_S = 2.0
 
 _log = logging.getLogger(__name__)
@@ -75,12 +78,16 @@ class Engine:
         self._epoch = time.time() - time.monotonic()
         self.link = Link(directory, self, patience_s)
         self.containers = Containers(quotas, run, lock, orphans, self)
+        self.nested = Nested(machine, self.containers)
+        self._voice = Voice()
+        self._endings: dict[str, asyncio.Event] = {}
         self.streams: dict[str, Stream] = {}
         """Open streams of executors, by id."""
         self.ended: asyncio.Future[int] = self._loop.create_future()
         """Set to the exit code once the agent's work is over."""
         self._asking: asyncio.Handle | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._rings = 0.0
         self._stopped = False
 
     async def open(self) -> None:
@@ -96,7 +103,7 @@ class Engine:
         self._stop()
         await self.containers.close()
         self._flush()
-        for stream in self.streams.values():
+        for stream in list(self.streams.values()):
             stream.end()
 
     def abandon(self) -> None:
@@ -119,10 +126,15 @@ class Engine:
 
     async def operate(self, call: Message) -> Message | None:
         """A call of an operator; raises what the machine raises."""
+        if (container := operator.awaited(call)) is not None:
+            while container in self._machine.state.instances:
+                await self._endings.setdefault(container, asyncio.Event()).wait()
         found: dict[str, Usage] = {}
         if call.get("type") in ("GET_CONTAINERS", "GET_METRICS"):
             found = await asyncio.to_thread(self.containers.usage)
         answer, effects = self._machine.operate(call, found.get, self.now())
+        if call.get("type") == "SET_LOGGING_LEVEL":
+            self._voice.follow(self._machine.state.verbosity, self.now())
         self._carry_out(effects)
         await self.durable()
         return answer
@@ -136,10 +148,10 @@ class Engine:
             del self.streams[stream.id]
             raise
 
-    async def call(self, call: Message) -> None:
-        """Any other call of an executor; returns once it is durable; raises what the machine raises."""
+    def call(self, call: Message) -> Durable | None:
+        """Any other call of an executor: what to wait for until it is durable; raises what the machine raises."""
         self.take(lambda now: self._machine.call(call, now))
-        await self.durable()
+        return self._commit.pending
 
     def closed(self, stream: Stream) -> None:
         """An executor's stream has ended."""
@@ -177,10 +189,14 @@ class Engine:
     # ------------------------------------------------------- told by containers
 
     def started(self, container: str, pid: int, birth: int) -> None:
-        self._tell(lambda now: self._machine.started(container, pid, birth, now))
+        _log.info("container %s has started", container)
+        if not self.nested.has_started(container, pid):
+            self._tell(lambda now: self._machine.started(container, pid, birth, now))
 
     def exited(self, container: str, code: int | None, reason: str) -> None:
-        self._tell(lambda now: self._machine.exited(container, code, reason, now))
+        _log.info("container %s has ended: %s %s", container, code, reason)
+        if not self.nested.has_ended(container, code, reason):
+            self._tell(lambda now: self._machine.exited(container, code, reason, now))
 
     # ------------------------------------------------------- effects
 
@@ -227,6 +243,8 @@ class Engine:
             self.containers.limit(effect.id, effect.cpus)
         elif isinstance(effect, Remove):
             self.containers.remove(effect.id)
+            if ending := self._endings.pop(effect.id, None):
+                ending.set()
         elif isinstance(effect, Exit):
             self._over(effect.code)
 
@@ -246,18 +264,23 @@ class Engine:
 
     def _ask(self) -> None:
         self._asking = None
-        due = self._machine.due()
-        wait = _LATEST_S if math.isnan(due) else min(max(due - self.now(), 0.001), _LATEST_S)
+        now, due = self.now(), self._machine.due()
+        rings = now + _LATEST_S if math.isnan(due) else min(max(due, now + _SOONEST_S), now + _LATEST_S)
         if self._timer is not None:
+            if self._rings <= rings:
+                return  # it is asked again then
             self._timer.cancel()
-        self._timer = self._loop.call_later(wait, self._wake)
+        self._rings = rings
+        self._timer = self._loop.call_at(rings - self._epoch, self._wake)
 
     def _wake(self) -> None:
+        self._timer = None
         self._tell(self._machine.wake)
         self._arm()
 
     def _stop(self) -> None:
         self._stopped = True
+        self._voice.calm()
         for handle in (self._asking, self._timer):
             if handle is not None:
                 handle.cancel()

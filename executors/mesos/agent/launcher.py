@@ -95,9 +95,11 @@ class Launcher:
         self._reading = asyncio.create_task(self._read(reader, self._shim))
 
     async def launch(
-        self, container: str, argv: Sequence[str], environment: Mapping[str, str], sandbox: str
+        self, container: str, argv: Sequence[str], environment: Mapping[str, str], sandbox: str, *, pipes: bool = False
     ) -> tuple[int, int]:
         """Start a container: its first process, and when that was started (`shim.birth_of`).
+
+        Its output goes to files of its sandbox; with `pipes` these are pipes, and there is one for its input.
 
         Raises
         ------
@@ -107,7 +109,7 @@ class Launcher:
         if self._writer is None:
             await self.open()
         assert self._writer
-        order = {"id": container, "argv": list(argv), "environment": dict(environment), "sandbox": sandbox}
+        order = {"id": container, "argv": [*argv], "environment": {**environment}, "sandbox": sandbox, "pipes": pipes}
         answer: asyncio.Future[tuple[int, int]] = asyncio.get_running_loop().create_future()
         self._waiting[container] = answer
         self._writer.write(json.dumps(order).encode() + b"\n")

@@ -5,19 +5,17 @@ from __future__ import annotations
 import asyncio
 import random
 import ssl
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-import aiohttp
-
 from asa.core.errors import StateError
+from executors.mesos.agent.line import Line, dial
 from executors.mesos.agent.outbox import Outbox
 from executors.mesos.agent_protocol import PATH, PING_S, PINGS, STREAM_HEADER
 from executors.mesos.codec import BadMessage, Message, Records
 from executors.mesos.messages import field
-from executors.mesos.pool_directory import AGENT, MASTER_NAME, Address, PoolDirectory
+from executors.mesos.pool_directory import AGENT, MASTER_NAME, PoolDirectory
 
 SOONEST_S, LATEST_S = 0.2, 5.0
 """How long to wait before looking for a master again [s]: at first, and after many tries; up to half less by chance."""
@@ -25,8 +23,8 @@ SOONEST_S, LATEST_S = 0.2, 5.0
 _CONNECT_S = 5.0
 _ANSWER_S = 30.0
 _AGAIN_S = 1.0
+_LOOK_S = 5.0
 _SILENCE_S = (1.0, 3600.0)
-_TEXT_MOST = 500
 
 
 class Node(Protocol):
@@ -42,30 +40,43 @@ class Node(Protocol):
         """The master has said something."""
 
 
+class _Unreachable(OSError):
+    """No connection could be made."""
+
+
 @dataclass(frozen=True)
 class _Master:
     """Where one master is reached, and how."""
 
-    url: str
-    context: ssl.SSLContext | bool
+    host: str
+    port: int
+    context: ssl.SSLContext | None
     token: str
 
-    @asynccontextmanager
-    async def post(
-        self, session: aiohttp.ClientSession, body: bytes, stream: str | None = None
-    ) -> AsyncIterator[aiohttp.ClientResponse]:
-        headers = {"Content-Type": "application/json", "Accept": "application/json"}
-        headers["Authorization"] = f"Bearer {self.token}"
-        if stream is not None:
-            headers[STREAM_HEADER] = stream
-        async with session.post(
-            self.url + PATH, data=body, headers=headers, ssl=self.context, server_hostname=self._name(),
-            allow_redirects=False,
-        ) as response:  # fmt: skip
-            yield response
+    @property
+    def address(self) -> str:
+        """Host and port, as in a URL."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
-    def _name(self) -> str | None:
-        return MASTER_NAME if isinstance(self.context, ssl.SSLContext) else None
+    @property
+    def url(self) -> str:
+        return f"http{'s' if self.context else ''}://{self.address}"
+
+    def head(self, stream: str | None = None) -> str:
+        """What a request begins with."""
+        own = "" if stream is None else f"{STREAM_HEADER}: {stream}\r\n"
+        return (
+            f"POST {PATH} HTTP/1.1\r\nHost: {self.address}\r\nContent-Type: application/json\r\n"
+            f"Accept: application/json\r\nAuthorization: Bearer {self.token}\r\n{own}"
+        )
+
+    async def dial(self, hear: Callable[[bytes], object] | None = None) -> Line:
+        """A connection to it; raises `_Unreachable`."""
+        try:
+            async with asyncio.timeout(_CONNECT_S):
+                return await dial(self.host, self.port, self.context, MASTER_NAME if self.context else None, hear)
+        except (OSError, TimeoutError) as error:
+            raise _Unreachable(f"no master at {self.url}: {str(error) or type(error).__name__}") from error
 
 
 class Link:
@@ -87,7 +98,9 @@ class Link:
         self._bell = asyncio.Event()
         self._connecting = self._sending = False
         self._registered = False
+        self._records = Records()
         self._silence_s = PING_S * PINGS
+        self._heard_at = 0.0
         self._full: asyncio.Future[None] | None = None
         self.problem = "no master has started in this pool yet"
         """Why there is no connection, or why the last one broke."""
@@ -108,16 +121,13 @@ class Link:
         """Until no master has been there for as long as there is patience; `problem` then says why."""
         loop = asyncio.get_running_loop()
         served, delay = loop.time(), SOONEST_S
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S)
-        connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=_SILENCE_S[1])
-        async with aiohttp.ClientSession(timeout=timeout, connector=connector) as session:
-            while True:
-                if await self._serve(session):
-                    served, delay = loop.time(), SOONEST_S
-                elif loop.time() - served >= self._patience_s:
-                    return
-                await asyncio.sleep(delay * random.uniform(0.5, 1.0))
-                delay = min(2 * delay, LATEST_S)
+        while True:
+            if await self._serve():
+                served, delay = loop.time(), SOONEST_S
+            elif loop.time() - served >= self._patience_s:
+                return
+            await asyncio.sleep(delay * random.uniform(0.5, 1.0))
+            delay = min(2 * delay, LATEST_S)
 
     async def flush(self, patience_s: float) -> None:
         """Until all that was said has arrived, there is no connection, or `patience_s` [s] are over."""
@@ -127,7 +137,7 @@ class Link:
 
     # ------------------------------------------------------- one connection
 
-    async def _serve(self, session: aiohttp.ClientSession) -> bool:
+    async def _serve(self) -> bool:
         """Find the master and stay with it for as long as that goes well: whether it took us."""
         self._registered = False
         try:
@@ -143,10 +153,10 @@ class Link:
             register = self._unsent.take()
             for master in masters:
                 try:
-                    await self._stay(session, master, register)
-                except aiohttp.ClientConnectorError as error:
-                    self.problem = f"no master at {master.url}: {error}"
-        except (aiohttp.ClientError, OSError, TimeoutError, BadMessage, IndexError) as error:
+                    await self._stay(master, register)
+                except _Unreachable as error:
+                    self.problem = str(error)
+        except (OSError, TimeoutError, BadMessage, IndexError) as error:
             self.problem = f"the connection to the master broke: {str(error) or type(error).__name__}"
         finally:
             self._connecting = False
@@ -159,70 +169,84 @@ class Link:
         address = self._directory.master()
         if address is None:
             return []
-        context = self._directory.client_context() if address.tls else False
+        context = self._directory.client_context() if address.tls else None
         token = self._directory.token(AGENT)
-        return [_Master(_url(address, host), context, token) for host in address.hosts]
+        return [_Master(host, address.port, context, token) for host in address.hosts]
 
-    async def _stay(self, session: aiohttp.ClientSession, master: _Master, register: bytes) -> None:
+    async def _stay(self, master: _Master, register: bytes) -> None:
         """Register, and stay until the connection breaks; always raises."""
-        async with asyncio.timeout(_ANSWER_S) as patience, master.post(session, register) as response:
-            patience.reschedule(None)
-            stream = response.headers.get(STREAM_HEADER)
-            if response.status != 200 or stream is None:
-                raise ConnectionRefusedError(f"{master.url} answers {response.status}: {await _text(response)}")
-            sending = asyncio.create_task(self._send(session, master, stream))
-            hearing = asyncio.create_task(self._hear(response.content))
-            full = self._full = asyncio.get_running_loop().create_future()
-            try:
-                done, _ = await asyncio.wait((sending, hearing, full), return_when=asyncio.FIRST_COMPLETED)
-                for ended in done:
-                    ended.result()
-            finally:
-                for each in (sending, hearing, full):
-                    each.cancel()
-                await asyncio.gather(sending, hearing, full, return_exceptions=True)
+        self._records, self._silence_s = Records(), PING_S * PINGS
+        self._heard_at = asyncio.get_running_loop().time()
+        line = await master.dial(self._hear)
+        try:
+            async with asyncio.timeout(_ANSWER_S):
+                answer = await line.post(master.head(), register)
+            stream = answer.headers.get(STREAM_HEADER)
+            if answer.status != 200 or stream is None:
+                raise ConnectionRefusedError(f"{master.url} answers {answer.status}: {answer.text}")
+            await self._stay_on(line, master, stream)
+        finally:
+            line.close()
 
-    async def _hear(self, content: aiohttp.StreamReader) -> None:
-        records, self._silence_s = Records(), PING_S * PINGS
+    async def _stay_on(self, line: Line, master: _Master, stream: str) -> None:
+        sending = asyncio.create_task(self._send(master, stream))
+        watching = asyncio.create_task(self._watch())
+        full = self._full = asyncio.get_running_loop().create_future()
+        try:
+            done, _ = await asyncio.wait((sending, watching, line.broken, full), return_when=asyncio.FIRST_COMPLETED)
+            for ended in done:
+                ended.result()
+        finally:
+            for each in (sending, watching, full):
+                each.cancel()
+            await asyncio.gather(sending, watching, full, return_exceptions=True)
+
+    def _hear(self, data: bytes) -> None:
+        self._heard_at = asyncio.get_running_loop().time()
+        for item in self._records.feed(data):
+            if item.get("type") == "REGISTERED":
+                self._registered = True
+                self._silence_s = _silence(item)
+            self._node.heard(item)
+
+    async def _watch(self) -> None:
+        """Give up a silent master; always raises."""
+        clock = asyncio.get_running_loop().time
         while True:
-            data = await self._next(content)
-            if not data:
-                raise ConnectionResetError("the master has closed it")
-            for item in records.feed(data):
-                if item.get("type") == "REGISTERED":
-                    self._registered = True
-                    self._silence_s = _silence(item)
-                self._node.heard(item)
+            while (left := self._heard_at + self._silence_s - clock()) > 0:
+                await asyncio.sleep(min(left, _LOOK_S))
+            # Stopped and continued, we find the time over although the master has spoken: then what it said is there.
+            before = self._heard_at
+            await asyncio.sleep(_AGAIN_S)
+            if self._heard_at == before:
+                raise TimeoutError(f"the master was silent for {self._silence_s:g} s")
 
-    async def _next(self, content: aiohttp.StreamReader) -> bytes:
-        # Stopped and continued, we find the time over although the master has spoken: then what it said is there.
-        for patience in (self._silence_s, _AGAIN_S):
-            with suppress(TimeoutError):
-                async with asyncio.timeout(patience):
-                    return await content.readany()
-        raise TimeoutError(f"the master was silent for {self._silence_s:g} s")
-
-    async def _send(self, session: aiohttp.ClientSession, master: _Master, stream: str) -> None:
+    async def _send(self, master: _Master, stream: str) -> None:
         """One batch after the other: what is said while one is on its way makes up the next."""
-        while True:
-            await self._bell.wait()
-            self._bell.clear()
-            while self._unsent:
-                batch = self._unsent.batch()
-                self._sending = True
-                try:
-                    async with asyncio.timeout(self._silence_s), master.post(session, batch, stream) as response:
-                        if response.status != 202:
-                            raise ConnectionAbortedError(f"it answers {response.status}: {await _text(response)}")
-                except aiohttp.ClientConnectorError as error:  # while its stream is open: no reason to try elsewhere
-                    raise ConnectionAbortedError(str(error)) from error
-                finally:
+        head, line = master.head(stream), None
+        try:
+            while True:
+                await self._bell.wait()
+                self._bell.clear()
+                while self._unsent:
+                    batch = self._unsent.batch()
+                    self._sending = True
+                    async with asyncio.timeout(self._silence_s):
+                        line = line or await self._dialled(master)
+                        answer = await line.post(head, batch)
                     self._sending = False
+                    if answer.status != 202:
+                        raise ConnectionAbortedError(f"it answers {answer.status}: {answer.text}")
+        finally:
+            self._sending = False
+            if line is not None:
+                line.close()
 
-
-def _url(address: Address, host: str) -> str:
-    name = f"[{host}]" if ":" in host else host
-    return f"http{'s' if address.tls else ''}://{name}:{address.port}"
+    async def _dialled(self, master: _Master) -> Line:
+        try:
+            return await master.dial()
+        except _Unreachable as error:  # while its stream is open: no reason to try elsewhere
+            raise ConnectionAbortedError(str(error)) from error
 
 
 def _silence(registered: Message) -> float:
@@ -231,7 +255,3 @@ def _silence(registered: Message) -> float:
     pings: int = field(registered, "registered.pings", int, PINGS)
     least, most = _SILENCE_S
     return min(max(ping * pings, least), most)
-
-
-async def _text(response: aiohttp.ClientResponse) -> str:
-    return (await response.content.read(_TEXT_MOST)).decode(errors="replace").strip()

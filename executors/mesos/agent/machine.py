@@ -60,6 +60,11 @@ class Agent:
         """What the agent knows; to be read only."""
         return self._core.state
 
+    @property
+    def options(self) -> Options:
+        """What it was started with."""
+        return self._core.options
+
     def recovered(self) -> list[tuple[str, int, int]]:
         """Containers that ran when the agent before this one ended: id, process, and when that had started.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from executors.cgroup.group import Usage
+from executors.mesos import verbosity
 from executors.mesos.agent import instances, views
 from executors.mesos.agent.command import LEAST_CPUS
 from executors.mesos.agent.core import Core
@@ -16,15 +17,33 @@ from executors.mesos.messages import VERSION, field, identity, message, nanoseco
 
 LEASE_MOST_S = 86400.0
 """For how long another CPU limit can be had at most, unless it is asked for again [s]."""
-WRITES = ("KILL_CONTAINER", "ASA_UPDATE_LIMITS")
+WRITES = frozenset(
+    {f"{verb}{kind}_CONTAINER" for verb in ("LAUNCH", "KILL", "REMOVE") for kind in ("", "_NESTED")}
+    | {"LAUNCH_NESTED_CONTAINER_SESSION", "ATTACH_CONTAINER_INPUT", "ASA_UPDATE_LIMITS", "SET_LOGGING_LEVEL"}
+)
 """Calls that change something."""
+WAITS = frozenset({"WAIT_CONTAINER", "WAIT_NESTED_CONTAINER"})
+"""Calls that are answered when a container has ended."""
 
 Use = Callable[[str], Usage | None]
 
 
 def needs_write(call: Message) -> bool:
     """Whether an operator must be one who may change things."""
-    return call.get("type") in WRITES
+    kind = call.get("type")
+    return isinstance(kind, str) and kind in WRITES
+
+
+def awaited(call: Message) -> str | None:
+    """The container whose end a call waits for; None for one that does not wait.
+
+    Raises
+    ------
+    BadMessage
+        When it does not say for which.
+    """
+    kind: str = field(call, "type", str)
+    return value_of(call, f"{kind.lower()}.container_id") if kind in WAITS else None
 
 
 def operate(core: Core, call: Message, usage: Use) -> Message | None:
@@ -47,10 +66,13 @@ def operate(core: Core, call: Message, usage: Use) -> Message | None:
         return message(kind, **_VIEWS[kind](core))
     if kind == "GET_CONTAINERS":
         return message(kind, containers=[_container(core, item, usage) for item in core.state.instances.values()])
-    if kind == "WAIT_CONTAINER":
-        return _wait(core, value_of(call, "wait_container.container_id"))
+    if (container := awaited(call)) is not None:
+        return _wait(core, kind, container)
     if kind == "KILL_CONTAINER":
         instances.stop(core, _instance(core, value_of(call, "kill_container.container_id")).id, 0.0)
+        return None
+    if kind == "SET_LOGGING_LEVEL":
+        core.state.verbosity = verbosity.asked(field(call, "set_logging_level", dict), core.now)
         return None
     if kind == "ASA_UPDATE_LIMITS":
         return _update_limits(core, field(call, "asa_update_limits", dict))
@@ -76,13 +98,13 @@ def _update_limits(core: Core, asked: Message) -> Message:
     return message("ASA_UPDATE_LIMITS", container_id=instance.container_id, limits=limits, until=until)
 
 
-def _wait(core: Core, container_id: str) -> Message:
-    if container_id in core.state.instances:
-        raise Refused(501, f"container {container_id!r} has not ended: waiting is not supported, ask again")
+def _wait(core: Core, kind: str, container_id: str) -> Message:
+    if container_id in core.state.instances:  # who carries out calls has to wait first
+        raise Refused(409, f"Container {container_id!r} has not ended")
     if container_id not in core.state.exits:
         raise Refused(404, f"Container {container_id!r:.80} cannot be found")
     status = core.state.exits[container_id]
-    return message("WAIT_CONTAINER") | {"wait_container": {} if status is None else {"exit_status": status}}
+    return message(kind) | {kind.lower(): {} if status is None else {"exit_status": status}}
 
 
 def _instance(core: Core, container_id: str) -> Instance:
@@ -131,6 +153,10 @@ def _statistics(core: Core, instance: Instance, used: Usage | None) -> Message:
 
 def _health(core: Core) -> Message:
     return {"healthy": True}
+
+
+def _logging_level(core: Core) -> Message:
+    return {"level": core.state.verbosity.at(core.now)}
 
 
 def _version(core: Core) -> Message:
@@ -194,6 +220,7 @@ def _operations(core: Core) -> Message:
 _VIEWS: dict[str, Callable[[Core], Message]] = {
     "GET_HEALTH": _health,
     "GET_VERSION": _version,
+    "GET_LOGGING_LEVEL": _logging_level,
     "GET_FLAGS": _flags,
     "GET_AGENT": _agent,
     "GET_FRAMEWORKS": _frameworks,

@@ -78,8 +78,8 @@ def keep_task(core: Core, task: Task) -> None:
     core.keep("tasks", key(task.framework, task.id), row)
 
 
-def keep_updates(core: Core, task: Task) -> None:
-    """Remember where a task stands."""
+def keep_updates(core: Core, task: Task, *, copied: bool = False) -> None:
+    """Remember where a task stands; `copied` when the master would say again what has changed."""
     row = {
         "framework": task.framework,
         "id": task.id,
@@ -89,7 +89,7 @@ def keep_updates(core: Core, task: Task) -> None:
         "acknowledged": list(task.acknowledged),
         "verdict": _verdict_row(task.verdict),
     }
-    core.keep("updates", key(task.framework, task.id), row)
+    core.keep("updates", key(task.framework, task.id), row, copied=copied)
 
 
 def keep_instance(core: Core, instance: Instance) -> None:
@@ -108,9 +108,9 @@ def forget_executor(core: Core, executor: Executor) -> None:
 
 
 def forget_task(core: Core, task: Task) -> None:
-    """Its rows are not needed any more."""
+    """Its rows are not needed any more: its end was acknowledged, which the master would say again."""
     for table in ("updates", "tasks"):
-        core.keep(table, key(task.framework, task.id), None)
+        core.keep(table, key(task.framework, task.id), None, copied=True)
 
 
 def forget_instance(core: Core, instance: Instance) -> None:

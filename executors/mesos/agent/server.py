@@ -19,24 +19,24 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from collections.abc import Mapping
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
-
-from aiohttp import hdrs, web
 
 from executors.mesos import peer
-from executors.mesos.agent import legacy, operator, sandbox
+from executors.mesos.agent import attach, legacy, operator, sandbox
 from executors.mesos.agent.engine import Engine
 from executors.mesos.agent.machine import Agent
 from executors.mesos.agent.options import Options
-from executors.mesos.codec import Message, encode
+from executors.mesos.codec import Message
 from executors.mesos.effects import Refused
 from executors.mesos.hosts import check_addressed
 from executors.mesos.master.access import Access, Principal
 from executors.mesos.master.door import Door
-from executors.mesos.master.limits import EXECUTOR
-from executors.mesos.master.request import JSON, OPERATOR_PATHS, accepts_json, answered, check_method, read_call
+from executors.mesos.master.http import Admission, Answer, Later, Opened, Request, Response
+from executors.mesos.master.limits import EXECUTOR, body_limit
+from executors.mesos.master.request import OPERATOR_PATHS, accepts_json, call_of, check_content, check_method, in_json
+from executors.mesos.master.serving import Connection
 from executors.mesos.master.streams import Stream
 from executors.mesos.messages import VERSION, base64_of, field, message
 from executors.mesos.pool_directory import READER, WRITER
@@ -44,20 +44,21 @@ from executors.mesos.pool_directory import READER, WRITER
 EXECUTOR_PATH = "/api/v1/executor"
 
 _CLOSING_S = 2.0
+_WHO = "the agent"
 
 
 class Loopback(Door):
     """A door for our own user's processes on this machine; others find the connection broken."""
 
-    def connection_made(self, handler: web.RequestHandler, transport: asyncio.Transport) -> None:
-        super().connection_made(handler, transport)
-        connection: socket.socket = transport.get_extra_info("socket")
+    def opened(self, connection: Connection) -> None:
+        super().opened(connection)
+        assert connection.transport
         try:
-            if peer.is_ours(*peer.ends(connection)):
-                return
+            if peer.is_ours(*peer.ends(connection.transport.get_extra_info("socket"))):
+                return self.know(connection)
         except OSError:  # it has gone already
             pass
-        transport.abort()
+        return connection.abort()
 
 
 class Server:
@@ -80,7 +81,7 @@ class Server:
     def __init__(self, engine: Engine, agent: Agent, options: Options, access: Access, names: frozenset[str]) -> None:
         self._engine, self._agent, self._options = engine, agent, options
         self._access, self._names = access, names
-        self._loopback, self._door = Loopback(self._from_executor), Door(self._from_operator)
+        self._loopback, self._door = Loopback(self._from_executor, _WHO), Door(self._from_operator, _WHO)
         self._root = Path(options.directory)
 
     async def listen(self, loopback: socket.socket, outside: socket.socket, context: ssl.SSLContext | None) -> None:
@@ -99,62 +100,66 @@ class Server:
 
     # ------------------------------------------------------- requests
 
-    async def _from_executor(self, request: web.BaseRequest) -> web.StreamResponse:
-        return await self._handle(request, self._loopback)
+    def _from_executor(self, request: Request) -> Admission:
+        path = self._path(request)
+        if path in _FOR_ANYBODY:
+            return _for_anybody(request, path)
+        if path != EXECUTOR_PATH:
+            raise Refused(403, f"only executors are served here: operators come to port {self._options.port}")
+        check_method(request, "POST")
+        check_content(request)
+        return Admission(body_limit(EXECUTOR), self._executor)
 
-    async def _from_operator(self, request: web.BaseRequest) -> web.StreamResponse:
-        return await self._handle(request, self._door)
-
-    async def _handle(self, request: web.BaseRequest, door: Door) -> web.StreamResponse:
-        found = await answered(request, self._answer(request, door), "the agent")
-        return await self._stream(request, found) if isinstance(found, Stream) else found
-
-    async def _answer(self, request: web.BaseRequest, door: Door) -> web.Response | Stream:
-        local = request.get_extra_info("sockname")
-        check_addressed(request.headers, self._names, local[0] if local else None)
-        path = request.path.removeprefix("/slave(1)").rstrip("/") or "/"
-        if path in ("/version", "/health"):
-            check_method(request, "GET")
-            return _json({"version": VERSION}) if path == "/version" else web.Response()
-        if door is self._loopback:
-            door.admit(request)  # the connection was looked at when it was made
-            if path != EXECUTOR_PATH:
-                raise Refused(403, f"only executors are served here: operators come to port {self._options.port}")
-            return await self._executor(request)
-        principal = self._access.authenticate(request.headers, request.remote)
-        door.admit(request)
+    def _from_operator(self, request: Request) -> Admission:
+        path = self._path(request)
+        if path in _FOR_ANYBODY:
+            return _for_anybody(request, path)
+        principal = self._access.authenticate(request.headers, request.connection.peer)
+        self._door.know(request.connection)
         principal.check(READER)
         if path in OPERATOR_PATHS:
-            return await self._operator(request, principal)
+            check_method(request, "POST")
+            if attach.is_input(request):
+                principal.check(WRITER)
+                return Admission(body_limit(principal.role), partial(attach.take_input, self._engine.nested))
+            check_content(request)
+            return Admission(body_limit(principal.role), partial(self._operator, principal))
         check_method(request, "GET")
-        return _json(await self._legacy(path.removesuffix(".json"), request.query))
+        return Admission(body_limit(READER), partial(self._legacy, path.removesuffix(".json")))
 
-    async def _executor(self, request: web.BaseRequest) -> web.Response | Stream:
-        check_method(request, "POST")
-        call, kind = await read_call(request, EXECUTOR)
+    def _path(self, request: Request) -> str:
+        check_addressed(request.headers, self._names, request.connection.local)
+        return request.path.removeprefix("/slave(1)").rstrip("/") or "/"
+
+    def _executor(self, request: Request) -> Answer:
+        call, kind = call_of(request)
         if kind != "SUBSCRIBE":
-            await self._engine.call(call)
-            return web.Response(status=202)
+            durable = self._engine.call(call)
+            return Response(202) if durable is None else Later(durable, Response(202))
         accepts_json(request)
-        if request.version < (1, 1):
+        if request.version != "1.1":
             raise Refused(505, "expected HTTP/1.1: a stream is sent in chunks")
-        stream = Stream(request.transport, beating=False)
+        stream = Stream(request.connection, self._engine.closed, beating=False)
         self._engine.subscribe(call, stream)
-        return stream
+        return Opened(stream)
 
-    async def _operator(self, request: web.BaseRequest, principal: Principal) -> web.Response:
-        check_method(request, "POST")
-        call, kind = await read_call(request, principal.role)
+    def _operator(self, principal: Principal, request: Request) -> Answer:
+        call, kind = call_of(request)
         if operator.needs_write(call):
             principal.check(WRITER)
+        return self._operated(request, call, kind)
+
+    async def _operated(self, request: Request, call: Message, kind: str) -> Response | Opened:
+        if kind in attach.KINDS and (found := await attach.carry_out(self._engine.nested, request, call, kind)):
+            return found
         if kind in ("LIST_FILES", "READ_FILE"):
             answer: Message | None = await asyncio.to_thread(self._files, call, kind)
         else:
             answer = await self._engine.operate(call)
         if answer is None:
-            return web.Response()
+            return Response(200)
         accepts_json(request)
-        return _json(answer)
+        return in_json(answer)
 
     def _files(self, call: Message, kind: str) -> Message:
         if kind == "LIST_FILES":
@@ -166,32 +171,25 @@ class Server:
         piece = sandbox.read(self._root, field(asked, "path", str), offset, length)
         return message(kind, size=piece.size, data=base64_of(piece.data))
 
-    async def _legacy(self, path: str, query: Mapping[str, str]) -> Any:
+    async def _legacy(self, path: str, request: Request) -> Response:
         if path == "/state":
-            return legacy.state(self._agent.state, self._options)
+            return in_json(legacy.state(self._agent.state, self._options))
         if path in ("/monitor/statistics", "/containers"):
-            answer = await self._engine.operate(message("GET_CONTAINERS"))
-            return legacy.statistics(answer or {})
+            return in_json(legacy.statistics(await self._engine.operate(message("GET_CONTAINERS")) or {}))
         if path == "/metrics/snapshot":
-            answer = await self._engine.operate(message("GET_METRICS"))
-            return legacy.metrics(answer or {})
+            return in_json(legacy.metrics(await self._engine.operate(message("GET_METRICS")) or {}))
         if path in ("/files/browse", "/files/read"):
-            return await asyncio.to_thread(getattr(legacy, path.rpartition("/")[2]), self._root, query)
+            found = await asyncio.to_thread(getattr(legacy, path.rpartition("/")[2]), self._root, request.query)
+            return in_json(found)
         raise Refused(404, f"there is nothing at {path[:100]}")
 
-    # ------------------------------------------------------- streams
 
-    async def _stream(self, request: web.BaseRequest, stream: Stream) -> web.StreamResponse:
-        try:
-            response = web.StreamResponse(headers={hdrs.CONTENT_TYPE: JSON})
-            response.enable_chunked_encoding()
-            await response.prepare(request)
-            await stream.serve(response.write)
-            await response.write_eof()
-            return response
-        finally:
-            self._engine.closed(stream)
+def _for_anybody(request: Request, path: str) -> Admission:
+    check_method(request, "GET")
+    return Admission(0, _FOR_ANYBODY[path])
 
 
-def _json(found: Any) -> web.Response:
-    return web.Response(body=encode(found), content_type=JSON)
+_FOR_ANYBODY: dict[str, Callable[[Request], Answer]] = {
+    "/version": lambda _: in_json({"version": VERSION}),
+    "/health": lambda _: Response(200),
+}

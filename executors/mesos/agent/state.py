@@ -9,6 +9,7 @@ from typing import NamedTuple
 from executors.mesos.agent.command import Share
 from executors.mesos.codec import Message
 from executors.mesos.messages import TERMINAL, identity
+from executors.mesos.verbosity import Verbosity
 
 COMPLETED_MOST = 1000
 """How many tasks, and how many ended containers, are remembered."""
@@ -183,6 +184,8 @@ class State:
     """Ended container -> its exit status as ``wait`` has it, None where it is not known; oldest first."""
     counters: dict[str, int] = field(default_factory=dict)
     """Metrics that only grow: ``tasks_finished`` and so on."""
+    verbosity: Verbosity = field(default_factory=Verbosity)
+    """How much is logged."""
 
     def task(self, framework_id: str, task_id: str) -> Task | None:
         framework = self.frameworks.get(framework_id)

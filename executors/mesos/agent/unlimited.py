@@ -19,10 +19,10 @@ class Unlimited:
     why = "quotas were not asked for"
 
     def group(self, name: str, *, weight: float, cores: float | None, memory: int | None) -> Group:
-        return _Session()
+        return Session()
 
     def recover(self, name: str, pid: int) -> Group | None:
-        session = _Session()
+        session = Session()
         session.adopt(pid)
         return session if session.pids() else None
 
@@ -30,7 +30,7 @@ class Unlimited:
         """Nothing is left behind that could be found."""
 
 
-class _Session:
+class Session:
     """The processes of one session."""
 
     def __init__(self) -> None:
@@ -79,3 +79,14 @@ class _Session:
                 numbers = [int(field) for field in fields[11:22]]
                 found[int(name)] = numbers[0] + numbers[2], numbers[1] + numbers[3], numbers[6], numbers[-1]
         return found
+
+
+class Inside(Session):
+    """A session inside of a group: what the group may use, it may, and no more."""
+
+    def __init__(self, group: Group) -> None:
+        super().__init__()
+        self._group = group
+
+    def wrap(self, argv: Sequence[str]) -> tuple[str, ...]:
+        return self._group.wrap(argv)

@@ -63,7 +63,7 @@ def acknowledge(core: Core, task: Task, uuid: str) -> Message | None:
     task.tries = 0
     core.timers.cancel("retry", task.framework, task.id)
     if task.pending or not task.over:
-        rows.keep_updates(core, task)
+        rows.keep_updates(core, task, copied=True)
     if task.pending:
         send(core, task)
     return status

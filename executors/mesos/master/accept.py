@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from executors.mesos.codec import BadMessage, Message
-from executors.mesos.master import offers, operations, rows, tasks
+from executors.mesos.master import feedback, offers, operations, rows, tasks
 from executors.mesos.master.core import Core
 from executors.mesos.master.state import Executor, Framework, Offer
 from executors.mesos.master.validation import Ground, Launch, checked_group, checked_task
@@ -101,7 +101,7 @@ def _drop(core: Core, framework: Framework, operation: Message, wrong: str) -> N
     for info in infos:
         _refuse(core, framework, info, tasks.worded(framework, "TASK_DROPPED"), "REASON_INVALID_OFFERS", text)
     if not infos:
-        operations.report(core, framework, None, operation, "OPERATION_ERROR", text)
+        feedback.failed(core, framework, None, operation, text)
 
 
 def _launch(core: Core, ground: Ground, infos: list[Message], rest: Resources) -> Resources:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable
 from typing import Any
 
 from executors.mesos.codec import Message
-from executors.mesos.master import offers, rows, tasks, views
+from executors.mesos.master import feedback, offers, rows, tasks, views
 from executors.mesos.master.core import Core
 from executors.mesos.master.state import Agent, Task
 from executors.mesos.messages import TERMINAL, field, identity, message, nanoseconds, value_of
@@ -83,6 +83,7 @@ def remove(core: Core, agent_id: str, *, gone: bool, state: str = "TASK_GONE_BY_
         agent.used = NONE
     known.recovered.pop(agent_id, None)
     rows.keep_away(core, "gone" if gone else "unreachable", agent_id, core.now)
+    feedback.lost(core, agent_id, gone=gone)
     _forget_oldest(core)
     if agent is not None:
         core.count("slave_removals" if gone else "slave_unreachable_completed")

@@ -12,17 +12,18 @@ Apache Mesos, ``src/master/allocator/mesos/hierarchical.cpp``; `executors.mesos.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
 
 from executors.mesos.master.filters import Filters
+from executors.mesos.master.minimums import Minimum, allocatable, minimums
 from executors.mesos.master.quota import Budget
 from executors.mesos.master.shares import Path, Sorter, Usage, leaf
 from executors.mesos.master.state import Agent, Framework, State
 from executors.mesos.resources import NONE, Resources
 
-CPUS_LEAST, MEM_LEAST = 10, 32_000
-"""An offer has at least one of these [thousandths of a core, thousandths of a MiB]."""
+Demands = Mapping[str, Mapping[str, Minimum]]
+"""Framework id -> role -> how small an offer may be, where frameworks say that themselves."""
 
 
 class Grant(NamedTuple):
@@ -48,8 +49,9 @@ def allocate(
     usage
         What is used and offered in `state`; None to count it anew, which looks at every task.
     """
+    demands = {name: minimums(one.info) for name, one in state.frameworks.items() if "offer_filters" in one.info}
     free = {agent.id: agent.free for agent in _offering(state, agents)}
-    free = {name: resources for name, resources in free.items() if allocatable(resources)}
+    free = {name: resources for name, resources in free.items() if allocatable(resources, _least(demands))}
     if not free:
         return []
     seekers = {
@@ -60,7 +62,8 @@ def allocate(
     }
     if not seekers:
         return []
-    return _Round(state, filters, now, free, seekers, Usage.of(state) if usage is None else usage.copy()).grants()
+    round_ = _Round(state, filters, now, free, seekers, Usage.of(state) if usage is None else usage.copy(), demands)
+    return round_.grants()
 
 
 def revisited(state: State, filters: Filters, now: float) -> set[str] | None:
@@ -71,16 +74,6 @@ def revisited(state: State, filters: Filters, now: float) -> set[str] | None:
     """
     ended = filters.ended(now)
     return None if state.quota or state.guarantees else ended
-
-
-def allocatable(resources: Resources) -> bool:
-    """Whether it is enough for an offer.
-
-    >>> from executors.mesos.resources import scalars
-    >>> allocatable(scalars(cpus=0.01)), allocatable(scalars(mem=32)), allocatable(scalars(cpus=0.009, mem=31, gpus=1))
-    (True, True, False)
-    """
-    return resources.thousandths("cpus") >= CPUS_LEAST or resources.thousandths("mem") >= MEM_LEAST
 
 
 class _Round:
@@ -94,9 +87,11 @@ class _Round:
         free: dict[str, Resources],
         seekers: dict[Path, tuple[Framework, str]],
         usage: Usage,
+        demands: Demands,
     ) -> None:
         self._state, self._filters, self._now = state, filters, now
         self._free, self._seekers, self._usage = free, seekers, usage
+        self._demands = demands
         self._budget = Budget(state.quota, state.guarantees, usage)
         self._sorter = Sorter(seekers, usage, state.weights)
         self._granted: dict[tuple[str, str, str], Resources] = {}
@@ -110,18 +105,21 @@ class _Round:
 
     def _allocate(self, agent: Agent, guaranteed: bool) -> None:
         free, gpus = self._free[agent.id], agent.total.thousandths("gpus") > 0
-        revocable = any(kind.revocable for kind in free.amounts)
+        revocable, least = any(kind.revocable for kind in free.amounts), _least(self._demands)
         moved: list[Path] = []
-        parts: dict[tuple[str, bool], Resources] = {}  # by role, and whether revocable ones are taken
+        # By role, whether revocable ones are taken, and the framework, if it has demands of its own.
+        parts: dict[tuple[str, bool, str], Resources] = {}
         for path in self._sorter:
             framework, role = self._seekers[path]
             if gpus and not framework.can("GPU_RESOURCES"):
                 continue
             revocable_too = revocable and framework.can("REVOCABLE_RESOURCES")
-            resources = parts.get((role, revocable_too))
+            part = role, revocable_too, framework.id if framework.id in self._demands else ""
+            resources = parts.get(part)
             if resources is None:
                 resources = self._budget.part(path, _usable(free, role, revocable_too), guaranteed=guaranteed)
-                parts[role, revocable_too] = resources = resources if allocatable(resources) else NONE
+                minimum = self._demands[framework.id].get(role) if part[2] else None
+                parts[part] = resources = resources if allocatable(resources, minimum) else NONE
             if not resources:
                 continue
             if self._filters.suppresses(framework.id, role, agent.id, resources, self._now):
@@ -131,12 +129,17 @@ class _Round:
             self._usage.took(framework.id, role, resources)
             moved.append(path)
             free -= resources
-            if not allocatable(free):
+            if not allocatable(free, least):
                 break
             parts.clear()
         self._free[agent.id] = free
         for path in moved:
             self._sorter.moved(path)
+
+
+def _least(demands: Demands) -> Minimum | None:
+    """What is worth looking at: where frameworks have demands of their own, the smallest rest may be."""
+    return () if demands else None
 
 
 def _offering(state: State, agents: Collection[str] | None) -> Iterator[Agent]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from executors.mesos.codec import Message
-from executors.mesos.master import accept, frameworks, offers, operations, reconcile, tasks
+from executors.mesos.master import accept, feedback, frameworks, offers, reconcile, tasks
 from executors.mesos.master.core import Core
 from executors.mesos.master.state import Framework
 from executors.mesos.messages import field, identity, message, value_of
@@ -52,10 +52,6 @@ def _message(core: Core, framework: Framework, call: Message) -> None:
         core.send(agent.stream, message("MESSAGE", **ids, data=data))
 
 
-def _acknowledge_operation(core: Core, framework: Framework, call: Message) -> None:
-    operations.acknowledge(framework, call)
-
-
 def _request(core: Core, framework: Framework, call: Message) -> None:
     """What a framework wishes for; Mesos' allocator does not listen, either."""
 
@@ -71,9 +67,9 @@ CALLS: dict[str, tuple[Part, str | None]] = {
     "KILL": (_kill, "kill_task"),
     "SHUTDOWN": (_shutdown, None),
     "ACKNOWLEDGE": (tasks.acknowledge, "status_update_acknowledgement"),
-    "ACKNOWLEDGE_OPERATION_STATUS": (_acknowledge_operation, None),
+    "ACKNOWLEDGE_OPERATION_STATUS": (feedback.acknowledge, None),
     "RECONCILE": (reconcile.reconcile, "reconcile_tasks"),
-    "RECONCILE_OPERATIONS": (operations.reconcile, None),
+    "RECONCILE_OPERATIONS": (feedback.reconcile, None),
     "MESSAGE": (_message, "framework_to_executor"),
     "REQUEST": (_request, "resource_request"),
     "UPDATE_FRAMEWORK": (frameworks.update, None),

@@ -73,20 +73,20 @@ class Clockwork:
     def _ask(self) -> None:
         self._asking = None
         now = self.now()
-        wait = min(max(self._machine.due() - now, _SOONEST_S), _LATEST_S)
-        if self._timer is None or now + wait < self._rings:
-            self._set(wait)
+        rings = min(max(self._machine.due(), now + _SOONEST_S), now + _LATEST_S)
+        if self._timer is None or rings < self._rings:
+            self._set(rings)
 
-    def _set(self, wait: float) -> None:
+    def _set(self, rings: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._rings = self.now() + wait
-        self._timer = self._loop.call_later(wait, self._ring)
+        self._rings = rings
+        self._timer = self._loop.call_at(rings - self._epoch, self._ring)
 
     def _ring(self) -> None:
         self._timer = None
         if self._commit.trouble is not None:
-            self._set(_AGAIN_S)
+            self._set(self.now() + _AGAIN_S)
             return
         try:
             now = self.now()
@@ -94,6 +94,6 @@ class Clockwork:
                 self._commit.carry_out(self._machine.wake(now))
         except Exception:  # a fault of ours: who is connected is served all the same
             _log.exception("the master's timer failed")
-            self._set(_AGAIN_S)
+            self._set(self.now() + _AGAIN_S)
         else:
             self.arm()

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from executors.mesos.codec import Message
-from executors.mesos.effects import Close, Effect, Keep, Send
+from executors.mesos.effects import Close, Copy, Effect, Keep, Send
 from executors.mesos.master.filters import Filters
 from executors.mesos.master.shares import Usage
 from executors.mesos.master.state import Agent, State
@@ -62,9 +62,9 @@ class Core:
             self.state.streams.pop(stream, None)
             self.effects.append(Close(stream))
 
-    def keep(self, table: str, key: str, row: Message | None) -> None:
-        """Write a row of the journal, or remove it."""
-        self.effects.append(Keep(table, key, row))
+    def keep(self, table: str, key: str, row: Message | None, *, copied: bool = False) -> None:
+        """Write a row of the journal, or remove it; nothing waits for one that is `copied` (see `Copy`)."""
+        self.effects.append((Copy if copied else Keep)(table, key, row))
 
     def publish(self, message: Message) -> None:
         """Tell all operators that have subscribed."""

@@ -1,24 +1,29 @@
-"""The listening socket as HTTP: how long connections stay, and how many that have not said who they are."""
+"""The listening socket: who comes, and how many may stay that have not said who they are.
+
+Connections stay for as long as their peers want: one that finds its idle connection closed may take that for our end.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import socket
 import ssl
 from asyncio.sslproto import SSLProtocol
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from functools import partial
+from typing import Any
 
-from aiohttp import web
+from executors.mesos.master.http import Admission, Request, Response
+from executors.mesos.master.request import refusal
+from executors.mesos.master.serving import Connection
 
 GUESTS_MOST = 256
 """Connections that have not authenticated; with one more, the oldest of them is dropped."""
 
 _BACKLOG = 4096
-_FOREVER_S = 10 * 365 * 86400.0  # a client that finds its idle connection closed may take that for the master's end
 _HANDSHAKE_S = 10
-_LINGER_S = 2.0
+_LOOK_S = 0.005
+_READ_MOST = 256 << 10
 _GONE_MS = 60_000
 
 
@@ -33,65 +38,75 @@ class _Tls(SSLProtocol):
     max_size = 16 << 10
 
 
-class Door(web.Server):
-    """A server that knows its guests: connections of which none has been admitted yet.
+class Door:
+    """Connections, and of which of them it is not known yet whose they are: those are guests.
 
     Parameters
     ----------
-    handler
-        Answers a request; it is cancelled when the peer has gone.
+    admit
+        Looks at the head of a request; see `Admission`.
+    who
+        Whose fault it is when a request cannot be answered: "the master".
     """
 
-    def __init__(self, handler: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]) -> None:
-        super().__init__(
-            handler,
-            handler_cancellation=True,
-            keepalive_timeout=_FOREVER_S,
-            lingering_time=_LINGER_S,
-            access_log=None,
-            auto_decompress=False,
-            logger=logging.Logger("aiohttp", logging.CRITICAL + 1),  # else strangers could fill the log
-        )
-        self._guests: dict[object, asyncio.Transport] = {}
+    def __init__(self, admit: Callable[[Request], Admission], who: str) -> None:
+        self.admit, self._who = admit, who
+        self.buffer = memoryview(bytearray(_READ_MOST))
+        self.connections: set[Connection] = set()
+        """Those that are open."""
+        self._guests: dict[Connection, None] = {}
         self._listening: asyncio.Server | None = None
 
     async def listen(self, sock: socket.socket, context: ssl.SSLContext | None) -> None:
         """Accept connections, over TLS if there is a context."""
-        factory = self if context is None else partial(self._secured, context)
+        factory = partial(Connection, self) if context is None else partial(self._secured, context)
         self._listening = await asyncio.get_running_loop().create_server(factory, sock=sock, backlog=_BACKLOG)
 
-    def connection_made(self, handler: web.RequestHandler, transport: asyncio.Transport) -> None:
-        super().connection_made(handler, transport)
+    def opened(self, connection: Connection) -> None:
+        """There is a new one."""
+        self.connections.add(connection)
         if len(self._guests) >= GUESTS_MOST:
-            self._guests.pop(next(iter(self._guests))).abort()
-        self._guests[handler] = transport
+            oldest = next(iter(self._guests))
+            del self._guests[oldest]
+            oldest.abort()
+        self._guests[connection] = None
 
-    def connection_lost(self, handler: web.RequestHandler, exc: BaseException | None = None) -> None:
-        self._guests.pop(handler, None)
-        super().connection_lost(handler, exc)
+    def closed(self, connection: Connection) -> None:
+        """It is gone."""
+        self.connections.discard(connection)
+        self._guests.pop(connection, None)
+
+    def refused(self, request: Request, error: Exception) -> Response | Coroutine[Any, Any, Response]:
+        """What to answer where an exception was raised."""
+        return refusal(error, request.target, self._who)
 
     def _secured(self, context: ssl.SSLContext) -> _Tls:
-        waiter = self._loop.create_future()
+        loop = asyncio.get_running_loop()
+        waiter = loop.create_future()
         waiter.add_done_callback(_look)
-        return _Tls(self._loop, self(), context, waiter, server_side=True, ssl_handshake_timeout=_HANDSHAKE_S)
+        return _Tls(loop, Connection(self), context, waiter, server_side=True, ssl_handshake_timeout=_HANDSHAKE_S)
 
-    def admit(self, request: web.BaseRequest) -> None:
-        """Whose request this is has said who it is: its connection may stay."""
-        self._guests.pop(request.protocol, None)
+    def know(self, connection: Connection) -> None:
+        """It has said whose it is: it may stay."""
+        self._guests.pop(connection, None)
 
     async def close(self, grace_s: float) -> None:
-        """Listen no more; handlers have so long to end [s]."""
+        """Listen no more; what is being answered has so long to end [s]."""
         if self._listening is not None:
             self._listening.close()
-        self.pre_shutdown()
-        await self.shutdown(grace_s)
+        for connection in list(self.connections):
+            connection.close()
+        deadline = asyncio.get_running_loop().time() + grace_s
+        while self.connections and asyncio.get_running_loop().time() < deadline:
+            await asyncio.sleep(_LOOK_S)
+        self.abort()
 
     def abort(self) -> None:
         """Listen no more, and break all connections."""
         if self._listening is not None:
             self._listening.close()
-        for transport in list(self._connections.values()):
-            transport.abort()
+        for connection in list(self.connections):
+            connection.abort()
 
 
 def listening_socket(host: str, port: int) -> socket.socket:
@@ -102,6 +117,7 @@ def listening_socket(host: str, port: int) -> socket.socket:
     dual = not host and socket.has_dualstack_ipv6()
     family = socket.AF_INET6 if dual or ":" in host else socket.AF_INET
     sock = socket.create_server((host, port), family=family, backlog=_BACKLOG, dualstack_ipv6=dual)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # asyncio forgets it where a socket's protocol is 0
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 15)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 15)

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from executors.mesos.codec import BadMessage, Message
+from executors.mesos.master.minimums import minimums
 from executors.mesos.messages import field, identity, value_of
 
 FAILOVER_MOST_S = 10 * 365 * 86400.0
@@ -57,6 +58,7 @@ def _check_shape(info: Message) -> None:
         raise BadMessage(f"'failover_timeout' must be a duration in seconds, found {failover_s}")
     for item in field(info, "capabilities", list, []):
         field({"capabilities": item}, "capabilities.type", str)
+    minimums(info)
 
 
 def _roles(info: Message) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from executors.mesos.codec import BadMessage, Message
 from executors.mesos.effects import Refused
-from executors.mesos.master import offers, rows, tasks, views
+from executors.mesos.master import feedback, offers, rows, tasks, views
 from executors.mesos.master.core import Core
 from executors.mesos.master.framework_info import checked_info, completed_info, failover_s, suppressed
 from executors.mesos.master.state import COMPLETED_MOST, Framework
@@ -65,8 +65,7 @@ def subscribe(core: Core, call: Message, principal: str | None, stream: str) -> 
         for task in known.tasks.values():
             if task.pending is not None:
                 core.send(stream, message("UPDATE", status=task.pending))
-        for status in known.operations.values():
-            core.send(stream, message("UPDATE_OPERATION_STATUS", status=status))
+        feedback.resend(core, known)
 
 
 def _new_id(core: Core) -> str:
@@ -216,7 +215,7 @@ def remove(core: Core, framework: Framework, text: str) -> None:
             task for task in state.unreachable_tasks[agent_id] if task.framework != framework.id
         ]
     framework.disconnected = core.now
-    framework.operations.clear()
+    feedback.forget_all(core, framework)
     del state.frameworks[framework.id]
     core.usage.forget(framework.id, framework.roles)
     state.completed[framework.id] = framework

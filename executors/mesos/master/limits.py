@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import resource
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from executors.mesos.codec import LARGEST
 from executors.mesos.effects import Refused
 from executors.mesos.pool_directory import READER, WRITER
-
-if TYPE_CHECKING:
-    from aiohttp import web
 
 BODY_S = 60.0
 """How long a body may take to arrive [s]."""
@@ -56,35 +51,9 @@ def body_limit(role: str) -> int:
     return _BODIES.get(role, LARGEST)
 
 
-async def read_body(request: web.BaseRequest, most: int) -> bytes:
-    """The body of a request.
-
-    Raises
-    ------
-    Refused
-        413 when it is longer than `most` [bytes], 408 when it takes longer than `BODY_S`, 415 when it is compressed.
-    """
-    if request.headers.get("Content-Encoding", "identity") != "identity":
-        raise Refused(415, "expected a body that is not compressed")
-    too_long = Refused(413, f"expected a body of at most {most} bytes")
-    if (request.content_length or 0) > most:
-        raise too_long
-    if request.content.is_eof():  # as nearly always: it came with the headers
-        body = request.content.read_nowait()
-        if len(body) > most:
-            raise too_long
-        return body
-    parts, size = [], 0
-    try:
-        async with asyncio.timeout(BODY_S):
-            async for part in request.content.iter_any():
-                size += len(part)
-                if size > most:
-                    raise too_long
-                parts.append(part)
-    except TimeoutError:
-        raise Refused(408, f"expected the whole body within {BODY_S:g} s") from None
-    return parts[0] if len(parts) == 1 else b"".join(parts)
+def too_long(most: int) -> Refused:
+    """What is said of a longer body."""
+    return Refused(413, f"expected a body of at most {most} bytes")
 
 
 def raise_file_limit() -> int:

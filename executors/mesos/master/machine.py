@@ -12,7 +12,18 @@ from contextlib import contextmanager
 
 from executors.mesos.codec import BadMessage, Message
 from executors.mesos.effects import Effect, Keep, Refused
-from executors.mesos.master import agents, frameworks, items, maintenance, offers, operator, registration, rows, views
+from executors.mesos.master import (
+    agents,
+    feedback,
+    frameworks,
+    items,
+    maintenance,
+    offers,
+    operator,
+    registration,
+    rows,
+    views,
+)
 from executors.mesos.master.allocator import allocate, revisited
 from executors.mesos.master.calls import CALLS
 from executors.mesos.master.core import Core
@@ -156,6 +167,8 @@ class Master:
                     agents.ping(core, alarm.id, alarm.at)
                 elif alarm.kind == "framework":
                     frameworks.expire(core, alarm.id)
+                elif alarm.kind == "operation":
+                    feedback.retry(core, *alarm.id.split(" ", 1))
                 else:
                     agents.expire_recovered(core)
             offers.expire(core)
@@ -217,5 +230,6 @@ def _restore(core: Core, kept: Iterable[Keep]) -> None:
     rows.restore(state, kept)
     for framework in state.frameworks.values():
         frameworks.await_return(core, framework)
+        feedback.resume(core, framework)
     if state.recovered:
         core.alarm(core.now + state.options.agent_reregister_s, "recovered")

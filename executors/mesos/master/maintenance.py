@@ -35,7 +35,8 @@ def drain(core: Core, payload: Message) -> None:
     config: Message = {"mark_gone": field(payload, "mark_gone", bool, False)}
     grace = _grace(payload)
     if grace is not None:
-        config["max_grace_period"] = {"nanoseconds": grace}
+        seconds, nanos = divmod(grace, 1_000_000_000)
+        config["max_grace_period"] = {"seconds": seconds, "nanos": nanos}
     agent.drain = config
     _deactivate(core, agent)
     joined(core, agent)
@@ -135,7 +136,7 @@ def _grace(payload: Message) -> int | None:
 
 def _kill_policy(config: Message, info: Message) -> Message | None:
     """The policy that overrides the task's own, if that may take longer than the agent's drain allows."""
-    grace = field(config, "max_grace_period.nanoseconds", int, None)
+    grace = _grace(config)
     if grace is None:
         return None
     try:

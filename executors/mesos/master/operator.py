@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from executors.mesos import verbosity
 from executors.mesos.codec import BadMessage, Message
 from executors.mesos.effects import Refused
 from executors.mesos.master import (
     agents,
+    feedback,
     frameworks,
     maintenance,
     metrics,
@@ -25,9 +27,6 @@ from executors.mesos.master import (
 from executors.mesos.master.core import Core
 from executors.mesos.master.state import Options, State
 from executors.mesos.messages import VERSION, field, value_of
-
-LEVEL_MOST = 3
-"""Highest level of the verbose log."""
 
 ACCEPTED = frozenset({"RESERVE_RESOURCES", "UNRESERVE_RESOURCES"})
 """Calls that are answered with 202; all others with 200."""
@@ -54,6 +53,9 @@ def operate(core: Core, call: Message, principal: str | None) -> Message | None:
         kind = field(call, "type", str)
         if look := _LOOKS.get(kind):
             return {"type": kind, kind.lower(): look(core.state, core.now)}
+        if kind in _FILES:
+            path: str = field(call, f"{kind.lower()}.path", str)
+            raise Refused(404, f"there is no {path!r:.200}: {_NO_FILES}")
         if kind in _UNSUPPORTED:
             raise Refused(501, f"{kind} is not supported: {_UNSUPPORTED[kind]}")
         if kind not in _CHANGES:
@@ -89,12 +91,6 @@ def flags(options: Options) -> dict[str, str]:
     return found
 
 
-def verbosity(state: State, now: float) -> int:
-    """The level of the verbose log at a time [s since the epoch]; 0 is none."""
-    level, until = state.verbosity
-    return level if now < until else 0
-
-
 def _flags(state: State, now: float) -> Message:
     return {"flags": [{"name": name, "value": value} for name, value in flags(state.options).items()]}
 
@@ -112,13 +108,13 @@ _LOOKS: dict[str, Callable[[State, float], Message]] = {
     "GET_VERSION": lambda state, now: {"version_info": {"version": VERSION}},
     "GET_FLAGS": _flags,
     "GET_METRICS": _metrics,
-    "GET_LOGGING_LEVEL": lambda state, now: {"level": verbosity(state, now)},
+    "GET_LOGGING_LEVEL": lambda state, now: {"level": state.verbosity.at(now)},
     "GET_STATE": lambda state, now: views.state(state),
     "GET_AGENTS": lambda state, now: views.agents(state),
     "GET_FRAMEWORKS": lambda state, now: views.frameworks(state),
     "GET_EXECUTORS": lambda state, now: views.executors(state),
     "GET_TASKS": lambda state, now: views.tasks(state),
-    "GET_OPERATIONS": lambda state, now: {"operations": []},  # they are over before the call that made them is answered
+    "GET_OPERATIONS": lambda state, now: feedback.view(state),
     "GET_ROLES": lambda state, now: roles.view(state),
     "GET_WEIGHTS": lambda state, now: roles.weights(state),
     "GET_QUOTA": lambda state, now: {"status": quota.status(state)},
@@ -146,13 +142,7 @@ def _mark_agent_gone(core: Core, payload: Message, principal: str | None) -> Non
 
 
 def _set_logging_level(core: Core, payload: Message, principal: str | None) -> None:
-    level = field(payload, "level", int)
-    nanoseconds = field(payload, "duration.nanoseconds", int)
-    if not 0 <= level <= LEVEL_MOST:
-        raise Refused(400, f"expected a level from 0 to {LEVEL_MOST}, found {level}")
-    if not 0 <= nanoseconds < 1 << 63:
-        raise Refused(400, "expected a duration that is not negative, and of at most 292 years")
-    core.state.verbosity = level, core.now + nanoseconds / 1e9
+    core.state.verbosity = verbosity.asked(payload, core.now)
 
 
 _CHANGES: dict[str, Callable[[Core, Message, str | None], None]] = {
@@ -174,10 +164,8 @@ _CHANGES: dict[str, Callable[[Core, Message, str | None], None]] = {
 }
 
 _NO_VOLUMES = "there are no persistent volumes here"
+_UNSUPPORTED = dict.fromkeys(("CREATE_VOLUMES", "DESTROY_VOLUMES", "GROW_VOLUME", "SHRINK_VOLUME"), _NO_VOLUMES)
+_FILES = frozenset({"LIST_FILES", "READ_FILE"})
 _NO_FILES = "the master has no files; ask the agent that a task runs on for those in its sandbox"
-_UNSUPPORTED = {
-    **dict.fromkeys(("CREATE_VOLUMES", "DESTROY_VOLUMES", "GROW_VOLUME", "SHRINK_VOLUME"), _NO_VOLUMES),
-    **dict.fromkeys(("LIST_FILES", "READ_FILE"), _NO_FILES),
-}
 
-_READS = _LOOKS.keys() | {"SUBSCRIBE", "LIST_FILES", "READ_FILE"}
+_READS = _LOOKS.keys() | _FILES | {"SUBSCRIBE"}

@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable
-from typing import TypeVar
+from collections.abc import Coroutine
+from typing import Any
 
-from aiohttp import hdrs, web
-
-from executors.mesos.codec import BadMessage, Message, decode
+from executors.mesos.codec import BadMessage, Message, decode, encode
 from executors.mesos.effects import Refused
-from executors.mesos.master.limits import body_limit, read_body
+from executors.mesos.master.http import Request, Response
 from executors.mesos.messages import field
 
 JSON = "application/json"
@@ -24,15 +22,13 @@ SCHEDULER_PATH = "/api/v1/scheduler"
 OPERATOR_PATHS = ("/api/v1", "/api/v1/operator")
 
 PATIENCE_S = 1.0
-"""How long those are held, at least, who are told to try again later [s]: some clients do at once."""
+"""How long those are held, at least, who are told to try again later [s]."""
 
 _log = logging.getLogger(__name__)
-Answer = TypeVar("Answer")
-
 _ACCEPTED = frozenset({JSON, "application/*", "*/*", "application/recordio"})
 
 
-def path_of(request: web.BaseRequest) -> str:
+def path_of(request: Request) -> str:
     """The path of a request, without ``/master`` before it and ``/`` behind it."""
     path = request.path.removeprefix("/master")
     return path.rstrip("/") or "/"
@@ -46,69 +42,77 @@ class WrongMethod(Refused):
         self.allowed = allowed
 
 
-def check_method(request: web.BaseRequest, method: str) -> None:
+def check_method(request: Request, method: str) -> None:
     """Raises `WrongMethod` when it is another; HEAD is as good as GET."""
     if request.method != method and not (method == "GET" and request.method == "HEAD"):
         raise WrongMethod(request.method, method)
 
 
-def accepts_json(request: web.BaseRequest) -> None:
+def accepts_json(request: Request) -> None:
     """Raises `Refused` (406) when the client does not understand JSON."""
-    header = request.headers.get(hdrs.ACCEPT, "*/*")
+    header = request.headers.get("Accept", "*/*")
     if not any(part.partition(";")[0].strip().lower() in _ACCEPTED for part in header.split(",")):
         raise Refused(406, f"expected Accept to allow {JSON}: it is all that is spoken here")
 
 
-async def answered(request: web.BaseRequest, answering: Awaitable[Answer], who: str) -> Answer | web.Response:
-    """An answer, or that of a refusal when there is none.
+def refusal(error: Exception, target: str, who: str) -> Response | Coroutine[Any, Any, Response]:
+    """As `told`, but those who are to try again later hear of it later: some clients do at once."""
+    response = told(error, target, who)
+    return _held_back(response) if response.status in (429, 503) else response
+
+
+def told(error: Exception, target: str, who: str) -> Response:
+    """What is answered where this was raised.
 
     Parameters
     ----------
+    target
+        Of the request.
     who
-        Whose fault it is otherwise: "the master".
+        Whose fault it is when it is not the client's: "the master".
     """
-    try:
-        return await answering
-    except Refused as refused:
-        return await refusal(refused)
-    except BadMessage as error:
-        return await refusal(Refused(400, str(error)))
-    except ConnectionError:
-        raise
-    except Exception:
-        _log.exception("a request to %.100r could not be answered", request.path)
-        return await refusal(Refused(500, f"{who} failed to answer this; its log says why"))
+    if isinstance(error, BadMessage):
+        error = Refused(400, str(error))
+    elif not isinstance(error, Refused):
+        _log.error("a request to %.100r could not be answered", target, exc_info=error)
+        error = Refused(500, f"{who} failed to answer this; its log says why")
+    _log.info("%.80r is answered with %d: %s", target, error.status, error.reason)
+    headers = {"Cache-Control": "no-store"}
+    if error.status == 401:
+        headers["WWW-Authenticate"] = 'Basic realm="asa", Bearer realm="asa"'
+    elif isinstance(error, WrongMethod):
+        headers["Allow"] = "POST" if error.allowed == "POST" else "GET, HEAD"
+    return Response(error.status, error.reason.encode(errors="replace"), "text/plain; charset=utf-8", headers)
 
 
-async def refusal(refused: Refused) -> web.Response:
-    """The answer that says so."""
-    headers = {hdrs.CACHE_CONTROL: "no-store"}
-    if refused.status in (429, 503):
-        await asyncio.sleep(PATIENCE_S + asyncio.get_running_loop().time() % PATIENCE_S)
-    elif refused.status == 401:
-        headers[hdrs.WWW_AUTHENTICATE] = 'Basic realm="asa", Bearer realm="asa"'
-    elif isinstance(refused, WrongMethod):
-        headers[hdrs.ALLOW] = "POST" if refused.allowed == "POST" else "GET, HEAD"
-    return web.Response(status=refused.status, text=refused.reason, headers=headers)
+async def _held_back(response: Response) -> Response:
+    await asyncio.sleep(PATIENCE_S + asyncio.get_running_loop().time() % PATIENCE_S)
+    return response
 
 
-async def read_call(request: web.BaseRequest, role: str) -> tuple[Message, str]:
-    """The call in a request, and its type.
-
-    Raises
-    ------
-    Refused
-        400 or 415 when it is not sent as JSON; 413 when it is too long for this role.
-    BadMessage
-        When it is no call.
-    """
-    content = request.headers.get(hdrs.CONTENT_TYPE)
+def check_content(request: Request) -> None:
+    """Raises `Refused` (400 or 415) when a call is not sent as plain JSON."""
+    content = request.headers.get("Content-Type")
     if content is None:
         raise Refused(400, "Expecting 'Content-Type' to be present")
-    if content.partition(";")[0].strip().lower() != JSON:
+    if content != JSON and content.partition(";")[0].strip().lower() != JSON:
         raise Refused(415, f"expected Content-Type {JSON}: JSON is all that is spoken here")
-    call = decode(await read_body(request, body_limit(role)))
-    return call, field(call, "type", str)
+    if request.headers.get("Content-Encoding", "identity") != "identity":
+        raise Refused(415, "expected a body that is not compressed")
+
+
+def call_of(request: Request) -> tuple[Message, str]:
+    """The call in a request, and its type; raises `BadMessage` when it is none."""
+    call = decode(request.body)
+    kind = field(call, "type", str)
+    if _log.isEnabledFor(logging.INFO):
+        _log.info("%s calls %.80r at %.80r", request.connection.peer, kind, request.path)
+    return call, kind
+
+
+def in_json(found: Any) -> Response:
+    """An answer that has something to say."""
+    return Response(200, encode(found), JSON)
 
 
 def as_object(found: object) -> Message:

@@ -12,7 +12,7 @@ from typing import Any
 from executors.mesos.codec import Message
 from executors.mesos.effects import Keep
 from executors.mesos.master.core import Core
-from executors.mesos.master.state import Agent, Executor, Framework, State, Task
+from executors.mesos.master.state import Agent, Executor, Framework, Operation, State, Task
 from executors.mesos.messages import TERMINAL
 from executors.mesos.resources import parse, to_json
 
@@ -62,8 +62,8 @@ def keep_agent(core: Core, agent: Agent) -> None:
     core.keep("agents", agent.id, row)
 
 
-def keep_task(core: Core, task: Task) -> None:
-    """A task as it stands."""
+def keep_task(core: Core, task: Task, *, copied: bool = False) -> None:
+    """A task as it stands; `copied` when its agent has that too, or is told it now."""
     row = {
         "id": task.id,
         "framework": task.framework,
@@ -75,7 +75,7 @@ def keep_task(core: Core, task: Task) -> None:
         "statuses": task.statuses,
         "kill": task.kill,
     }
-    core.keep("tasks", _task_key(task), row)
+    core.keep("tasks", _task_key(task), row, copied=copied)
 
 
 def drop_task(core: Core, task: Task) -> None:
@@ -84,7 +84,7 @@ def drop_task(core: Core, task: Task) -> None:
 
 
 def keep_executor(core: Core, executor: Executor) -> None:
-    """An executor that runs or was told to."""
+    """An executor that runs or was told to: its agent knows."""
     row = {
         "id": executor.id,
         "framework": executor.framework,
@@ -92,12 +92,22 @@ def keep_executor(core: Core, executor: Executor) -> None:
         "info": executor.info,
         "role": executor.role,
     }
-    core.keep("executors", _executor_key(executor), row)
+    core.keep("executors", _executor_key(executor), row, copied=True)
 
 
 def drop_executor(core: Core, executor: Executor) -> None:
     """An executor that has ended."""
     core.keep("executors", _executor_key(executor), None)
+
+
+def keep_operation(core: Core, framework: Framework, operation: Operation) -> None:
+    """An operation that its framework has not acknowledged yet."""
+    core.keep("operations", _operation_key(framework, operation), operation.described)
+
+
+def drop_operation(core: Core, framework: Framework, operation: Operation) -> None:
+    """An operation that was acknowledged, or of which nobody needs to hear any more."""
+    core.keep("operations", _operation_key(framework, operation), None)
 
 
 def keep_roles(core: Core) -> None:
@@ -217,6 +227,12 @@ def _task(state: State, key: str, row: Message) -> None:
         state.unreachable_tasks.setdefault(task.agent, []).append(task)
 
 
+def _operation(state: State, key: str, row: Message) -> None:
+    framework_id, operation_id = key.split(" ", 1)
+    if framework := state.frameworks.get(framework_id):
+        framework.operations[operation_id] = Operation(operation_id, row, state.started)
+
+
 _READERS: dict[str, Callable[[State, str, Any], None]] = {
     "serial": _serial,
     "roles": _roles,
@@ -227,11 +243,16 @@ _READERS: dict[str, Callable[[State, str, Any], None]] = {
     "gone": _gone,
     "executors": _executor,
     "tasks": _task,
+    "operations": _operation,
 }
 
 
 def _task_key(task: Task) -> str:
     return f"{task.framework} {task.id}"  # neither has a space in it
+
+
+def _operation_key(framework: Framework, operation: Operation) -> str:
+    return f"{framework.id} {operation.id}"
 
 
 def _executor_key(executor: Executor) -> str:

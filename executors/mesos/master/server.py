@@ -9,48 +9,54 @@
     GET  /state, /slaves, /tasks ...       operator-read     the older API, for command-line clients
     GET  /version, /health                 anybody
 
-All paths may also begin with ``/master`` and end with ``/``. A call is answered once what it has changed is durable.
+All paths may also begin with ``/master`` and end with ``/``. A call is answered once what it has changed is durable;
+acknowledgements, and what agents keep and would say again, are answered at once.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 import ssl
-from collections.abc import Sequence
-from typing import Any, Never
-
-from aiohttp import hdrs, web
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Never
 
 from executors.mesos.agent_protocol import PATH as AGENT_PATH
 from executors.mesos.agent_protocol import STREAM_HEADER
-from executors.mesos.codec import Message, encode
 from executors.mesos.commit import GroupCommit, Parcel
-from executors.mesos.effects import Effect, Refused, Send
+from executors.mesos.effects import Effect, Keep, Refused, Send
 from executors.mesos.hosts import check_addressed
 from executors.mesos.journal import Journal
 from executors.mesos.master import legacy, operator
 from executors.mesos.master.access import Access, Principal
 from executors.mesos.master.clockwork import Clockwork, Machine
 from executors.mesos.master.door import Door
+from executors.mesos.master.http import Admission, Answer, Later, Opened, Request, Response
+from executors.mesos.master.limits import body_limit
 from executors.mesos.master.request import (
-    JSON,
     OPERATOR_PATHS,
     SCHEDULER_PATH,
     accepts_json,
-    answered,
     as_object,
+    call_of,
+    check_content,
     check_method,
+    in_json,
     path_of,
-    read_call,
+    told,
 )
-from executors.mesos.master.streams import Heartbeats, Stream
+from executors.mesos.master.streams import Heartbeats, Stream, kind_of
 from executors.mesos.messages import VERSION, field, message
 from executors.mesos.pool_directory import AGENT, FRAMEWORK, READER, WRITER
+from executors.mesos.verbosity import Voice
 
 _HEARTBEAT = message("HEARTBEAT")
 _LATER = frozenset({"RESERVE_RESOURCES", "UNRESERVE_RESOURCES", "CREATE_VOLUMES", "DESTROY_VOLUMES"})
 _CLOSING_S = 2.0
+_log = logging.getLogger(__name__)
+_WHO = "the master"
 
 
 class Server:
@@ -78,7 +84,8 @@ class Server:
         self._heartbeats = Heartbeats(heartbeat_s)
         self._commit: GroupCommit[Never] = GroupCommit(journal, self._deliver)
         self._clock = Clockwork(machine, self._commit)
-        self._door = Door(self._handle)
+        self._door = Door(self._admit, _WHO)
+        self._voice = Voice()
         self._closing = False
 
     async def listen(self, sock: socket.socket, context: ssl.SSLContext | None) -> None:
@@ -102,10 +109,11 @@ class Server:
         """
         self._closing = True
         self._clock.stop()
+        self._voice.calm()
         try:
             self._commit.flush()
         finally:
-            for stream in self._streams.values():
+            for stream in list(self._streams.values()):
                 stream.end()
             await self._door.close(_CLOSING_S)
 
@@ -113,44 +121,53 @@ class Server:
         """Break all connections, as the death of the process would."""
         self._closing = True
         self._clock.stop()
+        self._voice.calm()
         self._door.abort()
 
     # ------------------------------------------------------- requests
 
-    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        found = await answered(request, self._answer(request), "the master")
-        return await self._stream(request, found) if isinstance(found, Stream) else found
-
-    async def _answer(self, request: web.BaseRequest) -> web.Response | Stream:
-        local = request.get_extra_info("sockname")
-        check_addressed(request.headers, self._names, local[0] if local else None)
+    def _admit(self, request: Request) -> Admission:
+        check_addressed(request.headers, self._names, request.connection.local)
         path = path_of(request)
         if path in ("/version", "/health"):
             check_method(request, "GET")
-            return _json({"version": VERSION}) if path == "/version" else web.Response()
-        principal = self._access.authenticate(request.headers, request.remote)
-        self._door.admit(request)
+            return Admission(0, _version if path == "/version" else _health)
+        principal = self._access.authenticate(request.headers, request.connection.peer)
+        self._door.know(request.connection)
         if path == SCHEDULER_PATH:
-            return await self._scheduler(request, principal)
+            return self._admitted(request, principal, FRAMEWORK, partial(self._scheduler, principal))
         if path == AGENT_PATH:
-            return await self._agent(request, principal)
+            return self._admitted(request, principal, AGENT, self._agent)
         if path in OPERATOR_PATHS:
-            return await self._operator(request, principal)
-        return self._legacy(request, path, principal)
+            return self._admitted(request, principal, READER, partial(self._operator, principal))
+        principal.check(READER)
+        check_method(request, "GET")
+        return Admission(body_limit(READER), partial(self._legacy, path))
 
-    async def _scheduler(self, request: web.BaseRequest, principal: Principal) -> web.Response | Stream:
-        call, kind = await self._call(request, principal, FRAMEWORK)
+    def _admitted(
+        self, request: Request, principal: Principal, role: str, answer: Callable[[Request], Answer]
+    ) -> Admission:
+        """That a call may come in."""
+        principal.check(role)
+        check_method(request, "POST")
+        check_content(request)
+        return Admission(body_limit(principal.role), answer)
+
+    def _scheduler(self, principal: Principal, request: Request) -> Answer:
+        self._check_changeable()
+        call, kind = call_of(request)
         if kind == "SUBSCRIBE":
             stream = self._open(request, heartbeats=True)
             return self._opened(stream, self._machine.subscribe(call, principal.name, stream.id, self._clock.now()))
         stream_id = request.headers.get(STREAM_HEADER)
         effects = self._machine.call(call, principal.name, stream_id, self._clock.now())
+        response = Response(200 if kind == "UPDATE_FRAMEWORK" else 202)
         # An acknowledgement that is lost is as one that never came: the agent sends the update again.
-        await self._carry_out(effects, wait=kind != "ACKNOWLEDGE")
-        return web.Response(status=200 if kind == "UPDATE_FRAMEWORK" else 202)
+        return self._carry_out(effects, response, wait=kind != "ACKNOWLEDGE")
 
-    async def _agent(self, request: web.BaseRequest, principal: Principal) -> web.Response | Stream:
-        call, kind = await self._call(request, principal, AGENT)
+    def _agent(self, request: Request) -> Answer:
+        self._check_changeable()
+        call, kind = call_of(request)
         if kind == "REGISTER":
             stream = self._open(request, heartbeats=False)
             return self._opened(stream, self._machine.register(call, stream.id, self._clock.now()))
@@ -165,13 +182,11 @@ class Server:
                 effects += self._machine.from_agent(stream_id, as_object(item), self._clock.now(), more=left > 0)
             except Exception as error:  # what came with it is not to blame
                 problem = error
-        await self._carry_out(effects)
-        if problem is not None:
-            raise problem
-        return web.Response(status=202)
+        response = Response(202) if problem is None else told(problem, request.target, _WHO)
+        return self._carry_out(effects, response, wait=any(type(effect) is Keep for effect in effects))
 
-    async def _operator(self, request: web.BaseRequest, principal: Principal) -> web.Response | Stream:
-        call, kind = await self._call(request, principal, READER)
+    def _operator(self, principal: Principal, request: Request) -> Answer:
+        call, kind = call_of(request)
         accepts_json(request)
         if kind == "SUBSCRIBE":
             stream = self._open(request, heartbeats=True)
@@ -180,26 +195,16 @@ class Server:
             principal.check(WRITER)
             self._check_changeable()
         answer, effects = self._machine.operate(call, principal.name, self._clock.now())
-        await self._carry_out(effects)
-        if answer is None:
-            return web.Response(status=202 if kind in _LATER else 200)
-        return _json(answer)
+        if kind == "SET_LOGGING_LEVEL":
+            self._voice.follow(self._machine.state.verbosity, self._clock.now())
+        empty = Response(202 if kind in _LATER else 200)
+        return self._carry_out(effects, empty if answer is None else in_json(answer))
 
-    def _legacy(self, request: web.BaseRequest, path: str, principal: Principal) -> web.Response:
-        principal.check(READER)
-        check_method(request, "GET")
+    def _legacy(self, path: str, request: Request) -> Response:
         found = legacy.get(self._machine.state, path, request.query, self._clock.now())
         if found is None:
             raise Refused(404, f"there is nothing at {path[:100]}")
-        return _json(found)
-
-    async def _call(self, request: web.BaseRequest, principal: Principal, role: str) -> tuple[Message, str]:
-        """The call in a request, and its type."""
-        principal.check(role)
-        check_method(request, "POST")
-        if role != READER:
-            self._check_changeable()
-        return await read_call(request, principal.role)
+        return in_json(found)
 
     def _check_changeable(self) -> None:
         if self._closing:
@@ -209,14 +214,16 @@ class Server:
 
     # ------------------------------------------------------- effects
 
-    async def _carry_out(self, effects: Sequence[Effect], *, wait: bool = True) -> None:
+    def _carry_out(self, effects: Sequence[Effect], response: Response, *, wait: bool = True) -> Response | Later:
         self._clock.arm()
         durable = self._commit.carry_out(effects, lazily=not wait)
-        if durable is not None and wait:
-            await durable.wait()
+        return response if durable is None or not wait else Later(durable, response)
 
     def _deliver(self, parcels: Sequence[Parcel]) -> None:
+        chatty = _log.isEnabledFor(logging.DEBUG)
         for stream_id, record in parcels:
+            if chatty:
+                _log.debug("stream %s is told %s", stream_id, "its end" if record is None else kind_of(record))
             stream = self._streams.get(stream_id)
             if stream is None:
                 continue  # it has ended meanwhile
@@ -227,15 +234,15 @@ class Server:
 
     # ------------------------------------------------------- streams
 
-    def _open(self, request: web.BaseRequest, *, heartbeats: bool) -> Stream:
+    def _open(self, request: Request, *, heartbeats: bool) -> Stream:
         accepts_json(request)
         if STREAM_HEADER in request.headers:
             raise Refused(400, f"expected no {STREAM_HEADER} header when a stream is opened")
-        if request.version < (1, 1):
+        if request.version != "1.1":
             raise Refused(505, "expected HTTP/1.1: a stream is sent in chunks")
-        return Stream(request.transport, beating=heartbeats)
+        return Stream(request.connection, self._ended, beating=heartbeats)
 
-    def _opened(self, stream: Stream, effects: Sequence[Effect]) -> Stream:
+    def _opened(self, stream: Stream, effects: Sequence[Effect]) -> Opened:
         """The machine has taken it: from here on, it is told of the stream's end."""
         self._clock.arm()
         # The first heartbeat comes at once: some clients take in a record only when the next one has begun.
@@ -246,20 +253,9 @@ class Server:
         except BaseException:
             self._ended(stream)
             raise
-        return stream
-
-    async def _stream(self, request: web.BaseRequest, stream: Stream) -> web.StreamResponse:
-        try:
-            response = web.StreamResponse(headers={hdrs.CONTENT_TYPE: JSON, STREAM_HEADER: stream.id})
-            response.enable_chunked_encoding()
-            await response.prepare(request)
-            if stream.beating:
-                self._heartbeats.add(stream)
-            await stream.serve(response.write)
-            await response.write_eof()
-            return response
-        finally:
-            self._ended(stream)
+        if stream.beating:
+            self._heartbeats.add(stream)
+        return Opened(stream, {STREAM_HEADER: stream.id})
 
     def _ended(self, stream: Stream) -> None:
         self._heartbeats.discard(stream)
@@ -269,5 +265,9 @@ class Server:
             self._commit.carry_out(self._machine.closed(stream.id, self._clock.now()))
 
 
-def _json(found: Any) -> web.Response:
-    return web.Response(body=encode(found), content_type=JSON)
+def _version(request: Request) -> Response:
+    return in_json({"version": VERSION})
+
+
+def _health(request: Request) -> Response:
+    return Response(200)

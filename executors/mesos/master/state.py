@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from executors.mesos.codec import Message
 from executors.mesos.resources import NONE, Resources
+from executors.mesos.verbosity import Verbosity
 
 COMPLETED_MOST = 1000
 """How many tasks of a framework, and how many frameworks, are remembered after they have ended."""
@@ -90,6 +91,28 @@ class Executor:
 
 
 @dataclass(eq=False, slots=True)
+class Operation:
+    """A RESERVE or UNRESERVE that has an id, from when it was done until its framework has acknowledged that."""
+
+    id: str
+    described: Message
+    """Mesos' ``Operation``: what was asked for, and how it stands."""
+    since: float
+    """From when on the framework has been told [s since the epoch]."""
+    again: float = 0.0
+    """When it is told next [s since the epoch]."""
+
+    @property
+    def agent(self) -> str:
+        return str(self.described["agent_id"]["value"])
+
+    @property
+    def status(self) -> Message:
+        found: Message = self.described["latest_status"]
+        return found
+
+
+@dataclass(eq=False, slots=True)
 class Framework:
     """A scheduler. It may be connected, disconnected for a while, or known only from before the master's restart."""
 
@@ -114,8 +137,8 @@ class Framework:
     unreachable: dict[str, Task] = field(default_factory=dict)
     """Tasks on agents that do not answer; they are not among `tasks`."""
     offers: dict[str, Offer] = field(default_factory=dict)
-    operations: dict[str, Message] = field(default_factory=dict)
-    """Operation id -> OperationStatus that has not been acknowledged yet, oldest first."""
+    operations: dict[str, Operation] = field(default_factory=dict)
+    """Those that have not been acknowledged yet by their ids, oldest first."""
 
     def can(self, capability: str) -> bool:
         """Whether it has declared a capability: ``"PARTITION_AWARE"``."""
@@ -228,5 +251,5 @@ class State:
     """The maintenance schedule: Mesos' Windows."""
     down: set[tuple[str, str]] = field(default_factory=set)
     """Machines (hostname, ip) whose maintenance has begun: agents there are turned away."""
-    verbosity: tuple[int, float] = (0, 0.0)
-    """Level of the verbose log, and until when [s since the epoch]."""
+    verbosity: Verbosity = field(default_factory=Verbosity)
+    """How much is logged."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
+from typing import Protocol
 
 from executors.mesos.codec import frame
 from executors.mesos.messages import message
@@ -16,8 +17,22 @@ BYTES_MOST = 64 << 20
 """... and how many bytes of them; one more, and the connection is dropped, never a record."""
 
 _HEARTBEAT = frame(message("HEARTBEAT"))
+_LAST = b"0\r\n\r\n"
 _SLOTS = 64
 _TICK_S = 0.02
+
+
+class Carrier(Protocol):
+    """The connection that a stream is written on."""
+
+    def write(self, data: bytes) -> None:
+        """Send this behind what was written before."""
+
+    def stream_ended(self) -> None:
+        """The last of the stream has been written."""
+
+    def abort(self) -> None:
+        """Break it."""
 
 
 class Stream:
@@ -25,28 +40,46 @@ class Stream:
 
     Parameters
     ----------
-    transport
+    carrier
         Its connection.
+    over
+        Called once: when all is written and the response has ended, or the connection is gone.
     beating
         Whether it gets heartbeats.
     """
 
-    __slots__ = ("_bytes", "_records", "_transport", "_wake", "beating", "ended", "id", "slot")
+    __slots__ = ("_bytes", "_carrier", "_held", "_over", "_records", "beating", "begun", "ended", "id", "slot")
 
-    def __init__(self, transport: asyncio.BaseTransport | None, *, beating: bool) -> None:
+    def __init__(self, carrier: Carrier, over: Callable[[Stream], object], *, beating: bool) -> None:
         self.id = str(uuid.uuid4())
         self.beating = beating
+        self.begun = False
+        """Whether its turn on the connection has come."""
         self.ended = False
         """Whether the master has ended it; else its end means that the peer is gone."""
         self.slot = 0
-        self._transport = transport
+        self._carrier: Carrier | None = carrier
+        self._over = over
+        self._held = True  # nothing is to be written now
         self._records: deque[bytes] | None = None  # an empty one would take more memory than all the rest
         self._bytes = 0
-        self._wake: asyncio.Future[None] | None = None
+
+    @property
+    def waiting(self) -> int:
+        """How many bytes wait to be written."""
+        return self._bytes
+
+    def begin(self) -> None:
+        """The head of the response is written."""
+        self.begun = True
+        self.go_on()
 
     def put(self, record: bytes) -> None:
-        """Write a record once those before it are written; drops the connection when too much waits."""
-        if self.ended or self._transport is None:
+        """Write a record, in a chunk by itself, behind those before it; drops the connection when too much waits."""
+        if self.ended or self._carrier is None:
+            return
+        if not self._held:
+            self._carrier.write(_chunk(record))
             return
         if self._records is None:
             self._records = deque()
@@ -54,7 +87,6 @@ class Stream:
         self._bytes += len(record)
         if len(self._records) > RECORDS_MOST or self._bytes > BYTES_MOST:
             self.drop()
-        self._rouse()
 
     def beat(self) -> None:
         """Put a heartbeat, unless something waits to be written: that it does says as much."""
@@ -64,31 +96,51 @@ class Stream:
     def end(self) -> None:
         """End the response after what was put before."""
         self.ended = True
-        self._rouse()
+        if not self._held:
+            self.go_on()
 
     def drop(self) -> None:
         """Break the connection."""
-        if self._transport is not None:
-            self._transport.abort()  # type: ignore[attr-defined]  # a transport that can be written to
-        self._transport, self._records, self._bytes = None, None, 0
+        if self._carrier is not None:
+            self._carrier.abort()
+        self._carrier, self._records, self._bytes = None, None, 0
 
-    async def serve(self, write: Callable[[bytes], Awaitable[None]]) -> None:
-        """Write records, each by itself, until the stream has been ended."""
-        while True:
-            while self._records:
-                record = self._records.popleft()
-                self._bytes -= len(record)
-                await write(record)
-            self._records = None
-            if self.ended:
-                return
-            self._wake = asyncio.get_running_loop().create_future()
-            await self._wake
-            self._wake = None
+    def hold(self) -> None:
+        """The peer does not keep up: keep here what is put."""
+        self._held = True
 
-    def _rouse(self) -> None:
-        if self._wake is not None and not self._wake.done():
-            self._wake.set_result(None)
+    def go_on(self) -> None:
+        """Write what was kept, until `hold` is called again."""
+        self._held = False
+        while self._records and self._carrier is not None and not self._held:
+            record = self._records.popleft()
+            self._bytes -= len(record)
+            self._carrier.write(_chunk(record))
+        if self._held:
+            return
+        self._records = None
+        if self.ended and self._carrier is not None:
+            self._carrier.write(_LAST)
+            self._carrier.stream_ended()
+            self.lost()
+
+    def lost(self) -> None:
+        """There is no connection any more."""
+        self._carrier, self._records, self._held = None, None, True
+        self._over(self)
+
+
+def kind_of(record: bytes) -> str:
+    """The type of the message in a record.
+
+    >>> kind_of(frame(message("HEARTBEAT")))
+    'HEARTBEAT'
+    """
+    return record.partition(b'"type":"')[2].partition(b'"')[0].decode()
+
+
+def _chunk(record: bytes) -> bytes:
+    return b"%x\r\n%b\r\n" % (len(record), record)
 
 
 class Heartbeats:

@@ -33,7 +33,7 @@ def add(core: Core, framework: Framework, agent: Agent, task: Task) -> None:
     framework.tasks[task.id] = agent.tasks[task.key] = task
     if task.state not in TERMINAL:
         core.take(agent, task.framework, task.role, task.resources)
-    rows.keep_task(core, task)
+    rows.keep_task(core, task, copied=True)
     if core.state.operators:
         core.publish(views.task_added(task))
 
@@ -74,7 +74,7 @@ def update(core: Core, framework: Framework, agent: Agent, item: Message) -> Non
             task.pending = status
         core.send(framework.stream, message("UPDATE", status=status))
     if task is not None and before != task.state:
-        rows.keep_task(core, task)
+        rows.keep_task(core, task, copied=True)
 
 
 def is_told(framework: Framework, agent: Agent, task: Task | None, task_id: str, uuid: str) -> bool:

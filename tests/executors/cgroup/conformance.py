@@ -76,6 +76,7 @@ class Conformance:
     only: str
 
     def setup_method(self) -> None:
+        self.earlier = _throttles()
         self.space = f"t{os.getpid()}-{next(_COUNT)}"
         self.quotas: Quotas = probe.best(self.space, only=self.only)
         self.children: list[subprocess.Popen[bytes]] = []
@@ -95,7 +96,7 @@ class Conformance:
         self.quotas.sweep(())
         eventually(lambda: not groups_of(self.space), f"no group is left: {groups_of(self.space)}")
         assert not census.marked(self.space)
-        eventually(lambda: not _throttles(), "no throttle's process is left")
+        eventually(lambda: not _throttles() - self.earlier, "no throttle's process is left")
 
     def start(
         self,
@@ -269,7 +270,7 @@ class Conformance:
     def test_another_agent_takes_over(self) -> None:
         with self.agent() as (agent, burner, family):
             agent.kill()
-        eventually(lambda: not _throttles(), "what the agent's death leaves to its throttle")
+        eventually(lambda: not _throttles() - self.earlier, "what the agent's death leaves to its throttle")
         for pid in (burner, family):
             now = census.stat(pid)
             assert now is not None and now.state not in "tTZX", "alive, and not stopped"
@@ -333,12 +334,25 @@ def _share(group: Group, window_s: float) -> float:
     return (after[0] - before[0]) / (ended - began)
 
 
-def _throttles() -> list[int]:
-    """Processes of `executors.cgroup.throttle` that this machine runs for this user's tests."""
-    found = []
+def _throttles() -> set[int]:
+    """Processes of `executors.cgroup.throttle` that this program has started, or whose own has ended.
+
+    Those of tests that run beside this one have other parents.
+    """
+    parents = set(_lineage())
+    found = set()
     for pid in census.everybody():
         with suppress(OSError):
-            words = Path(f"/proc/{pid}/cmdline").read_bytes()
-            if b"from executors.cgroup.throttle import main" in words and is_alive(pid):
-                found.append(pid)
+            is_one = b"from executors.cgroup.throttle import main" in Path(f"/proc/{pid}/cmdline").read_bytes()
+            now = census.stat(pid)
+            if is_one and now and now.state not in "ZX" and now.parent in parents:
+                found.add(pid)
     return found
+
+
+def _lineage() -> Iterator[int]:
+    """This process, its parent, and so on: one of these takes over those whose own parent has ended."""
+    pid = os.getpid()
+    while now := census.stat(pid):
+        yield pid
+        pid = now.parent

@@ -9,15 +9,20 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
+from executors.mesos.agent.machine import Agent
 from executors.mesos.agent.options import Options
 from executors.mesos.agent.service import AgentService
 from executors.mesos.agent.unlimited import Unlimited
+from executors.mesos.codec import Message
+from executors.mesos.master.machine import Master
 from executors.mesos.master.service import MasterService
 from executors.mesos.master.state import Options as MasterOptions
 from executors.mesos.operator import Operator
 from executors.mesos.pool_directory import READER, PoolDirectory
 from executors.mesos.resources import scalars
+from tests.executors.mesos.oracle import check
 from tests.executors.mesos.scripted import until
 
 ROOT = Path(__file__).parents[3]
@@ -41,9 +46,11 @@ def agent(directory: PoolDirectory, work: Path, **options: Any) -> AgentService:
 
 @contextmanager
 def pool(path: Path, agents: int = 1, **options: Any) -> Iterator[PoolDirectory]:
-    """A pool with a master and agents that run."""
+    """A pool with a master and agents that run; what drivers and executors call must be what the API knows."""
     directory = PoolDirectory.create(path / "pool", "test")
     with ExitStack() as stack:
+        stack.enter_context(checked(Master, "scheduler.Call"))
+        stack.enter_context(checked(Agent, "executor.Call"))
         stack.enter_context(MasterService(directory, MasterOptions(user=USER, **options)))
         for n in range(agents):
             attribute = {"name": "allocation", "type": "TEXT", "text": {"value": f"job-{n}"}}
@@ -51,6 +58,28 @@ def pool(path: Path, agents: int = 1, **options: Any) -> Iterator[PoolDirectory]
         with Operator(directory, READER) as operator:
             until(lambda: len(operator.get_agents()) == agents, "agents")
         yield directory
+
+
+@contextmanager
+def checked(machine: type, kind: str) -> Iterator[None]:
+    """Look at all calls that machines of this class are given; fail in the end, here, rather than where they are."""
+    wrong: list[str] = []
+
+    def look(method: Any) -> Any:
+        def looked(self: Any, call: Message, *rest: Any) -> Any:
+            try:
+                check(kind, call)
+            except AssertionError as error:
+                wrong.append(str(error))
+            return method(self, call, *rest)
+
+        return looked
+
+    with ExitStack() as stack:
+        for name in ("subscribe", "call"):
+            stack.enter_context(mock.patch.object(machine, name, look(getattr(machine, name))))
+        yield
+    assert not wrong, wrong[:3]
 
 
 def command(task: str, offer: dict[str, Any], text: str, cpus: float = 1.0) -> dict[str, Any]:

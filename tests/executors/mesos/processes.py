@@ -22,7 +22,8 @@ from tests.executors.mesos.scripted import until
 
 MORTAL = Path(__file__).parent / "programs" / "mortal.py"
 PATIENCE_S = 20.0
-_MARK = "FAULTS_OF"
+MARK = "FAULTS_OF"
+"""Variable of all processes of a pool: which one."""
 
 
 class Ground:
@@ -57,7 +58,7 @@ class Ground:
                 [*words, "--host", "127.0.0.1", "--name", "127.0.0.1", "--cores", "2", *more],
             )
             words += ["--memory", str(1 << 29), "--attribute", f"node={name}", "--work", str(self.path / name)]
-        own = {_MARK: self.mark, "PYTHONPATH": str(live.ROOT)}
+        own = {MARK: self.mark, "PYTHONPATH": str(live.ROOT)}
         with open(self.path / "log", "a") as log:
             process = subprocess.Popen(
                 [*first, sys.executable, str(MORTAL), str(self._file(name)), kind, *words],
@@ -77,7 +78,10 @@ class Ground:
         """Wait for agents to be registered."""
         until(self.directory.master, "the master")
         with Operator(self.directory, READER) as operator:
-            until(lambda: len(operator.get_agents()) == len(agents), f"agents: {self.log()}")
+            until(
+                lambda: len(operator.get_agents()) == len(agents),
+                lambda: f"{agents}, there are {[agent['agent_info'] for agent in operator.get_agents()]}: {self.log()}",
+            )
 
     def killed(self, name: str) -> None:
         """Wait for a process to have come to its point."""
@@ -127,7 +131,7 @@ class Ground:
     def processes(self) -> list[psutil.Process]:
         """Those that this pool has started, or that these have started."""
         found = psutil.process_iter(["environ", "cmdline", "status"])
-        return [item for item in found if (item.info["environ"] or {}).get(_MARK) == self.mark and _lives(item)]
+        return [item for item in found if (item.info["environ"] or {}).get(MARK) == self.mark and _lives(item)]
 
     def groups(self) -> list[str]:
         """Control groups of containers."""

@@ -15,14 +15,14 @@ from aiohttp import web
 from executors.mesos.codec import frame
 
 Message = dict[str, Any]
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 
 
-def until(condition: Callable[[], Any], what: str = "") -> Any:
-    """What `condition` returns as soon as that is true."""
+def until(condition: Callable[[], Any], what: str | Callable[[], str] = "") -> Any:
+    """What `condition` returns as soon as that is true; `what` says in words what is waited for."""
     deadline = time.monotonic() + DEADLINE_S
     while not (found := condition()):
-        assert time.monotonic() < deadline, f"waited in vain for {what or condition}"
+        assert time.monotonic() < deadline, f"waited in vain for {what() if callable(what) else what or condition}"
         time.sleep(0.005)
     return found
 

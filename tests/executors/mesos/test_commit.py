@@ -12,7 +12,7 @@ import pytest
 from asa.core.errors import StateError
 from executors.mesos import commit
 from executors.mesos.commit import GroupCommit, Parcel
-from executors.mesos.effects import Close, Keep, Send
+from executors.mesos.effects import Close, Copy, Keep, Send
 from executors.mesos.journal import Entry, Journal
 from executors.mesos.messages import message
 
@@ -74,6 +74,46 @@ def test_what_nobody_waits_for_goes_with_what_somebody_does(tmp_path: Path) -> N
         assert (ground.journal.written, ground.done) == (1, ["first", "second"])
 
     play(tmp_path, story)
+
+
+def test_what_comes_with_a_copy_does_not_wait_for_it(tmp_path: Path) -> None:
+    async def story(ground: Ground) -> None:
+        durable = ground.commit.carry_out([Copy("t", "1", {}), "first"], lazily=True)
+        assert ground.done == ["first"] and ground.journal.written == 0 and durable is not None
+        ground.commit.carry_out(["second"])
+        assert ground.done == ["first", "second"], "nor does what comes later"
+        await durable.wait()
+        assert ground.journal.rows() == [Keep("t", "1", {})] and ground.commit.pending is None
+
+    play(tmp_path, story)
+
+
+def test_behind_what_waits_a_copy_waits_too(tmp_path: Path) -> None:
+    async def story(ground: Ground) -> None:
+        ground.commit.carry_out([Keep("t", "1", {}), "first"])
+        durable = ground.commit.carry_out([Copy("t", "2", {}), "second"])
+        assert ground.done == [] and durable is not None
+        told: list[list[Any]] = []
+        durable.then(lambda: told.append(list(ground.done)))
+        await durable.wait()
+        assert told == [["first", "second"]], "in order, and before anybody is told"
+
+    play(tmp_path, story)
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_a_copy_that_cannot_be_written_is_written_when_it_can(strict: bool, tmp_path: Path) -> None:
+    async def story(ground: Ground) -> None:
+        ground.journal.full = True
+        ground.commit.carry_out([Copy("t", "1", {}), "first"])
+        while ground.commit.trouble is None:
+            await asyncio.sleep(0.001)
+        assert ground.done == ["first"] and ground.commit.pending is not None
+        ground.journal.full = False
+        await ground.commit.durable()
+        assert ground.journal.rows() == [Keep("t", "1", {})] and ground.commit.trouble is None
+
+    play(tmp_path, story, strict=strict)
 
 
 def test_what_nobody_waits_for_is_written_soon(tmp_path: Path) -> None:

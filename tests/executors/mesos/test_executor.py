@@ -65,7 +65,9 @@ def test_the_program_of_each_node_is_an_agent_that_holds_no_secret(context: RunC
     given = dict(zip(argv[4::2], argv[5::2], strict=True))
     assert argv[1:4] == ("-P", "-m", "executors.mesos.agent_command")
     assert (given["--cores"], given["--memory"], given["--gpus"]) == ("4", "50", "2")
-    assert (given["--attribute"], given["--lasts"]) == ("allocation=key", "60.0")
+    attributes = {argv[place + 1] for place, word in enumerate(argv) if word == "--attribute"}
+    assert attributes == {"allocation=key", "run=r1", "grace=60"}
+    assert given["--lasts"] == "60.0"
     assert given["--directory"] == str(context.directory / "pool")
 
 

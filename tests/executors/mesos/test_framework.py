@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from executors.mesos.borrowing import PASS_S, Borrower
 from executors.mesos.codec import Message
 from executors.mesos.decisions import NEVER_S, Accept, Call, Decline, Kill, Outcome, Reconcile, Revive, Suppress
 from executors.mesos.framework import Crew, Framework, Patience
@@ -243,6 +244,99 @@ class TestCrew:
         framework = Framework()
         assert framework.offers([offer("a")], 0.0) == [Decline(("o-a-1",), NEVER_S), Suppress()]
         assert framework.gang(gang(), 0.0) == [Revive()]
+
+    def test_where_it_has_ended_well_it_runs_anew_once_that_is_asked_for(self) -> None:
+        framework = Framework()
+        framework.crew(self.crew(), 0.0)
+        first = tasks(framework.offers([offer("a", run="r1")], 0.0))
+        tell(framework, first, "TASK_FINISHED")
+        framework.offers([offer("a", number=2, run="r1")], 0.0)
+        assert framework.renew(1.0) == [Revive()]
+        again = tasks(framework.offers([offer("a", number=3, run="r1")], 1.0))
+        assert list(again.values()) == ["a"] and not set(again) & set(first)
+
+    def test_where_it_has_failed_for_good_it_is_not_renewed(self) -> None:
+        framework = Framework(patience=Patience(attempts=1))
+        framework.crew(self.crew(), 0.0)
+        tell(framework, tasks(framework.offers([offer("a", run="r1")], 0.0)), "TASK_FAILED")
+        framework.renew(1.0)
+        assert tasks(framework.offers([offer("a", number=2, run="r1")], 1.0)) == {}
+
+    def test_where_it_runs_renewal_changes_nothing(self) -> None:
+        framework = Framework()
+        framework.crew(self.crew(), 0.0)
+        framework.offers([offer("a", run="r1")], 0.0)
+        framework.renew(1.0)
+        assert tasks(framework.offers([offer("a", number=2, run="r1")], 1.0)) == {}
+
+
+class TestLease:
+    """The crew's program runs on the agents of run r1; an agent of r2 is borrowed."""
+
+    def framework(self, name: str = "1") -> Framework:
+        borrower = Borrower("r1", name, lambda lease, offer: Program(("serve", lease.key)))
+        framework = Framework(name, borrower=borrower)
+        framework.crew(Crew("nodes", lambda offer: TRUE, {"run": "r1"}), 0.0)
+        return framework
+
+    def leased(self, framework: Framework) -> dict[str, str]:
+        assert framework.borrow(Need(1.0), 2, 0.0) == [Revive()]
+        assert framework.offers([offer("b", run="r2")], 0.0) == [Decline(("o-b-1",), PASS_S)]
+        launched = tasks(framework.offers([offer("b", number=2, run="r2")], PASS_S))
+        assert framework.outcomes.pop() == Outcome(*launched, "leased", agent="b")
+        return launched
+
+    def test_the_crew_s_own_agents_come_first_and_are_no_leases(self) -> None:
+        framework = self.framework()
+        framework.borrow(Need(1.0), 2, 0.0)
+        launched = tasks(framework.offers([offer("a", run="r1"), offer("b", run="r2")], 0.0))
+        assert list(launched) == ["nodes.a.1-1"]
+
+    def test_from_the_first_to_the_last(self) -> None:
+        framework = self.framework()
+        launched = self.leased(framework)
+        assert list(launched.values()) == ["b"]
+        assert tell(framework, launched, "TASK_RUNNING") == [] and framework.outcomes == []
+        tell(framework, launched, "TASK_FINISHED")
+        assert framework.outcomes == [Outcome(*launched, "finished", agent="b")]
+        assert tell(framework, launched, "TASK_FINISHED") == [], "it is over, and told of once"
+        assert len(framework.outcomes) == 1
+
+    def test_one_that_fails_says_why(self) -> None:
+        framework = self.framework()
+        (key,) = launched = self.leased(framework)
+        tell(framework, launched, "TASK_GONE")
+        assert framework.outcomes == [Outcome(key, "failed", "TASK_GONE", "b")]
+
+    def test_a_new_stream_asks_for_them_by_name(self) -> None:
+        framework = self.framework()
+        nodes = tasks(framework.offers([offer("a", run="r1")], 0.0))
+        launched = self.leased(framework)
+        assert Reconcile((*nodes.items(), *launched.items())) in framework.subscribed(9.0)
+
+    def test_one_that_is_silent_for_long_is_asked_for(self) -> None:
+        framework = self.framework()
+        launched = self.leased(framework)
+        due = framework.due()
+        assert due is not None
+        assert framework.wake(due - 0.1) == []
+        assert framework.wake(due) == [Reconcile(tuple(launched.items()))]
+        tell(framework, launched, "TASK_RUNNING")
+        framework.wake(due + 0.1)
+        assert framework.due() is None
+
+    def test_one_of_an_earlier_life_is_ended(self) -> None:
+        earlier = self.leased(self.framework("1"))
+        (task, agent) = next(iter(earlier.items()))
+        framework = self.framework("2")
+        assert tell(framework, earlier, "TASK_RUNNING") == [Kill(task, agent)]
+        assert tell(framework, earlier, "TASK_KILLED") == [] and framework.outcomes == []
+
+    def test_when_nothing_more_is_wanted_offers_of_others_are_declined(self) -> None:
+        framework = self.framework()
+        self.leased(framework)
+        assert framework.borrow(Need(1.0), 0, 5.0) == []
+        assert framework.offers([offer("c", run="r2")], 5.0) == [Decline(("o-c-1",), NEVER_S)]
 
 
 class TestOffered:

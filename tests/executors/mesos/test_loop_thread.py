@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from concurrent import futures
 from concurrent.futures import Future
+from typing import Any
 
 import pytest
 
@@ -51,4 +53,29 @@ def test_what_it_dies_of() -> None:
     thread.start(later)
     with pytest.raises(ValueError, match="later"):
         thread.wait(PATIENCE_S)
+    thread.join()
+
+
+def test_a_signal_just_before_the_wait_is_acted_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if the handler ran only once a wait has ended: that must not be the one for the end itself."""
+    ends: list[asyncio.Future[str]] = []
+
+    async def serve(started: Future[None]) -> str:
+        ends.append(asyncio.get_running_loop().create_future())
+        started.set_result(None)
+        return await ends[0]
+
+    thread = LoopThread[str]("asa-test")
+    thread.start(serve)
+    slept = futures.wait
+
+    def late(*arguments: Any) -> Any:
+        try:
+            return slept(*arguments)
+        finally:
+            if not ends[0].done():
+                thread.tell(ends[0].set_result, "told")
+
+    monkeypatch.setattr(futures, "wait", late)
+    assert thread.wait() == "told"
     thread.join()

@@ -14,6 +14,7 @@ from executors.mesos.codec import Message, decode, encode
 from executors.mesos.effects import Close, Keep, Send
 from executors.mesos.messages import base64_of, identity, message, value_of
 from executors.mesos.resources import scalars, to_json
+from tests.executors.mesos.oracle import check
 
 OPTIONS = Options(
     "n1", 5051, scalars(cpus=8, mem=1024), "/sandboxes", "127.0.0.1:5051", environment={"PATH": "/bin"}, user="me"
@@ -52,7 +53,9 @@ class Node:
                 case Up(item):
                     self.ups.append(decode(encode(item)))
                 case Send(stream, item):
-                    self.sent[stream].append(decode(encode(item)))
+                    said = decode(encode(item))
+                    check("executor.Event", said)
+                    self.sent[stream].append(said)
                 case Close(stream):
                     self.sent.setdefault(stream, []).append({"type": "CLOSED"})
                 case Start(container):

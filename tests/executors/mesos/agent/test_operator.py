@@ -163,7 +163,8 @@ def test_a_container_can_be_ended(node, task):
 
 
 def test_what_changes_something_needs_more(node):
-    assert operator.needs_write({"type": "KILL_CONTAINER"}) and operator.needs_write({"type": "ASA_UPDATE_LIMITS"})
+    assert all(operator.needs_write({"type": kind}) for kind in ("KILL_CONTAINER", "ASA_UPDATE_LIMITS"))
+    assert operator.needs_write({"type": "LAUNCH_NESTED_CONTAINER_SESSION"})
     assert not operator.needs_write({"type": ["KILL_CONTAINER"]})
 
 

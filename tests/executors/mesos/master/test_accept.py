@@ -4,7 +4,7 @@ import pytest
 
 from executors.mesos.codec import Message
 from executors.mesos.effects import Refused
-from executors.mesos.messages import base64_of, identity
+from executors.mesos.messages import identity
 from executors.mesos.resources import Resources, parse, scalars, to_json
 from tests.executors.mesos.master.world import AWARE, MULTI, World, executor_info, launch, task_info
 
@@ -300,37 +300,6 @@ def test_operations_that_cannot_be_done(operation: Message, text: str) -> None:
     (status,) = operation_statuses(world, framework)
     assert status["state"] == "OPERATION_ERROR" and text in status["message"] and "uuid" not in status
     assert world.state.agents[agent].total == scalars(cpus=4) and "t" in world.state.frameworks[framework].tasks
-
-
-def test_operations_are_told_until_acknowledged() -> None:
-    world, agent, framework, offer = hpc()
-    world.accept(framework, [offer], reserve("RESERVE", 1, "hpc", id=identity("op")))
-    (status,) = operation_statuses(world, framework)
-    world.subscribe(framework, roles=["hpc"], capabilities=[MULTI])
-    assert operation_statuses(world, framework) == [status]
-    world.call(framework, "RECONCILE_OPERATIONS", {"operations": []})
-    assert operation_statuses(world, framework) == [status]
-    asked = [
-        {"operation_id": identity("op")},
-        {"operation_id": identity("x"), "agent_id": identity(agent)},
-        {"operation_id": identity("y")},
-    ]
-    world.call(framework, "RECONCILE_OPERATIONS", {"operations": asked})
-    found = operation_statuses(world, framework)
-    assert [one["state"] for one in found] == ["OPERATION_FINISHED", "OPERATION_UNKNOWN", "OPERATION_UNKNOWN"]
-    other = {"operation_id": status["operation_id"], "uuid": base64_of(bytes(16))}
-    world.call(framework, "ACKNOWLEDGE_OPERATION_STATUS", other)
-    assert list(world.state.frameworks[framework].operations) == ["op"]
-    world.call(framework, "ACKNOWLEDGE_OPERATION_STATUS", other | {"uuid": status["uuid"]["value"]})
-    assert not world.state.frameworks[framework].operations
-
-
-def test_an_operation_is_acknowledged_by_its_whole_status_as_well() -> None:
-    world, _, framework, offer = hpc()
-    world.accept(framework, [offer], reserve("RESERVE", 1, "hpc", id=identity("op")))
-    (status,) = operation_statuses(world, framework)
-    world.call(framework, "ACKNOWLEDGE_OPERATION_STATUS", status)
-    assert not world.state.frameworks[framework].operations
 
 
 def test_revocable_and_other_kinds_are_not_mistaken_for_one_another() -> None:

@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from executors.mesos.codec import Message
-from executors.mesos.master.allocator import Grant, allocatable, allocate, revisited
+from executors.mesos.master.allocator import Grant, allocate, revisited
 from executors.mesos.master.filters import Filters
+from executors.mesos.master.minimums import allocatable
 from executors.mesos.master.shares import Usage, leaf
 from executors.mesos.master.state import Agent, Framework, Offer, Options, State, Task
 from executors.mesos.resources import NONE, Kind, Resources, scalars

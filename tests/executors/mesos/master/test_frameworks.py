@@ -229,13 +229,16 @@ def test_update_framework() -> None:
     framework = world.subscribe(roles=["a"], capabilities=[MULTI])
     world.start(framework, task_info("t", agent), refuse_s=0)
     world.take(agent), world.take(framework)
-    info: dict[str, Any] = dict(world.state.frameworks[framework].info) | {"roles": ["b"], "name": "other"}
+    labels = {"labels": [{"key": "k", "value": "v"}]}
+    info: dict[str, Any] = dict(world.state.frameworks[framework].info) | {"roles": ["b"], "labels": labels}
     world.call(framework, "UPDATE_FRAMEWORK", {"framework_info": info})
     assert [record["type"] for record in world.take(agent)] == ["FRAMEWORK"]
     rescinded, offered = world.take(framework)
     assert rescinded["type"] == "RESCIND" and offered["offers"]["offers"][0]["allocation_info"] == {"role": "b"}
     world.restart()
     assert world.state.frameworks[framework].roles == {"b"}
+    answer, _ = world.master.operate({"type": "GET_FRAMEWORKS"}, None, world.now)
+    assert answer and answer["get_frameworks"]["frameworks"][0]["framework_info"]["labels"] == labels
 
 
 @pytest.mark.parametrize("change", [{"user": "you"}, {"checkpoint": True}, {"id": identity("F9")}, {"principal": "q"}])

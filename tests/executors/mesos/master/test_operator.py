@@ -26,7 +26,7 @@ GET_MAINTENANCE_SCHEDULE"""
 CHANGES = """TEARDOWN MARK_AGENT_GONE DRAIN_AGENT DEACTIVATE_AGENT REACTIVATE_AGENT UPDATE_MAINTENANCE_SCHEDULE
 START_MAINTENANCE STOP_MAINTENANCE UPDATE_WEIGHTS UPDATE_QUOTA SET_QUOTA REMOVE_QUOTA RESERVE_RESOURCES
 UNRESERVE_RESOURCES SET_LOGGING_LEVEL"""
-UNSUPPORTED = "CREATE_VOLUMES DESTROY_VOLUMES GROW_VOLUME SHRINK_VOLUME LIST_FILES READ_FILE"
+UNSUPPORTED = "CREATE_VOLUMES DESTROY_VOLUMES GROW_VOLUME SHRINK_VOLUME"
 
 
 def pool() -> Master:
@@ -122,6 +122,15 @@ def test_what_is_not_supported_is_said_so(kind: str) -> None:
     with pytest.raises(Refused, match="is not supported: ") as refused:
         ask(pool(), {"type": kind, kind.lower(): {}})
     assert refused.value.status == 501
+
+
+@pytest.mark.parametrize("call", [message("LIST_FILES", path="/master/log"), message("READ_FILE", path="x", offset=0)])
+def test_the_master_has_no_files(call: Message) -> None:
+    with pytest.raises(Refused, match="the master has no files") as refused:
+        ask(pool(), call)
+    assert refused.value.status == 404
+    with pytest.raises(Refused, match="path"):
+        ask(pool(), message(call["type"], offset=0))
 
 
 @pytest.mark.parametrize(
@@ -231,11 +240,11 @@ def test_all_that_the_operator_driver_of_pymesos_asks_for() -> None:
     for call in spoken(changes):
         assert ask(master, call)[0] is None
     assert agent_id in master.state.gone
-    unsupported = [["listFiles", ["/"]], ["readFile", ["/", 1, 0]], ["createVolumes", ["S", []]]]
-    for call in spoken([*unsupported, ["destroyVolumes", ["S", []]]]):
+    refusals = {"listFiles": ["/"], "readFile": ["/", 1, 0], "createVolumes": ["S", []], "destroyVolumes": ["S", []]}
+    for call, status in zip(spoken([[*one] for one in refusals.items()]), (404, 404, 501, 501), strict=True):
         with pytest.raises(Refused) as refused:
             ask(master, call)
-        assert refused.value.status == 501
+        assert refused.value.status == status
 
 
 NAMES = """agent_id value framework_id resources schedule windows machine_ids hostname ip unavailability start duration

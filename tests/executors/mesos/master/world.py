@@ -12,6 +12,7 @@ from executors.mesos.master.machine import Master
 from executors.mesos.master.state import Options, State
 from executors.mesos.messages import identity, message
 from executors.mesos.resources import Resources, scalars, to_json
+from tests.executors.mesos.oracle import check
 
 AWARE = {"type": "PARTITION_AWARE"}
 MULTI = {"type": "MULTI_ROLE"}
@@ -35,7 +36,11 @@ def launch(*infos: Message) -> Message:
 
 
 class World:
-    def __init__(self, **options: Any) -> None:
+    """`strict`: frameworks and operators are told nothing but what the API knows."""
+
+    def __init__(self, *, strict: bool = True, **options: Any) -> None:
+        self.strict = strict
+        self.kinds: dict[str, str] = {}
         self.options = Options(**options)
         self.now = 1000.0
         self.journal: dict[tuple[str, str], Message] = {}
@@ -60,8 +65,12 @@ class World:
                 else:
                     self.journal[effect.table, effect.key] = decode(encode({"row": effect.row, "of": effect.key}))
         for effect in effects:
-            if isinstance(effect, Send) and effect.stream in self.open:
-                self.inbox[effect.stream].append(decode(encode(effect.message)))
+            if isinstance(effect, Send):
+                said = decode(encode(effect.message))
+                if self.strict and effect.stream in self.kinds:
+                    check(self.kinds[effect.stream], said)
+                if effect.stream in self.open:
+                    self.inbox[effect.stream].append(said)
             elif isinstance(effect, Close):
                 self.open.discard(effect.stream)
 
@@ -91,8 +100,11 @@ class World:
             if stream in self.open:
                 self.hear(name, "PONG")
 
-    def stream(self) -> str:
+    def stream(self, kind: str | None = None) -> str:
+        """Open a stream; `kind` is the type of its events."""
         name = f"stream{next(self._streams)}"
+        if kind is not None:
+            self.kinds[name] = kind
         self.open.add(name)
         self.inbox[name] = []
         return name
@@ -158,7 +170,7 @@ class World:
             call["framework_id"] = given["id"] = identity(id)
         if quiet is not None:
             call["subscribe"]["suppressed_roles"] = quiet
-        stream = self.stream()
+        stream = self.stream("scheduler.Event")
         self.do(self.master.subscribe(call, "p", stream, self.now))
         first = self.inbox[stream][0]
         if first["type"] != "SUBSCRIBED":
