@@ -18,7 +18,7 @@ from typing import Any
 
 from asa.core.errors import StateError
 from executors.cgroup import census, hierarchy
-from executors.cgroup.group import Usage
+from executors.cgroup.group import Usage, unbounded
 
 _CORES = "ASA_GROUP_CORES"
 """Environment variable: its limit at its start, for an agent that comes after one that died; empty for none."""
@@ -59,6 +59,9 @@ class DutyGroup:
     def limit(self, cores: float | None) -> None:
         """At most so many cores from now on; None for as many as there are."""
         self._link.limit(self._name, cores)
+
+    def weigh(self, weight: float) -> None:
+        """Nothing happens: there are no weights. Who wants more than there is gets what the kernel gives everybody."""
 
     def usage(self) -> Usage:
         """What they have used, as far as it was seen; after `close`, what was seen last."""
@@ -247,6 +250,10 @@ class DutyCycle:
         """A new group; see `executors.cgroup.group.Quotas`. The kernel is told neither weight nor memory."""
         self._link.add(hierarchy.checked(name), cores, None)
         return DutyGroup(self._link, name)
+
+    def bound(self, cores: float) -> None:
+        """Never: each container has a bucket of its own, and there is none for all of them."""
+        raise unbounded(self.name)
 
     def recover(self, name: str, pid: int) -> DutyGroup | None:
         """The group that an earlier agent made, with the limit that it had at its start."""

@@ -6,6 +6,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from asa.core.errors import StateError
+
 
 @dataclass(frozen=True)
 class Usage:
@@ -45,6 +47,12 @@ class Group(Protocol):
 
     def limit(self, cores: float | None) -> None:
         """At most so many cores from now on; None for as many as there are."""
+
+    def weigh(self, weight: float) -> None:
+        """Cores it should have when others want theirs too, from now on; > 0.
+
+        Nothing happens where there are no weights.
+        """
 
     def usage(self) -> Usage: ...
     def starved(self) -> bool:
@@ -86,8 +94,33 @@ class Quotas(Protocol):
             When it cannot be made.
         """
 
+    def bound(self, cores: float) -> None:
+        """Everything in this name space together has at most so many cores of the processor.
+
+        That holds for groups that are there and for those that are made later, until it is said anew.
+
+        Raises
+        ------
+        StateError
+            When this means has no way to, or the kernel refuses.
+        """
+
     def recover(self, name: str, pid: int) -> Group | None:
         """The group that an earlier agent made, by its name and first process; None when nothing is left of it."""
 
     def sweep(self, keep: Collection[str]) -> None:
         """End and remove groups that dead agents left behind under this name space, but for those in `keep`."""
+
+
+def unbounded(name: str) -> StateError:
+    """What `Quotas.bound` raises where groups cannot be kept to a number of cores together.
+
+    Parameters
+    ----------
+    name
+        What the means is called.
+    """
+    return StateError(
+        f"a fraction of the processor cannot be kept here by {name!r}: "
+        "only 'cgroup v2' and 'cgroup v1' limit all containers together"
+    )

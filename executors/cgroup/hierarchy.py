@@ -256,8 +256,8 @@ def tidy(top: Path) -> None:
     Those that were made just now may be about to be entered; to an agent that lives, an empty one is of no use.
     """
     for depth in ("*/*", "*"):
-        for group in top.glob(depth):
-            with suppress(OSError):
+        with suppress(OSError):  # others tidy up at the same time: what is looked through may go meanwhile
+            for group in top.glob(depth):
                 if group.is_dir() and time.time() - group.stat().st_mtime > _STALE_S and not pids([group]):
                     _rmdir(group)
     _rmdir(top)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from asa.core.errors import StateError
 from executors.cgroup import hierarchy, v2
-from executors.cgroup.group import Usage
+from executors.cgroup.group import Usage, unbounded
 
 _ANSWER_S = 10.0
 _JOINED_S = 5.0
@@ -40,12 +40,16 @@ def properties(weight: float, cores: float | None, memory: int | None) -> tuple[
     >>> properties(1, 0.5, None)
     ('CPUWeight=39', 'CPUQuota=50%')
     """
-    found = [f"CPUWeight={hierarchy.weight_of(hierarchy.shares(weight))}"]
+    found = [_weight(weight)]
     if cores is not None:
         found.append(f"CPUQuota={percent(cores)}")
     if memory is not None:
         found += [f"MemoryMax={memory}", "MemorySwapMax=0"]
     return tuple(found)
+
+
+def _weight(weight: float) -> str:
+    return f"CPUWeight={hierarchy.weight_of(hierarchy.shares(weight))}"
 
 
 def unit_of(space: str, name: str) -> str:
@@ -85,7 +89,7 @@ class SystemdGroup:
         self._unit, self._given = unit, list(given)
         self._directory: Path | None = None
         self._first = pid
-        self._is_changed = False
+        self._changed: dict[str, str] = {}
         self._last: Usage | None = None
 
     def wrap(self, argv: Sequence[str]) -> tuple[str, ...]:
@@ -94,9 +98,9 @@ class SystemdGroup:
         return ("systemd-run", *options, *(f"--property={each}" for each in self._given), "--", *argv)
 
     def adopt(self, pid: int) -> None:
-        """Its first process; a limit that was changed since `wrap` reaches it as soon as its scope is there."""
+        """Its first process; what was changed since `wrap` reaches it as soon as its scope is there."""
         self._first = pid
-        if self._is_changed:
+        if self._changed:
             self._tell()
 
     def limit(self, cores: float | None) -> None:
@@ -107,18 +111,31 @@ class SystemdGroup:
         StateError
             When systemd refuses.
         """
-        self._given = [each for each in self._given if not each.startswith("CPUQuota=")]
-        if cores is not None:
-            self._given.append(f"CPUQuota={percent(cores)}")
-        self._is_changed = True
+        self._change("CPUQuota=" if cores is None else f"CPUQuota={percent(cores)}")
+
+    def weigh(self, weight: float) -> None:
+        """Cores it should have when others want theirs too, from now on.
+
+        Raises
+        ------
+        StateError
+            When systemd refuses.
+        """
+        self._change(_weight(weight))
+
+    def _change(self, assignment: str) -> None:
+        name, _, value = assignment.partition("=")
+        self._given = [each for each in self._given if not each.startswith(f"{name}=")]
+        if value:
+            self._given.append(assignment)
+        self._changed[name] = assignment
         if self._first is not None:
             self._tell()
 
     def _tell(self) -> None:
         if self._joined():
-            quota = next((each for each in self._given if each.startswith("CPUQuota=")), "CPUQuota=")
-            control("set-property", "--runtime", self._unit, quota)
-        self._is_changed = False
+            control("set-property", "--runtime", self._unit, *self._changed.values())
+        self._changed.clear()
 
     def _joined(self) -> Path | None:
         """The scope's directory, once its first process has entered it; None when that has ended before."""
@@ -198,6 +215,10 @@ class Systemd:
         """A new group; see `executors.cgroup.group.Quotas`. systemd hears of it when its first process starts."""
         unit = unit_of(self._space, hierarchy.checked(name))
         return SystemdGroup(unit, properties(weight, cores, memory))
+
+    def bound(self, cores: float) -> None:
+        """Never: scopes lie side by side with everything else that the user's systemd runs."""
+        raise unbounded(self.name)
 
     def recover(self, name: str, pid: int) -> SystemdGroup | None:
         """The group that an earlier agent made."""

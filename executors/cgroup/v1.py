@@ -55,6 +55,16 @@ class V1Group:
             # More than the group around it may use: version 1 refuses that, though it would change nothing.
             hierarchy.write(self._cpu / "cpu.cfs_quota_us", "-1")
 
+    def weigh(self, weight: float) -> None:
+        """Cores it should have when others want theirs too, from now on.
+
+        Raises
+        ------
+        StateError
+            When the kernel refuses.
+        """
+        hierarchy.write(self._cpu / "cpu.shares", str(hierarchy.shares(weight)))
+
     def usage(self) -> Usage:
         """What they have used."""
         user, system = self._cpu_time()
@@ -145,6 +155,7 @@ class V1:
         }
         if "cpu" not in self._bases:
             raise StateError(f"{cpu} belongs to another user: it was not delegated")
+        self._bound: float | None = None
         self.why = f"{', '.join(self._bases)} below {cpu}"
 
     def group(self, name: str, *, weight: float, cores: float | None, memory: int | None) -> V1Group:
@@ -156,8 +167,9 @@ class V1:
                 if (base / name) not in made.values():
                     _make(base, name)
                 made[controller] = base / name
+            _bind(self._bases["cpu"], self._bound)  # made just now, perhaps; while there is a group in it, it stays
             group = V1Group(made)
-            hierarchy.write(made["cpu"] / "cpu.shares", str(hierarchy.shares(weight)))
+            group.weigh(weight)
             hierarchy.write(made["cpu"] / "cpu.cfs_period_us", str(PERIOD_US))
             group.limit(cores)
             if memory is not None and "memory" in made:
@@ -168,6 +180,16 @@ class V1:
                 hierarchy.remove(directory)
             raise
         return group
+
+    def bound(self, cores: float) -> None:
+        """Everything in this name space together has at most so many cores; see `executors.cgroup.group.Quotas`.
+
+        A group whose own limit is larger has none from then on, until `V1Group.limit` gives it one again: version 1
+        takes no quota above that of the group around it.
+        """
+        self._bound = cores
+        if self._bases["cpu"].is_dir():
+            _bind(self._bases["cpu"], cores)
 
     def recover(self, name: str, pid: int) -> V1Group | None:
         """The group that an earlier agent made. That may have run in another group than this one: the process tells."""
@@ -215,3 +237,26 @@ def _make(base: Path, name: str) -> None:
     for around in (base.parent, base):  # together, containers weigh as much as the node
         hierarchy.offer(around / "cpu.shares", str(hierarchy.node_shares()))
     hierarchy.make(base, name)
+
+
+def _bind(base: Path, cores: float | None) -> None:
+    """The quota of a name space as a whole; None takes away that of an earlier agent."""
+    quota = None if cores is None else hierarchy.quota_us(cores)
+    if _quota_us(base) == quota:
+        return
+    if quota is None:
+        hierarchy.write(base / "cpu.cfs_quota_us", "-1")
+        return
+    for group in hierarchy.below(base):
+        if group != base and (_quota_us(group) or 0) > quota:  # it would be refused because of them
+            hierarchy.offer(group / "cpu.cfs_quota_us", "-1")
+    hierarchy.write(base / "cpu.cfs_period_us", str(PERIOD_US))
+    is_less_around = any(0 < (_quota_us(around) or 0) <= quota for around in base.parents)
+    # A smaller quota around it holds for it as well, and more than that would be refused.
+    hierarchy.write(base / "cpu.cfs_quota_us", "-1" if is_less_around else str(quota))
+
+
+def _quota_us(group: Path) -> int | None:
+    """CPU time that it may use in `PERIOD_US` [us]; None for no limit."""
+    quota = hierarchy.number(group / "cpu.cfs_quota_us")
+    return None if quota is None else round(quota * PERIOD_US / (hierarchy.number(group / "cpu.cfs_period_us") or 1))

@@ -52,6 +52,16 @@ class V2Group:
         quota = "max" if cores is None else str(hierarchy.quota_us(cores))
         hierarchy.write(self._directory / "cpu.max", f"{quota} {PERIOD_US}")
 
+    def weigh(self, weight: float) -> None:
+        """Cores it should have when others want theirs too, from now on.
+
+        Raises
+        ------
+        StateError
+            When the kernel refuses.
+        """
+        hierarchy.write(self._directory / "cpu.weight", str(hierarchy.weight_of(hierarchy.shares(weight))))
+
     def usage(self) -> Usage:
         """What they have used."""
         return usage(self._directory)
@@ -133,6 +143,7 @@ class V2:
             raise StateError(f"{self._own} belongs to another user: it was not delegated")
         self._controllers = [controller for controller in _WANTED if controller in offered]
         self._base = self._own / TOP / space
+        self._bound: float | None = None
         self.why = f"{', '.join(self._controllers)} below {self._own}"
 
     def crowd(self) -> int:
@@ -150,7 +161,8 @@ class V2:
         directory = hierarchy.make(self._base, name)
         group = V2Group(directory)
         try:
-            hierarchy.write(directory / "cpu.weight", str(hierarchy.weight_of(hierarchy.shares(weight))))
+            self._bind()  # the base was made just now, perhaps; while there is a group in it, it stays
+            group.weigh(weight)
             group.limit(cores)
             if memory is not None and "memory" in self._controllers:
                 hierarchy.write(directory / "memory.max", str(memory))
@@ -184,6 +196,17 @@ class V2:
             except OSError as error:
                 hint = ": it holds processes" if error.errno == errno.EBUSY else ""
                 raise StateError(f"cannot pass controllers on below {directory}{hint} ({error.strerror})") from error
+
+    def bound(self, cores: float) -> None:
+        """Everything in this name space together has at most so many cores; see `executors.cgroup.group.Quotas`."""
+        self._bound = cores
+        if self._base.is_dir():
+            self._bind()
+
+    def _bind(self) -> None:
+        quota = "max" if self._bound is None else str(hierarchy.quota_us(self._bound))
+        if hierarchy.read(self._base / "cpu.max").split()[:1] != [quota]:
+            hierarchy.write(self._base / "cpu.max", f"{quota} {PERIOD_US}")
 
     def recover(self, name: str, pid: int) -> V2Group | None:
         """The group that an earlier agent made. That may have run in another group than this one: the process tells."""

@@ -25,7 +25,7 @@ from pathlib import Path
 from asa.core.command import CommandResult
 from asa.core.errors import AsaError, InvalidInput, StateError
 from executors.cgroup.group import Quotas
-from executors.mesos.agent import host
+from executors.mesos.agent import capacity, host
 from executors.mesos.agent.options import Options
 from executors.mesos.agent.unlimited import Unlimited
 from executors.mesos.pool_directory import PoolDirectory
@@ -48,6 +48,8 @@ class AgentCommand:
         """Declare the options."""
         parser.add_argument("--directory", type=Path, required=True, help="the pool's directory")
         parser.add_argument("--cores", type=int, help="cores to offer (all that this process may use)")
+        together = "cores of the processor that all its containers together may use (as many as it offers)"
+        parser.add_argument("--capacity", type=float, metavar="CORES", help=together)
         parser.add_argument("--memory", type=int, help="memory to offer, in bytes (all there is)")
         parser.add_argument("--gpus", type=int, default=0, help="GPUs to offer (none)")
         shown = "shown to frameworks; may be repeated"
@@ -78,10 +80,12 @@ class AgentCommand:
         name = options.name or os.environ.get("SLURMD_NODENAME") or socket.gethostname()
         key = _key(options, name)
         work: Path = options.work or _scratch() / f"asa-agent-{os.geteuid()}-{key}"
-        quotas = _quotas(options.quotas, key)
+        quotas, given = _quotas(options.quotas, key), _options(options, name)
+        if options.capacity is not None:
+            capacity.keep(quotas, options.capacity, given.resources.scalar("cpus"))
         service = AgentService(
             directory,
-            _options(options, name),
+            given,
             quotas,
             work=work.absolute(),
             tls=not options.plain_http,
@@ -136,7 +140,7 @@ def _options(options: argparse.Namespace, name: str) -> Options:
         hostname=name,
         port=0,
         resources=host.resources(host.cores(options.cores, os.environ), memory, len(gpus)),
-        attributes=host.attributes(options.attribute),
+        attributes=capacity.attributes(host.attributes(options.attribute), options.capacity),
         directory="",
         environment=host.inherited(os.environ),
         endpoint="",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import socket
 from collections.abc import Mapping
 from types import TracebackType
@@ -161,21 +162,40 @@ class Operator:
         found: list[Message] = field(self.call_agent(agent_id, "GET_CONTAINERS"), "containers", list, [])
         return found
 
-    def update_limits(self, agent_id: str, container_id: str, cpus: float, lease_s: float) -> Message:
-        """Change how much CPU a container may have, for a while; an extension, which no other agent than ours has.
+    def update_limits(
+        self,
+        agent_id: str,
+        container_id: str,
+        cpus: float | None = None,
+        lease_s: float | None = None,
+        *,
+        request: float | None = None,
+    ) -> Message:
+        """Change how much CPU a container gets; an extension, which no other agent than ours has.
 
         Parameters
         ----------
         cpus
-            At most so many cores.
+            At most so many cores, infinite for no limit; None to leave the limit as it is.
         lease_s
-            For so long [s], then it may have what it had; 0 gives that back now.
+            For so long [s], then it gets what it had; 0 gives that back now; None for good. This is about what is named
+            beside it: a limit and a weight have leases of their own.
+        request
+            Its weight: cores that it should have when others want theirs too; None to leave that as it is.
+
+        Returns
+        -------
+        Message
+            What it gets now, ``limits`` and ``requests``; with a lease also ``until``.
         """
-        limits = {"cpus": {"value": cpus}}
-        container = identity(container_id)
-        return self.call_agent(
-            agent_id, "ASA_UPDATE_LIMITS", container_id=container, limits=limits, lease_seconds=lease_s
-        )
+        asked: Message = {"container_id": identity(container_id)}
+        if cpus is not None:
+            asked["limits"] = {"cpus": {"value": "Infinity" if cpus == math.inf else cpus}}
+        if request is not None:
+            asked["requests"] = {"cpus": {"value": request}}
+        if lease_s is not None:
+            asked["lease_seconds"] = lease_s
+        return self.call_agent(agent_id, "ASA_UPDATE_LIMITS", **asked)
 
     # ------------------------------------------------------- the wire
 

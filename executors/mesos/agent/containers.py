@@ -9,7 +9,7 @@ from collections.abc import Coroutine, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from asa.core.errors import StateError
 from executors.cgroup.group import Group, Quotas, Usage
@@ -44,6 +44,16 @@ class Listener(Protocol):
         """
 
 
+class _Share(NamedTuple):
+    """A CPU limit, None for none, and a weight; negative for that of the start."""
+
+    limit: float | None
+    weight: float
+
+
+_GIVEN = _Share(-1.0, -1.0)
+
+
 @dataclass(eq=False)
 class _Running:
     """A container from `start` to `remove`."""
@@ -53,12 +63,12 @@ class _Running:
     pid: int = 0
     birth: int = 0
     status: int | None = None
-    cores: float | None = None
-    """Its CPU limit, or what that is about to become."""
-    written: float | None = -1.0
-    """Its CPU limit, where that is known: as it was changed to last."""
-    limiting: bool = False
-    """Whether it is about to be changed."""
+    wanted: _Share = _GIVEN
+    """Its CPU limit and its weight, or what these are about to become."""
+    written: _Share = _GIVEN
+    """The same as they were changed to last."""
+    changing: bool = False
+    """Whether they are about to be changed."""
     over: asyncio.Event = field(default_factory=asyncio.Event)
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     """What is done to one container is done one thing after the other."""
@@ -123,10 +133,18 @@ class Containers:
     def limit(self, container: str, cores: float | None) -> None:
         """At most so many cores from now on."""
         if running := self._all.get(container):
-            running.cores = cores
-            if not running.limiting:  # else the last of several counts
-                running.limiting = True
-                self._do(self._limit(running))
+            self._want(running, running.wanted._replace(limit=cores))
+
+    def weigh(self, container: str, weight: float) -> None:
+        """Cores it should have when others want theirs too, from now on."""
+        if running := self._all.get(container):
+            self._want(running, running.wanted._replace(weight=max(weight, _LEAST_WEIGHT)))
+
+    def _want(self, running: _Running, share: _Share) -> None:
+        running.wanted = share
+        if not running.changing:  # else the last of several counts
+            running.changing = True
+            self._do(self._change(running))
 
     def remove(self, container: str) -> None:
         """Forget a container that has ended."""
@@ -197,14 +215,17 @@ class Containers:
             if not running.over.is_set():
                 await asyncio.to_thread(self._kill, running)
 
-    async def _limit(self, running: _Running) -> None:
+    async def _change(self, running: _Running) -> None:
         await asyncio.sleep(_SETTLE_S)
         async with running.turn:
-            running.limiting, cores = False, running.cores
-            if running.group and not running.over.is_set() and cores != running.written:
+            running.changing, wanted = False, running.wanted
+            if running.group and not running.over.is_set():
                 with suppress(StateError, OSError):  # it has just ended
-                    await asyncio.to_thread(running.group.limit, cores)
-                    running.written = cores
+                    if wanted.limit != running.written.limit:
+                        await asyncio.to_thread(running.group.limit, wanted.limit)
+                    if wanted.weight != running.written.weight:
+                        await asyncio.to_thread(running.group.weigh, wanted.weight)
+                    running.written = wanted
 
     async def _end(self, running: _Running, status: int | None) -> None:
         """Its first process has ended, so all of it has to."""

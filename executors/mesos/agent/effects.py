@@ -89,6 +89,13 @@ class Limit(NamedTuple):
     cpus: float | None
 
 
+class Weigh(NamedTuple):
+    """Change how many cores a container should have when others want theirs too."""
+
+    id: str
+    cpus: float
+
+
 class Remove(NamedTuple):
     """Nothing of this container is needed any more, its cgroup least of all; its sandbox stays for people to read."""
 
@@ -101,5 +108,5 @@ class Exit(NamedTuple):
     code: int
 
 
-Own = Up | Start | Stop | Limit | Remove | Exit
+Own = Up | Start | Stop | Limit | Weigh | Remove | Exit
 Effect = effects.Effect | Own

@@ -14,7 +14,7 @@ from asa.core.errors import StateError
 from executors.cgroup.group import Quotas, Usage
 from executors.mesos.agent import operator
 from executors.mesos.agent.containers import Containers
-from executors.mesos.agent.effects import Effect, Exit, Limit, Own, Remove, Start, Stop, Up
+from executors.mesos.agent.effects import Effect, Exit, Limit, Own, Remove, Start, Stop, Up, Weigh
 from executors.mesos.agent.launcher import Orphans
 from executors.mesos.agent.link import Link
 from executors.mesos.agent.machine import Agent
@@ -241,6 +241,8 @@ class Engine:
             self.containers.stop(effect.id, effect.grace_s)
         elif isinstance(effect, Limit):
             self.containers.limit(effect.id, effect.cpus)
+        elif isinstance(effect, Weigh):
+            self.containers.weigh(effect.id, effect.cpus)
         elif isinstance(effect, Remove):
             self.containers.remove(effect.id)
             if ending := self._endings.pop(effect.id, None):

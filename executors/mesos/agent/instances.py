@@ -52,7 +52,8 @@ def begin(
     """
     path = sandbox(core, framework.id, executor, id, parent)
     cpus, memory = _cores(share.limit), None if math.isinf(share.memory) else max(1, round(share.memory))
-    instance = Instance(id, framework.id, executor, None if task is None else task.id, parent, path, cpus, memory)
+    request, task_id = max(share.cpus, LEAST_CPUS), None if task is None else task.id
+    instance = Instance(id, framework.id, executor, task_id, parent, path, request, cpus, memory)
     instance.gpus = _free_gpus(core, share.gpus)
     core.state.instances[id] = instance
     rows.keep_instance(core, instance)
@@ -61,10 +62,9 @@ def begin(
         core.options, core.state.id or "", framework.info, executor, path, command, role=allocated_to, grace_s=grace_s,
         gpus=instance.gpus,
     )  # fmt: skip
-    least = max(share.cpus, LEAST_CPUS)
     core.do(
         Start(
-            Container(id, framework.id, executor, argv(command), variables, path, least, cpus, memory, files(command))
+            Container(id, framework.id, executor, argv(command), variables, path, request, cpus, memory, files(command))
         )
     )
 
@@ -92,7 +92,8 @@ def begun(core: Core, container_id: str, pid: int, birth: int) -> Instance | Non
 def drop(core: Core, instance: Instance, code: int | None) -> None:
     """It has ended, and nothing of it is needed any more."""
     del core.state.instances[instance.id]
-    core.timers.cancel("lease", instance.id)
+    for what in ("lease", "request"):
+        core.timers.cancel(what, instance.id)
     core.state.exits[instance.id] = wait_status(code)
     if len(core.state.exits) > COMPLETED_MOST:
         del core.state.exits[next(iter(core.state.exits))]
@@ -125,7 +126,21 @@ def adjust(core: Core, executor: Executor, *, came: Iterable[Task] = (), gone: I
     instance = core.state.instances.get(executor.container)
     if instance is None:
         executor.capped = None
-        return
+    elif _recount(core, executor, instance, came, gone) and instance.lease is None:
+        core.do(Limit(instance.id, instance.cpus))
+
+
+def readjust(core: Core, executor: Executor) -> None:
+    """Whatever an earlier agent has come to: the executor's container has a right to what its tasks give it."""
+    instance = core.state.instances.get(executor.container)
+    if instance is not None and instance.pid is not None:
+        _recount(core, executor, instance)
+
+
+def _recount(
+    core: Core, executor: Executor, instance: Instance, came: Iterable[Task] = (), gone: Iterable[Task] = ()
+) -> bool:
+    """Whether that has changed the container's limit."""
     if executor.capped is None:  # count all of them once, and from then on what changes
         executor.capped, executor.uncapped = 0, 0
         _count(executor, share(executor.info, core.options.quotas), 1)
@@ -135,20 +150,10 @@ def adjust(core: Core, executor: Executor, *, came: Iterable[Task] = (), gone: I
             task.share = task.share or share(task.info, core.options.quotas)
             _count(executor, task.share, sign)
     cpus = None if executor.uncapped else max(executor.capped / THOUSAND, LEAST_CPUS)
-    if cpus != instance.cpus:
-        instance.cpus = cpus
-        if instance.lease is None:
-            core.do(Limit(instance.id, cpus))
-
-
-def readjust(core: Core, executor: Executor) -> None:
-    """Whatever an earlier agent has come to: the executor's container has the limit that its tasks give it."""
-    instance = core.state.instances.get(executor.container)
-    if instance is not None and instance.pid is not None:
-        before = instance.cpus
-        adjust(core, executor)
-        if instance.cpus == before and instance.lease is None:
-            core.do(Limit(instance.id, instance.cpus))
+    if instance.fixed or cpus == instance.cpus:
+        return False
+    instance.cpus = cpus
+    return True
 
 
 def _count(executor: Executor, share: Share, sign: int) -> None:
@@ -156,24 +161,6 @@ def _count(executor: Executor, share: Share, sign: int) -> None:
         executor.uncapped += sign
     else:
         executor.capped = (executor.capped or 0) + sign * round(share.limit * THOUSAND)
-
-
-def lease(core: Core, instance: Instance, cpus: float, seconds: float) -> None:
-    """Another CPU limit [cores] for so long [s]; the right one comes back by itself."""
-    instance.lease, instance.until = cpus, core.now + seconds
-    rows.keep_instance(core, instance)
-    core.timers.at(("lease", instance.id), instance.until)
-    core.do(Limit(instance.id, cpus))
-
-
-def lease_over(core: Core, container_id: str) -> None:
-    """A lease has ended: the container may have what it has a right to."""
-    instance = core.state.instances.get(container_id)
-    if instance is not None and instance.lease is not None:
-        instance.lease = None
-        rows.keep_instance(core, instance)
-        core.timers.cancel("lease", instance.id)
-        core.do(Limit(instance.id, instance.cpus))
 
 
 def wait_status(code: int | None) -> int | None:

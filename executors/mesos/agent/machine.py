@@ -12,6 +12,7 @@ from executors.mesos.agent import (
     executors,
     instances,
     launch,
+    leases,
     operator,
     recovery,
     tasks,
@@ -246,8 +247,8 @@ class Agent:
                 calls.heartbeat(core, *ids)
             elif what == "complete":
                 tasks.timed_out(core, *ids)
-            elif what == "lease":
-                instances.lease_over(core, *ids)
+            elif what in ("lease", "request"):
+                leases.over(core, what, *ids)
             elif what == "ends":
                 departure.run_out(core)
             elif what in ("register", "return", "shutdown"):

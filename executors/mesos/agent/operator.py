@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from executors.cgroup.group import Usage
 from executors.mesos import verbosity
-from executors.mesos.agent import instances, views
+from executors.mesos.agent import instances, leases, views
 from executors.mesos.agent.command import LEAST_CPUS
 from executors.mesos.agent.core import Core
 from executors.mesos.agent.metrics import metrics
@@ -16,7 +17,7 @@ from executors.mesos.effects import Refused
 from executors.mesos.messages import VERSION, field, identity, message, nanoseconds, value_of
 
 LEASE_MOST_S = 86400.0
-"""For how long another CPU limit can be had at most, unless it is asked for again [s]."""
+"""For how long another CPU limit or weight can be had at most, unless it is asked for again [s]."""
 WRITES = frozenset(
     {f"{verb}{kind}_CONTAINER" for verb in ("LAUNCH", "KILL", "REMOVE") for kind in ("", "_NESTED")}
     | {"LAUNCH_NESTED_CONTAINER_SESSION", "ATTACH_CONTAINER_INPUT", "ASA_UPDATE_LIMITS", "SET_LOGGING_LEVEL"}
@@ -81,21 +82,36 @@ def operate(core: Core, call: Message, usage: Use) -> Message | None:
 
 def _update_limits(core: Core, asked: Message) -> Message:
     instance = _instance(core, value_of(asked, "container_id"))
-    most = max(core.options.resources.scalar("cpus"), LEAST_CPUS)
-    cpus: float = field(asked, "limits.cpus.value", float)
-    seconds: float = field(asked, "lease_seconds", float)
-    if not LEAST_CPUS <= cpus <= most:
-        raise Refused(400, f"expected a limit from {LEAST_CPUS} to the {most:g} cores of this node, found {cpus:g}")
-    if not 0 <= seconds <= LEASE_MOST_S:
+    limit, request = _cores(core, asked, "limits", "a limit"), _cores(core, asked, "requests", "a request")
+    seconds: float | None = field(asked, "lease_seconds", float, None)
+    if limit is None and request is None:
+        raise Refused(400, "expected 'limits.cpus.value', 'requests.cpus.value' or both: nothing is to be changed")
+    if seconds is None:
+        leases.settle(core, instance, limit, request)
+    elif not 0 <= seconds <= LEASE_MOST_S:
         raise Refused(400, f"expected 'lease_seconds' to be from 0 to {LEASE_MOST_S:g}, found {seconds:g}")
-    if seconds == 0:
-        instances.lease_over(core, instance.id)
+    elif seconds == 0:
+        leases.give_back(core, instance, limit=limit is not None, request=request is not None)
     else:
-        instances.lease(core, instance, cpus, seconds)
-    allowed = instance.cpus if instance.lease is None else instance.lease
-    limits = {"cpus": {"value": "Infinity" if allowed is None else allowed}}
-    until = nanoseconds(core.now + seconds)
-    return message("ASA_UPDATE_LIMITS", container_id=instance.container_id, limits=limits, until=until)
+        leases.lend(core, instance, limit, request, seconds)
+    answer: Message = {
+        "container_id": instance.container_id,
+        "limits": {"cpus": {"value": "Infinity" if instance.limit is None else instance.limit}},
+        "requests": {"cpus": {"value": instance.weight}},
+    }
+    until = {} if seconds is None else {"until": nanoseconds(core.now + seconds)}
+    return message("ASA_UPDATE_LIMITS", **answer, **until)
+
+
+def _cores(core: Core, asked: Message, name: str, what: str) -> float | None:
+    """Cores that are asked for under this name, infinite for no limit; None when nothing is said of them."""
+    if name not in asked:
+        return None
+    cpus: float = field(asked, f"{name}.cpus.value", float)
+    most = max(core.options.resources.scalar("cpus"), LEAST_CPUS)
+    if not LEAST_CPUS <= cpus <= most and (name != "limits" or cpus != math.inf):
+        raise Refused(400, f"expected {what} from {LEAST_CPUS} to the {most:g} cores of this node, found {cpus:g}")
+    return cpus
 
 
 def _wait(core: Core, kind: str, container_id: str) -> Message:
@@ -133,7 +149,7 @@ def _container(core: Core, instance: Instance, usage: Use) -> Message:
 def _statistics(core: Core, instance: Instance, used: Usage | None) -> Message:
     found = {
         "timestamp": core.now,
-        "cpus_limit": instance.cpus if instance.lease is None else instance.lease,
+        "cpus_limit": instance.limit,
         "mem_limit_bytes": instance.memory,
     }
     if used is not None:

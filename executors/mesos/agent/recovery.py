@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from executors.mesos.agent import departure, executors, instances, tasks
+from executors.mesos.agent import departure, executors, instances, leases, tasks
 from executors.mesos.agent.core import Core
 from executors.mesos.agent.effects import Stop
 from executors.mesos.agent.state import State, Task
@@ -52,8 +52,8 @@ def resume(core: Core) -> None:
     for instance in list(core.state.instances.values()):
         if instance.pid is None:  # nobody knows whether it started: nothing that was left behind may go on
             ended(core, instance.id, None, "the agent ended while it was being started")
-        elif instance.lease is not None:
-            core.timers.at(("lease", instance.id), instance.until)
+        else:
+            leases.resume(core, instance)
     if core.effects:
         core.timers.at(("resume",), core.now)
 

@@ -15,9 +15,11 @@ instances      container id                      containers that were told to st
 from __future__ import annotations
 
 import json
+import math
 from collections import deque
 from collections.abc import Iterable
 
+from executors.mesos.agent.command import LEAST_CPUS, share
 from executors.mesos.agent.core import Core
 from executors.mesos.agent.state import ACKNOWLEDGED_MOST, Executor, Framework, Instance, State, Task, Verdict
 from executors.mesos.codec import Message
@@ -25,8 +27,7 @@ from executors.mesos.effects import Keep
 
 TABLES = ("agent", "frameworks", "executors", "tasks", "updates", "instances")
 """In the order in which rows must be read: what belongs to something comes after it."""
-
-
+_UNLIMITED = "Infinity"
 _ABSENT: Message = {"task": None, "parent": None, "cpus": None, "memory": None}  # a journal need not keep what is null
 
 
@@ -94,7 +95,10 @@ def keep_updates(core: Core, task: Task, *, copied: bool = False) -> None:
 
 def keep_instance(core: Core, instance: Instance) -> None:
     """Remember a container as it is now."""
-    core.keep("instances", instance.id, dict(vars(instance)))
+    row = dict(vars(instance))
+    if instance.lease == math.inf:
+        row["lease"] = _UNLIMITED
+    core.keep("instances", instance.id, row)
 
 
 def forget_framework(core: Core, framework: Framework) -> None:
@@ -162,8 +166,26 @@ def restored(rows: Iterable[Keep], started: float) -> State:
             if not task.over and (owner := framework.executors.get(task.executor or "")) is not None:
                 owner.tasks[task.id] = task
     for name, row in tables["instances"]:
-        state.instances[name] = Instance(**_ABSENT | row | {"gpus": tuple(row["gpus"])})
+        state.instances[name] = _instance(state, _ABSENT | row)
     return state
+
+
+def _instance(state: State, row: Message) -> Instance:
+    lease = math.inf if row.get("lease") == _UNLIMITED else row.get("lease")
+    # Earlier versions did not note what it had asked for: that can be told again.
+    request = row["request"] if "request" in row else _requested(state, row)
+    return Instance(**row | {"lease": lease, "request": request, "gpus": tuple(row["gpus"])})
+
+
+def _requested(state: State, row: Message) -> float:
+    """Cores that a container's task, or its custom executor and the tasks of that, have asked for."""
+    if row["task"] is not None:
+        task = state.task(row["framework"], row["task"])
+        infos = [] if task is None else [task.info]
+    else:
+        executor = state.executor(row["framework"], row["executor"])
+        infos = [] if executor is None else [executor.info, *(task.info for task in executor.tasks.values())]
+    return max(sum(share(info, False).cpus for info in infos), LEAST_CPUS)
 
 
 def _stand(task: Task, row: Message) -> None:

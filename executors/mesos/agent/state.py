@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -121,6 +122,8 @@ class Instance:
     parent: str | None
     """The default executor's, for its tasks' containers."""
     sandbox: str
+    request: float
+    """How many cores it should have, by right, when others want theirs too."""
     cpus: float | None
     """At most so many, by right; None for as many as there are."""
     memory: int | None
@@ -130,9 +133,17 @@ class Instance:
     birth: int = 0
     """When its process started [clock ticks since the machine did]."""
     lease: float | None = None
-    """How many cores it may have until the lease ends."""
+    """At most so many until the lease of its limit ends, infinite for no limit; None without such a lease."""
     until: float = 0.0
-    """When the lease ends [s since the epoch]."""
+    """When that ends [s since the epoch]."""
+    request_lease: float | None = None
+    """How many cores it should have until the lease of its weight ends; None without such a lease."""
+    request_until: float = 0.0
+    """When that ends [s since the epoch]."""
+    fixed: bool = False
+    """Whether `cpus` was set by an operator for good: what its tasks ask for changes it no more."""
+    weighed: bool = False
+    """Whether its weight was ever changed."""
     gpus: tuple[str, ...] = ()
     """Those of the agent's that it sees."""
 
@@ -140,6 +151,18 @@ class Instance:
     def container_id(self) -> Message:
         """As messages have it."""
         return identity(self.id) | ({} if self.parent is None else {"parent": identity(self.parent)})
+
+    @property
+    def limit(self) -> float | None:
+        """How many cores it may have at most now; None for as many as there are."""
+        if self.lease is None:
+            return self.cpus
+        return None if math.isinf(self.lease) else self.lease
+
+    @property
+    def weight(self) -> float:
+        """How many cores it should have now when others want theirs too."""
+        return self.request if self.request_lease is None else self.request_lease
 
 
 @dataclass(frozen=True)

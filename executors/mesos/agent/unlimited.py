@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Sequence
 
-from executors.cgroup.group import Group, Usage
+from executors.cgroup.group import Group, Usage, unbounded
 from executors.processes import kill_sessions
 
 _TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
@@ -20,6 +20,10 @@ class Unlimited:
 
     def group(self, name: str, *, weight: float, cores: float | None, memory: int | None) -> Group:
         return Session()
+
+    def bound(self, cores: float) -> None:
+        """There is no way to."""
+        raise unbounded(self.name)
 
     def recover(self, name: str, pid: int) -> Group | None:
         session = Session()
@@ -43,6 +47,9 @@ class Session:
         self._leader = pid
 
     def limit(self, cores: float | None) -> None:
+        """There is no way to."""
+
+    def weigh(self, weight: float) -> None:
         """There is no way to."""
 
     def usage(self) -> Usage:

@@ -104,11 +104,12 @@ class Conformance:
         cores: float | None = None,
         *,
         name: str = "",
+        weight: float = 1.0,
         memory: int | None = None,
         ready: bool = False,
     ) -> tuple[Group, int]:
         """A container that runs this shell script."""
-        group = self.quotas.group(name or f"c.{len(self.groups)}", weight=1.0, cores=cores, memory=memory)
+        group = self.quotas.group(name or f"c.{len(self.groups)}", weight=weight, cores=cores, memory=memory)
         self.groups.append(group)
         child = subprocess.Popen(group.wrap(["/bin/sh", "-c", script]), stdout=subprocess.PIPE, start_new_session=True)
         self.children.append(child)
@@ -118,10 +119,10 @@ class Conformance:
             assert child.stdout.readline() == b"ready\n"
         return group, child.pid
 
-    def burn(self, cores: float | None, processes: int) -> Group:
+    def burn(self, cores: float | None, processes: int, weight: float = 1.0) -> Group:
         """A container whose processes want a core each, once they are there."""
         script = BURN if processes == 1 else f"sh -c '{BURN}' & " * processes + "wait"
-        group, _ = self.start(script, cores)
+        group, _ = self.start(script, cores, weight=weight)
         wanted = processes + (processes > 1)
         eventually(lambda: len(group.pids()) == wanted and used(group.pids()) > 0, "all processes run")
         return group
@@ -171,6 +172,54 @@ class Conformance:
             eventually(lambda: _share(group, 0.3) > 0.1, f"a limit of {cores} after one of 0.02")
             group.limit(0.02)
             eventually(lambda: _share(group, 0.3) < 0.06, f"a limit of 0.02 after one of {cores}")
+
+    def test_weights_are_seen_when_they_change(self) -> None:
+        first, second = self.burn(None, 1, 0.5), self.burn(None, 1, 0.5)
+        one_core = {min(os.sched_getaffinity(0))}
+        for pid in (*first.pids(), *second.pids()):
+            os.sched_setaffinity(pid, one_core)
+        if self.only == "duty cycle":  # it has none: they share as the kernel sees fit
+            first.weigh(0.9)
+            assert first.pids() and second.pids()
+            return
+        assert 0.35 <= _part(first, second) <= 0.65, "of 0.5 and 0.5"
+        first.weigh(0.9)
+        second.weigh(0.1)
+        assert 0.8 <= _part(first, second) <= 0.97, "of 0.9 and 0.1"
+        first.weigh(0.1)
+        second.weigh(0.9)
+        assert 0.03 <= _part(first, second) <= 0.2, "of 0.1 and 0.9"
+
+    def test_a_weight_leaves_the_limit_alone(self) -> None:
+        group = self.burn(0.2, 1)
+        group.weigh(4.0)
+        assert _share(group, WINDOW_S) <= 0.2 + POINTS
+
+    def test_all_together_are_kept_to_a_fraction(self) -> None:
+        if not self.only.startswith("cgroup"):
+            with _raises(StateError):
+                self.quotas.bound(0.3)
+            return
+        self.quotas.bound(0.3)
+        for cores in (None, 0.5):  # more than there is for all, which is no reason to be refused
+            both = [self.burn(cores, 1), self.burn(0.25, 1)]
+            assert 0.15 < _together(both) <= 0.3 + POINTS
+            for group in both:  # what is around them goes with the last
+                group.kill()
+                group.close()
+
+    def test_all_together_are_kept_to_another_fraction_while_they_run(self) -> None:
+        if not self.only.startswith("cgroup"):
+            return
+        both = [self.burn(None, 1), self.burn(0.6, 2)]
+        assert _together(both) > 0.4, "without it"
+        for cores in (0.3, 0.2):
+            self.quotas.bound(cores)
+            assert 0.5 * cores < _together(both) <= cores + POINTS
+        self.quotas.bound(0.4)
+        both[1].limit(0.1)
+        assert _share(both[1], WINDOW_S) <= 0.1 + POINTS
+        eventually(lambda: _together(both, 0.5) > 0.25, "a higher bound is seen")
 
     def test_what_is_measured(self) -> None:
         group = self.burn(0.1, 2)
@@ -332,6 +381,25 @@ def _share(group: Group, window_s: float) -> float:
     time.sleep(window_s)
     ended, after = _readings([group.pids()])
     return (after[0] - before[0]) / (ended - began)
+
+
+def _together(groups: Sequence[Group], window_s: float = WINDOW_S) -> float:
+    """Cores that they use."""
+    members = [group.pids() for group in groups]
+    began, before = _readings(members)
+    time.sleep(window_s)  # the window itself
+    ended, after = _readings(members)
+    return (sum(after) - sum(before)) / (ended - began)
+
+
+def _part(first: Group, second: Group) -> float:
+    """The first's part of what both use."""
+    members = [first.pids(), second.pids()]
+    _, before = _readings(members)
+    time.sleep(WINDOW_S)
+    _, after = _readings(members)
+    used_by = [now - then for now, then in zip(after, before, strict=True)]
+    return used_by[0] / sum(used_by)
 
 
 def _throttles() -> set[int]:

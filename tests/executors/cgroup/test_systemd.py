@@ -75,6 +75,30 @@ def test_a_limit_reaches_a_running_scope_and_one_that_was_changed_while_it_start
     ]
 
 
+def test_a_weight_goes_along_with_the_start_or_reaches_a_running_scope(
+    asked: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(systemd, "_group_of", lambda pid, unit: tmp_path)
+    group = SystemdGroup("asa:p:c.scope", systemd.properties(1.0, 0.5, None))
+    group.weigh(0.5)
+    assert [word for word in group.wrap(["true"]) if "CPU" in word] == [
+        "--property=CPUQuota=50%",
+        "--property=CPUWeight=20",
+    ]
+    group.limit(0.75)
+    group.adopt(os.getpid())
+    group.weigh(1.0)
+    assert asked.read_text().splitlines() == [
+        "--user --no-pager set-property --runtime asa:p:c.scope CPUWeight=20 CPUQuota=75%",
+        "--user --no-pager set-property --runtime asa:p:c.scope CPUWeight=39",
+    ]
+
+
+def test_scopes_cannot_be_kept_to_a_fraction_together(asked: Path) -> None:
+    with pytest.raises(StateError, match="fraction of the processor cannot be kept here by 'systemd scopes'"):
+        Systemd(LOGIN, "pool", {}).bound(0.3)
+
+
 def test_a_scope_that_has_ended_says_what_was_seen_last() -> None:
     group = SystemdGroup("asa:p:c.scope", ())
     group.adopt(4_194_305)  # no such process

@@ -9,9 +9,11 @@ import pytest
 
 from asa.core.errors import StateError
 from executors.cgroup import hierarchy, v1, v2
-from executors.cgroup.group import Usage
+from executors.cgroup.dutycycle import DutyCycle
+from executors.cgroup.group import Quotas, Usage
 from executors.cgroup.v1 import V1, V1Group
 from executors.cgroup.v2 import V2, V2Group
+from executors.mesos.agent.unlimited import Unlimited
 from tests.executors.cgroup.fake import V1_FILES, V2_FILES, fill, said
 
 
@@ -43,6 +45,71 @@ def test_version_1_writes_period_quota_shares_and_memory(one: dict[str, Path]) -
         f"{cpu}/cgroup.procs",
         f"{memory}/cgroup.procs",
     ]
+
+
+def test_a_weight_changes_and_nothing_else(one: dict[str, Path], two: Path) -> None:
+    first = V1(one, "space").group("c1", weight=2.0, cores=0.25, memory=None)
+    first.weigh(4.0)
+    cpu = one["cpu"] / "asa/space/c1"
+    assert (said(cpu, "cpu.shares"), said(cpu, "cpu.cfs_quota_us")) == ("4096", "25000")
+    (two / "cgroup.type").unlink()
+    second = V2(two, "space").group("c1", weight=1.0, cores=0.25, memory=None)
+    second.weigh(2.0)
+    made = two / "asa/space/c1"
+    assert (said(made, "cpu.weight"), said(made, "cpu.max")) == ("79", "25000 100000")
+
+
+def test_version_1_bounds_all_together_whenever_that_is_made(one: dict[str, Path]) -> None:
+    base, quotas = one["cpu"] / "asa/space", V1(one, "space")
+    quotas.bound(0.3)
+    assert not base.exists()
+    fill(base, V1_FILES["cpu"])
+    quotas.group("c1", weight=1.0, cores=0.25, memory=None)
+    assert (said(base, "cpu.cfs_quota_us"), said(base, "cpu.cfs_period_us")) == ("30000", "100000")
+    fill(base, V1_FILES["cpu"])  # as one that was removed and made again
+    quotas.group("c2", weight=1.0, cores=0.35, memory=None)
+    assert said(base, "cpu.cfs_quota_us") == "30000"
+    quotas.bound(0.2)
+    assert said(base, "cpu.cfs_quota_us") == "20000"
+    for name in ("c1", "c2"):
+        assert said(base / name, "cpu.cfs_quota_us").startswith("-1"), "a larger one would be refused"
+
+
+def test_version_1_leaves_what_is_bounded_around_it(one: dict[str, Path]) -> None:
+    around = fill(one["cpu"], V1_FILES["cpu"], cpu_cfs_quota_us="10000\n", cpu_cfs_period_us="50000\n")
+    base, quotas = fill(around / "asa/space", V1_FILES["cpu"]), V1(one, "space")
+    quotas.bound(0.3)
+    assert said(base, "cpu.cfs_quota_us") == "-1", "it has 0.2 as it is"
+    quotas.bound(0.1)
+    assert said(base, "cpu.cfs_quota_us") == "10000"
+
+
+def test_an_agent_without_a_bound_takes_away_that_of_an_earlier_one(one: dict[str, Path], two: Path) -> None:
+    base = fill(one["cpu"] / "asa/space", V1_FILES["cpu"], cpu_cfs_quota_us="30000\n", cpu_cfs_period_us="100000\n")
+    V1(one, "space").group("c1", weight=1.0, cores=None, memory=None)
+    assert said(base, "cpu.cfs_quota_us").startswith("-1")
+    base = fill(two / "asa/space", V2_FILES, cpu_max="30000 100000\n")
+    (two / "cgroup.type").unlink()
+    V2(two, "space").group("c1", weight=1.0, cores=None, memory=None)
+    assert said(base, "cpu.max").startswith("max 100000")
+
+
+def test_version_2_bounds_all_together_whenever_that_is_made(two: Path) -> None:
+    (two / "cgroup.type").unlink()
+    base, quotas = two / "asa/space", V2(two, "space")
+    quotas.bound(0.3)
+    assert not base.exists()
+    quotas.group("c1", weight=1.0, cores=0.5, memory=None)
+    assert said(base, "cpu.max") == "30000 100000"
+    assert said(base / "c1", "cpu.max") == "50000 100000"
+    quotas.bound(0.2)
+    assert said(base, "cpu.max") == "20000 100000"
+
+
+@pytest.mark.parametrize("quotas", [DutyCycle("space"), Unlimited()])
+def test_other_means_say_that_they_cannot(quotas: Quotas) -> None:
+    with pytest.raises(StateError, match=f"fraction of the processor cannot be kept here by '{quotas.name}'"):
+        quotas.bound(0.3)
 
 
 def test_version_1_without_a_memory_controller_passes_over_the_limit(one: dict[str, Path]) -> None:

@@ -14,7 +14,7 @@ import pytest
 import requests
 
 from asa.core.errors import InvalidInput, StateError
-from executors.cgroup import probe
+from executors.cgroup import census, probe
 from executors.mesos import agent_command
 from executors.mesos.agent.shim import birth_of
 from executors.mesos.agent_command import AgentCommand
@@ -223,6 +223,54 @@ class _Named(requests.adapters.HTTPAdapter):
         super().init_poolmanager(*arguments, **options, assert_hostname=AGENT_NAME, server_hostname=AGENT_NAME)
 
 
+class Couple(Sleeper):
+    """A framework that starts two tasks on the first offer, each of which wants all that there is."""
+
+    def resourceOffers(self, driver: SchedulerDriver, offers: list[Message]) -> None:
+        if self.launched:
+            return
+        self.launched, self.offer = True, offers[0]
+        tasks = [
+            {
+                "name": name,
+                "task_id": identity(name),
+                "agent_id": self.offer["agent_id"],
+                "command": {"value": "while :; do :; done"},
+                "resources": [{"name": "cpus", "type": "SCALAR", "scalar": {"value": 1.0}}],
+            }
+            for name in ("t1", "t2")
+        ]
+        driver.launchTasks([self.offer["id"]], tasks)
+
+    def pids(self) -> list[int]:
+        until(lambda: len([item for item in self.states if item["state"] == "TASK_RUNNING"]) == 2)
+        return [item["container_status"]["executor_pid"] for item in self.states if item["state"] == "TASK_RUNNING"]
+
+
+@pytest.mark.parametrize("quotas", ["cgroup v2", pytest.param("cgroup v1", marks=pytest.mark.root)])
+def test_its_containers_are_kept_to_its_capacity_together(ground: Ground, quotas: str) -> None:
+    try:
+        probe.best(f"test-{os.getpid()}", quotas)
+    except StateError as error:
+        pytest.skip(str(error))
+    ground.master.start()
+    couple = Couple()
+    driver = SchedulerDriver(couple, {"user": "", "name": "test"}, ground.directory)
+    driver.start()
+    try:
+        ground.agent("--work", str(ground.path / "work"), "--cores", "2", "--quotas", quotas, "--capacity", "0.3")
+        pids = couple.pids()
+        assert {"name": "capacity", "type": "SCALAR", "scalar": {"value": 0.3}} in couple.offer["attributes"]
+        until(lambda: all(census.clock(pid) for pid in pids))
+        began, before = time.monotonic(), sum(census.clock(pid) or 0.0 for pid in pids)
+        time.sleep(4.0)  # the window in which they are measured
+        ended, after = time.monotonic(), sum(census.clock(pid) or 0.0 for pid in pids)
+        assert 0.15 < (after - before) / (ended - began) <= 0.34
+    finally:
+        driver.stop()
+        driver.join()
+
+
 def test_without_a_master_it_gives_up_and_leaves_nothing(ground: Ground) -> None:
     agent = ground.agent("--patience", "0.2", TMPDIR=str(ground.path))
     assert agent.wait(PATIENCE_S) == 75
@@ -247,6 +295,12 @@ def test_what_is_wrong_is_said(ground: Ground) -> None:
     agent = ground.agent("--quotas", "magic")
     assert agent.wait(PATIENCE_S) == 1
     assert "magic" in ground.log()
+    agent = ground.agent("--capacity", "0.5")
+    assert agent.wait(PATIENCE_S) == 1
+    assert "--capacity 0.5: a fraction of the processor cannot be kept here by 'none'" in ground.log()
+    agent = ground.agent("--capacity", "2")
+    assert agent.wait(PATIENCE_S) == 1
+    assert "--capacity 2: expected from 0.01 to the 1 cores that are offered" in ground.log()
 
 
 def test_secrets_are_not_passed_on(ground: Ground) -> None:

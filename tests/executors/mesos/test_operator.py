@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -77,6 +78,15 @@ def test_a_limit_holds_for_its_lease(pool: PoolDirectory, busy: Sleeper) -> None
         operator.update_limits(own, container, 0.5, 600.0)
         operator.update_limits(own, container, 0.5, 0)
         assert limit() == 2.0
+        assert operator.update_limits(own, container, math.inf, 600.0)["limits"] == {"cpus": {"value": "Infinity"}}
+        answer = operator.update_limits(own, container, 1.5, request=0.5)
+        assert (answer["limits"], answer["requests"]) == ({"cpus": {"value": 1.5}}, {"cpus": {"value": 0.5}})
+        assert limit() == 1.5 and "until" not in answer
+        answer = operator.update_limits(own, container, lease_s=600.0, request=0.25)
+        assert (answer["limits"], answer["requests"]) == ({"cpus": {"value": 1.5}}, {"cpus": {"value": 0.25}})
+        assert operator.update_limits(own, container, 1.0, 0, request=1.0)["requests"] == {"cpus": {"value": 0.5}}
+        with pytest.raises(InvalidInput, match="nothing is to be changed"):
+            operator.update_limits(own, container)
         with pytest.raises(InvalidInput, match="ASA_UPDATE_LIMITS"):
             operator.update_limits(own, container, 1000.0, 1.0)
         with pytest.raises(InvalidInput, match="cannot be found"):

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from executors.mesos.agent.effects import Container, Effect, Exit, Limit, Remove, Start, Stop, Up
+from executors.mesos.agent.effects import Container, Effect, Exit, Limit, Remove, Start, Stop, Up, Weigh
 from executors.mesos.agent.machine import Agent
 from executors.mesos.agent.options import Options
 from executors.mesos.codec import Message, decode, encode
@@ -30,6 +30,7 @@ class Node:
         self.running: dict[str, Container] = {}
         self.stops: list[Stop] = []
         self.limits: list[Limit] = []
+        self.weights: list[Weigh] = []
         self.ups: list[Message] = []
         self.sent: dict[str, list[Message]] = {}
         self.code: int | None = None
@@ -65,6 +66,8 @@ class Node:
                     self.stops.append(effect)
                 case Limit():
                     self.limits.append(effect)
+                case Weigh():
+                    self.weights.append(effect)
                 case Remove(container_id):
                     self.running.pop(container_id, None)
                 case Exit(code):
@@ -109,6 +112,21 @@ class Node:
         pid = next(self._pids)
         self.do(self.agent.started(self.container(owner).id, pid, pid + 7, self.now))
         return pid
+
+    def change(
+        self, owner: str, limit: Any = None, request: Any = None, seconds: float | None = None, **more: Any
+    ) -> Message:
+        """What ASA_UPDATE_LIMITS is answered with that an operator calls for an owner's container."""
+        asked: Message = {"container_id": identity(self.container(owner).id)}
+        asked |= {} if limit is None else {"limits": {"cpus": {"value": limit}}}
+        asked |= {} if request is None else {"requests": {"cpus": {"value": request}}}
+        asked |= {} if seconds is None else {"lease_seconds": seconds}
+        call = decode(encode(message("ASA_UPDATE_LIMITS", **asked | more)))
+        answer, effects = self.agent.operate(call, lambda _: None, self.now)
+        self.do(effects)
+        assert answer is not None
+        found: Message = decode(encode(answer))["asa_update_limits"]
+        return found
 
     def exit(self, owner: str, code: int | None = 0, reason: str = "") -> None:
         self.do(self.agent.exited(self.container(owner).id, code, reason, self.now))

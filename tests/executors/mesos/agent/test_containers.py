@@ -14,13 +14,13 @@ import pytest
 
 from asa.core.errors import StateError
 from executors.cgroup import probe
-from executors.cgroup.group import Quotas
+from executors.cgroup.group import Group, Quotas
 from executors.cgroup.v1 import V1
 from executors.mesos.agent.containers import Containers
 from executors.mesos.agent.effects import OUT_OF_MEMORY, Container
 from executors.mesos.agent.launcher import Orphans
 from executors.mesos.agent.shim import birth_of, status_file
-from executors.mesos.agent.unlimited import Unlimited
+from executors.mesos.agent.unlimited import Session, Unlimited
 
 PATIENCE_S = 20.0
 
@@ -429,6 +429,54 @@ def test_what_no_agent_has_noted_is_ended(place: Place, victims: Victims) -> Non
     asyncio.run(first())
     asyncio.run(second())
     assert birth_of(victims.pids[0]) is None
+
+
+class Told(Session):
+    """A group that notes what it is told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words: list[tuple[str, float | None]] = []
+
+    def limit(self, cores: float | None) -> None:
+        self.words.append(("limit", cores))
+
+    def weigh(self, weight: float) -> None:
+        self.words.append(("weigh", weight))
+
+
+class Telling(Unlimited):
+    def __init__(self) -> None:
+        self.made: list[Told] = []
+
+    def group(self, name: str, *, weight: float, cores: float | None, memory: int | None) -> Group:
+        self.made.append(Told())
+        return self.made[-1]
+
+
+def test_the_last_of_several_limits_and_weights_counts(place: Place) -> None:
+    place.quotas = quotas = Telling()
+
+    async def story(containers: Containers, heard: Heard) -> None:
+        containers.start(place.container("c1", "/bin/sleep", "1000"))
+        await heard.pid_of("c1")
+        (told,) = quotas.made
+        containers.weigh("c1", 0.5)
+        containers.weigh("c1", 0.001)
+        await asyncio.to_thread(until, lambda: told.words != [])
+        assert told.words == [("weigh", 0.01)], "its limit was not spoken of"
+        for cores in (0.5, 1.0, None):
+            containers.limit("c1", cores)
+            containers.weigh("c1", 2.0)
+        await asyncio.to_thread(until, lambda: len(told.words) > 2)
+        containers.weigh("c1", 2.0)
+        containers.limit("c1", None)
+        containers.limit("c1", 0.25)
+        await asyncio.to_thread(until, lambda: len(told.words) > 3)
+        assert told.words[1:] == [("limit", None), ("weigh", 2.0), ("limit", 0.25)]
+        containers.weigh("nobody", 1.0)
+
+    play(place, story)
 
 
 @pytest.mark.root

@@ -141,12 +141,47 @@ def test_tasks_may_come_and_go_during_a_lease(node, task, executor):
     assert node.limits[-1] == Limit(container, 4.0)
 
 
-@pytest.mark.parametrize(("cpus", "seconds"), [(0.001, 5), (9, 5), (1, -1), (1, 1e9), ("Infinity", 5)])
+@pytest.mark.parametrize(("cpus", "seconds"), [(0.001, 5), (9, 5), (1, -1), (1, 1e9), ("-Infinity", 5)])
 def test_a_lease_has_bounds(node, task, cpus, seconds):
     node.run(task("t1"))
     with pytest.raises(Refused) as refused:
         leased(node, node.container("t1").id, cpus, seconds)
     assert refused.value.status == 400 and not node.limits
+
+
+@pytest.mark.parametrize("seconds", [None, 0, 5])
+@pytest.mark.parametrize("request_", [0, 0.001, 9, "Infinity"])
+def test_a_request_has_the_bounds_of_a_limit(node, task, request_, seconds):
+    node.run(task("t1"))
+    with pytest.raises(Refused, match=r"expected a request from 0.01 to the 8 cores of this node") as refused:
+        node.change("t1", 0.5, request_, seconds)
+    assert refused.value.status == 400 and not node.limits and not node.weights, "nothing was half done"
+
+
+def test_nothing_to_change_is_refused(node, task):
+    node.run(task("t1"))
+    for seconds in (None, 0, 5):
+        with pytest.raises(Refused, match="nothing is to be changed") as refused:
+            node.change("t1", seconds=seconds)
+        assert refused.value.status == 400
+    for part in ("limits", "requests"):
+        with pytest.raises(BadMessage, match=f"{part}.cpus"):
+            node.change("t1", seconds=5, **{part: {"mem": {"value": 1}}})
+
+
+def test_an_answer_says_what_it_has_now_and_until_when(node, task):
+    node.run(task("t1", cpus=2))
+    container = identity(node.container("t1").id)
+    answer = node.change("t1", "Infinity", 0.5, 30)
+    until = answer.pop("until")
+    assert until["nanoseconds"] == pytest.approx((node.now + 30) * 1e9)
+    now = {"container_id": container, "limits": {"cpus": {"value": "Infinity"}}, "requests": {"cpus": {"value": 0.5}}}
+    assert answer == now
+    (found,) = ask(node, "GET_CONTAINERS")["get_containers"]["containers"]
+    assert "cpus_limit" not in found["resource_statistics"]
+    assert node.change("t1", request=1) == now | {"requests": {"cpus": {"value": 1.0}}}
+    back = node.change("t1", 1, seconds=0)
+    assert back["limits"] == {"cpus": {"value": 2.0}} and back["requests"] == {"cpus": {"value": 1.0}}
 
 
 def test_a_container_can_be_ended(node, task):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from executors.mesos.agent.effects import Limit, Stop
+from executors.mesos.agent.effects import Limit, Stop, Weigh
 from executors.mesos.messages import identity, nanoseconds
 
 
@@ -118,9 +118,72 @@ def test_a_lease_ends_though_the_agent_has_not_lived_through_it(node, task):
     node.limits.clear()
     node.restart()
     node.wake(node.now + 29)
-    assert node.limits == []
+    assert node.limits == [Limit(container, 0.5)], "in case that the agent had not come to it"
     node.wake(node.now + 1)
-    assert node.limits == [Limit(container, 2.0)]
+    assert node.limits[1:] == [Limit(container, 2.0)]
+
+
+def test_both_leases_go_on(node, task):
+    node.run(task("t1", cpus=2))
+    node.start("t1")
+    container = node.container("t1").id
+    node.change("t1", "Infinity", 0.25, 30)
+    node.limits.clear(), node.weights.clear()
+    node.restart()
+    node.wake(node.now + 29)
+    assert (node.limits, node.weights) == ([Limit(container, None)], [Weigh(container, 0.25)])
+    node.wake(node.now + 1)
+    assert (node.limits[1:], node.weights[1:]) == ([Limit(container, 2.0)], [Weigh(container, 2.0)])
+
+
+@pytest.mark.parametrize(("limit", "cpus"), [(0.5, 0.5), ("Infinity", None)])
+def test_what_was_changed_for_good_stays(node, task, limit, cpus):
+    node.run(task("t1", cpus=2))
+    node.start("t1")
+    container = node.container("t1").id
+    node.change("t1", limit, 0.25)
+    node.limits.clear(), node.weights.clear()
+    node.restart()
+    node.wake(node.now)
+    assert (node.limits, node.weights) == ([Limit(container, cpus)], [Weigh(container, 0.25)])
+    node.change("t1", 4, 4, 30)
+    node.wake(node.now + 30)
+    assert (node.limits[-1], node.weights[-1]) == (Limit(container, cpus), Weigh(container, 0.25))
+
+
+def test_a_limit_for_good_is_not_that_of_the_tasks_after_a_restart_either(node, task, executor):
+    node.run(task("t1", cpus=1), executor=executor(cpus=0.5))
+    container = node.container("e1").id
+    node.start("e1")
+    node.subscribe()
+    node.change("e1", 0.7)
+    node.limits.clear()
+    node.restart()
+    node.register()
+    assert node.limits == [Limit(container, 0.7)]
+    node.run(task("t2", cpus=2), executor=executor())
+    assert node.limits == [Limit(container, 0.7)]
+
+
+@pytest.mark.parametrize("lease", [None, 0.5])
+def test_rows_of_a_version_that_knew_no_weights(node, task, executor, lease):
+    node.run(task("t1", cpus=2))
+    node.run(task("t2", cpus=1), task("t3", cpus=3), executor=executor(cpus=0.5))
+    for owner in ("t1", "e1"):
+        node.start(owner)
+        if lease is not None:
+            node.change(owner, lease, seconds=60)
+    containers = [node.container(owner).id for owner in ("t1", "e1")]
+    for container in containers:
+        for name in ("request", "request_lease", "request_until", "fixed", "weighed"):
+            node.journal["instances", container].pop(name, None)
+    node.restart()
+    assert [node.agent.state.instances[container].request for container in containers] == [2.0, 4.5]
+    node.change("t1", request=0.5, seconds=30)
+    node.wake(node.now + 30)
+    assert node.weights == [Weigh(containers[0], 0.5), Weigh(containers[0], 2.0)]
+    node.wake(node.now + 30)
+    assert {node.agent.state.instances[container].limit for container in containers} == {2.0, 4.5}
 
 
 def test_time_limits_of_tasks_go_on(node, task):

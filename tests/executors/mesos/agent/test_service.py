@@ -16,7 +16,7 @@ import pytest
 import requests
 
 from asa.core.errors import InvalidInput, StateError
-from executors.cgroup import probe
+from executors.cgroup import hierarchy, probe
 from executors.cgroup.group import Quotas
 from executors.mesos import commit
 from executors.mesos.agent import service
@@ -348,6 +348,32 @@ def test_quotas_are_kept_and_changed_across_a_restart(limited: Pool) -> None:
     scheduler.update("t1", "TASK_FAILED")
     assert birth_of(pid) != birth
     assert _groups() == []
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="groups are made by root where nothing is delegated")
+def test_a_weight_is_changed_for_good(limited: Pool) -> None:
+    scheduler = limited.scheduler()
+    scheduler.launch("t1", "sleep 1000")
+    scheduler.update("t1", "TASK_RUNNING")
+    shown = [Path(group, name) for group in _groups() for name in ("cpu.shares", "cpu.weight")]
+    shown = [file for file in shown if file.exists()]
+    assert bool(shown) is limited.quotas().name.startswith("cgroup")
+
+    def is_told() -> bool:
+        return all(int(file.read_text()) == weights[file.name] for file in shown)
+
+    weights = {"cpu.shares": 128, "cpu.weight": hierarchy.weight_of(128)}
+    asked = {"container_id": _container(limited)["container_id"], "requests": {"cpus": {"value": 0.125}}}
+    answer = limited.operator("ASA_UPDATE_LIMITS", **asked)
+    assert answer.json()["asa_update_limits"]["requests"] == {"cpus": {"value": 0.125}}
+    until(is_told)
+    limited.agent.kill()
+    for file in shown:
+        file.write_text("512")  # as if the agent had died before it came to that
+    limited.agent = limited.new_agent()
+    limited.agent.start()
+    until(is_told)
 
 
 def _container(pool: Pool) -> Message:
