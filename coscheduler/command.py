@@ -6,17 +6,14 @@ import argparse
 import os
 import sys
 from pathlib import Path
-from typing import Any
 
-from asa.core.command import CommandResult, table
+from asa.core.command import CommandResult
 from asa.core.errors import InvalidInput
 from asa.core.registry import SHARING_RULES
 
-SIMULATED = "sim"
-
 
 class Cosched:
-    """Run a queue of jobs that share cores, or compare the rules by which they do."""
+    """Run a queue of jobs that share cores, explain what became of one, or compare the rules by which they do."""
 
     help = "let the jobs of a queue share cores, or compare the rules by which they do"
 
@@ -25,7 +22,12 @@ class Cosched:
         parts = parser.add_subparsers(dest="what", metavar="WHAT", required=True)
         rules = ", ".join(SHARING_RULES)
         run = parts.add_parser("run", help="run a queue", description="Run a queue.")
-        run.add_argument("queue", metavar="QUEUE.toml", help="machine and jobs")
+        run.add_argument("queue", metavar="QUEUE.toml", help="cores and jobs")
+        where = "sim (the default), local, slurm with a backend's options, or pool:DIRECTORY"
+        run.add_argument("--on", default="sim", metavar="WHERE", help=where)
+        run.add_argument("--nodes", type=int, default=1, metavar="N", help="nodes that the cores are on (1)")
+        run.add_argument("--walltime", default="1h", metavar="TIME", help="on slurm: of the nodes' own job (1h)")
+        run.add_argument("--work", metavar="DIR", help="where jobs run, and the log is (one below the state directory)")
         run.add_argument("--sharing", default="scavenger", metavar="RULE", help=f"of {rules} (scavenger)")
         run.add_argument("--learned", metavar="FILE", help="keep what the rule learns in this file (nowhere)")
         run.add_argument("--draw", metavar="PATH", help="draw CPU use, shares and happiness over time")
@@ -35,60 +37,42 @@ class Cosched:
         compare.add_argument("--seeds", type=int, default=8, metavar="N", help="how many random queues (8)")
         compare.add_argument("--seed", type=int, default=0, metavar="N", help="the first one's seed (0)")
         compare.add_argument(
-            "--contention", default="paper-like", metavar="NAME", help="what sharing costs (paper-like)"
+            "--contention", default="paper-like", metavar="NAME", help="paper-like (default), measured, or FILE.json"
         )
-        for part in (run, compare):
-            part.add_argument("--on", default=SIMULATED, choices=[SIMULATED], help="where (sim)")
+        rank = parts.add_parser(
+            "rank",
+            help="do one node's part of a workflow",
+            description="Do one node's part of a workflow, as a job of a queue; by hand, all of it.",
+        )
+        rank.add_argument("workflow", metavar="FILE[:NAME]", help="Python file, and what to run in it (workflow)")
+        rank.add_argument(
+            "--set", metavar="NAME=VALUE", action="append", default=[], help="argument for NAME, when it is a function"
+        )
+        compare.add_argument("--on", default="sim", choices=["sim"], help="where (sim)")
+        explain = parts.add_parser("explain", help="say why a job ran where it did", description="Explain a job.")
+        explain.add_argument("job", metavar="JOB", help="its name in the queue's file")
+        explain.add_argument("--work", metavar="DIR", type=Path, help="of its queue (the newest that has such a job)")
+        for part in (run, compare, explain):
             part.add_argument("--json", metavar="OUT", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
 
     def run(self, options: argparse.Namespace) -> CommandResult:
-        """Run or compare."""
-        return _run(options) if options.what == "run" else _compare(options)
+        """Do what is asked for."""
+        return _PARTS[options.what](options)
+
+
+# What is imported below brings NumPy or the HTTP libraries: the command line stays quick without.
 
 
 def _run(options: argparse.Namespace) -> CommandResult:
-    # Imported late, as NumPy is: the command line stays quick.
-    from coscheduler.contention import named
-    from coscheduler.drive import drive
-    from coscheduler.queuefile import read_queue
-    from coscheduler.world import SimulatedWorld
+    from coscheduler.run_command import run
 
-    queue = read_queue(options.queue)
-    rule: Any = SHARING_RULES.create(options.sharing)
-    if options.learned:
-        rule = _remembered(rule, options)
-    world = SimulatedWorld(queue.loads, queue.cores, named(queue.contention), sampled=bool(options.draw))
-    drive(world, rule)
-    if options.learned:
-        rule.close()
-    found = world.result()
-    if options.draw:
-        from coscheduler.studies.picture import save
-
-        save(found, options.draw, f"{options.sharing}, {queue.cores} cores")
-    rows = [
-        {
-            "job": job.name,
-            "cores": job.cores,
-            "submitted [s]": job.submitted,
-            "wait [s]": job.wait_s,
-            "ended [s]": job.ended,
-            "slowdown": job.slowdown,
-            "over wall time": "yes" if job.over_walltime else "no",
-            "guest of": ", ".join(dict.fromkeys(stay.host for stay in job.stays if stay.host)) or "-",
-        }
-        for job in found.jobs
-    ]
-    summary = table([found.metrics()], "")
-    return CommandResult({"sharing": options.sharing, **found.to_json()}, f"{table(rows, 'no jobs')}\n\n{summary}")
+    return run(options)
 
 
-def _remembered(rule: Any, options: argparse.Namespace) -> Any:
-    from asa.log.store import LearnedStore
-    from coscheduler.memory import Remembered
+def _explain(options: argparse.Namespace) -> CommandResult:
+    from coscheduler.explain import explain
 
-    run = f"{Path(options.queue).name} {os.getpid()} {os.urandom(4).hex()}"
-    return Remembered(rule, LearnedStore(Path(options.learned)), options.sharing, run)
+    return explain(options.job, options.work)
 
 
 def _compare(options: argparse.Namespace) -> CommandResult:
@@ -107,6 +91,19 @@ def _compare(options: argparse.Namespace) -> CommandResult:
         progress=_tell if sys.stderr.isatty() else lambda _done, _all: None,
     )
     return CommandResult(found.to_json(), found.text())
+
+
+def _rank(options: argparse.Namespace) -> CommandResult:
+    from asa.workflows.file import assignment, shown
+    from coscheduler.ranks import rank_of, run_rank
+
+    with rank_of(os.environ) as rank:
+        value = run_rank(rank, options.workflow, dict(map(assignment, options.set)))
+    data = {"rank": rank.number, "ranks": rank.ranks, "cores": rank.cores}
+    return CommandResult(data, shown(value) if rank.number == 0 else "")
+
+
+_PARTS = {"run": _run, "compare": _compare, "explain": _explain, "rank": _rank}
 
 
 def _tell(done: int, total: int) -> None:

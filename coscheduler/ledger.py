@@ -103,9 +103,7 @@ class Ledger:
                 self.running[decision.guest].share = decision.share
             case Evict():
                 self._guest(decision.guest, decision)
-                self._leave_host(decision.guest)
-                self._waiting[decision.guest] = self.running.pop(decision.guest).job
-                self._waiting = dict(sorted(self._waiting.items(), key=lambda item: self._places[item[0]]))
+                self.requeue(decision.guest)
             case Keep():
                 if decision.host not in self.running:
                     raise IllegalDecision("no such job runs", decision)
@@ -132,6 +130,23 @@ class Ledger:
                 self.running[heirs[0]].guests.append(guest)
         self.free += room
         return tuple(heirs)
+
+    def requeue(self, name: str) -> tuple[str, ...]:
+        """A running job goes back to its place in the queue; the guests that have cores of their own from now on."""
+        job = self.running[name].job
+        heirs = self.end(name)
+        self._waiting[name] = job
+        self._waiting = dict(sorted(self._waiting.items(), key=lambda item: self._places[item[0]]))
+        return heirs
+
+    def resize(self, cores: int) -> tuple[WaitingJob, ...]:
+        """The machine has so many more cores, or fewer: free ones; waiting jobs that never fit now are out."""
+        assert self.free + cores >= 0, "jobs leave cores before these are lost"
+        self.cores, self.free = self.cores + cores, self.free + cores
+        out = tuple(job for job in self._waiting.values() if job.cores > self.cores)
+        for job in out:
+            del self._waiting[job.name]
+        return out
 
     def own_share(self, name: str) -> float:
         """A host's share of its own cores, or a guest's of its host's."""
@@ -195,8 +210,3 @@ class Ledger:
     def _guest(self, name: str, decision: SharingDecision) -> None:
         if name not in self.running or self.running[name].host is None:
             raise IllegalDecision("no such guest runs", decision)
-
-    def _leave_host(self, name: str) -> None:
-        host = self.running[name].host
-        assert host is not None, "guests have hosts"
-        self.running[host].guests.remove(name)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 from asa.core.ports import SharingRule
 from asa.core.sharing import SharedRun, SharingDecision, SharingView
@@ -14,7 +15,7 @@ OWN = ("pending", "random")
 
 
 class Remembered:
-    """A rule with a memory; itself a sharing rule.
+    """A rule with a memory; itself a sharing rule, and a context manager.
 
     Each job that ends is learned in one transaction, on top of what other runs have learned meanwhile; what belongs to
     this run, such as decisions whose losses are to come, is stored beside it after every change, so that a run that is
@@ -56,6 +57,15 @@ class Remembered:
 
         if self._store.learn_once(self._key, f"{self._run} {run.job}", change):
             self._stored = self._own()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.close()
 
     def close(self) -> None:
         """This run is over: what belongs to it alone is forgotten."""

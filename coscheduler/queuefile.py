@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -15,8 +15,11 @@ from asa.core.sharing import WaitingJob
 from asa.core.units import duration, share
 from coscheduler.workload import Load, Phase, paper_queue, phases
 
+T = TypeVar("T")
+
 _QUEUE = {"cores", "contention", "paper", "seed", "jobs"}
-_JOB = {"name", "application", "cores", "walltime", "submit", "exclusive", "run_time", "cpu", "phases", "memory"}
+_JOB = {"name", "application", "cores", "walltime", "submit", "exclusive"}
+_JOB |= {"run_time", "cpu", "phases", "memory", "command"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,27 +31,88 @@ class QueueFile:
     loads: tuple[Load, ...]
 
 
-def read_queue(path: str | Path) -> QueueFile:
-    """Read a queue.
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A job that really runs.
+
+    Parameters
+    ----------
+    request
+        What was asked for.
+    line
+        What a shell is given on each of its nodes.
+    alone_s
+        Its run time on cores of its own [s], None where that is not known.
+    """
+
+    request: WaitingJob
+    line: str
+    alone_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Commands:
+    """Jobs that really run, on so many cores."""
+
+    cores: int
+    jobs: tuple[Command, ...]
+
+
+def read_commands(path: str | Path) -> Commands:
+    """Read a queue whose jobs have a `command`.
 
     Raises
     ------
     InvalidInput
         When the file cannot be read, or something in it makes no sense; the message says where.
     """
+    return _read(path, _commands)
+
+
+def read_queue(path: str | Path) -> QueueFile:
+    """Read a queue to be simulated.
+
+    Raises
+    ------
+    InvalidInput
+        When the file cannot be read, or something in it makes no sense; the message says where.
+    """
+    return _read(path, _queue)
+
+
+def _read(path: str | Path, parse: Callable[[Mapping[str, Any]], T]) -> T:
     try:
         with open(path, "rb") as file:
             data = tomllib.load(file)
     except (OSError, tomllib.TOMLDecodeError) as error:
         raise InvalidInput(f"queue {path}: {error}") from error
     try:
-        return _queue(data)
+        _only(data, _QUEUE, "the file")
+        return parse(data)
     except InvalidInput as error:
         raise InvalidInput(f"queue {path}: {error}") from error
 
 
+def _commands(data: Mapping[str, Any]) -> Commands:
+    if data.get("paper"):
+        raise InvalidInput("paper = true is a simulated queue: [[jobs]] tables with a command expected")
+    jobs = tuple(_command(job, f"job {place}") for place, job in enumerate(data.get("jobs", []), 1))
+    if not jobs:
+        raise InvalidInput("it has no jobs: [[jobs]] tables expected")
+    return Commands(_whole(data, "cores", "the file"), jobs)
+
+
+def _command(job: Mapping[str, Any], where: str) -> Command:
+    _only(job, _JOB, where)
+    alone = job.get("run_time")
+    return Command(
+        _request(job, where),
+        str(_given(job, "command", where)),
+        None if alone is None else duration(alone, what=f"{where}: run_time"),
+    )
+
+
 def _queue(data: Mapping[str, Any]) -> QueueFile:
-    _only(data, _QUEUE, "the file")
     cores = _whole(data, "cores", "the file")
     contention = str(data.get("contention", "paper-like"))
     if data.get("paper"):
@@ -61,16 +125,21 @@ def _queue(data: Mapping[str, Any]) -> QueueFile:
 
 def _load(job: Mapping[str, Any], where: str) -> Load:
     _only(job, _JOB, where)
-    cores, name = _whole(job, "cores", where), str(job.get("name", where.replace(" ", "-")))
-    request = WaitingJob(
+    request = _request(job, where)
+    memory = share(job.get("memory", 0.1), what=f"{where}: memory")
+    return Load(request, _phases(job, request.cores, where), memory)
+
+
+def _request(job: Mapping[str, Any], where: str) -> WaitingJob:
+    name = str(job.get("name", where.replace(" ", "-")))
+    return WaitingJob(
         name=name,
         application=str(job.get("application", name)),
-        cores=cores,
+        cores=_whole(job, "cores", where),
         walltime_s=duration(_given(job, "walltime", where), what=f"{where}: walltime"),
         submitted=0.0 if not job.get("submit") else duration(job["submit"], what=f"{where}: submit"),
         exclusive=bool(job.get("exclusive", False)),
     )
-    return Load(request, _phases(job, cores, where), share(job.get("memory", 0.1), what=f"{where}: memory"))
 
 
 def _phases(job: Mapping[str, Any], cores: int, where: str) -> tuple[Phase, ...]:

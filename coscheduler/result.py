@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, NamedTuple
@@ -51,7 +52,7 @@ class JobRun:
     submitted, started, ended
         `started` is its first start, where it was evicted later.
     alone_s
-        Run time on cores of its own.
+        Run time on cores of its own; NaN where that is not known.
     cpu_s
         CPU time used, that of evicted runs included.
     held_s, busy_s, memory_s
@@ -61,6 +62,8 @@ class JobRun:
         Where it ran.
     evictions
         How often it began anew.
+    problem
+        Why it has failed; "" where it has not.
     """
 
     name: str
@@ -77,6 +80,7 @@ class JobRun:
     memory_s: float
     stays: tuple[Stay, ...]
     evictions: int = 0
+    problem: str = ""
 
     @property
     def wait_s(self) -> float:
@@ -90,7 +94,7 @@ class JobRun:
 
     @property
     def slowdown(self) -> float:
-        """First start to end, over the run time alone: what eviction has cost is part of it."""
+        """First start to end, over the run time alone: what eviction has cost is part of it. NaN where unknown."""
         return (self.ended - self.started) / self.alone_s
 
     @property
@@ -122,27 +126,39 @@ class SharedQueue:
 
     @property
     def makespan_s(self) -> float:
-        """First submission to last end [s]."""
+        """First submission to last end [s]; NaN while no job has ended."""
+        if not self.jobs:
+            return math.nan
         return max(job.ended for job in self.jobs) - min(job.submitted for job in self.jobs)
 
     def metrics(self) -> dict[str, float]:
-        """The paper's metrics; times in hours, shares in [0, 1]."""
+        """The paper's metrics; times in hours, shares in [0, 1]. Slowdowns count where they are known, else NaN.
+
+        Empty while no job has ended.
+        """
         jobs = self.jobs
+        if not jobs:
+            return {}
+        slowdowns = [job.slowdown for job in jobs if not math.isnan(job.slowdown)]
         return {
             "mean_wait_h": float(np.mean([job.wait_s for job in jobs])) / 3600,
             "cpu_utilisation": sum(job.cpu_s for job in jobs) / (self.cores * self.makespan_s),
             "mean_response_h": float(np.mean([job.response_s for job in jobs])) / 3600,
             "makespan_h": self.makespan_s / 3600,
-            "mean_slowdown": float(np.mean([job.slowdown for job in jobs])),
+            "mean_slowdown": float(np.mean(slowdowns)) if slowdowns else math.nan,
             "over_walltime": float(np.mean([job.over_walltime for job in jobs])),
         }
 
     def to_json(self) -> dict[str, Any]:
-        """Metrics, jobs and decisions, JSON-able."""
+        """Metrics, jobs and decisions, JSON-able; null for what is not known."""
         jobs = [
-            asdict(job)
-            | {"stays": [stay._asdict() for stay in job.stays], "wait_s": job.wait_s, "slowdown": job.slowdown}
+            _known(asdict(job) | {"wait_s": job.wait_s, "slowdown": job.slowdown})
+            | {"stays": [stay._asdict() for stay in job.stays]}
             for job in self.jobs
         ]
         decisions = [each.to_json() for each in self.decisions]
-        return {"cores": self.cores, "metrics": self.metrics(), "jobs": jobs, "decisions": decisions}
+        return {"cores": self.cores, "metrics": _known(self.metrics()), "jobs": jobs, "decisions": decisions}
+
+
+def _known(found: dict[str, Any]) -> dict[str, Any]:
+    return {name: None if isinstance(value, float) and math.isnan(value) else value for name, value in found.items()}

@@ -7,37 +7,22 @@ change from one phase of a job to the next is an event too, but nobody is told o
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
 
 from asa.core.decision import Start
 from asa.core.errors import InvalidInput, Starved, UnknownName
-from asa.core.sharing import Evict, RunningJobs, SharedRun, SharingDecision, SharingView, StartGuest
+from asa.core.sharing import Evict, SharedRun, SharingDecision, SharingView, StartGuest
 from coscheduler.contention import PAPER_LIKE, Contention
 from coscheduler.fluid import Flow, Fluid
 from coscheduler.happiness import FORMS
+from coscheduler.history import History
 from coscheduler.ledger import Ledger
-from coscheduler.result import Decided, JobRun, Sample, SharedQueue, Stay
+from coscheduler.queuelog import Entry, ended
+from coscheduler.result import SharedQueue
 from coscheduler.workload import Load
 
 PERIOD_S = 60.0
 _DUST = 1e-6  # [s]
-
-
-@dataclass(slots=True)
-class _History:
-    """What is kept of a job over all its runs. Times are [s]."""
-
-    first: float = math.nan
-    since: float = math.nan
-    ended: float = math.nan
-    cpu_s: float = 0.0
-    busy_s: float = 0.0
-    memory_s: float = 0.0
-    evictions: int = 0
-    place: tuple[str | None, float] | None = None
-    stays: list[Stay] = field(default_factory=list)
 
 
 class SimulatedWorld:
@@ -57,6 +42,8 @@ class SimulatedWorld:
         Whether to keep what is measured.
     happiness_form
         ``"rate"`` or ``"literal"``: see `coscheduler.happiness.happiness`.
+    log
+        Told of every decision, and of jobs that end, as it happens.
 
     Examples
     --------
@@ -79,6 +66,7 @@ class SimulatedWorld:
         period_s: float = PERIOD_S,
         sampled: bool = False,
         happiness_form: str = FORMS[0],
+        log: Callable[[Entry], None] | None = None,
     ) -> None:
         if happiness_form not in FORMS:
             raise UnknownName("form of happiness", happiness_form, FORMS)
@@ -87,12 +75,10 @@ class SimulatedWorld:
         self._loads = {load.request.name: load for load in loads}
         self._coming = sorted(loads, key=lambda load: load.request.submitted)[::-1]
         self._ledger, self._fluid = Ledger(cores), Fluid(contention, happiness_form)
-        self._period_s, self._sampled = period_s, sampled
-        self._history = {name: _History() for name in self._loads}
+        self._period_s, self._sampled, self._log = period_s, sampled, log
+        self._history = History((load.request, load.alone_s) for load in self._loads.values())
         self._now = self._look_at = self._coming[-1].request.submitted if loads else 0.0
         self._ended: list[SharedRun] = []
-        self._decisions: list[Decided] = []
-        self._samples: list[Sample] = []
 
     def advance(self) -> SharingView | None:
         """Run to the next moment at which a rule is asked; None once all jobs have ended.
@@ -124,16 +110,15 @@ class SimulatedWorld:
             self._ledger.apply(decision, self._now)
             if isinstance(decision, Evict):
                 self._evicted(decision.guest)
-            self._decisions.append(Decided(self._now, decision))
+            decided = self._history.decided(decision, self._now)
+            if self._log:  # else nobody asks for reasons, which take their time
+                self._log(decided.to_json())
             if isinstance(decision, Start | StartGuest):
-                name = str(decision.job)
-                self._fluid.begin(self._loads[name])
-                history = self._history[name]
-                history.since = self._now
-                history.first = self._now if math.isnan(history.first) else history.first
+                self._fluid.begin(self._loads[str(decision.job)])
         self._placed()
         if self._sampled:
-            self._sample(self._view().running)
+            busy = sum(flow.granted for flow in self._fluid.flows.values())
+            self._history.sample(self._view().running, busy, self._now)
 
     def learned(self) -> tuple[SharedRun, ...]:
         """Jobs that have ended since this was asked last, for the rule to learn from."""
@@ -142,29 +127,7 @@ class SimulatedWorld:
 
     def result(self) -> SharedQueue:
         """What came of it, once all jobs have ended."""
-        jobs = []
-        for name, load in self._loads.items():
-            asked, kept = load.request, self._history[name]
-            held_s = asked.cores * sum(stay.until - stay.since for stay in kept.stays if stay.host is None)
-            jobs.append(
-                JobRun(
-                    name=name,
-                    application=asked.application,
-                    cores=asked.cores,
-                    walltime_s=asked.walltime_s,
-                    submitted=asked.submitted,
-                    started=kept.first,
-                    ended=kept.ended,
-                    alone_s=load.alone_s,
-                    cpu_s=kept.cpu_s,
-                    held_s=held_s,
-                    busy_s=kept.busy_s,
-                    memory_s=kept.memory_s,
-                    stays=tuple(kept.stays),
-                    evictions=kept.evictions,
-                )
-            )
-        return SharedQueue(self._ledger.cores, tuple(jobs), tuple(self._decisions), tuple(self._samples))
+        return self._history.result(self._ledger.cores)
 
     def _submit(self) -> bool:
         """Jobs whose time has come join the queue; whether there were any."""
@@ -190,50 +153,35 @@ class SimulatedWorld:
         return self._submit() or bool(ended)
 
     def _end(self, name: str) -> None:
-        flow = self._gone(name)
-        self._history[name].ended = self._now
+        flow, past = self._gone(name), self._history.jobs[name]
+        past.ended = self._now
         asked = flow.load.request
-        self._ended.append(
-            SharedRun(
-                asked.name, asked.application, asked.cores, asked.walltime_s, self._now - self._history[name].since,
-                flow.load.alone_s, flow.cpu_s, flow.load.parallel, flow.load.memory,
-            )
+        run = SharedRun(
+            asked.name, asked.application, asked.cores, asked.walltime_s, self._now - past.since,
+            flow.load.alone_s, flow.cpu_s, flow.load.parallel, flow.load.memory,
         )  # fmt: skip
+        self._ended.append(run)
+        if self._log:
+            self._log({"at": self._now} | ended(run))
         self._ledger.end(name)
 
     def _evicted(self, name: str) -> None:
         self._gone(name)
-        self._history[name].evictions += 1
+        self._history.jobs[name].evictions += 1
 
     def _gone(self, name: str) -> Flow:
         """The job does not run any more."""
-        flow, history = self._fluid.flows.pop(name), self._history[name]
-        history.cpu_s += flow.cpu_s
-        history.busy_s += flow.busy_s
-        history.memory_s += flow.memory_s
-        self._leave(name)
+        flow, past = self._fluid.flows.pop(name), self._history.jobs[name]
+        past.cpu_s += flow.cpu_s
+        past.busy_s += flow.busy_s
+        past.memory_s += flow.memory_s
+        self._history.left(name, self._now)
         return flow
 
     def _placed(self) -> None:
         """Somebody may have other cores, or another share of them, than before."""
         self._fluid.set_rates(self._ledger)
-        for name, placed in self._ledger.running.items():
-            history, place = self._history[name], (placed.host, self._ledger.own_share(name))
-            if history.place != place:
-                self._leave(name)
-                history.place = place
-                history.stays.append(Stay(self._now, math.nan, *place))
-
-    def _leave(self, name: str) -> None:
-        history = self._history[name]
-        if history.place is not None:
-            history.stays[-1] = history.stays[-1]._replace(until=self._now)
-            history.place = None
+        self._history.placed(self._ledger, self._now)
 
     def _view(self) -> SharingView:
         return self._ledger.view(self._now, self._fluid.states(self._ledger, self._now))
-
-    def _sample(self, running: RunningJobs) -> None:
-        happy = dict(zip(running.names, running.states.happiness.tolist(), strict=True))
-        shares = dict(zip(running.names, running.share.tolist(), strict=True))
-        self._samples.append(Sample(self._now, sum(flow.granted for flow in self._fluid.flows.values()), happy, shares))

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from asa.core.clock import SystemClock
 from asa.core.command import CommandResult
-from asa.core.errors import InvalidInput, RunFailed
+from asa.core.errors import RunFailed
 from asa.core.event import RunState
-from asa.core.registry import BACKENDS, EXECUTORS, STRATEGIES, convert, with_options
+from asa.core.registry import BACKENDS, EXECUTORS, STRATEGIES, with_options
 from asa.core.units import brief, duration
 from asa.workflows.run import Run as WorkflowRun
 from asa.workflows.run import finish, submit
@@ -42,10 +42,10 @@ class Run:
 
     def run(self, options: argparse.Namespace) -> CommandResult:
         """Run it."""
-        from asa.workflows.file import load_workflow
+        from asa.workflows.file import assignment, load_workflow
 
         run = submit(
-            load_workflow(options.workflow, dict(map(_assignment, options.set))),
+            load_workflow(options.workflow, dict(map(assignment, options.set))),
             backend=options.backend,
             strategy=_strategy(options),
             executor=options.executor,
@@ -65,6 +65,8 @@ def add_display_options(parser: argparse.ArgumentParser) -> None:
 
 def show_to_end(run: WorkflowRun, options: argparse.Namespace) -> CommandResult:
     """Show a run's progress until it is over, and what came of it."""
+    from asa.workflows.file import shown
+
     quiet = options.quiet or options.json == "-"
     if not quiet:
         print(f"run {run.name}", file=sys.stderr)
@@ -80,8 +82,7 @@ def show_to_end(run: WorkflowRun, options: argparse.Namespace) -> CommandResult:
     except RunFailed as error:
         message = str(error)
     else:
-        shown = repr(result)
-        message = f"{shown if len(shown) <= 2000 else shown[:2000] + ' ...'}"
+        message = shown(result)
         print(
             f"makespan {brief(summary.makespan_s)}, waited {brief(summary.total_perceived_wait_s)}, "
             f"{summary.core_hours_charged:.3g} core-hours charged, {summary.core_hours_used:.3g} used",
@@ -109,10 +110,3 @@ def _follow(run: WorkflowRun) -> None:
 
     with ProgressDisplay() as display:
         follow(run.events, display, SystemClock(), run.decided, now=run.now)
-
-
-def _assignment(text: str) -> tuple[str, object]:
-    name, equals, value = text.partition("=")
-    if not equals or not name.isidentifier():
-        raise InvalidInput(f"--set {text!r}: write NAME=VALUE")
-    return name, convert(value)

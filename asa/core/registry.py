@@ -288,3 +288,5 @@ COMMANDS = Registry(
 )
 DOCTOR = Registry("check", {}, group="asa.doctor")
 """Functions without arguments that yield rows ``{"what": ..., "ok": ..., "found": ...}`` for `asa doctor`."""
+EXPLAIN = Registry("explanation", {}, group="asa.explain")
+"""Functions that take the name of something that is no run, and return what `asa explain` says of it, or None."""

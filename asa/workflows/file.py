@@ -1,4 +1,4 @@
-"""Workflows in files: ``FILE[:NAME]``."""
+"""Workflows in files: ``FILE[:NAME]``, what they are called with, and how their values are shown."""
 
 from __future__ import annotations
 
@@ -11,9 +11,12 @@ from typing import Any
 import cloudpickle
 
 from asa.core.errors import AsaError, InvalidInput, UnknownName
+from asa.core.registry import convert
 from asa.workflows.stage import Node, Stage, nodes_in
 
 DEFAULT_NAME = "workflow"
+SHOWN_MOST = 2000
+"""How much of a value is shown [characters]."""
 
 
 def load_workflow(target: str, arguments: Mapping[str, Any] | None = None) -> Any:
@@ -63,6 +66,35 @@ def load_workflow(target: str, arguments: Mapping[str, Any] | None = None) -> An
             "or to a function that returns it"
         )
     return value
+
+
+def assignment(text: str) -> tuple[str, object]:
+    """Name and value of an argument as it stands on a command line, ``--set NAME=VALUE``.
+
+    Raises
+    ------
+    InvalidInput
+        When it does not look like that.
+
+    Examples
+    --------
+    >>> assignment("cores=4"), assignment("out=mosaic")
+    (('cores', 4), ('out', 'mosaic'))
+    """
+    name, equals, value = text.partition("=")
+    if not equals or not name.isidentifier():
+        raise InvalidInput(f"--set {text!r}: write NAME=VALUE")
+    return name, convert(value)
+
+
+def shown(value: Any) -> str:
+    """A workflow's value, for people: long ones are cut.
+
+    >>> shown({"mean": 2.5})
+    "{'mean': 2.5}"
+    """
+    text = repr(value)
+    return text if len(text) <= SHOWN_MOST else f"{text[:SHOWN_MOST]} ..."
 
 
 def _import(path: Path) -> Any:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _HAPPIEST = 3.0
+_UNITS = (("h", 3600.0), ("min", 60.0), ("s", 1.0))
 _BUSY, _LINE = "#8fbbe3", "#5d6570"
 
 
@@ -24,7 +25,7 @@ def save(queue: SharedQueue, path: str | Path, title: str = "") -> None:
 
 
 def figure(queue: SharedQueue, title: str = "") -> Figure:
-    """Three charts on one time axis, in hours.
+    """Three charts on one time axis.
 
     Raises
     ------
@@ -39,9 +40,10 @@ def figure(queue: SharedQueue, title: str = "") -> Figure:
         raise InvalidInput("pictures need matplotlib: pip install 'asa-hpc[plots]'") from error
     made = Figure(figsize=(WIDTH_IN, 6.4), layout="constrained")
     axes = made.subplots(3, 1, sharex=True)
-    _busy(axes[0], queue)
-    _shares(axes[1], queue)
-    _happiness(axes[2], queue)
+    unit, unit_s = next((each for each in _UNITS if queue.makespan_s >= 2 * each[1]), _UNITS[-1])
+    _busy(axes[0], queue, unit_s)
+    _shares(axes[1], queue, unit_s)
+    _happiness(axes[2], queue, unit_s)
     applications = list(dict.fromkeys(sorted(job.application for job in queue.jobs)))
     handles = [
         axes[1].plot([], [], color=stage_colour(place), label=name)[0] for place, name in enumerate(applications)
@@ -50,16 +52,16 @@ def figure(queue: SharedQueue, title: str = "") -> Figure:
         handles=handles, loc="outside upper center", ncols=6, fontsize=7, frameon=False, title=title or None,
         title_fontsize=8,
     )  # fmt: skip
-    axes[2].set_xlabel("time [h]", fontsize=8)
-    axes[2].set_xlim(0, queue.makespan_s / 3600)
+    axes[2].set_xlabel(f"time [{unit}]", fontsize=8)
+    axes[2].set_xlim(0, queue.makespan_s / unit_s)
     for one in axes:
         one.tick_params(labelsize=7)
         one.spines[["top", "right"]].set_visible(False)
     return made
 
 
-def _busy(axes: Axes, queue: SharedQueue) -> None:
-    times = [sample.at / 3600 for sample in queue.samples]
+def _busy(axes: Axes, queue: SharedQueue, unit_s: float) -> None:
+    times = [sample.at / unit_s for sample in queue.samples]
     busy = [100 * sample.busy / queue.cores for sample in queue.samples]
     axes.fill_between(times, busy, step="post", color=_BUSY)
     axes.set_ylim(0, 100)
@@ -69,22 +71,23 @@ def _busy(axes: Axes, queue: SharedQueue) -> None:
     axes.set_title(f"CPU; dashed: mean, {mean:.0f} %", fontsize=8, loc="left")
 
 
-def _shares(axes: Axes, queue: SharedQueue) -> None:
+def _shares(axes: Axes, queue: SharedQueue, unit_s: float) -> None:
     colours = _colours(queue)
+    any_guest = any(stay.host is not None for job in queue.jobs for stay in job.stays)
     for job in queue.jobs:
         for stay in job.stays:
             if stay.host is not None:
-                hours = (stay.since / 3600, stay.until / 3600)
-                axes.plot(hours, (100 * stay.share, 100 * stay.share), color=colours[job.name], linewidth=1.6)
+                times = (stay.since / unit_s, stay.until / unit_s)
+                axes.plot(times, (100 * stay.share, 100 * stay.share), color=colours[job.name], linewidth=1.6)
     axes.set_ylim(0, 100)
     axes.set_ylabel("share of the host [%]", fontsize=8)
-    axes.set_title("Guests", fontsize=8, loc="left")
+    axes.set_title("Guests" if any_guest else "Guests: none", fontsize=8, loc="left")
 
 
-def _happiness(axes: Axes, queue: SharedQueue) -> None:
+def _happiness(axes: Axes, queue: SharedQueue, unit_s: float) -> None:
     colours = _colours(queue)
     for job in queue.jobs:
-        pairs = [(each.at / 3600, each.happiness[job.name]) for each in queue.samples if job.name in each.happiness]
+        pairs = [(each.at / unit_s, each.happiness[job.name]) for each in queue.samples if job.name in each.happiness]
         axes.plot(*zip(*pairs, strict=True), color=colours[job.name], linewidth=0.8) if pairs else None
     axes.axhline(1.0, color=_LINE, linewidth=0.8, linestyle="--")
     axes.set_ylim(0, _HAPPIEST)

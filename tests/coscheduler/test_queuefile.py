@@ -1,7 +1,7 @@
 import pytest
 
 from asa.core.errors import InvalidInput
-from coscheduler.queuefile import read_queue
+from coscheduler.queuefile import read_commands, read_queue
 
 QUEUE = """
 cores = 16
@@ -70,3 +70,45 @@ def test_files_and_queues_that_are_not_there(tmp_path):
         read_queue(write(tmp_path, "cores = 4\n"))
     with pytest.raises(InvalidInput, match="known for 64, 128, 256"):
         read_queue(write(tmp_path, "cores = 4\npaper = true\n"))
+
+
+COMMANDS = """
+cores = 4
+[[jobs]]
+cores = 2
+walltime = "1m"
+command = "sleep 1"
+run_time = "5s"
+[[jobs]]
+name = "other"
+cores = 1
+walltime = "1m"
+command = "true"
+"""
+
+
+def test_commands(tmp_path):
+    queue = read_commands(write(tmp_path, COMMANDS))
+    first, other = queue.jobs
+    assert queue.cores == 4
+    assert (first.request.name, first.line, first.alone_s) == ("job-1", "sleep 1", 5.0)
+    assert (other.request.application, other.alone_s) == ("other", None)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (QUEUE, "job 1 has no 'command'"),
+        ("cores = 4\npaper = true\n", "paper = true is a simulated queue"),
+        ("cores = 4\n", "it has no jobs"),
+        (COMMANDS.replace("cores = 4", "core = 4"), "the file has 'core'"),
+    ],
+)
+def test_commands_that_make_no_sense(tmp_path, text, words):
+    with pytest.raises(InvalidInput, match=words):
+        read_commands(write(tmp_path, text))
+
+
+def test_commands_without_a_run_time_are_not_simulated(tmp_path):
+    with pytest.raises(InvalidInput, match="job 2 has no 'run_time'"):
+        read_queue(write(tmp_path, COMMANDS))

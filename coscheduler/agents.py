@@ -1,0 +1,270 @@
+"""The co-scheduler's machine on Mesos-compatible agents: a framework that withholds all offers of a pool.
+
+What the driver hears on its thread is queued, and dealt with on the thread that asks for news: nothing here is locked.
+"""
+
+from __future__ import annotations
+
+import getpass
+import logging
+import queue
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+from asa.core.errors import StateError
+from coscheduler.agent_calls import AgentCalls
+from coscheduler.containers import Containers, Decision, Share
+from coscheduler.machine import News, Node, Program, Used
+from coscheduler.pools import Pool
+from executors.mesos.codec import BadMessage, Message
+from executors.mesos.decisions import Accept, Kill, Reconcile
+from executors.mesos.driver import SchedulerDriver
+from executors.mesos.messages import field, identity
+
+_NAME = "asa cosched"
+_ROLE = "cosched"
+_MASTER_S = 30.0
+_ENDING_S = 10.0
+_LOOK_S = 0.5
+_LONGEST_S = 3600.0
+_HEARD = frozenset(
+    (
+        "registered",
+        "reregistered",
+        "resourceOffers",
+        "offerRescinded",
+        "statusUpdate",
+        "slaveLost",
+        "callRefused",
+        "error",
+    )
+)
+
+_log = logging.getLogger(__name__)
+
+
+class Agents:
+    """Nodes of a pool, as `coscheduler.machine.Machine` has them; a context manager.
+
+    It returns once the pool's nodes are there. Requests are reserved with the master as they are at the start: those of
+    the containers of a node never sum to more than its cores, whatever `share` has changed since.
+
+    Parameters
+    ----------
+    pool
+        From `coscheduler.pools`; it is closed at the end, and also when this fails.
+
+    Raises
+    ------
+    StateError
+        When the master does not take the framework, or nodes do not come.
+    """
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+        self._heard: queue.SimpleQueue[_Event] = queue.SimpleQueue()
+        self._containers, self._problem = Containers(), ""
+        self._calls = AgentCalls(pool.directory)
+        self._last: dict[str, Used] = {}
+        self._driver = SchedulerDriver(_Callbacks(self._heard), _framework(), pool.directory)
+        try:
+            self._driver.start()
+            self._await_master()
+            self._await_nodes()
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # ------------------------------------------------------- the machine
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """Nodes that are there now."""
+        self._hear()
+        return self._containers.offers.nodes
+
+    def start(self, container: str, node: str, program: Program, request: float, limit: float) -> None:
+        """Start a container; what comes of it is told by `news`. See `Machine.start`.
+
+        Raises
+        ------
+        InvalidInput
+            When its name was used before, or request or limit are out of range.
+        """
+        self._hear()
+        self._do(self._containers.start(container, node, program, request, limit, time.monotonic()))
+
+    def stop(self, container: str) -> None:
+        """End a container: SIGTERM, and SIGKILL after 3 s."""
+        self._do(self._containers.stop(container))
+
+    def share(self, container: str, request: float, limit: float, lease_s: float | None) -> None:
+        """Change what a container may have. See `Machine.share`.
+
+        Returns at once. What is for good is told an agent that does not answer again for some seconds, what is leased
+        is not. A lease of 0 s ends the one there is.
+
+        Raises
+        ------
+        InvalidInput
+            When there was no such container.
+        """
+        self._hear()
+        until = None if lease_s is None else time.monotonic() + lease_s
+        self._do(self._containers.share(container, request, limit, until))
+
+    def used(self) -> Mapping[str, Used]:
+        """What the containers that run have used; those of an agent that does not answer are left out."""
+        self._hear()
+        running = self._containers.running()
+        answers = self._calls.containers(dict.fromkeys(running.values()))
+        found = {}
+        for item in answers:
+            name = field(item, "executor_id.value", str, "")
+            if field(item, "framework_id.value", str, "") == self._driver.framework_id and name in running:
+                found[name] = _used(item) or self._last.get(name, Used(0.0, None))
+        self._last = {name: used for name, used in self._last.items() if name in running} | found
+        return found
+
+    def news(self, timeout_s: float) -> list[News]:
+        """What has happened since this was asked last, in order; waits for something at most so long [s]."""
+        deadline = time.monotonic() + timeout_s
+        self._hear()
+        while not self._containers.told and (left := deadline - time.monotonic()) > 0:
+            self._hear(left)
+        found, self._containers.told = self._containers.told, []
+        return found
+
+    def close(self) -> None:
+        """End all containers, the framework, and the pool if it was started for this."""
+        try:
+            self._end_containers()
+        finally:
+            self._driver.stop()
+            with suppress(Exception):  # it was told by `news` already
+                self._driver.join(_ENDING_S)
+            self._calls.close()
+            self._pool.close()
+
+    # ------------------------------------------------------- inside
+
+    def _await_master(self) -> None:
+        deadline = time.monotonic() + _MASTER_S
+        while not self._driver.connected:
+            self._hear(_LOOK_S / 10)
+            if self._problem or time.monotonic() > deadline:
+                what = self._problem or f"it has not answered for {_MASTER_S:g} s"
+                raise StateError(f"the master of {self._pool.directory.path} does not take the co-scheduler: {what}")
+
+    def _await_nodes(self) -> None:
+        deadline = time.monotonic() + self._pool.patience_s
+        while len(there := self._containers.offers.nodes) < self._pool.nodes:
+            self._hear(_LOOK_S)
+            self._pool.check()
+            if self._problem or time.monotonic() > deadline:
+                what = self._problem or f"expected {self._pool.nodes} within {self._pool.patience_s:g} s"
+                raise StateError(f"{len(there)} nodes have come: {what}. {self._pool.last_words()}")
+
+    def _end_containers(self) -> None:
+        deadline = time.monotonic() + _ENDING_S
+        for container in self._containers.left():
+            self.stop(container)
+        while self._containers.left() and (left := deadline - time.monotonic()) > 0:
+            self._hear(left)
+
+    def _hear(self, timeout_s: float = 0.0) -> None:
+        """Deal with what was heard; wait for something at most so long [s]."""
+        wait = min(timeout_s, self._containers.due() - time.monotonic(), _LONGEST_S)
+        with suppress(queue.Empty):
+            self._heed(self._heard.get(timeout=wait) if wait > 0 else self._heard.get_nowait())
+            while True:
+                self._heed(self._heard.get_nowait())
+        self._containers.wake(time.monotonic())
+
+    def _heed(self, event: _Event) -> None:
+        known = self._containers
+        try:
+            match event:
+                case _Event("registered" | "reregistered"):
+                    self._do(known.subscribed())
+                case _Event("resourceOffers", (offers,)):
+                    self._do(known.offered(offers, time.monotonic()))
+                case _Event("offerRescinded", (offer,)):
+                    known.offers.rescinded(field(offer, "value", str))
+                case _Event("statusUpdate", (status,)):
+                    self._do(known.update(status))
+                case _Event("slaveLost", (agent,)):
+                    known.lost(field(agent, "value", str))
+                    self._calls.forget(field(agent, "value", str))
+                case _Event("callRefused", (call, status, reason)):
+                    known.refused(call, f"{reason} ({status})")
+                case _Event("error", (text,)):
+                    self._problem = text
+                    known.over(f"the pool's master has ended the co-scheduler's framework: {text}")
+        except BadMessage as error:
+            _log.error("a message of the master makes no sense, and is left out: %s", error)
+
+    def _do(self, decisions: Iterable[Decision]) -> None:
+        for decision in decisions:
+            match decision:
+                case Accept(offers, tasks):
+                    # what is left of the offers is free at once, and so it comes back
+                    self._driver.launchTasks([identity(offer) for offer in offers], tasks, {"refuse_seconds": 0})
+                case Kill(task, agent):
+                    self._driver.killTask(identity(task), identity(agent) if agent else None)
+                case Reconcile(tasks):
+                    asked = [{"task_id": identity(task), "agent_id": identity(agent)} for task, agent in tasks]
+                    self._driver.reconcileTasks(asked)
+                case Share():
+                    self._calls.share(decision)
+
+
+class _Event(NamedTuple):
+    """What the driver has heard: the name of its callback, and arguments."""
+
+    name: str
+    payload: tuple[Any, ...] = ()
+
+
+class _Callbacks:
+    """A scheduler for `SchedulerDriver`: what is heard is queued."""
+
+    def __init__(self, heard: queue.SimpleQueue[_Event]) -> None:
+        self._heard = heard
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        if name not in _HEARD:
+            raise AttributeError(name)
+        return lambda driver, *payload: self._heard.put(_Event(name, payload))
+
+
+def _framework() -> Message:
+    """Its containers end when it is gone: nobody else could share them out."""
+    capabilities = ("MULTI_ROLE", "PARTITION_AWARE", "GPU_RESOURCES")
+    return {
+        "user": getpass.getuser(),
+        "name": _NAME,
+        "roles": [_ROLE],
+        "failover_timeout": 0.0,
+        "checkpoint": True,
+        "capabilities": [{"type": name} for name in capabilities],
+    }
+
+
+def _used(item: Message) -> Used | None:
+    """What an agent says of one container; None while it has counted nothing."""
+    statistics = field(item, "resource_statistics", dict, {})
+    parts = [field(statistics, f"cpus_{kind}_time_secs", float, None) for kind in ("user", "system")]
+    counted = [part for part in parts if part is not None]
+    return Used(sum(counted), field(statistics, "mem_rss_bytes", int, None)) if counted else None

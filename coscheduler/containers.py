@@ -1,0 +1,275 @@
+"""Containers of a framework: asked for, launched when their node offers, running, ended. No I/O; time is an argument.
+
+Calls and events go in; what a driver is to do comes out, and `told` collects what the co-scheduler is to know.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from asa.core.errors import InvalidInput
+from coscheduler.machine import Ended, News, Node, Program, Started
+from coscheduler.offers import Allotment, Offers
+from coscheduler.task import LEAST_CORES, command_task, need_of
+from executors.mesos.codec import Message
+from executors.mesos.decisions import Accept, Kill, Reconcile
+from executors.mesos.messages import TERMINAL, value_of
+from executors.mesos.messages import field as field_of
+
+PATIENCE_S = 30.0
+"""How long a container waits for its node to offer what it requests [s]."""
+
+_NEAR = 0.001  # resources are counted in thousandths
+_LOST = frozenset("TASK_" + word for word in ("LOST", "DROPPED", "GONE", "GONE_BY_OPERATOR", "UNREACHABLE", "UNKNOWN"))
+# A container that was ended for such a reason has done nothing wrong: its agent, or its framework, is no more.
+_NOT_ITS_FAULT = frozenset(
+    "REASON_" + word for word in ("AGENT_DRAINING", "AGENT_REMOVED", "AGENT_REMOVED_BY_OPERATOR", "FRAMEWORK_REMOVED")
+)
+
+
+class Share(NamedTuple):
+    """What an agent is to be told of a container.
+
+    Parameters
+    ----------
+    agent, id
+        The agent, and the container's name there.
+    request, limit
+        Cores of the processor; a limit is infinite for none, and None to leave it as it is.
+    until
+        When that is over [s]; None for good.
+    """
+
+    agent: str
+    id: str
+    request: float
+    limit: float | None
+    until: float | None
+
+
+Decision = Accept | Kill | Reconcile | Share
+
+
+@dataclass(slots=True)
+class _Container:
+    agent: str
+    node: Node
+    program: Program
+    request: float
+    limit: float
+    asked: float
+    launched: bool = False
+    stopped: bool = False
+    id: str = ""  # the agent's name for it, once it runs
+    shares: list[tuple[float, float | None, float | None]] = field(default_factory=list)  # for when it runs
+
+    def share(self, request: float, limit: float | None, until: float | None) -> Share:
+        """Told in cores of the processor."""
+        speed = self.node.speed
+        most = None if limit is None else math.inf if limit >= self.node.cores else max(limit * speed, LEAST_CORES)
+        return Share(self.agent, self.id, max(request * speed, LEAST_CORES), most, until)
+
+
+class Containers:
+    """The containers that were asked for and have not ended, and the offers that they are launched with."""
+
+    def __init__(self) -> None:
+        self.offers = Offers()
+        self.told: list[News] = []
+        self._all: dict[str, _Container] = {}
+        self._ended: set[str] = set()
+
+    # ------------------------------------------------------- the co-scheduler
+
+    def start(self, name: str, node: str, program: Program, request: float, limit: float, now: float) -> list[Decision]:
+        """Start a container, as `Machine.start` has it.
+
+        Raises
+        ------
+        InvalidInput
+            When there is or was a container of this name, or request or limit are out of range.
+        """
+        if name in self._all or name in self._ended:
+            raise InvalidInput(f"container {name!r} was started before: give each one a name of its own")
+        found = self.offers.find(node)
+        if found is None:
+            self._end(name, f"node {node!r} is not there any more", lost=True)
+            return []
+        agent, there = found
+        if not 0 < request <= there.cores or not limit > 0:
+            raise InvalidInput(
+                f"container {name!r} requests {request:g} cores with a limit of {limit:g}: expected a request of at "
+                f"most the {there.cores} cores of node {node!r}, and a limit above 0"
+            )
+        self._all[name] = _Container(agent, there, program, request, limit, now)
+        return self._launch(agent)
+
+    def stop(self, name: str) -> list[Decision]:
+        """End a container; nothing happens when it has ended."""
+        container = self._all.get(name)
+        if container is None:
+            return []
+        container.stopped = True
+        if container.launched:
+            return [Kill(name, container.agent)]
+        self._end(name)
+        return []
+
+    def share(self, name: str, request: float, limit: float, until: float | None) -> list[Decision]:
+        """Change what a container may have until then [s], or for good; one that does not run yet has it when it does.
+
+        Raises
+        ------
+        InvalidInput
+            When there was no container of this name.
+        """
+        container = self._all.get(name)
+        if container is None:
+            if name not in self._ended:
+                raise InvalidInput(f"there is no container {name!r}: start it first")
+            return []
+        if container.id:
+            return [container.share(request, limit, until)]
+        container.shares.append((request, limit, until))
+        return []
+
+    def running(self) -> dict[str, str]:
+        """Containers that run, and the agent of each."""
+        return {name: container.agent for name, container in self._all.items() if container.id}
+
+    def left(self) -> list[str]:
+        """Those that have not ended."""
+        return list(self._all)
+
+    # ------------------------------------------------------- the master
+
+    def subscribed(self) -> list[Decision]:
+        """The master knows us, perhaps again: offers are void, and calls may have been lost."""
+        self.offers.void()
+        there = [(name, container) for name, container in self._all.items() if container.launched]
+        kills: list[Decision] = [Kill(name, container.agent) for name, container in there if container.stopped]
+        return [*kills, Reconcile(tuple((name, container.agent) for name, container in there))] if there else []
+
+    def offered(self, offers: Iterable[Message], now: float) -> list[Decision]:
+        """Withhold offers, and launch what has waited for them."""
+        agents = dict.fromkeys(self.offers.offered(offer, now) for offer in offers)
+        return [decision for agent in agents for decision in self._launch(agent)]
+
+    def update(self, status: Message) -> list[Decision]:
+        """The status of a task.
+
+        Raises
+        ------
+        BadMessage
+            When it is none.
+        """
+        name, state = value_of(status, "task_id"), field_of(status, "state", str)
+        container = self._all.get(name)
+        if container is None:
+            alive = state not in TERMINAL and state not in _LOST
+            return [Kill(name, value_of(status, "agent_id", ""))] if alive else []
+        if state == "TASK_RUNNING":
+            return self._runs(name, container, status)
+        if state in TERMINAL or state in _LOST:
+            return self._ends(name, container, state, status)
+        return []
+
+    def refused(self, call: Message, reason: str) -> None:
+        """The master will not have a call: what it should have launched is not launched."""
+        for operation in field_of(call, "accept.operations", list, []):
+            for info in field_of(operation, "launch.task_infos", list, []):
+                self._end(value_of(info, "task_id"), f"the master has refused it: {reason}")
+
+    def lost(self, agent: str) -> None:
+        """An agent is gone, with all that was on it."""
+        self.offers.lost(agent)
+        for name in [name for name, container in self._all.items() if container.agent == agent]:
+            self._end(name, f"node {self._all[name].node.name!r} was lost", lost=True)
+
+    def over(self, reason: str) -> None:
+        """The framework is no more: nothing of it runs, and there are no nodes."""
+        self.offers = Offers()
+        for name in self.left():
+            self._end(name, reason, lost=True)
+
+    # ------------------------------------------------------- time
+
+    def due(self) -> float:
+        """When `wake` is to be called [s]; infinite for never."""
+        waiting = (container.asked for container in self._all.values() if not container.launched)
+        return min(waiting, default=math.inf) + PATIENCE_S
+
+    def wake(self, now: float) -> None:
+        """Give up those that have waited for too long."""
+        for name, container in list(self._all.items()):
+            if not container.launched and now >= container.asked + PATIENCE_S:
+                there = self.offers.look(container.agent)
+                cores = 0.0 if there is None else there.left.resources.scalar("cpus")
+                self._end(
+                    name,
+                    f"node {container.node.name!r} did not offer {container.request:g} cores within {PATIENCE_S:g} s "
+                    f"(it offers {cores:g}): start it where fewer cores are requested",
+                )
+
+    # ------------------------------------------------------- inside
+
+    def _launch(self, agent: str) -> list[Decision]:
+        """Launch what waits for this agent, as far as it fits, at once: accepted offers are gone."""
+        waiting = {name: item for name, item in self._all.items() if item.agent == agent and not item.launched}
+        allotment = self.offers.look(agent) if waiting else None
+        if allotment is None:
+            return []
+        tasks = [task for name, item in waiting.items() if (task := _task(name, item, allotment)) is not None]
+        if not tasks:
+            return []
+        for task in tasks:
+            self._all[value_of(task, "task_id")].launched = True
+        self.offers.spent(allotment)
+        return [Accept(allotment.ids, tuple(tasks))]
+
+    def _runs(self, name: str, container: _Container, status: Message) -> list[Decision]:
+        if container.id:  # it is told again
+            return []
+        container.id = value_of(status, "container_status.container_id", name)
+        self.told.append(Started(name))
+        shares = container.shares
+        counted = need_of(container.node, container.request, container.limit).cpus
+        if counted + _NEAR < container.request * container.node.speed:  # its weight follows what the master has counted
+            shares = [(container.request, None, None), *shares]
+        container.shares = []
+        return [container.share(*share) for share in shares]
+
+    def _ends(self, name: str, container: _Container, state: str, status: Message) -> list[Decision]:
+        reason = field_of(status, "reason", str, "")
+        if reason == "REASON_INVALID_OFFERS" and not container.stopped:  # rescinded while the call was on its way
+            container.launched = False
+            return self._launch(container.agent)
+        lost = state in _LOST or reason in _NOT_ITS_FAULT
+        text = field_of(status, "message", str, "") or state
+        if state == "TASK_FINISHED" or container.stopped:
+            self._end(name)
+        elif lost:
+            self._end(name, f"node {container.node.name!r} or its agent was lost: {text}", lost=True)
+        else:
+            self._end(name, text)
+        return []
+
+    def _end(self, name: str, problem: str = "", *, lost: bool = False) -> None:
+        container = self._all.pop(name, None)
+        if container is not None and container.stopped:
+            problem, lost = "", False
+        if name not in self._ended:
+            self._ended.add(name)
+            self.told.append(Ended(name, problem, lost))
+
+
+def _task(name: str, container: _Container, allotment: Allotment) -> Message | None:
+    taken = allotment.take(need_of(container.node, container.request, container.limit))
+    if taken is None:
+        return None
+    return command_task(
+        name, allotment.left, container.program, taken, container.share(container.request, container.limit, None).limit
+    )

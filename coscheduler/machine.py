@@ -1,0 +1,101 @@
+"""Nodes on which jobs share cores: what is asked of them, and what they tell. Agents, or a fake one in tests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node of a machine.
+
+    Parameters
+    ----------
+    name
+        Nobody else's.
+    cores
+        Whole cores that it offers, at least 1.
+    memory
+        What it offers [bytes].
+    speed
+        What one of its cores is worth, in cores of the processor: below 1 on an agent that was given a fraction.
+    """
+
+    name: str
+    cores: int
+    memory: int
+    speed: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What a container runs: program and arguments, and what is added to the node's own environment."""
+
+    argv: tuple[str, ...]
+    environment: Mapping[str, str]
+
+
+class Used(NamedTuple):
+    """What a container has used since it was started: CPU time [s], in seconds of the processor, and what it has in
+    memory now [bytes]; `memory` is None where that is not counted."""
+
+    cpu_s: float
+    memory: int | None
+
+
+class Started(NamedTuple):
+    """A container runs."""
+
+    container: str
+
+
+class Ended(NamedTuple):
+    """A container has ended, or could not be started; `problem` says what went wrong, "" for nothing.
+
+    `lost`: it was not its own fault: its node, or the agent there, is gone.
+    """
+
+    container: str
+    problem: str = ""
+    lost: bool = False
+
+
+News = Started | Ended
+
+
+class Machine(Protocol):
+    """Nodes that run containers. Calls come from one thread; none waits for a container."""
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """Nodes that are there now; one that was lost is not."""
+
+    def start(self, container: str, node: str, program: Program, request: float, limit: float) -> None:
+        """Start a container; what comes of it is told by `news`.
+
+        Parameters
+        ----------
+        container
+            Letters, digits, ``-``, ``_`` and ``.``; nobody else's, ever.
+        request
+            Cores of this node that it has when others want theirs too: its weight; in (0, cores of the node].
+        limit
+            Cores of this node that it has at most; the node's cores for no limit.
+        """
+
+    def stop(self, container: str) -> None:
+        """End a container; `news` tells when it has ended. Nothing happens when it has."""
+
+    def share(self, container: str, request: float, limit: float, lease_s: float | None) -> None:
+        """Change what a container may have: for so long [s], then it has again what it had; None for good."""
+
+    def used(self) -> Mapping[str, Used]:
+        """What the containers that run have used, those included that were started just now."""
+
+    def news(self, timeout_s: float) -> list[News]:
+        """What has happened since this was asked last, in order; waits for something at most so long [s]."""
+
+    def close(self) -> None:
+        """End all containers, and what was started for them."""

@@ -1,0 +1,175 @@
+"""What running jobs really do: CPU time and memory of their containers, and how many of their tasks are done."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from asa.core.sharing import JobStates, WaitingJob
+from coscheduler.happiness import HORIZON_S, happiness, smoothed
+from coscheduler.ledger import Ledger
+from coscheduler.machine import Used
+
+PROGRESS = "progress.{rank}"
+"""File in a job's directory in which a rank says how far it is: ``DONE TOTAL``."""
+
+_PARALLEL = 1.5
+"""A job that uses more cores than this is in a parallel stage."""
+_OF_WALLTIME = 1 / 12  # of which part of the wall time averages are, where that is less than `HORIZON_S`
+
+
+class Where(NamedTuple):
+    """A container of a job: its cores, what one of them is worth, and the memory that belongs to them [bytes]."""
+
+    container: str
+    cores: int
+    speed: float
+    memory: float
+
+
+@dataclass(slots=True)
+class Watched:
+    """A running job as it was measured. Times are [s], CPU times and rates in cores of the machine.
+
+    `cpu_s` is its CPU time so far, `cores` what it used lately, `mean` the average of that, `memory` and `most` its
+    memory now and at most, as shares of what belongs to its cores. `done` is the share of its tasks that are done, None
+    where it does not tell, `step` by how much and `told` when that grew last, and `rate` how fast it grows on average.
+    `parallel_s` of `watched_s` it was in parallel stages. `busy_s` and `memory_s` are the integrals of what it and its
+    guests use.
+    """
+
+    asked: WaitingJob
+    directory: Path
+    where: tuple[Where, ...]
+    at: float
+    cpu_s: float = 0.0
+    cores: float = 0.0
+    mean: float = math.nan
+    memory: float = 0.0
+    most: float = 0.0
+    done: float | None = None
+    step: float = 0.0
+    told: float = math.nan
+    rate: float = math.nan
+    parallel_s: float = 0.0
+    watched_s: float = 0.0
+    busy_s: float = 0.0
+    memory_s: float = 0.0
+    seen: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def is_parallel(self) -> bool:
+        """Whether it uses more than one core now, if it has more than one."""
+        return self.cores > min(_PARALLEL, 0.5 * self.asked.cores)
+
+    def look(self, now: float, used: Mapping[str, Used]) -> float:
+        """Take in what its containers have used by now; the time [s] since it was looked at last."""
+        over_s, self.at = now - self.at, now
+        spent, memory = 0.0, 0.0
+        for where in self.where:
+            if (found := used.get(where.container)) is not None:
+                spent += max(0.0, found.cpu_s - self.seen.get(where.container, 0.0)) / where.speed
+                self.seen[where.container] = found.cpu_s
+                memory += found.memory or 0.0
+        self.cpu_s += spent
+        self.memory = memory / sum(where.memory for where in self.where)
+        self.most = max(self.most, self.memory)
+        if over_s > 0:
+            self.cores = spent / over_s
+            self.mean = self._average(self.mean, self.cores, over_s)
+            self._progress()
+            self.watched_s += over_s
+            self.parallel_s += over_s if self.is_parallel else 0.0
+        return over_s
+
+    def left(self) -> float:
+        """Share of its tasks that is left; of those that run now, as much is taken for done as the rate says."""
+        if self.done is None:
+            return 1.0
+        running = 0.0 if math.isnan(self.rate) else min(self.step, self.rate * (self.at - self.told))
+        return max(0.0, 1 - self.done - running)
+
+    def _progress(self) -> None:
+        """Tasks end now and then: the rate is looked at when they do, not while they run."""
+        done = _told(self.directory, len(self.where))
+        if done is None or done == self.done:
+            return
+        if self.done is not None and done > self.done:
+            over_s, self.step = self.at - self.told, done - self.done
+            self.rate = self._average(self.rate, self.step / over_s, over_s)
+        self.done, self.told = done, self.at
+
+    def _average(self, before: float, now: float, over_s: float) -> float:
+        horizon_s = min(HORIZON_S, _OF_WALLTIME * self.asked.walltime_s)
+        return now if math.isnan(before) else smoothed(before, now, over_s, horizon_s)
+
+
+class Monitor:
+    """Running jobs of a machine.
+
+    Parameters
+    ----------
+    form
+        Of the happiness: see `coscheduler.happiness.happiness`.
+    """
+
+    def __init__(self, form: str) -> None:
+        self._form = form
+        self.jobs: dict[str, Watched] = {}
+
+    def begin(self, asked: WaitingJob, directory: Path, where: Sequence[Where], now: float) -> None:
+        """A job is about to start."""
+        self.jobs[asked.name] = Watched(asked, directory, tuple(where), now)
+
+    def look(self, now: float, used: Mapping[str, Used], ledger: Ledger) -> None:
+        """Take in what all containers have used by now."""
+        spent = {name: job.cpu_s for name, job in self.jobs.items()}
+        over_s = {name: job.look(now, used) for name, job in self.jobs.items()}
+        for name, placed in ledger.running.items():
+            owner = self.jobs.get(placed.host or name)
+            job = self.jobs.get(name)
+            if owner is not None and job is not None:
+                owner.busy_s += job.cpu_s - spent[name]
+                owner.memory_s += job.memory * job.asked.cores * over_s[name]
+
+    def busy(self) -> float:
+        """Cores in use."""
+        return sum(job.cores for job in self.jobs.values())
+
+    def states(self, ledger: Ledger, now: float) -> JobStates:
+        """What is known of the running jobs, in the ledger's order.
+
+        One that does not tell how far it is, or has not yet had the time to, counts as just on time.
+        """
+        jobs = [self.jobs[name] for name in ledger.running]
+        walltime = np.array([job.asked.walltime_s for job in jobs])
+        elapsed = now - np.array([placed.started for placed in ledger.running.values()])
+        left = np.array([job.left() for job in jobs])
+        on_time = left / np.maximum(walltime - elapsed, 1e-9)
+        rate = np.array([job.rate for job in jobs])
+        cores = np.array([job.asked.cores for job in jobs])
+        mean = np.array([job.mean for job in jobs])
+        return JobStates(
+            cpu=np.clip(np.nan_to_num(mean) / cores, 0.0, 1.0),
+            memory=np.minimum(np.array([job.memory for job in jobs]), 1.0),
+            parallel=np.array([job.is_parallel for job in jobs], dtype=np.bool_),
+            elapsed=elapsed / walltime,
+            happiness=happiness(walltime, elapsed, left, np.where(np.isnan(rate), on_time, rate), self._form),
+        )
+
+
+def _told(directory: Path, ranks: int) -> float | None:
+    """Share of the tasks that are done, as far as ranks have told; None where none has."""
+    done = total = 0.0
+    for rank in range(ranks):
+        with suppress(OSError, ValueError):
+            parts = [float(word) for word in (directory / PROGRESS.format(rank=rank)).read_text().split()]
+            if len(parts) == 2 and all(map(math.isfinite, parts)):
+                done, total = done + parts[0], total + parts[1]
+    return min(1.0, max(0.0, done / total)) if total > 0 else None

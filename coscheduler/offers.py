@@ -1,0 +1,138 @@
+"""Nodes behind a pool's agents, and what each offers: offers are withheld until something is launched. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+
+from coscheduler.machine import Node
+from executors.mesos.codec import Message
+from executors.mesos.offered import Need, Offered, all_of, offered
+from executors.mesos.resources import NONE, Resources
+
+CAPACITY = "capacity"
+"""The attribute that says how many cores of the processor an agent's containers may use together."""
+
+
+class Allotment:
+    """What the offers of one agent hold together; parts of it are taken, all of it is accepted.
+
+    Parameters
+    ----------
+    offers
+        At least one, all of the same agent.
+    """
+
+    def __init__(self, offers: tuple[Offered, ...]) -> None:
+        self.ids = tuple(offer.id for offer in offers)
+        self.agent = offers[0].agent
+        self.left = replace(offers[0], resources=sum((offer.resources for offer in offers), start=NONE))
+
+    def take(self, need: Need) -> Resources | None:
+        """Take these amounts out of what is left; None when there is not enough."""
+        taken = need.of(self.left.resources)
+        if taken is not None:
+            self.left = self.left.without(taken)
+        return taken
+
+
+@dataclass(slots=True)
+class _Agent:
+    node: Node | None = None  # None while it has not offered a whole core
+    offers: dict[str, Offered] = field(default_factory=dict)
+
+
+class Offers:
+    """All agents that have offered something and were not lost since.
+
+    A node is what its agent offers first; what is left after a launch is offered again, and does not change the node.
+    """
+
+    def __init__(self) -> None:
+        self._agents: dict[str, _Agent] = {}
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """The nodes that are there, by name."""
+        found = (agent.node for agent in self._agents.values() if agent.node is not None)
+        return tuple(sorted(found, key=lambda node: node.name))
+
+    def find(self, node: str) -> tuple[str, Node] | None:
+        """The agent on a node, and the node; None when it is not there."""
+        for name, agent in self._agents.items():
+            if agent.node is not None and agent.node.name == node:
+                return name, agent.node
+        return None
+
+    def offered(self, offer: Message, now: float) -> str:
+        """Withhold an offer; returns its agent.
+
+        Parameters
+        ----------
+        now
+            When it came [s].
+
+        Raises
+        ------
+        BadMessage
+            When it is none.
+        """
+        found = offered(offer, now)
+        agent = self._agents.setdefault(found.agent, _Agent())
+        agent.offers[found.id] = found
+        if agent.node is None:
+            agent.node = self._node(Allotment(tuple(agent.offers.values())).left)
+        return found.agent
+
+    def rescinded(self, offer: str) -> None:
+        """An offer is void."""
+        for agent in self._agents.values():
+            agent.offers.pop(offer, None)
+
+    def lost(self, agent: str) -> None:
+        """An agent is gone, and its node with it."""
+        self._agents.pop(agent, None)
+
+    def void(self) -> None:
+        """All offers are void, for the master has begun anew; nodes stay."""
+        for agent in self._agents.values():
+            agent.offers.clear()
+
+    def look(self, agent: str) -> Allotment | None:
+        """What an agent offers now; None for nothing."""
+        known = self._agents.get(agent)
+        return Allotment(tuple(known.offers.values())) if known is not None and known.offers else None
+
+    def spent(self, allotment: Allotment) -> None:
+        """These offers were accepted; what is left of them will be offered again."""
+        for offer in allotment.ids:
+            self.rescinded(offer)
+
+    def _node(self, offer: Offered) -> Node | None:
+        there = all_of(offer.resources)
+        if there.cpus < 1:
+            return None
+        return Node(self._name(offer.hostname or offer.agent), int(there.cpus), there.memory, _speed(offer, there.cpus))
+
+    def _name(self, hostname: str) -> str:
+        """The host's, with a number for the second agent there and others."""
+        taken = {node.name for node in self.nodes}
+        return next(name for name in _numbered(hostname) if name not in taken)
+
+
+def _numbered(name: str) -> Iterator[str]:
+    yield name
+    number = 2
+    while True:
+        yield f"{name}-{number}"
+        number += 1
+
+
+def _speed(offer: Offered, cpus: float) -> float:
+    """Cores of the processor for each core that is offered; 1 where an agent does not say, or makes no sense."""
+    with suppress(ValueError):
+        capacity = float(offer.attributes.get(CAPACITY, "nan"))
+        if 0 < capacity < float("inf"):
+            return capacity / cpus
+    return 1.0

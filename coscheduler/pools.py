@@ -1,0 +1,221 @@
+"""Pools of agents for the co-scheduler: on this machine, in a batch job, or one that is there already."""
+
+from __future__ import annotations
+
+import getpass
+import math
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Protocol
+
+from asa.core.errors import InvalidInput, StateError
+from asa.security.files import private_directory
+from executors.mesos.agent import host
+from executors.mesos.master.service import MasterService
+from executors.mesos.master.state import Options
+from executors.mesos.pool_directory import PoolDirectory
+from executors.station import command
+
+ORPHAN_GRACE_S = 5.0
+"""How long containers go on when their agent has died [s]."""
+
+_PATIENCE_S = 60.0
+_ENDING_S = 15.0
+_LONE_S = 10.0  # how long an agent looks for a master: that of a dead co-scheduler does not come back
+_PING_S, _PINGS = 2.0, 5  # an agent is lost after about 10 s of silence
+_WORDS = 2000
+
+
+class Pool(Protocol):
+    """A pool of agents, and what was started for it."""
+
+    @property
+    def directory(self) -> PoolDirectory: ...
+    @property
+    def nodes(self) -> int:
+        """How many nodes are to come before work begins."""
+
+    @property
+    def patience_s(self) -> float:
+        """How long that may take [s]; infinite in a queue."""
+
+    def check(self) -> None:
+        """Raises `StateError` when they will not come any more."""
+
+    def last_words(self) -> str:
+        """What agents have said last, for people."""
+
+    def close(self) -> None:
+        """End what was started."""
+
+
+class Existing:
+    """A pool that somebody else looks after.
+
+    Parameters
+    ----------
+    path
+        Its directory.
+
+    Raises
+    ------
+    StateError
+        When there is none, or it has no master.
+    """
+
+    nodes, patience_s = 1, _PATIENCE_S
+
+    def __init__(self, path: Path) -> None:
+        self.directory = PoolDirectory(path.absolute())
+        if not self.directory.is_whole() or self.directory.master() is None:
+            raise StateError(f"there is no pool with a master in {path}: asa master --directory {path} makes one")
+
+    def check(self) -> None:
+        """Its agents are not ours."""
+
+    def last_words(self) -> str:
+        return f"Start agents with: asa agent --directory {self.directory.path}"
+
+    def close(self) -> None:
+        """It goes on."""
+
+
+class Ground:
+    """A private directory with a pool, and its master in this process.
+
+    Parameters
+    ----------
+    above
+        Where to make it; None for the usual place of temporary files. It is removed in the end.
+    address
+        The address to listen on, ``""`` for all.
+    """
+
+    def __init__(self, above: Path | None, address: str) -> None:
+        self.path = private_directory(Path(tempfile.mkdtemp(prefix="asa-cosched-", dir=above)))
+        options = Options(user=getpass.getuser(), ping_s=_PING_S, pings=_PINGS)
+        with ExitStack() as undo:
+            undo.callback(self._remove)
+            self.directory = PoolDirectory.create(self.path / "pool", "cosched")
+            self._master = MasterService(self.directory, options, host=address)
+            self._master.start()
+            undo.pop_all()
+
+    def agent(self, **options: object) -> tuple[str, ...]:
+        """The command line of an agent of this pool, with further options."""
+        common = {"directory": self.directory.path, "patience": _LONE_S, "orphan-grace": ORPHAN_GRACE_S}
+        return command("executors.mesos.agent_command", common | options)
+
+    def close(self) -> None:
+        """End the master, and remove the directory."""
+        try:
+            self._master.close()
+        finally:
+            self._remove()
+
+    def _remove(self) -> None:
+        shutil.rmtree(self.path, ignore_errors=True)
+
+
+class Local:
+    """See `local_pool`."""
+
+    patience_s = _PATIENCE_S
+
+    def __init__(self, nodes: int, cores: int, capacity: float | None) -> None:
+        self.nodes = nodes
+        self._ground = Ground(None, "127.0.0.1")
+        self.directory = self._ground.directory
+        self.agents: dict[str, subprocess.Popen[bytes]] = {}
+        """Processes of the agents, by their node's name."""
+        memory = host.memory(None, os.environ) // nodes
+        options = {"cores": cores, "memory": memory, "host": "127.0.0.1"}
+        options |= {} if capacity is None else {"capacity": capacity}
+        most = cores if capacity is None else math.ceil(capacity)
+        try:
+            for number in range(nodes):
+                self._start(f"node{number}", options, _processors(number, most))
+        except BaseException:
+            self.close()
+            raise
+
+    def check(self) -> None:
+        """Raises `StateError` when an agent has ended."""
+        for name, agent in self.agents.items():
+            if agent.poll() is not None:
+                raise StateError(f"the agent {name} has ended with exit code {agent.returncode}: {self._words(name)}")
+
+    def last_words(self) -> str:
+        return "; ".join(f"{name}: {self._words(name)}" for name in self.agents)
+
+    def close(self) -> None:
+        for agent in self.agents.values():
+            agent.terminate()
+        deadline = time.monotonic() + _ENDING_S
+        for agent in self.agents.values():
+            try:
+                agent.wait(max(0.0, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                agent.send_signal(signal.SIGKILL)
+                agent.wait()
+        self._ground.close()
+
+    def _start(self, name: str, options: dict[str, object], processors: set[int]) -> None:
+        words = self._ground.agent(name=name, work=self._ground.path / name, **options)
+        with open(self._log(name), "xb") as log:
+            # a session of its own: Ctrl-C is for the co-scheduler, which then ends its agents in order
+            self.agents[name] = subprocess.Popen(
+                words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/", start_new_session=True
+            )
+        with suppress(ProcessLookupError):  # it has ended: `check` tells
+            os.sched_setaffinity(self.agents[name].pid, processors)
+
+    def _log(self, name: str) -> Path:
+        return self._ground.path / f"{name}.log"
+
+    def _words(self, name: str) -> str:
+        with suppress(OSError):
+            return self._log(name).read_text(errors="replace")[-_WORDS:].strip() or "it has said nothing"
+        return "it has said nothing"
+
+
+def local_pool(nodes: int = 1, cores: int | None = None, capacity: float | None = None) -> Local:
+    """A pool of agents on this machine, each a process of its own, and their master in this process.
+
+    Each agent and its containers are bound to as many processors as its capacity needs, in turn. Without that, requests
+    would mean little: whoever finds another processor free has no competitor there, and a capacity that is used up from
+    two processors is used up in equal parts.
+
+    Parameters
+    ----------
+    cores
+        That each agent offers; None for all that this process may use.
+    capacity
+        Cores of the processor that all containers of one agent may use together; None for as many as there are.
+
+    Raises
+    ------
+    InvalidInput
+        When a number is out of range.
+    StateError
+        When master or agents cannot be started.
+    """
+    cores = host.cores(None, os.environ) if cores is None else cores
+    if nodes < 1 or cores < 1 or (capacity is not None and not capacity > 0):
+        raise InvalidInput(
+            f"a pool of {nodes} nodes of {cores} cores with a capacity of {capacity}: expected at least 1 node, 1 core "
+            "and a capacity above 0"
+        )
+    return Local(nodes, cores, capacity)
+
+
+def _processors(number: int, count: int) -> set[int]:
+    """Those of an agent: as many, if there are, and others than those of the agents before it, while there are."""
+    allowed = sorted(os.sched_getaffinity(0))
+    return {allowed[(number * count + place) % len(allowed)] for place in range(count)}

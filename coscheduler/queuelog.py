@@ -1,0 +1,119 @@
+"""What happened to a queue, as it happens: a file of JSON lines in a private directory."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from asa.core.errors import StateError
+from asa.core.sharing import SharedRun
+from asa.log.rundir import state_directory
+from asa.security.files import cannot, check_private, private_directory
+from coscheduler.loss import LOSSES
+
+NAME = "log.jsonl"
+
+Entry = Mapping[str, Any]
+"""``at`` [s], and either ``event`` (``queue``, ``started``, ``requeued``, ``ended``) or ``decision``, with more."""
+
+
+class QueueLog:
+    """A new log; a context manager. An entry that was written is there even if we are killed.
+
+    Raises
+    ------
+    StateError
+        When there is a log in the directory already, or it cannot be written.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.path = private_directory(directory) / NAME
+        try:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
+            self._file = os.fdopen(os.open(self.path, flags, 0o600), "w", encoding="utf-8")
+        except FileExistsError as error:
+            raise StateError(f"{directory} has the log of another queue: give another --work directory") from error
+        except OSError as error:
+            raise cannot("write", self.path, error) from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._file.close()
+
+    def write(self, entry: Entry) -> None:
+        """Add an entry.
+
+        Raises
+        ------
+        StateError
+            When the disk is full, say.
+        """
+        try:
+            self._file.write(json.dumps(entry) + "\n")
+            self._file.flush()
+        except OSError as error:
+            raise cannot("write", self.path, error) from error
+
+
+def ended(run: SharedRun) -> dict[str, Any]:
+    """The entry, but for its time, of a job that has ended well: how long it ran, and its loss by either form."""
+    return {
+        "event": "ended",
+        "job": run.job,
+        "problem": "",
+        "run_time_s": run.run_time_s,
+        "alone_s": run.alone_s,
+        "slowdown": run.slowdown,
+        "loss": {name: loss(run) for name, loss in LOSSES.items()},
+    }
+
+
+def read(path: Path) -> list[Entry]:
+    """All entries of a log; a last line that was not written to its end is left out.
+
+    Raises
+    ------
+    StateError
+        When it is not one's own private file, or no log.
+    """
+    check_private(path)
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+        return [json.loads(line) for line in lines if line.endswith("\n")]
+    except OSError as error:
+        raise cannot("read", path, error) from error
+    except ValueError as error:
+        raise StateError(f"{path} is no log of a queue: {error}") from error
+
+
+def queues() -> Path:
+    """The directory, in the state directory, of queues for which no other was given."""
+    return private_directory(state_directory() / "cosched")
+
+
+def new_directory(name: str) -> Path:
+    """A directory for a queue of this name that no other has: ``NAME-1``, ``NAME-2`` ..."""
+    base, number = queues(), 1
+    while True:
+        path = base / f"{name}-{number}"
+        try:
+            path.mkdir(0o700)
+            return path
+        except FileExistsError:
+            number += 1
+        except OSError as error:
+            raise cannot("make the directory", path, error) from error
+
+
+def logs() -> list[Path]:
+    """Logs of all queues in the state directory, the newest first."""
+    found = [path / NAME for path in queues().iterdir() if (path / NAME).is_file()]
+    return sorted(found, key=lambda path: path.stat().st_mtime, reverse=True)

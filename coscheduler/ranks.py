@@ -1,0 +1,321 @@
+"""A workflow as a job of several nodes: each of them runs one rank, which does its part of every stage.
+
+Ranks talk through files in the job's directory. Rank 0 loads the workflow and leaves it there. Task i of a stage is for
+rank i modulo the number of ranks. That rank leaves its result there, and whoever needs it waits for the file. All ranks
+end when all stages have, or when one has failed: the end of the job is that of each of its ranks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import cloudpickle
+
+from asa.core.errors import InvalidInput, RunFailed, Unpicklable
+from asa.core.task import Value
+from asa.security.files import private_directory, write_private
+from asa.workflows.file import load_workflow
+from asa.workflows.graph import Graph, make_graph
+from asa.workflows.payload import Payloads, load
+from asa.workflows.stage import Node, replace_nodes
+from coscheduler.workers import Workers
+from executors import translate, worker
+from executors.wire import Order, Outcome
+
+_SOONEST_S, _LATEST_S, _GROWTH = 0.02, 0.25, 1.5
+"""How long to wait between two looks [s]: looking costs CPU time, of which there may be little."""
+
+_COUNTS = {"ASA_RANK": 0, "ASA_RANKS": 1, "ASA_CORES": 1}
+
+
+class OtherRankFailed(RunFailed):
+    """Another rank has failed; the message says which, and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rank:
+    """One of a job's ranks.
+
+    Parameters
+    ----------
+    number, ranks
+        Which it is, counted from 0, of how many.
+    cores
+        Whole cores on this node that belong to the job; at least 1.
+    directory
+        Of the job: absolute, private, the same for all ranks, empty when the job starts.
+    progress
+        File that this rank's progress goes to, or None.
+    """
+
+    number: int
+    ranks: int
+    cores: int
+    directory: Path
+    progress: Path | None = None
+
+
+@contextlib.contextmanager
+def rank_of(environ: Mapping[str, str]) -> Iterator[Rank]:
+    """The rank that these variables make of this process.
+
+    They are ``ASA_RANK``, ``ASA_RANKS``, ``ASA_CORES``, ``ASA_JOB_DIRECTORY`` and, if its progress is to be told,
+    ``ASA_PROGRESS``: a file that has its tasks done and its tasks in all. Without ``ASA_RANK`` it is the only rank and
+    has all cores of the machine; tasks run in the current directory, as those of ``asa run`` do, and everything else is
+    in a temporary one.
+
+    Raises
+    ------
+    InvalidInput
+        When a variable is missing, or has no use.
+    StateError
+        When the job's directory is not there, or is open to others.
+    """
+    if "ASA_RANK" not in environ:
+        with tempfile.TemporaryDirectory(prefix="asa-") as directory:
+            yield Rank(0, 1, len(os.sched_getaffinity(0)), Path(directory))
+        return
+    number, ranks, cores = (_count(environ, name, least) for name, least in _COUNTS.items())
+    if number >= ranks:
+        raise InvalidInput(f"ASA_RANK={number}, but ASA_RANKS={ranks}: ranks are counted from 0")
+    folder, progress = environ.get("ASA_JOB_DIRECTORY", ""), environ.get("ASA_PROGRESS")
+    if not os.path.isabs(folder):
+        raise InvalidInput(f"ASA_JOB_DIRECTORY={folder!r}: the job's directory expected, as an absolute path")
+    yield Rank(number, ranks, cores, Path(folder), Path(progress) if progress else None)
+
+
+def _count(environ: Mapping[str, str], name: str, least: int) -> int:
+    text = environ.get(name, "")
+    if not (text.isdecimal() and int(text) >= least):
+        raise InvalidInput(f"{name}={text!r}: a whole number of at least {least} expected")
+    return int(text)
+
+
+def run_rank(rank: Rank, target: str, arguments: Mapping[str, Any]) -> Any:
+    """Do a rank's part of a workflow, and wait for the others; in the main thread.
+
+    Parameters
+    ----------
+    rank
+        Which part.
+    target, arguments
+        ``FILE[:NAME]`` and what it is called with, as for `load_workflow`; read by rank 0 only, because making a
+        workflow may write files.
+
+    Returns
+    -------
+    Any
+        The workflow's value on rank 0, None on others.
+
+    Raises
+    ------
+    InvalidInput
+        When the workflow cannot be used.
+    RunFailed
+        When a task failed, here or on another rank.
+    StateError
+        When the job's directory cannot be written.
+    KeyboardInterrupt
+        When this rank was told to end.
+    """
+    private_directory(rank.directory)
+    files = _Files(rank)
+    try:
+        return _run(rank, files, target, arguments)
+    except OtherRankFailed:
+        raise
+    except BaseException as error:
+        said = str(error).strip() or ("told to end" if isinstance(error, KeyboardInterrupt) else type(error).__name__)
+        files.fail(f"rank {rank.number} of {rank.ranks}: {said}")
+        raise
+
+
+def _run(rank: Rank, files: _Files, target: str, arguments: Mapping[str, Any]) -> Any:
+    if rank.number == 0:
+        with _single_threaded():
+            graph = make_graph(load_workflow(target, arguments))
+        files.publish(graph)
+    with Workers(rank.cores, files.values) as workers:
+        if rank.number:
+            files.wait(files.workflow.parent, [files.workflow.name], workers)
+            with _single_threaded():
+                graph = files.read()
+        part = _Part(rank, files, graph, workers)
+        part.run()
+        return part.value() if rank.number == 0 else None
+
+
+class _Files:
+    """What is where in the job's directory: results and failures in sight, what else is ours in a hidden folder."""
+
+    def __init__(self, rank: Rank) -> None:
+        hidden = rank.directory / ".asa"
+        self.workflow, self._failed, self._results = (
+            hidden / "workflow",
+            rank.directory / "failed",
+            rank.directory / "results",
+        )
+        self.functions = hidden / "functions"
+        self.values = private_directory(hidden / f"values-{rank.number}")
+
+    def publish(self, graph: Graph) -> None:
+        """Leave the workflow to the other ranks."""
+        for stage in graph.nodes:
+            private_directory(self.stage(stage))
+        private_directory(self.functions)
+        self.payloads(graph).save()
+        try:
+            data = cloudpickle.dumps(graph.result)
+        except Exception as error:  # pickling runs foreign code, which may raise anything
+            raise Unpicklable(
+                f"the workflow cannot be sent to other ranks: {type(error).__name__}: {error}. Some stage has an "
+                "argument that cannot travel (an open file, lock, socket ...): pass a path instead"
+            ) from error
+        write_private(self.workflow, pickle.dumps((sys.path, data)))
+
+    def read(self) -> Graph:
+        """The workflow that rank 0 has left."""
+        path, data = pickle.loads(self.workflow.read_bytes())
+        sys.path += [entry for entry in path if entry not in sys.path]
+        return make_graph(pickle.loads(data))
+
+    def payloads(self, graph: Graph) -> Payloads:
+        """What makes the tasks of a workflow whose results are here."""
+        return Payloads(graph, self.functions, self.values, self.result)
+
+    def stage(self, name: str) -> Path:
+        """Directory of a stage's results."""
+        return self._results / quote(name, safe="").replace(".", "%2E")
+
+    def result(self, name: str, index: int) -> Value:
+        """A task's result."""
+        return Value(path=str(self.stage(name) / str(index)))
+
+    def keep(self, order: Order, outcome: Outcome) -> None:
+        """Leave a task's result to the other ranks."""
+        path = self.stage(order.stage) / str(order.number)
+        if isinstance(outcome.value, str):
+            os.replace(outcome.value, path)
+        else:
+            assert outcome.value is not None, "the task has succeeded"
+            write_private(path, outcome.value)
+
+    def fail(self, reason: str) -> None:
+        """Tell the other ranks, unless one has told them something already."""
+        if not self._failed.exists():
+            write_private(self._failed, f"{reason}\n".encode())
+
+    def look(self) -> None:
+        """Raise `OtherRankFailed` when one has."""
+        if self._failed.exists():
+            raise OtherRankFailed(self._failed.read_text(errors="replace").strip())
+
+    def wait(self, folder: Path, names: Iterable[str], workers: Workers) -> None:
+        """Wait until there are files of these names."""
+        pause, names = _SOONEST_S, set(names)
+        # Not one by one: a network file system may remember for long that a file was not there.
+        while not names.issubset(os.listdir(folder)):
+            self.look()
+            workers.rest(pause)
+            pause = min(_LATEST_S, pause * _GROWTH)
+
+
+class _Part:
+    """A rank's part of a workflow."""
+
+    def __init__(self, rank: Rank, files: _Files, graph: Graph, workers: Workers) -> None:
+        self._rank, self._files, self._graph, self._workers = rank, files, graph, workers
+        self._payloads = files.payloads(graph)
+        self._widths = dict(graph.widths)
+        self._complete: set[str] = set()
+        self._done = self._ticket = 0
+
+    def run(self) -> None:
+        """Run all tasks of this rank, and wait for those of the others."""
+        self._tell()
+        for name in self._graph.nodes:
+            self._run_stage(name)
+        for name in self._graph.nodes:
+            self._await(name)
+
+    def value(self) -> Any:
+        """What the workflow has come to."""
+
+        def value_of(node: Node) -> Any:
+            name = self._graph.names[node]
+            values = [load(self._files.result(name, index)) for index in range(self._width(name))]
+            return values if node.mapped else values[0]
+
+        return replace_nodes(self._graph.result, value_of)
+
+    def _run_stage(self, name: str) -> None:
+        own = self._own(self._width(name))
+        if not own:
+            return
+        self._await_before(name)
+        needs = self._graph.nodes[name].stage.needs
+        orders = [self._order(name, index) for index in own]
+        for order, outcome in self._workers.run(orders, self._files.look, needs.retries):
+            if outcome.value is None:
+                raise self._failure(order, outcome)
+            self._files.keep(order, outcome)
+            self._done += 1
+            self._tell()
+
+    def _order(self, name: str, index: int) -> Order:
+        needs = self._graph.nodes[name].stage.needs
+        task = self._payloads.task(name, index, needs.resources if needs.launcher else needs.task)
+        self._ticket += 1
+        return translate.order(task, self._ticket, spanning=False)
+
+    def _failure(self, order: Order, outcome: Outcome) -> RunFailed:
+        what = f"stage {order.stage!r}, task {order.number} of {self._width(order.stage)}: {outcome.error}"
+        return RunFailed(f"{what}\n{outcome.traceback}".rstrip(), stage=order.stage)
+
+    def _width(self, name: str) -> int:
+        """How many tasks a stage has; waits until that is known."""
+        width = self._widths[name]
+        if width is None:
+            self._await_before(name)
+            width = self._widths[name] = self._payloads.width(name)
+        return width
+
+    def _await_before(self, name: str) -> None:
+        for before in self._graph.predecessors[name]:
+            self._await(before)
+
+    def _await(self, name: str) -> None:
+        if name in self._complete:
+            return
+        self._files.wait(self._files.stage(name), map(str, range(self._width(name))), self._workers)
+        self._complete.add(name)
+
+    def _own(self, width: int) -> range:
+        return range(self._rank.number, width, self._rank.ranks)
+
+    def _tell(self) -> None:
+        """Write the progress; of a stage whose width is not known yet, one task is counted."""
+        if self._rank.progress is not None:
+            total = sum(1 if width is None else len(self._own(width)) for width in self._widths.values())
+            write_private(self._rank.progress, f"{self._done} {total}\n".encode())
+
+
+@contextlib.contextmanager
+def _single_threaded() -> Iterator[None]:
+    """Have numeric libraries that are loaded meanwhile use one thread: tasks use the cores. Workers set it anew."""
+    variables = worker.environment(1, None)
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name in variables:
+            del os.environ[name]

@@ -1,0 +1,77 @@
+"""Pools in jobs of the local backend, which is a batch system too."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from asa.core.errors import BackendError, InvalidInput, StateError, UnknownName
+from coscheduler.agents import Agents
+from coscheduler.batch_pool import Batch, slurm_pool
+from coscheduler.machine import Ended, Program, Started
+from coscheduler.pools import Ground
+from tests.executors.mesos.scripted import until
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("ASA_STATE_DIR", str(tmp_path / "state"))
+    return tmp_path / "state"
+
+
+def batch() -> Batch:
+    return slurm_pool(1, 1, 120.0, "local:cores=1,poll=0.1")
+
+
+def test_a_job_runs_the_agents_until_they_are_sent_away(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pool = batch()
+    with Agents(pool) as machine:
+        (node,) = machine.nodes
+        assert node.cores == 1
+        machine.start("c", node.name, Program(("/bin/true",), {}), 1.0, 1.0)
+        told = []
+        until(lambda: told.extend(machine.news(0.1)) or Ended("c") in told, "its end")
+        assert told == [Started("c"), Ended("c")]
+    assert f"job {pool.job.job_id} with 1 nodes: " in capsys.readouterr().err
+    assert list(state.glob("asa-cosched-*")) == []
+
+
+def test_a_job_that_ends_before_its_agents_have_come_is_told_with_their_words(
+    state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ("/bin/sh", "-c", "echo no room; exit 4")
+    monkeypatch.setattr(Ground, "agent", lambda ground, **options: words)
+    with pytest.raises(StateError, match=r"has ended \(failed.*\). Its agents have said: no room"):
+        Agents(batch())
+    assert list(state.glob("asa-cosched-*")) == []
+
+
+def test_a_job_whose_agents_do_not_come_is_given_up_and_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("coscheduler.batch_pool._AGENTS_S", 0.5)
+    monkeypatch.setattr("coscheduler.batch_pool._ENDING_S", 0.5)
+    monkeypatch.setattr(Ground, "agent", lambda ground, **options: ("/bin/sleep", "1000"))
+    ended = []
+    pool = batch()
+    cancel = pool._backend.cancel
+    monkeypatch.setattr(pool._backend, "cancel", lambda handles: ended.extend(handles) or cancel(handles))
+    with pytest.raises(StateError, match=r"not all of its agents have come within 0\.5 s"):
+        Agents(pool)
+    assert ended == [pool.job]
+
+
+def test_what_the_batch_system_refuses_is_told(state: Path) -> None:
+    with pytest.raises(BackendError, match="refuses 1 nodes of 100000 cores"):
+        slurm_pool(1, 100000, 60.0, "local:cores=1")
+    assert list(state.glob("asa-cosched-*")) == []
+
+
+@pytest.mark.parametrize(("nodes", "cores", "walltime_s"), [(0, 1, 60.0), (1, 0, 60.0), (1, 1, 0.0)])
+def test_jobs_of_nothing_are_refused(nodes: int, cores: int, walltime_s: float) -> None:
+    with pytest.raises(InvalidInput, match="at least 1 node, 1 core"):
+        slurm_pool(nodes, cores, walltime_s)
+
+
+def test_backends_that_there_are_not_are_refused() -> None:
+    with pytest.raises(UnknownName, match="slurm"):
+        slurm_pool(1, 1, 60.0, "slrum")

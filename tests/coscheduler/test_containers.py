@@ -1,0 +1,229 @@
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from asa.core.errors import InvalidInput
+from coscheduler.containers import PATIENCE_S, Containers, Share
+from coscheduler.machine import Ended, News, Program, Started
+from executors.mesos.codec import Message
+from executors.mesos.decisions import Accept, Kill, Reconcile
+from executors.mesos.messages import identity
+from tests.coscheduler.test_offers import offer, scalar
+
+PROGRAM = Program(("/bin/true",), {})
+
+
+def status(name: str, state: str, **more: Any) -> Message:
+    return {"task_id": identity(name), "agent_id": identity("A"), "state": f"TASK_{state}"} | more
+
+
+def runs(name: str) -> Message:
+    return status(name, "RUNNING", container_status={"container_id": identity(f"id-{name}")})
+
+
+def told(containers: Containers) -> list[News]:
+    found, containers.told = containers.told, []
+    return found
+
+
+@pytest.fixture
+def containers() -> Containers:
+    """One agent, A, that offers four cores worth two of the processor as node a."""
+    found = Containers()
+    assert found.offered([offer("O1", "A", attributes=[scalar("capacity", 2.0)])], 0.0) == []
+    return found
+
+
+def start(containers: Containers, name: str, request: float = 1.0, limit: float = 4.0, now: float = 1.0) -> list[Any]:
+    return containers.start(name, "a", PROGRAM, request, limit, now)
+
+
+def running(containers: Containers, name: str, request: float = 1.0, limit: float = 4.0) -> None:
+    start(containers, name, request, limit)
+    containers.update(runs(name))
+    assert told(containers) == [Started(name)]
+
+
+def test_one_is_launched_on_what_its_node_offers(containers: Containers) -> None:
+    (accept,) = start(containers, "c", request=1.0, limit=2.0)
+    assert isinstance(accept, Accept)
+    assert accept.offers == ("O1",)
+    (info,) = accept.tasks
+    assert info["limits"] == {"cpus": {"value": 1.0}, "mem": {"value": "Infinity"}}
+    assert [item["scalar"]["value"] for item in info["resources"]] == [0.5, 10.0], "in cores of the processor"
+    assert containers.update(runs("c")) == []
+    assert containers.update(runs("c")) == [], "it is told again"
+    assert told(containers) == [Started("c")]
+    assert containers.running() == {"c": "A"}
+
+
+def test_the_cores_of_the_node_are_no_limit(containers: Containers) -> None:
+    (accept,) = start(containers, "c", limit=4.0)
+    assert accept.tasks[0]["limits"]["cpus"] == {"value": "Infinity"}
+
+
+def test_those_that_wait_for_the_rest_of_an_offer_are_launched_together(containers: Containers) -> None:
+    start(containers, "first")
+    assert start(containers, "second", 1.5) == start(containers, "third", 2.0) == start(containers, "large", 4.0) == []
+    (accept,) = containers.offered([offer("O2", "A", cpus=1.9)], 2.0)
+    assert [info["name"] for info in accept.tasks] == ["second", "third"]
+    assert containers.offered([offer("O3", "A", cpus=0.1)], 3.0) == []
+
+
+def test_one_that_is_offered_nothing_ends_in_time(containers: Containers) -> None:
+    start(containers, "first")
+    start(containers, "second", now=5.0)
+    assert containers.due() == 5.0 + PATIENCE_S
+    containers.wake(4.9 + PATIENCE_S)
+    assert told(containers) == []
+    containers.wake(5.0 + PATIENCE_S)
+    (ended,) = told(containers)
+    assert isinstance(ended, Ended)
+    assert ended.container == "second"
+    assert "did not offer 1 cores" in ended.problem
+    assert not ended.lost
+    assert containers.due() == math.inf
+
+
+def test_one_whose_offer_was_rescinded_on_the_way_is_launched_again(containers: Containers) -> None:
+    start(containers, "c")
+    assert containers.update(status("c", "DROPPED", reason="REASON_INVALID_OFFERS")) == []
+    (accept,) = containers.offered([offer("O2", "A")], 2.0)
+    assert accept.offers == ("O2",)
+    assert told(containers) == []
+
+
+@pytest.mark.parametrize(
+    ("state", "more", "problem", "lost"),
+    [
+        ("FINISHED", {}, "", False),
+        ("FAILED", {"message": "Command exited with status 1"}, "Command exited with status 1", False),
+        ("ERROR", {}, "TASK_ERROR", False),
+        ("KILLED", {"message": "killed by hand"}, "killed by hand", False),
+        ("KILLED", {"message": "ends", "reason": "REASON_AGENT_DRAINING"}, "or its agent was lost: ends", True),
+        ("UNREACHABLE", {}, "or its agent was lost", True),
+        ("DROPPED", {}, "or its agent was lost", True),
+        ("GONE_BY_OPERATOR", {}, "or its agent was lost", True),
+    ],
+)
+def test_how_one_ends(containers: Containers, state: str, more: dict[str, str], problem: str, lost: bool) -> None:
+    running(containers, "c")
+    containers.update(status("c", state, **more))
+    (ended,) = told(containers)
+    assert ended == Ended("c", ended.problem, lost)  # type: ignore[union-attr]
+    assert ended.problem.endswith(problem) if not lost else problem in ended.problem  # type: ignore[union-attr]
+    containers.update(status("c", state, **more))
+    assert told(containers) == []
+    assert containers.left() == []
+
+
+@pytest.mark.parametrize("state", ["KILLED", "FAILED", "UNREACHABLE"])
+def test_one_that_was_stopped_has_no_problem(containers: Containers, state: str) -> None:
+    running(containers, "c")
+    assert containers.stop("c") == [Kill("c", "A")]
+    containers.update(status("c", state, message="Command terminated with signal Killed"))
+    assert told(containers) == [Ended("c")]
+    assert containers.stop("c") == []
+
+
+def test_one_that_waits_is_stopped_at_once(containers: Containers) -> None:
+    start(containers, "first")
+    start(containers, "c")
+    assert containers.stop("c") == []
+    assert told(containers) == [Ended("c")]
+    assert containers.offered([offer("O2", "A")], 2.0) == []
+
+
+def test_all_on_an_agent_that_is_lost_end_and_its_node_is_gone(containers: Containers) -> None:
+    containers.offered([offer("O9", "B")], 0.0)
+    running(containers, "runs")
+    start(containers, "waits")
+    containers.start("elsewhere", "b", PROGRAM, 1.0, 4.0, 1.0)
+    containers.lost("A")
+    problem = "node 'a' was lost"
+    assert told(containers) == [Ended("runs", problem, True), Ended("waits", problem, True)]
+    assert [node.name for node in containers.offers.nodes] == ["b"]
+    start(containers, "late")
+    assert told(containers) == [Ended("late", "node 'a' is not there any more", True)]
+
+
+def test_one_that_comes_back_with_its_agent_is_killed(containers: Containers) -> None:
+    running(containers, "c")
+    containers.lost("A")
+    assert containers.update(runs("c")) == [Kill("c", "A")]
+    assert containers.update(status("c", "UNREACHABLE")) == []
+
+
+def test_shares_are_told_in_cores_of_the_processor(containers: Containers) -> None:
+    running(containers, "c")
+    assert containers.share("c", 2.0, 3.0, 7.0) == [Share("A", "id-c", 1.0, 1.5, 7.0)]
+    assert containers.share("c", 0.001, 4.0, None) == [Share("A", "id-c", 0.01, math.inf, None)]
+
+
+def test_shares_of_one_that_does_not_run_yet_are_told_when_it_does(containers: Containers) -> None:
+    start(containers, "c")
+    assert containers.share("c", 2.0, 4.0, None) == containers.share("c", 1.0, 4.0, 9.0) == []
+    assert containers.update(runs("c")) == [
+        Share("A", "id-c", 1.0, math.inf, None),
+        Share("A", "id-c", 0.5, math.inf, 9.0),
+    ]
+
+
+def test_one_with_a_limit_below_its_request_has_its_weight_once_it_runs(containers: Containers) -> None:
+    (accept,) = start(containers, "c", request=3.0, limit=1.0)
+    assert accept.tasks[0]["resources"][0]["scalar"]["value"] == 0.5, "masters take no request above the limit"
+    assert containers.update(runs("c")) == [Share("A", "id-c", 1.5, None, None)]
+
+
+def test_the_share_of_one_that_has_ended_is_nothing_and_of_one_that_never_was_is_refused(
+    containers: Containers,
+) -> None:
+    running(containers, "c")
+    containers.update(status("c", "FINISHED"))
+    assert containers.share("c", 1.0, 4.0, None) == []
+    with pytest.raises(InvalidInput, match="no container 'd'"):
+        containers.share("d", 1.0, 4.0, None)
+
+
+@pytest.mark.parametrize(("request_", "limit"), [(0.0, 1.0), (4.1, 4.0), (1.0, 0.0), (math.nan, 1.0)])
+def test_requests_and_limits_out_of_range_are_refused(containers: Containers, request_: float, limit: float) -> None:
+    with pytest.raises(InvalidInput, match="at most the 4 cores of node 'a'"):
+        start(containers, "c", request_, limit)
+
+
+def test_a_name_is_used_once(containers: Containers) -> None:
+    running(containers, "c")
+    with pytest.raises(InvalidInput, match="'c' was started before"):
+        start(containers, "c")
+    containers.update(status("c", "FINISHED"))
+    with pytest.raises(InvalidInput, match="'c' was started before"):
+        start(containers, "c")
+
+
+def test_a_master_that_is_back_is_asked_and_told_again(containers: Containers) -> None:
+    running(containers, "c")
+    containers.offered([offer("O2", "A")], 2.0)
+    running(containers, "stopped")
+    containers.stop("stopped")
+    containers.offered([offer("O3", "A")], 3.0)
+    assert containers.subscribed() == [Kill("stopped", "A"), Reconcile((("c", "A"), ("stopped", "A")))]
+    assert containers.offers.look("A") is None
+    assert start(containers, "waits") == []
+
+
+def test_what_the_master_refuses_was_not_launched(containers: Containers) -> None:
+    (accept,) = start(containers, "c")
+    operations = [{"type": "LAUNCH", "launch": {"task_infos": list(accept.tasks)}}]
+    containers.refused({"type": "ACCEPT", "accept": {"operations": operations}}, "no (400)")
+    containers.refused({"type": "KILL", "kill": {"task_id": identity("c")}}, "no (400)")
+    assert told(containers) == [Ended("c", "the master has refused it: no (400)")]
+
+
+def test_without_a_framework_nothing_is_left(containers: Containers) -> None:
+    running(containers, "c")
+    containers.over("it was torn down")
+    assert told(containers) == [Ended("c", "it was torn down", True)]
+    assert containers.offers.nodes == ()

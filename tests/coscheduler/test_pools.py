@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import pytest
+
+from asa.core.errors import InvalidInput, StateError
+from coscheduler.pools import Existing, local_pool
+from executors.mesos.pool_directory import PoolDirectory
+
+
+@pytest.mark.parametrize(("nodes", "cores", "capacity"), [(0, 1, None), (1, 0, None), (1, 1, 0.0)])
+def test_pools_of_nothing_are_refused(nodes: int, cores: int, capacity: float | None) -> None:
+    with pytest.raises(InvalidInput, match="at least 1 node, 1 core"):
+        local_pool(nodes, cores, capacity)
+
+
+def test_a_pool_without_a_master_is_none(tmp_path: Path) -> None:
+    with pytest.raises(StateError, match="no pool with a master"):
+        Existing(tmp_path / "none")
+    PoolDirectory.create(tmp_path / "pool", "test")
+    with pytest.raises(StateError, match="asa master --directory"):
+        Existing(tmp_path / "pool")
+
+
+def test_what_agents_say_is_kept_private_and_told(tmp_path: Path) -> None:
+    pool = local_pool(1, cores=1)
+    try:
+        ground = pool.directory.path.parent
+        assert stat.S_IMODE(ground.stat().st_mode) == 0o700
+        pool.check()
+        pool.agents["node0"].kill()
+        pool.agents["node0"].wait(10)
+        with pytest.raises(StateError, match="the agent node0 has ended with exit code -9"):
+            pool.check()
+        assert pool.last_words().startswith("node0: ")
+    finally:
+        pool.close()
+    assert not ground.exists()

@@ -1,0 +1,57 @@
+import os
+
+import pytest
+
+from asa.core.errors import StateError
+from asa.core.sharing import SharedRun
+from coscheduler.queuelog import NAME, QueueLog, ended, logs, new_directory, read
+
+
+def test_entries_come_back(tmp_path):
+    with QueueLog(tmp_path / "queue") as log:
+        log.write({"at": 0.0, "event": "started", "job": "a"})
+        log.write({"at": 1.5, "decision": "Keep", "host": "a", "why": None})
+        assert [entry["at"] for entry in read(log.path)] == [0.0, 1.5], "written at once"
+    assert oct((tmp_path / "queue" / NAME).stat().st_mode)[-3:] == "600"
+
+
+def test_a_line_that_was_cut_off(tmp_path):
+    with QueueLog(tmp_path / "queue") as log:
+        log.write({"at": 0.0})
+    with open(log.path, "a") as file:
+        file.write('{"at": 1')
+    assert read(log.path) == [{"at": 0.0}]
+
+
+def test_what_is_no_log(tmp_path):
+    path = tmp_path / NAME
+    path.write_text("hello\n")
+    with pytest.raises(StateError, match="open to other users"):
+        read(path)
+    path.chmod(0o600)
+    with pytest.raises(StateError, match="no log of a queue"):
+        read(path)
+    with pytest.raises(StateError):
+        read(tmp_path / "nothing")
+
+
+def test_one_log_for_one_queue(tmp_path):
+    with QueueLog(tmp_path / "queue"), pytest.raises(StateError, match="log of another queue"):
+        QueueLog(tmp_path / "queue")
+
+
+def test_directories_of_queues(tmp_path, monkeypatch):
+    monkeypatch.setenv("ASA_STATE_DIR", str(tmp_path / "state"))
+    first, second = new_directory("night"), new_directory("night")
+    assert (first.name, second.name) == ("night-1", "night-2")
+    for age, directory in ((0, first), (50, second)):
+        with QueueLog(directory) as log:
+            log.write({"at": 0.0})
+        os.utime(log.path, (1e9 - age, 1e9 - age))
+    assert [path.parent for path in logs()] == [first, second], "the newest first"
+
+
+def test_the_end_of_a_job():
+    entry = ended(SharedRun("a", "blast", 8, 100.0, 140.0, 112.0, 0.0, 1.0, 0.1))
+    assert entry["slowdown"] == pytest.approx(1.25)
+    assert entry["loss"] == {"slowdown": pytest.approx(0.5), "walltime": pytest.approx(0.4)}

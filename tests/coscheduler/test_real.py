@@ -1,0 +1,213 @@
+import itertools
+import math
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from asa.core.decision import Start
+from asa.core.errors import InvalidInput, Starved
+from asa.core.registry import SHARING_RULES
+from asa.core.sharing import Evict, SetShare, StartGuest, WaitingJob, first_fit
+from coscheduler.drive import drive
+from coscheduler.leases import LEASE_S
+from coscheduler.queuefile import Command
+from coscheduler.real import RealWorld
+from tests.coscheduler.fake_machine import FakeMachine, nodes
+
+
+def command(name, cores, *, walltime=1000.0, submit=0.0, exclusive=False, application=None):
+    return Command(WaitingJob(name, application or name, cores, walltime, submit, exclusive), f"run {name}")
+
+
+class Script:
+    """Decisions at given looks, then first fit; `at` does something to the machine when it is asked an nth time."""
+
+    def __init__(self, *steps, at=()):
+        self.steps, self.at, self.views, self.runs = list(steps), dict(at), [], []
+
+    def decide(self, view):
+        self.views.append(view)
+        self.at.get(len(self.views), lambda: None)()
+        return self.steps.pop(0) if self.steps else [Start(job.name) for job in first_fit(view.queue, view.free)]
+
+    def learn(self, run):
+        self.runs.append(run)
+
+
+def run(jobs, machine, script, tmp_path, **options):
+    world = RealWorld(jobs, machine, tmp_path / "jobs", clock=machine.clock, **options)
+    drive(world, script)
+    return {job.name: job for job in world.result().jobs}
+
+
+def test_a_job_runs_once_on_each_of_its_nodes(tmp_path):
+    machine = FakeMachine(nodes(3, cores=2), {"wide": 10.0})
+    jobs = run([command("wide", 5)], machine, Script(), tmp_path)
+    told = [each.program.environment for each in machine.past]
+    assert [each.node for each in machine.past] == ["n0", "n1", "n2"]
+    assert [(each["ASA_RANK"], each["ASA_RANKS"], each["ASA_CORES"]) for each in told] == [
+        ("0", "3", "2"), ("1", "3", "2"), ("2", "3", "1"),
+    ]  # fmt: skip
+    assert machine.past[0].program.argv[-1] == "run wide"
+    assert Path(told[0]["ASA_JOB_DIRECTORY"]) == tmp_path / "jobs" / "wide" / "1"
+    assert oct((tmp_path / "jobs" / "wide" / "1").stat().st_mode)[-3:] == "700"
+    assert jobs["wide"].ended - jobs["wide"].started == pytest.approx(10.0)
+    assert jobs["wide"].slowdown == 1, "it never shared, so it was alone"
+    assert jobs["wide"].cpu_s == pytest.approx(30.0, abs=3.1), "a core on each of three nodes, but for the last second"
+
+
+def test_a_guest_is_on_its_hosts_last_nodes_and_keeps_them(tmp_path):
+    machine = FakeMachine(nodes(4), {"host": 20.0, "guest": 50.0, "next": 5.0})
+    script = Script([Start("host"), StartGuest("guest", "host", 0.05)])
+    jobs = run([command("host", 4), command("guest", 2), command("next", 2)], machine, script, tmp_path)
+    where = {name: [each.node for each in machine.past if each.job == name] for name in machine.run_time}
+    assert where == {"host": ["n0", "n1", "n2", "n3"], "guest": ["n3", "n2"], "next": ["n0", "n1"]}
+    assert [stay.host for stay in jobs["guest"].stays] == ["host", None]
+    assert jobs["next"].started == pytest.approx(20.0)
+    for_good = [(container, request, limit) for _, container, request, limit, lease in machine.asked if lease is None]
+    assert for_good == [("guest.1.0", 0.9, 1.0), ("guest.1.1", 0.9, 1.0)]
+    assert [lease for _, _, _, _, lease in machine.asked if lease is not None] == [], "the least share needs no lease"
+    assert math.isnan(jobs["host"].slowdown), "nobody knows how long it would have run alone"
+    assert script.runs[0].alone_s is None
+
+
+def test_a_share_is_leased_as_long_as_it_is_wanted(tmp_path):
+    machine = FakeMachine(nodes(2), {"host": 40.0, "guest": 100.0})
+    script = Script([Start("host"), StartGuest("guest", "host", 0.05)], [SetShare("guest", 0.5)], [], [], [], [])
+    script.at[4] = lambda: script.steps.insert(0, [SetShare("guest", 0.05)])
+    seen = []
+    script.at[3] = lambda: seen.extend((each.name, each.request) for each in machine.running.values())
+    run([command("host", 2), command("guest", 1)], machine, script, tmp_path)
+    assert dict(seen) == {"host.1.0": 0.9, "host.1.1": 0.5, "guest.1.0": 0.5}, "the node without a guest stays as it is"
+    leased = [at for at, container, _, _, lease in machine.asked if container == "host.1.1" and lease == LEASE_S]
+    assert all(later - sooner < LEASE_S / 2 for sooner, later in itertools.pairwise(leased))
+    back = [(container, lease) for _, container, _, _, lease in machine.asked if lease == 0.0]
+    assert sorted(back) == [("guest.1.0", 0.0), ("host.1.1", 0.0)]
+
+
+def test_a_dead_co_scheduler_leaves_hosts_their_cores(tmp_path):
+    machine = FakeMachine(nodes(2), {"host": 100.0, "guest": 100.0})
+    world = RealWorld([command("host", 2), command("guest", 2)], machine, tmp_path / "jobs", clock=machine.clock)
+    world.advance()
+    world.apply([Start("host"), StartGuest("guest", "host", 0.5, hard=True)])
+    assert [each.limit for each in machine.running.values() if each.job == "host"] == [0.5, 0.5]
+    machine.pending.clear()
+    for _ in range(3):
+        machine.news(LEASE_S)
+    assert [(each.request, each.limit) for each in machine.running.values() if each.job == "host"] == [(0.9, 1.0)] * 2
+    assert [each.request for each in machine.running.values() if each.job == "guest"] == [0.05, 0.05]
+
+
+def test_when_a_container_fails_its_job_does(tmp_path):
+    machine = FakeMachine(nodes(4), {"bad": 10.0, "good": 30.0}, problems={"bad": "Command exited with status 3"})
+    script = Script()
+    entries = []
+    jobs = run([command("bad", 2), command("good", 2)], machine, script, tmp_path, log=entries.append)
+    assert jobs["bad"].problem.startswith("Command exited with status 3; its output is in ")
+    assert jobs["good"].problem == ""
+    assert [each.job for each in script.runs] == ["good"], "nothing is learned from failures"
+    ended = [entry for entry in entries if entry.get("event") == "ended"]
+    assert [(entry["job"], bool(entry["problem"])) for entry in ended] == [("bad", True), ("good", False)]
+
+
+def test_an_evicted_guest_begins_anew(tmp_path):
+    machine = FakeMachine(nodes(2), {"host": 20.0, "guest": 10.0})
+    script = Script([Start("host"), StartGuest("guest", "host", 0.05)], [Evict("guest")])
+    jobs = run([command("host", 2), command("guest", 1)], machine, script, tmp_path)
+    assert jobs["guest"].evictions == 1
+    assert [each.stopped for each in machine.past if each.job == "guest"] == [True, False]
+    assert jobs["guest"].ended == pytest.approx(30.0)
+    assert (tmp_path / "jobs" / "guest" / "2").is_dir()
+    assert jobs["guest"].started == 0
+
+
+def test_a_job_that_loses_a_node_runs_anew_on_the_others(tmp_path):
+    machine = FakeMachine(nodes(3), {"host": 30.0, "guest": 100.0, "large": 5.0})
+    script = Script([Start("host"), StartGuest("guest", "host", 0.05)])
+    script.at[2] = lambda: machine.lose("n0")
+    jobs = run([command("host", 2), command("guest", 1), command("large", 3)], machine, script, tmp_path)
+    assert jobs["large"].problem == "it needs 3 cores, of which 2 are left"
+    assert jobs["host"].evictions == 1
+    assert jobs["guest"].evictions == 0, "it was on the host's other node, and has that to itself now"
+    assert jobs["host"].started == 0 and jobs["host"].ended > jobs["guest"].ended
+    assert {each.node for each in machine.past if each.name.startswith("host.2")} == {"n1", "n2"}
+
+
+def test_guests_of_one_host_never_share_cores(tmp_path):
+    machine = FakeMachine(nodes(4), {"host": 20.0, "a": 30.0, "b": 30.0, "c": 30.0})
+    step = [Start("host"), *(StartGuest(name, "host", 0.05) for name in "abc")]
+    entries = []
+    jobs = run(
+        [command("host", 4), command("a", 2), command("b", 2), command("c", 1)], machine, Script(step), tmp_path,
+        log=entries.append,
+    )  # fmt: skip
+    assert jobs["c"].started == pytest.approx(30.0)
+    assert [stay.host for stay in jobs["b"].stays] == ["host", None]
+    (passed,) = [entry for entry in entries if entry.get("decision") == "Keep"]
+    assert passed["why"]["passed over"] == "c"
+
+
+def test_jobs_are_submitted_when_they_say(tmp_path):
+    machine = FakeMachine(nodes(1), {"a": 5.0, "b": 5.0})
+    jobs = run([command("b", 1, submit=100.0), command("a", 1)], machine, Script(), tmp_path)
+    assert jobs["b"].started == pytest.approx(100.0)
+    assert jobs["b"].wait_s == pytest.approx(0.0)
+
+
+def test_a_rule_that_starts_nobody(tmp_path):
+    machine = FakeMachine(nodes(1), {"a": 5.0})
+    with pytest.raises(Starved, match="job 'a' waits on an idle machine"):
+        run([command("a", 1)], machine, Script([], []), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("jobs", "words"),
+    [
+        ([command("a", 1), command("a", 1)], "two jobs called 'a'"),
+        ([command("../a", 1)], "a name of letters"),
+        ([command("a", 9)], "asks for 9 cores: the machine has 2"),
+    ],
+)
+def test_what_makes_no_sense(tmp_path, jobs, words):
+    machine = FakeMachine(nodes(2), {})
+    with pytest.raises(InvalidInput, match=words):
+        RealWorld(jobs, machine, tmp_path, clock=machine.clock)
+
+
+def test_progress_makes_happiness(tmp_path):
+    machine = FakeMachine(nodes(2), {"a": 40.0})
+    script = Script()
+
+    def tell(done):
+        for rank in (0, 1):
+            (tmp_path / "jobs" / "a" / "1" / f"progress.{rank}").write_text(f"{done} 10\n")
+
+    script.at |= {2: lambda: tell(1), 3: lambda: tell(2), 4: lambda: tell(4)}
+    run([command("a", 2, walltime=100.0)], machine, script, tmp_path)
+    happy = [view.running.states.happiness.item() for view in script.views[1:5]]
+    assert happy[:2] == [1.0, 1.0], "there is no rate before a second step"
+    assert happy[2] == pytest.approx((100 - 15) * 0.02 / (0.8 - 4 * 0.02)), "a tenth in five seconds, four of them ago"
+    assert happy[3] > happy[2], "two tenths in the next five"
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_any_rule_brings_any_queue_to_its_end(tmp_path_factory, data):
+    """The fake machine asserts that nobody requests more than a node has."""
+    count, cores = data.draw(st.integers(1, 4)), data.draw(st.integers(1, 3))
+    sizes = data.draw(st.lists(st.integers(1, count * cores), min_size=1, max_size=8))
+    times = {f"j{place}": data.draw(st.floats(1.0, 60.0)) for place in range(len(sizes))}
+    jobs = [
+        command(f"j{place}", size, walltime=data.draw(st.floats(20.0, 90.0)), application=f"app{place % 3}",
+                submit=data.draw(st.sampled_from([0.0, 7.0])), exclusive=data.draw(st.booleans()))
+        for place, size in enumerate(sizes)
+    ]  # fmt: skip
+    machine = FakeMachine(nodes(count, cores), times)
+    rule = SHARING_RULES.create(data.draw(st.sampled_from(["space", "static", "asax:hard=true", "scavenger:guests=2"])))
+    ended = run(jobs, machine, rule, tmp_path_factory.mktemp("any"))
+    assert sorted(ended) == sorted(times)
+    assert not machine.running
+    for job in ended.values():
+        assert job.evictions or job.ended - job.started == pytest.approx(times[job.name], abs=1e-6)

@@ -1,0 +1,82 @@
+"""``asa cosched run`` on real agents of this machine."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from coscheduler.queuelog import NAME, read
+
+QUEUE = """
+cores = 4
+[[jobs]]
+name = "host"
+cores = 4
+walltime = "1m"
+run_time = "6s"
+command = "[ $ASA_RANK != 0 ] || timeout 4 sh -c 'while :; do :; done'; sleep 4; echo $ASA_RANK of $ASA_RANKS"
+[[jobs]]
+name = "guest"
+cores = 2
+walltime = "1m"
+command = "pwd; sleep 2"
+[[jobs]]
+name = "bad"
+cores = 1
+walltime = "1m"
+command = "echo 'oh no' >&2; exit 3"
+"""
+
+
+@pytest.fixture
+def queue(tmp_path):
+    (tmp_path / "queue.toml").write_text(QUEUE)
+    return tmp_path
+
+
+def started(folder, *words):
+    argv = [sys.executable, "-P", "-m", "asa", "cosched", "run", "queue.toml", "--on", "local", "--nodes", "4", *words]
+    env = os.environ | {"ASA_STATE_DIR": str(folder / "state")}
+    return subprocess.Popen(argv, cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_a_queue_of_commands(queue):
+    with started(queue, "--sharing", "static:share=0.5", "--work", "work", "--json", "out.json") as process:
+        _, err = process.communicate(timeout=100)
+    assert process.returncode == 1, err
+    assert f"bad failed: Command exited with status 3; its output is in {queue}/work/jobs/bad/1" in err
+    jobs = {job["name"]: job for job in json.loads((queue / "out.json").read_text())["jobs"]}
+    assert jobs["guest"]["stays"][0]["host"] == "host"
+    assert jobs["host"]["slowdown"] == pytest.approx((jobs["host"]["ended"] - jobs["host"]["started"]) / 6)
+    assert jobs["guest"]["slowdown"] is None
+    assert jobs["host"]["cpu_s"] > 0
+    output = {rank: (queue / "work/jobs/host/1" / f"stdout.{rank}").read_text() for rank in range(4)}
+    assert output == {rank: f"{rank} of 4\n" for rank in range(4)}
+    assert (queue / "work/jobs/guest/1/stdout.1").read_text() == f"{queue}/work/jobs/guest/1\n"
+    assert (queue / "work/jobs/bad/1/stderr.0").read_text() == "oh no\n"
+    ended = [entry["job"] for entry in read(queue / "work" / NAME) if entry.get("event") == "ended"]
+    assert sorted(ended) == ["bad", "guest", "host"]
+    assert "guest started as" not in err and "guest runs on" in err
+
+
+def test_interrupted_it_leaves_nothing(queue):
+    text = (queue / "queue.toml").read_text().replace("sleep 4", "sleep 61").replace("sleep 2", "sleep 62")
+    (queue / "queue.toml").write_text(text)
+    with started(queue, "--work", "work") as process:
+        first = queue / "work/jobs/host/1/stdout.3"
+        deadline = time.monotonic() + 60
+        while not first.exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert first.exists()
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert "interrupted" in err
+    left = subprocess.run(["pgrep", "--full", "--list-full", str(queue)], capture_output=True, text=True).stdout
+    assert left == ""
+    sleeping = subprocess.run(["pgrep", "--exact", "--full", "sleep 6[12]"], capture_output=True, text=True).stdout
+    assert sleeping == ""
