@@ -5,8 +5,11 @@ A fluid model: at any instant each job wants so many cores, gets so many, and ge
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 from asa.core.errors import InvalidInput, UnknownName
 
@@ -42,17 +45,57 @@ PAPER_LIKE = Contention()
 CONTENTIONS = {"paper-like": PAPER_LIKE}
 
 
+MEASURED = "measured"
+_SHIPPED = Path(__file__).with_name("measured.json")
+
+
 def named(name: str) -> Contention:
-    """The constants of this name.
+    """The constants of this name: one of `CONTENTIONS`, ``"measured"``, or the path of a file of measured ones.
+
+    ``"measured"`` is what was measured for this version of the package. Files end in ``.json``; ``asa
+    calibrate-contention`` writes them.
 
     Raises
     ------
     UnknownName
         When there are none.
+    InvalidInput
+        When they are to come from a file that is not there, or makes no sense.
     """
-    if name not in CONTENTIONS:
-        raise UnknownName("contention", name, CONTENTIONS)
-    return CONTENTIONS[name]
+    if name in CONTENTIONS:
+        return CONTENTIONS[name]
+    if name == MEASURED and not _SHIPPED.exists():
+        raise InvalidInput(
+            f"contention {name!r}: this package has no measured constants. Measure them with asa calibrate-contention "
+            "QUEUE.toml --out FILE.json, and give FILE.json instead"
+        )
+    if name == MEASURED or name.endswith(".json"):
+        return _measured(_SHIPPED if name == MEASURED else Path(name))
+    offered = [MEASURED] if _SHIPPED.exists() else []
+    raise UnknownName("contention", name, [*CONTENTIONS, *offered, "FILE.json"])
+
+
+def _measured(path: Path) -> Contention:
+    """Constants of a file; what was not measured is that of `PAPER_LIKE`."""
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InvalidInput(f"contention {path}: {error}. Expected a file of asa calibrate-contention") from error
+    if not isinstance(data, dict) or "tax" not in data:
+        raise InvalidInput(f"contention {path}: it has no 'tax'. Expected a file of asa calibrate-contention")
+    thrash = data.get("thrash")
+    try:
+        return Contention(
+            _number(data["tax"], "tax"), PAPER_LIKE.thrash if thrash is None else _number(thrash, "thrash")
+        )
+    except InvalidInput as error:
+        raise InvalidInput(f"contention {path}: {error}") from error
+
+
+def _number(value: Any, name: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InvalidInput(f"{name} is {value!r}: expected a number above 0, at most 1")
+    return float(value)
 
 
 def weighted(cores: float, demands: Sequence[float], shares: Sequence[float]) -> list[float]:
