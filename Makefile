@@ -3,13 +3,15 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: help demo test types compiled test-slurm test-cgroup2 venv packages clean
+.PHONY: help demo test types compiled test-slurm test-cgroup2 bench-cosched bench-cosched-full venv packages clean
 
 help:
 	@echo "make demo        run the Montage workflow on this machine and write an HTML report"
 	@echo "make test        run the whole test suite"
 	@echo "make test-slurm  install Slurm, boot a test cluster, run the integration suite, stop the cluster"
 	@echo "make test-cgroup2  boot a kernel with cgroups of version 2 in a virtual machine, run the quota suite in there"
+	@echo "make bench-cosched  a queue of real jobs under each sharing rule, on an idle machine: at most 30 minutes"
+	@echo "make bench-cosched-full  several lengths of queues, for the figures in the docs: at most 4 hours"
 	@echo "make venv        .venv with every extra (torch included)"
 
 demo: .venv/.demo
@@ -44,6 +46,16 @@ test-slurm: .venv/.test packages
 # Takes minutes: the machine is emulated. Installs qemu and busybox; needs root, and fails where it cannot run.
 test-cgroup2: .venv/.test
 	tests/vm/run
+
+# Four minutes of jobs alone and their data, then ten queues. What would go beyond --within is left out, and told.
+bench-cosched: .venv/.test packages
+	$(BIN)/python benchmarks/cosched_real.py --cpu-cost --out build/bench-cosched-cost.json
+	$(BIN)/python benchmarks/cosched_real.py --seconds 15 --loads 8 --seeds 2 --within 27m --out build/bench-cosched.json
+
+bench-cosched-full: .venv/.test packages
+	$(BIN)/python benchmarks/cosched_real.py --cpu-cost --out build/bench-cosched-cost.json
+	$(BIN)/python benchmarks/cosched_real.py --loads 8,15,30,io:8 --seeds 3 --within 3h55m \
+	    --out build/bench-cosched-full.json
 
 venv: .venv/.test
 	$(INSTALL) -e '.[dev,learn,cp]'

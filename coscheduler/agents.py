@@ -27,6 +27,7 @@ from executors.mesos.messages import field, identity
 _NAME = "asa cosched"
 _ROLE = "cosched"
 _MASTER_S = 30.0
+_FAILOVER_S = 30.0  # a connection may break; leases protect hosts meanwhile
 _ENDING_S = 10.0
 _LOOK_S = 0.5
 _LONGEST_S = 3600.0
@@ -138,12 +139,20 @@ class Agents:
         return found
 
     def news(self, timeout_s: float) -> list[News]:
-        """What has happened since this was asked last, in order; waits for something at most so long [s]."""
+        """What has happened since this was asked last, in order; waits for something at most so long [s].
+
+        Raises
+        ------
+        StateError
+            When all of it was told, and there will be no more: the master has ended the framework.
+        """
         deadline = time.monotonic() + timeout_s
         self._hear()
         while not self._containers.told and (left := deadline - time.monotonic()) > 0:
             self._hear(left)
         found, self._containers.told = self._containers.told, []
+        if self._problem and not found:
+            raise StateError(f"the pool's master does not know the co-scheduler any more: {self._problem}")
         return found
 
     def close(self) -> None:
@@ -250,13 +259,13 @@ class _Callbacks:
 
 
 def _framework() -> Message:
-    """Its containers end when it is gone: nobody else could share them out."""
+    """Its containers end when it stays away: nobody else could share them out."""
     capabilities = ("MULTI_ROLE", "PARTITION_AWARE", "GPU_RESOURCES")
     return {
         "user": getpass.getuser(),
         "name": _NAME,
         "roles": [_ROLE],
-        "failover_timeout": 0.0,
+        "failover_timeout": _FAILOVER_S,
         "checkpoint": True,
         "capabilities": [{"type": name} for name in capabilities],
     }

@@ -249,7 +249,7 @@ class Containers:
             return self._launch(container.agent)
         lost = state in _LOST or reason in _NOT_ITS_FAULT
         text = field_of(status, "message", str, "") or state
-        if state == "TASK_FINISHED" or container.stopped:
+        if state == "TASK_FINISHED" or (container.stopped and not lost):
             self._end(name)
         elif lost:
             self._end(name, f"node {container.node.name!r} or its agent was lost: {text}", lost=True)
@@ -259,8 +259,8 @@ class Containers:
 
     def _end(self, name: str, problem: str = "", *, lost: bool = False) -> None:
         container = self._all.pop(name, None)
-        if container is not None and container.stopped:
-            problem, lost = "", False
+        if container is not None and container.stopped and not lost:
+            problem = ""
         if name not in self._ended:
             self._ended.add(name)
             self.told.append(Ended(name, problem, lost))

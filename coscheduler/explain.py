@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from asa.core.command import CommandResult
-from asa.core.errors import InvalidInput
+from asa.core.errors import InvalidInput, StateError
 from asa.core.units import brief
 from coscheduler.queuelog import NAME, Entry, logs, read
 
@@ -17,16 +17,24 @@ _ABOUT = ("job", "host", "guest")
 def explain(job: str, directory: Path | None = None) -> CommandResult:
     """Explain a job of the queue in this directory, or of the newest queue that has one of this name.
 
+    In the state directory, logs that cannot be read are passed over.
+
     Raises
     ------
     InvalidInput
         When there is none.
     StateError
-        When a log cannot be read.
+        When the log of `directory` cannot be read.
     """
     paths = logs() if directory is None else [directory / NAME]
     for path in paths:
-        if found := [entry for entry in read(path) if job in (entry.get(name) for name in _ABOUT)]:
+        try:
+            entries = read(path)
+        except StateError:
+            if directory:
+                raise
+            continue
+        if found := [entry for entry in entries if job in (entry.get(name) for name in _ABOUT)]:
             text = "\n".join([f"{job} in {path.parent}", *(line for entry in found for line in _lines(entry, job))])
             return CommandResult({"job": job, "log": str(path), "entries": found}, text)
     where = str(directory) if directory else f"any of {len(paths)} queues"

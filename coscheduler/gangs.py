@@ -35,7 +35,7 @@ class Gang:
     left
         Containers that have not ended.
     problem, lost
-        Why the first of them failed, "" while none has, and whether that was the node's fault.
+        Why the first of them failed, "" while none has, and whether any has lost its node.
     """
 
     job: str
@@ -70,8 +70,13 @@ class Gangs:
         """The gang of a job that runs."""
         return self._gangs[job]
 
-    def start(self, command: Command, places: tuple[Place, ...], *, guest: bool, hard: float = 1.0) -> Gang:
-        """Start a job on these places; `hard` is the share of its host's cores that it has at most.
+    def start(self, command: Command, places: tuple[Place, ...], limits: Mapping[str, float] | None = None) -> Gang:
+        """Start a job on these places.
+
+        Parameters
+        ----------
+        limits
+            Of a guest: cores that it has on each node at most; None for a job with cores of its own.
 
         Raises
         ------
@@ -85,9 +90,10 @@ class Gangs:
         gang = self._gangs[name] = Gang(name, containers, places, directory, set(containers))
         for rank, (container, place) in enumerate(zip(containers, places, strict=True)):
             self._owners[container] = gang
-            limit = hard * self.nodes[place.node].cores
-            request, limit = self._leases.begin(container, place.cores, guest=guest, limit=limit)
-            self._machine.start(container, place.node, _program(command.line, gang, rank, guest), request, limit)
+            limit = self.nodes[place.node].cores if limits is None else limits[place.node]
+            request, limit = self._leases.begin(container, place.cores, guest=limits is not None, limit=float(limit))
+            program = _program(command.line, gang, rank, limits is not None)
+            self._machine.start(container, place.node, program, request, limit)
         return gang
 
     def stop(self, job: str) -> None:
@@ -107,8 +113,9 @@ class Gangs:
                 continue
             self._leases.end(each.container)
             gang.left.discard(each.container)
+            gang.lost |= each.lost  # others of it may have failed because of that, and have been heard of before
             if each.problem and not gang.problem:
-                gang.problem, gang.lost = each.problem, each.lost
+                gang.problem = each.problem
                 for container in gang.left:
                     self._machine.stop(container)
             if not gang.left:
@@ -126,10 +133,10 @@ class Gangs:
 
     # ------------------------------------------------------- shares
 
-    def inherit(self, job: str) -> None:
-        """A guest has the cores that it runs on to itself from now on."""
+    def inherit(self, job: str, now: float) -> None:
+        """A guest has the cores that it runs on to itself from now on [s]."""
         for container, place in self._alive(job):
-            self._leases.inherit(container, place.cores, self.nodes[place.node].cores)
+            self._leases.inherit(container, place.cores, float(self.nodes[place.node].cores), now)
 
     def share_out(self, host: str, shares: Mapping[str, float], *, hard: bool, now: float) -> None:
         """Give every guest its share of its host's cores, on each of their nodes, and the host what is left there.

@@ -14,6 +14,8 @@ LEASE_S = 5.0
 """For how long a node keeps to a share that is not asked for again [s]."""
 RENEW_S = 2.0
 """How often it is asked for again [s]."""
+AGAIN_S = 10.0
+"""How often what is for good is told again [s]: nobody says whether a node has heard."""
 RESERVED = 2 * FLOOR
 """Part of its cores that a host does not request: guests start with a request of `FLOOR` each."""
 _NEAR = 0.15  # weights that differ by less are as good as the same
@@ -27,6 +29,8 @@ class _Container:
     limit: float
     leased: tuple[float, float] | None = None
     due: float = math.inf
+    settled: bool = True
+    """Whether it began with this: else the node was told, and may not have heard."""
 
     def differs(self, request: float, limit: float) -> bool:
         return abs(request - self.request) > _NEAR * self.request or limit != self.limit
@@ -56,18 +60,18 @@ class Leases:
         own = self._all[container] = _Container(cores * (FLOOR if guest else 1 - RESERVED), limit)
         return own.request, own.limit
 
-    def inherit(self, container: str, cores: int, limit: float) -> None:
-        """A guest's container has the cores to itself from now on, for good."""
+    def inherit(self, container: str, cores: int, limit: float, now: float) -> None:
+        """A guest's container has the cores to itself from now on [s], for good."""
         own = self._all[container]
-        own.request, own.limit, own.leased, own.due = cores * (1 - RESERVED), limit, None, math.inf
-        self._ask(container, own.request, own.limit, None)
+        own.request, own.limit, own.leased, own.settled = cores * (1 - RESERVED), limit, None, False
+        self._renew(container, own, now)
 
     def want(self, container: str, request: float, limit: float, now: float) -> None:
         """From now on [s], a container is to have this request and limit [cores]."""
         own = self._all[container]
         if not own.differs(request, limit):
             if own.leased is not None:
-                own.leased, own.due = None, math.inf
+                own.leased, own.due = None, math.inf if own.settled else now + AGAIN_S
                 self._ask(container, own.request, own.limit, 0.0)
         elif own.leased != (request, limit):
             own.leased = request, limit
@@ -78,19 +82,22 @@ class Leases:
         self._all.pop(container, None)
 
     def due(self) -> float:
-        """When `renew` is to be called again [s]; infinite while nothing is leased."""
+        """When `renew` is to be called again [s]; infinite while there is nothing to be asked for."""
         return min((own.due for own in self._all.values()), default=math.inf)
 
     def renew(self, now: float) -> None:
-        """Ask again for what is leased."""
+        """Ask again for what is leased, and tell again what is for good."""
         for container, own in self._all.items():
             if own.due <= now:
                 self._renew(container, own, now)
 
     def _renew(self, container: str, own: _Container, now: float) -> None:
-        assert own.leased is not None, "asked only of what is leased"
-        own.due = now + RENEW_S
-        self._ask(container, *own.leased, LEASE_S)
+        if own.leased is None:
+            own.due = now + AGAIN_S
+            self._ask(container, own.request, own.limit, None)
+        else:
+            own.due = now + RENEW_S
+            self._ask(container, *own.leased, LEASE_S)
 
     def _ask(self, container: str, request: float, limit: float, lease_s: float | None) -> None:
         with suppress(AsaError):  # it has just ended, or its agent does not answer: then it is asked again

@@ -59,7 +59,7 @@ class Ledger:
     def __init__(self, cores: int) -> None:
         if cores < 1:
             raise InvalidInput(f"a machine of {cores} cores: at least 1 expected")
-        self.cores = self.free = cores
+        self.cores = self.free = self._most = cores
         self.running: dict[str, Placed] = {}
         self._waiting: dict[str, WaitingJob] = {}
         self._places: dict[str, int] = {}
@@ -77,8 +77,8 @@ class Ledger:
         InvalidInput
             When it never fits, or there was one of this name.
         """
-        if not 1 <= job.cores <= self.cores:
-            raise InvalidInput(f"job {job.name!r} asks for {job.cores} cores: 1 to {self.cores} expected")
+        if not 1 <= job.cores <= self._most:
+            raise InvalidInput(f"job {job.name!r} asks for {job.cores} cores: 1 to {self._most} expected")
         if job.name in self._places:
             raise InvalidInput(f"there are two jobs called {job.name!r}: each needs a name of its own")
         self._places[job.name] = len(self._places)
@@ -139,14 +139,15 @@ class Ledger:
         self._waiting = dict(sorted(self._waiting.items(), key=lambda item: self._places[item[0]]))
         return heirs
 
-    def resize(self, cores: int) -> tuple[WaitingJob, ...]:
-        """The machine has so many more cores, or fewer: free ones; waiting jobs that never fit now are out."""
+    def resize(self, cores: int) -> None:
+        """The machine has so many more cores, or fewer: free ones. Who asks for more than there are is not seen."""
         assert self.free + cores >= 0, "jobs leave cores before these are lost"
         self.cores, self.free = self.cores + cores, self.free + cores
-        out = tuple(job for job in self._waiting.values() if job.cores > self.cores)
-        for job in out:
-            del self._waiting[job.name]
-        return out
+        self._most = max(self._most, self.cores)
+
+    def withdraw(self, name: str) -> WaitingJob:
+        """A job waits no more."""
+        return self._waiting.pop(name)
 
     def own_share(self, name: str) -> float:
         """A host's share of its own cores, or a guest's of its host's."""
@@ -173,7 +174,8 @@ class Ledger:
             share=np.array([self.own_share(name) for name in names], dtype=np.float64),
             exclusive=np.array([each.job.exclusive for each in placed], dtype=np.bool_),
         )
-        return SharingView(now, self.cores, self.free, self.queue, running)
+        queue = tuple(job for job in self.queue if job.cores <= self.cores)
+        return SharingView(now, self.cores, self.free, queue, running)
 
     def _start(self, decision: Start, now: float) -> None:
         job = self._waiting_job(str(decision.job), decision)

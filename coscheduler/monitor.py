@@ -38,8 +38,9 @@ class Watched:
     """A running job as it was measured. Times are [s], CPU times and rates in cores of the machine.
 
     `cpu_s` is its CPU time so far, `cores` what it used lately, `mean` the average of that, `memory` and `most` its
-    memory now and at most, as shares of what belongs to its cores. `done` is the share of its tasks that are done, None
-    where it does not tell, `step` by how much and `told` when that grew last, and `rate` how fast it grows on average.
+    memory now and at most, as shares of what belongs to its cores, and `resident` that of each container [bytes].
+    `done` is the share of its tasks that are done, None where it does not tell, `step` by how much and `told` when that
+    grew last, and `rate` how fast it grows on average.
     `parallel_s` of `watched_s` it was in parallel stages. `busy_s` and `memory_s` are the integrals of what it and its
     guests use.
     """
@@ -53,6 +54,7 @@ class Watched:
     mean: float = math.nan
     memory: float = 0.0
     most: float = 0.0
+    resident: dict[str, int] = field(default_factory=dict)
     done: float | None = None
     step: float = 0.0
     told: float = math.nan
@@ -71,14 +73,14 @@ class Watched:
     def look(self, now: float, used: Mapping[str, Used]) -> float:
         """Take in what its containers have used by now; the time [s] since it was looked at last."""
         over_s, self.at = now - self.at, now
-        spent, memory = 0.0, 0.0
+        spent = 0.0
         for where in self.where:
             if (found := used.get(where.container)) is not None:
                 spent += max(0.0, found.cpu_s - self.seen.get(where.container, 0.0)) / where.speed
                 self.seen[where.container] = found.cpu_s
-                memory += found.memory or 0.0
+                self.resident[where.container] = found.memory or 0
         self.cpu_s += spent
-        self.memory = memory / sum(where.memory for where in self.where)
+        self.memory = sum(self.resident.values()) / sum(where.memory for where in self.where)
         self.most = max(self.most, self.memory)
         if over_s > 0:
             self.cores = spent / over_s
@@ -150,9 +152,9 @@ class Monitor:
         jobs = [self.jobs[name] for name in ledger.running]
         walltime = np.array([job.asked.walltime_s for job in jobs])
         elapsed = now - np.array([placed.started for placed in ledger.running.values()])
-        left = np.array([job.left() for job in jobs])
-        on_time = left / np.maximum(walltime - elapsed, 1e-9)
         rate = np.array([job.rate for job in jobs])
+        known = happiness(walltime, elapsed, np.array([job.left() for job in jobs]), np.nan_to_num(rate), self._form)
+        on_time = np.where(elapsed < walltime, 1.0, 0.0)
         cores = np.array([job.asked.cores for job in jobs])
         mean = np.array([job.mean for job in jobs])
         return JobStates(
@@ -160,7 +162,7 @@ class Monitor:
             memory=np.minimum(np.array([job.memory for job in jobs]), 1.0),
             parallel=np.array([job.is_parallel for job in jobs], dtype=np.bool_),
             elapsed=elapsed / walltime,
-            happiness=happiness(walltime, elapsed, left, np.where(np.isnan(rate), on_time, rate), self._form),
+            happiness=np.where(np.isnan(rate), on_time, known),
         )
 
 

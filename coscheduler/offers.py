@@ -46,7 +46,8 @@ class _Agent:
 class Offers:
     """All agents that have offered something and were not lost since.
 
-    A node is what its agent offers first; what is left after a launch is offered again, and does not change the node.
+    A node is the most that its agent has offered at once: what is left after a launch does not change it, and one that
+    was offered in part, because others still had the rest, becomes larger.
     """
 
     def __init__(self) -> None:
@@ -81,8 +82,11 @@ class Offers:
         found = offered(offer, now)
         agent = self._agents.setdefault(found.agent, _Agent())
         agent.offers[found.id] = found
+        there = Allotment(tuple(agent.offers.values())).left
         if agent.node is None:
-            agent.node = self._node(Allotment(tuple(agent.offers.values())).left)
+            agent.node = _node(there, self._name(there.hostname or there.agent))
+        elif all_of(there.resources).cpus >= agent.node.cores + 1:
+            agent.node = _node(there, agent.node.name)
         return found.agent
 
     def rescinded(self, offer: str) -> None:
@@ -109,16 +113,16 @@ class Offers:
         for offer in allotment.ids:
             self.rescinded(offer)
 
-    def _node(self, offer: Offered) -> Node | None:
-        there = all_of(offer.resources)
-        if there.cpus < 1:
-            return None
-        return Node(self._name(offer.hostname or offer.agent), int(there.cpus), there.memory, _speed(offer, there.cpus))
-
     def _name(self, hostname: str) -> str:
         """The host's, with a number for the second agent there and others."""
         taken = {node.name for node in self.nodes}
         return next(name for name in _numbered(hostname) if name not in taken)
+
+
+def _node(offer: Offered, name: str) -> Node | None:
+    """None for less than a core."""
+    there = all_of(offer.resources)
+    return None if there.cpus < 1 else Node(name, int(there.cpus), there.memory, _speed(offer, there.cpus))
 
 
 def _numbered(name: str) -> Iterator[str]:

@@ -85,9 +85,9 @@ class Places:
             if node in self._free:
                 self._free[node] += cores
 
-    def join(self, node: Node) -> None:
-        """A node has come, or come back."""
-        self._free[node.name] = node.cores
+    def join(self, node: str, cores: int) -> None:
+        """A node has come, or come back, or has so many more cores."""
+        self._free[node] = self._free.get(node, 0) + cores
 
     def lose(self, node: str) -> None:
         """A node is gone; nobody may have cores of it any more."""

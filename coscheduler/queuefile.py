@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,6 +18,7 @@ from coscheduler.workload import Load, Phase, paper_queue, phases
 
 T = TypeVar("T")
 
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 _QUEUE = {"cores", "contention", "paper", "seed", "jobs"}
 _JOB = {"name", "application", "cores", "walltime", "submit", "exclusive"}
 _JOB |= {"run_time", "cpu", "phases", "memory", "command"}
@@ -99,7 +101,28 @@ def _commands(data: Mapping[str, Any]) -> Commands:
     jobs = tuple(_command(job, f"job {place}") for place, job in enumerate(data.get("jobs", []), 1))
     if not jobs:
         raise InvalidInput("it has no jobs: [[jobs]] tables expected")
-    return Commands(_whole(data, "cores", "the file"), jobs)
+    cores = _whole(data, "cores", "the file")
+    check(jobs, cores)
+    return Commands(cores, jobs)
+
+
+def check(jobs: Iterable[Command], cores: int) -> None:
+    """Make sure that jobs can really run on so many cores.
+
+    Raises
+    ------
+    InvalidInput
+        When two have one name, or a name cannot be that of a directory, or a job never fits.
+    """
+    known = set()
+    for name, asked in ((job.request.name, job.request.cores) for job in jobs):
+        if not _NAME.fullmatch(name):
+            raise InvalidInput(f"job {name!r}: a name of letters, digits, '_', '-' and '.' expected, for its directory")
+        if name in known:
+            raise InvalidInput(f"there are two jobs called {name!r}: each needs a name of its own")
+        if asked > cores:
+            raise InvalidInput(f"job {name!r} asks for {asked} cores: the machine has {cores}")
+        known.add(name)
 
 
 def _command(job: Mapping[str, Any], where: str) -> Command:

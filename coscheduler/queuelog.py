@@ -16,9 +16,10 @@ from asa.security.files import cannot, check_private, private_directory
 from coscheduler.loss import LOSSES
 
 NAME = "log.jsonl"
+_QUEUES = "cosched"  # directory, in the state directory, of queues for which no other was given
 
 Entry = Mapping[str, Any]
-"""``at`` [s], and either ``event`` (``queue``, ``started``, ``requeued``, ``ended``) or ``decision``, with more."""
+"""``at`` [s], and either ``event`` (``started``, ``requeued``, ``ended``) or ``decision``, with more."""
 
 
 class QueueLog:
@@ -94,14 +95,9 @@ def read(path: Path) -> list[Entry]:
         raise StateError(f"{path} is no log of a queue: {error}") from error
 
 
-def queues() -> Path:
-    """The directory, in the state directory, of queues for which no other was given."""
-    return private_directory(state_directory() / "cosched")
-
-
 def new_directory(name: str) -> Path:
     """A directory for a queue of this name that no other has: ``NAME-1``, ``NAME-2`` ..."""
-    base, number = queues(), 1
+    base, number = private_directory(state_directory() / _QUEUES), 1
     while True:
         path = base / f"{name}-{number}"
         try:
@@ -115,5 +111,5 @@ def new_directory(name: str) -> Path:
 
 def logs() -> list[Path]:
     """Logs of all queues in the state directory, the newest first."""
-    found = [path / NAME for path in queues().iterdir() if (path / NAME).is_file()]
+    found = (state_directory() / _QUEUES).glob(f"*/{NAME}")
     return sorted(found, key=lambda path: path.stat().st_mtime, reverse=True)

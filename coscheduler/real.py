@@ -7,13 +7,12 @@ started and ended, and have other shares. Guests have containers on the nodes of
 from __future__ import annotations
 
 import math
-import re
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from asa.core.decision import Start
-from asa.core.errors import InvalidInput, Starved
+from asa.core.errors import Starved
 from asa.core.sharing import Evict, Keep, SharedRun, SharingDecision, SharingView, StartGuest, WaitingJob
 from coscheduler.gangs import Gang, Gangs
 from coscheduler.happiness import FORMS
@@ -22,7 +21,7 @@ from coscheduler.ledger import Ledger
 from coscheduler.machine import Machine
 from coscheduler.monitor import Monitor, Watched
 from coscheduler.places import Places
-from coscheduler.queuefile import Command
+from coscheduler.queuefile import Command, check
 from coscheduler.queuelog import Entry, ended
 from coscheduler.result import SharedQueue
 
@@ -30,8 +29,10 @@ PERIOD_S = 5.0
 """How often a rule is asked, besides when a job was submitted or has ended [s]."""
 MONITOR_S = 1.0
 """How often containers are looked at [s]."""
-
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
+NODES_S = 60.0
+"""How long an idle machine waits for nodes that were lost [s]."""
+KILLED = "signal Killed"
+"""How the end of a container is told that somebody has killed, the kernel for want of memory for example."""
 
 
 class RealWorld:
@@ -64,7 +65,7 @@ class RealWorld:
 
     def __init__(
         self,
-        jobs: Iterable[Command],
+        jobs: Sequence[Command],
         machine: Machine,
         directory: Path,
         *,
@@ -76,10 +77,8 @@ class RealWorld:
     ) -> None:
         nodes = machine.nodes
         self._ledger, self._places = Ledger(sum(node.cores for node in nodes)), Places(nodes)
-        self._commands: dict[str, Command] = {}
-        for job in jobs:
-            _check(job.request, self._commands, self._ledger.cores)
-            self._commands[job.request.name] = job
+        check(jobs, self._ledger.cores)
+        self._commands = {job.request.name: job for job in jobs}
         self._coming = sorted(self._commands.values(), key=lambda job: job.request.submitted)[::-1]
         self._machine, self._log = machine, log
         self._gangs, self._monitor = Gangs(machine, directory), Monitor(happiness_form)
@@ -87,7 +86,7 @@ class RealWorld:
         self._ended: list[SharedRun] = []
         self._period_s, self._sampled = period_s, sampled
         self._clock, self._origin = clock, clock()
-        self._look_at = self._monitor_at = 0.0
+        self._look_at = self._monitor_at = self._changed_at = 0.0
 
     # ------------------------------------------------------- the three calls
 
@@ -102,9 +101,9 @@ class RealWorld:
         news = self._submit()
         while not news and self._now() < self._look_at:
             if not self._ledger.running and not self._coming:
-                if self._ledger.queue:
-                    raise Starved(f"job {self._ledger.queue[0].name!r} waits on an idle machine: start it")
-                return None
+                if not self._ledger.queue:
+                    return None
+                self._check_idle()
             news = self._wait()
         self._look_at = self._now() + self._period_s
         return self._view()
@@ -136,6 +135,15 @@ class RealWorld:
                 nodes = [place.node for place in self._places[name]]
                 self._log({"at": now, "event": "started", "job": name, "nodes": nodes})
         self._placed()
+
+    def _check_idle(self) -> None:
+        """Jobs wait, and nothing runs: the rule is to blame, or nodes that were lost and do not come back."""
+        for job in self._ledger.queue:
+            if job.cores <= self._ledger.cores:
+                raise Starved(f"job {job.name!r} waits on an idle machine: start it")
+        if self._now() >= self._changed_at + NODES_S:
+            for job in self._ledger.queue:
+                self._give_up(self._ledger.withdraw(job.name))
 
     def learned(self) -> tuple[SharedRun, ...]:
         """Jobs that have ended well since this was asked last, for the rule to learn from."""
@@ -172,16 +180,21 @@ class RealWorld:
                 self._history.sample(self._view().running, self._monitor.busy(), now)
         for gang in over:
             self._end(gang)
-        changed = self._count_nodes()
+        changed = bool(over) | self._count_nodes()
+        self._changed_at = now if changed else self._changed_at
+        self._guard_memory()
         self._gangs.renew(now)
-        return self._submit() or bool(over) or changed
+        return self._submit() or changed
 
     # ------------------------------------------------------- jobs
 
     def _start(self, name: str, now: float) -> None:
-        placed = self._ledger.running[name]
-        hard = placed.share if placed.hard else 1.0
-        gang = self._gangs.start(self._commands[name], self._places[name], guest=placed.host is not None, hard=hard)
+        placed, limits = self._ledger.running[name], None
+        if placed.host is not None:
+            share = {place.node: placed.share * place.cores for place in self._places[placed.host]}
+            whole = {node.name: float(node.cores) for node in self._gangs.nodes.values()}
+            limits = share if placed.hard else whole
+        gang = self._gangs.start(self._commands[name], self._places[name], limits)
         self._monitor.begin(placed.job, gang.directory, self._gangs.watched(name), now)
 
     def _start_guest(self, decision: StartGuest, now: float) -> SharingDecision:
@@ -197,7 +210,10 @@ class RealWorld:
     def _end(self, gang: Gang) -> None:
         """All containers of a job have ended: by itself, by a failure, or with a node."""
         if gang.lost:
-            self._lose(gang.job)
+            self._lose(gang.job, "a node of it was lost")
+            return
+        if gang.problem.endswith(KILLED) and self._ledger.running[gang.job].host is not None:
+            self._lose(gang.job, "it was killed as a guest, for want of memory perhaps")
             return
         name, now, past = gang.job, self._now(), self._history.jobs[gang.job]
         past.ended = now
@@ -213,18 +229,18 @@ class RealWorld:
             self._log({"at": now} | ended(run))
         self._leave(self._ledger.end(name))
 
-    def _lose(self, name: str) -> None:
-        """A job has lost a node: it is to run anew."""
+    def _lose(self, name: str, why: str) -> None:
+        """A job has lost its cores, and is not to blame: it is to run anew."""
         self._history.jobs[name].evictions += 1
         self._gone(name)
         self._leave(self._ledger.requeue(name))
-        self._log({"at": self._now(), "event": "requeued", "job": name, "because": "a node of it was lost"})
+        self._log({"at": self._now(), "event": "requeued", "job": name, "because": why})
 
     def _leave(self, heirs: Iterable[str]) -> None:
         """A host has given up its cores; these guests keep what they have."""
         for heir in heirs:
             self._places.inherit(heir)
-            self._gangs.inherit(heir)
+            self._gangs.inherit(heir, self._now())
         self._placed()
 
     def _gone(self, name: str) -> Watched:
@@ -251,27 +267,40 @@ class RealWorld:
     # ------------------------------------------------------- nodes
 
     def _count_nodes(self) -> bool:
-        """Nodes may come and go; whether any has."""
+        """Nodes may come, grow and go; whether any has."""
         there, known = {node.name: node for node in self._machine.nodes}, self._gangs.nodes
-        gone, come = known.keys() - there.keys(), there.keys() - known.keys()
-        for name in sorted(gone):
+        gone = [name for name in known if name not in there]
+        for name in gone:
             for job in self._places.on(name):
-                self._lose(job)
+                self._lose(job, "a node of it was lost")
             self._places.lose(name)
-            self._resize(-known.pop(name).cores)
-        for name in sorted(come):
-            known[name] = there[name]
-            self._places.join(there[name])
-            self._resize(there[name].cores)
-        return bool(gone or come)
+            self._ledger.resize(-known.pop(name).cores)
+        more = [node for name, node in there.items() if name not in known or node.cores > known[name].cores]
+        for node in more:
+            before = known[node.name].cores if node.name in known else 0
+            known[node.name] = node
+            self._places.join(node.name, node.cores - before)
+            self._ledger.resize(node.cores - before)
+        return bool(gone or more)
 
-    def _resize(self, cores: int) -> None:
-        """The machine has so many more cores, or fewer; jobs that are too large for it now have failed."""
-        for job in self._ledger.resize(cores):
-            now, past = self._now(), self._history.jobs[job.name]
-            past.first = now if math.isnan(past.first) else past.first
-            past.ended, past.problem = now, f"it needs {job.cores} cores, of which {self._ledger.cores} are left"
-            self._log({"at": now, "event": "ended", "job": job.name, "problem": past.problem})
+    def _give_up(self, job: WaitingJob) -> None:
+        """A job is too large for what is left of the machine, and nothing else is left to do."""
+        now, past = self._now(), self._history.jobs[job.name]
+        past.first = now if math.isnan(past.first) else past.first
+        past.ended, past.problem = now, f"it needs {job.cores} cores, of which {self._ledger.cores} are left"
+        self._log({"at": now, "event": "ended", "job": job.name, "problem": past.problem})
+
+    def _guard_memory(self) -> None:
+        """Where containers have more memory than their node, its last guest goes, whatever the rule."""
+        used = dict.fromkeys(self._gangs.nodes, 0)
+        for name, watched in self._monitor.jobs.items():
+            for place, container in zip(self._places[name], watched.where, strict=True):
+                used[place.node] += watched.resident.get(container.container, 0)
+        for node in (node for node in self._gangs.nodes.values() if used[node.name] > node.memory):
+            here = set(self._places.on(node.name))
+            guests = [name for name, placed in self._ledger.running.items() if placed.host and name in here]
+            if guests:
+                self.apply([Evict(guests[-1], {"node": node.name, "memory": used[node.name] / node.memory})])
 
     def _view(self) -> SharingView:
         now = self._now()
@@ -285,12 +314,3 @@ def _shared_run(watched: Watched, run_time_s: float, alone_s: float | None) -> S
         asked.name, asked.application, asked.cores, asked.walltime_s, run_time_s, alone_s, watched.cpu_s, parallel,
         watched.most,
     )  # fmt: skip
-
-
-def _check(job: WaitingJob, known: Mapping[str, Command], cores: int) -> None:
-    if not _NAME.fullmatch(job.name):
-        raise InvalidInput(f"job {job.name!r}: a name of letters, digits, '_', '-' and '.' expected, for its directory")
-    if job.name in known:
-        raise InvalidInput(f"there are two jobs called {job.name!r}: each needs a name of its own")
-    if job.cores > cores:
-        raise InvalidInput(f"job {job.name!r} asks for {job.cores} cores: the machine has {cores}")

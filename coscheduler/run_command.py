@@ -66,10 +66,9 @@ def _simulated(options: argparse.Namespace, stack: ExitStack) -> tuple[Simulated
 
 def _real(options: argparse.Namespace, stack: ExitStack) -> tuple[RealWorld, Path]:
     queue = read_commands(options.queue)
-    pool = make_pool(options, queue.cores)
-    machine = stack.enter_context(Agents(pool))
     directory = Path(options.work).absolute() if options.work else new_directory(Path(options.queue).stem)
     log = stack.enter_context(QueueLog(directory))
+    machine = stack.enter_context(Agents(make_pool(options, queue.cores)))  # that may have to wait in a queue
     print(f"asa: the jobs' output, and the log, are in {directory}", file=sys.stderr, flush=True)
     tell = log.write if getattr(options, "json", None) == "-" else _teller(log.write)
     world = RealWorld(queue.jobs, machine, directory / "jobs", sampled=bool(options.draw), log=tell)

@@ -38,6 +38,7 @@ class FakeMachine:
     nodes: tuple[Node, ...]
     run_time: dict[str, float]
     problems: dict[str, str] = field(default_factory=dict)
+    memory: dict[str, float] = field(default_factory=dict)  # of a container of each job, as a share of its node's
     now: float = 1000.0
     running: dict[str, Container] = field(default_factory=dict)
     past: list[Container] = field(default_factory=list)
@@ -72,9 +73,13 @@ class FakeMachine:
             here.until = self.now + lease_s
 
     def used(self):
-        speeds = {node.name: node.speed for node in self.nodes}
+        there = {node.name: node for node in self.nodes}
         return {
-            each.name: Used((self.now - each.started) * speeds[each.node], 1 << 20) for each in self.running.values()
+            each.name: Used(
+                (self.now - each.started) * there[each.node].speed,
+                int(there[each.node].memory * self.memory.get(each.job, 0.001)),
+            )
+            for each in self.running.values()
         }
 
     def news(self, timeout_s):

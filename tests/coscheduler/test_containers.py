@@ -120,7 +120,15 @@ def test_how_one_ends(containers: Containers, state: str, more: dict[str, str], 
     assert containers.left() == []
 
 
-@pytest.mark.parametrize("state", ["KILLED", "FAILED", "UNREACHABLE"])
+def test_one_that_was_stopped_may_have_lost_its_node(containers: Containers) -> None:
+    running(containers, "c")
+    containers.stop("c")
+    containers.update(status("c", "UNREACHABLE"))
+    (ended,) = told(containers)
+    assert isinstance(ended, Ended) and ended.lost
+
+
+@pytest.mark.parametrize("state", ["KILLED", "FAILED"])
 def test_one_that_was_stopped_has_no_problem(containers: Containers, state: str) -> None:
     running(containers, "c")
     assert containers.stop("c") == [Kill("c", "A")]

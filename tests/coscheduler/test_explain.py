@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
 
-from asa.core.errors import InvalidInput
+from asa.core.errors import InvalidInput, StateError
 from coscheduler.drive import drive
 from coscheduler.explain import explain, maybe, what
-from coscheduler.queuelog import QueueLog, new_directory
+from coscheduler.queuelog import NAME, QueueLog, new_directory
 from coscheduler.sharing.asax import AsaX
 from coscheduler.workload import paper_queue
 from coscheduler.world import SimulatedWorld
@@ -48,6 +48,15 @@ def test_a_job_that_is_not_there(queue, tmp_path):
     with pytest.raises(InvalidInput, match="no job 'census' in any of 1 queues"):
         explain("census")
     assert maybe("census") is None
+
+
+def test_logs_that_cannot_be_read_are_passed_over(queue):
+    directory, _ = queue
+    bad = new_directory("paper")
+    (bad / NAME).write_text("{}")
+    assert str(directory) in explain("blast-8").text
+    with pytest.raises(StateError, match="open to other users"):
+        explain("blast-8", bad)
 
 
 def test_without_queues(state):

@@ -3,7 +3,7 @@ import math
 import pytest
 
 from asa.core.errors import BackendError
-from coscheduler.leases import LEASE_S, RENEW_S, Leases
+from coscheduler.leases import AGAIN_S, LEASE_S, RENEW_S, Leases
 
 
 class Asked:
@@ -60,9 +60,14 @@ def test_an_heir_has_its_cores_for_good(machine):
     leases = Leases(machine)
     leases.begin("guest", 4, guest=True, limit=2.0)
     leases.want("guest", 2.0, 2.0, now=0.0)
-    leases.inherit("guest", 4, 4.0)
+    leases.inherit("guest", 4, 4.0, now=1.0)
     assert machine.asked[-1] == ("guest", pytest.approx(3.6), 4.0, None)
-    assert leases.due() == math.inf
+    leases.renew(1.0 + AGAIN_S)
+    assert machine.asked[-2:] == [machine.asked[-1]] * 2, "told again: it may not have been heard"
+    leases.want("guest", 2.0, 4.0, now=20.0)
+    leases.want("guest", 4.0, 4.0, now=21.0)
+    assert leases.due() == 21.0 + AGAIN_S
     leases.end("guest")
+    count = len(machine.asked)
     leases.renew(100.0)
-    assert len(machine.asked) == 2
+    assert len(machine.asked) == count

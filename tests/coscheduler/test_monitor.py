@@ -82,5 +82,10 @@ def test_what_is_no_progress(monitor, ledger, tmp_path, text):
     assert np.isfinite(monitor.states(ledger, 10.0).happiness).all()
 
 
+def test_silent_is_just_on_time(monitor, ledger):
+    """To the last digit: a host that is a little late has its guests' shares cut."""
+    assert all(monitor.states(ledger, at / 7).happiness.tolist() == [1.0, 1.0] for at in range(1, 2000))
+
+
 def test_late_and_silent(monitor, ledger):
     assert monitor.states(ledger, 1001.0).happiness.tolist() == [0.0, 0.0]

@@ -22,6 +22,16 @@ def scalar(name: str, value: float) -> Message:
     return {"name": name, "type": "SCALAR", "scalar": {"value": value}}
 
 
+def test_a_node_that_was_offered_in_part() -> None:
+    """What an agent's earlier containers had is offered once these have ended."""
+    offers = Offers()
+    capacity = {"attributes": [scalar("capacity", 1.0)]}
+    offers.offered(offer("O1", "A", cpus=2.2, mem=512.0, **capacity), 1.0)
+    assert [node.cores for node in offers.nodes] == [2]
+    offers.offered(offer("O2", "A", cpus=1.8, mem=512.0, **capacity), 2.0)
+    assert offers.nodes == (Node("a", 4, 1 << 30, 0.25),)
+
+
 def test_a_node_is_what_its_agent_offers_first() -> None:
     offers = Offers()
     offers.offered(offer("O1", "B", cpus=2.5), 1.0)

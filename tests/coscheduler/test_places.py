@@ -30,7 +30,7 @@ def test_a_node_that_is_lost():
     places.lose("n1")
     assert places.own("b", 1) == (Place("n0", 1),)
     places.leave("a")
-    places.join(nodes(2, cores=2)[1])
+    places.join("n1", 2)
     assert places.own("c", 3) == (Place("n1", 2), Place("n0", 1))
 
 

@@ -13,7 +13,7 @@ from asa.core.sharing import Evict, SetShare, StartGuest, WaitingJob, first_fit
 from coscheduler.drive import drive
 from coscheduler.leases import LEASE_S
 from coscheduler.queuefile import Command
-from coscheduler.real import RealWorld
+from coscheduler.real import NODES_S, RealWorld
 from tests.coscheduler.fake_machine import FakeMachine, nodes
 
 
@@ -66,8 +66,9 @@ def test_a_guest_is_on_its_hosts_last_nodes_and_keeps_them(tmp_path):
     assert where == {"host": ["n0", "n1", "n2", "n3"], "guest": ["n3", "n2"], "next": ["n0", "n1"]}
     assert [stay.host for stay in jobs["guest"].stays] == ["host", None]
     assert jobs["next"].started == pytest.approx(20.0)
-    for_good = [(container, request, limit) for _, container, request, limit, lease in machine.asked if lease is None]
-    assert for_good == [("guest.1.0", 0.9, 1.0), ("guest.1.1", 0.9, 1.0)]
+    for_good = [asked[1:4] for asked in machine.asked if asked[4] is None]
+    assert set(for_good) == {("guest.1.0", 0.9, 1.0), ("guest.1.1", 0.9, 1.0)}
+    assert len(for_good) == 2 * 3, "and told again every ten seconds"
     assert [lease for _, _, _, _, lease in machine.asked if lease is not None] == [], "the least share needs no lease"
     assert math.isnan(jobs["host"].slowdown), "nobody knows how long it would have run alone"
     assert script.runs[0].alone_s is None
@@ -129,10 +130,52 @@ def test_a_job_that_loses_a_node_runs_anew_on_the_others(tmp_path):
     script.at[2] = lambda: machine.lose("n0")
     jobs = run([command("host", 2), command("guest", 1), command("large", 3)], machine, script, tmp_path)
     assert jobs["large"].problem == "it needs 3 cores, of which 2 are left"
+    assert jobs["large"].ended == pytest.approx(max(jobs[name].ended for name in ("host", "guest")) + NODES_S, abs=5.1)
     assert jobs["host"].evictions == 1
     assert jobs["guest"].evictions == 0, "it was on the host's other node, and has that to itself now"
     assert jobs["host"].started == 0 and jobs["host"].ended > jobs["guest"].ended
     assert {each.node for each in machine.past if each.name.startswith("host.2")} == {"n1", "n2"}
+
+
+def test_jobs_that_are_too_large_wait_for_nodes_to_come_back(tmp_path):
+    machine = FakeMachine(nodes(2), {"wide": 5.0, "late": 5.0, "small": 20.0})
+    script = Script(at={2: lambda: machine.lose("n1"), 5: lambda: setattr(machine, "nodes", nodes(2))})
+    all_jobs = [command("small", 1), command("wide", 2), command("late", 2, submit=8.0)]
+    jobs = run(all_jobs, machine, script, tmp_path)
+    assert [job.problem for job in jobs.values()] == ["", "", ""]
+    assert all("late" not in [job.name for job in view.queue] for view in script.views if view.cores == 1)
+    assert {view.cores for view in script.views} == {1, 2}
+
+
+def test_a_rank_that_fails_because_a_node_of_its_job_was_lost(tmp_path):
+    """The others may notice first, and end with an error of their own."""
+    machine = FakeMachine(nodes(3), {"mpi": 30.0})
+
+    def lose():
+        machine._end("mpi.1.0", "Command exited with status 1")
+        machine.lose("n1")
+
+    jobs = run([command("mpi", 2)], machine, Script(at={2: lose}), tmp_path)
+    assert (jobs["mpi"].problem, jobs["mpi"].evictions) == ("", 1)
+
+
+def test_a_guest_that_was_killed_gives_way(tmp_path):
+    machine = FakeMachine(nodes(1), {"host": 20.0, "guest": 10.0})
+    kill = lambda: machine._end("guest.1.0", "Command terminated with signal Killed")  # noqa: E731
+    script = Script([Start("host"), StartGuest("guest", "host", 0.05)], at={2: kill})
+    jobs = run([command("host", 1), command("guest", 1)], machine, script, tmp_path)
+    assert (jobs["guest"].problem, jobs["guest"].evictions) == ("", 1)
+
+
+def test_a_node_whose_memory_runs_out_loses_its_guest(tmp_path):
+    """By itself each job has enough, on average."""
+    machine = FakeMachine(nodes(4), {"host": 20.0, "guest": 10.0}, memory={"host": 0.6, "guest": 0.6})
+    script = Script([Start("host"), StartGuest("guest", "host", 0.05)])
+    entries = []
+    jobs = run([command("host", 4), command("guest", 1)], machine, script, tmp_path, log=entries.append)
+    assert jobs["guest"].evictions == 1
+    (evicted,) = [entry for entry in entries if entry.get("decision") == "Evict"]
+    assert evicted["why"] == {"node": "n3", "memory": pytest.approx(1.2)}
 
 
 def test_guests_of_one_host_never_share_cores(tmp_path):

@@ -1,0 +1,434 @@
+"""How jobs that share cores fare on agents of this machine, rule by rule, and what monitoring costs.
+
+    python benchmarks/cosched_real.py --nodes 8 --seconds 20 --loads 8,15,io:8 --seeds 2 --out results.json
+    python benchmarks/cosched_real.py --cpu-cost
+
+Jobs are made by cosched_queue.py, once. A load is a number of jobs, ``io:`` before it for such as leave CPUs idle only
+(Montage and Statistics). Each kind of job first runs once alone; wall times are 1.1 to 1.6 times what that took. Then,
+for each seed and load, all rules run the same queue, and ``space`` once more in the end: by how much its two runs
+differ, at most over the seeds, is the noise. What rules learn is kept from seed to seed, for each load.
+
+Nodes have one core each. Unless ``--speed`` says otherwise, a tenth of the machine is left to master, agents and
+co-scheduler: with all of it, nobody who ran beside others would be as fast as alone, whatever the rule.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import datetime
+import importlib.metadata
+import itertools
+import json
+import math
+import os
+import platform
+import random
+import re
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+from measure import show
+
+from asa.core.errors import AsaError, StateError
+from asa.core.registry import SHARING_RULES
+from asa.core.sharing import SharingView
+from asa.core.units import duration
+from asa.log.store import LearnedStore
+from asa.security.files import private_directory
+from coscheduler.agents import Agents
+from coscheduler.drive import drive
+from coscheduler.machine import Program, Started
+from coscheduler.memory import Remembered
+from coscheduler.pools import Local, local_pool
+from coscheduler.queuefile import Command, read_commands
+from coscheduler.queuelog import QueueLog
+from coscheduler.real import MONITOR_S, PERIOD_S, RealWorld
+from coscheduler.result import SharedQueue
+from coscheduler.studies.published import TABLE3
+from executors.cgroup import probe
+
+MIXES = {"io": ("montage", "statistics")}
+SPACE = "space"
+HELD_BACK = 0.1  # of the machine, for those who look after it
+LARGEST = 8  # nodes of the largest jobs that are made
+PADDING = 1.1, 1.6  # wall time, in run times alone
+PATIENCE_S, TIMES = 60.0, 3.0  # a queue may take so long, and so many times as long as its jobs alone, one by one
+START_S, LOOSE = 10.0, 1.5  # a queue is likely to take: to begin with, and in times that its nodes are busy alone
+LOOKS_S = 20.0  # how long agents are looked at, or not
+TIMED = "mean_wait_s", "mean_response_s", "makespan_s"
+COMPARED = *TIMED, "cpu_utilisation", "mean_slowdown", "host_slowdown", "over_walltime"
+COSTS = "agent_cpu", "cosched_cpu"
+
+Row = dict[str, Any]
+Kind = tuple[str, int]  # application and nodes
+
+
+class BoundedWorld(RealWorld):
+    """It ends at a moment [s], be there jobs that have not."""
+
+    until = math.inf
+
+    def advance(self) -> SharingView | None:
+        return super().advance() if time.monotonic() < self.until else None
+
+
+@dataclass
+class Experiment:
+    """Nodes, what each is worth in cores, where files go, when all must be over [s], how often rules are asked [s]."""
+
+    nodes: int
+    speed: float
+    work: Path
+    ends: float
+    period_s: float = PERIOD_S
+    templates: dict[Kind, Command] = field(default_factory=dict)
+    alone: dict[Kind, float] = field(default_factory=dict)
+
+    def pool(self) -> Local:
+        return local_pool(self.nodes, 1, self.speed if self.speed < 1 else None)
+
+    def drive(
+        self, jobs: Sequence[Command], machine: Agents, directory: Path, rule: Any, bound_s: float
+    ) -> SharedQueue:
+        """What becomes of jobs within a time [s]."""
+        with QueueLog(directory) as log:
+            world = BoundedWorld(jobs, machine, directory / "jobs", period_s=self.period_s, log=log.write)
+            world.until = min(self.ends, time.monotonic() + bound_s)
+            drive(world, rule)
+            return world.result()
+
+    def run_alone(self, kinds: Sequence[Kind]) -> None:
+        """One job after the other, each on a machine of its own."""
+        rule = SHARING_RULES.create(SPACE)
+        with Agents(self.pool()) as machine:
+            for place, kind in enumerate(kinds, 1):
+                command, directory = self.templates[kind], self.work / "alone" / slug(*kind)
+                bound_s = PATIENCE_S + 10 * command.request.walltime_s
+                jobs = self.drive([command], machine, directory, rule, bound_s).jobs
+                if not jobs or jobs[0].problem:
+                    problem = jobs[0].problem if jobs else f"it has not ended within {bound_s:.0f} s, or time is over"
+                    raise StateError(f"job {command.request.name!r}, which ran alone: {problem}")
+                self.alone[kind] = jobs[0].alone_s
+                used = jobs[0].cpu_s / jobs[0].cores / jobs[0].alone_s
+                tell(f"alone, {place} of {len(kinds)}: {slug(*kind)}, {jobs[0].alone_s:.1f} s, CPU {used:.0%}")
+                shutil.rmtree(directory / "jobs", ignore_errors=True)
+
+    def write_queue(self, path: Path, jobs: Sequence[Kind], random_: random.Random) -> None:
+        """A queue's file; it can be run by hand, too."""
+        lines, count = [f"cores = {self.nodes}"], dict[Kind, int]()
+        for kind in jobs:
+            count[kind] = count.get(kind, 0) + 1
+            alone_s = self.alone[kind]
+            lines += ["", "[[jobs]]", f"name = {json.dumps(slug(*kind, count[kind]))}", f"cores = {kind[1]}"]
+            lines += [f"application = {json.dumps(kind[0])}", f"command = {json.dumps(self.templates[kind].line)}"]
+            lines += [f"walltime = {alone_s * random_.uniform(*PADDING):.2f}", f"run_time = {alone_s:.3f}"]
+        path.write_text("\n".join(lines) + "\n")
+
+    def run_queue(self, queue: Path, spec: str, directory: Path, learned: Path) -> Row:
+        """What came of a queue under a rule."""
+        jobs = read_commands(queue).jobs
+        bound_s = PATIENCE_S + TIMES * sum(job.alone_s or 0.0 for job in jobs)
+        run = f"{directory.name} {os.getpid()}"
+        with Agents(pool := self.pool()) as machine:
+            agents = [psutil.Process(agent.pid) for agent in pool.agents.values()]
+            began, before = time.monotonic(), (sum(map(cpu_time, agents)), time.process_time())
+            with Remembered(SHARING_RULES.create(spec), LearnedStore(learned), spec, run) as rule:
+                found = self.drive(jobs, machine, directory, rule, bound_s)
+            over_s = time.monotonic() - began
+            spent = sum(map(cpu_time, agents)) - before[0], time.process_time() - before[1]
+        (directory / "result.json").write_text(json.dumps(found.to_json()))
+        well = [job for job in found.jobs if not job.problem]
+        for job in found.jobs:
+            if job.problem:
+                tell(f"{job.name} has failed: {job.problem}")
+        if len(well) == len(found.jobs):
+            shutil.rmtree(directory / "jobs", ignore_errors=True)
+        costs = dict(zip(COSTS, (spent[0] / over_s / self.nodes, spent[1] / over_s), strict=True))
+        return {"jobs": len(jobs), "unfinished": len(jobs) - len(well)} | measured(found) | costs
+
+
+def measured(found: SharedQueue) -> Row:
+    """A queue's metrics: times in [s]."""
+    metrics = found.metrics()
+    row = {name.removesuffix("_h") + "_s": metrics.pop(name) * 3600 for name in list(metrics) if name.endswith("_h")}
+    hosts = {stay.host for job in found.jobs for stay in job.stays}
+    slower = [job.slowdown for job in found.jobs if job.name in hosts and all(stay.host is None for stay in job.stays)]
+    return row | metrics | {"host_slowdown": statistics.mean(slower) if slower else math.nan, "hosts": len(slower)}
+
+
+def make_jobs(options: argparse.Namespace, experiment: Experiment) -> None:
+    """One job of each kind that fits, and its data."""
+    path = options.jobs
+    if path is None:
+        made = {"nodes": max(LARGEST, options.nodes), "speed": f"{experiment.speed:.4g}", "seconds": options.seconds}
+        folder = experiment.work / "data"
+        words = [word for name, value in (made | {"out": folder}).items() for word in (f"--{name}", str(value))]
+        bounded([sys.executable, str(Path(__file__).with_name("cosched_queue.py")), *words], experiment.ends)
+        path = folder / "queue.toml"
+    for command in read_commands(path).jobs:
+        if (asked := command.request).cores <= options.nodes:
+            experiment.templates.setdefault((asked.application, asked.cores), command)
+
+
+def bounded(argv: Sequence[str], until: float) -> None:
+    """Run a program, until a moment [s] at most; it and those that it starts end with this."""
+    with subprocess.Popen(argv, stdout=sys.stderr, start_new_session=True) as process:
+        try:
+            process.wait(max(0.0, until - time.monotonic()))
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+    if process.returncode:
+        raise StateError(f"{argv[1]} has ended with exit code {process.returncode}")
+
+
+def chosen(load: str, kinds: Sequence[Kind], random_: random.Random) -> list[Kind]:
+    """All kinds equally often, for the rest as many of one application as of another; in random order."""
+    mix, _, count = load.rpartition(":")
+    wanted = [kind for kind in kinds if kind[0] in MIXES.get(mix, (kind[0],))]
+    if not wanted:
+        raise StateError(f"no job of load {load} fits on the nodes: give more --nodes")
+    mixed = random_.sample(wanted, len(wanted))
+    groups = [[kind for kind in mixed if kind[0] == name] for name in dict.fromkeys(name for name, _ in mixed)]
+    turns = [kind for turn in itertools.zip_longest(*groups) for kind in turn if kind is not None]
+    found = list(itertools.islice(itertools.cycle(turns), int(count)))
+    random_.shuffle(found)
+    return found
+
+
+def loads(text: str) -> list[str]:
+    found = [word.strip() for word in text.split(",")]
+    if not all(re.fullmatch(rf"(({'|'.join(MIXES)}):)?[1-9]\d?", word) for word in found):
+        raise argparse.ArgumentTypeError(f"{text!r}: numbers of jobs from 1 to 99 expected, or io: and such a number")
+    return found
+
+
+def run_all(experiment: Experiment, options: argparse.Namespace, keep: Callable[[Row], None]) -> None:
+    """All queues under all rules; each row is kept at once."""
+    runs = SHARING_RULES.split([options.rules]) + [SPACE] * options.repeat_space
+    for spec in runs:
+        SHARING_RULES.create(spec)  # what is wrong with one is told before anything else takes its time
+    make_jobs(options, experiment)
+    planned = []
+    for seed, load in itertools.product(range(1, options.seeds + 1), options.loads):
+        random_ = random.Random(f"{seed} {load}")
+        planned.append((seed, load, chosen(load, sorted(experiment.templates), random_), random_))
+    experiment.run_alone(sorted({kind for _, _, jobs, _ in planned for kind in jobs}))
+    for seed, load, jobs, random_ in planned:
+        name = slug(load, seed)
+        experiment.write_queue(experiment.work / f"{name}.toml", jobs, random_)
+        busy_s = sum(experiment.alone[kind] * kind[1] for kind in jobs) / options.nodes
+        if time.monotonic() + len(runs) * (START_S + LOOSE * busy_s) > experiment.ends:
+            tell(f"load {load}, seed {seed}: left out, there is too little time left")
+            continue
+        for place, spec in enumerate(runs, 1):
+            if time.monotonic() > experiment.ends:
+                raise StateError("time is over: give more than --within, or fewer loads and seeds")
+            directory, learned = experiment.work / slug(name, place, spec), experiment.work / f"{slug(load)}.db"
+            row = experiment.run_queue(experiment.work / f"{name}.toml", spec, directory, learned)
+            keep({"rule": spec, "load": load, "seed": seed} | row)
+
+
+def summary(rows: Sequence[Row]) -> list[Row]:
+    """Means over seeds; the difference from `space` counts where it exceeds the noise. Only of whole queues."""
+    ran, found = dict[tuple[str, str], dict[int, list[Row]]](), []
+    for row in rows:
+        ran.setdefault((row["load"], row["rule"]), {}).setdefault(row["seed"], []).append(row)
+    whole = {
+        key: {seed: runs for seed, runs in seeds.items() if not any(run["unfinished"] for run in runs)}
+        for key, seeds in ran.items()
+    }
+    for (load, spec), mine in whole.items():
+        base = {seed: runs for seed, runs in whole.get((load, SPACE), {}).items() if seed in mine}
+        row = {"load": load, "rule": spec, "seeds": len(mine)}
+        for name in (*COMPARED, *COSTS) if mine else ():
+            row[name] = {"mean": mean(run[name] for runs in mine.values() for run in runs)}
+            if set(base) == set(mine) and name in COMPARED:
+                of_space = mean(run[name] for runs in base.values() for run in runs)
+                apart = [abs(runs[0][name] - runs[-1][name]) for runs in base.values() if len(runs) > 1]
+                noise = max(apart, default=math.nan)
+                counts = abs(row[name]["mean"] - of_space) > noise
+                row[name] |= {"space": of_space, "noise": noise, "counts": counts}
+        found.append(row)
+    return found
+
+
+def mean(values: Iterator[float]) -> float:
+    known = [value for value in values if not math.isnan(value)]
+    return statistics.mean(known) if known else math.nan
+
+
+def cell(name: str, found: Any) -> Any:
+    """A mean, its difference from `space` (in per cent of times), and a star where that counts."""
+    if not isinstance(found, Mapping):
+        return found
+    text = f"{found['mean']:.3g}"
+    if math.isnan(apart := found["mean"] - found.get("space", math.nan)):
+        return text
+    scale, unit = (100 / found["space"], " %") if name in TIMED and found["space"] > 0 else (1.0, "")
+    return f"{text} ({scale * apart:+.2g} ± {scale * found['noise']:.2g}{unit}){'*' if found['counts'] else ''}"
+
+
+def published() -> list[Row]:
+    """The paper's Table 3, against its Slurm."""
+    found = []
+    for (rule, cores), line in TABLE3.items():
+        if rule == SPACE:
+            continue
+        base = TABLE3[SPACE, cores]
+        row = {"rule": rule, "cores": cores, "wait [%]": 100 * (line.wait_h / base.wait_h - 1)}
+        found.append(
+            row | {"response [%]": 100 * (line.response_h / base.response_h - 1), "CPU [points]": line.cpu - base.cpu}
+        )
+    return found
+
+
+def cpu_cost() -> list[Row]:
+    """CPU time of an agent with two containers that sleep, looked at and not, and that of who looks."""
+    rows = []
+    with Agents(pool := local_pool(1, 2)) as machine:
+        agent = psutil.Process(pool.agents["node0"].pid)
+        for number in range(2):
+            machine.start(f"sleep{number}", "node0", Program(("/bin/sleep", "600"), {}), 1.0, 2.0)
+        deadline, running = time.monotonic() + PATIENCE_S, 0
+        while running < 2:
+            running += sum(isinstance(news, Started) for news in machine.news(1.0))
+            if time.monotonic() > deadline:
+                raise StateError(f"containers have not started within {PATIENCE_S:g} s")
+        for looks in (False, True, False, True):
+            began, before, seen = time.monotonic(), (cpu_time(agent), time.process_time()), 0
+            for look in range(round(LOOKS_S / MONITOR_S)):
+                seen += len(machine.used()) if looks else 0
+                while (left := began + (look + 1) * MONITOR_S - time.monotonic()) > 0:
+                    machine.news(left)
+            spent, over_s = (cpu_time(agent) - before[0], time.process_time() - before[1]), time.monotonic() - began
+            row = {"looks [1/s]": 1 / MONITOR_S if looks else 0.0, "containers seen": seen, "over [s]": over_s}
+            rows.append(row | dict(zip(COSTS, (part / over_s for part in spent), strict=True)))
+    return rows
+
+
+def cpu_time(process: psutil.Process) -> float:
+    """User and system time of a process, without its children [s]."""
+    times = process.cpu_times()
+    return float(times.user + times.system)
+
+
+def surroundings() -> Row:
+    """Date, machine and versions."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+    machine = {"cores": len(os.sched_getaffinity(0)), "model": model or platform.machine(), "load": os.getloadavg()[0]}
+    machine |= {"kernel": platform.release(), "memory": psutil.virtual_memory().total}
+    machine["quotas"] = probe.best(f"bench-{os.getpid()}").name
+    versions = {"python": platform.python_version()}
+    versions |= {name: importlib.metadata.version(name) for name in ("asa-hpc", "numpy")}
+    date = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    return {"date": date, "machine": machine, "versions": versions}
+
+
+def slug(*words: object) -> str:
+    """A name for a job or a file."""
+    return re.sub(r"[^\w.]+", "-", "-".join(map(str, words)))
+
+
+def tell(text: str) -> None:
+    print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
+
+
+def parsed() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Run queues of real jobs under sharing rules.")
+    parser.add_argument("--nodes", type=int, default=8, help="of one core each (8)")
+    parser.add_argument("--speed", type=float, help="what the core of a node is worth, in cores (see above)")
+    parser.add_argument("--seconds", type=float, default=20.0, help="that each job takes alone, at least [s] (20)")
+    parser.add_argument("--loads", type=loads, default="15", help="lengths of queues, io: for that mix (15)")
+    parser.add_argument("--seeds", type=int, default=2, help="how many queues of each load (2)")
+    parser.add_argument("--rules", default="space,static,asax,scavenger", help="(space,static,asax,scavenger)")
+    parser.add_argument("--period", type=float, default=PERIOD_S, help=f"how often rules are asked [s] ({PERIOD_S:g})")
+    both = argparse.BooleanOptionalAction
+    parser.add_argument("--repeat-space", action=both, default=True, help="each queue under space once more: the noise")
+    parser.add_argument("--jobs", type=Path, help="queue file that has a job of each kind (is made)")
+    parser.add_argument("--within", type=duration, default="4h", help="queues that would take longer are left out (4h)")
+    parser.add_argument("--work", type=Path, help="folder for queues, logs and results, new (one that is removed)")
+    parser.add_argument("--out", type=Path, help="JSON file for what is found")
+    parser.add_argument("--cpu-cost", action="store_true", help="measure what monitoring costs, and nothing else")
+    options = parser.parse_args()
+    if min(options.nodes, options.seeds, options.seconds, options.period) <= 0 or not 0 < (options.speed or 1) <= 1:
+        parser.error("positive numbers of nodes, seeds and seconds expected, a positive period, and a speed in (0, 1]")
+    return options
+
+
+def main() -> int:
+    options = parsed()
+    for number in (signal.SIGINT, signal.SIGTERM):  # what was started is ended then, too
+        signal.signal(number, signal.default_int_handler)
+    os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"))
+    found: Row = surroundings() | {"options": vars(options)}
+    if options.cpu_cost:
+        found["cpu_cost"], code = cpu_cost(), 0
+        show(f"Monitoring: shares of a core used by an agent, for {LOOKS_S:g} s each", found["cpu_cost"])
+    else:
+        code = queues(options, found)
+    save(options, found)
+    return code
+
+
+def queues(options: argparse.Namespace, found: Row) -> int:
+    """Run them, as far as we are let."""
+    began, code = time.monotonic(), 0
+    share = (1 - HELD_BACK) * found["machine"]["cores"] / options.nodes
+    work = private_directory((options.work or Path(tempfile.mkdtemp(prefix="asa-bench-"))).absolute())
+    speed = options.speed or min(1.0, share)
+    experiment = Experiment(options.nodes, speed, work, began + options.within, options.period)
+    found |= {"speed": experiment.speed, "rows": []}
+
+    def keep(row: Row) -> None:
+        found["alone"] = {slug(*kind): time_s for kind, time_s in experiment.alone.items()}
+        found["rows"].append(row)
+        save(options, found)
+        words = [f"{name} {value:.3g}" for name, value in row.items() if isinstance(value, float)]
+        tell(f"{row['rule']}, load {row['load']}, seed {row['seed']}: {', '.join(words)}")
+
+    try:
+        run_all(experiment, options, keep)
+    except KeyboardInterrupt:
+        tell("interrupted")
+        code = 130
+    except (AsaError, subprocess.SubprocessError) as error:
+        tell(f"given up: {error}")
+        code = 1
+    finally:
+        if options.work is None and not any(row["unfinished"] for row in found["rows"]):
+            shutil.rmtree(work, ignore_errors=True)
+        else:
+            tell(f"queues, logs and results of runs are in {work}")
+    code = code or int(not found["rows"] or any(row["unfinished"] for row in found["rows"]))
+    found["summary"] = summary(found["rows"])
+    if found["rows"]:
+        show(f"Queues on {options.nodes} nodes, each worth {experiment.speed:.3g} of a core", found["rows"])
+        cells = [{name: cell(name, each) for name, each in row.items()} for row in found["summary"]]
+        show("Means over seeds (against space ± noise; * where that counts)", cells)
+        show("The paper, against its Slurm", published())
+    return code
+
+
+def save(options: argparse.Namespace, found: Row) -> None:
+    """Write what was found so far; what is not known is null."""
+    if options.out is not None:
+        plain = json.loads(json.dumps(found, default=str), parse_constant=lambda _: None)
+        options.out.parent.mkdir(parents=True, exist_ok=True)
+        options.out.write_text(json.dumps(plain, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
