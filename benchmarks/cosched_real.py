@@ -32,12 +32,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import psutil
+from cosched_table import COSTS, SPACE, Row, cell, published, summary
 from measure import show
 
 from asa.core.errors import AsaError, StateError
@@ -55,22 +56,16 @@ from coscheduler.queuefile import Command, read_commands
 from coscheduler.queuelog import QueueLog
 from coscheduler.real import MONITOR_S, PERIOD_S, RealWorld
 from coscheduler.result import SharedQueue
-from coscheduler.studies.published import TABLE3
 from executors.cgroup import probe
 
 MIXES = {"io": ("montage", "statistics")}
-SPACE = "space"
 HELD_BACK = 0.1  # of the machine, for those who look after it
 LARGEST = 8  # nodes of the largest jobs that are made
 PADDING = 1.1, 1.6  # wall time, in run times alone
 PATIENCE_S, TIMES = 60.0, 3.0  # a queue may take so long, and so many times as long as its jobs alone, one by one
 START_S, LOOSE = 10.0, 1.5  # a queue is likely to take: to begin with, and in times that its nodes are busy alone
 LOOKS_S = 20.0  # how long agents are looked at, or not
-TIMED = "mean_wait_s", "mean_response_s", "makespan_s"
-COMPARED = *TIMED, "cpu_utilisation", "mean_slowdown", "host_slowdown", "over_walltime"
-COSTS = "agent_cpu", "cosched_cpu"
 
-Row = dict[str, Any]
 Kind = tuple[str, int]  # application and nodes
 
 
@@ -238,60 +233,6 @@ def run_all(experiment: Experiment, options: argparse.Namespace, keep: Callable[
             directory, learned = experiment.work / slug(name, place, spec), experiment.work / f"{slug(load)}.db"
             row = experiment.run_queue(experiment.work / f"{name}.toml", spec, directory, learned)
             keep({"rule": spec, "load": load, "seed": seed} | row)
-
-
-def summary(rows: Sequence[Row]) -> list[Row]:
-    """Means over seeds; the difference from `space` counts where it exceeds the noise. Only of whole queues."""
-    ran, found = dict[tuple[str, str], dict[int, list[Row]]](), []
-    for row in rows:
-        ran.setdefault((row["load"], row["rule"]), {}).setdefault(row["seed"], []).append(row)
-    whole = {
-        key: {seed: runs for seed, runs in seeds.items() if not any(run["unfinished"] for run in runs)}
-        for key, seeds in ran.items()
-    }
-    for (load, spec), mine in whole.items():
-        base = {seed: runs for seed, runs in whole.get((load, SPACE), {}).items() if seed in mine}
-        row = {"load": load, "rule": spec, "seeds": len(mine)}
-        for name in (*COMPARED, *COSTS) if mine else ():
-            row[name] = {"mean": mean(run[name] for runs in mine.values() for run in runs)}
-            if set(base) == set(mine) and name in COMPARED:
-                of_space = mean(run[name] for runs in base.values() for run in runs)
-                apart = [abs(runs[0][name] - runs[-1][name]) for runs in base.values() if len(runs) > 1]
-                noise = max(apart, default=math.nan)
-                counts = abs(row[name]["mean"] - of_space) > noise
-                row[name] |= {"space": of_space, "noise": noise, "counts": counts}
-        found.append(row)
-    return found
-
-
-def mean(values: Iterator[float]) -> float:
-    known = [value for value in values if not math.isnan(value)]
-    return statistics.mean(known) if known else math.nan
-
-
-def cell(name: str, found: Any) -> Any:
-    """A mean, its difference from `space` (in per cent of times), and a star where that counts."""
-    if not isinstance(found, Mapping):
-        return found
-    text = f"{found['mean']:.3g}"
-    if math.isnan(apart := found["mean"] - found.get("space", math.nan)):
-        return text
-    scale, unit = (100 / found["space"], " %") if name in TIMED and found["space"] > 0 else (1.0, "")
-    return f"{text} ({scale * apart:+.2g} ± {scale * found['noise']:.2g}{unit}){'*' if found['counts'] else ''}"
-
-
-def published() -> list[Row]:
-    """The paper's Table 3, against its Slurm."""
-    found = []
-    for (rule, cores), line in TABLE3.items():
-        if rule == SPACE:
-            continue
-        base = TABLE3[SPACE, cores]
-        row = {"rule": rule, "cores": cores, "wait [%]": 100 * (line.wait_h / base.wait_h - 1)}
-        found.append(
-            row | {"response [%]": 100 * (line.response_h / base.response_h - 1), "CPU [points]": line.cpu - base.cpu}
-        )
-    return found
 
 
 def cpu_cost() -> list[Row]:
