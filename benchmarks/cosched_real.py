@@ -47,14 +47,14 @@ from asa.core.sharing import SharingView
 from asa.core.units import duration
 from asa.log.store import LearnedStore
 from asa.security.files import private_directory
-from coscheduler.agents import Agents
 from coscheduler.drive import drive
-from coscheduler.machine import Program, Started
 from coscheduler.memory import Remembered
-from coscheduler.pools import Local, local_pool
+from coscheduler.pool.agents import Agents
+from coscheduler.pool.pools import Local, local_pool
 from coscheduler.queuefile import Command, read_commands
 from coscheduler.queuelog import QueueLog
-from coscheduler.real import MONITOR_S, PERIOD_S, RealWorld
+from coscheduler.real.machine import Program, Started
+from coscheduler.real.world import MONITOR_S, PERIOD_S, RealWorld
 from coscheduler.result import SharedQueue
 from executors.cgroup import probe
 

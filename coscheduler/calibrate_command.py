@@ -42,7 +42,7 @@ class CalibrateContention:
 
 
 def _run(options: argparse.Namespace) -> CommandResult:
-    from coscheduler.agents import Agents
+    from coscheduler.pool.agents import Agents
     from coscheduler.queuefile import read_commands
     from coscheduler.run_command import LOCAL, make_pool
     from coscheduler.studies.calibrate import calibrate, check_shares, chosen

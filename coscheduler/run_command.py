@@ -14,14 +14,14 @@ from asa.core.command import CommandResult, table
 from asa.core.errors import InvalidInput
 from asa.core.registry import SHARING_RULES
 from asa.core.units import duration
-from coscheduler.agents import Agents
 from coscheduler.contention import named
 from coscheduler.drive import drive
 from coscheduler.explain import what, when
-from coscheduler.pools import Existing, Pool, local_pool
+from coscheduler.pool.agents import Agents
+from coscheduler.pool.pools import Existing, Pool, local_pool
 from coscheduler.queuefile import read_commands, read_queue
 from coscheduler.queuelog import Entry, QueueLog, new_directory
-from coscheduler.real import RealWorld
+from coscheduler.real.world import RealWorld
 from coscheduler.result import JobRun, SharedQueue
 from coscheduler.world import SimulatedWorld
 
@@ -88,7 +88,7 @@ def make_pool(options: argparse.Namespace, cores: int) -> Pool:
             told = f"{cores} cores on a machine of {there}: each is worth {there / cores:.3g} of a core"
             print(f"asa: {told}", file=sys.stderr, flush=True)
         return local_pool(options.nodes, cores // options.nodes, capacity)
-    from coscheduler.batch_pool import slurm_pool
+    from coscheduler.pool.batch import slurm_pool
 
     walltime_s = duration(options.walltime, what="--walltime")
     return slurm_pool(options.nodes, cores // options.nodes, walltime_s, options.on)

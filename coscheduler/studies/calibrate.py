@@ -17,9 +17,9 @@ import numpy as np
 from asa.core.decision import Start
 from asa.core.errors import InvalidInput, Starved, StateError
 from asa.core.sharing import FLOOR, SharedRun, SharingDecision
-from coscheduler.machine import Machine
 from coscheduler.queuefile import Command
-from coscheduler.real import MONITOR_S, RealWorld
+from coscheduler.real.machine import Machine
+from coscheduler.real.world import MONITOR_S, RealWorld
 from coscheduler.studies.calibration import Calibration
 from coscheduler.studies.fit import Alone, Pair, both, fit, together
 from coscheduler.studies.metered import Metered

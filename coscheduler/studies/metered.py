@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 
-from coscheduler.machine import Machine, News, Node, Program, Used
+from coscheduler.real.machine import Machine, News, Node, Program, Used
 
 
 class Metered:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from coscheduler.agents import Agents
-from coscheduler.batch_pool import slurm_pool
-from coscheduler.machine import Ended, News, Program, Started
+from coscheduler.pool.agents import Agents
+from coscheduler.pool.batch import slurm_pool
+from coscheduler.real.machine import Ended, News, Program, Started
 from tests.cluster.processes import wait_until
 from tests.integration.shell import PATIENCE_S, Shell
 

@@ -20,14 +20,14 @@ from asa.core.sharing import WaitingJob
 from coscheduler import contention
 from coscheduler.calibrate_command import CalibrateContention
 from coscheduler.contention import PAPER_LIKE, Contention, named
-from coscheduler.machine import Program
 from coscheduler.queuefile import Command
+from coscheduler.real.machine import Program
 from coscheduler.studies.calibrate import JobFailed, calibrate, check_shares, chosen
 from coscheduler.studies.calibration import Calibration
 from coscheduler.studies.fit import Alone, Pair, fit, predict
 from coscheduler.studies.metered import Metered
 from executors.cgroup import probe
-from tests.coscheduler.fake_machine import FakeMachine, nodes
+from tests.coscheduler.real.fake_machine import FakeMachine, nodes
 
 ROOT = Path(__file__).parents[3]
 APPLICATIONS = (

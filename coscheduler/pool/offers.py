@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from coscheduler.machine import Node
+from coscheduler.real.machine import Node
 from executors.mesos.codec import Message
 from executors.mesos.offered import Need, Offered, all_of, offered
 from executors.mesos.resources import NONE, Resources

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from coscheduler.machine import Node, Program
+from coscheduler.real.machine import Node, Program
 from executors.mesos import offered
 from executors.mesos.codec import Message
 from executors.mesos.offered import MIB, Need, Offered

@@ -11,10 +11,10 @@ from asa.core.errors import InvalidInput, Starved
 from asa.core.registry import SHARING_RULES
 from asa.core.sharing import Evict, SetShare, StartGuest, WaitingJob, first_fit
 from coscheduler.drive import drive
-from coscheduler.leases import LEASE_S
 from coscheduler.queuefile import Command
-from coscheduler.real import NODES_S, RealWorld
-from tests.coscheduler.fake_machine import FakeMachine, nodes
+from coscheduler.real.leases import LEASE_S
+from coscheduler.real.world import NODES_S, RealWorld
+from tests.coscheduler.real.fake_machine import FakeMachine, nodes
 
 
 def command(name, cores, *, walltime=1000.0, submit=0.0, exclusive=False, application=None):

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from asa.core.errors import BackendError, InvalidInput, StateError, UnknownName
-from coscheduler.agents import Agents
-from coscheduler.batch_pool import Batch, slurm_pool
-from coscheduler.machine import Ended, Program, Started
-from coscheduler.pools import Ground
+from coscheduler.pool.agents import Agents
+from coscheduler.pool.batch import Batch, slurm_pool
+from coscheduler.pool.pools import Ground
+from coscheduler.real.machine import Ended, Program, Started
 from tests.executors.mesos.scripted import until
 
 
@@ -48,8 +48,8 @@ def test_a_job_that_ends_before_its_agents_have_come_is_told_with_their_words(
 
 
 def test_a_job_whose_agents_do_not_come_is_given_up_and_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("coscheduler.batch_pool._AGENTS_S", 0.5)
-    monkeypatch.setattr("coscheduler.batch_pool._ENDING_S", 0.5)
+    monkeypatch.setattr("coscheduler.pool.batch._AGENTS_S", 0.5)
+    monkeypatch.setattr("coscheduler.pool.batch._ENDING_S", 0.5)
     monkeypatch.setattr(Ground, "agent", lambda ground, **options: ("/bin/sleep", "1000"))
     ended = []
     pool = batch()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from coscheduler.machine import Node
+from coscheduler.real.machine import Node
 
 
 class Place(NamedTuple):

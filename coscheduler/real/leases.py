@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from asa.core.errors import AsaError
 from asa.core.sharing import FLOOR
-from coscheduler.machine import Machine
+from coscheduler.real.machine import Machine
 
 LEASE_S = 5.0
 """For how long a node keeps to a share that is not asked for again [s]."""

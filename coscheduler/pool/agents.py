@@ -15,10 +15,10 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from asa.core.errors import StateError
-from coscheduler.agent_calls import AgentCalls
-from coscheduler.containers import Containers, Decision, Share
-from coscheduler.machine import News, Node, Program, Used
-from coscheduler.pools import Pool
+from coscheduler.pool.calls import AgentCalls
+from coscheduler.pool.containers import Containers, Decision, Share
+from coscheduler.pool.pools import Pool
+from coscheduler.real.machine import News, Node, Program, Used
 from executors.mesos.codec import BadMessage, Message
 from executors.mesos.decisions import Accept, Kill, Reconcile
 from executors.mesos.driver import SchedulerDriver
@@ -48,7 +48,7 @@ _log = logging.getLogger(__name__)
 
 
 class Agents:
-    """Nodes of a pool, as `coscheduler.machine.Machine` has them; a context manager.
+    """Nodes of a pool, as `coscheduler.real.machine.Machine` has them; a context manager.
 
     It returns once the pool's nodes are there. Requests are reserved with the master as they are at the start: those of
     the containers of a node never sum to more than its cores, whatever `share` has changed since.
@@ -56,7 +56,7 @@ class Agents:
     Parameters
     ----------
     pool
-        From `coscheduler.pools`; it is closed at the end, and also when this fails.
+        From `coscheduler.pool.pools`; it is closed at the end, and also when this fails.
 
     Raises
     ------

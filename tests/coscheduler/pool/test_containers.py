@@ -4,14 +4,14 @@ import math
 from typing import Any
 
 import pytest
+from tests.coscheduler.test_offers import offer, scalar
 
 from asa.core.errors import InvalidInput
-from coscheduler.containers import PATIENCE_S, Containers, Share
-from coscheduler.machine import Ended, News, Program, Started
+from coscheduler.pool.containers import PATIENCE_S, Containers, Share
+from coscheduler.real.machine import Ended, News, Program, Started
 from executors.mesos.codec import Message
 from executors.mesos.decisions import Accept, Kill, Reconcile
 from executors.mesos.messages import identity
-from tests.coscheduler.test_offers import offer, scalar
 
 PROGRAM = Program(("/bin/true",), {})
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from asa.core.errors import InvalidInput
-from coscheduler.machine import Ended, News, Node, Program, Started
-from coscheduler.offers import Allotment, Offers
-from coscheduler.task import LEAST_CORES, command_task, need_of
+from coscheduler.pool.offers import Allotment, Offers
+from coscheduler.pool.task import LEAST_CORES, command_task, need_of
+from coscheduler.real.machine import Ended, News, Node, Program, Started
 from executors.mesos.codec import Message
 from executors.mesos.decisions import Accept, Kill, Reconcile
 from executors.mesos.messages import TERMINAL, value_of

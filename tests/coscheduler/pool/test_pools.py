@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from asa.core.errors import InvalidInput, StateError
-from coscheduler.pools import Existing, local_pool
+from coscheduler.pool.pools import Existing, local_pool
 from executors.mesos.pool_directory import PoolDirectory
 
 

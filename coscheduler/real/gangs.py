@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from asa.security.files import private_directory
-from coscheduler.leases import Leases
-from coscheduler.machine import Ended, Machine, News, Node, Program
-from coscheduler.monitor import PROGRESS, Where
-from coscheduler.places import Place
 from coscheduler.queuefile import Command
+from coscheduler.real.leases import Leases
+from coscheduler.real.machine import Ended, Machine, News, Node, Program
+from coscheduler.real.monitor import PROGRESS, Where
+from coscheduler.real.places import Place
 
 # Guests are the first whom the kernel ends when memory runs out. A shell is given the line as $0.
 _SCRIPT = """\

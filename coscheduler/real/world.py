@@ -14,15 +14,15 @@ from pathlib import Path
 from asa.core.decision import Start
 from asa.core.errors import Starved
 from asa.core.sharing import Evict, Keep, SharedRun, SharingDecision, SharingView, StartGuest, WaitingJob
-from coscheduler.gangs import Gang, Gangs
 from coscheduler.happiness import FORMS
 from coscheduler.history import History
 from coscheduler.ledger import Ledger
-from coscheduler.machine import Machine
-from coscheduler.monitor import Monitor, Watched
-from coscheduler.places import Places
 from coscheduler.queuefile import Command, check
 from coscheduler.queuelog import Entry, ended
+from coscheduler.real.gangs import Gang, Gangs
+from coscheduler.real.machine import Machine
+from coscheduler.real.monitor import Monitor, Watched
+from coscheduler.real.places import Places
 from coscheduler.result import SharedQueue
 
 PERIOD_S = 5.0

@@ -13,7 +13,7 @@ from asa.core.job import JobHandle, JobRequest, JobState, JobStatus, Refused, Re
 from asa.core.ports import Backend
 from asa.core.registry import BACKENDS
 from asa.log.rundir import state_directory
-from coscheduler.pools import Ground
+from coscheduler.pool.pools import Ground
 from executors.mesos.codec import BadMessage
 from executors.mesos.messages import field, identity
 from executors.mesos.operator import Operator

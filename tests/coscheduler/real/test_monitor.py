@@ -4,8 +4,8 @@ import pytest
 from asa.core.decision import Start
 from asa.core.sharing import StartGuest, WaitingJob
 from coscheduler.ledger import Ledger
-from coscheduler.machine import Used
-from coscheduler.monitor import Monitor, Where
+from coscheduler.real.machine import Used
+from coscheduler.real.monitor import Monitor, Where
 
 MIB = 1 << 20
 

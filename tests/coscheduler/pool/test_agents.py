@@ -17,9 +17,9 @@ import pytest
 
 from asa.core.errors import StateError
 from coscheduler import pools
-from coscheduler.agents import Agents
-from coscheduler.machine import Ended, Machine, News, Program, Started, Used
-from coscheduler.pools import Existing, Local, local_pool
+from coscheduler.pool.agents import Agents
+from coscheduler.pool.pools import Existing, Local, local_pool
+from coscheduler.real.machine import Ended, Machine, News, Program, Started, Used
 from executors.cgroup import probe
 from executors.mesos.operator import Operator
 from executors.mesos.pool_directory import READER
@@ -257,9 +257,9 @@ def test_all_is_ended_and_removed_at_close(pool: Local) -> None:
 
 DRIVER = """
 import sys, time
-from coscheduler.agents import Agents
-from coscheduler.machine import Program, Started
-from coscheduler.pools import local_pool
+from coscheduler.pool.agents import Agents
+from coscheduler.real.machine import Program, Started
+from coscheduler.pool.pools import local_pool
 pool = local_pool(1, cores=1)
 with Agents(pool) as machine:
     machine.start("c", "node0", Program(("/bin/sleep", "1000"), {"TEST_OF_AGENTS": sys.argv[1]}), 0.5, 1.0)

@@ -3,8 +3,8 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coscheduler.places import Place, Places
-from tests.coscheduler.fake_machine import nodes
+from coscheduler.real.places import Place, Places
+from tests.coscheduler.real.fake_machine import nodes
 
 
 def test_the_smallest_gap_that_is_large_enough():

@@ -14,7 +14,7 @@ import numpy as np
 from asa.core.sharing import JobStates, WaitingJob
 from coscheduler.happiness import HORIZON_S, happiness, smoothed
 from coscheduler.ledger import Ledger
-from coscheduler.machine import Used
+from coscheduler.real.machine import Used
 
 PROGRESS = "progress.{rank}"
 """File in a job's directory in which a rank says how far it is: ``DONE TOTAL``."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from coscheduler.machine import Ended, Node, Program, Started, Used
+from coscheduler.real.machine import Ended, Node, Program, Started, Used
 
 
 @dataclass
@@ -30,7 +30,7 @@ class Container:
 
 @dataclass
 class FakeMachine:
-    """As `coscheduler.machine.Machine`; `run_time` says how long a container of a job runs.
+    """As `coscheduler.real.machine.Machine`; `run_time` says how long a container of a job runs.
 
     Requests on a node never exceed its cores; what was asked for is kept in `asked`.
     """

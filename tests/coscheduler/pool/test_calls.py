@@ -9,8 +9,8 @@ import pytest
 
 from asa.core.errors import BackendError, InvalidInput
 from coscheduler import agent_calls
-from coscheduler.agent_calls import AgentCalls
-from coscheduler.containers import Share
+from coscheduler.pool.calls import AgentCalls
+from coscheduler.pool.containers import Share
 from executors.mesos.codec import Message
 from tests.executors.mesos.scripted import DEADLINE_S, until
 

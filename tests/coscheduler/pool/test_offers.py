@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from coscheduler.machine import Node
-from coscheduler.offers import Offers
+from coscheduler.pool.offers import Offers
+from coscheduler.real.machine import Node
 from executors.mesos.codec import BadMessage, Message
 from executors.mesos.messages import identity
 from executors.mesos.offered import MIB, Need

@@ -10,7 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 
 from asa.core.errors import AsaError, BackendError, InvalidInput
-from coscheduler.containers import Share
+from coscheduler.pool.containers import Share
 from executors.mesos.codec import BadMessage, Message
 from executors.mesos.operator import Operator
 from executors.mesos.pool_directory import PoolDirectory

@@ -1,0 +1,1 @@
+"""Nodes for the real world: agents of a pool."""

@@ -1,0 +1,1 @@
+"""The real world: gangs of containers that share the cores of nodes."""
