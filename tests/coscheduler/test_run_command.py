@@ -9,7 +9,12 @@ import time
 
 import pytest
 
+from coscheduler.pool.pools import local_pool
 from coscheduler.queuelog import NAME, read
+from coscheduler.real.leases import LEASE_S
+from executors.mesos.operator import Operator
+from executors.mesos.pool_directory import READER
+from tests.cluster.processes import wait_until
 
 QUEUE = """
 cores = 4
@@ -30,6 +35,7 @@ cores = 1
 walltime = "1m"
 command = "echo 'oh no' >&2; exit 3"
 """
+LOCAL = ("--on", "local", "--nodes", "4")
 
 
 @pytest.fixture
@@ -39,13 +45,13 @@ def queue(tmp_path):
 
 
 def started(folder, *words):
-    argv = [sys.executable, "-P", "-m", "asa", "cosched", "run", "queue.toml", "--on", "local", "--nodes", "4", *words]
+    argv = [sys.executable, "-P", "-m", "asa", "cosched", "run", "queue.toml", *words]
     env = os.environ | {"ASA_STATE_DIR": str(folder / "state")}
     return subprocess.Popen(argv, cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def test_a_queue_of_commands(queue):
-    with started(queue, "--sharing", "static:share=0.5", "--work", "work", "--json", "out.json") as process:
+    with started(queue, *LOCAL, "--sharing", "static:share=0.5", "--work", "work", "--json", "out.json") as process:
         _, err = process.communicate(timeout=100)
     assert process.returncode == 1, err
     assert f"bad failed: Command exited with status 3; its output is in {queue}/work/jobs/bad/1" in err
@@ -66,7 +72,7 @@ def test_a_queue_of_commands(queue):
 def test_interrupted_it_leaves_nothing(queue):
     text = (queue / "queue.toml").read_text().replace("sleep 4", "sleep 61").replace("sleep 2", "sleep 62")
     (queue / "queue.toml").write_text(text)
-    with started(queue, "--work", "work") as process:
+    with started(queue, *LOCAL, "--work", "work") as process:
         first = queue / "work/jobs/host/1/stdout.3"
         deadline = time.monotonic() + 60
         while not first.exists() and time.monotonic() < deadline:
@@ -80,3 +86,33 @@ def test_interrupted_it_leaves_nothing(queue):
     assert left == ""
     sleeping = subprocess.run(["pgrep", "--exact", "--full", "sleep 6[12]"], capture_output=True, text=True).stdout
     assert sleeping == ""
+
+
+@pytest.fixture
+def pool(tmp_path):
+    """A pool of one node that somebody else looks after."""
+    pool = local_pool(1, cores=2)
+    yield pool
+    pool.close()
+
+
+def test_killed_it_leaves_hosts_their_cores(tmp_path, pool):
+    """The agents of its pool live on, and so do jobs, for a while: what was leased is over within seconds."""
+    (tmp_path / "queue.toml").write_text(
+        'cores = 2\n[[jobs]]\nname = "host"\ncores = 2\nwalltime = "9m"\ncommand = "sleep 600"\n'
+        '[[jobs]]\nname = "guest"\ncores = 1\nwalltime = "9m"\ncommand = "sleep 600"\n'
+    )
+    where = ("--on", f"pool:{pool.directory.path}", "--sharing", "static:share=0.5,hard=true", "--work", "work")
+    with Operator(pool.directory, READER) as operator, started(tmp_path, *where) as process:
+
+        def limits():
+            agents = [item["agent_info"]["id"]["value"] for item in operator.get_agents()]
+            found = [item for agent in agents for item in operator.containers(agent)]
+            return {item["executor_id"]["value"]: item["resource_statistics"].get("cpus_limit") for item in found}
+
+        assert wait_until(lambda: limits() == {"host.1.0": 1.0, "guest.1.0": 1.0}, 60), limits()
+        time.sleep(LEASE_S)
+        assert limits()["host.1.0"] == 1.0, "as long as it is asked for"
+        process.kill()
+        assert wait_until(lambda: limits().get("host.1.0", 1.0) is None, 4 * LEASE_S), limits()
+        assert limits() == {"host.1.0": None, "guest.1.0": 1.0}

@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from asa.core.errors import StateError
-from coscheduler import pools
+from coscheduler.pool import pools
 from coscheduler.pool.agents import Agents
 from coscheduler.pool.pools import Existing, Local, local_pool
 from coscheduler.real.machine import Ended, Machine, News, Program, Started, Used
@@ -26,7 +26,7 @@ from executors.mesos.pool_directory import READER
 from tests.executors.mesos.scripted import until
 
 PATIENCE_S = 40.0
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 WINDOW_S = 2.0
 SLEEP = Program(("/bin/sleep", "1000"), {})
 BURN = Program(("/bin/sh", "-c", "while :; do :; done"), {})

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from asa.core.errors import BackendError, InvalidInput
-from coscheduler import agent_calls
+from coscheduler.pool import calls as module
 from coscheduler.pool.calls import AgentCalls
 from coscheduler.pool.containers import Share
 from executors.mesos.codec import Message
@@ -51,8 +51,8 @@ class Said:
 @pytest.fixture
 def said(monkeypatch: pytest.MonkeyPatch) -> Said:
     said = Said()
-    monkeypatch.setattr(agent_calls, "Operator", said)
-    monkeypatch.setattr(agent_calls, "_AGAIN_S", 0.01)
+    monkeypatch.setattr(module, "Operator", said)
+    monkeypatch.setattr(module, "_AGAIN_S", 0.01)
     return said
 
 
@@ -121,7 +121,7 @@ def test_an_agent_that_is_late_is_left_out_and_not_asked_again_meanwhile(
     calls: AgentCalls, said: Said, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert sorted(item["agent"] for item in calls.containers(["A", "B"])) == ["A", "B"]
-    monkeypatch.setattr(agent_calls, "ANSWER_S", 0.05)
+    monkeypatch.setattr(module, "ANSWER_S", 0.05)
     hold, said.calls = threading.Event(), []
     said.answers = [lambda: hold.wait(DEADLINE_S)]
     assert calls.containers(["A"]) == []

@@ -4,7 +4,6 @@ import math
 from typing import Any
 
 import pytest
-from tests.coscheduler.test_offers import offer, scalar
 
 from asa.core.errors import InvalidInput
 from coscheduler.pool.containers import PATIENCE_S, Containers, Share
@@ -12,6 +11,7 @@ from coscheduler.real.machine import Ended, News, Program, Started
 from executors.mesos.codec import Message
 from executors.mesos.decisions import Accept, Kill, Reconcile
 from executors.mesos.messages import identity
+from tests.coscheduler.pool.test_offers import offer, scalar
 
 PROGRAM = Program(("/bin/true",), {})
 

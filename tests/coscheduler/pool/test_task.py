@@ -3,12 +3,12 @@ from __future__ import annotations
 import math
 
 import pytest
-from tests.coscheduler.test_offers import offer
 
 from coscheduler.pool.task import LEAST_CORES, command_task, need_of
 from coscheduler.real.machine import Node, Program
 from executors.mesos.agent.command import Share, argv, share
 from executors.mesos.offered import MIB, offered
+from tests.coscheduler.pool.test_offers import offer
 from tests.executors.mesos.oracle import check
 
 NODE = Node("a", 4, 1 << 30)
