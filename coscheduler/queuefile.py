@@ -168,6 +168,8 @@ def _request(job: Mapping[str, Any], where: str) -> WaitingJob:
 def _phases(job: Mapping[str, Any], cores: int, where: str) -> tuple[Phase, ...]:
     """Phases as they are given, or those of a job that uses so much CPU on average."""
     if "phases" not in job:
+        if "run_time" not in job and "command" in job:
+            raise InvalidInput(f"{where} has no 'run_time', which a simulation needs; --on local runs its command")
         run_time_s = duration(_given(job, "run_time", where), what=f"{where}: run_time")
         return phases(run_time_s, share(job.get("cpu", 1.0), what=f"{where}: cpu"), cores)
     found = []

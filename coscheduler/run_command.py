@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -68,7 +69,12 @@ def _real(options: argparse.Namespace, stack: ExitStack) -> tuple[RealWorld, Pat
     queue = read_commands(options.queue)
     directory = Path(options.work).absolute() if options.work else new_directory(Path(options.queue).stem)
     log = stack.enter_context(QueueLog(directory))
-    machine = stack.enter_context(Agents(make_pool(options, queue.cores)))  # that may have to wait in a queue
+    try:
+        machine = stack.enter_context(Agents(make_pool(options, queue.cores)))  # that may have to wait in a queue
+    except BaseException:
+        if not options.work:
+            shutil.rmtree(directory, ignore_errors=True)
+        raise
     print(f"asa: the jobs' output, and the log, are in {directory}", file=sys.stderr, flush=True)
     tell = log.write if getattr(options, "json", None) == "-" else _teller(log.write)
     world = RealWorld(queue.jobs, machine, directory / "jobs", sampled=bool(options.draw), log=tell)
