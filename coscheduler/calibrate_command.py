@@ -54,9 +54,6 @@ def _run(options: argparse.Namespace) -> CommandResult:
         _check_out(options.out)
     queue = read_commands(options.queue)
     jobs = chosen(queue.jobs)
-    for job in jobs:
-        if job.request.cores > queue.cores:
-            raise InvalidInput(f"job {job.request.name!r} asks for {job.request.cores} cores: there are {queue.cores}")
     _look_at_load()
     where = argparse.Namespace(on=LOCAL, nodes=options.nodes)
     with (

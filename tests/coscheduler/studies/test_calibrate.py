@@ -277,7 +277,7 @@ def test_what_is_asked_for_is_checked_before_anything_runs(tmp_path: Path, monke
         ((queue, "--nodes", "3"), "--nodes 3: 2 cores cannot be shared out"),
         ((queue, "--out", str(tmp_path / "found.txt")), "ends in .json"),
         ((queue, "--out", str(tmp_path / "none" / "found.json")), "no file can be written there"),
-        ((large,), "'narrow' asks for 3 cores: there are 2"),
+        ((large,), "'narrow' asks for 3 cores: the machine has 2"),
         ((str(tmp_path / "none.toml"),), "No such file"),
     ):
         with pytest.raises(InvalidInput, match=told):
