@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
+from typing import Self
 
 from executors.crew import Crew
 from executors.wire import Hello, Order, Outcome, Report, Welcome
@@ -48,7 +49,7 @@ class Workers:
         self._outcomes: list[Outcome] = []
         self._told: int | None = None
 
-    def __enter__(self) -> Workers:
+    def __enter__(self) -> Self:
         self._inner, self._outer = socket.socketpair()
         for end in (self._inner, self._outer):
             end.setblocking(False)

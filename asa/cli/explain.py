@@ -25,8 +25,9 @@ class Explain:
             run = open_run(options.run)
         except RunNotFound:
             for name in EXPLAIN:
-                if found := EXPLAIN.load(name)(options.run):
-                    return found  # type: ignore[no-any-return]
+                found: CommandResult | None = EXPLAIN.load(name)(options.run)
+                if found is not None:
+                    return found
             raise
         text = run.explain()
         stages = dict(line.split(": ", 1) for line in text.splitlines() if ": " in line)

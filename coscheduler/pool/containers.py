@@ -12,8 +12,9 @@ from typing import NamedTuple
 
 from asa.core.errors import InvalidInput
 from coscheduler.pool.offers import Allotment, Offers
-from coscheduler.pool.task import LEAST_CORES, command_task, need_of
+from coscheduler.pool.task import command_task, need_of
 from coscheduler.real.machine import Ended, News, Node, Program, Started
+from executors.mesos.agent.command import LEAST_CPUS
 from executors.mesos.codec import Message
 from executors.mesos.decisions import Accept, Kill, Reconcile
 from executors.mesos.messages import TERMINAL, value_of
@@ -69,8 +70,8 @@ class _Container:
     def share(self, request: float, limit: float | None, until: float | None) -> Share:
         """Told in cores of the processor."""
         speed = self.node.speed
-        most = None if limit is None else math.inf if limit >= self.node.cores else max(limit * speed, LEAST_CORES)
-        return Share(self.agent, self.id, max(request * speed, LEAST_CORES), most, until)
+        most = None if limit is None else math.inf if limit >= self.node.cores else max(limit * speed, LEAST_CPUS)
+        return Share(self.agent, self.id, max(request * speed, LEAST_CPUS), most, until)
 
 
 class Containers:

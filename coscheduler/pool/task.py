@@ -6,12 +6,10 @@ import math
 
 from coscheduler.real.machine import Node, Program
 from executors.mesos import offered
+from executors.mesos.agent.command import LEAST_CPUS
 from executors.mesos.codec import Message
 from executors.mesos.offered import MIB, Need, Offered
 from executors.mesos.resources import THOUSAND, Resources
-
-LEAST_CORES = 0.01
-"""The smallest request, and the smallest limit, that an agent takes [cores of the processor]."""
 
 _MEMORY_PARTS = 100
 
@@ -31,7 +29,7 @@ def need_of(node: Node, request: float, limit: float) -> Need:
     cores = min(request * min(node.speed, 1.0), limit * node.speed)
     cpus = math.floor(cores * THOUSAND + 1e-6) / THOUSAND
     memory = node.memory // _MEMORY_PARTS // MIB * MIB
-    return Need(max(cpus, LEAST_CORES), memory or min(node.memory, MIB))
+    return Need(max(cpus, LEAST_CPUS), memory or min(node.memory, MIB))
 
 
 def command_task(name: str, offer: Offered, program: Program, taken: Resources, limit: float | None) -> Message:

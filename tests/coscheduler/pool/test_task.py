@@ -4,9 +4,9 @@ import math
 
 import pytest
 
-from coscheduler.pool.task import LEAST_CORES, command_task, need_of
+from coscheduler.pool.task import command_task, need_of
 from coscheduler.real.machine import Node, Program
-from executors.mesos.agent.command import Share, argv, share
+from executors.mesos.agent.command import LEAST_CPUS, Share, argv, share
 from executors.mesos.offered import MIB, offered
 from tests.coscheduler.pool.test_offers import offer
 from tests.executors.mesos.oracle import check
@@ -21,7 +21,7 @@ def test_parts_that_fill_a_node_are_never_counted_as_more_than_it_has() -> None:
 
 
 def test_a_little_is_counted_of_the_smallest() -> None:
-    assert need_of(Node("a", 1, MIB, speed=0.1), 0.05, 1.0) == (LEAST_CORES, MIB, 0)
+    assert need_of(Node("a", 1, MIB, speed=0.1), 0.05, 1.0) == (LEAST_CPUS, MIB, 0)
 
 
 @pytest.mark.parametrize(("limit", "cores"), [(1.5, 1.5), (math.inf, math.inf), (None, math.inf)])

@@ -161,7 +161,10 @@ def test_a_rank_that_fails_because_a_node_of_its_job_was_lost(tmp_path):
 
 def test_a_guest_that_was_killed_gives_way(tmp_path):
     machine = FakeMachine(nodes(1), {"host": 20.0, "guest": 10.0})
-    kill = lambda: machine._end("guest.1.0", "Command terminated with signal Killed")  # noqa: E731
+
+    def kill():
+        machine._end("guest.1.0", "Command terminated with signal Killed")
+
     script = Script([Start("host"), StartGuest("guest", "host", 0.05)], at={2: kill})
     jobs = run([command("host", 1), command("guest", 1)], machine, script, tmp_path)
     assert (jobs["guest"].problem, jobs["guest"].evictions) == ("", 1)
