@@ -69,7 +69,8 @@ class Ground:
         return process
 
     def arm(self, name: str, point: str) -> None:
-        """Have a process that runs be killed when it comes to this point."""
+        """Have a process that runs be killed when it comes to this point; one that was just started is waited for."""
+        until(lambda: _heeds(self.running[name].pid, signal.SIGUSR1), f"{name} to heed a signal: {self.log()}")
         self._file(name).write_text(point)
         self.running[name].send_signal(signal.SIGUSR1)
         until(lambda: not self._file(name).exists(), f"{name} to see its point: {self.log()}")
@@ -137,6 +138,12 @@ class Ground:
         """Control groups of containers."""
         names = set(self.containers())
         return [path for path, _, _ in os.walk("/sys/fs/cgroup") if path.rpartition("/")[2] in names]
+
+
+def _heeds(pid: int, number: int) -> bool:
+    """Whether a process has a handler for a signal, which would end it otherwise."""
+    caught = next(line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("SigCgt:"))
+    return bool(int(caught.split()[1], 16) >> (number - 1) & 1)
 
 
 def _lives(process: psutil.Process) -> bool:
