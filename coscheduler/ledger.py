@@ -109,27 +109,16 @@ class Ledger:
                     raise IllegalDecision("no such job runs", decision)
 
     def end(self, name: str) -> tuple[str, ...]:
-        """A running job is over; the guests that have cores of their own from now on, by size.
-
-        Guests of a host that ends keep as many of its cores as they ask for, as far as they go round; others become
-        guests of the largest.
-        """
+        """A running job is over; its guests, each of which keeps as many of its cores as it has asked for."""
         ended = self.running.pop(name)
         if ended.host is not None:
             self.running[ended.host].guests.remove(name)
             return ()
-        room, heirs = ended.job.cores, []
-        for guest in sorted(ended.guests, key=lambda guest: -self.running[guest].job.cores):
+        self.free += self._room(ended)
+        for guest in ended.guests:
             placed = self.running[guest]
-            if placed.job.cores <= room:
-                room -= placed.job.cores
-                placed.host, placed.share, placed.hard = None, 1.0, False
-                heirs.append(guest)
-            else:
-                placed.host = heirs[0]
-                self.running[heirs[0]].guests.append(guest)
-        self.free += room
-        return tuple(heirs)
+            placed.host, placed.share, placed.hard = None, 1.0, False
+        return tuple(ended.guests)
 
     def requeue(self, name: str) -> tuple[str, ...]:
         """A running job goes back to its place in the queue; the guests that have cores of their own from now on."""
@@ -191,11 +180,15 @@ class Ledger:
             raise IllegalDecision("the host must be a running job with cores of its own", decision)
         if host.job.exclusive or job.exclusive:
             raise IllegalDecision("one of the two is exclusive", decision)
-        if job.cores > host.job.cores:
-            raise IllegalDecision(f"it needs {job.cores} cores, its host has {host.job.cores}", decision)
+        if job.cores > (room := self._room(host)):
+            raise IllegalDecision(f"it needs {job.cores} cores, {room} of its host's are no other guest's", decision)
         self._check_share(decision, decision.host, decision.share)
         self.running[job.name] = Placed(self._waiting.pop(job.name), now, decision.host, decision.share, decision.hard)
         host.guests.append(job.name)
+
+    def _room(self, host: Placed) -> int:
+        """Cores of a host that none of its guests will keep when it ends."""
+        return host.job.cores - sum(self.running[guest].job.cores for guest in host.guests)
 
     def _check_share(self, decision: SharingDecision, host: str | None, share: float, but: str | None = None) -> None:
         """Nobody may fall below the floor; `but` is a guest whose present share does not count."""

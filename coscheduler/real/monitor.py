@@ -41,8 +41,8 @@ class Watched:
     memory now and at most, as shares of what belongs to its cores, and `resident` that of each container [bytes].
     `done` is the share of its tasks that are done, None where it does not tell, `step` by how much and `told` when that
     grew last, and `rate` how fast it grows on average.
-    `parallel_s` of `watched_s` it was in parallel stages. `busy_s` and `memory_s` are the integrals of what it and its
-    guests use.
+    `parallel_s` of `watched_s` it was in parallel stages; from `at` on, when any of it was looked at last, nothing is
+    known. `busy_s` and `memory_s` are the integrals of what it and its guests use.
     """
 
     asked: WaitingJob
@@ -71,14 +71,17 @@ class Watched:
         return self.cores > min(_PARALLEL, 0.5 * self.asked.cores)
 
     def look(self, now: float, used: Mapping[str, Used]) -> float:
-        """Take in what its containers have used by now; the time [s] since it was looked at last."""
+        """Take in what its containers have used by now; the time [s] that is told of by that, 0 where none runs."""
+        there = [where for where in self.where if where.container in used]
+        if not there:
+            return 0.0
         over_s, self.at = now - self.at, now
         spent = 0.0
-        for where in self.where:
-            if (found := used.get(where.container)) is not None:
-                spent += max(0.0, found.cpu_s - self.seen.get(where.container, 0.0)) / where.speed
-                self.seen[where.container] = found.cpu_s
-                self.resident[where.container] = found.memory or 0
+        for where in there:
+            found = used[where.container]
+            spent += max(0.0, found.cpu_s - self.seen.get(where.container, 0.0)) / where.speed
+            self.seen[where.container] = found.cpu_s
+            self.resident[where.container] = found.memory or 0
         self.cpu_s += spent
         self.memory = sum(self.resident.values()) / sum(where.memory for where in self.where)
         self.most = max(self.most, self.memory)
@@ -89,6 +92,10 @@ class Watched:
             self.watched_s += over_s
             self.parallel_s += over_s if self.is_parallel else 0.0
         return over_s
+
+    def cpu_by(self, now: float) -> float:
+        """CPU time by the end of its containers, after which nobody can ask: as if it had gone on as on average."""
+        return self.cpu_s * (1 + (now - self.at) / self.watched_s) if self.watched_s else 0.0
 
     def left(self) -> float:
         """Share of its tasks that is left; of those that run now, as much is taken for done as the rate says."""

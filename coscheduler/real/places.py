@@ -53,21 +53,20 @@ class Places:
             order = [min(enough, key=self._free.__getitem__)]
         else:
             order = sorted(self._free, key=lambda node: -self._free[node])
-        found = _taken(((node, self._free[node]) for node in order), cores)
-        assert found is not None, "as many are free"
-        self._of[job] = found
+        found = self._of[job] = _taken(((node, self._free[node]) for node in order), cores)
         self._take(found)
         return found
 
-    def beside(self, job: str, cores: int, host: str, guests: Iterable[str]) -> tuple[Place, ...] | None:
-        """Give a job cores of its host that none of the other `guests` has; None when there are not so many."""
+    def beside(self, job: str, cores: int, host: str, guests: Iterable[str]) -> tuple[Place, ...]:
+        """Give a job cores of its host that none of the other `guests` has.
+
+        There must be as many: `coscheduler.ledger` sees to that.
+        """
         left = {place.node: place.cores for place in self._of[host]}
         for place in (place for guest in guests for place in self._of[guest]):
             left[place.node] -= place.cores
-        found = _taken(reversed(left.items()), cores)
-        if found is not None:
-            self._of[job] = found
-            self._guests.add(job)
+        found = self._of[job] = _taken(reversed(left.items()), cores)
+        self._guests.add(job)
         return found
 
     def inherit(self, job: str) -> None:
@@ -104,11 +103,12 @@ class Places:
             self._free[node] -= cores
 
 
-def _taken(offered: Iterable[tuple[str, int]], cores: int) -> tuple[Place, ...] | None:
+def _taken(offered: Iterable[tuple[str, int]], cores: int) -> tuple[Place, ...]:
     """So many cores of what is offered, in that order."""
     found = []
     for node, free in offered:
         if taken := min(free, cores):
             found.append(Place(node, taken))
             cores -= taken
-    return None if cores else tuple(found)
+    assert not cores, "as many are offered"
+    return tuple(found)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from asa.core.decision import Start
 from asa.core.errors import Starved
-from asa.core.sharing import Evict, Keep, SharedRun, SharingDecision, SharingView, StartGuest, WaitingJob
+from asa.core.sharing import Evict, SharedRun, SharingDecision, SharingView, StartGuest, WaitingJob
 from coscheduler.happiness import FORMS
 from coscheduler.history import History
 from coscheduler.ledger import Ledger
@@ -109,15 +109,15 @@ class RealWorld:
         return self._view()
 
     def apply(self, decisions: Iterable[SharingDecision]) -> None:
-        """Do what a rule has decided, in order. A guest for whom there are no cores beside other guests is passed over.
+        """Do what a rule has decided, in order.
 
         Raises
         ------
         IllegalDecision
             When one breaks a law; those before it were done.
         """
-        for asked in decisions:
-            now, decision = self._now(), asked
+        for decision in decisions:
+            now = self._now()
             self._ledger.apply(decision, now)
             match decision:
                 case Start():
@@ -125,7 +125,11 @@ class RealWorld:
                     self._places.own(name, self._commands[name].request.cores)
                     self._start(name, now)
                 case StartGuest():
-                    decision = self._start_guest(decision, now)
+                    guests = [guest for guest in self._ledger.running[decision.host].guests if guest != decision.job]
+                    self._places.beside(
+                        decision.job, self._commands[decision.job].request.cores, decision.host, guests
+                    )
+                    self._start(decision.job, now)
                 case Evict():
                     self._history.jobs[decision.guest].evictions += 1
                     self._gone(decision.guest)
@@ -197,16 +201,6 @@ class RealWorld:
         gang = self._gangs.start(self._commands[name], self._places[name], limits)
         self._monitor.begin(placed.job, gang.directory, self._gangs.watched(name), now)
 
-    def _start_guest(self, decision: StartGuest, now: float) -> SharingDecision:
-        """What was done: nothing where other guests have the cores that it would need to keep when the host ends."""
-        guests = [guest for guest in self._ledger.running[decision.host].guests if guest != decision.job]
-        cores = self._commands[decision.job].request.cores
-        if self._places.beside(decision.job, cores, decision.host, guests) is None:
-            self._ledger.requeue(decision.job)
-            return Keep(decision.host, {"passed over": decision.job, "because": "other guests have the cores"})
-        self._start(decision.job, now)
-        return decision
-
     def _end(self, gang: Gang) -> None:
         """All containers of a job have ended: by itself, by a failure, or with a node."""
         if gang.lost:
@@ -224,7 +218,7 @@ class RealWorld:
         else:
             if past.alone_s is None and not past.shared():
                 past.alone_s = now - past.since
-            run = _shared_run(watched, now - past.since, past.alone_s)
+            run = _shared_run(watched, past.since, now, past.alone_s)
             self._ended.append(run)
             self._log({"at": now} | ended(run))
         self._leave(self._ledger.end(name))
@@ -247,7 +241,7 @@ class RealWorld:
         """A job does not run any more, or is not to; what was seen of it."""
         self._gangs.stop(name)
         watched, past = self._monitor.jobs.pop(name), self._history.jobs[name]
-        past.cpu_s += watched.cpu_s
+        past.cpu_s += watched.cpu_by(self._now())
         past.busy_s += watched.busy_s
         past.memory_s += watched.memory_s
         self._history.left(name, self._now())
@@ -307,10 +301,10 @@ class RealWorld:
         return self._ledger.view(now, self._monitor.states(self._ledger, now))
 
 
-def _shared_run(watched: Watched, run_time_s: float, alone_s: float | None) -> SharedRun:
+def _shared_run(watched: Watched, since: float, now: float, alone_s: float | None) -> SharedRun:
     asked = watched.asked
     parallel = watched.parallel_s / watched.watched_s if watched.watched_s else 1.0
     return SharedRun(
-        asked.name, asked.application, asked.cores, asked.walltime_s, run_time_s, alone_s, watched.cpu_s, parallel,
+        asked.name, asked.application, asked.cores, asked.walltime_s, now - since, alone_s, watched.cpu_by(now), parallel,
         watched.most,
     )  # fmt: skip

@@ -99,7 +99,8 @@ def foresee(jobs: Crowd, crew: Crowd, place: Ints, share: Floats, tax: float) ->
     theirs_late = (their_loss > np.maximum(crew.slack_s, 0.0)).astype(np.float64)
     late = (lost > jobs.slack_s[:, None]) | (_sums(theirs_late, place, hosts) > 0)
     memory = jobs.memory[:, None] + np.bincount(place, crew.memory)
-    legal = (jobs.cores[:, None] <= cores) & (memory <= cores * (1 + 1e-9)) & ~late
+    room = 2 * cores - np.bincount(place, crew.cores)  # the host's, less those of its guests
+    legal = (jobs.cores[:, None] <= room) & (memory <= cores * (1 + 1e-9)) & ~late
     return Pairs(harm, own, 1 / stretch, jobs.cores[:, None] * together / stretch, legal)
 
 

@@ -22,7 +22,6 @@ from coscheduler.real.machine import Machine
 from coscheduler.real.world import MONITOR_S, RealWorld
 from coscheduler.studies.calibration import Calibration
 from coscheduler.studies.fit import Alone, Pair, both, fit, together
-from coscheduler.studies.metered import Metered
 
 _SHORTEST_S = 1.5 * MONITOR_S  # CPU use is looked at once each `MONITOR_S`
 
@@ -164,28 +163,28 @@ class _Runs:
 
     def alone(self, job: Command) -> Alone:
         asked, name = job.request, f"{self._done + 1}-alone"
-        (run,), (cpu,) = self._run([(name, job)], [Start(name)], asked.application)
+        (run,) = self._run([(name, job)], [Start(name)], asked.application)
         if run.run_time_s < _SHORTEST_S:
             raise StateError(
                 f"job {asked.name!r} ran for {run.run_time_s:.2g} s alone, which is too short to be measured: expected "
                 f"{_SHORTEST_S:g} s at least, better 20 s. Give it more to do"
             )
-        return Alone(asked.application, asked.name, asked.cores, run.run_time_s, cpu, run.parallel, run.memory)
+        return Alone(asked.application, asked.name, asked.cores, run.run_time_s, _cpu(run), run.parallel, run.memory)
 
     def pair(self, host: Command, guest: Command, share: float, *, hard: bool) -> _Both:
         names = f"{self._done + 1}-host", f"{self._done + 1}-guest"
         kind = "as a quota" if hard else "as a weight"
         what = f"{host.request.application} with {guest.request.application} as its guest ({share:g} {kind})"
-        runs, cpus = self._run(list(zip(names, (host, guest), strict=True)), both(*names, share, hard=hard), what)
-        return runs[0].run_time_s, runs[1].run_time_s, cpus[0], cpus[1]
+        one, other = self._run(list(zip(names, (host, guest), strict=True)), both(*names, share, hard=hard), what)
+        return one.run_time_s, other.run_time_s, _cpu(one), _cpu(other)
 
     def _run(
         self, jobs: Sequence[tuple[str, Command]], decisions: Sequence[SharingDecision], what: str
-    ) -> tuple[list[SharedRun], list[float]]:
-        """Runs, and mean use of their cores, of jobs under new names: containers have none twice."""
+    ) -> list[SharedRun]:
+        """Runs of jobs under new names: containers have none twice."""
         renamed = [replace(job, request=replace(job.request, name=name, submitted=0.0)) for name, job in jobs]
-        metered, directory = Metered(self._machine, self._clock), self._directory / str(self._done + 1)
-        world = RealWorld(renamed, metered, directory, clock=self._clock)
+        directory = self._directory / str(self._done + 1)
+        world = RealWorld(renamed, self._machine, directory, clock=self._clock)
         try:
             runs = together(world, decisions)
         except Starved as error:
@@ -198,7 +197,12 @@ class _Runs:
         self._done += 1
         times = ", ".join(f"{runs[name].run_time_s:.1f} s" for name in names)
         self._progress(f"{self._done} of {self._total}: {what}: {times}")
-        return [runs[name] for name in names], [metered.cpu(job.request.name, job.request.cores) for job in renamed]
+        return [runs[name] for name in names]
+
+
+def _cpu(run: SharedRun) -> float:
+    """Mean use, in [0, 1], of as many cores as it has asked for."""
+    return min(1.0, run.cpu_s / (run.cores * run.run_time_s))
 
 
 def _mean(found: Sequence[Alone]) -> Alone:

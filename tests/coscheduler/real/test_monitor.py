@@ -8,6 +8,7 @@ from coscheduler.real.machine import Used
 from coscheduler.real.monitor import Monitor, Where
 
 MIB = 1 << 20
+IDLE = {"h0": Used(0.0, None)}
 
 
 @pytest.fixture
@@ -61,13 +62,13 @@ def test_progress_of_all_ranks_counts(monitor, ledger, tmp_path):
     for at, (done, total) in zip((10.0, 110.0, 210.0), looks, strict=True):
         for rank in (0, 1):
             (tmp_path / "host" / f"progress.{rank}").write_text(f"{done} {total}\n")
-        monitor.look(at, {}, ledger)
+        monitor.look(at, IDLE, ledger)
     host = monitor.jobs["host"]
     assert host.done == pytest.approx(0.4)
     assert host.rate == pytest.approx(0.002)
-    monitor.look(260.0, {}, ledger)
+    monitor.look(260.0, IDLE, ledger)
     assert host.left() == pytest.approx(0.5), "half a step is on its way"
-    monitor.look(900.0, {}, ledger)
+    monitor.look(900.0, IDLE, ledger)
     assert host.left() == pytest.approx(0.4), "but a step at most"
     happy = monitor.states(ledger, 900.0).happiness
     assert happy[0] == pytest.approx(100 * 0.002 / 0.4)
@@ -77,7 +78,7 @@ def test_progress_of_all_ranks_counts(monitor, ledger, tmp_path):
 @pytest.mark.parametrize("text", ["", "3", "a b", "nan 10", "5 0"])
 def test_what_is_no_progress(monitor, ledger, tmp_path, text):
     (tmp_path / "host" / "progress.0").write_text(text)
-    monitor.look(10.0, {}, ledger)
+    monitor.look(10.0, IDLE, ledger)
     assert monitor.jobs["host"].done is None
     assert np.isfinite(monitor.states(ledger, 10.0).happiness).all()
 
@@ -89,3 +90,13 @@ def test_silent_is_just_on_time(monitor, ledger):
 
 def test_late_and_silent(monitor, ledger):
     assert monitor.states(ledger, 1001.0).happiness.tolist() == [0.0, 0.0]
+
+
+def test_what_containers_did_after_the_last_look_is_taken_from_before(monitor, ledger):
+    monitor.look(4.0, {"h0": Used(2.0, None), "h1": Used(1.0, None)}, ledger)
+    host, guest = monitor.jobs["host"], monitor.jobs["guest"]
+    assert (host.cpu_s, guest.cpu_s) == (12.0, 0.0)
+    monitor.look(5.0, {}, ledger)
+    assert host.cores == 3.0, "nothing is known of a job of which nothing runs"
+    assert host.cpu_by(6.0) == pytest.approx(18.0)
+    assert guest.cpu_by(6.0) == 0.0

@@ -55,7 +55,7 @@ def test_a_job_runs_once_on_each_of_its_nodes(tmp_path):
     assert oct((tmp_path / "jobs" / "wide" / "1").stat().st_mode)[-3:] == "700"
     assert jobs["wide"].ended - jobs["wide"].started == pytest.approx(10.0)
     assert jobs["wide"].slowdown == 1, "it never shared, so it was alone"
-    assert jobs["wide"].cpu_s == pytest.approx(30.0, abs=3.1), "a core on each of three nodes, but for the last second"
+    assert jobs["wide"].cpu_s == pytest.approx(30.0), "a core on each of three nodes"
 
 
 def test_a_guest_is_on_its_hosts_last_nodes_and_keeps_them(tmp_path):
@@ -182,17 +182,15 @@ def test_a_node_whose_memory_runs_out_loses_its_guest(tmp_path):
 
 
 def test_guests_of_one_host_never_share_cores(tmp_path):
-    machine = FakeMachine(nodes(4), {"host": 20.0, "a": 30.0, "b": 30.0, "c": 30.0})
-    step = [Start("host"), *(StartGuest(name, "host", 0.05) for name in "abc")]
+    machine = FakeMachine(nodes(4), {"host": 20.0, "a": 30.0, "b": 30.0})
+    step = [Start("host"), *(StartGuest(name, "host", 0.05) for name in "ab")]
     entries = []
     jobs = run(
-        [command("host", 4), command("a", 2), command("b", 2), command("c", 1)], machine, Script(step), tmp_path,
-        log=entries.append,
-    )  # fmt: skip
-    assert jobs["c"].started == pytest.approx(30.0)
+        [command("host", 4), command("a", 2), command("b", 2)], machine, Script(step), tmp_path, log=entries.append
+    )
     assert [stay.host for stay in jobs["b"].stays] == ["host", None]
-    (passed,) = [entry for entry in entries if entry.get("decision") == "Keep"]
-    assert passed["why"]["passed over"] == "c"
+    where = {entry["job"]: set(entry["nodes"]) for entry in entries if entry.get("event") == "started"}
+    assert where["a"] | where["b"] == where["host"] and not where["a"] & where["b"]
 
 
 def test_jobs_are_submitted_when_they_say(tmp_path):

@@ -25,7 +25,6 @@ from coscheduler.real.machine import Program
 from coscheduler.studies.calibrate import JobFailed, calibrate, check_shares, chosen
 from coscheduler.studies.calibration import Calibration
 from coscheduler.studies.fit import Alone, Pair, fit, predict
-from coscheduler.studies.metered import Metered
 from executors.cgroup import probe
 from tests.coscheduler.real.fake_machine import FakeMachine, nodes
 
@@ -226,20 +225,6 @@ def test_the_first_of_each_application_that_may_share_is_chosen() -> None:
     assert [job.request.name for job in chosen(jobs)] == ["b", "c"]
     with pytest.raises(InvalidInput, match="all 1 jobs of the queue are exclusive"):
         chosen(jobs[:1])
-
-
-def test_the_time_after_the_last_look_does_not_count() -> None:
-    machine = FakeMachine(nodes(2, speed=0.5), {"job": 10.0})
-    metered = Metered(machine, machine.clock)
-    for rank in range(2):
-        metered.start(f"job.1.{rank}", f"n{rank}", Program(("run",), {"ASA_JOB": "job"}), 0.5, 1.0)
-    assert metered.cpu("job", 2) == 0
-    machine.now += 4.0
-    metered.used()
-    machine.now += 5.0
-    assert metered.cpu("job", 2) == pytest.approx(1.0)
-    assert metered.cpu("job", 4) == pytest.approx(0.5)
-    assert metered.cpu("jo", 2) == 0
 
 
 # ----------------------------------------------------------- on this machine
