@@ -7,15 +7,15 @@ writes ``DIR/queue.toml`` and the data below DIR: Montage, BLAST and Statistics 
 each job takes at least ``--seconds``; wall times are 1.1 to 1.6 times what is expected.
 
 How large jobs must be for that is measured here, in CPU time: workflows are gone through once, task after task. BLAST
-and Synthetic do more in their parallel stages then. Montage and Statistics are repeated as a whole, with the stages of
-one task in which all nodes but one are idle; Statistics gets its data gzipped, and unpacks them first. What jobs write
-goes to their own directories: most is Montage's, some 150 MB for 4 x 8 tiles.
+and Synthetic do more in their parallel stages then. Montage and Statistics get the same data on however many nodes, as
+in the paper, and are repeated as a whole, with the stages of one task in which all nodes but one are idle: Statistics
+unpacks its data first, which takes as long as all that follows. What jobs write goes to their own directories.
 """
 
 from __future__ import annotations
 
 import argparse
-import gzip
+import bz2
 import json
 import math
 import os
@@ -44,10 +44,9 @@ STARTS = 1.5  # of a rank, one after the other: what is loaded is waited for
 LAG_S = 0.05  # until a rank sees that others have ended a stage, on average [s]
 PADDING = 1.1, 1.6  # wall time, in expected run times
 
-TILES = {1: "4x2", 2: "4x2", 4: "4x4", 8: "4x8"}  # of Montage, on so many nodes
-TILE = 300  # its side [pixels]
+TILES, TILE = "2x2", 300  # of Montage, and their side [pixels]
 SEQUENCES, QUERIES = 2000, 50  # of BLAST: in its database, and of each task
-MINUTES, CHUNKS = 1_000_000, 4  # of Statistics: in its file, and tasks a node
+MINUTES, CHUNKS = 250_000, 8  # of Statistics: in its file, and tasks
 FLOATS, TASKS, ROUNDS = 125_000, 8, 100  # of Synthetic: of each task, tasks a node, and rounds of the trial
 
 Settings = dict[str, Any]
@@ -172,21 +171,21 @@ def repeat(application: str, settings: Settings, nodes: int, budget: float) -> W
 
 def montage(data: Path, nodes: int, budget: float) -> Work:
     """Repeated mosaics."""
-    tiles = data / f"montage-{TILES[nodes]}"
+    tiles = data / "tiles"
     if not tiles.exists():
-        make("montage", "--tiles", TILES[nodes], "--size", TILE, "--out", tiles)
+        make("montage", "--tiles", TILES, "--size", TILE, "--out", tiles)
     return repeat("montage", {"tiles": tiles}, nodes, budget)
 
 
 def statistics(data: Path, nodes: int, budget: float) -> Work:
-    """Repeated statistics of a gzipped file."""
-    plain, packed = data / "power.txt", data / "power.txt.gz"
+    """Repeated statistics of a packed file."""
+    plain, packed = data / "power.txt", data / "power.txt.bz2"
     if not packed.exists():
         make("statistics", "--minutes", MINUTES, "--out", plain)
-        with plain.open("rb") as source, gzip.open(packed, "wb") as copy:
+        with plain.open("rb") as source, bz2.open(packed, "wb") as copy:
             shutil.copyfileobj(source, copy)
         plain.unlink()
-    return repeat("statistics", {"data": packed, "chunks": CHUNKS * nodes}, nodes, budget)
+    return repeat("statistics", {"data": packed, "chunks": CHUNKS}, nodes, budget)
 
 
 def blast(data: Path, nodes: int, budget: float) -> Work:

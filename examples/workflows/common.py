@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import bz2
 import gzip
 import shutil
 import sys
@@ -11,6 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import asa
+
+PACKED: dict[str, Callable[[Path], Any]] = {".gz": gzip.open, ".bz2": bz2.open}
+"""How files with these endings are opened."""
 
 
 def make_parser(description: str, out: str, cores: int = 2) -> argparse.ArgumentParser:
@@ -71,9 +75,9 @@ def find(path: Path) -> Path:
 
 
 def unpack(packed: Path, out: Path) -> Path:
-    """Unpack a gzipped file into a folder, made if missing."""
+    """Unpack a file that is `PACKED` into a folder, made if missing."""
     plain = out / packed.stem
     plain.parent.mkdir(parents=True, exist_ok=True)
-    with gzip.open(packed) as source, plain.open("wb") as copy:
+    with PACKED[packed.suffix](packed) as source, plain.open("wb") as copy:
         shutil.copyfileobj(source, copy)
     return plain

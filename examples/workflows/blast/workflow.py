@@ -83,7 +83,7 @@ def build(
             raise ValueError(f"BLAST cannot use paths with blanks, such as {str(path)!r}: give another one")
     sequential = asa.stage(cores=1, walltime="10m")
 
-    plain = sequential(common.unpack)(database, out) if database.suffix == ".gz" else database
+    plain = sequential(common.unpack)(database, out) if database.suffix in common.PACKED else database
     index = makeblastdb(plain, out)
     pieces = sequential(stages.split)(query, parts, out)
     hits = blastn.options(cores=cores).map(pieces, index=index, task=task, evalue=evalue)

@@ -35,7 +35,7 @@ def build(data: Path, out: Path, cores: int = 2, chunks: int = 8) -> asa.Node:
     Parameters
     ----------
     data
-        A file in the format of the household power data, plain or gzipped.
+        A file in the format of the household power data, plain, gzipped or packed with bzip2.
     out
         The folder for everything that is made; made if missing. Its path must be the same wherever tasks run.
     cores
@@ -56,7 +56,7 @@ def build(data: Path, out: Path, cores: int = 2, chunks: int = 8) -> asa.Node:
     parallel = asa.stage(cores=cores, walltime="30m")
     sequential = asa.stage(cores=1, walltime="10m")
 
-    plain = sequential(common.unpack)(data, out) if data.suffix == ".gz" else data
+    plain = sequential(common.unpack)(data, out) if data.suffix in common.PACKED else data
     summaries = parallel(stages.summarise).map(range(chunks), chunks=chunks, data=plain, out=out)
     columns = sequential(stages.combine)(summaries)
     details = parallel(stages.refine).map(summaries, columns=columns)
