@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import math
 import os
 import re
 import shutil
@@ -18,6 +19,11 @@ TOP = "asa"
 """Everything that is made here is in a group of this name, below the one that its maker runs in."""
 PERIOD_US = 100_000
 """How often a quota is filled up again [us]: the kernel's own default, and Mesos' (`linux_launcher` isolators)."""
+BOUND_US = 10_000
+"""The same for all containers together [us], or more. Shorter: what one of them has used up is missing to the others
+until then, whatever they weigh."""
+SLICE_US = 5000
+"""CPU time [us] that the kernel hands out at a time: of less than that, weights cannot make parts."""
 LEAST_US = 1000
 """The smallest quota that the kernel takes [us]."""
 
@@ -58,6 +64,16 @@ def quota_us(cores: float) -> int:
     (25000, 200000, 1000)
     """
     return max(LEAST_US, round(cores * PERIOD_US))
+
+
+def bound_us(cores: float) -> tuple[int, int]:
+    """CPU time of all containers together, and the period in which they may use it [us].
+
+    >>> bound_us(2), bound_us(0.2), bound_us(0.01)
+    ((20000, 10000), (5000, 25000), (5000, 500000))
+    """
+    period = max(BOUND_US, math.ceil(SLICE_US / cores))
+    return round(cores * period), period
 
 
 def shares(weight: float) -> int:

@@ -241,19 +241,23 @@ def _make(base: Path, name: str) -> None:
 
 def _bind(base: Path, cores: float | None) -> None:
     """The quota of a name space as a whole; None takes away that of an earlier agent."""
-    quota = None if cores is None else hierarchy.quota_us(cores)
-    if _quota_us(base) == quota:
+    files = base / "cpu.cfs_quota_us", base / "cpu.cfs_period_us"
+    if cores is None:
+        if hierarchy.number(files[0]) is not None:
+            hierarchy.write(files[0], "-1")
         return
-    if quota is None:
-        hierarchy.write(base / "cpu.cfs_quota_us", "-1")
+    bound = hierarchy.bound_us(cores)
+    if bound == tuple(map(hierarchy.number, files)):
         return
+    most = hierarchy.quota_us(cores)
     for group in hierarchy.below(base):
-        if group != base and (_quota_us(group) or 0) > quota:  # it would be refused because of them
+        if group != base and (_quota_us(group) or 0) > most:  # it would be refused because of them
             hierarchy.offer(group / "cpu.cfs_quota_us", "-1")
-    hierarchy.write(base / "cpu.cfs_period_us", str(PERIOD_US))
-    is_less_around = any(0 < (_quota_us(around) or 0) <= quota for around in base.parents)
+    hierarchy.write(files[0], "-1")  # what was there would be another share of the new period
+    hierarchy.write(files[1], str(bound[1]))
     # A smaller quota around it holds for it as well, and more than that would be refused.
-    hierarchy.write(base / "cpu.cfs_quota_us", "-1" if is_less_around else str(quota))
+    if not any(0 < (_quota_us(around) or 0) <= most for around in base.parents):
+        hierarchy.write(files[0], str(bound[0]))
 
 
 def _quota_us(group: Path) -> int | None:

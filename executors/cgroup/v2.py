@@ -204,9 +204,9 @@ class V2:
             self._bind()
 
     def _bind(self) -> None:
-        quota = "max" if self._bound is None else str(hierarchy.quota_us(self._bound))
-        if hierarchy.read(self._base / "cpu.max").split()[:1] != [quota]:
-            hierarchy.write(self._base / "cpu.max", f"{quota} {PERIOD_US}")
+        quota, period = ("max", PERIOD_US) if self._bound is None else hierarchy.bound_us(self._bound)
+        if hierarchy.read(self._base / "cpu.max").split() != [str(quota), str(period)]:
+            hierarchy.write(self._base / "cpu.max", f"{quota} {period}")
 
     def recover(self, name: str, pid: int) -> V2Group | None:
         """The group that an earlier agent made. That may have run in another group than this one: the process tells."""

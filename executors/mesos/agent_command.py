@@ -72,6 +72,7 @@ class AgentCommand:
     def run(self, options: argparse.Namespace) -> CommandResult:
         """Run it until its work is over."""
         from executors.mesos.agent.service import NO_MASTER, AgentService
+        from executors.mesos.agent.workdir import WorkDirectory
 
         directory = PoolDirectory(options.directory.absolute())
         if not _appears(directory, options.patience):
@@ -80,14 +81,22 @@ class AgentCommand:
         name = options.name or os.environ.get("SLURMD_NODENAME") or socket.gethostname()
         key = _key(options, name)
         work: Path = options.work or _scratch() / f"asa-agent-{os.geteuid()}-{key}"
-        quotas, given = _quotas(options.quotas, key), _options(options, name)
-        if options.capacity is not None:
-            capacity.keep(quotas, options.capacity, given.resources.scalar("cpus"))
+        held, given = WorkDirectory(work.absolute()), _options(options, name)
+        held.hold()  # before anything is tried in its name space: another agent may be at work there
+        try:
+            quotas = _quotas(options.quotas, key)
+            if options.capacity is not None:
+                capacity.keep(quotas, options.capacity, given.resources.scalar("cpus"))
+        except BaseException:
+            if options.work is None:
+                held.remove()
+            held.release()
+            raise
         service = AgentService(
             directory,
             given,
             quotas,
-            work=work.absolute(),
+            work=held,
             tls=not options.plain_http,
             authenticate=not options.no_authentication,
             host=options.host,

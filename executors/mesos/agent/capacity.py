@@ -10,7 +10,7 @@ from executors.cgroup.group import Quotas
 from executors.mesos.agent.command import LEAST_CPUS
 from executors.mesos.codec import Message
 
-NAME = "capacity"
+ATTRIBUTE = "capacity"
 """The attribute by which frameworks are told, in offers."""
 
 
@@ -54,6 +54,6 @@ def attributes(given: Iterable[Message], cores: float | None) -> list[Message]:
     found = list(given)
     if cores is None:
         return found
-    if any(item["name"] == NAME for item in found):
-        raise InvalidInput(f"--attribute {NAME}=...: expected another name, --capacity says this one")
-    return [*found, {"name": NAME, "type": "SCALAR", "scalar": {"value": cores}}]
+    if any(item["name"] == ATTRIBUTE for item in found):
+        raise InvalidInput(f"--attribute {ATTRIBUTE}=...: expected another name, --capacity says this one")
+    return [*found, {"name": ATTRIBUTE, "type": "SCALAR", "scalar": {"value": cores}}]

@@ -47,7 +47,7 @@ class AgentService:
     quotas
         Keeps containers to their share of the node.
     work
-        Where journal and sandboxes are, on a disk of this machine; one agent at a time holds it.
+        Where journal and sandboxes are, on a disk of this machine; one agent at a time holds it. May be held already.
     tls
         False for plain HTTP, which is for this machine alone.
     authenticate
@@ -73,7 +73,7 @@ class AgentService:
         options: Options,
         quotas: Quotas,
         *,
-        work: Path,
+        work: Path | WorkDirectory,
         tls: bool = True,
         authenticate: bool = True,
         host: str | None = None,
@@ -84,11 +84,11 @@ class AgentService:
         keep: bool = True,
     ) -> None:
         self._directory, self._options, self._quotas = directory, options, quotas
-        self._work = WorkDirectory(work)
+        self._work = work if isinstance(work, WorkDirectory) else WorkDirectory(work)
         self._tls, self._authenticate, self._patience_s = tls, authenticate, patience_s
         self._host, self._port = ("" if tls and authenticate else LOOPBACK) if host is None else host, port
         grace_s = options.recovery_s if orphan_grace_s is None else orphan_grace_s
-        self._orphans = Orphans(grace_s, quotas.name, space, "" if keep else str(work))
+        self._orphans = Orphans(grace_s, quotas.name, space, "" if keep else str(self._work.path))
         self._thread = LoopThread[int]("asa-agent")
         self._engine: Engine | None = None
         self._killed: asyncio.Event | None = None

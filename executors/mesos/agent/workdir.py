@@ -37,13 +37,15 @@ class WorkDirectory:
         self._descriptor = -1
 
     def hold(self) -> None:
-        """Make the directory, and take its lock.
+        """Make the directory, and take its lock; nothing happens while we hold it.
 
         Raises
         ------
         StateError
             When another agent holds it, or it is not private or cannot be written.
         """
+        if self._descriptor >= 0:
+            return
         private_directory(self.path)
         try:
             descriptor = os.open(self.lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
@@ -60,6 +62,7 @@ class WorkDirectory:
     def release(self) -> None:
         """Let go of the lock."""
         os.close(self._descriptor)
+        self._descriptor = -1
 
     def remove(self) -> None:
         """Remove all of it, as far as that is possible."""

@@ -65,12 +65,12 @@ def test_version_1_bounds_all_together_whenever_that_is_made(one: dict[str, Path
     assert not base.exists()
     fill(base, V1_FILES["cpu"])
     quotas.group("c1", weight=1.0, cores=0.25, memory=None)
-    assert (said(base, "cpu.cfs_quota_us"), said(base, "cpu.cfs_period_us")) == ("30000", "100000")
+    assert (said(base, "cpu.cfs_quota_us"), said(base, "cpu.cfs_period_us")) == ("5000", "16667")
     fill(base, V1_FILES["cpu"])  # as one that was removed and made again
     quotas.group("c2", weight=1.0, cores=0.35, memory=None)
-    assert said(base, "cpu.cfs_quota_us") == "30000"
+    assert said(base, "cpu.cfs_quota_us") == "5000"
     quotas.bound(0.2)
-    assert said(base, "cpu.cfs_quota_us") == "20000"
+    assert (said(base, "cpu.cfs_quota_us"), said(base, "cpu.cfs_period_us")) == ("5000", "25000")
     for name in ("c1", "c2"):
         assert said(base / name, "cpu.cfs_quota_us").startswith("-1"), "a larger one would be refused"
 
@@ -81,7 +81,7 @@ def test_version_1_leaves_what_is_bounded_around_it(one: dict[str, Path]) -> Non
     quotas.bound(0.3)
     assert said(base, "cpu.cfs_quota_us") == "-1", "it has 0.2 as it is"
     quotas.bound(0.1)
-    assert said(base, "cpu.cfs_quota_us") == "10000"
+    assert (said(base, "cpu.cfs_quota_us"), said(base, "cpu.cfs_period_us")) == ("5000", "50000")
 
 
 def test_an_agent_without_a_bound_takes_away_that_of_an_earlier_one(one: dict[str, Path], two: Path) -> None:
@@ -100,10 +100,10 @@ def test_version_2_bounds_all_together_whenever_that_is_made(two: Path) -> None:
     quotas.bound(0.3)
     assert not base.exists()
     quotas.group("c1", weight=1.0, cores=0.5, memory=None)
-    assert said(base, "cpu.max") == "30000 100000"
+    assert said(base, "cpu.max") == "5000 16667"
     assert said(base / "c1", "cpu.max") == "50000 100000"
     quotas.bound(0.2)
-    assert said(base, "cpu.max") == "20000 100000"
+    assert said(base, "cpu.max") == "5000 25000"
 
 
 @pytest.mark.parametrize("quotas", [DutyCycle("space"), Unlimited()])

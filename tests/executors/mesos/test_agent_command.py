@@ -258,10 +258,13 @@ def test_its_containers_are_kept_to_its_capacity_together(ground: Ground, quotas
     driver = SchedulerDriver(couple, {"user": "", "name": "test"}, ground.directory)
     driver.start()
     try:
-        ground.agent("--work", str(ground.path / "work"), "--cores", "2", "--quotas", quotas, "--capacity", "0.3")
+        words = "--work", str(ground.path / "work"), "--cores", "2", "--quotas", quotas
+        ground.agent(*words, "--capacity", "0.3")
         pids = couple.pids()
         assert {"name": "capacity", "type": "SCALAR", "scalar": {"value": 0.3}} in couple.offer["attributes"]
         until(lambda: all(census.clock(pid) for pid in pids))
+        another = ground.agent(*words, "--capacity", "2")
+        assert another.wait(PATIENCE_S) == 1, "one agent at a time, and whoever is refused changes nothing"
         began, before = time.monotonic(), sum(census.clock(pid) or 0.0 for pid in pids)
         time.sleep(4.0)  # the window in which they are measured
         ended, after = time.monotonic(), sum(census.clock(pid) or 0.0 for pid in pids)
