@@ -305,6 +305,6 @@ def _shared_run(watched: Watched, since: float, now: float, alone_s: float | Non
     asked = watched.asked
     parallel = watched.parallel_s / watched.watched_s if watched.watched_s else 1.0
     return SharedRun(
-        asked.name, asked.application, asked.cores, asked.walltime_s, now - since, alone_s, watched.cpu_by(now), parallel,
-        watched.most,
+        asked.name, asked.application, asked.cores, asked.walltime_s, now - since, alone_s, watched.cpu_by(now),
+        parallel, watched.most,
     )  # fmt: skip
