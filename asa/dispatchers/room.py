@@ -47,9 +47,9 @@ class Room(Protocol):
 def room_of(view: QueueView | TableView, placement: Placement | None = None) -> Room:
     """The room of a view; `placement` chooses nodes where it matters which (see `Nodes`)."""
     if isinstance(view, QueueView):
-        needs = [_amounts(job.resources, view.capacity) for job in view.queue]
-        held = [_amounts(job.resources, view.capacity) for job in view.running]
-        capacity = np.array(_amounts(view.capacity, view.capacity), dtype=np.int64)
+        needs = [amounts_of(job.resources, view.capacity) for job in view.queue]
+        held = [amounts_of(job.resources, view.capacity) for job in view.running]
+        capacity = np.array(amounts_of(view.capacity, view.capacity), dtype=np.int64)
         free = capacity - np.array(held, dtype=np.int64).reshape(-1, len(capacity)).sum(axis=0)
         return Pool([job.key for job in view.queue], np.array(needs, dtype=np.int64), free, view.capacity.cores)
     if view.slots >= 0:
@@ -160,7 +160,7 @@ class Nodes:
         return self._left * self._allowed[partition][:, None] if len(self._allowed) > 1 else self._left
 
 
-def _amounts(resources: Resources, capacity: Resources) -> list[int]:
+def amounts_of(resources: Resources, capacity: Resources) -> list[int]:
     """Cores, GPUs, and memory where the machine states what it has; what a job does not state is nothing."""
     memory = [] if capacity.memory is None else [resources.memory or 0]
     return [resources.cores, resources.gpus, *memory]

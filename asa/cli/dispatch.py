@@ -1,0 +1,95 @@
+"""``asa dispatch``: plan one machine's queue, as it is at one instant."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from typing import TYPE_CHECKING, Any
+
+from asa.core.command import CommandResult, table
+from asa.core.errors import InvalidInput
+from asa.core.registry import DISPATCHERS
+from asa.core.units import duration
+
+if TYPE_CHECKING:  # NumPy is for those who plan, not for those who ask for help
+    from asa.dispatchers.planning.instance import Instance, Planned
+
+SHOWN = 20
+"""Jobs that are shown to people; ``--json`` has all."""
+
+
+class Dispatch:
+    """Plan when and where all jobs of a queue start."""
+
+    help = "plan a queue: when and where each job starts, and how far that is from the best"
+
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        """Declare the options."""
+        add = parser.add_argument
+        add("instance", metavar="INSTANCE.json", help="a machine, what runs on it, and its queue; gzipped or not")
+        add("--dispatcher", default="listplan", metavar="NAME[:OPTIONS]", help="who plans: listplan (the default)")
+        limit = "time to look for a better plan (0: the first one will do)"
+        add("--time-limit", type=duration, default=0.0, metavar="S", help=limit)
+
+    def run(self, options: argparse.Namespace) -> CommandResult:
+        """Plan it, and check the plan."""
+        planner = DISPATCHERS.create(options.dispatcher)
+        if not hasattr(planner, "solve"):
+            raise InvalidInput(f"dispatcher {options.dispatcher!r} makes no plans of whole queues: expected listplan")
+        from asa.dispatchers.planning.bound import lower_bound
+        from asa.dispatchers.planning.sources import read_instance
+        from asa.dispatchers.planning.verify import violations
+
+        instance = read_instance(options.instance)
+        began = time.perf_counter()
+        found = planner.solve(instance, options.time_limit)
+        seconds = time.perf_counter() - began
+        about = {"dispatcher": options.dispatcher, "status": found.status, "seconds": seconds}
+        if found.plan is None:
+            text = f"{options.dispatcher} has found no plan in {options.time_limit:g} s: give it more (--time-limit)"
+            return CommandResult(about | dict(found.notes), text, 1)
+        if broken := violations(instance, found.plan):
+            return CommandResult(about | {"violations": broken}, "the plan breaks laws:\n" + "\n".join(broken), 1)
+        data = about | _figures(instance, found, lower_bound(instance)) | {"notes": dict(found.notes)}
+        return CommandResult(data | {"jobs": _jobs(instance, found)}, _text(data, _jobs(instance, found)))
+
+
+def _figures(instance: Instance, found: Planned, bound: float) -> dict[str, Any]:
+    assert found.plan is not None, "it was looked at before"
+    objective = found.plan.objective(instance)
+    bound = max(bound, found.bound or 0.0)
+    return {"objective": objective, "bound": bound, "gap": objective / bound - 1 if bound else 0.0}
+
+
+def _jobs(instance: Instance, found: Planned) -> list[dict[str, Any]]:
+    assert found.plan is not None, "it was looked at before"
+    slowdown = instance.slowdown(found.plan.start).tolist()
+    return [
+        {"id": name, "start": start, "slowdown": slow, "nodes": found.plan.nodes(job)}
+        for job, (name, start, slow) in enumerate(
+            zip(instance.names, found.plan.start.tolist(), slowdown, strict=True)
+        )
+    ]
+
+
+def _text(data: dict[str, Any], jobs: list[dict[str, Any]]) -> str:
+    first = sorted(jobs, key=lambda job: job["start"])[:SHOWN]
+    rows = [
+        {"job": job["id"], "start [s]": job["start"], "slowdown": job["slowdown"], "nodes": _nodes(job["nodes"])}
+        for job in first
+    ]
+    more = f"\n... and {len(jobs) - len(first)} more: --json has all" if len(jobs) > len(first) else ""
+    return (
+        f"{data['dispatcher']}: {data['status']} plan of {len(jobs)} jobs in {data['seconds']:.3g} s\n"
+        f"mean slowdown {data['objective']:.4f}; none is below {data['bound']:.4f} (gap {data['gap']:.1%})\n\n"
+        f"{table(rows, 'nobody waits')}{more}"
+    )
+
+
+def _nodes(nodes: list[tuple[int, int]]) -> str:
+    """Nodes, and units on each where there are several.
+
+    >>> _nodes([(3, 1), (7, 2)])
+    '3 7*2'
+    """
+    return " ".join(f"{node}*{units}" if units > 1 else str(node) for node, units in nodes)

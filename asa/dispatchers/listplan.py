@@ -1,0 +1,130 @@
+"""List planning: all waiting jobs are planned, on nodes, and those start that the plan starts now."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import numpy as np
+
+from asa.core.decision import NodeRun, Start
+from asa.core.errors import InvalidInput, UnknownName
+from asa.core.table import TableView
+from asa.core.view import QueueView
+from asa.core.workload import Floats
+from asa.dispatchers.planning.active import active
+from asa.dispatchers.planning.instance import Instance, Plan, Planned
+from asa.dispatchers.planning.lists import RULES, improve, keys, order_of
+from asa.dispatchers.planning.nondelay import nondelay
+from asa.dispatchers.planning.sources import from_view
+
+SCHEMES = ("active", "non-delay")
+
+
+class ListPlan:
+    """Plan the queue in an order, and start what begins now.
+
+    Parameters
+    ----------
+    rule
+        The order: ``dense`` (what brings most for what it takes), ``sjf``, ``pcp`` (PCP'20's priority) or ``fcfs``.
+    scheme
+        ``"active"``: each job as early as it can beside those before it, so that wide jobs get their turn; or
+        ``"non-delay"``: whatever fits starts, in that order, which is quicker.
+    overdue
+        A job that has waited for so many times its duration comes before all that have not; those who have waited
+        most for their length come first. Infinite: nobody does. At least 0.
+    limit
+        How many jobs are planned, from the front of the order; a whole number >= 1, or infinite.
+    seconds
+        Search for a better order for so long at each decision [s]; active plans only.
+
+    Raises
+    ------
+    InvalidInput
+        When an option is out of range.
+    UnknownName
+        When there is no such rule or scheme.
+
+    Notes
+    -----
+    Deviation from PCP'20, which minimises the same objective: the plan is made by a list, and not by constraint
+    programming; the bound of `asa dispatch` tells how much there is left to gain.
+    """
+
+    needs_estimates = True
+
+    def __init__(
+        self,
+        *,
+        rule: str = "dense",
+        scheme: str = SCHEMES[0],
+        overdue: float = math.inf,
+        limit: float = math.inf,
+        seconds: float = 0.0,
+    ) -> None:
+        for what, name, known in (("rule", rule, RULES), ("scheme", scheme, SCHEMES)):
+            if name not in known:
+                raise UnknownName(what, name, known)
+        if not overdue >= 0:
+            raise InvalidInput(f"overdue is {overdue!r}: a number of at least 0, or inf, expected")
+        if not (limit == math.inf or (limit >= 1 and float(limit).is_integer())):
+            raise InvalidInput(f"limit is {limit!r}: a whole number of at least 1, or inf, expected")
+        if not 0 <= seconds < math.inf:
+            raise InvalidInput(f"seconds is {seconds!r}: a finite number of at least 0 expected")
+        if seconds and scheme != SCHEMES[0]:
+            raise InvalidInput(f"seconds={seconds:g} with scheme={scheme}: orders are searched for active plans only")
+        self._rule, self._scheme, self._overdue = rule, scheme, overdue
+        self._limit, self._seconds = limit, seconds
+
+    def decide(self, view: QueueView | TableView) -> list[Start]:
+        """What to start now, in the queue's order."""
+        if not len(view.queue if isinstance(view, QueueView) else view.waiting):
+            return []
+        instance = from_view(view)
+        plan = self.plan(instance, now=True)
+        starts = np.flatnonzero(plan.start <= 0).tolist()
+        if isinstance(view, QueueView) or view.slots >= 0:
+            return [Start(instance.names[job]) for job in starts]
+        return [Start(instance.names[job], tuple(_runs(plan.nodes(job)))) for job in starts]
+
+    def plan(self, instance: Instance, *, now: bool = False) -> Plan:
+        """A plan of all jobs, or `now` of those only that start now."""
+        key = self.keys(instance)
+        order = order_of(key)
+        if len(order) > self._limit:
+            order = order[: int(self._limit)]
+        if self._scheme != SCHEMES[0]:
+            return nondelay(instance, order, 0.0 if now else math.inf)
+        if self._seconds:
+            return improve(instance, key, seconds=self._seconds)[0]
+        return active(instance, order, now=now)
+
+    def solve(self, instance: Instance, seconds: float) -> Planned:
+        """Plan all waiting jobs: at once with 0 seconds, else search for so long [s] for a better order."""
+        if not seconds or self._scheme != SCHEMES[0]:
+            return Planned(self.plan(instance), "feasible", notes={"tries": 0})
+        plan, tries = improve(instance, self.keys(instance), seconds=seconds)
+        return Planned(plan, "feasible", notes={"tries": tries})
+
+    def keys(self, instance: Instance) -> Floats:
+        """Keys of the waiting jobs, shape (n,); the lowest is first. Those overdue have negative ones."""
+        key = keys(instance, self._rule)
+        waits = instance.waited / instance.duration
+        late = waits > self._overdue
+        return np.where(late, -waits - (np.abs(key).max(initial=0.0) + 1 if self._rule == "fcfs" else 0.0), key)
+
+
+def _runs(nodes: Iterable[tuple[int, int]]) -> list[NodeRun]:
+    """Neighbouring nodes with equally many units, as runs.
+
+    >>> _runs([(0, 2), (1, 2), (2, 1), (4, 1)])
+    [NodeRun(first=0, last=1, units=2), NodeRun(first=2, last=2, units=1), NodeRun(first=4, last=4, units=1)]
+    """
+    found: list[NodeRun] = []
+    for node, units in nodes:
+        if found and found[-1].last == node - 1 and found[-1].units == units:
+            found[-1] = found[-1]._replace(last=node)
+        else:
+            found.append(NodeRun(node, node, units))
+    return found

@@ -1,0 +1,1 @@
+"""Plans of a whole queue: when and where every waiting job starts."""

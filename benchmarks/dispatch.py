@@ -1,0 +1,123 @@
+"""How good and how quick plans of queues are: list planning on instances, beside plain rules and a lower bound.
+
+    python benchmarks/dispatch.py FOLDER [--budget 0.25] [--decisions 300]
+
+FOLDER has instances, SYSTEM_JOBS_NUMBER.json[.gz]. For each system and number of jobs, means over the instances of the
+mean slowdown and of the time; then what one decision of the dispatcher takes in a simulated queue, glue included.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from measure import show
+
+from asa.core.cluster import Cluster
+from asa.core.workload import Workload
+from asa.dispatchers.listplan import ListPlan
+from asa.dispatchers.planning.active import active
+from asa.dispatchers.planning.bound import lower_bound
+from asa.dispatchers.planning.instance import Instance, Plan
+from asa.dispatchers.planning.lists import improve, keys, order_of
+from asa.dispatchers.planning.nondelay import nondelay
+from asa.dispatchers.planning.sources import read_instance
+from asa.dispatchers.planning.verify import violations
+from asa.simulator.engine import Engine
+
+REPEATS = 5
+
+
+def best_of(call: Callable[[], Any], repeats: int = REPEATS) -> tuple[Any, float]:
+    """What a call returns, and the least time that it takes [s], after a first one that may compile."""
+    found, times = call(), []
+    for _ in range(repeats):
+        began = time.perf_counter()
+        found = call()
+        times.append(time.perf_counter() - began)
+    return found, min(times)
+
+
+def checked(instance: Instance, plan: Plan) -> float:
+    """The objective of a plan that keeps all laws."""
+    broken = violations(instance, plan)
+    assert not broken, broken[0]
+    return plan.objective(instance)
+
+
+def instances(folder: Path, budget: float) -> list[dict[str, Any]]:
+    groups: dict[str, list[Path]] = {}
+    for path in sorted(folder.glob("*_*_*.json*")):
+        groups.setdefault(path.name.rsplit("_", 1)[0], []).append(path)
+    rows = []
+    for name in sorted(groups, key=lambda name: (name.split("_")[0], int(name.split("_")[1]))):
+        found = []
+        for path in groups[name]:
+            instance = read_instance(path)
+            row: dict[str, float] = {}
+            for rule in ("pcp", "sjf"):
+                order = order_of(keys(instance, rule))
+                plan, seconds = best_of(lambda instance=instance, order=order: nondelay(instance, order))
+                row[f"non-delay, {rule}"] = checked(instance, plan)
+            row["[ms]"] = seconds * 1e3
+            order = order_of(keys(instance, "dense"))
+            plan, seconds = best_of(lambda instance=instance, order=order: active(instance, order), 2)
+            row["active, dense"], row["active [ms]"] = checked(instance, plan), seconds * 1e3
+            plan, tries = improve(instance, keys(instance, "dense"), seconds=budget)
+            row[f"after {budget:g} s"], row["tries"] = checked(instance, plan), tries
+            row["bound"], seconds = best_of(lambda instance=instance: lower_bound(instance), 1)
+            row["bound [ms]"] = seconds * 1e3
+            found.append(row)
+        means = {column: float(np.mean([row[column] for row in found])) for column in found[0]}
+        gap = f"{means[f'after {budget:g} s'] / means['bound'] - 1:.1%}"
+        rows.append({"instances": name, **means, "gap": gap})
+    return rows
+
+
+def decisions(scheme: str, waiting: int, nodes: int, count: int) -> dict[str, Any]:
+    """What decisions take while about so many jobs wait, on nodes of 16 cores and two GPUs."""
+    draw = np.random.default_rng(1)
+    jobs = waiting + count
+    run = np.exp(draw.uniform(np.log(30), np.log(20_000), jobs))
+    submit = np.concatenate([np.zeros(waiting), np.arange(1, count + 1) * 1.0])
+    demands = np.array([[1, 2, 0], [4, 2, 0], [16, 8, 0], [2, 4, 1], [8, 16, 2]])
+    workload = Workload.of(
+        submit=submit, run=run, walltime=run * draw.uniform(1, 2, jobs), units=draw.integers(1, nodes // 8 + 2, jobs),
+        demands=demands, kind=draw.integers(0, len(demands), jobs), resources=("cores", "memory", "gpus"),
+    )  # fmt: skip
+    cluster = Cluster(np.tile([[16, 32, 2]], (nodes, 1)), ("cores", "memory", "gpus"))
+    engine, dispatcher, times, queues = Engine(workload, cluster), ListPlan(scheme=scheme), [], []
+    while len(times) < count and (view := engine.advance()) is not None:
+        began = time.perf_counter()
+        found = dispatcher.decide(view)
+        times.append(time.perf_counter() - began)
+        queues.append(len(view.waiting))
+        engine.apply(found)
+    ms = np.array(times[3:]) * 1e3  # the first ones compile
+    return {
+        "scheme": scheme, "nodes": nodes, "decisions": len(ms), "mean queue": float(np.mean(queues[3:])),
+        "mean [ms]": float(ms.mean()), "p99 [ms]": float(np.percentile(ms, 99)), "most [ms]": float(ms.max()),
+    }  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Plans of queues: how good, and how quick.")
+    parser.add_argument("folder", type=Path, help="instances: SYSTEM_JOBS_NUMBER.json[.gz]")
+    parser.add_argument("--budget", type=float, default=0.25, help="time to look for better orders [s] (0.25)")
+    parser.add_argument("--decisions", type=int, default=300, help="of the dispatcher (300)")
+    options = parser.parse_args()
+    show("Plans: mean slowdown (means over instances), and time", instances(options.folder, options.budget))
+    rows = [
+        decisions(scheme, 100, nodes, options.decisions)
+        for nodes in (64, 1173)
+        for scheme in ("non-delay", "active")
+    ]
+    show("Decisions in a simulated queue", rows)
+
+
+if __name__ == "__main__":
+    main()

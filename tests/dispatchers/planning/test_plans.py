@@ -1,0 +1,102 @@
+"""Both schemes against plain ones, the verifier, the exhaustive optimum, and the bound."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from asa.dispatchers.planning.active import active
+from asa.dispatchers.planning.bound import lower_bound
+from asa.dispatchers.planning.lists import RULES, improve, keys, order_of
+from asa.dispatchers.planning.nondelay import nondelay
+from asa.dispatchers.planning.verify import violations
+from tests.dispatchers.planning.instances import active_slowly, best, instance, instances, nondelay_slowly
+
+SCHEMES = {"active": (active, active_slowly), "non-delay": (nondelay, nondelay_slowly)}
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@given(instances(), st.randoms(use_true_random=False))
+@settings(max_examples=60, deadline=None)
+def test_plans_are_those_of_a_plain_planner(scheme, problem, random):
+    order = random.sample(range(len(problem)), len(problem))
+    quick, slow = SCHEMES[scheme]
+    plan = quick(problem, np.array(order, dtype=np.int64))
+    assert violations(problem, plan) == []
+    assert plan.start.tolist() == slow(problem, order).tolist()
+
+
+@given(instances(most_jobs=4, most_nodes=2, most_units=2))
+@settings(max_examples=25, deadline=None)
+def test_nothing_is_below_the_bound_nor_better_than_the_best(problem):
+    if not len(problem):
+        return
+    optimum, bound = best(problem), lower_bound(problem)
+    assert bound <= optimum + 1e-9
+    for rule in RULES:
+        assert active(problem, order_of(keys(problem, rule))).objective(problem) >= optimum - 1e-9
+
+
+@given(instances())
+@settings(max_examples=30, deadline=None)
+def test_only_what_starts_now_is_the_same_as_of_the_whole_plan(problem):
+    order = order_of(keys(problem, "dense"))
+    for whole, part in (
+        (active(problem, order), active(problem, order, now=True)),
+        (nondelay(problem, order), nondelay(problem, order, until=0.0)),
+    ):
+        assert (part.start == 0).tolist() == (whole.start == 0).tolist()
+        for job in np.flatnonzero(part.start == 0).tolist():
+            assert part.nodes(job) == whole.nodes(job)
+
+
+@given(instances(), st.integers(0, 3))
+@settings(max_examples=20, deadline=None)
+def test_searching_never_makes_it_worse_and_always_finds_the_same(problem, seed):
+    key = keys(problem, "sjf")
+    first = active(problem, order_of(key)).objective(problem)
+    plan, tried = improve(problem, key, tries=6, seed=seed)
+    assert violations(problem, plan) == []
+    assert plan.objective(problem) <= first + 1e-12
+    assert tried <= 7
+    again, _ = improve(problem, key, tries=6, seed=seed)
+    assert again.start.tolist() == plan.start.tolist()
+
+
+def test_a_wide_job_does_not_wait_for_all_that_are_longer():
+    """Non-delay planning lets long jobs in as long as the wide one does not fit; an active plan does not."""
+    jobs = [([1], 2, 1.0, 0.0), *(([1], 1, 100.0, 0.0) for _ in range(4))]
+    problem = instance([[1], [1]], jobs, running=[(0, [1], 1, 5.0)])
+    order = order_of(keys(problem, "sjf"))
+    assert nondelay(problem, order).start[0] >= 100.0
+    assert active(problem, order).start[0] == 5.0
+
+
+def test_more_stretches_than_there_was_room_for():
+    jobs = [([1], 1, float(length), 0.0) for length in range(1, 200)]
+    problem = instance([[2]], jobs)
+    plan = active(problem, np.arange(len(problem)))
+    assert violations(problem, plan) == []
+
+
+def test_the_bound_knows_what_nodes_hold():
+    """Jobs of more than half a node need a node each, though together they need less than all nodes have."""
+    jobs = [([3], 1, 10.0, 0.0) for _ in range(8)]
+    problem = instance([[5], [5]], jobs)
+    plan = active(problem, np.arange(8))
+    assert plan.objective(problem) == pytest.approx(2.5)
+    assert lower_bound(problem) == pytest.approx(2.5)
+
+
+def test_the_bound_is_exact_for_one_machine():
+    """Smith's rule."""
+    jobs = [([1], 1, length, waited) for length, waited in ((3.0, 1.0), (1.0, 5.0), (2.0, 0.0))]
+    problem = instance([[1]], jobs, running=[(0, [1], 1, 4.0)])
+    plan = active(problem, order_of(keys(problem, "sjf")))
+    assert lower_bound(problem) == pytest.approx(plan.objective(problem))
+
+
+def test_rules():
+    problem = instance([[4]], [([1], 1, 5.0, 0.0), ([4], 1, 4.0, 9.0), ([1], 2, 4.0, 1.0)])
+    orders = {rule: order_of(keys(problem, rule)).tolist() for rule in RULES}
+    assert orders == {"dense": [0, 2, 1], "sjf": [1, 2, 0], "pcp": [1, 2, 0], "fcfs": [1, 2, 0]}

@@ -1,0 +1,80 @@
+import math
+
+import numpy as np
+import pytest
+
+from asa.core.cluster import Cluster
+from asa.core.decision import NodeRun, Start
+from asa.core.errors import AsaError
+from asa.core.job import Resources
+from asa.core.view import QueuedJob, QueueView
+from asa.core.workload import Workload
+from asa.dispatchers.listplan import ListPlan
+from asa.simulator.run import simulate
+from asa.simulator.validate import violations
+from tests.dispatchers.planning.instances import instance
+from tests.dispatchers.views import Job, node_view, slot_view
+
+
+def test_who_starts_now_and_where():
+    view = node_view([Job(3, estimate=50.0), Job(1, estimate=10.0)], free=[[2], [1], [1]])
+    assert ListPlan(rule="sjf").decide(view) == [
+        Start(0, (NodeRun(0, 2, 1),)),
+        Start(1, (NodeRun(0, 0, 1),)),
+    ]
+
+
+def test_nodes_do_not_matter_on_a_machine_of_slots():
+    view = slot_view([Job(3, estimate=50.0), Job(2, estimate=10.0), Job(1, estimate=5.0)], free=3, total=4)
+    assert ListPlan(rule="sjf").decide(view) == [Start(1), Start(2)]
+
+
+def test_a_queue_of_resources():
+    queue = tuple(QueuedJob(name, Resources(cores=2), length, 0.0) for name, length in (("a", 90.0), ("b", 10.0)))
+    view = QueueView(now=5.0, capacity=Resources(cores=2), queue=queue, running=())
+    assert ListPlan().decide(view) == [Start("b")]
+    assert ListPlan().decide(QueueView(5.0, Resources(cores=2), (), ())) == []
+
+
+def test_overdue():
+    problem = instance([[1]], [([1], 1, 100.0, 250.0), ([1], 1, 1.0, 0.0), ([1], 1, 10.0, 30.0)])
+    assert np.argsort(ListPlan(overdue=2.0).keys(problem)).tolist() == [2, 0, 1]
+    assert np.argsort(ListPlan().keys(problem)).tolist() == [1, 2, 0]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"rule": "sjv"}, "rule 'sjv'"),
+        ({"scheme": "lazy"}, "scheme 'lazy'"),
+        ({"overdue": -1.0}, "overdue is -1.0"),
+        ({"limit": 0}, "limit is 0"),
+        ({"seconds": -1.0}, "seconds is -1.0"),
+        ({"seconds": 1.0, "scheme": "non-delay"}, "for active plans only"),
+    ],
+)
+def test_options_out_of_range(options, words):
+    with pytest.raises(AsaError, match=words):
+        ListPlan(**options)
+
+
+@pytest.mark.parametrize("options", ["", ":scheme=non-delay", ":rule=pcp,overdue=3,limit=5"])
+@pytest.mark.parametrize("nodes", [True, False])
+def test_it_brings_a_trace_to_its_end(options, nodes):
+    draw = np.random.default_rng(3)
+    count = 120
+    run = draw.integers(1, 60, count).astype(float)
+    columns = {"submit": np.sort(draw.integers(0, 900, count)), "run": run}
+    columns["walltime"] = run * draw.uniform(0.7, 2, count)
+    if nodes:
+        cluster = Cluster(np.array([[4, 8], [4, 8], [8, 4]]), ("cores", "memory"))
+        demands = np.array([[1, 1], [2, 4], [4, 0]])
+        kind = draw.integers(0, 3, count)
+        jobs = Workload.of(**columns, units=draw.integers(1, 3, count), demands=demands, kind=kind)
+    else:
+        cluster = Cluster.of(nodes=4, cores=4)
+        jobs = Workload.of(**columns, cores=draw.integers(1, 16, count))
+    schedule = simulate(jobs, cluster, f"listplan{options}", overrun="allow")
+    assert violations(schedule) == []
+    assert schedule.ran.all()
+    assert math.isfinite(schedule.end.max())
