@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import os
 import pickle
-import socket
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 from asa.security.files import write_private
+from executors import node
 from executors.call import Caller
 from executors.launch import ORDER
 
@@ -43,10 +43,9 @@ def main(folder: Path) -> int:
     order, workdir, path, values = pickle.loads((folder / ORDER).read_bytes())
     sys.path[:] = path
     os.chdir(workdir)
-    outcome = Caller(values).run(order, keep=rank == 0)
+    outcome = Caller(values).run(order, wanted=rank == 0)
     if outcome.value is None:
-        node = os.environ.get("SLURMD_NODENAME") or socket.gethostname()
-        print(f"asa: rank {rank} on {node}: {outcome.error}", file=sys.stderr)
+        print(f"asa: rank {rank} on {node.name(os.environ)}: {outcome.error}", file=sys.stderr)
     if rank == 0 or outcome.value is None:
         write_private(folder / str(rank), pickle.dumps(outcome))
     return int(outcome.value is None)

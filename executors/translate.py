@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from asa.core.event import Event, TaskDone, TaskFailed
-from asa.core.task import Task, Value
-from executors.wire import Order, Outcome, Stored
+from asa.core.task import Task
+from executors.wire import Order, Outcome
 
 
 def order(task: Task, ticket: int, spanning: bool) -> Order:
@@ -16,8 +16,8 @@ def order(task: Task, ticket: int, spanning: bool) -> Order:
         task.stage,
         task.index,
         task.function,
-        _stored(task.arguments),
-        tuple(map(_stored, task.inputs)),
+        task.arguments,
+        task.inputs,
         needs.cores // nodes,
         -(-(needs.memory or 0) // nodes),
         -(-needs.gpus // nodes),
@@ -42,10 +42,3 @@ def lost(order: Order, allocation: str, node: str, reason: str, now: float) -> T
     """An order went with its node, which is not its fault."""
     error = f"node {node} was lost: {reason}"
     return TaskFailed(now, order.stage, order.number, allocation, node, now, error, infrastructure=True)
-
-
-def _stored(value: Value) -> Stored:
-    if value.data is not None:
-        return value.data
-    assert value.path is not None, "a value is in memory or in a file"
-    return value.path

@@ -7,6 +7,7 @@ Unix socket whose peer has our own user id (`executors.transport`). Until then n
 from __future__ import annotations
 
 import pickle
+import selectors
 import socket
 import struct
 from collections import deque
@@ -15,9 +16,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 if TYPE_CHECKING:  # most workers never see one
     from asa.core.launch import Launch
-
-Stored = bytes | str
-"""A pickled value itself (bytes), or the path of the file that holds it (str)."""
+    from asa.core.task import Value
 
 LARGEST = 1 << 31
 """Longest message from a peer that has introduced itself [bytes]."""
@@ -39,8 +38,8 @@ class Order(NamedTuple):
     stage: str
     number: int
     function: str
-    arguments: Stored
-    inputs: tuple[Stored, ...]
+    arguments: Value
+    inputs: tuple[Value, ...]
     cores: int
     memory: int
     gpus: int
@@ -60,7 +59,7 @@ class Outcome(NamedTuple):
     ticket: int
     started: float
     ended: float
-    value: Stored | None
+    value: Value | None
     error: str = ""
     traceback: str = ""
     stderr: str = ""
@@ -180,14 +179,6 @@ def read(stream: BinaryIO) -> Any:
     return pickle.loads(body) if len(body) == length else None
 
 
-def load(stored: Stored) -> Any:
-    """The value that was pickled."""
-    if isinstance(stored, str):
-        with open(stored, "rb") as file:
-            return pickle.load(file)
-    return pickle.loads(stored)
-
-
 class Channel:
     """Messages over a socket that never blocks.
 
@@ -284,6 +275,13 @@ class Channel:
             at += size + length
         del self._in[:at]
         return found
+
+    def watch(self, selector: selectors.BaseSelector) -> None:
+        """Have a selector, in which it is, wait for room to send exactly while something waits to be sent."""
+        key = selector.get_key(self)
+        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if self.unsent else 0)
+        if key.events != events:
+            selector.modify(self, events, key.data)
 
     def close(self) -> None:
         """Close the socket; what waits to be sent is dropped."""

@@ -18,7 +18,8 @@ import threading
 import time
 from dataclasses import dataclass, field
 
-from executors.call import TAIL, Caller
+from asa.core.task import TAIL
+from executors.call import Caller
 from executors.processes import detach
 from executors.wire import Ended, Order, Outcome, Run, Welcome, frame, read
 

@@ -1,25 +1,31 @@
-"""Tasks: what an executor is given to run. Payloads are opaque bytes here; only workers open them."""
+"""Tasks: what an executor is given to run, and how what they are called with refers to results of others.
+
+Payloads are opaque bytes here; only workers open them.
+"""
 
 from __future__ import annotations
 
+import copy
+import operator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from asa.core.job import Resources
-from asa.core.launch import Launch
+from asa.core.errors import InvalidInput
 
+if TYPE_CHECKING:  # workers load this module, and a worker that loads little starts sooner
+    from asa.core.job import Resources
+    from asa.core.launch import Launch
 
-@dataclass(frozen=True, slots=True)
-class Value:
-    """A pickled value, in memory or in a file of the run's directory.
+T = TypeVar("T")
+Value = bytes | str
+"""A pickled value: itself (bytes), or the path (str) of a private file that is written once and never changed."""
 
-    Exactly one of the two is set. Files are written once, under a temporary name first, and never changed.
-    """
+TAIL = 4096
+"""How much is kept of a traceback [characters], and of standard error [bytes]."""
 
-    data: bytes | None = None
-    path: str | None = None
-
-
-ONE_CORE = Resources()
+_LONGEST_LINE = 500
+_STRUCTURES = (list, tuple, set, frozenset, dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +52,8 @@ class Task:
     index: int
     function: str
     arguments: Value
-    inputs: tuple[Value, ...] = ()
-    resources: Resources = ONE_CORE
+    inputs: tuple[Value, ...]
+    resources: Resources
     launch: Launch | None = None
 
 
@@ -65,3 +71,72 @@ class Input:
 
     first: int
     count: int | None = None
+
+
+def substitute(value: Any, kind: type[T], replace: Callable[[T], Any]) -> Any:
+    """`value` with everything of this kind replaced, at any depth of lists, tuples, sets and dicts, keys included.
+
+    Structures in which there is none are returned as they are. The others are made anew, each as what it was: a named
+    tuple, say, or whatever else inherits from list, set or dict.
+
+    Raises
+    ------
+    InvalidInput
+        When a structure cannot be made anew.
+
+    Examples
+    --------
+    >>> substitute({"x": [Input(0), "rest"]}, Input, lambda place: 7 + place.first)
+    {'x': [7, 'rest']}
+    """
+    if isinstance(value, kind):
+        return replace(value)
+    if not isinstance(value, _STRUCTURES):
+        return value
+    items = [*value.keys(), *value.values()] if isinstance(value, dict) else value
+    if not any(issubclass(each, (kind, *_STRUCTURES)) for each in set(map(type, items))):
+        return value
+    replaced = [substitute(item, kind, replace) for item in items]
+    return value if all(map(operator.is_, replaced, items)) else _made_anew(value, replaced)
+
+
+def _made_anew(value: Any, items: Sequence[Any]) -> Any:
+    """A structure like `value` with these items; those of a dict are its keys, then its values."""
+    kind = type(value)
+    try:
+        if kind in (tuple, frozenset):
+            return kind(items)
+        if isinstance(value, tuple | frozenset):
+            return kind._make(items)  # a named tuple
+        made = copy.copy(value)
+        made.clear()
+        if isinstance(value, dict):
+            for key, item in zip(items[: len(value)], items[len(value) :], strict=True):
+                made[key] = item
+        else:
+            (made.extend if isinstance(value, list) else made.update)(items)
+        return made
+    except Exception as error:  # classes may be the user's own
+        raise InvalidInput(
+            f"a {kind.__name__} cannot be made anew with a result in it ({type(error).__name__}: {error}): pass a "
+            "plain list, tuple or dict"
+        ) from error
+
+
+def last_words(error: BaseException, frames: int = 0) -> tuple[str, str]:
+    """An exception in one line, and the last part of its traceback without the outermost `frames`.
+
+    >>> last_words(ValueError("no such band: 7\\nthere are 3"))[0]
+    'ValueError: no such band: 7'
+    """
+    import traceback  # here: few tasks fail
+
+    trace = error.__traceback__
+    for _ in range(frames):
+        trace = trace.tb_next if trace else None
+    try:
+        said = str(error).strip().splitlines()
+    except Exception:  # the user's own class
+        said = []
+    line = f"{type(error).__name__}: {said[0]}"[:_LONGEST_LINE] if said else type(error).__name__
+    return line, "".join(traceback.format_exception(type(error), error, trace))[-TAIL:]

@@ -60,7 +60,7 @@ def load_workflow(target: str, arguments: Mapping[str, Any] | None = None) -> An
             raise InvalidInput(f"{target} raised {type(error).__name__}: {error}") from error
     elif arguments:
         raise InvalidInput(f"{target} is no function, so it takes no --set")
-    if not any(True for _ in nodes_in(value)):
+    if not nodes_in(value):
         raise InvalidInput(
             f"{target} is {type(value).__name__}, no workflow: bind {name!r} to what calling a stage returns, "
             "or to a function that returns it"

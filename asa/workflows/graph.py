@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from asa.core.errors import GraphError
+from asa.core.errors import GraphError, InvalidInput
 from asa.core.job import Capabilities, QueueRegime, Resources
 from asa.core.stage import StageSpec
 from asa.core.units import brief
@@ -148,15 +148,15 @@ def make_graph(result: Any) -> Graph:
     Raises
     ------
     GraphError
-        When there is no node in `result`, the nodes wait for each other in a circle, or a stage is mapped over lists of
-        different lengths.
+        When there is no node in `result`, the nodes wait for each other in a circle, a stage is mapped over lists of
+        different lengths, or a structure of its arguments cannot be made anew with results in it.
     """
-    if not any(True for _ in nodes_in(result)):
+    if not (results := nodes_in(result)):
         raise GraphError(
             f"{result!r} is not a workflow: it contains no call of a stage. Decorate a function with @asa.stage, call "
             "it, and pass what the call returns"
         )
-    order = _topological(list(nodes_in(result)))
+    order = _topological(results)
     names: dict[Node, str] = {}
     used: dict[str, int] = {}
     for node in order:
@@ -190,10 +190,11 @@ def _length(item: list[Any] | Node, widths: dict[str, int | None], names: dict[N
     return len(item)
 
 
-def _inputs(node: Node) -> Iterator[Node]:
-    yield from nodes_in(node.args)
-    yield from nodes_in(node.kwargs)
-    yield from node.predecessors
+def _inputs(node: Node) -> list[Node]:
+    try:
+        return [*nodes_in((node.args, node.kwargs)), *node.predecessors]
+    except InvalidInput as error:
+        raise GraphError(f"stage {node.stage.name!r}: {error}") from error
 
 
 def _topological(results: list[Node]) -> list[Node]:
@@ -205,7 +206,7 @@ def _topological(results: list[Node]) -> list[Node]:
 
     def enter(node: Node) -> None:
         on_path[node] = None
-        work.append((node, _inputs(node)))
+        work.append((node, iter(_inputs(node))))
 
     for result in results:
         if result not in done:

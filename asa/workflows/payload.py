@@ -6,52 +6,35 @@ passed on as it is, without being opened here.
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path, PosixPath
-from typing import Any
+from pathlib import Path
+from typing import Any, NoReturn
 
 import cloudpickle
 
 from asa.core.errors import GraphError, Unpicklable
 from asa.core.job import Resources
 from asa.core.task import Input, Task, Value
+from asa.log.values import INLINE_MOST, dump, load
 from asa.security.files import write_private
 from asa.workflows.graph import Graph
-from asa.workflows.stage import Node, nodes_in, replace_nodes
-
-INLINE_MOST = 64 * 1024
-"""Pickled values up to this size [bytes] travel in messages; larger ones are files."""
+from asa.workflows.stage import Node, replace_nodes
 
 _COMMON_INLINE_MOST = 1024
-_PLAIN = (int, float, str, bytes, bool, complex, type(None), PosixPath, Input)
 
 
-def dump(value: Any) -> bytes:
-    """Pickle `value`; classes and functions of the user's main script go by value."""
-    return pickle.dumps(value, 5) if _is_plain(value) else bytes(cloudpickle.dumps(value))
+def _refuse(node: Node) -> NoReturn:
+    raise GraphError(
+        f"{node!r} stands in an object, in which no result can be put in its place: pass it by itself, or in lists, "
+        "tuples, sets and dicts"
+    )
 
 
-def _is_plain(value: Any) -> bool:
-    """Whether the plain, faster pickle does: scalars, paths, and small containers of them."""
-    kind = type(value)
-    if kind in _PLAIN:
-        return True
-    if kind in (tuple, list, set) and len(value) < 1000:
-        return all(_is_plain(item) for item in value)
-    if kind is dict and len(value) < 1000:
-        return all(_is_plain(item) for pair in value.items() for item in pair)
-    return False
+class _ArgumentPickler(cloudpickle.Pickler):  # type: ignore[misc]  # it is not typed
+    """Refuses nodes that have not been replaced."""
 
-
-def load(value: Value) -> Any:
-    """The object that a pickled value of this run stands for."""
-    if value.data is not None:
-        return pickle.loads(value.data)
-    assert value.path is not None
-    with open(value.path, "rb") as file:
-        return pickle.load(file)
+    dispatch_table = cloudpickle.Pickler.dispatch_table.new_child({Node: _refuse})
 
 
 @dataclass
@@ -87,8 +70,9 @@ class Payloads:
 
         Raises
         ------
-        Unpicklable
-            When a function or an argument cannot travel; names the stage and the argument.
+        Unpicklable, GraphError
+            When a function or an argument cannot travel, or a node stands where its result cannot be put; names the
+            stage and the argument.
         """
         written: dict[int, bytes] = {}
         for name, node in self._graph.nodes.items():
@@ -101,7 +85,7 @@ class Payloads:
                 if node.mapped
                 else node.args
             )
-            self._dump_arguments(name, replace_nodes(first, _placeholder), replace_nodes(node.kwargs, _placeholder))
+            self._dump_arguments(name, *replace_nodes((first, node.kwargs), lambda other: Input(0)))
 
     def width(self, name: str) -> int:
         """Number of tasks of a parallel stage whose predecessors are done.
@@ -115,13 +99,13 @@ class Payloads:
             return known
         return self._prepare(name).width
 
-    def task(self, name: str, index: int, resources: Resources | None = None) -> Task:
-        """Task `index` of a stage whose predecessors are done; it needs what its stage says, or these `resources`.
+    def task(self, name: str, index: int, resources: Resources) -> Task:
+        """Task `index` of a stage whose predecessors are done; it needs these `resources`.
 
         Raises
         ------
-        Unpicklable
-            When an argument cannot travel.
+        Unpicklable, GraphError
+            As `save`, which has not tried all elements of a list that is mapped over.
         """
         node = self._graph.nodes[name]
         inputs: list[Value] = []
@@ -135,12 +119,11 @@ class Payloads:
             args = tuple(self._element(column, index, inputs) for column in mapped.columns)
             kwargs = mapped.common
         else:
-            args, kwargs = replace_nodes(node.args, place), replace_nodes(node.kwargs, place)
+            args, kwargs = replace_nodes((node.args, node.kwargs), place)
         arguments = self._value(
             self._dump_arguments(name, args, kwargs), f"{Path(self._files[name]).stem}-{index}-args"
         )
-        needs = node.stage.needs.task if resources is None else resources
-        return Task(name, index, self._files[name], arguments, tuple(inputs), needs, node.stage.launch)
+        return Task(name, index, self._files[name], arguments, tuple(inputs), resources, node.stage.launch)
 
     def _prepare(self, name: str) -> _Mapped:
         if name in self._mapped:
@@ -157,14 +140,14 @@ class Payloads:
             raise GraphError(f"stage {name!r} maps over lists of different lengths: {sorted(lengths)}")
         mapped = _Mapped(lengths.pop(), columns, {})
         for key, value in node.kwargs.items():
-            value = replace_nodes(value, lambda other: self._place(other, mapped.shared))
-            data = _dump_or_explain(value, f"argument {key!r} of stage {name!r}")
-            if len(data) > _COMMON_INLINE_MOST and not any(True for _ in nodes_in(node.kwargs[key])):
+            placed = replace_nodes(value, lambda other: self._place(other, mapped.shared))
+            data = _dump_or_explain(placed, f"argument {key!r} of stage {name!r}", _ArgumentPickler)
+            if len(data) > _COMMON_INLINE_MOST and placed is value:
                 path = self._values / f"{Path(self._files[name]).stem}-{key}.pkl"
                 write_private(path, data)
-                mapped.shared.append(Value(path=str(path)))
-                value = Input(len(mapped.shared) - 1)
-            mapped.common[key] = value
+                mapped.shared.append(str(path))
+                placed = Input(len(mapped.shared) - 1)
+            mapped.common[key] = placed
         self._mapped[name] = mapped
         return mapped
 
@@ -203,27 +186,25 @@ class Payloads:
 
     def _dump_arguments(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
         try:
-            return dump((args, kwargs))
+            return dump((args, kwargs), _ArgumentPickler)
         except Exception:
             for key, value in [*enumerate(args), *kwargs.items()]:
-                _dump_or_explain(value, f"argument {key!r} of stage {name!r}")
+                _dump_or_explain(value, f"argument {key!r} of stage {name!r}", _ArgumentPickler)
             raise
 
     def _value(self, data: bytes, stem: str) -> Value:
         if len(data) <= INLINE_MOST:
-            return Value(data)
+            return data
         path = self._values / f"{stem}.pkl"
         write_private(path, data)
-        return Value(path=str(path))
+        return str(path)
 
 
-def _placeholder(node: Node) -> Input:
-    return Input(0)
-
-
-def _dump_or_explain(value: Any, what: str) -> bytes:
+def _dump_or_explain(value: Any, what: str, pickler: type[cloudpickle.Pickler] | None = None) -> bytes:
     try:
-        return dump(value)
+        return dump(value, pickler)
+    except GraphError as error:
+        raise GraphError(f"{what}: {error}") from error
     except Exception as error:  # pickling runs foreign code, which may raise anything
         raise Unpicklable(
             f"{what} cannot be sent to another process: {type(error).__name__}: {error}. Pass a path, or what is "

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
-import itertools
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 
+from asa.core import units
 from asa.core.errors import InvalidInput, UnknownName
 from asa.core.job import Resources
-from asa.core.launch import Launch, Program, launcher
-from asa.core.units import duration, memory
+from asa.core.launch import Launch, Program
+from asa.core.launch import launcher as words_of
+from asa.core.task import substitute
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -40,7 +42,8 @@ class Node:
     stage
         What is called.
     args, kwargs
-        Its arguments; they may contain other nodes, anywhere in lists, tuples, sets and dicts.
+        Its arguments; they may contain other nodes, anywhere in lists, tuples, sets and dicts, and what inherits from
+        them. In other objects a node is refused before the run.
     mapped
         True for one call per element of `args` (all of the same length); `kwargs` are then common to all calls.
     """
@@ -124,7 +127,7 @@ class Stage(Generic[P, R]):
     def options(self, **changes: Any) -> Stage[P, R]:
         """The same function with other needs; takes the keywords of `stage`."""
         name: str = changes.pop("name", self.name)
-        return Stage(self.function, replace(self.needs, **vars(make_needs(name, base=self.needs, **changes))), name)
+        return Stage(self.function, make_needs(name, base=self.needs, **changes), name)
 
     def __repr__(self) -> str:
         return f"<stage {self.name}>"
@@ -169,57 +172,53 @@ def make_needs(
         known = inspect.signature(make_needs).parameters.values()
         names = [item.name for item in known if item.kind is item.KEYWORD_ONLY and item.name != "base"]
         raise UnknownName(f"option of stage {name!r}:", option, names)
-    try:
-        made = _needs(base, cores, nodes, task_cores, tasks_per_node, memory, gpus, walltime, retries, launcher)
+    with _naming(name):
+        counts = {"cores": cores, "nodes": nodes, "task_cores": task_cores, "tasks_per_node": tasks_per_node}
+        for what, count in counts.items():
+            if count is not None and (type(count) is not int or count < 1):
+                raise InvalidInput(f"{what} must be a whole number of at least 1, not {count!r}")
+        if retries is not None and (type(retries) is not int or retries < 0):
+            raise InvalidInput(f"retries must be a whole number of at least 0, not {retries!r}")
+        task_cores = base.task.cores if task_cores is None else task_cores
+        if nodes is None and tasks_per_node is None and cores is None:
+            cores, nodes = base.resources.cores, base.resources.nodes
+        elif cores is None:
+            nodes = 1 if nodes is None else nodes
+            cores = nodes * (1 if tasks_per_node is None else tasks_per_node) * task_cores
+        elif tasks_per_node is not None:
+            raise InvalidInput("give either cores=, or nodes= with tasks_per_node=; not all of them")
+        cores = max(cores, task_cores)
+        gpus = base.resources.gpus if gpus is None else gpus
+        size = base.resources.memory if memory is None else units.memory(memory)
         if run_time is None:
-            return replace(made, run_time=base.run_time)
-        return replace(made, run_time=run_time if callable(run_time) else duration(run_time, what="run_time"))
+            run_time = base.run_time
+        elif not callable(run_time):
+            run_time = units.duration(run_time, what="run_time")
+        return Needs(
+            resources=Resources(cores, nodes, size, gpus),
+            task=_one_task(cores // task_cores, task_cores, size, gpus),
+            walltime_s=base.walltime_s if walltime is None else units.duration(walltime, what="walltime"),
+            retries=base.retries if retries is None else retries,
+            launcher=base.launcher if launcher is None else words_of(launcher),
+            run_time=run_time,
+        )
+
+
+def _one_task(slots: int, cores: int, memory: int | None, gpus: int) -> Resources:
+    """What each of `slots` tasks needs that run at once in a stage's memory and GPUs."""
+    share = gpus // slots if gpus >= slots else min(gpus, 1)
+    return Resources(cores, None, None if memory is None else memory // slots, share)
+
+
+@contextlib.contextmanager
+def _naming(stage: str) -> Iterator[None]:
+    """Have errors name the stage."""
+    try:
+        yield
     except UnknownName as error:
-        raise UnknownName(f"{error.kind} of stage {name!r}:", error.name, error.known) from None
+        raise UnknownName(f"{error.kind} of stage {stage!r}:", error.name, error.known) from None
     except InvalidInput as error:
-        raise InvalidInput(f"stage {name!r}: {error}") from None
-
-
-def _needs(
-    base: Needs,
-    cores: int | None,
-    nodes: int | None,
-    task_cores: int | None,
-    tasks_per_node: int | None,
-    memory_size: int | str | None,
-    gpus: int | None,
-    walltime: float | str | timedelta | None,
-    retries: int | None,
-    launched_by: str | None,
-) -> Needs:
-    counts = {"cores": cores, "nodes": nodes, "task_cores": task_cores, "tasks_per_node": tasks_per_node}
-    for what, count in counts.items():
-        if count is not None and (type(count) is not int or count < 1):
-            raise InvalidInput(f"{what} must be a whole number of at least 1, not {count!r}")
-    task_cores = base.task.cores if task_cores is None else task_cores
-    if nodes is None and tasks_per_node is None and cores is None:
-        cores, nodes = base.resources.cores, base.resources.nodes
-    elif cores is None:
-        nodes = 1 if nodes is None else nodes
-        cores = nodes * (1 if tasks_per_node is None else tasks_per_node) * task_cores
-    elif tasks_per_node is not None:
-        raise InvalidInput("give either cores=, or nodes= with tasks_per_node=; not all of them")
-    cores = max(cores, task_cores)
-    gpus = base.resources.gpus if gpus is None else gpus
-    size = base.resources.memory if memory_size is None else memory(memory_size)
-    resources = Resources(cores, nodes, size, gpus)
-    slots = resources.cores // task_cores
-    if retries is not None and (type(retries) is not int or retries < 0):
-        raise InvalidInput(f"retries must be a whole number of at least 0, not {retries!r}")
-    return Needs(
-        resources=resources,
-        task=Resources(
-            task_cores, None, None if size is None else size // slots, gpus // slots if gpus >= slots else min(gpus, 1)
-        ),
-        walltime_s=base.walltime_s if walltime is None else duration(walltime, what="walltime"),
-        retries=base.retries if retries is None else retries,
-        launcher=base.launcher if launched_by is None else launcher(launched_by),
-    )
+        raise InvalidInput(f"stage {stage!r}: {error}") from None
 
 
 def _launch(function: Callable[..., Any], needs: Needs) -> Launch:
@@ -295,28 +294,13 @@ def stage(function: Callable[..., Any] | None = None, /, *, name: str | None = N
     return decorate
 
 
-def nodes_in(value: Any) -> Iterable[Node]:
-    """All nodes in a structure of lists, tuples, sets and dicts."""
-    if isinstance(value, Node):
-        yield value
-    elif isinstance(value, list | tuple | set | frozenset):
-        if any(type(item) in _COMPOUND for item in value):
-            yield from itertools.chain.from_iterable(map(nodes_in, value))
-    elif isinstance(value, dict):
-        yield from itertools.chain.from_iterable(map(nodes_in, value.values()))
+def nodes_in(value: Any) -> list[Node]:
+    """All nodes in a structure, where `replace_nodes` replaces them; raises what that raises."""
+    found: list[Node] = []
+    replace_nodes(value, found.append)
+    return found
 
 
-_COMPOUND = (Node, list, tuple, set, frozenset, dict)
-
-
-def replace_nodes(value: Any, substitute: Callable[[Node], Any]) -> Any:
-    """The same structure with every node replaced; structures without nodes are returned as they are."""
-    if isinstance(value, Node):
-        return substitute(value)
-    if type(value) in (list, tuple, set, frozenset):
-        if any(type(item) in _COMPOUND for item in value):
-            return type(value)(replace_nodes(item, substitute) for item in value)
-        return value
-    if type(value) is dict:
-        return {key: replace_nodes(item, substitute) for key, item in value.items()}
-    return value
+def replace_nodes(value: Any, replace: Callable[[Node], Any]) -> Any:
+    """`value` with every node in it replaced: `asa.core.task.substitute` for nodes."""
+    return substitute(value, Node, replace)

@@ -5,27 +5,23 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-import secrets
 import time
-import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 from asa.backends.simulated_ports import Outcome
 from asa.core.errors import InvalidInput
 from asa.core.event import TaskDone
-from asa.core.task import Input, Task, Value
+from asa.core.task import Task, last_words
 from asa.log.events import EventLog
 from asa.log.rundir import RunDirectory
-from asa.security.files import write_private
+from asa.log.values import dump, fill, keep, load
 from asa.workflows.graph import Graph
-from asa.workflows.payload import INLINE_MOST, dump, load
 from asa.workflows.stage import RunTime
 
-_TAIL = 4096
 Arguments = Callable[[], tuple[tuple[Any, ...], dict[str, Any]]]
 
 
@@ -100,7 +96,7 @@ def recorded(times: str | Path, state: Path | None) -> dict[str, dict[int, float
     """
     path = Path(times)
     if path.is_dir():
-        path /= "events.db"
+        path = RunDirectory(path).events
     elif not path.is_file() and state is not None:
         path = RunDirectory.open(state, str(times)).events
     if not path.is_file():
@@ -132,7 +128,7 @@ class Calls:
 
     def __init__(self, times: Times, values: Path, workdir: str, *, compute: bool = True) -> None:
         self._times, self._values, self._workdir, self._compute = times, values, workdir, compute
-        self._functions: dict[str, Callable[..., Any]] = {}
+        self._function: Callable[[str], Callable[..., Any]] = cache(load)
 
     def seconds(self, task: Task) -> float | None:
         """Virtual run time [s]; None for as long as the call takes."""
@@ -141,7 +137,7 @@ class Calls:
     def call(self, task: Task) -> Outcome:
         """Call it, here and now."""
         if not self._compute:
-            return Outcome(0.0, Value(dump(None)))
+            return Outcome(0.0, dump(None))
         began = time.perf_counter()
         try:
             if task.launch is not None:
@@ -154,49 +150,14 @@ class Calls:
             with contextlib.nullcontext() if os.getcwd() == self._workdir else contextlib.chdir(self._workdir):
                 result = function(*args, **kwargs)
             seconds = time.perf_counter() - began
-            return Outcome(seconds, self._keep(dump(result), task))
+            return Outcome(seconds, keep(dump(result), self._values, task.stage, task.index))
         except BaseException as error:  # as in a worker, where sys.exit() ends the task and nothing else
-            below = error.__traceback__.tb_next if error.__traceback__ else None  # not this very line
-            text = "".join(traceback.format_exception(type(error), error, below))[-_TAIL:]
-            said = str(error).strip().splitlines()
-            line = f"{type(error).__name__}: {said[0]}"[:500] if said else type(error).__name__
-            return Outcome(time.perf_counter() - began, None, line, text)
-
-    def _function(self, path: str) -> Callable[..., Any]:
-        if path not in self._functions:
-            self._functions[path] = load(Value(path=path))
-        return self._functions[path]
-
-    def _keep(self, data: bytes, task: Task) -> Value:
-        if len(data) <= INLINE_MOST:
-            return Value(data)
-        path = self._values / f"result-{secrets.token_hex(8)}.pkl"
-        write_private(path, data)
-        return Value(path=str(path))
+            return Outcome(time.perf_counter() - began, None, *last_words(error, 1))
 
 
 def _arguments(task: Task) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """A task's arguments, with the results of other tasks in their places; each is loaded once."""
-    args, kwargs = load(task.arguments)
-    loaded: dict[int, Any] = {}
-
-    def value(position: int) -> Any:
-        if position not in loaded:
-            loaded[position] = load(task.inputs[position])
-        return loaded[position]
-
-    def filled(item: Any) -> Any:
-        if isinstance(item, Input):
-            if item.count is None:
-                return value(item.first)
-            return [value(position) for position in range(item.first, item.first + item.count)]
-        if type(item) in (list, tuple, set, frozenset):
-            return type(item)(filled(each) for each in item)
-        if type(item) is dict:
-            return {key: filled(each) for key, each in item.items()}
-        return item
-
-    return filled(args), filled(kwargs)
+    args, kwargs = fill(load(task.arguments), task.inputs)
+    return args, kwargs
 
 
 def check_known(graph: Graph, times: Times) -> None:

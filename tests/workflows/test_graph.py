@@ -1,10 +1,11 @@
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import pytest
 
-from asa.core.errors import GraphError
+from asa.core.errors import GraphError, InvalidInput
 from asa.core.job import Capabilities, Resources
 from asa.workflows.graph import make_graph, spread
 from asa.workflows.stage import stage
@@ -34,6 +35,31 @@ def test_names_are_unique_and_in_topological_order() -> None:
         "other-2": ("one-2", "other", "one"),
     }
     assert graph.names[b] == "one-2"
+
+
+class Version(tuple[Any, ...]):
+    """Not a named tuple: it is made of its items one by one."""
+
+    def __new__(cls, *items: Any) -> Version:
+        return super().__new__(cls, items)
+
+
+@pytest.mark.parametrize("wrap", [Version, lambda node: [Version(node, 1)]])
+def test_a_result_that_cannot_be_put_in_its_place_is_refused(wrap: Callable[[Any], Any]) -> None:
+    with pytest.raises(
+        GraphError, match=r"stage 'other': a Version cannot be made anew with a result in it .*: pass a"
+    ):
+        make_graph(other(wrap(one(1))))
+    with pytest.raises(InvalidInput, match="a Version cannot be made anew"):
+        make_graph(wrap(one(1)))
+
+
+def test_a_named_tuple_has_nodes_like_any_other() -> None:
+    class Pair(NamedTuple):
+        left: Any
+        right: Any
+
+    assert make_graph(other([Pair(one(1), 2)])).predecessors == {"one": (), "other": ("one",)}
 
 
 def test_a_node_is_a_predecessor_once_however_often_it_is_used() -> None:

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import functools
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -168,6 +170,29 @@ def test_nodes_are_found_and_replaced_anywhere() -> None:
     value = {"x": [a, (b, 1)], "y": {c}, "z": 5}
     assert set(nodes_in(value)) == {a, b, c}
     assert replace_nodes(value, {a: 1, b: 2, c: 3}.__getitem__) == {"x": [1, (2, 1)], "y": {3}, "z": 5}
+    assert set(value["x"]) == {a, (b, 1)}, "the caller's own is left alone"
+
+
+class Pair(NamedTuple):
+    left: Any
+    right: Any
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda node: Pair(node, 2),
+        lambda node: [Pair(node, 2)],
+        lambda node: OrderedDict(a=node),
+        lambda node: [OrderedDict(a=node)],
+        lambda node: [defaultdict(list, a=node)],
+        lambda node: {node: "a key"},
+    ],
+)
+def test_what_is_found_is_what_is_replaced(wrap: Callable[[Any], Any]) -> None:
+    node = add(1)
+    assert nodes_in(wrap(node)) == [node]
+    assert replace_nodes(wrap(node), lambda _: 7) == wrap(7)
 
 
 def test_structures_without_nodes_are_not_copied() -> None:
