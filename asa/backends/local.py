@@ -87,6 +87,7 @@ class Local:
         cores: int | None = None,
         memory: int | str | None = None,
         gpus: int = 0,
+        *,
         dispatcher: str | Dispatcher = "easy",
         directory: str | os.PathLike[str] | None = None,
         clock: Clock | None = None,

@@ -18,10 +18,10 @@ import time
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
 
 from asa.core.errors import BackendError
 from asa.core.job import JobRequest
+from asa.log import proc
 
 # $0 is the file for the exit code, $1 the working directory, the rest the program. At last the wrapper kills what the
 # program left behind in its process group, itself included.
@@ -34,14 +34,6 @@ echo "$code" >"$0.new" && mv -f "$0.new" "$0" && kill -KILL 0
 exit "$code"
 """
 _KILL_PATIENCE_S = 5.0
-
-
-class Stat(NamedTuple):
-    """What the kernel says of a process; `started` is in clock ticks since the machine was booted."""
-
-    state: str
-    session: int
-    started: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,9 +110,9 @@ class Program:
         finally:
             os.close(inner)
             os.close(sink)
-        found = _stat(pid)
+        found = proc.stat(pid)
         assert found, "a child that was not waited for is always there"
-        return cls(Identity(pid, found.started, _boot()), exit_file, gate)
+        return cls(Identity(pid, found.birth, _boot()), exit_file, gate)
 
     def go(self) -> None:
         """Let the wrapper run the program."""
@@ -180,40 +172,28 @@ class Program:
         while members := self._members():
             _signal(members, signal.SIGKILL)
             if time.monotonic() > deadline:
-                raise BackendError(f"processes {members} of a job do not end, even when killed", transient=True)
+                raise BackendError(
+                    f"processes {members} of a job do not end, even when killed: they are stuck in the kernel, mostly "
+                    "over a file system that does not answer. Whoever runs this machine should look",
+                    transient=True,
+                )
             time.sleep(0.001)
 
     def _alive(self) -> bool:
-        found = _stat(self.identity.pid)
-        if found is None or found.state in "ZX":
+        found = proc.stat(self.identity.pid)
+        if found is None or found.ended:
             return False
-        return (found.started, _boot()) == (self.identity.started, self.identity.boot)
+        return (found.birth, _boot()) == (self.identity.started, self.identity.boot)
 
     def _members(self) -> list[int]:
         """Numbers of the session's live processes."""
-        members = []
-        for name in os.listdir("/proc"):
-            found = _stat(int(name)) if name.isdecimal() else None
-            if found and found.session == self.identity.pid and found.state not in "ZX":
-                members.append(int(name))
-        return members
+        return [pid for pid, found in proc.living() if found.session == self.identity.pid]
 
 
 def _signal(pids: list[int], number: signal.Signals) -> None:
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
-
-
-def _stat(pid: int) -> Stat | None:
-    """What the kernel says of a process, or None when there is none of that number."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            # the program's name stands in parentheses, and may itself contain some
-            fields = file.read().rpartition(b")")[2].split()
-    except (FileNotFoundError, ProcessLookupError):
-        return None
-    return Stat(fields[0].decode(), int(fields[3]), int(fields[19]))
 
 
 @cache

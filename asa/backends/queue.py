@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from asa.backends.queue_entry import NEVER, Actions, Entry, only_throttles, throttle_problem
+from asa.backends.queue_entry import Actions, Entry, only_throttles, throttle_problem
 from asa.core.decision import JobKey, Reserve, Start
 from asa.core.errors import BackendError
 from asa.core.job import (
@@ -26,9 +26,10 @@ from asa.core.job import (
     Resources,
 )
 from asa.core.ports import Dispatcher
+from asa.core.reason import Reason
 from asa.core.view import QueuedJob, QueueView, RunningJob
 
-_READY = "Priority"
+_READY = Reason.PRIORITY
 """Reason of a job that nothing but the dispatcher holds back."""
 
 
@@ -165,7 +166,7 @@ class Queue:
                 self._set(started)
                 start.append(started)
             elif isinstance(decision, Reserve):
-                self._outlook[waiting[decision.job].job_id] = ("Resources", decision.at)
+                self._outlook[waiting[decision.job].job_id] = (Reason.RESOURCES, decision.at)
         return Actions(start, kill)
 
     def placed(self, job_id: str, nodes: tuple[str, ...]) -> None:
@@ -180,7 +181,7 @@ class Queue:
         entry = self._entries[job_id]
         own = JobState.COMPLETED if exit_code == 0 else JobState.FAILED
         if entry.ending:
-            reason = "TimeLimit" if entry.ending is JobState.TIMEOUT else "cancelled while it ran"
+            reason = Reason.TIME_LIMIT if entry.ending is JobState.TIMEOUT else "cancelled while it ran"
         at = max(at, entry.status.started or at)  # clocks of different resolution must not turn time round
         self._finish(entry, entry.ending or state or own, at, reason, exit_code)
 
@@ -231,9 +232,9 @@ class Queue:
             if not entry.pending or entry.status.eligible is None:
                 continue
             if entry.parked:
-                reasons[entry.job_id] = "BadConstraints"
+                reasons[entry.job_id] = Reason.BARRED
             elif entry.array and room[entry.array] <= 0:
-                reasons[entry.job_id] = "JobArrayTaskLimit"
+                reasons[entry.job_id] = Reason.THROTTLED
             else:
                 reasons[entry.job_id] = _READY
                 if entry.array:
@@ -266,12 +267,12 @@ class Queue:
                     continue
                 times = [self._satisfied(dependency) for dependency in entry.request.dependencies]
                 if math.inf in times:
-                    self._finish(entry, JobState.CANCELLED, now, NEVER)
+                    self._finish(entry, JobState.CANCELLED, now, Reason.NEVER)
                     cancelled = True
                 elif None in times:
-                    self._outlook[entry.job_id] = ("Dependency", None)
+                    self._outlook[entry.job_id] = (Reason.DEPENDENCY, None)
                 elif entry.request.begin is not None and entry.request.begin > now:
-                    self._outlook[entry.job_id] = ("BeginTime", None)
+                    self._outlook[entry.job_id] = (Reason.BEGIN, None)
                 else:
                     known = [time for time in times if time is not None]
                     eligible = max(entry.status.handle.submitted, entry.request.begin or -math.inf, *known)

@@ -6,9 +6,6 @@ from dataclasses import dataclass, field, replace
 
 from asa.core.job import JobChanges, JobRequest, JobState, JobStatus
 
-NEVER = "DependencyNeverSatisfied"
-"""Reason of a job that was cancelled because the job it waits for did not end well."""
-
 
 @dataclass(frozen=True, slots=True)
 class Entry:

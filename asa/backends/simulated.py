@@ -37,6 +37,7 @@ from asa.core.registry import DISPATCHERS
 from asa.core.view import QueueView
 from asa.simulator import edits
 from asa.simulator.engine import Engine
+from asa.simulator.served import check_walltimes
 
 _PATIENCE_S = 60.0
 """How long a run waits for the one before it to let go of the queue, in real time [s]."""
@@ -92,7 +93,7 @@ class Simulated:
         self.scene = self.options.scene() if engine is None else _scene_of(engine, self.options)
         self._settings = self.options.settings(self.scene) if engine is None else engine.settings
         self._forget()
-        self._check_walltimes()
+        check_walltimes(self.scene.workload, self._rule, self._settings, self.scene.dispatcher)
 
     def _forget(self) -> None:
         """Begin with empty books, and a dispatcher of one's own."""
@@ -256,8 +257,9 @@ class Simulated:
     def end(self, token: str, exit_code: int = 0) -> None:
         """The program of this running job exits."""
         job = self._books.tokens.get(token)
-        if job is None or state_of(self.engine, job) is not JobState.RUNNING:
-            raise InvalidInput(f"no running job {token!r}")
+        state = None if job is None else state_of(self.engine, job)
+        if job is None or state is not JobState.RUNNING:
+            raise InvalidInput(f"job {token!r} is {state.value if state else 'unknown'}: only one that runs can end")
         job.exit_code = exit_code
         edits.end(self.engine, job.row, JobState.FAILED if exit_code else JobState.COMPLETED)
 
@@ -278,15 +280,6 @@ class Simulated:
         """A program exits, unless its job has ended or was started anew since."""
         if (state_of(self.engine, job), job.restarts) == (JobState.RUNNING, restarts):
             self.end(job.request.token, exit_code)
-
-    def _check_walltimes(self) -> None:
-        if getattr(self._rule, "needs_estimates", False) and self._settings.predictor == "user":
-            walltime = self.scene.workload.walltime
-            if missing := int((walltime != walltime).sum()):
-                raise InvalidInput(
-                    f"{missing} of {len(walltime)} jobs of {self.scene.name} have no requested time, with which "
-                    f"{self.scene.dispatcher} plans: give predictor=oracle, or dispatcher=fcfs"
-                )
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Only what it was made with travels: elsewhere, the queue begins anew."""

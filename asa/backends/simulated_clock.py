@@ -10,10 +10,9 @@ from collections.abc import Callable
 from typing import Any
 
 from asa.core.errors import Starved
-from asa.simulator.calendar import advance
 from asa.simulator.engine import Engine
-from asa.simulator.learning import Learning
-from asa.simulator.state import DECIDE, GROW, NOTICE
+from asa.simulator.served import Served
+from asa.simulator.state import Why
 
 
 class EngineClock:
@@ -36,11 +35,8 @@ class EngineClock:
     """
 
     def __init__(self, engine: Engine, rule: Any, notice: Callable[[], None] = lambda: None) -> None:
-        self.engine, self._rule, self._notice = engine, rule, notice
-        learns = engine.settings.learner is not None
-        compiled = engine.settings.native is not None and not learns
-        self._native: tuple[float, int, int] | None = getattr(rule, "native", None) if compiled else None
-        self._learning = Learning(engine) if learns else None
+        self.engine, self._notice = engine, notice
+        self._served = Served(engine, rule)
         self._order = itertools.count()
         self._calls: list[tuple[float, int, Callable[[], None]]] = []
 
@@ -78,26 +74,10 @@ class EngineClock:
 
     def _advance(self, until: float) -> bool:
         """Let the machine go on; True when it stopped before `until` [s] because of a watched job."""
-        why = self._step(until) if self._native is None else self.engine.drive(self._native, until, promise=True)
-        if why != NOTICE:
+        noticed = self._served.run(until, promise=True) is Why.NOTICE
+        if not noticed:
             self._check_alive()
-        return why == NOTICE
-
-    def _step(self, until: float) -> int:
-        """What `Engine.drive` does, with a dispatcher in Python."""
-        while True:
-            why = int(advance(self.engine.state, until))
-            if why == GROW:
-                self.engine.grow()
-            elif why == DECIDE:
-                if self._learning is not None:
-                    self._learning.catch_up()
-                if self.engine.state.world[0]["notice"]:  # whoever holds jobs back is told before anybody decides
-                    self.engine.state.world[0]["notice"] = 0
-                    return NOTICE
-                self.engine.apply(self._rule.decide(self.engine.view()))
-            else:
-                return why
+        return noticed
 
     def _check_alive(self) -> None:
         """Raise where the clock could only tick for ever."""

@@ -191,7 +191,8 @@ class VirtualExecutor:
             self._say([failed])
         else:
             value = outcome.value
-            self._say([TaskDone(now, task.stage, task.index, allocation, node, run.started, value.data, value.path)])
+            data, path = (value, None) if isinstance(value, bytes) else (None, value)
+            self._say([TaskDone(now, task.stage, task.index, allocation, node, run.started, data, path)])
         self._fill(allocation, held)
 
     def _fail_at_once(self, allocation: str, held: _Held, task: Task) -> None:

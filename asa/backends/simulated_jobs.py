@@ -8,23 +8,27 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from asa.backends.queue_entry import NEVER
 from asa.core.cluster import Cluster
 from asa.core.errors import InvalidInput
 from asa.core.job import JobHandle, JobRequest, JobState, JobStatus, Resources
+from asa.core.reason import Reason
 from asa.core.schedule import OUTCOMES
 from asa.core.workload import Workload
 from asa.simulator import state as codes
 from asa.simulator.engine import Engine
 from asa.simulator.load import most_units
 
-_ENDS = {JobState.TIMEOUT: "TimeLimit", JobState.NODE_FAIL: "NodeFail"}
+_ENDS = {
+    JobState.TIMEOUT: Reason.TIME_LIMIT,
+    JobState.NODE_FAIL: Reason.NODE_FAIL,
+    JobState.CANCELLED: Reason.NEVER,  # one that a user cancelled has a reason of its own
+}
 _GATES = (
-    (codes.DEPENDENCY, "Dependency"),
-    (codes.HOLD, "JobHeldUser"),
-    (codes.BEGIN, "BeginTime"),
-    (codes.BARRED, "BadConstraints"),
-    (codes.THROTTLED, "JobArrayTaskLimit"),
+    (codes.DEPENDENCY, Reason.DEPENDENCY),
+    (codes.HOLD, Reason.HELD),
+    (codes.BEGIN, Reason.BEGIN),
+    (codes.BARRED, Reason.BARRED),
+    (codes.THROTTLED, Reason.THROTTLED),
 )
 
 
@@ -136,7 +140,7 @@ def status_of(engine: Engine, job: Job) -> JobStatus:
     return JobStatus(
         job.handle,
         state,
-        reason=job.why or (_why_waiting(engine, job) if state is JobState.PENDING else _why_ended(state)),
+        reason=job.why or (_why_waiting(engine, job) if state is JobState.PENDING else _ENDS.get(state, "")),
         eligible=_known(row["eligible"]),
         started=_known(row["started"]),
         ended=_known(fate["ended"]),
@@ -157,14 +161,14 @@ def state_of(engine: Engine, job: Job) -> JobState:
 
 
 def _why_waiting(engine: Engine, job: Job) -> str:
-    """In Slurm's words: Resources for one that was promised a start, Priority for one behind it."""
+    """``RESOURCES`` for one that was promised a start, ``PRIORITY`` for one behind it."""
     row, fate = engine.state.jobs[job.row], engine.state.fates[job.row]
     gates = int(fate["gates"])
     if fate["status"] == codes.UNBORN:  # it reaches the machine as soon as time passes
         gates |= codes.DEPENDENCY * bool(fate["unmet"]) | codes.BEGIN * bool(fate["begin"] > engine.now)
         gates |= codes.BARRED * job.parked
     words = [word for gate, word in _GATES if gates & gate]
-    return words[0] if words else "Priority" if math.isnan(row["planned"]) else "Resources"
+    return words[0] if words else Reason.PRIORITY if math.isnan(row["planned"]) else Reason.RESOURCES
 
 
 def _ages_since(engine: Engine, job: Job) -> float | None:
@@ -172,10 +176,6 @@ def _ages_since(engine: Engine, job: Job) -> float | None:
     since = _known(engine.state.jobs["accrue"][job.row])
     unborn = engine.state.fates["status"][job.row] == codes.UNBORN
     return None if unborn or since is None or since > engine.now else since
-
-
-def _why_ended(state: JobState) -> str:
-    return NEVER if state is JobState.CANCELLED else _ENDS.get(state, "")
 
 
 def _known(value: float) -> float | None:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from asa.core.cluster import Cluster
 from asa.core.errors import InvalidInput
+from asa.core.units import DAY
 from asa.core.units import memory as size
 from asa.core.workload import Workload
 
-DAY = 86400.0
 _FEW = 1000
 
 
@@ -54,7 +54,12 @@ class Machine:
 
     def cluster(self) -> Cluster:
         """The machine; one node of one core unless told otherwise."""
-        return Cluster.of(self.nodes or 1, self.cores or 1, size(self.memory) if self.memory else 0, self.gpus)
+        return Cluster.of(self.nodes or 1, self.cores or 1, self.bytes, self.gpus)
+
+    @property
+    def bytes(self) -> int:
+        """Its memory [bytes]; 0 where it was not said."""
+        return size(self.memory) if self.memory else 0
 
     def refuse(self, source: str) -> None:
         """Raise when anything was said, because `source` says it all."""
@@ -95,7 +100,9 @@ def make_scene(
         When two sources are named, one cannot be read, or a trace is shorter than the warm-up.
     """
     if sum(map(bool, (site, trace, load))) > 1:
-        raise InvalidInput(f"site={site!r}, trace={str(trace)!r}, load={load!r}: other people's jobs have one source")
+        raise InvalidInput(
+            f"site={site!r}, trace={str(trace)!r}, load={load!r}: other people's jobs have one source, give one of them"
+        )
     if not (0 <= warmup < math.inf and 0 < days < math.inf):
         raise InvalidInput(f"warmup={warmup!r}, days={days!r}: days of at least 0, and above 0, expected")
     start, end = warmup * DAY, (warmup + days) * DAY
@@ -144,7 +151,7 @@ def _of_trace(path: Path, machine: Machine, start: float, end: float) -> Scene:
     from asa.traces.load import load_trace
 
     trace = load_trace(path)
-    cluster = _machine_of(path, trace.cluster, machine)
+    cluster = trace.machine(machine.nodes, machine.cores, machine.bytes, machine.gpus)
     first = float(trace.workload.submit[0]) if len(trace.workload) else 0.0
     last = float(trace.workload.submit[-1]) if len(trace.workload) else 0.0
     if last <= first + start:
@@ -155,18 +162,3 @@ def _of_trace(path: Path, machine: Machine, start: float, end: float) -> Scene:
     workload = trace.workload.between(first, first + end)
     stem = path.name.removesuffix(".gz").rpartition(".")[0] or path.name
     return Scene(f"sim-{stem}", cluster, workload, start=first + start, end=min(last, first + end))
-
-
-def _machine_of(path: Path, header: Cluster | None, machine: Machine) -> Cluster:
-    """A trace's machine: as it says itself, with its cores grouped into nodes, or as it is told."""
-    if machine == Machine() and header is not None:
-        return header
-    if header is None and not machine.nodes:
-        raise InvalidInput(f"{path} does not say how large its machine is: give nodes= and cores=")
-    if header is not None and not machine.nodes:
-        if not machine.cores or header.cores % machine.cores:
-            raise InvalidInput(f"{path} has {header}: give cores= of a node that divides them, or nodes=, too")
-        machine = replace(machine, nodes=header.cores // machine.cores)
-    elif header is not None and not machine.cores and header.uniform:
-        machine = replace(machine, cores=int(header.capacity[0, 0]))
-    return machine.cluster()

@@ -1,4 +1,4 @@
-"""Every exception that ASA raises.
+"""The exceptions that callers may want to catch.
 
 ::
 
@@ -8,8 +8,8 @@
     │   ├── GraphError                     a workflow with a cycle, an unknown input, a stage too large
     │   └── Unpicklable                    an argument or function that cannot travel to another process
     ├── BackendError                       the batch system said no, or did not answer (``transient``)
-    ├── IllegalDecision                a dispatcher's decision breaks a law of the machine
-    ├── Starved                        a dispatcher never starts a job that it could start
+    ├── IllegalDecision                    a decision of a dispatcher or rule breaks a law of the machine
+    ├── Starved                            a dispatcher or rule never starts a job that it could start
     ├── CommandFailed                      a program ended badly, or did not write what it declared
     ├── StateError                         the state directory cannot be read or written
     ├── RunNotFound                        no run of that name
@@ -17,6 +17,10 @@
 
 Outcomes that are to be expected (a job that failed, a wall time reached) are states, not exceptions.
 Only ``BackendError.transient`` decides whether a call is tried again.
+
+Elsewhere are kinds of these that only their own package tells apart (`BackendError`: ``CommandError``, and
+``SiteRefusal`` and others of the Slurm backend), and those of the Mesos protocol (``BadMessage``, ``Refused`` ...),
+which become the status of an answer and are no `AsaError`.
 """
 
 from __future__ import annotations
@@ -72,7 +76,7 @@ class BackendError(AsaError):
 
 
 class IllegalDecision(AsaError):
-    """A dispatcher's decision breaks a law of the machine.
+    """A decision, of a dispatcher or a sharing rule, breaks a law of the machine.
 
     Parameters
     ----------

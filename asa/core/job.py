@@ -210,7 +210,7 @@ class JobStatus:
     state
         Where it stands.
     reason
-        Why it waits or how it ended, in the site's words.
+        Why it waits or how it ended, in the site's words; a `Reason` (`asa.core.reason`) where that fits.
     eligible, started, ended
         Times [s since the epoch], or None when not (yet) known.
     planned

@@ -47,13 +47,19 @@ class Backend(Protocol):
 
     def capabilities(self) -> Capabilities: ...
     def submit(self, requests: Sequence[JobRequest]) -> list[JobHandle | Refused]:
-        """One outcome per request, in order. A dependency on a handle of an earlier call is allowed."""
+        """One outcome per request, in order. A dependency on a handle of an earlier call is allowed.
+
+        When it raises, some may have been taken: whoever submits again asks `find` first.
+        """
 
     def query(self, handles: Sequence[JobHandle]) -> list[JobStatus]:
         """One status per handle, in order, with one question to the batch system however many there are."""
 
     def find(self, tokens: Sequence[str]) -> dict[str, JobHandle]:
-        """Jobs by the token they were submitted under; a token that no job carries is left out."""
+        """Jobs by the token they were submitted under; a token that no job carries is left out.
+
+        An array that an interrupted `submit` left half made is ended, and left out.
+        """
 
     def update(self, handle: JobHandle, changes: JobChanges) -> None: ...
     def cancel(self, handles: Sequence[JobHandle]) -> None:

@@ -37,9 +37,10 @@ class Held:
     `running` maps a task (stage, index) to what it uses and when it was launched [s since the epoch], `lost` one that
     its node took along to when it was launched and lost [s since the epoch]; `useful` says that a task ran to its end
     in it, `taught` that its wait was learned from, `dependable` that the batch system lets other jobs wait for it.
-    `used` is when its first task was launched [s since the epoch], `amending` a change of its job that is on its way,
-    `amended` that its job was made to wait, or parked, `refused` why the last change was not made. Of a lease, `lender`
-    is the run that has the allocation, and `recalled` says that it is to be given back.
+    `used` is when its first task was launched [s since the epoch], `dismissed` why it was released or cancelled,
+    `amending` a change of its job that is on its way, `amended` that its job was made to wait, or parked, `refused` why
+    the last change was not made. Of a lease, `lender` is the run that has the allocation, and `recalled` says that it
+    is to be given back.
     """
 
     request: JobRequest
@@ -64,6 +65,7 @@ class Held:
     dependable: bool = True
     released: float | None = None
     cancelled: float | None = None
+    dismissed: str = ""
     nodes: dict[str, int] = field(default_factory=dict)
     running: dict[tuple[str, int], tuple[Resources, float]] = field(default_factory=dict)
     lost: dict[tuple[str, int], tuple[float, float]] = field(default_factory=dict)
@@ -186,26 +188,28 @@ class Pool:
     def on(self, event: Event) -> None:
         """Fold an event; events of allocations that are not (or no longer) held change nothing."""
         if isinstance(event, Submitting):
-            self.held[event.allocation] = Held(
-                event.request,
-                event.stages,
-                event.after,
-                event.at,
-                event.predicted_wait_s,
-                event.soon_wait_s,
-                event.context,
-            )
-            if event.request.array:
-                self.throttles.setdefault(event.request.array, 1)
-            return
-        if isinstance(event, Leased):
+            self._submitting(event)
+        elif isinstance(event, Leased):
             self.held[event.allocation] = Held(  # it started as soon as it was given
                 event.request, (), (), event.at, None, started=event.at, lender=event.lender
             )
-            return
-        held = self.held.get(getattr(event, "allocation", ""))
-        if held is None:
-            return
+        elif held := self.held.get(getattr(event, "allocation", "")):
+            self._on_held(held, event)
+
+    def _submitting(self, event: Submitting) -> None:
+        self.held[event.allocation] = Held(
+            event.request,
+            event.stages,
+            event.after,
+            event.at,
+            event.predicted_wait_s,
+            event.soon_wait_s,
+            event.context,
+        )
+        if event.request.array:
+            self.throttles.setdefault(event.request.array, 1)
+
+    def _on_held(self, held: Held, event: Event) -> None:
         match event:
             case Submitted():
                 held.handle = event.handle
@@ -227,9 +231,9 @@ class Pool:
             case Learned():
                 held.taught = True
             case Released():
-                held.released = event.at
+                held.released, held.dismissed = event.at, event.reason
             case Cancelled():
-                held.cancelled = event.at
+                held.cancelled, held.dismissed = event.at, event.reason
             case Recalled():
                 held.recalled = True
             case JobEnded() | SubmitRefused() | LeaseEnded():

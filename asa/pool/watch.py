@@ -1,8 +1,7 @@
 """Between the plan and the batch system: submits, cancels, and asks one question for all jobs.
 
-`JobWatch.step` does what is due and says when to come again; it waits for nothing itself. A thread calls it on real
-clocks (`WatchThread`), so that a controller that does not answer holds up no task; virtual time calls it by the clock
-(`WatchCalls`).
+`JobWatch.step` does what is due and says when to come again; it waits for nothing itself. `asa.pool.callers` has who
+calls it.
 """
 
 from __future__ import annotations
@@ -11,9 +10,8 @@ import math
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
-from asa.backends.simulated_ports import VirtualBackend, VirtualClock
+from asa.backends.simulated_ports import VirtualBackend
 from asa.core.errors import BackendError
 from asa.core.event import AllocationStarted, Amended, Event, JobEnded, Queued, Requeued, SubmitRefused, Submitted
 from asa.core.job import JobChanges, JobHandle, JobRequest, JobState, JobStatus, Refused
@@ -58,7 +56,7 @@ class JobWatch:
     -----
     The interval between questions starts at half a second after anything happened and doubles up to the backend's
     `poll_s`. Errors are tried again for ever, ever more slowly; `trouble` tells about them. After a submission without
-    an answer the batch system is asked for the jobs' tokens first, so that none is submitted twice.
+    an answer the backend is asked for the jobs' tokens first, so that none is submitted twice; it need not remember.
     """
 
     def __init__(
@@ -72,6 +70,7 @@ class JobWatch:
     ) -> None:
         self._backend, self._clock, self._post, self._wake = backend, clock, post, wake
         self._slowest = backend.capabilities().poll_s
+        self._interval = self._soonest = min(_SOON_S, self._slowest)
         self._lock = threading.Lock()
         self._to_submit: list[JobRequest] = []
         self._to_amend: list[tuple[JobHandle, JobChanges]] = []
@@ -79,7 +78,6 @@ class JobWatch:
         self._to_find: dict[str, float] = {}
         self._doubtful: set[str] = set()
         self._jobs: dict[str, _Watched] = {}
-        self._interval = min(_SOON_S, self._slowest)
         self._next_query = math.inf
         self._next_look = -math.inf if looks else math.inf
         self._seen: QueueView | None = None
@@ -138,7 +136,7 @@ class JobWatch:
         """Something is about to change: ask again soon."""
         with self._lock:
             if self._jobs:
-                self._interval = min(_SOON_S, self._slowest)
+                self._interval = self._soonest
                 self._next_query = self._clock.now()
         self._wake()
 
@@ -215,7 +213,7 @@ class JobWatch:
                         outcome, placed=bool(request.array) or request.begin is not None
                     )
                     events.append(Submitted(now, request.token, outcome))
-            self._interval = min(_SOON_S, self._slowest)
+            self._interval = self._soonest
             self._next_query = min(self._next_query, now + self._interval)
         self._post(events)
 
@@ -276,7 +274,7 @@ class JobWatch:
         for (token, job), status in zip(watched, self._backend.query([job.handle for _, job in watched]), strict=True):
             events += self._changes(token, job, status)
         with self._lock:
-            self._interval = min(_SOON_S, self._slowest) if events else min(2 * self._interval, self._slowest)
+            self._interval = self._soonest if events else min(2 * self._interval, self._slowest)
             self._next_query = self._clock.now() + self._interval
         if events:
             self._post(events)
@@ -310,74 +308,3 @@ class JobWatch:
             with self._lock:
                 del self._jobs[token]
         return events
-
-
-class WatchThread:
-    """Calls `JobWatch.step` whenever it is due, until closed."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock, self._signal, self._closing = clock, threading.Event(), False
-        self._thread: threading.Thread | None = None
-
-    def wake(self) -> None:
-        """There is something new to do."""
-        self._signal.set()
-
-    def start(self, watch: JobWatch) -> None:
-        """Begin."""
-        self._thread = threading.Thread(target=self._run, args=(watch,), name="asa-job-watch", daemon=True)
-        self._thread.start()
-
-    def close(self) -> None:
-        """End after the step that is going on, if it ends within a few seconds."""
-        self._closing = True
-        self._signal.set()
-        if self._thread is not None:
-            self._thread.join(timeout=5.0)
-
-    def _run(self, watch: JobWatch) -> None:
-        until = -math.inf
-        while not self._closing:
-            self._clock.wait(self._signal, until)
-            self._signal.clear()
-            until = watch.step()
-
-
-class WatchCalls:
-    """Has a clock in virtual time call `JobWatch.step` whenever it is due, until closed. Needs no thread.
-
-    Raises
-    ------
-    BackendError
-        From whoever waits, when a step fails: in virtual time nothing gets better by waiting.
-    """
-
-    def __init__(self, clock: VirtualClock) -> None:
-        self._clock, self._due = clock, math.inf
-        self._watch: JobWatch | None = None
-
-    def wake(self) -> None:
-        """There is something new to do."""
-        self._come_at(self._clock.now())
-
-    def start(self, watch: JobWatch) -> None:
-        """Begin."""
-        self._watch = watch
-        self.wake()
-
-    def close(self) -> None:
-        """Call no more."""
-        self._watch = None
-
-    def _come_at(self, when: float) -> None:
-        if when < self._due:
-            self._due = when
-            self._clock.call_at(when, partial(self._step, when))
-
-    def _step(self, when: float) -> None:
-        if self._watch is not None and when == self._due:  # else it was called earlier, and has set another time
-            self._due = math.inf
-            due = self._watch.step()
-            if self._watch.trouble:
-                raise BackendError(self._watch.trouble)
-            self._come_at(due)

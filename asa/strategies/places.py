@@ -12,11 +12,12 @@ from asa.core.decision import Amend, Ask
 from asa.core.errors import UnknownName
 from asa.core.job import QueueRegime
 from asa.core.ports import PlaceHolding
+from asa.core.reason import Reason
 from asa.core.stage import StageState
 from asa.core.view import AllocationView, StageView, WorkflowView
 from asa.strategies.ahead import ask_after
+from asa.strategies.asking import ask_for
 from asa.strategies.chains import chains
-from asa.strategies.perstage import ask_for
 
 SETTLE_S = 5.0
 """Jobs that are not to start at once may not do so for so long [s]; their age counts from then on."""
@@ -44,7 +45,7 @@ class AfterOk:
         return _free(view, wanted)
 
     def kept(self, item: AllocationView, view: WorkflowView) -> bool:
-        return view.regime is not QueueRegime.ACCRUE_ALWAYS or _ages(item, view, "Dependency")
+        return view.regime is not QueueRegime.ACCRUE_ALWAYS or _ages(item, view, Reason.DEPENDENCY)
 
 
 class AgedAfterOk:
@@ -63,7 +64,7 @@ class AgedAfterOk:
         return _free(view, wanted)
 
     def kept(self, item: AllocationView, view: WorkflowView) -> bool:
-        return not item.refused and _ages(item, view, "Dependency")
+        return not item.refused and _ages(item, view, Reason.DEPENDENCY)
 
 
 class Throttled:
@@ -130,7 +131,7 @@ class Throttled:
         return [Amend(first.key, resources=resources, walltime_s=walltime_s)] if resources or walltime_s else []
 
     def kept(self, item: AllocationView, view: WorkflowView) -> bool:
-        return not item.refused and _ages(item, view, "JobArrayTaskLimit")
+        return not item.refused and _ages(item, view, Reason.THROTTLED)
 
 
 class Parked:

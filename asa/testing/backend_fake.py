@@ -28,6 +28,7 @@ from asa.core.job import (
     Resources,
 )
 from asa.core.ports import Dispatcher
+from asa.core.reason import Reason
 from asa.core.registry import DISPATCHERS
 from asa.core.view import QueueView
 
@@ -188,12 +189,12 @@ class FakeBatch:
         self._queue.ended(self._named(token, running=True).job_id, self._clock.now(), exit_code)
         self._step()
 
-    def fail(self, token: str, state: JobState = JobState.NODE_FAIL, reason: str = "NodeFail") -> None:
+    def fail(self, token: str, state: JobState = JobState.NODE_FAIL, reason: str = Reason.NODE_FAIL) -> None:
         """This running job ends through no doing of its own: its node died, it was preempted ..."""
         self._queue.ended(self._named(token, running=True).job_id, self._clock.now(), None, state, reason)
         self._step()
 
-    def requeue(self, token: str, reason: str = "BeginTime") -> None:
+    def requeue(self, token: str, reason: str = Reason.BEGIN) -> None:
         """This running job is put back into the queue, to start again as soon as there is room."""
         self._queue.requeued(self._named(token, running=True).job_id, reason)
         self._step()

@@ -1,46 +1,16 @@
 from __future__ import annotations
 
-import contextlib
 import math
 from dataclasses import replace
-from typing import Any
 
 import pytest
-from hypothesis import settings
-from hypothesis import strategies as st
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, multiple, rule
 
 from asa.backends.queue import Queue
-from asa.backends.queue_entry import NEVER, Entry
 from asa.core.errors import BackendError
-from asa.core.job import (
-    Dependency,
-    DependencyKind,
-    JobChanges,
-    JobHandle,
-    JobRequest,
-    JobState,
-    Refused,
-    Resources,
-)
-from asa.core.serial import from_json, to_json
+from asa.core.job import Dependency, DependencyKind, JobChanges, JobHandle, JobState, Refused, Resources
+from asa.core.reason import Reason
 from asa.dispatchers.backfill import Easy, Fcfs
-
-CAPACITY = Resources(cores=4, memory=100, gpus=1)
-
-
-def request(token: str = "a", cores: int = 1, walltime_s: float = 10.0, **fields: Any) -> JobRequest:
-    return replace(JobRequest(token, Resources(cores=cores), walltime_s, ("true",)), **fields)
-
-
-def put(queue: Queue, job: JobRequest, now: float = 0.0) -> JobHandle:
-    (outcome,) = queue.submit([job], now)
-    assert isinstance(outcome, JobHandle)
-    return outcome
-
-
-def started(queue: Queue, now: float) -> list[str]:
-    return [entry.request.token for entry in queue.tick(now).start]
+from tests.backends.queues import CAPACITY, array, put, request, started
 
 
 def test_jobs_start_in_order_and_the_others_say_why_they_wait() -> None:
@@ -103,7 +73,7 @@ def test_a_chain_on_a_failed_job_is_cancelled_at_once() -> None:
     queue.ended(first.job_id, 1.0, 1)
     assert started(queue, 1.0) == ["anyway"]
     for handle in (second, third):
-        assert (queue.status(handle).state, queue.status(handle).reason) == (JobState.CANCELLED, NEVER)
+        assert (queue.status(handle).state, queue.status(handle).reason) == (JobState.CANCELLED, Reason.NEVER)
     assert queue.status(anyway).state is JobState.RUNNING
 
 
@@ -229,73 +199,6 @@ def test_an_end_is_never_before_its_start() -> None:
     assert queue.status(handle).ended == 5.0
 
 
-def array(queue: Queue, *jobs: JobRequest, now: float = 0.0) -> list[JobHandle]:
-    outcomes = queue.submit([replace(job, array="a") for job in jobs], now)
-    handles = [outcome for outcome in outcomes if isinstance(outcome, JobHandle)]
-    assert len(handles) == len(jobs)
-    return handles
-
-
-def test_elements_have_places_of_their_own_and_names_hold_for_one_call() -> None:
-    queue = Queue(CAPACITY, Easy())
-    first = array(queue, request("a"), request("b", walltime_s=5.0))
-    alone, *second = queue.submit([request("c"), *(request(name, array="a") for name in "de")], 0.0)
-    assert [handle.array_index for handle in first] == [0, 1]
-    assert [outcome.array_index for outcome in (alone, *second) if isinstance(outcome, JobHandle)] == [None, 0, 1]
-    assert started(queue, 0.0) == ["a", "c", "d"], "one of each array"
-    assert queue.status(first[1]).reason == "JobArrayTaskLimit"
-    assert queue.status(first[1]).ages_since == 0.0
-
-
-def test_a_throttle_counts_what_runs_and_what_goes_next() -> None:
-    queue = Queue(CAPACITY, Easy())
-    first, second, third = array(queue, request("a", cores=3), request("b", cores=2), request("c", walltime_s=99.0))
-    assert started(queue, 0.0) == ["a"]
-    queue.update(third, JobChanges(throttle=2))
-    assert started(queue, 1.0) == [], "it is the turn of b, for which there is no room"
-    assert [queue.status(handle).reason for handle in (second, third)] == ["Resources", "JobArrayTaskLimit"]
-    queue.update(second, JobChanges(begin=50.0))
-    assert started(queue, 2.0) == ["c"], "who waits for a time takes no room"
-    queue.update(first, JobChanges(throttle=1))
-    queue.ended(first.job_id, 3.0, 0)
-    assert started(queue, 51.0) == [], "c runs"
-    assert [entry.job_id for entry in queue.cancel(third, 52.0)] == [third.job_id]
-    queue.ended(third.job_id, 53.0, None)
-    assert started(queue, 53.0) == ["b"]
-
-
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        (JobChanges(throttle=0), "at least 1 element may run, not 0"),
-        (JobChanges(throttle=2, resources=Resources(cores=5)), "5 cores"),
-    ],
-)
-def test_a_throttle_that_cannot_be_is_refused_and_nothing_changes(changes: JobChanges, words: str) -> None:
-    queue = Queue(CAPACITY, Easy())
-    first, second = array(queue, request("a"), request("b"))
-    with pytest.raises(BackendError, match=words):
-        queue.update(second, changes)
-    assert started(queue, 0.0) == ["a"]
-    queue.ended(first.job_id, 1.0, 0)
-    assert started(queue, 1.0) == ["b"]
-
-
-def test_a_throttle_needs_an_array_that_lives() -> None:
-    queue = Queue(CAPACITY, Easy())
-    alone = put(queue, request("alone"))
-    with pytest.raises(BackendError, match="'alone' cannot be changed: it is no element"):
-        queue.update(alone, JobChanges(throttle=2))
-    first, second = array(queue, request("a"), request("b"))
-    queue.tick(0.0)
-    queue.ended(first.job_id, 1.0, 0)
-    queue.cancel(second, 1.0)
-    with pytest.raises(BackendError, match="have all ended"):
-        queue.update(first, JobChanges(throttle=2))
-    with pytest.raises(BackendError, match="'a' is completed"):
-        queue.update(first, JobChanges(throttle=2, begin=5.0))
-
-
 def test_a_parked_job_keeps_its_place() -> None:
     queue = Queue(CAPACITY, Fcfs())
     first, parked = put(queue, request("first", cores=4)), put(queue, request("parked", cores=4), 1.0)
@@ -322,97 +225,3 @@ def test_a_look_shows_what_the_dispatcher_sees_and_changes_nothing() -> None:
     assert [(job.key, job.ends) for job in view.running] == [(handles[0].job_id, 10.0)]
     assert [job.key for job in view.queue] == [waiting.job_id]
     assert (queue.status(waiting).reason, queue.status(waiting).planned) == ("Resources", 10.0)
-
-
-class Books(RuleBasedStateMachine):
-    """Whatever happens: the machine is not overfull, no order is broken, and the journal alone rebuilds the queue."""
-
-    handles = Bundle("handles")
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.queue = Queue(CAPACITY, Easy())
-        self.now = 0.0
-        self.journal: dict[str, Any] = {}
-        self.dying: set[str] = set()
-
-    @rule(target=handles, cores=st.integers(1, 4), walltime=st.integers(1, 5), begin=st.none() | st.integers(0, 20))
-    def submit(self, cores: int, walltime: int, begin: int | None) -> JobHandle:
-        return put(self.queue, request("x", cores, float(walltime), begin=begin), self.now)
-
-    @rule(target=handles, on=handles, kind=st.sampled_from(DependencyKind))
-    def submit_dependent(self, on: JobHandle, kind: DependencyKind) -> JobHandle:
-        return put(self.queue, request("x", dependencies=(Dependency(on, kind),)), self.now)
-
-    @rule(target=handles, cores=st.lists(st.integers(1, 4), min_size=2, max_size=4))
-    def submit_array(self, cores: list[int]) -> Any:
-        return multiple(*array(self.queue, *(request("x", count) for count in cores), now=self.now))
-
-    @rule(handle=handles, throttle=st.integers(1, 3))
-    def widen_or_narrow(self, handle: JobHandle, throttle: int) -> None:
-        with contextlib.suppress(BackendError):
-            self.queue.update(handle, JobChanges(throttle=throttle))
-
-    @rule(handle=handles, parked=st.booleans())
-    def park(self, handle: JobHandle, parked: bool) -> None:
-        if self.queue.status(handle).state is JobState.PENDING:
-            self.queue.update(handle, JobChanges(parked=parked))
-
-    @rule(handle=handles)
-    def cancel(self, handle: JobHandle) -> None:
-        self.dying |= {entry.job_id for entry in self.queue.cancel(handle, self.now)}
-
-    @rule(handle=handles, exit_code=st.integers(0, 1))
-    def end(self, handle: JobHandle, exit_code: int) -> None:
-        if self.queue.status(handle).state is JobState.RUNNING:
-            self.queue.ended(handle.job_id, self.now, exit_code)
-            self.dying.discard(handle.job_id)
-
-    @rule(seconds=st.sampled_from([0.0, 1.0, 3.0]))
-    def tick(self, seconds: float) -> None:
-        self.now += seconds
-        actions = self.queue.tick(self.now)
-        for entry in actions.start:
-            for dependency in entry.request.dependencies:
-                other = self.queue.status(dependency.on)
-                if dependency.kind is DependencyKind.AFTER_OK:
-                    assert other.state is JobState.COMPLETED
-                elif dependency.kind is DependencyKind.AFTER_ANY:
-                    assert other.state.final
-                else:
-                    assert other.started is not None or other.state.final
-            assert entry.request.begin is None or entry.request.begin <= self.now
-            assert not entry.parked
-            if entry.array:
-                assert sum(other.running for other in self.queue.live() if other.array == entry.array) <= entry.throttle
-        for entry in actions.kill:
-            assert entry.job_id not in self.dying, "killed once"
-            assert entry.ends <= self.now
-            self.dying.add(entry.job_id)
-
-    @invariant()
-    def not_overfull(self) -> None:
-        assert sum(entry.request.resources.cores for entry in self.queue.live() if entry.running) <= CAPACITY.cores
-
-    @invariant()
-    def times_are_in_order(self) -> None:
-        for entry in self.queue.entries():
-            status = entry.status
-            known = [status.handle.submitted, status.eligible, status.started, status.ended]
-            times = [time for time in known if time is not None]
-            assert times == sorted(times)
-
-    @rule()
-    def restart(self) -> None:
-        kept = [from_json(Entry, text) for text in self.journal.values()]
-        assert kept == self.queue.entries()
-        self.queue = Queue(CAPACITY, Easy(), kept, first_id=len(kept) + 1)
-
-    @invariant()
-    def write_journal(self) -> None:
-        for entry in self.queue.changes():
-            self.journal[entry.job_id] = to_json(entry)
-
-
-TestBooks = Books.TestCase
-TestBooks.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)

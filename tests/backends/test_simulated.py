@@ -27,7 +27,7 @@ from asa.core.job import (
 from asa.core.registry import BACKENDS
 from asa.core.table import TableView
 from asa.core.workload import Workload
-from asa.dispatchers.backfill import Easy
+from asa.dispatchers.backfill import Easy, Rule
 from asa.simulator import edits
 from asa.simulator.engine import Engine
 from asa.simulator.settings import Settings
@@ -67,7 +67,7 @@ class TestSingleCores(BatchSemantics):
     @pytest.fixture
     def site(self, tmp_path: Path) -> Site:
         engine = Engine(Workload.of(submit=[0], run=[1], cores=[2], walltime=[1]), Cluster.of(2, 2))
-        engine.drive((1.0, 100, -1), until=1000.0)
+        engine.drive(Rule(1.0, 100), until=1000.0)
         site = site_of(tmp_path, engine=engine)
         assert site.clock.now() == 1000.0
         return site
@@ -339,7 +339,7 @@ def test_a_machine_at_any_moment_is_taken_over() -> None:
     settings = Settings(priority="multifactor", overrun="allow")
     others = Workload.of(submit=[0], run=[1000], cores=[2], walltime=[10])
     engine = Engine(others, Cluster.of(2), settings)
-    engine.drive((1.0, 100, -1), until=500.0)
+    engine.drive(Rule(1.0, 100), until=500.0)
     queue = Simulated(engine=engine)
     assert queue.capabilities().regime is QueueRegime.LIMITS
     handle = submitted(queue, "job", 2, walltime_s=100.0)

@@ -16,10 +16,10 @@ from asa.core.errors import InvalidInput
 from asa.core.event import Event, NodeJoined, NodeLost, TaskDone, TaskFailed
 from asa.core.job import JobHandle, JobRequest, JobState, Resources
 from asa.core.ports import RunContext
-from asa.core.task import Task, Value
+from asa.core.task import Task
 from asa.simulator import edits
 
-DONE = Outcome(3.0, Value(b"done"))
+DONE = Outcome(3.0, b"done")
 
 
 @dataclass
@@ -52,7 +52,7 @@ class Ground:
         return handle
 
     def launch(self, count: int, allocation: str = "a", **needs: Any) -> None:
-        tasks = [Task("stage", index, "", Value(b""), (), Resources(**needs)) for index in range(count)]
+        tasks = [Task("stage", index, "", b"", (), Resources(**needs)) for index in range(count)]
         self.executor.launch(tasks, allocation)
 
     def told(self, kind: type[Any]) -> list[Any]:

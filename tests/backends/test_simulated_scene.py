@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from asa.backends.simulated_scene import DAY, Machine, at_load, make_scene
+from asa.backends.simulated_scene import Machine, at_load, make_scene
 from asa.core.cluster import Cluster
 from asa.core.errors import InvalidInput
+from asa.core.units import DAY
 from asa.traces.offered import offered_load
 
 
@@ -47,12 +48,12 @@ def test_a_traces_machine_can_be_given(tmp_path: Path, machine: Machine, nodes: 
 
 def test_a_trace_without_a_machine_needs_one(tmp_path: Path) -> None:
     path = swf(tmp_path / "log.swf.gz", header="")
-    with pytest.raises(InvalidInput, match="nodes="):
+    with pytest.raises(InvalidInput, match="give nodes"):
         make_scene(Machine(), trace=path, warmup=1, days=2)
-    with pytest.raises(InvalidInput, match="nodes="):
+    with pytest.raises(InvalidInput, match="give nodes"):
         make_scene(Machine(cores=4), trace=path, warmup=1, days=2)
     assert make_scene(Machine(nodes=4), trace=path, warmup=1, days=2).cluster.cores == 4
-    with pytest.raises(InvalidInput, match="divides"):
+    with pytest.raises(InvalidInput, match="no whole nodes of 7"):
         make_scene(Machine(cores=7), trace=swf(tmp_path / "log.swf.gz"), warmup=1, days=2)
 
 

@@ -2,17 +2,18 @@ from __future__ import annotations
 
 import math
 import threading
-import time
 from collections.abc import Sequence
 
 import pytest
 
-from asa.core.clock import ManualClock, SystemClock
+from asa.backends.slurm.backend import Slurm
+from asa.core.clock import ManualClock
 from asa.core.errors import BackendError
 from asa.core.event import AllocationStarted, Amended, Event, JobEnded, Queued, Requeued, SubmitRefused, Submitted
 from asa.core.job import JobChanges, JobHandle, JobRequest, JobState, JobStatus, Resources
-from asa.pool.watch import JobWatch, WatchThread
+from asa.pool.watch import JobWatch
 from asa.testing.backend_fake import FakeBatch, Run
+from tests.backends.slurm.fake import NOW, FakeSlurm
 
 AWAY = BackendError("the controller does not answer", transient=True)
 NEVER = BackendError("you may not do this")
@@ -220,6 +221,63 @@ def test_a_job_that_vanished_is_lost_after_three_questions() -> None:
     assert 12.0 < lost.at <= 36.0
 
 
+# ----------------------------------------------------------------------------------------------------- arrays
+
+ELEMENTS = [JobRequest(f"r.{at}", Resources(), 60.0, ("true",), output=f"r.{at}", array="r+3") for at in range(4)]
+SILENCES = [("submit", "r.0"), *(("update", f"1_{at}") for at in (2, 3, 0, 1))]
+
+
+class SlurmDesk:
+    """A watch over the Slurm backend, on a controller that one of its calls gets no answer from."""
+
+    def __init__(self, call: str, key: str, *, late: bool) -> None:
+        self.fake, self.events = FakeSlurm(), list[Event]()
+        getattr(self.fake, f"{'after' if late else 'before'}_{call}")[key] = AWAY
+        self.restart()
+
+    def restart(self) -> None:
+        self.clock = ManualClock(NOW)
+        self.watch = JobWatch(Slurm(transport=self.fake, clock=self.clock), self.clock, self.events.extend)
+
+    def until(self, when: float) -> None:
+        while (due := self.watch.step()) <= when:
+            self.clock.wait(threading.Event(), due)
+
+    def waiting(self) -> dict[str, str]:
+        """Names of the jobs in the queue, by key."""
+        return {key: record.name for key, record in self.fake.queued.items() if record.word == "PENDING"}
+
+
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize(("call", "key"), SILENCES)
+def test_an_array_whose_submission_got_no_answer_is_in_the_queue_once_and_whole(
+    call: str, key: str, late: bool
+) -> None:
+    desk = SlurmDesk(call, key, late=late)
+    desk.watch.submit(ELEMENTS)
+    desk.until(NOW + 5)
+    told = {event.allocation: event.handle for event in desk.events if isinstance(event, Submitted)}
+    assert sorted(told) == [request.token for request in ELEMENTS]
+    assert {f"{handle.job_id}_{handle.array_index}": token for token, handle in told.items()} == desk.waiting()
+
+
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize(("call", "key"), SILENCES)
+def test_an_array_that_a_driver_left_half_made_is_cancelled_and_a_whole_one_found(
+    call: str, key: str, late: bool
+) -> None:
+    desk = SlurmDesk(call, key, late=late)
+    desk.watch.submit(ELEMENTS)
+    desk.watch.step()  # and the driver is gone
+    desk.restart()
+    desk.watch.adopt({}, {request.token: NOW for request in ELEMENTS})
+    desk.until(NOW + 5)
+    lost = {event.allocation for event in desk.events if isinstance(event, JobEnded)}
+    whole = late and key == "1_1"
+    assert lost == (set() if whole else {request.token for request in ELEMENTS})
+    assert list(desk.waiting()) == ([f"1_{at}" for at in range(4)] if whole else [])
+
+
 # ---------------------------------------------------------------------------------------------------- requeue
 
 
@@ -317,23 +375,3 @@ def test_a_site_that_shows_nothing_holds_up_nobody() -> None:
     looks.step()
     assert looks.trouble == "" and looks.seen() is None
     assert [item.token for item, _ in desk.batch.jobs()] == ["a"]
-
-
-# ----------------------------------------------------------------------------------------------------- thread
-
-
-def test_the_thread_steps_when_it_is_woken_and_ends_when_it_is_closed() -> None:
-    posted = threading.Event()
-    clock = SystemClock()
-    thread = WatchThread(clock)
-    batch = FakeBatch(ManualClock(time.time()), 4)
-    watch = JobWatch(batch, clock, lambda _events: posted.set(), thread.wake)
-    thread.start(watch)
-    watch.submit([request("a")])
-    assert posted.wait(10.0)
-    thread.close()
-    assert not any(item.name == "asa-job-watch" for item in threading.enumerate())
-
-
-def test_a_thread_that_was_never_started_can_be_closed() -> None:
-    WatchThread(SystemClock()).close()

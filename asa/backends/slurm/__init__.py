@@ -3,8 +3,8 @@
 ::
 
     backend.py      the Backend port: what a submission, a status, a loss means
-      submission.py   none is lost, none is made twice
-      lookup.py       how jobs stand
+      submission.py   requests -> handles, or refusals
+      lookup.py       how jobs stand, and which were taken
       directives.py   a request -> options and job script          pure
       array.py        requests -> one job array                    pure
       outlook.py      everybody's jobs -> a view of the queue      pure

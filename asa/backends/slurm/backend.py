@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+import difflib
+import inspect
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 from asa.backends.slurm import array, directives, failures, identity, lookup, outlook, parse, regime, states
 from asa.backends.slurm.directives import Flag, Options
@@ -29,13 +33,19 @@ OLDEST = (20, 11)
 """Oldest version of Slurm whose srun and squeue have the options that are used here."""
 
 
+class _Site(NamedTuple):
+    """What is asked once: what matters to planning, all partitions, and those of them that jobs go to."""
+
+    capabilities: Capabilities
+    partitions: Sequence[Mapping[str, str]]
+    chosen: Sequence[Mapping[str, str]]
+
+
 class Slurm:
     """A Slurm cluster.
 
     Nothing is tried again here: a `BackendError` that is ``transient`` says that the same call may be made again later.
-    That is safe for `submit` too. A job may have been accepted although sbatch reported a time-out, so a token whose
-    submission ended in doubt is looked up before it is submitted again, and what an interrupted call had submitted is
-    not submitted twice.
+    A job may have been accepted although sbatch reported a time-out: after such a `submit`, `find` tells what was.
 
     Parameters
     ----------
@@ -69,7 +79,8 @@ class Slurm:
     Raises
     ------
     InvalidInput
-        When an option cannot be passed through, or the template cannot be used.
+        When an option is misspelt or cannot be passed through, the template cannot be used, or Slurm is to be reached
+        in two ways.
 
     Examples
     --------
@@ -111,6 +122,7 @@ class Slurm:
         transport: Transport | None = None,
         **flags: Flag,
     ) -> None:
+        _check_names(flags)
         self._partition, self._poll_s = partition, poll_s
         self._options = Options(
             flags={"partition": partition, "account": account} | flags,
@@ -119,7 +131,8 @@ class Slurm:
             requeue=requeue,
         )
         self._clock: Clock = clock or SystemClock()
-        self._slurm = transport or reach(
+        self._slurm = reach(
+            transport=transport,
             options=self._options,
             rest=rest,
             rest_token=rest_token,
@@ -128,8 +141,6 @@ class Slurm:
             timeout_s=timeout_s,
             now=self._clock.now,
         )
-        self._capabilities: Capabilities | None = None
-        self._partitions: list[dict[str, str]] = []
         self._submissions = Submissions(self._slurm, self._options, self._clock.now, self._never_fits)
 
     def job_script(self, request: JobRequest) -> str:
@@ -138,11 +149,10 @@ class Slurm:
 
     def capabilities(self) -> Capabilities:
         """What matters to planning; asked once."""
-        if self._capabilities is None:
-            self._capabilities = self._survey()
-        return self._capabilities
+        return self._site.capabilities
 
-    def _survey(self) -> Capabilities:
+    @cached_property
+    def _site(self) -> _Site:
         version = self._slurm.version()
         if version < OLDEST:
             found, least = parse.version_text(version), parse.version_text(OLDEST)
@@ -151,7 +161,7 @@ class Slurm:
             configuration = self._slurm.configuration()
         except SiteRefusal:  # not for ordinary users: the strictest is assumed
             configuration = {}
-        partitions = self._partitions = self._slurm.partitions()
+        partitions = self._slurm.partitions()
         partition = self._partition or regime.default_partition(partitions)
         chosen = regime.chosen(partitions, partition)
         site = regime.capabilities(
@@ -162,12 +172,13 @@ class Slurm:
             partition=partition,
             poll_s=self._poll_s,
         )
-        return dataclasses.replace(
+        site = dataclasses.replace(
             site,
             arrays=self._slurm.arrays and configuration.get("MaxArraySize") not in ("0", "1"),
             parks=bool(outlook.node_names(chosen)),
             details={"reached through": self._slurm.name()} | dict(site.details),
         )
+        return _Site(site, partitions, chosen)
 
     def submit(self, requests: Sequence[JobRequest]) -> list[JobHandle | Refused]:
         """One outcome per request, in order; a refusal has the site's own message.
@@ -182,7 +193,7 @@ class Slurm:
         return lookup.query(self._slurm, handles, self._clock.now())
 
     def find(self, tokens: Sequence[str]) -> dict[str, JobHandle]:
-        """Jobs by the token they were submitted under; a token that no job carries is left out."""
+        """Jobs by the token they were submitted under; an array that was left half made is cancelled, and left out."""
         return lookup.find(self._slurm, tokens)
 
     def update(self, handle: JobHandle, changes: JobChanges) -> None:
@@ -238,10 +249,13 @@ class Slurm:
                 raise
 
     def _nodes(self) -> str:
-        partition = self.capabilities().partition
-        nodes = outlook.node_names(regime.chosen(self._partitions, partition))
+        nodes = outlook.node_names(self._site.chosen)
         if not nodes:
-            raise BackendError(f"Slurm does not tell the nodes of partition {partition!r}: jobs cannot be parked there")
+            partition = self._site.capabilities.partition
+            raise BackendError(
+                f"Slurm does not tell the nodes of partition {partition!r}, so that jobs cannot be parked there: hold "
+                "places in another way, such as hold:technique=auto"
+            )
         return nodes
 
     def cancel(self, handles: Sequence[JobHandle]) -> None:
@@ -259,10 +273,10 @@ class Slurm:
         Jobs that run on the partition's nodes count whichever partition they came through.
         """
         try:
-            partition = self.capabilities().partition
-            chosen = regime.chosen(self._partitions, partition)
-            jobs = self._slurm.everyone(outlook.rivals(self._partitions, chosen))
-            return outlook.view(self._clock.now(), jobs, self._slurm.nodes(partition), chosen)
+            site = self._site
+            jobs = self._slurm.everyone(outlook.rivals(site.partitions, site.chosen))
+            nodes = self._slurm.nodes(site.capabilities.partition)
+            return outlook.view(self._clock.now(), jobs, nodes, site.chosen)
         except SiteRefusal:
             return None
 
@@ -285,4 +299,15 @@ def _template(source: str | Path | None) -> str | None:
     try:
         return Path(source).read_text()
     except OSError as error:
-        raise InvalidInput(f"job script template {str(source)!r} cannot be read: {error.strerror}") from error
+        raise InvalidInput(
+            f"job script template {str(source)!r} cannot be read: {error.strerror}. Give the file of a whole job "
+            "script, or its text"
+        ) from error
+
+
+def _check_names(flags: Iterable[str]) -> None:
+    """Refuse what is one of `Slurm`'s own options, misspelt: sbatch would know nothing of it, and say so much later."""
+    own = [name for name in inspect.signature(Slurm).parameters if name != "flags"]
+    for name in flags:
+        if near := difflib.get_close_matches(name.replace("-", "_"), own, n=1, cutoff=0.8):
+            raise InvalidInput(f"Slurm option {name!r}: did you mean {near[0]!r}?")

@@ -26,10 +26,10 @@ _PREFIX = re.compile(r"^\s*\w+: (error|fatal): |^sbatch: ")
 
 
 class SiteRefusal(BackendError):
-    """The site turned a call down for good; `reason` is its own message."""
+    """The site turned a call down for good; `reason` is its own words, the message tells more where there is more."""
 
-    def __init__(self, reason: str, message: str) -> None:
-        super().__init__(message)
+    def __init__(self, reason: str, message: str = "") -> None:
+        super().__init__(message or reason)
         self.reason = reason
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 
 from asa.backends.slurm import identity, states
 from asa.backends.slurm.failures import SiteRefusal
@@ -25,26 +26,39 @@ def query(slurm: Transport, handles: Sequence[JobHandle], now: float) -> list[Jo
 
 
 def find(slurm: Transport, tokens: Sequence[str]) -> dict[str, JobHandle]:
-    """Jobs by the token they were submitted under; a token that no job carries is left out."""
-    found = _named(tokens, slurm.queue_by_name(tokens))
+    """Jobs by the token they were submitted under; a token that no job carries is left out.
+
+    An array that was left half made, by a call without an answer or a driver that died, is cancelled, and left out.
+    """
+    queued = slurm.queue_by_name(tokens)
+    halves = _half_made(tokens, queued)
+    slurm.cancel(sorted(halves))
+    found = _named(tokens, queued, halves)
     missing = [token for token in tokens if token not in found]
-    return found | _named(missing, slurm.accounting_by_name(missing))
+    return found | _named(missing, slurm.accounting_by_name(missing), halves)
 
 
-def _named(tokens: Sequence[str], records: Sequence[JobRecord]) -> dict[str, JobHandle]:
+def _half_made(tokens: Sequence[str], records: Sequence[JobRecord]) -> set[str]:
+    """Ids of arrays of which several elements have one name: that of the first, until they are given their own."""
+    names = {record.key: record.name for record in records if record.name in tokens}
+    elements = Counter((key.partition("_")[0], name) for key, name in names.items())
+    return {job_id for (job_id, _), count in elements.items() if count > 1}
+
+
+def _named(tokens: Sequence[str], records: Sequence[JobRecord], without: Collection[str]) -> dict[str, JobHandle]:
     """Handles of the jobs of these names; of several, that which has not ended, and then the one submitted first.
 
-    Elements of an array that were not given their own names have the first one's.
+    In the accounting, elements of an array that were not given their own names have the first one's.
     """
     wanted, found = set(tokens), dict[str, JobHandle]()
     ordered = sorted(
         (states.state_of(record).final, handle.submitted, handle.array_index or 0, at)
         for at, record in enumerate(records)
         for handle in [identity.handle_of(record)]
+        if record.name in wanted and handle.job_id not in without
     )
     for *_, at in ordered:
-        if records[at].name in wanted:
-            found.setdefault(records[at].name, identity.handle_of(records[at]))
+        found.setdefault(records[at].name, identity.handle_of(records[at]))
     return found
 
 
@@ -64,6 +78,5 @@ def unfulfilled(
     for status in query(slurm, [handle for handle in needed if handle not in queued], now):
         if status.state is not JobState.COMPLETED:
             name = f"{identity.key(status.handle)} ({status.handle.token})"
-            reason = f"it was to follow job {name}, which ended as {status.state.value}"
-            raise SiteRefusal(reason, reason)
+            raise SiteRefusal(f"it was to follow job {name}, which ended as {status.state.value}")
     return tuple(item for item in dependencies if item.on in queued)

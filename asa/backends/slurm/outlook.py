@@ -10,12 +10,12 @@ from asa.backends.slurm import states
 from asa.backends.slurm.hostlist import expand
 from asa.backends.slurm.record import NodeGroup, VisibleJob
 from asa.core.job import JobState, Resources
+from asa.core.reason import Reason
 from asa.core.view import QueuedJob, QueueView, RunningJob
 
 NOT_ELIGIBLE = frozenset(
     {
-        "Dependency", "DependencyNeverSatisfied", "BeginTime", "JobHeldUser", "JobHeldAdmin", "JobArrayTaskLimit",
-        "BadConstraints",
+        Reason.DEPENDENCY, Reason.NEVER, Reason.BEGIN, Reason.HELD, "JobHeldAdmin", Reason.THROTTLED, Reason.BARRED,
     }
 )  # fmt: skip
 """Reasons of jobs that could not start if all nodes were free: they are in nobody's way."""

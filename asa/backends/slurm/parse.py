@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from asa.backends.slurm.commands import ACCOUNTING_FIELDS, DELIMITER, QUEUE_FIELDS, VISIBLE_FIELDS
@@ -55,56 +55,51 @@ def job_id(text: str) -> str:
 
 def queue(text: str) -> list[JobRecord]:
     """Jobs in the controller's queue."""
-    return [_queued(*row) for row in _rows(text, "squeue", len(QUEUE_FIELDS))]
+    return [_queued(job) for job in _jobs(text, "squeue", QUEUE_FIELDS)]
 
 
-def _queued(
-    array_id: str, index: str, word: str, reason: str, submitted: str, eligible: str, start: str, end: str,
-    exit_code: str, restarts: str, nodes: str, ages: str, name: str,
-) -> JobRecord:  # fmt: skip
+def _queued(job: Mapping[str, str]) -> JobRecord:
     return JobRecord(
-        key=_key(array_id, index),
-        name=name.removesuffix(DELIMITER),
-        word=word,
-        reason=_text(reason),
-        submitted=time(submitted) or 0.0,
-        eligible=time(eligible),
-        start=time(start),
-        end=time(end),
-        ages_since=time(ages),
-        exit_code=exit_status(exit_code),
-        restarts=int(restarts) if restarts.isdigit() else 0,
-        nodes=expand(_text(nodes)),
+        key=_key(job),
+        name=job["Name"].removesuffix(DELIMITER),
+        word=job["State"],
+        reason=_text(job["Reason"]),
+        submitted=time(job["SubmitTime"]) or 0.0,
+        eligible=time(job["EligibleTime"]),
+        start=time(job["StartTime"]),
+        end=time(job["EndTime"]),
+        ages_since=time(job["AccrueTime"]),
+        exit_code=exit_status(job["exit_code"]),
+        restarts=_count(job["RestartCnt"], 0),
+        nodes=expand(_text(job["NodeList"])),
     )
 
 
-def _key(array_id: str, index: str) -> str:
-    return f"{array_id}_{index}" if index.isdigit() else array_id
+def _key(job: Mapping[str, str]) -> str:
+    array, index = job["ArrayJobID"], job["ArrayTaskID"]
+    return f"{array}_{index}" if index.isdigit() else array
 
 
 def everyone(text: str) -> list[VisibleJob]:
     """Anybody's jobs that wait or hold nodes."""
-    return [_visible(*row) for row in _rows(text, "squeue", len(VISIBLE_FIELDS))]
+    return [_visible(job) for job in _jobs(text, "squeue", VISIBLE_FIELDS)]
 
 
-def _visible(
-    array_id: str, index: str, user: str, partition: str, word: str, reason: str, priority: str, cores: str,
-    nodes: str, wall_time: str, submitted: str, end: str, held: str, name: str,
-) -> VisibleJob:  # fmt: skip
+def _visible(job: Mapping[str, str]) -> VisibleJob:
     return VisibleJob(
-        key=_key(array_id, index),
-        name=name.removesuffix(DELIMITER),
-        user=user,
-        partition=partition,
-        word=word,
-        reason=_text(reason),
-        priority=int(priority) if priority.isdigit() else 0,
-        cores=int(cores) if cores.isdigit() else 1,
-        nodes=int(nodes) if nodes.isdigit() else 1,
-        limit=wall_time_limit(wall_time),
-        submitted=time(submitted) or 0.0,
-        end=time(end),
-        held=expand(_text(held)),
+        key=_key(job),
+        name=job["Name"].removesuffix(DELIMITER),
+        user=job["UserName"],
+        partition=job["Partition"],
+        word=job["State"],
+        reason=_text(job["Reason"]),
+        priority=_count(job["PriorityLong"], 0),
+        cores=_count(job["NumCPUs"], 1),
+        nodes=_count(job["NumNodes"], 1),
+        limit=wall_time_limit(job["TimeLimit"]),
+        submitted=time(job["SubmitTime"]) or 0.0,
+        end=time(job["EndTime"]),
+        held=expand(_text(job["NodeList"])),
     )
 
 
@@ -116,14 +111,14 @@ def accounting(text: str) -> list[JobRecord]:
     """
     latest: dict[tuple[str, str], JobRecord] = {}
     restarts: dict[tuple[str, str], int] = {}
-    rows = _rows(text, "sacct", len(ACCOUNTING_FIELDS))
-    for record in (_accounted(key, *row[1:]) for row in rows for key in _keys(row[0])):
-        job = (record.key, record.name)
-        if before := latest.get(job):
-            restarts[job] = restarts.get(job, 0) + (before.word != "RESIZING")
+    jobs = _jobs(text, "sacct", ACCOUNTING_FIELDS)
+    for record in (_accounted(job, key) for job in jobs for key in _keys(job["JobID"])):
+        which = (record.key, record.name)
+        if before := latest.get(which):
+            restarts[which] = restarts.get(which, 0) + (before.word != "RESIZING")
         if before is None or record.submitted >= before.submitted:
-            latest[job] = record
-    return [replace(record, restarts=restarts.get(job, 0)) for job, record in latest.items()]
+            latest[which] = record
+    return [replace(record, restarts=restarts.get(which, 0)) for which, record in latest.items()]
 
 
 def _keys(key: str) -> list[str]:
@@ -143,19 +138,17 @@ def elements(text: str) -> list[int]:
     return [index for low, high, step in ranges for index in range(int(low), int(high or low) + 1, int(step or 1))]
 
 
-def _accounted(
-    key: str, word: str, submitted: str, eligible: str, start: str, end: str, exit_code: str, nodes: str, name: str
-) -> JobRecord:  # fmt: skip
+def _accounted(job: Mapping[str, str], key: str) -> JobRecord:
     return JobRecord(
         key=key,
-        name=name,
-        word=word,
-        submitted=time(submitted) or 0.0,
-        eligible=time(eligible),
-        start=time(start),
-        end=time(end),
-        exit_code=exit_status(exit_code),
-        nodes=expand(_text(nodes)),
+        name=job["JobName"],
+        word=job["State"],
+        submitted=time(job["Submit"]) or 0.0,
+        eligible=time(job["Eligible"]),
+        start=time(job["Start"]),
+        end=time(job["End"]),
+        exit_code=exit_status(job["ExitCode"]),
+        nodes=expand(_text(job["NodeList"])),
     )
 
 
@@ -235,6 +228,11 @@ def exit_status(text: str) -> int | None:
     return 128 + killed if killed else number
 
 
+def _jobs(text: str, command: str, fields: Sequence[str]) -> Iterator[dict[str, str]]:
+    """What was printed of each job, by the field that was asked for."""
+    return (dict(zip(fields, row, strict=True)) for row in _rows(text, command, len(fields)))
+
+
 def _rows(text: str, command: str, width: int) -> Iterator[list[str]]:
     for line in text.splitlines():
         if not line.strip() or line.startswith(_OTHER_CLUSTER):
@@ -247,3 +245,7 @@ def _rows(text: str, command: str, width: int) -> Iterator[list[str]]:
 
 def _text(value: str) -> str:
     return "" if value in _NOTHING else value
+
+
+def _count(value: str, otherwise: int) -> int:
+    return int(value) if value.isdigit() else otherwise

@@ -15,6 +15,7 @@ from asa.core.job import JobRequest, Resources
 
 def reach(
     *,
+    transport: Transport | None,
     options: Options,
     rest: str | None,
     rest_token: str | Path | None,
@@ -36,9 +37,15 @@ def reach(
     clusters = options.flags.get("clusters")
     if clusters is not None and "," in str(clusters):
         raise InvalidInput(f"Slurm option clusters={clusters!r}: expected one, jobs of a run must know each other")
+    others = {"rest_token": rest_token, "rest_user": rest_user, "rest_unencrypted": rest_unencrypted}
+    given = ", ".join(name for name, value in others.items() if value)
+    if transport is not None:
+        if rest or given:
+            raise InvalidInput(f"transport and {'rest' if rest else given}: give one way to reach Slurm")
+        return transport
     if rest is None:
-        if rest_token or rest_user or rest_unencrypted:
-            raise InvalidInput("rest_token, rest_user and rest_unencrypted mean nothing without rest=ADDRESS")
+        if given:
+            raise InvalidInput(f"{given} without rest: add rest=ADDRESS, that of slurmrestd, or leave out {given}")
         return Commands(None if clusters is None else str(clusters), timeout_s, os.environ)
     if clusters is not None:
         raise InvalidInput(f"clusters={clusters!r} with rest={rest!r}: name the slurmrestd of that cluster instead")

@@ -112,8 +112,7 @@ def chosen(partitions: Sequence[Mapping[str, str]], names: str) -> list[Mapping[
     found = [item for item in partitions if item["PartitionName"] in names.split(",")]
     if not found:
         known = ", ".join(sorted(item["PartitionName"] for item in partitions))
-        message = f"Slurm has no partition {names!r}: choose one of {known}"
-        raise SiteRefusal(message, message)
+        raise SiteRefusal(f"Slurm has no partition {names!r}: choose one of {known}")
     return found
 
 

@@ -65,7 +65,7 @@ class Rest:
         try:
             job = rest_job.submission(options, script, inherited, self._spoken())
         except InvalidInput as error:
-            raise SiteRefusal(str(error), str(error)) from error
+            raise SiteRefusal(str(error)) from error
         answer = self._slurm("POST", "job/submit", body=job)
         if not answer.get("job_id"):
             raise BackendError(f"slurmrestd answered a submission with {answer!r}: expected a job id")

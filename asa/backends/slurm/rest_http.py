@@ -89,7 +89,7 @@ class Server:
         """
         for last in (False, True):
             try:
-                answer = self._once(method, part, version, page, query, body)
+                answer = self._once(method, f"/{part}/{version}/{page}", query, body)
                 break
             except (Silent, Unauthorized) as error:
                 problem = self._diagnosis(error, version)
@@ -104,7 +104,7 @@ class Server:
         """Tell a token that is not accepted from a silent controller: 22.05 does so for the database only."""
         if isinstance(error, Silent) and self._with_token:
             try:
-                self._once("GET", "slurmdb", version, "tres", None, None)
+                self._once("GET", f"/slurmdb/{version}/tres")
             except Unauthorized as refusal:
                 return refusal
             except BackendError:
@@ -124,13 +124,10 @@ class Server:
     def _once(
         self,
         method: str,
-        part: str,
-        version: str,
-        page: str,
-        query: Mapping[str, str] | None,
-        body: Mapping[str, Any] | None,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        body: Mapping[str, Any] | None = None,
     ) -> Mapping[str, Any]:
-        path = f"/{part}/{version}/{page}"
         asked = f"{method} {path} at {self.name}"
         headers = {"Accept": "application/json", "Connection": "close"}
         if self._with_token:

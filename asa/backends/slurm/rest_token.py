@@ -120,7 +120,9 @@ def _read(file: Path) -> str:
     try:
         return _parse(path.read_text(errors="replace"), str(file))
     except OSError as error:
-        raise InvalidInput(f"rest_token={str(file)!r} cannot be read: {error.strerror}") from error
+        raise InvalidInput(
+            f"rest_token={str(file)!r} cannot be read: {error.strerror}. Give a file with what `scontrol token` prints"
+        ) from error
 
 
 def _parse(text: str, source: str) -> str:

@@ -1,11 +1,11 @@
-"""Submissions: none is lost, and none is made twice, whatever becomes of the answers."""
+"""Submissions: each ends as a handle or as a refusal, and an array as a whole one or none."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 
-from asa.backends.slurm import array, directives, lookup, states
+from asa.backends.slurm import array, directives, lookup
 from asa.backends.slurm.directives import Options
 from asa.backends.slurm.failures import SiteRefusal
 from asa.backends.slurm.record import JobRecord
@@ -18,7 +18,7 @@ Misfit = Callable[[JobRequest], str | None]
 
 
 class Submissions:
-    """Jobs and job arrays on their way into Slurm, across calls that were interrupted.
+    """Jobs and job arrays on their way into Slurm.
 
     Parameters
     ----------
@@ -34,8 +34,6 @@ class Submissions:
 
     def __init__(self, slurm: Transport, options: Options, now: Callable[[], float], misfit: Misfit) -> None:
         self._slurm, self._options, self._now, self._misfit = slurm, options, now, misfit
-        self._in_doubt: set[str] = set()
-        self._outcomes: dict[str, Outcome] = {}  # of a call that was interrupted
 
     def submit(self, requests: Sequence[JobRequest]) -> list[Outcome]:
         """One outcome per request, in order.
@@ -43,57 +41,42 @@ class Submissions:
         Raises
         ------
         BackendError
-            ``transient``, when Slurm did not answer; what was submitted is not submitted again by the next call.
+            ``transient``, when Slurm did not answer; `lookup.find` tells what was submitted.
         """
+        outcomes: dict[str, Outcome] = {}
         waited_for = lookup.in_queue(self._slurm, [item.on for request in requests for item in request.dependencies])
         for group in array.groups(requests):
-            if group[0].token not in self._outcomes:
-                outcomes = self._together(group, waited_for) if group[0].array else [self._single(group[0], waited_for)]
-                self._outcomes |= dict(zip((request.token for request in group), outcomes, strict=True))
-        found = [self._outcomes[request.token] for request in requests]
-        self._outcomes.clear()
-        return self._with_controllers_time(found)
+            told = self._together(group, waited_for) if group[0].array else [self._single(group[0], waited_for)]
+            outcomes |= zip((request.token for request in group), told, strict=True)
+        return self._with_controllers_time([outcomes[request.token] for request in requests])
 
     def _single(self, request: JobRequest, waited_for: Mapping[JobHandle, JobRecord]) -> Outcome:
-        if request.token in self._in_doubt and (found := lookup.find(self._slurm, [request.token])):
-            self._in_doubt.discard(request.token)
-            return found[request.token]
         if (reason := self._misfit(request)) is not None:
             return Refused(request.token, reason)
         submitted = self._now()
-        outcome: Outcome
         try:
             needed = lookup.unfulfilled(self._slurm, request.dependencies, waited_for, submitted)
             request = dataclasses.replace(request, dependencies=needed)
             options = directives.sbatch_options(request, self._options)
             script = directives.job_script(request, self._options)
-            self._in_doubt.add(request.token)
-            outcome = JobHandle(self._slurm.submit(options, script), request.token, submitted)
+            return JobHandle(self._slurm.submit(options, script), request.token, submitted)
         except BackendError as error:
-            outcome = Refused(request.token, _reason(error))
-        self._in_doubt.discard(request.token)
-        return outcome
+            return Refused(request.token, _reason(error))
 
     def _together(self, requests: Sequence[JobRequest], waited_for: Mapping[JobHandle, JobRecord]) -> list[Outcome]:
         """All elements of an array, or none: one that is not as it was asked for is cancelled before it may start."""
-        first, submitted = requests[0].token, self._now()
-        if first in self._in_doubt:  # which of its elements were edited nobody knows
-            self._slurm.cancel(self._arrays_of(first))
-            self._in_doubt.discard(first)
+        submitted = self._now()
         try:
             if (reason := self._no_array(requests)) is not None:
-                raise SiteRefusal(reason, reason)
+                raise SiteRefusal(reason)
             needed = lookup.unfulfilled(self._slurm, requests[0].dependencies, waited_for, submitted)
             requests = [dataclasses.replace(request, dependencies=needed) for request in requests]
             options, script = array.submission(requests, self._options, submitted)
-            self._in_doubt.add(first)
             job_id = self._slurm.submit(options, script)
             self._edit(job_id, requests)
         except BackendError as error:
             reason = _reason(error)
-            self._in_doubt.discard(first)
             return [Refused(request.token, reason) for request in requests]
-        self._in_doubt.discard(first)
         return [JobHandle(job_id, request.token, submitted, at) for at, request in enumerate(requests)]
 
     def _edit(self, job_id: str, requests: Sequence[JobRequest]) -> None:
@@ -104,10 +87,6 @@ class Submissions:
             if not error.transient:
                 self._slurm.cancel([job_id])
             raise
-
-    def _arrays_of(self, token: str) -> list[str]:
-        records = (record for record in self._slurm.queue_by_name([token]) if record.name == token)
-        return sorted({record.key.partition("_")[0] for record in records if not states.state_of(record).final})
 
     def _no_array(self, requests: Sequence[JobRequest]) -> str | None:
         if not self._slurm.arrays:

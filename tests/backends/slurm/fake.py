@@ -32,6 +32,7 @@ class FakeSlurm:
         self.hidden = False
         self.where = {"PartitionName": "main", "Default": "YES", "MaxTime": "01:00:00", "Nodes": "n[1-4]"}
         self.before_update: dict[str, BackendError] = {}  # by key; raised once, without a change
+        self.after_update: dict[str, BackendError] = {}  # by key; raised once, although it is changed
         self.before_submit: dict[str, BackendError] = {}  # by job name; raised once, without a job
         self.after_submit: dict[str, BackendError] = {}  # by job name; raised once, although there is a job
 
@@ -79,6 +80,8 @@ class FakeSlurm:
         for setting in settings:
             if setting.startswith("JobName="):
                 self.queued[key] = replace(self.queued[key], name=setting.removeprefix("JobName="))
+        if key in self.after_update:
+            raise self.after_update.pop(key)
 
     def everyone(self, partitions: Sequence[str]) -> list[VisibleJob]:
         if self.hidden:
@@ -87,6 +90,9 @@ class FakeSlurm:
 
     def cancel(self, keys: Sequence[str]) -> None:
         self.cancelled += keys
+        for key, record in self.queued.items():
+            if {key, key.partition("_")[0]}.intersection(keys):
+                self.queued[key] = replace(record, word="CANCELLED")
 
     def configuration(self) -> dict[str, str]:
         if not self.settings:

@@ -28,6 +28,8 @@ from asa.core.registry import BACKENDS
 from tests.backends.slurm.fake import NOW, FakeSlurm
 
 ONE_CORE = Resources()
+NEAREST = ("gres", "get_user_env", "burst_buffer", "resv_ports", "reboot", "time_min", "mail_user")
+"""Of sbatch's options those that are most like one of ASA's own."""
 TIMEOUT = BackendError("Socket timed out", transient=True)
 
 
@@ -87,29 +89,12 @@ def test_a_command_that_fails_half_way_loses_no_job(slurm: Slurm, fake: FakeSlur
     assert second == Refused("b", "sbatch: no program 'sbatch' in PATH")
 
 
-def test_a_submission_that_timed_out_but_was_taken_is_not_repeated(slurm: Slurm, fake: FakeSlurm) -> None:
-    fake.after_submit["a"] = TIMEOUT
+def test_a_submission_that_timed_out_may_be_looked_for(slurm: Slurm, fake: FakeSlurm) -> None:
+    fake.after_submit["b"] = TIMEOUT
     with pytest.raises(BackendError) as caught:
-        slurm.submit([request("a")])
+        slurm.submit([request("a"), request("b"), request("c")])
     assert caught.value.transient
-    assert submit(slurm, request("a")) == [JobHandle("1", "a", NOW + 1)]
-    assert len(fake.queued) == 1
-
-
-def test_a_submission_that_timed_out_and_was_not_taken_is_repeated(slurm: Slurm, fake: FakeSlurm) -> None:
-    fake.before_submit["a"] = TIMEOUT
-    with pytest.raises(BackendError):
-        slurm.submit([request("a")])
-    assert submit(slurm, request("a")) == [JobHandle("1", "a", NOW + 1)]
-
-
-def test_what_an_interrupted_call_submitted_is_not_submitted_again(slurm: Slurm, fake: FakeSlurm) -> None:
-    requests = [request("a"), request("b"), request("c")]
-    fake.before_submit["b"] = TIMEOUT
-    with pytest.raises(BackendError):
-        slurm.submit(requests)
-    assert [handle.token for handle in submit(slurm, *requests)] == ["a", "b", "c"]
-    assert sorted(record.name for record in fake.queued.values()) == ["a", "b", "c"]
+    assert slurm.find(["a", "b", "c"]) == {"a": JobHandle("1", "a", NOW + 1), "b": JobHandle("2", "b", NOW + 1)}
 
 
 def test_one_question_however_many_jobs(slurm: Slurm, fake: FakeSlurm) -> None:
@@ -258,6 +243,20 @@ def test_options_from_the_command_line(fake: FakeSlurm) -> None:
     submit(slurm, request("a"))
     assert {"--partition=main", "--nice=10", "--exclusive"} <= set(fake.options[0])
     assert slurm.capabilities().poll_s == 1
+
+
+@pytest.mark.parametrize(
+    ("misspelt", "meant"),
+    [("pol_s", "poll_s"), ("timeout", "timeout_s"), ("rest-tokens", "rest_token"), ("partion", "partition")],
+)
+def test_an_option_that_is_nearly_one_of_its_own_is_refused_at_once(misspelt: str, meant: str) -> None:
+    with pytest.raises(InvalidInput, match=f"Slurm option '{misspelt}': did you mean '{meant}'"):
+        Slurm(**{misspelt: "5"})
+
+
+def test_no_option_of_sbatch_is_taken_for_a_misspelt_one(fake: FakeSlurm) -> None:
+    for name in NEAREST:
+        Slurm(transport=fake, **{name: "1"})
 
 
 def test_several_clusters_are_refused() -> None:

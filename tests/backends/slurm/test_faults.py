@@ -179,7 +179,7 @@ class TestController:
         faults.restart_controller(accounted)
         reach(backend, handle, JobState.COMPLETED)
 
-    def test_a_submission_in_doubt_is_looked_up_first(self, accounted: Cluster, connect: Connect) -> None:
+    def test_a_submission_without_an_answer_is_found(self, accounted: Cluster, connect: Connect) -> None:
         backend = connect(accounted)
         backend.capabilities()
         job = request("true", begin=time.time() + 3600)
@@ -192,10 +192,9 @@ class TestController:
             controller.signal(signal.SIGCONT)
         assert caught.value.transient
         until(lambda: job.token in backend.find([job.token]))  # it was taken all the same
-        handle = submit(backend, job)
         names = accounted.run("squeue", "--noheader", "--format=%j").split()
         assert names.count(job.token) == 1
-        assert status(backend, handle).state is JobState.PENDING
+        assert status(backend, backend.find([job.token])[job.token]).state is JobState.PENDING
 
 
 class TestNodes:

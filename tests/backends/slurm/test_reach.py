@@ -13,6 +13,7 @@ from asa.backends.slurm.backend import Slurm
 from asa.core.errors import InvalidInput, StateError
 from asa.core.registry import BACKENDS
 from asa.security.files import write_private
+from tests.backends.slurm.fake import FakeSlurm
 
 REST = "http://localhost:1"
 
@@ -30,10 +31,12 @@ def test_the_spec_of_the_command_line(tmp_path: Path) -> None:
     [
         ({"rest": REST, "clusters": "a"}, "name the slurmrestd of that cluster"),
         ({"clusters": "a,b"}, "expected one"),
-        ({"rest_token": "file"}, "mean nothing without rest=ADDRESS"),
-        ({"rest_unencrypted": True}, "mean nothing without rest=ADDRESS"),
+        ({"rest_token": "file"}, "rest_token without rest: add rest=ADDRESS"),
+        ({"rest_unencrypted": True}, "rest_unencrypted without rest: add rest=ADDRESS"),
         ({"rest": REST, "no_such_flag": True}, "--no-such-flag.*not known to slurmrestd"),
         ({"rest": REST, "template": "#!/bin/sh\n#SBATCH --x11\n{{program}}\n"}, "--x11.*not known to slurmrestd"),
+        ({"rest": REST, "transport": FakeSlurm()}, "transport and rest: give one way to reach Slurm"),
+        ({"rest_user": "ada", "transport": FakeSlurm()}, "transport and rest_user: give one way to reach Slurm"),
         ({"rest": "nowhere"}, "expected /path/to/socket"),
     ],
 )

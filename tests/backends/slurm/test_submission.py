@@ -8,6 +8,7 @@ import pytest
 
 from asa.backends.slurm.backend import Slurm
 from asa.backends.slurm.failures import SiteRefusal
+from asa.backends.slurm.record import JobRecord
 from asa.core.clock import ManualClock
 from asa.core.errors import BackendError
 from asa.core.job import JobChanges, JobHandle, JobRequest, JobState, Refused, Resources
@@ -59,29 +60,30 @@ def test_an_edit_that_is_refused_refuses_all(slurm: Slurm, fake: FakeSlurm) -> N
     assert fake.cancelled == ["1"]
 
 
-def test_an_edit_without_an_answer_cancels_the_array_before_the_next_try(slurm: Slurm, fake: FakeSlurm) -> None:
-    fake.before_update["1_2"] = TIMEOUT
+@pytest.mark.parametrize(("fault", "key"), [("before_update", "1_2"), ("before_update", "1_1"), ("after_submit", "a")])
+def test_an_array_that_was_left_half_made_is_cancelled_when_it_is_looked_for(
+    slurm: Slurm, fake: FakeSlurm, fault: str, key: str
+) -> None:
+    getattr(fake, fault)[key] = TIMEOUT
     with pytest.raises(BackendError):
         slurm.submit(THREE)
     assert fake.cancelled == []
-    assert [handle.job_id for handle in handles(slurm)] == ["2", "2", "2"]
+    assert slurm.find(["a", "b", "c"]) == {}
     assert fake.cancelled == ["1"]
-
-
-def test_a_submission_that_timed_out_but_was_taken_is_cancelled(slurm: Slurm, fake: FakeSlurm) -> None:
-    fake.after_submit["a"] = TIMEOUT
-    with pytest.raises(BackendError):
-        slurm.submit(THREE)
     assert [handle.job_id for handle in handles(slurm)] == ["2", "2", "2"]
-    assert fake.cancelled == ["1"]
 
 
-def test_of_elements_without_their_own_names_the_first_is_found(slurm: Slurm, fake: FakeSlurm) -> None:
-    fake.before_update["1_0"] = TIMEOUT
-    with pytest.raises(BackendError):
-        slurm.submit(THREE)
-    fake.queued = dict(reversed(fake.queued.items()))
-    assert slurm.find(["a", "b"]) == {"a": JobHandle("1", "a", NOW + 1, 0)}
+def test_nobody_elses_array_is_taken_for_one_that_was_left(slurm: Slurm, fake: FakeSlurm) -> None:
+    fake.queued = {key: JobRecord(key, "theirs", "PENDING") for key in ("7_0", "7_1")}
+    assert slurm.find(["a"]) == {}
+    assert fake.cancelled == []
+
+
+def test_of_elements_without_their_own_names_in_the_accounting_the_first_is_found(
+    slurm: Slurm, fake: FakeSlurm
+) -> None:
+    fake.accounted = {f"1_{at}": JobRecord(f"1_{at}", "a", "COMPLETED", submitted=NOW) for at in (2, 0, 1)}
+    assert slurm.find(["a", "b"]) == {"a": JobHandle("1", "a", NOW, 0)}
 
 
 def test_one_element_that_never_fits_refuses_all(slurm: Slurm, fake: FakeSlurm) -> None:

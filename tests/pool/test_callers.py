@@ -1,14 +1,18 @@
-"""The job watch in virtual time."""
+"""Who calls the job watch: the clock in virtual time, else a thread."""
 
 from __future__ import annotations
 
+import threading
+import time
+
 import pytest
 
-from asa.core.clock import ManualClock
+from asa.core.clock import ManualClock, SystemClock
 from asa.core.errors import BackendError
 from asa.core.event import AllocationStarted, Event, JobEnded, Submitted
 from asa.core.job import JobRequest, Resources
-from asa.pool.watch import JobWatch, WatchCalls
+from asa.pool.callers import WatchCalls, WatchThread
+from asa.pool.watch import JobWatch
 from asa.testing.backend_fake import FakeBatch, Run
 
 JOB = JobRequest("a", Resources(), 60.0, ("true",))
@@ -61,3 +65,20 @@ def test_an_error_reaches_whoever_waits() -> None:
     ground.watch.submit([JOB])
     with pytest.raises(BackendError, match="no such account"):
         ground.batch.sleep(30)
+
+
+def test_the_thread_steps_when_it_is_woken_and_ends_when_it_is_closed() -> None:
+    posted = threading.Event()
+    clock = SystemClock()
+    thread = WatchThread(clock)
+    batch = FakeBatch(ManualClock(time.time()), 4)
+    watch = JobWatch(batch, clock, lambda _events: posted.set(), thread.wake)
+    thread.start(watch)
+    watch.submit([JOB])
+    assert posted.wait(10.0)
+    thread.close()
+    assert not any(item.name == "asa-job-watch" for item in threading.enumerate())
+
+
+def test_a_thread_that_was_never_started_can_be_closed() -> None:
+    WatchThread(SystemClock()).close()
