@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 from typing import Any
 
 from asa.core.command import CommandResult, table
@@ -22,8 +23,10 @@ class Waits:
         from asa.estimators.waits import Waits as Learned
         from asa.log.store import LearnedStore
 
+        with contextlib.closing(LearnedStore(state_directory() / "learned.db")) as store:
+            learned = Learned(store).table()
         rows: list[dict[str, Any]] = []
-        for row in Learned(LearnedStore(state_directory() / "learned.db")).table():
+        for row in learned:
             geometry = row.geometry
             rows += [
                 {

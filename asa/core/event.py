@@ -258,9 +258,10 @@ class LeaseEnded(Event):
 
 @dataclass(frozen=True, slots=True)
 class Released(Event):
-    """The allocation was told to end: its job exits with code 0."""
+    """The allocation was told to end: its job exits with code 0. Older logs tell no reason."""
 
     allocation: str
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -131,26 +131,49 @@ class Registry:
         ------
         UnknownName
             When the name, or one of the options, is not known.
+        InvalidInput
+            When an option is missing, or is text where the factory is annotated to take a number or a boolean.
         """
         if not isinstance(spec, str):
             return spec
         name, options = parse_spec(spec)
         factory = self.load(name)
-        parameters = inspect.signature(factory).parameters
+        signature = inspect.signature(factory)
+        parameters = signature.parameters
         if not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
             for option in options:
                 if option not in parameters:
                     raise UnknownName(f"option of {self.kind} {name!r}:", option, parameters)
         defaults = {key: value for key, value in defaults.items() if key in parameters}
         try:
-            return factory(**(defaults | options))
+            given = {key: _fit(key, value, parameters.get(key)) for key, value in options.items()}
+            signature.bind(**(defaults | given))
+        except (TypeError, InvalidInput) as error:
+            raise InvalidInput(f"{self.kind} {spec!r}: {error}") from error
+        try:
+            return factory(**(defaults | given))
         except TypeError as error:
+            if options.keys() <= parameters.keys():
+                raise  # a mistake in the factory: only of options that it passes on is the type not known
             raise InvalidInput(f"{self.kind} {spec!r}: {error}") from error
 
     def _entry_points(self) -> list[EntryPoint]:
         from importlib import metadata  # here, because it costs a tenth of a short run and is rarely needed
 
         return list(metadata.entry_points(group=self._group)) if self._group else []
+
+
+def _fit(option: str, value: Any, parameter: inspect.Parameter | None) -> Any:
+    """The value of an option as the parameter's annotation wants it: what reads like a number may be meant as text."""
+    annotation = inspect.Parameter.empty if parameter is None else parameter.annotation
+    kinds = set(getattr(annotation, "__name__", str(annotation)).split(" | ")) - {"None"}
+    if kinds == {"str"}:
+        return str(value)
+    if kinds and kinds <= {"int", "float"} and isinstance(value, str | bool):
+        raise InvalidInput(f"{option}={value} is no number")
+    if kinds == {"bool"} and isinstance(value, str):
+        raise InvalidInput(f"{option}={value}: true or false expected")
+    return value
 
 
 BACKENDS = Registry(
@@ -164,7 +187,7 @@ BACKENDS = Registry(
 )
 EXECUTORS = Registry(
     "executor",
-    {"local": "executors.local:Local", "dask": "executors.dask:Dask", "mesos": "executors.mesos.executor:Mesos"},
+    {"local": "executors.local:local", "dask": "executors.dask:dask", "mesos": "executors.mesos.executor:Mesos"},
     group="asa.executors",
 )
 STRATEGIES = Registry(
@@ -209,6 +232,7 @@ DISPATCHERS = Registry(
         "binpacking": "asa.dispatchers.binpacking:BinPacking",
         "random": "asa.dispatchers.random:Random",
         "knapsack": "asa.dispatchers.knapsack:Knapsack",
+        "listplan": "asa.dispatchers.listplan:ListPlan",
     },
     group="asa.dispatchers",
 )
@@ -271,6 +295,7 @@ COMMANDS = Registry(
             "calibrate",
             "clean",
             "compare",
+            "dispatch",
             "doctor",
             "explain",
             "figure",

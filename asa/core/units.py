@@ -11,7 +11,10 @@ from datetime import timedelta
 
 from asa.core.errors import InvalidInput
 
-_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+HOUR, DAY, WEEK = 3600.0, 86400.0, 604800.0
+"""How long they are [s]."""
+
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": HOUR, "d": DAY, "w": WEEK}
 _SPELLED = {"sec": "s", "second": "s", "min": "m", "minute": "m", "hour": "h", "hr": "h", "day": "d", "week": "w"}
 _PART = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]+)\s*")
 _CLOCK = re.compile(r"(?:(\d+)-)?(\d+):(\d{1,2})(?::(\d{1,2}))?")
@@ -31,8 +34,8 @@ def duration(value: float | str | timedelta, *, what: str = "duration") -> float
 
     Examples
     --------
-    >>> duration("1h30m"), duration("02:00:00"), duration("1-00:00:00"), duration(90)
-    (5400.0, 7200.0, 86400.0, 90.0)
+    >>> duration("1h30m"), duration("02:00:00"), duration("1-00:00:00"), duration(90), duration("250ms")
+    (5400.0, 7200.0, 86400.0, 90.0, 0.25)
     """
     seconds = math.nan
     if isinstance(value, timedelta):
@@ -97,7 +100,7 @@ def brief(seconds: float) -> str:
     raise AssertionError("unreachable: whole >= 60")
 
 
-def memory(value: int | str, *, what: str = "memory") -> int:
+def memory(value: int | str) -> int:
     """Bytes from an int or ``"512M"``, ``"4G"``, ``"1.5 TiB"`` (powers of 1024, as batch systems count).
 
     Raises
@@ -117,29 +120,30 @@ def memory(value: int | str, *, what: str = "memory") -> int:
         size = int(float(match[1]) * _BYTES[match[2].upper()])
     if size <= 0:
         raise InvalidInput(
-            f"{what} {value!r} is not a positive memory size: write bytes as an int, or '512M', '4G', '1T'"
+            f"memory {value!r} is not a positive memory size: write bytes as an int, or '512M', '4G', '1T'"
         )
     return size
 
 
-def share(value: float | str, *, what: str = "share") -> float:
-    """A share of 0 or more, of a number or as in ``"3%"``.
+def share(value: float | str, *, what: str = "share", most: float = 1.0) -> float:
+    """A share from 0 to `most`, of a number or as in ``"3%"``; infinite for shares of what may be exceeded.
 
     Raises
     ------
     InvalidInput
-        When `value` is none.
+        When `value` is none, or out of these bounds.
 
     Examples
     --------
-    >>> share("3%"), share("0.5"), share(0.03)
-    (0.03, 0.5, 0.03)
+    >>> share("3%"), share("0.5"), share(0.03), share("150%", most=math.inf)
+    (0.03, 0.5, 0.03, 1.5)
     """
     text = str(value).strip()
     try:
         found = float(text.removesuffix("%").rstrip()) / (100.0 if text.endswith("%") else 1.0)
     except ValueError:
         found = math.nan
-    if not 0 <= found < math.inf:
-        raise InvalidInput(f"{what} {value!r} is not a share of at least 0: write one like '3%' or 0.03")
+    if not (0 <= found <= most and math.isfinite(found)):
+        bounds = "of at least 0" if most == math.inf else f"from 0 to {most:g}"
+        raise InvalidInput(f"{what} {value!r} is not a share {bounds}: write one like '3%' or 0.03")
     return found

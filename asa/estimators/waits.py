@@ -5,7 +5,7 @@ There is one estimator for each geometry or, of pooled ones, for each queue: sit
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -70,8 +70,10 @@ class Waits:
         self._spec = _canonical(estimator)
         self._pooled = bool(getattr(self._build(self._spec), "pooled", False))
 
-    def predict(self, geometry: Geometry, context: Context | None = None, quantile: float | None = None) -> float:
-        """The wait to plan with [s].
+    def predict(
+        self, geometry: Geometry, context: Context | None = None, quantiles: Sequence[float | None] = (None,)
+    ) -> list[float]:
+        """Waits to plan with [s], one for each quantile. Nobody is kept waiting, unless the estimator draws.
 
         Parameters
         ----------
@@ -79,21 +81,23 @@ class Waits:
             Of the job.
         context
             What is known of the job and its queue; all by which pooled estimators tell jobs apart.
-        quantile
+        quantiles
             Of the wait, in (0, 1); None for the estimator's own choice.
         """
-        prediction = 0.0
+        said: list[float] = []
 
-        def change(record: Record | None) -> Record | None:
-            nonlocal prediction
+        def ask(record: Record | None) -> Record | None:
             estimator = self._restored(geometry, self._spec, record)
             before = estimator.state()
-            prediction = estimator.predict(context, quantile)
+            said[:] = [float(estimator.predict(context, quantile)) for quantile in quantiles]
             after = estimator.state()
             return record if after == before else _with_state(record, self._spec, after)
 
-        self._store.update(self._key(geometry), change)
-        return prediction
+        key = self._key(geometry)
+        record = self._store.get(key)
+        if ask(record) is not record:  # it draws: once more, where nobody else can draw the same
+            self._store.update(key, ask)
+        return said
 
     def learn(
         self,

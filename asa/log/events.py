@@ -109,15 +109,15 @@ class EventLog:
             When one of them has not returned.
         """
         rows = self._database.rows(
-            "SELECT task, data, path FROM results WHERE stage = ? AND task >= ? AND task < ?", stage, start, stop
+            "SELECT task, data, path FROM results WHERE stage = ? AND task BETWEEN ? AND ?", stage, start, stop - 1
         )
-        found = {task: Value(data, path) for task, data, path in rows}
+        found: dict[int, Value] = {task: path if data is None else data for task, data, path in rows}
         return [found[index] for index in range(start, stop)]
 
     def all_values(self, stage: str) -> list[Value]:
         """What the tasks of a stage returned that have returned, in order."""
         rows = self._database.rows("SELECT data, path FROM results WHERE stage = ? ORDER BY task", stage)
-        return [Value(data, path) for data, path in rows]
+        return [path if data is None else data for data, path in rows]
 
     def close(self) -> None:
         self._database.close()

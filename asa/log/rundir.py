@@ -77,11 +77,6 @@ class RunDirectory:
         return self.path / "tls"
 
     @property
-    def rendezvous(self) -> Path:
-        """File with the driver's address."""
-        return self.path / "rendezvous"
-
-    @property
     def settings(self) -> Path:
         """File with what the run was started with."""
         return self.path / "settings"

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from asa.core.decision import Ask, StrategyDecision, Wake, Withdraw
 from asa.core.stage import StageState
 from asa.core.view import AllocationView, StageView, WorkflowView
-from asa.strategies.perstage import ask_for
+from asa.strategies.asking import ask_for
 
 SOONEST_S = 1.0
 """How long to wait at least before looking again [s]: an expected end moves on while nothing happens."""

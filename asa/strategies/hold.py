@@ -10,8 +10,8 @@ from asa.core.ports import PlaceHolding, Strategy
 from asa.core.stage import StageState
 from asa.core.view import StageView, WorkflowView
 from asa.strategies.ahead import SOONEST_S, outlook, retreat
+from asa.strategies.asking import ask_for, lacks_allocation
 from asa.strategies.budget import grace_for
-from asa.strategies.perstage import ask_for, lacks_allocation
 from asa.strategies.places import SETTLED_S, check_technique, technique_for
 from asa.strategies.proactive import Proactive
 

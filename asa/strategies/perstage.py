@@ -4,29 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from asa.core.decision import Ask, StrategyDecision
+from asa.core.decision import StrategyDecision
 from asa.core.stage import StageState
-from asa.core.view import StageView, WorkflowView
-
-
-def lacks_allocation(stage: StageView) -> bool:
-    """Whether a stage has work left and no allocation, held or asked for, that takes it."""
-    return stage.unlaunched and not stage.state.final and all(item.leaving for item in stage.allocations)
-
-
-def ask_for(stage: StageView, after: tuple[str, ...] = (), *, delay_s: float = 0.0, array: str = "") -> Ask:
-    """A job of exactly the size that the stage declares."""
-    spec = stage.spec
-    return Ask(
-        stages=(spec.name,),
-        resources=spec.resources,
-        walltime_s=spec.walltime_s,
-        after=after,
-        predicted_wait_s=stage.predicted_wait_s,
-        soon_wait_s=stage.soon_wait_s,
-        delay_s=delay_s,
-        array=array,
-    )
+from asa.core.view import WorkflowView
+from asa.strategies.asking import ask_for, lacks_allocation
 
 
 class PerStage:

@@ -12,9 +12,9 @@ from asa.core.stage import StageState
 from asa.core.units import share
 from asa.core.view import StageView, WorkflowView
 from asa.strategies.ahead import SOONEST_S, ask_after, outlook, retreat
+from asa.strategies.asking import ask_for, lacks_allocation
 from asa.strategies.budget import within_budget
 from asa.strategies.options import estimator_spec
-from asa.strategies.perstage import ask_for, lacks_allocation
 
 DEPENDENCIES = ("auto", "upfront", "predicted", "none")
 
@@ -82,7 +82,7 @@ class Proactive:
             raise InvalidInput(f"lookahead and grace_s must not be negative: {lookahead!r}, {grace_s!r}")
         self.dependency, self.lookahead, self.grace_s = dependency, lookahead, grace_s
         self.late, self.soon = late, soon
-        self.max_overhead = None if max_overhead is None else share(max_overhead, what="max_overhead")
+        self.max_overhead = None if max_overhead is None else share(max_overhead, what="max_overhead", most=math.inf)
         name = "algorithm1" if "sampling" in estimator_options else "fixed-share"
         self.estimator = estimator_spec(estimator or name, estimator_options)
 

@@ -13,9 +13,9 @@ from asa.core.units import share
 from asa.core.view import AllocationView, StageView, WorkflowView
 from asa.pool.lifetime import drain_margin
 from asa.strategies.ahead import SOONEST_S, Outlook, outlook
+from asa.strategies.asking import ask_for
 from asa.strategies.budget import KEPT_SHARE, check_patience, lead_quantile, per_stage_core_s, within_budget
 from asa.strategies.options import estimator_spec
-from asa.strategies.perstage import ask_for
 
 TRIES = 20
 """Jobs of a stage that may come too early before it is only asked for when it is ready."""
@@ -86,7 +86,7 @@ class Staggered:
             )
         self.outstanding, self.spacing_s, self.grace_s = outstanding, spacing_s, grace_s
         self.patience = check_patience(patience)
-        self.max_overhead = None if max_overhead is None else share(max_overhead, what="max_overhead")
+        self.max_overhead = None if max_overhead is None else share(max_overhead, what="max_overhead", most=math.inf)
         self.late, self.soon = late, soon
         self.estimator = estimator_spec(estimator, estimator_options)
 

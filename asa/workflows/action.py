@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from asa.core.context import Context
 from asa.core.decision import Amend, Ask
 from asa.core.event import RunState
-from asa.core.job import JobRequest, Resources
+from asa.core.job import Resources
+from asa.workflows.state import Wait
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +39,7 @@ class Release:
     """Let an allocation end with exit code 0."""
 
     allocation: str
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,14 +69,11 @@ class AskWait:
 
 @dataclass(frozen=True, slots=True)
 class Teach:
-    """Tell the estimator how long a job waited [s], unless `censored`: then only log it."""
+    """Tell the estimator how long the queue made a job wait [s], unless that is `censored`: then only log it."""
 
-    request: JobRequest
-    stage: str
+    wait: Wait
     wait_s: float
-    predicted_s: float | None
     censored: bool
-    context: Context | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,15 +20,18 @@ from asa.core.event import RunStarted, RunState
 from asa.core.job import Capabilities, QueueRegime
 from asa.core.ports import Backend, Clock, Executor, RunContext, Sharing, Strategy
 from asa.core.registry import BACKENDS, EXECUTORS, STRATEGIES, is_pooled
+from asa.core.stage import StageSpec
 from asa.log.events import EventLog
 from asa.log.rundir import RunDirectory
-from asa.pool.watch import JobWatch, WatchCalls, WatchThread
+from asa.pool.callers import WatchCalls, WatchThread
+from asa.pool.watch import JobWatch
 from asa.security.files import write_private
 from asa.workflows.graph import Graph
+from asa.workflows.inbox import Inbox
 from asa.workflows.learned import Learned
 from asa.workflows.payload import Payloads
 from asa.workflows.plan import Plan
-from asa.workflows.runner import Inbox, Runner
+from asa.workflows.runner import Log, Runner, TaskMaker, WaitBook
 
 POOLS = ("shared", "per-stage")
 _NAMED = "shared:"
@@ -103,103 +106,162 @@ def load_settings(directory: RunDirectory) -> Settings:
     return settings
 
 
-@dataclass
+@dataclass(frozen=True)
+class Timing:
+    """What differs between real and virtual time.
+
+    Parameters
+    ----------
+    clock
+        Time.
+    watcher
+        Calls the job watch.
+    listen
+        Takes what is to be called when something has happened to a job; real batch systems have to be asked.
+    """
+
+    clock: Clock
+    watcher: WatchThread | WatchCalls
+    listen: Callable[[Callable[[], None]], None] = lambda _call: None
+
+    @classmethod
+    def of(cls, backend: Backend, held: contextlib.ExitStack) -> Timing:
+        """The backend's own time, which is this run's until `held` is closed, and the backend with it; or real time."""
+        if isinstance(backend, VirtualBackend):
+            virtual = backend.enter()
+            held.callback(backend.close)
+            return cls(virtual, WatchCalls(virtual), backend.listen)
+        clock = SystemClock()
+        return cls(clock, WatchThread(clock))
+
+
+@dataclass(frozen=True)
 class Assembly:
-    """A runner and what has to be started and ended with it."""
+    """A runner, and all that is let go of with it."""
 
     runner: Runner
-    executor: Executor
-    context: RunContext
-    inbox: Inbox
-    _closers: list[Callable[[], None]] = field(default_factory=list)
-    virtual: bool = False
+    virtual: bool
+    _held: contextlib.ExitStack
 
     def start_executor(self) -> None:
         """Begin to listen for nodes. On real clocks the first job may be on its way already."""
-        self.executor.start(self.context, self.inbox.post)
-
-    def on_close(self, call: Callable[[], None]) -> None:
-        """Call this last when the run is over."""
-        self._closers.append(call)
+        self.runner.executor.start(self.runner.context, self.runner.inbox.post)
 
     def close(self) -> None:
-        """Let go of everything."""
-        self.executor.close()
-        for call in self._closers:
-            call()
+        """Let go of everything, what was made last first."""
+        self._held.close()
 
 
 def assemble(directory: RunDirectory, graph: Graph, settings: Settings) -> Assembly:
-    """All parts of a run, new or resumed.
+    """All parts of a run, new or resumed, which is this process's from now on.
 
     Raises
     ------
     InvalidInput
         When a name is unknown, a stage does not fit the site, or an argument cannot travel.
+    StateError
+        When another driver is at it.
     """
-    with contextlib.ExitStack() as undo:
+    with contextlib.ExitStack() as held:
+        held.enter_context(directory.lock())
         backend: Backend = BACKENDS.create(settings.backend, directory=directory.backend, clock=SystemClock())
-        undo.callback(backend.close)
-        assembly = _assemble(directory, graph, settings, backend)
-        undo.pop_all()
-    return assembly
-
-
-def _assemble(directory: RunDirectory, graph: Graph, settings: Settings, backend: Backend) -> Assembly:
-    site = backend.capabilities()
-    graph.check(site)
-    strategy = make_strategy(settings, site)
-    virtual = isinstance(backend, VirtualBackend)
-    if isinstance(backend, VirtualBackend):
-        chosen, executor = VIRTUAL, _virtual_executor(directory, graph, settings, backend)
-    else:
-        chosen = default_executor(site, settings.pool_name) if settings.executor is None else settings.executor
-        executor = EXECUTORS.create(chosen)
-    if settings.pool_name:
-        _check_shared(settings, chosen, executor, strategy)
-    clock: Clock
-    watcher: WatchThread | WatchCalls
-    if isinstance(backend, VirtualBackend):
-        clock = backend.enter()
-        watcher = WatchCalls(clock)
-    else:
-        clock = SystemClock()
-        watcher = WatchThread(clock)
-    learned = Learned(directory.state / "learned.db", strategy.estimator, site)
-    log = EventLog(directory.events)
-    pool = "per-stage" if strategy.own_pools else settings.pool
-    plan = Plan(strategy, site, shared=pool != "per-stage", borrows=settings.pool_name is not None)
-    payloads = Payloads(graph, directory.functions, directory.values, log.value)
-    if fresh := log.last == 0:
-        payloads.save()
-        save_settings(directory, settings)
-        started = RunStarted(
-            at=clock.now(),
-            run=directory.name,
-            workflow=settings.name,
-            stages=graph.specs(site, learned.run_time(settings.name)),
-            backend=_spec(settings.backend),
-            strategy=_spec(_chosen_strategy(settings, site)),
-            executor=_spec(chosen),
-            pool=pool,
-            site=site.site,
-            partition=site.partition,
-            regime=site.regime,
-            arrays=site.arrays,
-            parks=site.parks,
+        if not isinstance(backend, VirtualBackend):  # one in virtual time may be another run's until it is entered
+            held.callback(backend.close)
+        plan = make_plan(settings, backend.capabilities())
+        graph.check(plan.site)
+        chosen, executor = _executor(directory, graph, settings, backend)
+        if settings.pool_name:
+            _check_shared(settings, chosen, executor, plan.strategy)
+        timing = Timing.of(backend, held)
+        learned = Learned(directory.state / "learned.db", plan.strategy.estimator, plan.site)
+        held.callback(learned.close)
+        log = EventLog(directory.events)
+        held.callback(log.close)
+        payloads = Payloads(graph, directory.functions, directory.values, log.value)
+        if log.last:
+            _take_over(plan, log, virtual=chosen == VIRTUAL)
+        else:
+            payloads.save()
+            save_settings(directory, settings)
+            stages = graph.specs(plan.site, learned.run_time(settings.name))
+            start = started(plan, settings, stages, run=directory.name, executor=chosen, at=timing.clock.now())
+            log.append([start])
+            plan.on(start)
+            held.callback(learned.learn_run_times, plan, settings.name)
+        runner = wire(
+            held,
+            backend,
+            timing,
+            plan,
+            executor=executor,
+            payloads=payloads,
+            log=log,
+            waits=learned,
+            context=_context(directory, settings, plan.site),
+            outputs=str(directory.jobs),
         )
-        log.append([started])
+        return Assembly(runner, chosen == VIRTUAL, held.pop_all())
+
+
+def _take_over(plan: Plan, log: EventLog, *, virtual: bool) -> None:
+    """Fold what earlier drivers logged."""
     for _, event in log.read():
         plan.on(event)
-    if virtual and not fresh and plan.outcome is not RunState.SUCCEEDED:
+    if virtual and plan.outcome is not RunState.SUCCEEDED:
         raise InvalidInput(
-            f"run {directory.name} was in virtual time, and its queue ended with its driver: it cannot be resumed. Run "
-            "the workflow again; the same seed gives the same queue"
+            f"run {plan.run} was in virtual time, and its queue ended with its driver: it cannot be resumed. Run the "
+            "workflow again; the same seed gives the same queue"
         )
+
+
+def wire(
+    held: contextlib.ExitStack,
+    backend: Backend,
+    timing: Timing,
+    plan: Plan,
+    *,
+    executor: Executor,
+    payloads: TaskMaker,
+    log: Log,
+    waits: WaitBook,
+    context: RunContext,
+    outputs: str,
+) -> Runner:
+    """The runner of these parts, and a watch over its jobs, which ends with `held`, as the executor does."""
     inbox = Inbox()
-    looks = site.regime is not QueueRegime.IMMEDIATE and is_pooled(strategy.estimator)
-    watch = JobWatch(backend, clock, inbox.post, watcher.wake, looks=looks)
-    context = RunContext(
+    looks = plan.site.regime is not QueueRegime.IMMEDIATE and is_pooled(plan.strategy.estimator)
+    watch = JobWatch(backend, timing.clock, inbox.post, timing.watcher.wake, looks=looks)
+    timing.listen(watch.hurry)
+    held.callback(timing.watcher.close)
+    timing.watcher.start(watch)
+    held.callback(executor.close)
+    return Runner(plan, payloads, executor, watch, log, waits, timing.clock, context, outputs, inbox)
+
+
+def started(
+    plan: Plan, settings: Settings, stages: tuple[StageSpec, ...], *, run: str, executor: Any, at: float
+) -> RunStarted:
+    """The first event of a run."""
+    site = plan.site
+    return RunStarted(
+        at=at,
+        run=run,
+        workflow=settings.name,
+        stages=stages,
+        backend=_spec(settings.backend),
+        strategy=_spec(_chosen_strategy(settings, site)),
+        executor=_spec(executor),
+        pool=settings.pool if plan.shared else "per-stage",
+        site=site.site,
+        partition=site.partition,
+        regime=site.regime,
+        arrays=site.arrays,
+        parks=site.parks,
+    )
+
+
+def _context(directory: RunDirectory, settings: Settings, site: Capabilities) -> RunContext:
+    return RunContext(
         run=directory.name,
         directory=directory.path,
         workdir=settings.workdir,
@@ -208,18 +270,14 @@ def _assemble(directory: RunDirectory, graph: Graph, settings: Settings, backend
         local=site.regime is QueueRegime.IMMEDIATE,
         pool=directory.state / "pools" / settings.pool_name if settings.pool_name else None,
     )
-    runner = Runner(plan, payloads, executor, watch, log, learned, clock, context, str(directory.jobs), inbox)
-    closers = [watcher.close, backend.close, log.close]
-    if fresh:  # a resumed run's stages seem to have run while nobody drove them
-        closers.insert(0, lambda: learned.learn_run_times(plan, settings.name))
-    if isinstance(backend, VirtualBackend):
-        backend.listen(watch.hurry)
-    watcher.start(watch)
-    return Assembly(runner, executor, context, inbox, closers, virtual)
 
 
-def _virtual_executor(directory: RunDirectory, graph: Graph, settings: Settings, backend: VirtualBackend) -> Executor:
-    """The executor that a backend in virtual time brings, with this workflow's tasks."""
+def _executor(directory: RunDirectory, graph: Graph, settings: Settings, backend: Backend) -> tuple[Any, Executor]:
+    """What the log calls the executor, and the executor: a backend in virtual time brings its own."""
+    if not isinstance(backend, VirtualBackend):
+        default = default_executor(backend.capabilities(), settings.pool_name)
+        chosen = default if settings.executor is None else settings.executor
+        return chosen, EXECUTORS.create(chosen)
     from asa.workflows.virtual_work import Calls, Times, check_known
 
     if settings.executor is not None:
@@ -230,7 +288,7 @@ def _virtual_executor(directory: RunDirectory, graph: Graph, settings: Settings,
     times = Times.of(graph, backend.times, directory.state)
     if not backend.compute:
         check_known(graph, times)
-    return backend.executor(Calls(times, directory.values, settings.workdir, compute=backend.compute))
+    return VIRTUAL, backend.executor(Calls(times, directory.values, settings.workdir, compute=backend.compute))
 
 
 def _check_shared(settings: Settings, chosen: Any, executor: Executor, strategy: Strategy) -> None:
@@ -254,16 +312,16 @@ def restore_plan(settings: Settings, log: EventLog) -> Plan:
     site = Capabilities(site="")
     if isinstance(start, RunStarted):
         site = Capabilities(start.site, start.partition, start.regime, arrays=start.arrays, parks=start.parks)
-    plan = Plan(make_strategy(settings, site), site)
-    for _, event in log.read():
-        plan.on(event)
+    plan = make_plan(settings, site)
+    _take_over(plan, log, virtual=False)
     return plan
 
 
-def make_strategy(settings: Settings, site: Capabilities) -> Strategy:
-    """The strategy asked for, or the site's default: ASA where there is a queue, one allocation where there is none."""
+def make_plan(settings: Settings, site: Capabilities) -> Plan:
+    """A plan with the strategy asked for, or the site's default: ASA where there is a queue, else one allocation."""
     strategy: Strategy = STRATEGIES.create(_chosen_strategy(settings, site))
-    return strategy
+    shared = settings.pool != "per-stage" and not strategy.own_pools
+    return Plan(strategy, site, shared=shared, borrows=settings.pool_name is not None)
 
 
 def _chosen_strategy(settings: Settings, site: Capabilities) -> Any:

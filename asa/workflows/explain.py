@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from asa.core.event import RunState
+from asa.core.reason import explained
 from asa.core.stage import StageState
 from asa.core.units import brief
 from asa.pool.pool import Held
@@ -56,11 +57,14 @@ def _job(held: Held, now: float) -> str:
     if held.handle is None:
         return "its job is being submitted"
     name = f"job {held.handle.job_id}"
+    because = f": {held.dismissed}" if held.dismissed else ""
     if held.cancelled is not None:
-        return f"{name} is being cancelled"
+        return f"{name} is being cancelled{because}"
+    if held.released is not None:
+        return f"{name} was told to end{because}"
     if held.started is None:
         after = f", after {', '.join(held.after)}" if held.after else ""
-        why = f" ({held.reason})" if held.reason else ""
+        why = f" ({explained(held.reason)})" if held.reason else ""
         return f"{name} has been in the queue for {brief(now - held.handle.submitted)}{after}{why}"
     if not held.nodes:
         return f"{name} started {brief(now - held.started)} ago, its nodes have not joined yet"

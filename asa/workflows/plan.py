@@ -1,8 +1,8 @@
 """The plan of a run: what should be done next. A state machine without I/O.
 
 `State.on` folds an event and decides nothing; `Plan.decide` looks at the state and returns what should be done,
-changing nothing of it. Every action, once done, comes back as an event. So the same plan is replayed from a log, and
-runs on real clocks and in virtual time.
+changing nothing of it; all that it keeps is the strategy's answer, until the state changes. Every action, once done,
+comes back as an event. So the same plan is replayed from a log, and runs on real clocks and in virtual time.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from asa.core.event import RunState
 from asa.core.job import Capabilities, DependencyKind, QueueRegime, Resources
 from asa.core.ports import Strategy
 from asa.core.stage import StageState
-from asa.core.view import AllocationView, StageView, WorkflowView
+from asa.core.view import AllocationView, WorkflowView
 from asa.pool.lifetime import takes
 from asa.pool.pool import Held, Pool
 from asa.workflows.action import Action, AskWait, Cancel, Expand, Finish, Launch, Release, Submit, Teach, Update, Want
@@ -42,11 +42,12 @@ class Plan(State):
         super().__init__()
         self.strategy, self.site, self.shared, self.borrows = strategy, site, shared, borrows
         self._decisions: list[StrategyDecision] = []  # of the strategy, kept until something it looks at changes
+        self._asked_at = -1  # how many changes there were when it was asked
         self._wake = math.inf  # when to ask it again although nothing changed
 
     def decide(self, now: float) -> list[Action]:
         """What should be done now."""
-        if self.outcome is not RunState.RUNNING or self.cancelling:
+        if self._is_over:
             return [*self._conclude(), *self._let_go(now), *self._want(NOTHING), *self._teach()]
         # Where there is no queue, learning waits until the result is out: it costs more than all of a short run.
         teach = () if self.site.regime is QueueRegime.IMMEDIATE else self._teach()
@@ -74,23 +75,7 @@ class Plan(State):
                 meant.setdefault(name, []).append(item)
         return WorkflowView(
             now=now,
-            stages=tuple(
-                StageView(
-                    spec=stage.spec,
-                    state=stage.state,
-                    allocations=tuple(meant.get(name, ())),
-                    started=stage.started,
-                    ended=stage.ended,
-                    expected_end=stage.expected_end(now),
-                    predicted_wait_s=stage.predicted_wait_s,
-                    attempts=stage.attempts,
-                    unlaunched=stage.unlaunched > 0 or stage.state is StageState.WAITING or stage.width is None,
-                    soon_wait_s=stage.soon_wait_s,
-                    predicted_at=stage.predicted_at,
-                    displaced=stage.displaced,
-                )
-                for name, stage in self.stages.items()
-            ),
+            stages=tuple(stage.view(now, tuple(meant.get(name, ()))) for name, stage in self.stages.items()),
             regime=self.site.regime,
             dependencies=DependencyKind.AFTER_OK in self.site.dependencies,
             longest_s=math.inf if self.site.longest_s is None else self.site.longest_s,
@@ -101,14 +86,9 @@ class Plan(State):
         )
 
     def _teach(self) -> Iterator[Action]:
-        """Waits that became known. Where dependent jobs do not age, theirs begins when what they wait for has ended."""
+        """Waits that became known."""
         for wait in self.untaught.values():
-            depended = wait.freed > wait.submitted
-            since = wait.freed if depended and not self.site.regime.dependents_age else wait.submitted
-            seconds = max(0.0, wait.started - since)
-            # A dependency that held the job to its very start says nothing of the queue.
-            bound = depended and wait.started - wait.freed <= max(10.0, 0.05 * seconds)
-            yield Teach(wait.request, wait.stage, seconds, wait.predicted_s, bound or wait.gated, wait.context)
+            yield Teach(wait, *wait.lesson(dependents_age=self.site.regime.dependents_age))
 
     def _expand(self) -> Iterator[Action]:
         for name, stage in self.stages.items():
@@ -116,8 +96,8 @@ class Plan(State):
                 yield Expand(name)
 
     def _ask(self, now: float) -> Iterator[Action]:
-        if self.fresh or now >= self._wake:
-            self.fresh = False
+        if self.changes != self._asked_at or now >= self._wake:
+            self._asked_at = self.changes
             self._decisions = list(self.strategy.decide(self.view(now)))
             wakes = [item.at for item in self._decisions if isinstance(item, Wake)]
             drains = [held.drains for held in self.pool.held.values() if held.drains is not None and held.drains > now]
@@ -151,26 +131,46 @@ class Plan(State):
         An element of a job array that is about to be throttled otherwise ends only afterwards: before that, the room
         that it leaves might go to the wrong one.
         """
-        over = self.outcome is not RunState.RUNNING or bool(self.cancelling)
         for held in self.pool.held.values():
-            if held.lender and held.released is None and (over or self._is_done_with(held, now)):
-                yield Release(held.key)
-            if held.cancelled is not None or held.handle is None:
-                continue
             if held.released is not None:
-                if now >= held.released + UNRESPONSIVE_S:
+                if held.handle and held.cancelled is None and now >= held.released + UNRESPONSIVE_S:
                     yield Cancel(held.key, "it was released and did not end")
-                continue
-            wanted = not over and not all(self.stages[name].state.final for name in held.stages)
-            live = not over and any(not self.stages[name].state.final for name, _ in held.running)
-            if live or (wanted and not held.leaving(now) and not self._is_spent(held, now)):
-                continue
-            if held.started is not None and held.request.array in changing:
-                continue
-            if held.started is not None:
-                yield Release(held.key)  # its supervisor, which may yet join, ends it with code 0: dependants start
-            elif over or not self._depended_on(held):
-                yield Cancel(held.key, "no stage needs it any more")
+            elif held.lender:
+                if reason := self._why_return(held, now):
+                    yield Release(held.key, reason)
+            elif held.handle and held.cancelled is None and (reason := self._why_end(held, now)):
+                if held.started is None:
+                    if self._is_over or not self._depended_on(held):
+                        yield Cancel(held.key, reason)
+                elif held.request.array not in changing:
+                    yield Release(held.key, reason)  # its supervisor, which may yet join, ends it with code 0
+
+    @property
+    def _is_over(self) -> bool:
+        return self.outcome is not RunState.RUNNING or bool(self.cancelling)
+
+    def _why_end(self, held: Held, now: float) -> str:
+        """Why an allocation of the run's own is not needed any more, or "" while it is."""
+        if self._is_over:
+            return "the run is over"
+        if any(not self.stages[name].state.final for name, _ in held.running):
+            return ""
+        if all(self.stages[name].state.final for name in held.stages):
+            return "no stage needs it any more"
+        spent = held.leaving(now) or self._is_spent(held, now)
+        return "too little of its wall time is left" if spent else ""
+
+    def _why_return(self, lease: Held, now: float) -> str:
+        """Why a lease is to be given back, or "" while it is not: nothing must run in it, unless the run is over."""
+        if self._is_over:
+            return "the run is over"
+        if lease.running:
+            return ""
+        if lease.recalled:
+            return "its lender wants it back"
+        waiting = [(name, stage) for name, stage in self.stages.items() if stage.unlaunched]
+        takes_some = any(self._may_take(lease, name, stage, now) for name, stage in waiting)
+        return "it takes none of the tasks that wait" if lease.nodes and waiting and not takes_some else ""
 
     def _depended_on(self, held: Held) -> bool:
         """Whether cancelling a job would take others with it, which have their place in the queue through it."""
@@ -186,13 +186,6 @@ class Plan(State):
             return False
         left = [stage for name in held.stages if not (stage := self.stages[name]).state.final]
         return all(stage.unlaunched and not self._may_take(held, stage.spec.name, stage, now) for stage in left)
-
-    def _is_done_with(self, lease: Held, now: float) -> bool:
-        """Whether a lease is wanted back, or is of no use for any task that waits, and nothing runs in it."""
-        if lease.running or lease.recalled or not lease.nodes:
-            return lease.recalled and not lease.running
-        waiting = [(name, stage) for name, stage in self.stages.items() if stage.unlaunched]
-        return bool(waiting) and not any(self._may_take(lease, name, stage, now) for name, stage in waiting)
 
     def _launch(self, now: float) -> list[Action]:
         """Fill every core first; only when all are busy let short tasks queue up in the allocations."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from asa.core.stage import StageSpec, StageState
+from asa.core.view import AllocationView, StageView
 
 BARREN_MOST = 3
 """Allocations in a row that may end without a task done before a stage is given up."""
@@ -115,3 +116,20 @@ class Progress:
         if self.width and self.done >= _TRUST_SHARE * self.width:
             return max(now, self.started + (now - self.started) * self.width / self.done)
         return max(now, self.started + self.spec.run_time_s)
+
+    def view(self, now: float, allocations: tuple[AllocationView, ...]) -> StageView:
+        """What a strategy sees of it; `allocations` are those meant for it."""
+        return StageView(
+            spec=self.spec,
+            state=self.state,
+            allocations=allocations,
+            started=self.started,
+            ended=self.ended,
+            expected_end=self.expected_end(now),
+            predicted_wait_s=self.predicted_wait_s,
+            attempts=self.attempts,
+            unlaunched=self.unlaunched > 0 or self.state is StageState.WAITING or self.width is None,
+            soon_wait_s=self.soon_wait_s,
+            predicted_at=self.predicted_at,
+            displaced=self.displaced,
+        )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import secrets
 import shutil
@@ -15,10 +14,10 @@ from asa.core.errors import AsaError, RunFailed
 from asa.core.event import DriverStarted, Event, RunEnded, RunStarted, RunState
 from asa.log.events import EventLog
 from asa.log.rundir import RunDirectory, state_directory
+from asa.log.values import load
 from asa.workflows.assemble import VIRTUAL, Assembly, Settings, assemble, load_settings, restore_plan
 from asa.workflows.explain import explain
 from asa.workflows.graph import Graph, make_graph
-from asa.workflows.payload import load
 from asa.workflows.stage import Node, replace_nodes
 
 if TYPE_CHECKING:
@@ -203,8 +202,7 @@ def submit(
         workdir=str(Path(workdir).resolve()),
         orphan_grace_s=orphan_grace,
     )
-    root = state_directory() if state is None else Path(state).expanduser().absolute()
-    directory = RunDirectory.create(root, f"{_clean(settings.name)}-{secrets.token_hex(3)}")
+    directory = RunDirectory.create(_state(state), f"{_clean(settings.name)}-{secrets.token_hex(3)}")
     try:
         return _go(directory, graph, settings)
     except AsaError:
@@ -278,14 +276,14 @@ def resume(name: str, *, state: str | Path | None = None) -> Run:
     StateError
         When another driver is at it.
     """
-    directory = RunDirectory.open(state_directory() if state is None else Path(state), name)
+    directory = RunDirectory.open(_state(state), name)
     settings = load_settings(directory)
     return _go(directory, make_graph(settings.result), settings)
 
 
 def open_run(name: str, *, state: str | Path | None = None) -> Run:
     """Look at a run, of whichever driver, without touching it."""
-    return Run(RunDirectory.open(state_directory() if state is None else Path(state), name), None, None)
+    return Run(RunDirectory.open(_state(state), name), None, None)
 
 
 def finish(run: Run, while_waiting: Callable[[Run], None] | None = None) -> Run:
@@ -302,10 +300,7 @@ def finish(run: Run, while_waiting: Callable[[Run], None] | None = None) -> Run:
 
 
 def _go(directory: RunDirectory, graph: Graph, settings: Settings) -> Run:
-    with contextlib.ExitStack() as held:
-        held.enter_context(directory.lock())
-        assembly = assemble(directory, graph, settings)
-        assembly.on_close(held.pop_all().close)
+    assembly = assemble(directory, graph, settings)
     result = Run(directory, graph, assembly)
     if assembly.runner.plan.outcome is RunState.SUCCEEDED:
         assembly.runner.decided.set()
@@ -313,6 +308,10 @@ def _go(directory: RunDirectory, graph: Graph, settings: Settings) -> Run:
     else:
         result._start()
     return result
+
+
+def _state(state: str | Path | None) -> Path:
+    return state_directory() if state is None else Path(state).expanduser().absolute()
 
 
 def _clean(name: str) -> str:

@@ -1,7 +1,8 @@
 """The runner: carries out what the plan decides, and tells the plan what happened.
 
 It is a loop around three steps: take the events that came in, log them, fold them into the plan; then do what the plan
-decides, logging what is about to be done *before* it is done. Whatever is in the log can be resumed.
+decides, logging what is about to be done *before* it is done. Whatever is in the log can be resumed. Only a lesson is
+given first: each job teaches once, however often that is tried.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Protocol
 
 from asa.core.allocation import Allocation
 from asa.core.context import Context
-from asa.core.counters import as_seen, looked
+from asa.core.counters import as_seen
 from asa.core.decision import Amend
 from asa.core.errors import InvalidInput
 from asa.core.event import (
@@ -42,6 +43,8 @@ from asa.core.ports import Clock, Executor, RunContext, Sharing
 from asa.core.task import Task
 from asa.pool.watch import JobWatch
 from asa.workflows.action import Action, AskWait, Cancel, Expand, Finish, Launch, Release, Submit, Teach, Update, Want
+from asa.workflows.contexts import Contexts
+from asa.workflows.inbox import Inbox
 from asa.workflows.plan import Plan
 
 CLOSING_S = 60.0
@@ -60,46 +63,21 @@ class WaitBook(Protocol):
     """What the runner needs of the learned waits; keyed by the size of a job."""
 
     def predict(
-        self, resources: Resources, walltime_s: float, context: Context, quantile: float | None = None
-    ) -> float: ...
+        self, resources: Resources, walltime_s: float, context: Context, quantiles: Sequence[float | None]
+    ) -> list[float]:
+        """Expected waits [s] of a job of this size, one for each quantile; None for the estimator's own choice."""
+
     def learn(
-        self,
-        resources: Resources,
-        walltime_s: float,
-        token: str,
-        wait_s: float,
-        predicted_s: float | None,
-        context: Context | None,
-    ) -> None: ...
+        self, job: JobRequest, wait_s: float, predicted_s: float | None = None, context: Context | None = None
+    ) -> None:
+        """This job waited `wait_s` [s]. Whoever takes a run over may say so again."""
 
 
 class TaskMaker(Protocol):
     """What the runner needs of the workflow's payloads."""
 
     def width(self, name: str) -> int: ...
-    def task(self, name: str, index: int, resources: Resources | None = None) -> Task: ...
-
-
-class Inbox:
-    """Events on their way to the runner, from any thread."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._events: list[Event] = []
-        self.signal = threading.Event()
-
-    def post(self, events: Sequence[Event]) -> None:
-        """Hand events over; returns at once."""
-        with self._lock:
-            self._events.extend(events)
-        self.signal.set()
-
-    def take(self) -> list[Event]:
-        """All events that have come in since the last call."""
-        with self._lock:
-            self.signal.clear()
-            events, self._events = self._events, []
-        return events
+    def task(self, name: str, index: int, resources: Resources) -> Task: ...
 
 
 Effect = Callable[[], None]
@@ -141,6 +119,9 @@ class Runner:
     _deadline: float = math.inf
     _joined: set[str] = field(default_factory=set)
 
+    def __post_init__(self) -> None:
+        self._contexts = Contexts(self.plan.pool, self.watch)
+
     def run(self) -> None:
         """Drive the plan until its outcome is known and its jobs have ended.
 
@@ -151,8 +132,7 @@ class Runner:
         """
         self._adopt()
         while True:
-            self._act()
-            now = self.clock.now()
+            now = self._act()
             until = self.plan.wake_at(now)
             if self.decided.is_set():
                 until = min(until, self._deadline)
@@ -208,12 +188,16 @@ class Runner:
         if allocation in self._joined:  # otherwise when it joins; until one has, the executor may still be starting
             self.executor.release(allocation)
 
-    def _act(self) -> None:
-        """Do what the plan decides, until it wants nothing more for now."""
+    def _act(self) -> float:
+        """Do what the plan decides, until it wants nothing more; as of when it does [s since the epoch].
+
+        What was due after that has not been looked at, however long the effects took.
+        """
         for _ in range(_ROUNDS_MOST):
-            actions = self.plan.decide(self.clock.now())
+            now = self.clock.now()
+            actions = self.plan.decide(now)
             if not actions:
-                return
+                return now
             steps = [self._perform(action) for action in actions]
             events = [event for event, _ in steps]
             self._record(events)
@@ -224,7 +208,7 @@ class Runner:
         raise AssertionError("the plan keeps deciding the same: " + repr(actions[:3]))
 
     def _perform(self, action: Action) -> tuple[Event, Effect]:
-        """What to log before an action, and the action itself."""
+        """What to log of an action, and what to do once that is logged."""
         now = self.clock.now()
         match action:
             case Submit():
@@ -232,7 +216,7 @@ class Runner:
             case Launch():
                 return self._launch(action, now)
             case Release():
-                return Released(now, action.allocation), lambda: self._release(action.allocation)
+                return Released(now, action.allocation, action.reason), lambda: self._release(action.allocation)
             case Cancel():
                 handle = self.plan.pool.held[action.allocation].handle
                 return (
@@ -249,7 +233,7 @@ class Runner:
             case AskWait():
                 return self._predict(action, now), _nothing
             case Teach():
-                return self._teach(action, now)
+                return self._teach(action, now), _nothing
             case Want():
                 return Wanted(now, action.task, action.count), lambda: self._want(action)
             case Finish():
@@ -257,43 +241,10 @@ class Runner:
 
     def _predict(self, action: AskWait, now: float) -> Event:
         spec = self.plan.stages[action.stage].spec
-        context = self._context(spec.resources, spec.walltime_s, now)
-
-        def wait_s(quantile: float | None) -> float:
-            return self.waits.predict(spec.resources, spec.walltime_s, context, quantile)
-
-        soon_s = None if action.soon is None else wait_s(action.soon)
-        return Predicted(now, action.stage, wait_s(action.late), soon_s)
-
-    def _context(self, resources: Resources, walltime_s: float, now: float) -> Context:
-        """What is known of a job of this size that would be submitted now."""
-        waiting = [
-            now - held.handle.submitted
-            for held in self.plan.pool.held.values()
-            if held.handle and held.started is None and not held.gated and held.request.resources == resources
-        ]
-        own = [held for held in self.plan.pool.held.values() if held.handle]
-        queued = [held.request for held in own if held.started is None]
-        context = Context(
-            now,
-            resources.cores,
-            walltime_s,
-            pending_s=max([0.0, *waiting]),
-            own_queued=len(queued),
-            own_cores=sum(held.request.resources.cores for held in own if held.started is not None),
-        )
-        if (queue := self.watch.seen()) is None:
-            return context
-        from asa.forecast.futures import planned_s  # where nobody looks at queues, nothing need be compiled
-
-        expected = planned_s(queue, resources.cores, walltime_s)
-        work = sum(request.resources.cores * request.walltime_s for request in queued)
-        context = replace(
-            context,
-            planned_s=expected if math.isfinite(expected) else None,
-            own_backlog_s=work / queue.capacity.cores,
-        )
-        return looked(context, queue)
+        context = self._contexts.of(spec.resources, spec.walltime_s, now)
+        quantiles = [action.late] if action.soon is None else [action.soon, action.late]
+        *soon, late = self.waits.predict(spec.resources, spec.walltime_s, context, quantiles)
+        return Predicted(now, action.stage, late, *soon)
 
     def _submit(self, action: Submit, now: float) -> tuple[Event, Effect]:
         ask, held = action.ask, self.plan.pool.held
@@ -310,7 +261,7 @@ class Runner:
             deadline=None if ask.lives_s is None else now + ask.lives_s,
             array=ask.array,
         )
-        context = self._context(ask.resources, ask.walltime_s, now)
+        context = self._contexts.of(ask.resources, ask.walltime_s, now)
         if context.queue is not None:  # kept until the wait is known: not as a table, which changes
             context = replace(context, queue=as_seen(context.queue))
         event = Submitting(
@@ -365,17 +316,11 @@ class Runner:
         assert isinstance(self.executor, Sharing), "only with one that can is the run's pool a named one"
         self.executor.want(action.task, action.count)
 
-    def _teach(self, action: Teach, now: float) -> tuple[Event, Effect]:
-        job = action.request
-
-        def learn() -> None:
-            if not action.censored:
-                self.waits.learn(
-                    job.resources, job.walltime_s, job.token, action.wait_s, action.predicted_s, action.context
-                )
-
-        event = Learned(now, job.token, action.stage, action.wait_s, action.predicted_s, action.censored)
-        return event, learn
+    def _teach(self, action: Teach, now: float) -> Event:
+        wait = action.wait
+        if not action.censored:
+            self.waits.learn(wait.request, action.wait_s, wait.predicted_s, wait.context)
+        return Learned(now, wait.request.token, wait.stage, action.wait_s, wait.predicted_s, action.censored)
 
 
 def _nothing() -> None:

@@ -44,6 +44,9 @@ UNRESPONSIVE_S = 30.0
 NOTHING: tuple[Resources | None, int] = (None, 0)
 """What a run wants from others when no task of it waits for room."""
 
+HELD_S, HELD_SHARE = 10.0, 0.05
+"""A job that started so soon after what it depended on [s], or after such a share of its wait, was held by that."""
+
 _DONE_STEPS = 20  # how often in the life of a stage its progress counts as news
 
 
@@ -61,6 +64,17 @@ class Wait:
     predicted_s: float | None
     context: Context | None = None
     gated: bool = False
+
+    def lesson(self, *, dependents_age: bool) -> tuple[float, bool]:
+        """How long the queue made it wait [s], and whether that is censored: it says nothing of the queue.
+
+        Where dependent jobs do not age, a wait begins when what the job depended on has ended.
+        """
+        depended = self.freed > self.submitted
+        since = self.freed if depended and not dependents_age else self.submitted
+        wait_s = max(0.0, self.started - since)
+        held = depended and self.started - self.freed <= max(HELD_S, HELD_SHARE * wait_s)
+        return wait_s, held or self.gated
 
 
 class State:
@@ -82,8 +96,8 @@ class State:
         Token -> a job's wait that no estimator was told of.
     wanted
         How many more tasks of which size the executor was last told of.
-    fresh
-        Set whenever something changed that others decide by; they reset it.
+    changes
+        How often something changed that a strategy looks at.
     """
 
     def __init__(self) -> None:
@@ -96,7 +110,7 @@ class State:
         self.asked = 0
         self.untaught: dict[str, Wait] = {}
         self.wanted = NOTHING
-        self.fresh = True
+        self.changes = 0
         self._ends: dict[str, JobEnded] = {}
         self._borrowed = False
 
@@ -107,13 +121,21 @@ class State:
 
     def on(self, event: Event) -> None:
         """Fold one event into the state."""
+        if isinstance(event, TaskDone):
+            self._task_done(event)
+            return
+        if isinstance(event, TasksLaunched) and not self._tasks_launched(event):
+            return
+        self._fold(event)
+        self.pool.on(event)
+        if isinstance(event, AllocationStarted) and (held := self.pool.held.get(event.allocation)):
+            self._note_wait(held)
+        self.changes += 1
+        self._settle(event.at)
+
+    def _fold(self, event: Event) -> None:
+        """What changes outside the pool; the pool is as it was before the event."""
         match event:
-            case TaskDone():
-                self._task_done(event)
-                return
-            case TasksLaunched():
-                if not self._tasks_launched(event):
-                    return
             case TaskFailed():
                 self._task_failed(event)
             case JobEnded() | SubmitRefused():
@@ -136,11 +158,7 @@ class State:
                 stage = self.stages[event.stage]
                 stage.predicted_wait_s, stage.soon_wait_s, stage.predicted_at = event.wait_s, event.soon_s, event.at
             case Submitting():
-                self.asked += 1
-                for name in event.stages:
-                    stage = self.stages[name]
-                    stage.attempts += 1
-                    stage.predicted_wait_s = stage.soon_wait_s = None
+                self._submitting(event)
             case Cancelled(displaced=True):
                 if held := self.pool.held.get(event.allocation):
                     self._displace(held)
@@ -150,11 +168,6 @@ class State:
                 self.untaught.pop(event.allocation, None)
             case RunEnded():
                 self.outcome, self.message = event.state, event.message
-        self.pool.on(event)
-        if isinstance(event, AllocationStarted) and (held := self.pool.held.get(event.allocation)):
-            self._note_wait(held)
-        self.fresh = True
-        self._settle(event.at)
 
     def _run_started(self, event: RunStarted) -> None:
         self.run = event.run
@@ -171,6 +184,13 @@ class State:
         self.outcome, self.message, self.cancelling = RunState.RUNNING, "", ""
         for progress in self.stages.values():
             progress.reopen()
+
+    def _submitting(self, event: Submitting) -> None:
+        self.asked += 1
+        for name in event.stages:
+            stage = self.stages[name]
+            stage.attempts += 1
+            stage.predicted_wait_s = stage.soon_wait_s = None
 
     def _tasks_launched(self, event: TasksLaunched) -> bool:
         """Whether it is the first time for the stage: later ones change nothing that others look at."""
@@ -192,7 +212,7 @@ class State:
             held.useful = True
         stage.finish(event.index, event.at - event.started, event.at)
         if stage.state.final or stage.done % max(1, (stage.width or 0) // _DONE_STEPS) == 0:
-            self.fresh = True
+            self.changes += 1
             self._settle(event.at)
 
     def _task_failed(self, event: TaskFailed) -> None:

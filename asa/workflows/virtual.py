@@ -1,23 +1,12 @@
 """Whole runs in virtual time and in memory: for studies, which need hundreds of them.
 
 The plan, the runner, the job watch and the simulated queue are those of ``asa.run(..., backend="sim:...")``; what is
-left out is whatever touches the disk: functions are not called, values are None, and the log is a list. The signature
-that studies build on::
-
-    run_virtual(
-        workflow: Any | Graph,           # what calling stages returned, or its graph
-        backend: Simulated,              # one's own copy of a queue: queue.copy()
-        strategy: str | Strategy,        # "big-job", "per-stage", "asa", "asa-naive:grace_s=60" ...
-        *,
-        waits: WaitBook | None = None,   # what was learned; see `MemoryWaits`; goes on learning
-        pool: str = "shared",            # or "per-stage"
-        run_time: Callable[[str, float], float] = the wall time,  # (stage, walltime_s) -> what strategies expect [s]
-        name: str = "run",
-    ) -> list[Event]                     # for asa.metrics.workflow.summarise, asa.report ...
+left out is whatever touches the disk: functions are not called, values are None, and the log is a list.
 """
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -26,21 +15,19 @@ from typing import Any
 from asa.backends.simulated_ports import Outcome, VirtualBackend
 from asa.core.context import Context
 from asa.core.errors import InvalidInput
-from asa.core.event import Event, RunStarted
+from asa.core.event import Event
 from asa.core.geometry import Geometry, geometry_of
-from asa.core.job import Resources
+from asa.core.job import JobRequest, Resources
 from asa.core.ports import Estimator, RunContext, Strategy
-from asa.core.registry import ESTIMATORS, STRATEGIES, is_pooled
-from asa.core.task import Task, Value
-from asa.pool.watch import JobWatch, WatchCalls
-from asa.workflows.assemble import POOLS, VIRTUAL
+from asa.core.registry import ESTIMATORS, is_pooled
+from asa.core.task import Task
+from asa.workflows.assemble import POOLS, VIRTUAL, Settings, Timing, make_plan, started, wire
 from asa.workflows.graph import Graph, make_graph
-from asa.workflows.plan import Plan
-from asa.workflows.runner import Inbox, Runner, WaitBook
+from asa.workflows.runner import WaitBook
 from asa.workflows.stage import Node, replace_nodes
 from asa.workflows.virtual_work import Times, check_known
 
-_NOTHING = Value(b"")
+_NOTHING = b""
 
 
 def run_virtual(
@@ -97,48 +84,30 @@ def run_virtual(
     if pool not in POOLS:
         raise InvalidInput(f"pool must be one of {', '.join(POOLS)}, not {pool!r}")
     graph = workflow if isinstance(workflow, Graph) else make_graph(workflow)
-    chosen: Strategy = STRATEGIES.create(strategy)
-    site = backend.capabilities()
-    graph.check(site)
+    settings = Settings(graph.result, name, backend, strategy, pool=pool)
+    plan, log = make_plan(settings, backend.capabilities()), MemoryLog()
+    graph.check(plan.site)
     outlines = Outlines(graph, Times.of(graph, backend.times))
-    log = MemoryLog()
-    clock = backend.enter()
-    watcher = WatchCalls(clock)
-    try:
-        pool = "per-stage" if chosen.own_pools else pool
-        specs = graph.specs(site, run_time)
-        spec = strategy if isinstance(strategy, str) else repr(strategy)
-        started = RunStarted(
-            clock.now(),
-            name,
-            name,
-            specs,
-            repr(backend),
-            spec,
-            VIRTUAL,
-            pool,
-            site.site,
-            site.partition,
-            site.regime,
-            site.arrays,
-            site.parks,
+    with contextlib.ExitStack() as held:
+        timing = Timing.of(backend, held)
+        stages = graph.specs(plan.site, run_time)
+        start = started(plan, settings, stages, run=name, executor=VIRTUAL, at=timing.clock.now())
+        log.append([start])
+        plan.on(start)
+        runner = wire(
+            held,
+            backend,
+            timing,
+            plan,
+            executor=backend.executor(outlines),
+            payloads=outlines,
+            log=log,
+            waits=MemoryWaits(plan.strategy.estimator) if waits is None else waits,
+            context=RunContext(name, Path(), ".", ()),
+            outputs=".",
         )
-        plan = Plan(chosen, site, shared=pool == "shared")
-        plan.on(started)
-        log.append([started])
-        inbox = Inbox()
-        watch = JobWatch(backend, clock, inbox.post, watcher.wake, looks=is_pooled(chosen.estimator))
-        backend.listen(watch.hurry)
-        watcher.start(watch)
-        executor = backend.executor(outlines)
-        context = RunContext(name, Path(), ".", ())
-        executor.start(context, inbox.post)
-        book = MemoryWaits(chosen.estimator) if waits is None else waits
-        Runner(plan, outlines, executor, watch, log, book, clock, context, ".", inbox).run()
-        executor.close()
-    finally:
-        watcher.close()
-        backend.close()
+        runner.executor.start(runner.context, runner.inbox.post)
+        runner.run()
     return log.events
 
 
@@ -166,9 +135,9 @@ class MemoryWaits:
     Examples
     --------
     >>> waits = MemoryWaits("last")
-    >>> waits.learn(Resources(cores=28), 3600.0, "job", 120.0, None)
+    >>> waits.learn(JobRequest("job", Resources(cores=28), 3600.0, argv=()), 120.0)
     >>> waits.predict(Resources(cores=28), 1800.0), waits.predict(Resources(cores=56), 1800.0)
-    (120.0, 0.0)
+    ([120.0], [0.0])
     """
 
     def __init__(self, estimator: str = "fixed-share", seed: int = 0) -> None:
@@ -181,22 +150,17 @@ class MemoryWaits:
         resources: Resources,
         walltime_s: float,
         context: Context | None = None,
-        quantile: float | None = None,
-    ) -> float:
-        """Expected wait [s] of a job of this size."""
-        return float(self.of(resources, walltime_s).predict(context, quantile))
+        quantiles: Sequence[float | None] = (None,),
+    ) -> list[float]:
+        """Expected waits [s] of a job of this size, one for each quantile."""
+        estimator = self.of(resources, walltime_s)
+        return [float(estimator.predict(context, quantile)) for quantile in quantiles]
 
     def learn(
-        self,
-        resources: Resources,
-        walltime_s: float,
-        token: str,
-        wait_s: float,
-        predicted_s: float | None,
-        context: Context | None = None,
+        self, job: JobRequest, wait_s: float, predicted_s: float | None = None, context: Context | None = None
     ) -> None:
-        """A job of this size waited `wait_s` [s]."""
-        self.of(resources, walltime_s).learn(wait_s, predicted_s, context)
+        """This job waited `wait_s` [s]."""
+        self.of(job.resources, job.walltime_s).learn(wait_s, predicted_s, context)
 
     def of(self, resources: Resources, walltime_s: float) -> Estimator:
         """The estimator for jobs of this size: one for each geometry, or one for all where it is pooled."""
@@ -229,10 +193,9 @@ class Outlines:
         assert width is not None, "was checked"
         return width
 
-    def task(self, name: str, index: int, resources: Resources | None = None) -> Task:
+    def task(self, name: str, index: int, resources: Resources) -> Task:
         """A task that only says what it needs."""
-        needs = self._graph.nodes[name].stage.needs.task if resources is None else resources
-        return Task(name, index, "", _NOTHING, (), needs)
+        return Task(name, index, "", _NOTHING, (), resources)
 
     def seconds(self, task: Task) -> float | None:
         """Its run time [s]."""

@@ -16,10 +16,9 @@ OPTIONS = st.fixed_dictionaries(
         "sampling": st.sampled_from(SAMPLINGS),
         "loss": st.sampled_from(sorted(LOSSES)),
         "gamma": st.floats(0.1, 5),
-        "replay": st.integers(0, 20),
         "seed": st.integers(0, 2**32),
     }
-)
+) | st.fixed_dictionaries({"sampling": st.just("tuned"), "replay": st.integers(0, 20), "seed": st.integers(0, 2**32)})
 
 
 @settings(max_examples=40)
@@ -145,6 +144,11 @@ def test_a_state_of_another_grid_is_refused():
     [
         ("log_weights", [0.0]),
         ("log_weights", [float("nan")] * 53),
+        ("round_losses", [1.5] + [0.0] * 52),
+        ("round_losses", [-0.5] + [0.0] * 52),
+        ("perceived_losses", [-1.0] * 53),
+        ("tries", [-1] * 53),
+        ("tries", [0.5] * 53),
         ("rounds", -1),
         ("random", {"seed": 1}),
         ("replay_random", {"seed": 1, "draws": -5}),
@@ -160,7 +164,7 @@ def test_a_damaged_state_is_refused_and_changes_nothing(key, value):
 
 @pytest.mark.parametrize(
     "options",
-    [{"gamma": 0}, {"gamma": -1}, {"replay": -1, "sampling": "tuned"}, {"grid": [10]}, {"seed": -1}],
+    [{"gamma": 0}, {"gamma": -1}, {"replay": -1, "sampling": "tuned"}, {"replay": 5}, {"grid": [10]}, {"seed": -1}],
 )
 def test_bounds_of_the_options(options):
     with pytest.raises(InvalidInput):

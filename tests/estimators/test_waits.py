@@ -75,7 +75,7 @@ def test_each_geometry_learns_for_itself(store, registry):
     waits = Waits(store, "scaled", registry=registry)
     assert waits.learn(SMALL, "job-1", 60.0)
     assert waits.learn(LARGE, "job-2", 7000.0)
-    assert (waits.predict(SMALL), waits.predict(LARGE)) == (60.0, 7000.0)
+    assert (waits.predict(SMALL), waits.predict(LARGE)) == ([60.0], [7000.0])
 
 
 def test_a_job_teaches_once(store, registry):
@@ -83,20 +83,20 @@ def test_a_job_teaches_once(store, registry):
     assert waits.learn(SMALL, "job-1", 60.0)
     assert not waits.learn(SMALL, "job-1", 99.0)
     assert not Waits(store, "scaled:factor=2", registry=registry).learn(SMALL, "job-1", 99.0)
-    assert waits.predict(SMALL) == 60.0
+    assert waits.predict(SMALL) == [60.0]
 
 
 def test_what_was_learned_is_shared_by_later_runs(store, registry, tmp_path):
     Waits(store, "scaled", registry=registry).learn(SMALL, "job-1", 60.0)
     later = Waits(LearnedStore(tmp_path / "learned.db"), "scaled", registry=registry)
-    assert later.predict(SMALL) == 60.0
+    assert later.predict(SMALL) == [60.0]
 
 
 def test_options_keep_states_apart_but_their_order_does_not(store, registry):
     Waits(store, "scaled:factor=2", registry=registry).learn(SMALL, "job-1", 60.0)
-    assert Waits(store, "scaled: factor = 2", registry=registry).predict(SMALL) == 120.0
-    assert Waits(store, "scaled:factor=3", registry=registry).predict(SMALL) == 0.0
-    assert Waits(store, "scaled", registry=registry).predict(SMALL) == 0.0
+    assert Waits(store, "scaled: factor = 2", registry=registry).predict(SMALL) == [120.0]
+    assert Waits(store, "scaled:factor=3", registry=registry).predict(SMALL) == [0.0]
+    assert Waits(store, "scaled", registry=registry).predict(SMALL) == [0.0]
 
 
 def test_draws_go_on_where_they_stopped(store, registry, tmp_path):
@@ -104,15 +104,19 @@ def test_draws_go_on_where_they_stopped(store, registry, tmp_path):
     drawn = [expected.predict() for _ in range(3)]
     first = Waits(store, "dice", seed=7, registry=registry)
     again = Waits(LearnedStore(tmp_path / "learned.db"), "dice", seed=7, registry=registry)
-    assert [first.predict(SMALL), again.predict(SMALL), first.predict(SMALL)] == drawn
+    assert [*first.predict(SMALL), *again.predict(SMALL, quantiles=(0.1, None))] == drawn
     first.learn(SMALL, "job-1", 5.0, drawn[0])
     assert store.get(f"waits {SMALL}")["states"]["dice"]["told"] == [drawn[0]]
-    assert again.predict(SMALL) == expected.predict()
+    assert again.predict(SMALL) == [expected.predict()]
 
 
-def test_asking_one_that_does_not_draw_writes_nothing(store, registry):
-    assert Waits(store, "scaled", registry=registry).predict(SMALL) == 0.0
+def test_asking_one_that_does_not_draw_writes_nothing_and_waits_for_nobody(store, registry, monkeypatch):
+    waits = Waits(store, "scaled", registry=registry)
+    assert waits.predict(SMALL) == [0.0]
     assert store.keys() == []
+    waits.learn(SMALL, "job-1", 60.0)
+    monkeypatch.delattr(LearnedStore, "update")
+    assert waits.predict(SMALL, quantiles=(0.1, 0.9)) == [60.0, 60.0]
 
 
 def test_the_table_tells_all_and_draws_nothing(store, registry):
@@ -120,7 +124,7 @@ def test_the_table_tells_all_and_draws_nothing(store, registry):
     assert dice.table() == []
     scaled.learn(LARGE, "job-1", 60.0)
     scaled.learn(SMALL, "job-2", 10.0)
-    first = dice.predict(SMALL)
+    (first,) = dice.predict(SMALL)
     dice.learn(SMALL, "job-3", 20.0, first)
     draw = Dice(seed=7)
     assert draw.predict() == first
@@ -168,11 +172,11 @@ def test_a_wait_that_is_none_teaches_nothing(store, registry, wait_s):
 def test_the_built_in_estimators_survive_the_store(store, spec):
     waits = Waits(store, spec, seed=3)
     for job in range(6):
-        predicted = waits.predict(SMALL)
+        (predicted,) = waits.predict(SMALL)
         assert waits.learn(SMALL, f"job-{job}", 1200.0, predicted)
     (row,) = waits.table()
     assert (row.jobs, row.last_wait_s, list(row.predictions)) == (6, 1200.0, [spec])
-    assert math.isfinite(waits.predict(SMALL))
+    assert math.isfinite(*waits.predict(SMALL))
 
 
 def test_fixed_share_through_the_store_learns_as_it_does_in_memory(store):
@@ -182,7 +186,7 @@ def test_fixed_share_through_the_store_learns_as_it_does_in_memory(store):
     for job, wait_s in enumerate([20.0] * 5 + [7000.0] * 3 + [60.0, 3.0]):
         alone.learn(wait_s)
         waits.learn(SMALL, f"job-{job}", wait_s)
-        assert waits.predict(SMALL) == alone.predict()
+        assert waits.predict(SMALL) == [alone.predict()]
 
 
 @pytest.mark.parametrize("spec", ["context", "leader", "conformal"])
@@ -195,9 +199,9 @@ def test_pooled_estimators_are_kept_for_the_queue_and_tell_jobs_by_their_context
         assert not waits.learn(geometry, f"job-{job}", wait_s, None, context)
     assert store.keys("pooled waits ") == ["pooled waits site/core"]
     small, large = (Context(at=1e6, cores=cores) for cores in (4, 112))
-    assert waits.predict(SMALL, small) == 5.0
-    assert waits.predict(LARGE, large) == waits.predict(SMALL, large) == 9000.0
-    assert waits.predict(LARGE, large, 0.9) == 9000.0
+    assert waits.predict(SMALL, small) == [5.0]
+    assert waits.predict(SMALL, large) == [9000.0]
+    assert waits.predict(LARGE, large, (0.9, None)) == [9000.0, 9000.0]
     assert waits.table() == [WaitRow(SMALL, 15, 5.0, {spec: 5.0}), WaitRow(LARGE, 15, 9000.0, {spec: 9000.0})]
 
 
@@ -212,6 +216,6 @@ def test_pooled_estimators_learn_without_a_context_and_say_something_to_any_geom
     waits = Waits(store, "context")
     assert waits.learn(SMALL, "job-1", 60.0)
     longest = Geometry("site", "core", 4, "longer")
-    assert waits.predict(longest) == waits.predict(longest, Context(at=0.0)) == 60.0
+    assert waits.predict(longest) == waits.predict(longest, Context(at=0.0)) == [60.0]
     assert waits.learn(longest, "job-2", 80.0)
     assert [row.geometry for row in waits.table()] == [SMALL, longest]

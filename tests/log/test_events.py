@@ -19,7 +19,6 @@ from asa.core.errors import StateError
 from asa.core.event import Event, NodeJoined, RunEnded, RunState, StageExpanded, TaskDone
 from asa.core.job import Resources
 from asa.core.stage import StageSpec
-from asa.core.task import Value
 from asa.log.events import EventLog
 
 TEXT = st.text(max_size=8)
@@ -88,7 +87,7 @@ def test_every_kind_of_event_comes_back(tmp_path_factory, kind, data):
         log.append([event])
         assert list(log.read()) == [(1, without_value(event))]
         if isinstance(event, TaskDone) and (event.value is not None or event.path is not None):
-            assert log.value(event.stage, event.index) == Value(event.value, event.path)
+            assert log.value(event.stage, event.index) == (event.path if event.value is None else event.value)
 
 
 @settings(max_examples=30, deadline=None)
@@ -108,12 +107,12 @@ def test_what_was_written_is_there_when_opened_again(tmp_path):
     with EventLog(tmp_path / "events.db") as log:
         log.append([RunEnded(3.0, RunState.SUCCEEDED)])
         assert [number for number, _ in log.read()] == [1, 2, 3]
-        assert log.value("s", 0) == Value(b"zero")
+        assert log.value("s", 0) == b"zero"
 
 
 def test_values_in_order_and_only_when_all_are_there(log):
     log.append([done(2, b"two"), done(0, b"zero"), done(1, None, path="values/1"), done(0, b"other", stage="t")])
-    assert log.values("s", 0, 3) == [Value(b"zero"), Value(path="values/1"), Value(b"two")]
+    assert log.values("s", 0, 3) == [b"zero", "values/1", b"two"]
     assert log.values("s", 1, 1) == []
     for asked in (lambda: log.value("s", 3), lambda: log.values("s", 1, 4), lambda: log.value("u", 0)):
         with pytest.raises(KeyError):
@@ -123,7 +122,7 @@ def test_values_in_order_and_only_when_all_are_there(log):
 def test_the_first_result_of_a_task_stands(log):
     log.append([done(0, b"first")])
     log.append([done(0, b"second")])
-    assert log.value("s", 0) == Value(b"first")
+    assert log.value("s", 0) == b"first"
     assert log.last == 2
 
 

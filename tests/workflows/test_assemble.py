@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import contextlib
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -7,9 +9,10 @@ from typing import Any
 import pytest
 
 import asa
-from asa.core.errors import InvalidInput
+from asa.core.context import Context
+from asa.core.errors import InvalidInput, Unpicklable
 from asa.core.event import RunStarted
-from asa.core.job import Capabilities, QueueRegime
+from asa.core.job import Capabilities, QueueRegime, Resources
 from asa.core.ports import Sharing
 from asa.core.registry import EXECUTORS
 from asa.log.events import EventLog
@@ -22,6 +25,10 @@ from asa.workflows.graph import make_graph
 @asa.stage
 def one() -> int:
     return 1
+
+
+@asa.stage
+def take(_: object) -> None: ...
 
 
 @pytest.mark.parametrize(
@@ -98,6 +105,32 @@ def test_runs_with_the_same_pool_meet_in_its_directory(tmp_path: Path, pool: str
         assembly.close()
         started = EventLog(directory.events).latest(RunStarted)
         assert isinstance(started, RunStarted) and started.pool == pool
-        found.append((assembly.context.pool, assembly.runner.plan.borrows, assembly.runner.plan.shared))
+        found.append((assembly.runner.context.pool, assembly.runner.plan.borrows, assembly.runner.plan.shared))
     expected = (tmp_path / "pools" / "ours", True, True) if pool == "shared:ours" else (None, False, True)
     assert found == [expected] * 2
+
+
+def open_files(directory: Path) -> set[str]:
+    """Names of the files below that this process holds open."""
+    found = set()
+    for descriptor in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            if (path := descriptor.readlink()).is_relative_to(directory):
+                found.add(path.name)
+    return found
+
+
+def test_all_that_an_assembly_opened_is_closed_with_it(tmp_path: Path) -> None:
+    directory = RunDirectory.create(tmp_path, "a-1")
+    assembly = assemble.assemble(directory, make_graph(one()), settings("shared"))
+    assembly.runner.waits.predict(Resources(), 60.0, Context(0.0), [None])
+    assert open_files(tmp_path) >= {"events.db", "learned.db", "driver.lock"}
+    assembly.close()
+    assert open_files(tmp_path) == set()
+
+
+def test_nothing_stays_open_of_a_run_that_cannot_be_assembled(tmp_path: Path) -> None:
+    directory = RunDirectory.create(tmp_path, "a-1")
+    with pytest.raises(Unpicklable) as caught:
+        assemble.assemble(directory, make_graph(take(threading.Lock())), settings("shared"))
+    assert open_files(tmp_path) == set(), f"{caught.value} still has the frames in which it was opened"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from asa.core.event import JobEnded, RunState, Submitting, TaskDone
+from asa.core.event import JobEnded, Learned, RunState, Submitting, TaskDone
 from tests.workflows.test_runner import STRATEGIES, workflow
 from tests.workflows.world import Crash, World
 
@@ -25,6 +25,8 @@ def check_nothing_lost_or_doubled(world: World) -> None:
     asked = [event.allocation for event in world.events(Submitting)]
     assert sorted(asked) == sorted(set(asked)), "no token is used twice"
     assert {event.allocation for event in world.events(JobEnded)} == set(asked)
+    taught = {event.allocation: event.wait_s for event in world.events(Learned) if not event.censored}
+    assert world.waits.learned == taught, "what the log calls learned was learned"
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)

@@ -10,7 +10,6 @@ import asa
 from asa.core.errors import InvalidInput, UnknownName
 from asa.core.job import Capabilities, QueueRegime, Resources
 from asa.core.launch import Launch, Program
-from asa.core.task import Value
 from asa.workflows.graph import make_graph
 from asa.workflows.payload import Payloads
 
@@ -90,7 +89,7 @@ def test_the_graph_tells_of_it() -> None:
 
 
 def test_the_tasks_carry_it(tmp_path: Path) -> None:
-    payloads = Payloads(make_graph(simulate(1)), tmp_path, tmp_path, lambda stage, index: Value(b""))
+    payloads = Payloads(make_graph(simulate(1)), tmp_path, tmp_path, lambda stage, index: b"")
     payloads.save()
     task = payloads.task("simulate", 0, Resources(24, nodes=2))
     assert task.launch == simulate.launch and task.resources == Resources(24, nodes=2)

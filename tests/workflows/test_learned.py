@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from asa.core.context import Context
-from asa.core.job import Capabilities, QueueRegime, Resources
+from asa.core.job import Capabilities, JobRequest, QueueRegime, Resources
 from asa.workflows.learned import Learned
 
 SITE = Capabilities(site="s", partition="core", regime=QueueRegime.FIFO)
@@ -19,13 +19,13 @@ ESTIMATORS = ["fixed-share", "algorithm1:sampling=greedy"]
 OTHER_RUN = """
 import sys
 from pathlib import Path
-from asa.core.job import Capabilities, QueueRegime, Resources
+from asa.core.job import Capabilities, JobRequest, QueueRegime, Resources
 from asa.workflows.learned import Learned
 
 path, estimator, first = sys.argv[1:]
 run = Learned(Path(path), estimator, Capabilities(site="s", partition="core", regime=QueueRegime.FIFO))
 for number in range(int(first), int(first) + 20):
-    run.learn(Resources(4), 3600.0, f"other.{number}", 5000.0, None, None)
+    run.learn(JobRequest(f"other.{number}", Resources(4), 3600.0, ()), 5000.0)
 """
 
 
@@ -33,7 +33,11 @@ def learned(path: Path, estimator: str = "fixed-share") -> Learned:
     return Learned(path / "learned.db", estimator, SITE)
 
 
-def predicted(run: Learned) -> float:
+def job(token: str) -> JobRequest:
+    return JobRequest(token, SIZE, HOUR, ())
+
+
+def predicted(run: Learned) -> list[float]:
     return run.predict(SIZE, HOUR, Context(0.0, SIZE.cores, HOUR))
 
 
@@ -45,8 +49,8 @@ def test_what_one_run_learns_the_other_predicts_at_once(tmp_path: Path, estimato
     before = predicted(left)
     for number in range(40):
         wait_s = 900.0 + number
-        (left, right)[number % 2].learn(SIZE, HOUR, f"run.{number}", wait_s, None, None)
-        single.learn(SIZE, HOUR, f"run.{number}", wait_s, None, None)
+        (left, right)[number % 2].learn(job(f"run.{number}"), wait_s)
+        single.learn(job(f"run.{number}"), wait_s)
         assert predicted(left) == predicted(right)
     assert predicted(right) == predicted(single), "as if one run had seen it all"
     assert predicted(right) != before
@@ -55,8 +59,8 @@ def test_what_one_run_learns_the_other_predicts_at_once(tmp_path: Path, estimato
 def test_a_job_that_both_tell_of_teaches_once(tmp_path: Path) -> None:
     left, right, single = learned(tmp_path), learned(tmp_path), Learned(tmp_path / "single.db", "fixed-share", SITE)
     for run in (left, right, left):
-        run.learn(SIZE, HOUR, "run.0", 5000.0, None, None)
-    single.learn(SIZE, HOUR, "run.0", 5000.0, None, None)
+        run.learn(job("run.0"), 5000.0)
+    single.learn(job("run.0"), 5000.0)
     assert predicted(left) == predicted(right) == predicted(single)
 
 
@@ -66,10 +70,10 @@ def test_runs_in_other_processes_at_the_same_time(tmp_path: Path, estimator: str
     words = [sys.executable, "-c", OTHER_RUN, str(tmp_path / "learned.db"), estimator]
     others = [subprocess.Popen([*words, str(first)]) for first in (0, 20)]
     for number in range(20):
-        here.learn(SIZE, HOUR, f"here.{number}", 5000.0, None, None)
+        here.learn(job(f"here.{number}"), 5000.0)
     assert [other.wait(60) for other in others] == [0, 0]
     for number in range(60):
-        single.learn(SIZE, HOUR, f"run.{number}", 5000.0, None, None)
+        single.learn(job(f"run.{number}"), 5000.0)
     assert predicted(here) == predicted(single), "no wait is lost, whoever told of it"
 
 

@@ -142,7 +142,7 @@ class TestUse:
         plan = plan_after(lease(), joined(), TasksLaunched(3.0, "s", ((0, 1),), LEASE), Recalled(4.0, LEASE, "why"))
         assert of(Launch, plan, 5.0) == [] and of(Release, plan, 5.0) == []
         plan.on(TaskDone(6.0, "s", 0, LEASE, "far", 3.0))
-        assert of(Release, plan, 6.0) == [Release(LEASE)]
+        assert of(Release, plan, 6.0) == [Release(LEASE, "its lender wants it back")]
         plan.on(Released(6.0, LEASE))
         assert of(Release, plan, 6.0) == []
         assert of(Launch, plan, 6.0) == []
@@ -158,7 +158,7 @@ class TestUse:
     def test_when_the_run_is_over_leases_go_whatever_runs_in_them(self) -> None:
         plan = plan_after(lease(), joined(), TasksLaunched(3.0, "s", ((0, 1),), LEASE))
         plan.on(RunEnded(4.0, RunState.CANCELLED, "enough"))
-        assert of(Release, plan, 4.0) == [Release(LEASE)]
+        assert of(Release, plan, 4.0) == [Release(LEASE, "the run is over")]
 
     def test_tasks_of_one_that_ends_run_again(self) -> None:
         plan = plan_after(lease(8), joined(8), TasksLaunched(3.0, "s", ((0, 8),), LEASE))

@@ -104,14 +104,12 @@ def test_where_they_are_not_a_dependent_job_has_a_begin_time_at_hand(tmp_path: P
     ], "as soon as the stage before is done"
 
 
-def test_a_job_whose_place_was_held_teaches_no_wait(tmp_path: Path) -> None:
-    for regime in (QueueRegime.MULTIFACTOR, QueueRegime.LIMITS):
-        directory = tmp_path / regime.value
-        directory.mkdir(mode=0o700)
-        found = world(directory, regime)
-        found.drive()
-        assert [event.censored for event in found.events(Learned)] == [False, True, True]
-        assert list(found.waits.learned) == ["run.0"]
+@pytest.mark.parametrize("regime", [QueueRegime.MULTIFACTOR, QueueRegime.LIMITS])
+def test_a_job_whose_place_was_held_teaches_no_wait(tmp_path: Path, regime: QueueRegime) -> None:
+    found = world(tmp_path, regime)
+    found.drive()
+    assert [event.censored for event in found.events(Learned)] == [False, True, True]
+    assert list(found.waits.learned) == ["run.0"]
 
 
 @pytest.mark.parametrize("regime", [QueueRegime.MULTIFACTOR, QueueRegime.LIMITS])
@@ -167,14 +165,12 @@ def test_parked_jobs_are_let_go_when_their_stage_may_begin(tmp_path: Path) -> No
     ]
 
 
-def test_a_stage_whose_predecessor_failed_does_not_run(tmp_path: Path) -> None:
-    for regime in (QueueRegime.MULTIFACTOR, QueueRegime.LIMITS):
-        directory = tmp_path / regime.value
-        directory.mkdir(mode=0o700)
-        found = world(directory, regime, fault=lambda task, _attempt: "no" if task.stage == "work" else None)
-        assert found.drive() is RunState.FAILED
-        assert "end" not in starts(found)
-        assert all(status.state.final for _, status in found.batch.jobs()), "nothing is left in the queue"
+@pytest.mark.parametrize("regime", [QueueRegime.MULTIFACTOR, QueueRegime.LIMITS])
+def test_a_stage_whose_predecessor_failed_does_not_run(tmp_path: Path, regime: QueueRegime) -> None:
+    found = world(tmp_path, regime, fault=lambda task, _attempt: "no" if task.stage == "work" else None)
+    assert found.drive() is RunState.FAILED
+    assert "end" not in starts(found)
+    assert all(status.state.final for _, status in found.batch.jobs()), "nothing is left in the queue"
 
 
 def test_the_plan_says_what_the_strategy_does(tmp_path: Path) -> None:
@@ -185,4 +181,4 @@ def test_the_plan_says_what_the_strategy_does(tmp_path: Path) -> None:
     found.at(120.0, lambda: said.append(explain(found.runner.plan, found.clock.now())))
     found.drive()
     assert said[0].startswith("strategy: places in the queue (limits) are held by the technique 'array'\n")
-    assert "(JobArrayTaskLimit)" in said[0]
+    assert "(JobArrayTaskLimit: as many elements of its job array run as may at a time)" in said[0]

@@ -1,13 +1,19 @@
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import asa
+from asa.core.clock import ManualClock
+from asa.core.decision import StrategyDecision, Wake
 from asa.core.event import RunState
 from asa.core.job import QueueRegime
+from asa.core.view import WorkflowView
+from asa.strategies.asking import ask_for, lacks_allocation
 from tests.workflows.world import World
 
 STRATEGIES = [
@@ -51,3 +57,32 @@ def test_every_strategy_gets_the_result(tmp_path: Path, strategy: str, regime: Q
     assert world.drive() is RunState.SUCCEEDED
     assert world.result() == sum(x * x for x in range(7))
     assert all(status.state.final for _, status in world.batch.jobs()), "every job has ended"
+
+
+class PassingClock(ManualClock):
+    """Time passes whenever somebody looks."""
+
+    def now(self) -> float:
+        self._now += 0.001
+        return self._now
+
+
+class SoonAfter:
+    """Asks for what lacks an allocation, but only some time after it was asked first."""
+
+    estimator, own_pools = "last", False
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds, self.due = seconds, math.inf
+
+    def decide(self, view: WorkflowView) -> Sequence[StrategyDecision]:
+        self.due = min(self.due, view.now + self.seconds)
+        if view.now < self.due:
+            return [Wake(self.due)]
+        return [ask_for(item) for item in view.stages if lacks_allocation(item)]
+
+
+@pytest.mark.parametrize("seconds", [0.0005, 0.0015, 10.0])
+def test_a_time_to_wake_up_that_comes_right_after_the_decision_is_not_missed(tmp_path: Path, seconds: float) -> None:
+    world = World(tmp_path, spread(7), SoonAfter(seconds), clock=PassingClock(1000.0))
+    assert world.drive() is RunState.SUCCEEDED

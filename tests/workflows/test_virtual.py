@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 import asa
+from asa.backends import simulated
 from asa.backends.simulated import Simulated
 from asa.backends.simulated_options import Options
-from asa.core.errors import GraphError, InvalidInput, UnknownName
+from asa.core.errors import BackendError, GraphError, InvalidInput, UnknownName
 from asa.core.event import Event, JobEnded, Learned, Predicted, RunEnded, RunStarted, RunState, SubmitRefused
-from asa.core.job import Resources
+from asa.core.job import JobRequest, Resources
 from asa.core.registry import STRATEGIES
 from asa.metrics.workflow import summarise
 from asa.workflows.graph import make_graph
@@ -98,6 +99,18 @@ def test_a_queue_is_free_again_whatever_happened(busy: Simulated) -> None:
     assert run_virtual(square(1), queue)
 
 
+def test_a_run_that_is_refused_leaves_the_queue_to_the_one_that_has_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(simulated, "_PATIENCE_S", 0.01)
+    queue = Simulated(nodes=1, cores=8, warmup=0)
+    queue.enter()
+    with pytest.raises(InvalidInput, match="leave executor= out"):
+        asa.submit(square(1), backend=queue, executor="local", state=tmp_path)
+    with pytest.raises(BackendError, match="is busy with another run"):
+        queue.enter()
+
+
 def test_a_run_that_fails_says_so(busy: Simulated) -> None:
     queue = busy.copy()
     queue.sleep(7 * 86400)
@@ -108,9 +121,9 @@ def test_a_run_that_fails_says_so(busy: Simulated) -> None:
 
 def test_geometries_are_learned_apart() -> None:
     waits = MemoryWaits("last")
-    waits.learn(Resources(8), 3600.0, "a", 7.0, None)
-    assert waits.predict(Resources(8), 2000.0) == 7.0
-    assert waits.predict(Resources(8), 4000.0) == waits.predict(Resources(9), 3600.0) == 0.0
+    waits.learn(JobRequest("a", Resources(8), 3600.0, ()), 7.0)
+    assert waits.predict(Resources(8), 2000.0) == [7.0]
+    assert waits.predict(Resources(8), 4000.0) == waits.predict(Resources(9), 3600.0) == [0.0]
 
 
 def test_the_howto_runs_as_printed() -> None:

@@ -19,18 +19,20 @@ from asa.core.ports import Post, RunContext, Strategy
 from asa.core.registry import STRATEGIES
 from asa.core.task import Task, Value
 from asa.log.events import EventLog
+from asa.log.values import load
 from asa.pool.watch import JobWatch
 from asa.security.files import private_directory
 from asa.testing.backend_fake import FakeBatch
 from asa.testing.executor_fake import FakeExecutor, FakeNodes
 from asa.workflows.action import Action
 from asa.workflows.graph import make_graph
-from asa.workflows.payload import Payloads, load
+from asa.workflows.inbox import Inbox
+from asa.workflows.payload import Payloads
 from asa.workflows.plan import Plan
-from asa.workflows.runner import Inbox, Runner
+from asa.workflows.runner import Runner
 from asa.workflows.stage import replace_nodes
+from executors import translate
 from executors.call import Caller
-from executors.wire import Order
 from tests.workflows.lender import Lender, Terms
 
 
@@ -44,23 +46,7 @@ class Stuck(BaseException):
 
 def call(task: Task, values: Path) -> bytes:
     """Run a task as a worker does; its pickled value."""
-
-    def stored(value: Any) -> Any:
-        return value.path if value.data is None else value.data
-
-    order = Order(
-        ticket=0,
-        stage=task.stage,
-        number=task.index,
-        function=task.function,
-        arguments=stored(task.arguments),
-        inputs=tuple(map(stored, task.inputs)),
-        cores=1,
-        memory=0,
-        gpus=0,
-        nodes=1,
-    )
-    outcome = Caller(str(values)).run(order)
+    outcome = Caller(str(values)).run(translate.order(task, 0, spanning=False))
     if outcome.value is None:
         raise RuntimeError(outcome.error)
     assert isinstance(outcome.value, bytes)
@@ -68,7 +54,7 @@ def call(task: Task, values: Path) -> bytes:
 
 
 class FakeWaits:
-    """Predicts what it is told to; remembers what it is taught."""
+    """Predicts what it is told to; remembers what it is taught, as a store does: a job teaches once."""
 
     def __init__(self, wait_s: float = 0.0) -> None:
         self.wait_s = wait_s
@@ -76,22 +62,15 @@ class FakeWaits:
         self.learned: dict[str, float] = {}
 
     def predict(
-        self, resources: Resources, walltime_s: float, context: Context, quantile: float | None = None
-    ) -> float:
+        self, resources: Resources, walltime_s: float, context: Context, quantiles: Sequence[float | None]
+    ) -> list[float]:
         self.asked += 1
-        return self.wait_s
+        return [self.wait_s] * len(quantiles)
 
     def learn(
-        self,
-        resources: Resources,
-        walltime_s: float,
-        token: str,
-        wait_s: float,
-        predicted_s: float | None,
-        context: Context | None,
+        self, job: JobRequest, wait_s: float, predicted_s: float | None = None, context: Context | None = None
     ) -> None:
-        assert token not in self.learned, "a job teaches once"
-        self.learned[token] = wait_s
+        self.learned.setdefault(job.token, wait_s)
 
 
 class MemoryLog:
@@ -110,7 +89,9 @@ class MemoryLog:
             kind, fields = encode(event)
             self._rows.append((kind, json.dumps(fields)))
             if isinstance(event, TaskDone):
-                self._results.setdefault((event.stage, event.index), Value(event.value, event.path))
+                value = event.path if event.value is None else event.value
+                assert value is not None, "fake nodes tell values"
+                self._results.setdefault((event.stage, event.index), value)
 
     def read(self) -> Iterator[tuple[int, Event]]:
         for number, (kind, fields) in enumerate(self._rows, start=1):
