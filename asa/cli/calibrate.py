@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from asa.cli.simulate import machine, positive, progress_bar
+from asa.cli.outputs import check_outputs, progress_bar
+from asa.cli.simulate import positive
 from asa.core.command import CommandResult
-from asa.core.errors import InvalidInput
 
 
 class Calibrate:
@@ -29,15 +29,12 @@ class Calibrate:
 
     def run(self, options: argparse.Namespace) -> CommandResult:
         """Make it."""
-        if options.output and not Path(options.output).parent.is_dir():
-            raise InvalidInput(
-                f"--output {options.output!r}: there is no directory {str(Path(options.output).parent)!r}"
-            )
+        check_outputs(options, "output")
         from asa.studies.calibrate import calibrate
         from asa.traces.load import load_trace
 
         trace = load_trace(options.trace)
-        cluster = machine(trace.cluster, options.nodes, options.cores_per_node)
+        cluster = trace.machine(options.nodes or 0, options.cores_per_node or 0)
         name = options.name or Path(options.trace).name.split(".")[0]
         with progress_bar(f"calibrating {name}") as progress:
             found = calibrate(

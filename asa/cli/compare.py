@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
 
+from asa.cli.outputs import check_outputs, progress_bar
 from asa.core.command import CommandResult
 from asa.core.errors import InvalidInput
 from asa.core.registry import STRATEGIES
+from asa.studies.published import STRATEGIES_SHOWN
 
-_DEFAULT = "big-job,per-stage,asa,asa-naive"
+_DEFAULT = ",".join(STRATEGIES_SHOWN)
 
 
 class Compare:
@@ -45,11 +43,11 @@ class Compare:
 
     def run(self, options: argparse.Namespace) -> CommandResult:
         """Compare them."""
-        _refuse_what_cannot_be_written(options)
+        check_outputs(options, picture="plot")
         cores = _counts(options.cores)
         from asa.studies.compare import compare
 
-        with _progress(quiet=options.quiet) as progress:
+        with progress_bar("runs", quiet=options.quiet, counts=True) as progress:
             found = compare(
                 options.workflow,
                 systems=_words(options.system),
@@ -87,32 +85,3 @@ def _processes(asked: int | None) -> int:
     if asked < 1:
         raise InvalidInput(f"--processes {asked}: at least 1 expected")
     return asked
-
-
-@contextmanager
-def _progress(*, quiet: bool) -> Iterator[Callable[[int, int], None]]:
-    """A bar on standard error, where that is a terminal."""
-    if quiet or not sys.stderr.isatty():
-        yield lambda _done, _all: None
-        return
-    from rich.console import Console
-    from rich.progress import MofNCompleteColumn, Progress
-
-    with Progress(
-        *Progress.get_default_columns(), MofNCompleteColumn(), console=Console(stderr=True), transient=True
-    ) as bar:
-        task = bar.add_task("runs", total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
-
-
-def _refuse_what_cannot_be_written(options: argparse.Namespace) -> None:
-    """A comparison may take minutes: better said before than after."""
-    for name in ("json", "plot"):
-        target = getattr(options, name)
-        if target and target != "-" and not Path(target).parent.is_dir():
-            raise InvalidInput(f"--{name} {target!r} cannot be written: there is no such directory")
-    if options.plot:
-        from asa.report.write import PICTURES
-
-        if Path(options.plot).suffix.lower() not in PICTURES:
-            raise InvalidInput(f"--plot {options.plot!r}: end the name with {', '.join(PICTURES)}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from asa.cli.outputs import check_outputs
 from asa.core.command import CommandResult, table
 from asa.core.errors import InvalidInput
 from asa.core.registry import Registry
@@ -42,9 +43,13 @@ class Figure:
     def run(self, options: argparse.Namespace) -> CommandResult:
         """Make it."""
         make = FIGURES.load(options.figure)
+        check_outputs(options, picture="output")
         given = {"seeds": options.seeds, "source": options.source}
         if options.source is not None and options.figure not in _FROM_ROWS:
-            raise InvalidInput(f"--from {options.source}: figure {options.figure!r} is not made from such a file")
+            raise InvalidInput(
+                f"--from {options.source}: figure {options.figure!r} is not made from such a file; "
+                f"{', '.join(_FROM_ROWS)} are"
+            )
         study = make(seed=options.seed, **{name: value for name, value in given.items() if value is not None})
         if options.output:
             study.draw(options.output)

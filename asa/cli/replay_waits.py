@@ -7,18 +7,17 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from asa.cli.outputs import check_outputs
 from asa.cli.simulate import positive
 from asa.core.command import CommandResult
 from asa.core.errors import InvalidInput
 from asa.core.registry import ESTIMATORS
+from asa.studies.published import PAPER_ESTIMATOR
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from asa.studies.waits_seen import Record
-
-_TUNED = "algorithm1:sampling=tuned"
-_SLOW = "forecast"  # simulates the queue for every prediction
 
 
 class ReplayWaits:
@@ -40,7 +39,7 @@ class ReplayWaits:
             "--estimators",
             default="",
             metavar="NAMES",
-            help=f"of {', '.join(ESTIMATORS)}, with options as in {_TUNED} (all but {_SLOW}, which takes long)",
+            help=f"of {', '.join(ESTIMATORS)}, with options as in {PAPER_ESTIMATOR} (all but forecast: it takes long)",
         )
         add("--sizes", type=positive, default=3, metavar="N", help="most frequent sizes that are replayed (3)")
         add("--jobs", type=positive, default=2000, metavar="N", help="jobs of each, from the middle of the log (2000)")
@@ -52,13 +51,12 @@ class ReplayWaits:
 
     def run(self, options: argparse.Namespace) -> CommandResult:
         """Replay them."""
-        if options.draw and not Path(options.draw).parent.is_dir():
-            raise InvalidInput(f"--draw {options.draw!r}: there is no directory {str(Path(options.draw).parent)!r}")
+        check_outputs(options, picture="draw")
         if options.warmup < 0:
             raise InvalidInput(f"--warmup {options.warmup}: 0 or more expected")
-        names = ESTIMATORS.split([options.estimators]) if options.estimators else default_estimators()
-        from asa.studies.replay_table import tabulate
+        from asa.studies.replay_table import default_estimators, tabulate
 
+        names = ESTIMATORS.split([options.estimators]) if options.estimators else default_estimators()
         quiet = options.quiet or not sys.stderr.isatty()
         traces = {_name(trace): trace for trace in options.trace}
         if len(traces) < len(options.trace):
@@ -74,11 +72,6 @@ class ReplayWaits:
         if options.draw:
             found.draw(options.draw)
         return CommandResult(found.to_json(), found.text())
-
-
-def default_estimators() -> list[str]:
-    """All that have a name, but the one that takes long; and the paper's with its own tuning."""
-    return [*(name for name in ESTIMATORS if name != _SLOW), _TUNED]
 
 
 def _records(trace: str, options: argparse.Namespace) -> Sequence[Record]:

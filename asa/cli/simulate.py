@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import math
-import os
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from asa.cli.outputs import check_outputs, progress_bar
 from asa.core.command import CommandResult
 from asa.core.errors import InvalidInput
 from asa.core.registry import DISPATCHERS, PLACEMENTS, PRIORITIES
+from asa.core.units import DAY
 
 if TYPE_CHECKING:  # NumPy is for those who simulate, not for those who ask for help
     from asa.core.cluster import Cluster
     from asa.core.schedule import Schedule
     from asa.core.workload import Workload
-
-DAY = 86400.0
 
 
 class Simulate:
@@ -55,7 +50,7 @@ class Simulate:
     def run(self, options: argparse.Namespace) -> CommandResult:
         """Simulate it."""
         names = DISPATCHERS.split(options.dispatcher or ["easy"])
-        _refuse_what_cannot_be_written(options, len(names))
+        _check_outputs(options, len(names))
         for name in names:
             DISPATCHERS.create(name)  # a misspelt one is found before the others have run
         PLACEMENTS.create(options.placement)
@@ -66,7 +61,7 @@ class Simulate:
 
         trace = load_trace(options.trace)
         workload = days(trace.workload, options.from_day, options.to_day)
-        cluster = machine(trace.cluster, options.nodes, options.cores_per_node)
+        cluster = trace.machine(options.nodes or 0, options.cores_per_node or 0)
         about: dict[str, Any] = {"trace": Path(options.trace).name, "nodes": cluster.nodes, "cores": cluster.cores}
         about |= {name: getattr(options, name) for name in ("placement", "priority", "predictor", "overrun")}
         rows = []
@@ -105,35 +100,6 @@ def days(workload: Workload, begin: float | None, until: float | None) -> Worklo
     return chosen
 
 
-def machine(header: Cluster | None, nodes: int | None, cores: int | None) -> Cluster:
-    """The machine that the options ask for; what they do not say is as in the trace's header.
-
-    With `cores` alone, the header's cores are grouped into nodes of so many.
-
-    Raises
-    ------
-    InvalidInput
-        When neither says how large it is, or the header's cores do not make whole nodes.
-    """
-    from asa.core.cluster import Cluster
-
-    if nodes is None and header is None:
-        raise InvalidInput(
-            "the trace does not say how large its machine is: give --nodes N, and --cores-per-node C unless nodes have "
-            "one core each"
-        )
-    if header is not None and nodes is None:
-        if cores is None:
-            return header
-        if header.cores % cores:
-            raise InvalidInput(f"{header.cores} cores make no whole nodes of {cores}: give --nodes, too")
-        return Cluster.of(header.cores // cores, cores)
-    assert nodes is not None
-    if cores is None:
-        cores = int(header.capacity[0, 0]) if header is not None and header.uniform else 1
-    return Cluster.of(nodes, cores)
-
-
 def _simulated(name: str, workload: Workload, cluster: Cluster, options: argparse.Namespace) -> Schedule:
     from asa.simulator.run import simulate
 
@@ -150,67 +116,30 @@ def _simulated(name: str, workload: Workload, cluster: Cluster, options: argpars
         )
 
 
-@contextmanager
-def progress_bar(name: str, *, quiet: bool = False) -> Iterator[Callable[[float], None] | None]:
-    """A bar on standard error, where that is a terminal."""
-    if quiet or not sys.stderr.isatty():
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import Progress
-
-    with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(f"{name}: compiling, the first time", total=None)
-        yield lambda share: bar.update(task, description=name, total=1.0, completed=share)
-
-
 def _write(schedule: Schedule, options: argparse.Namespace) -> None:
     if options.csv:
         from asa.report.schedule_csv import write_csv
 
         write_csv(schedule, options.csv, Path(options.trace).name)
     if options.swf:
-        from asa.traces.swf import SwfLog, write_swf
+        from asa.traces.swf import write_swf
+        from asa.traces.swf_schedule import log_of
 
-        write_swf(SwfLog.of_schedule(schedule), options.swf)
+        write_swf(log_of(schedule), options.swf)
     if options.plot:
         from asa.report.schedule_picture import save_schedule
 
         save_schedule(schedule, options.plot)
 
 
-def _refuse_what_cannot_be_written(options: argparse.Namespace, dispatchers: int) -> None:
-    """A simulation may take minutes: better said before than after.
-
-    Raises
-    ------
-    InvalidInput
-        When an output cannot be written, or not for so many dispatchers.
-    """
-    for name in ("json", "csv", "swf", "plot"):
-        target = getattr(options, name)
-        if not target or (name == "json" and target == "-"):
-            continue
-        path = Path(target)
-        reason = ""
-        if not path.parent.is_dir():
-            reason = f"there is no directory {str(path.parent)!r}"
-        elif path.is_dir():
-            reason = "it is a directory"
-        elif not os.access(path if path.exists() else path.parent, os.W_OK):
-            reason = "you may not write there"
-        if reason:
-            raise InvalidInput(f"--{name} {target!r} cannot be written: {reason}")
+def _check_outputs(options: argparse.Namespace, dispatchers: int) -> None:
+    """Refuse outputs that cannot be written, or not for so many dispatchers."""
+    check_outputs(options, "csv", "swf", picture="plot")
     if dispatchers > 1 and (options.csv or options.swf):
         raise InvalidInput(f"--csv and --swf write one schedule: give one dispatcher, not {dispatchers}")
     if options.plot:
         from asa.report.kiviat import DISPATCHERS_MOST
-        from asa.report.write import PICTURES
 
-        if Path(options.plot).suffix.lower() not in PICTURES:
-            raise InvalidInput(f"--plot {options.plot!r}: end the name with {', '.join(PICTURES)}")
-        if importlib.util.find_spec("matplotlib") is None:
-            raise InvalidInput("--plot needs matplotlib: pip install 'asa-hpc[plots]'")
         if dispatchers > DISPATCHERS_MOST:
             raise InvalidInput(f"--plot tells at most {DISPATCHERS_MOST} dispatchers apart, not {dispatchers}")
 

@@ -64,17 +64,19 @@ class Cluster:
             if not nodes or min(nodes) < 0 or max(nodes) >= len(capacity):
                 raise InvalidInput(f"partition {name!r} must name nodes between 0 and {len(capacity) - 1}")
         if unknown := self.shareable - set(self.resources):
-            raise InvalidInput(f"shareable resource {min(unknown)!r} is none of {self.resources}")
+            known = ", ".join(self.resources)
+            raise InvalidInput(f"{min(unknown)!r} cannot be shareable, for nodes have none: expected some of {known}")
         if self.names and len(self.names) != len(capacity):
-            raise InvalidInput(f"{len(self.names)} names for {len(capacity)} nodes")
+            raise InvalidInput(f"{len(self.names)} names for {len(capacity)} nodes: give one for each, or none")
         capacity.setflags(write=False)
         object.__setattr__(self, "capacity", capacity)
 
     @classmethod
     def of(cls, nodes: int, cores: int = 1, memory: int = 0, gpus: int = 0) -> Cluster:
         """`nodes` equal nodes; memory in bytes, 0 where it is not to be counted."""
-        if nodes < 1 or cores < 1 or memory < 0 or gpus < 0:
-            raise InvalidInput(f"no such cluster: {nodes} nodes of {cores} cores, {memory} bytes, {gpus} GPUs")
+        for name, value, least in (("nodes", nodes, 1), ("cores", cores, 1), ("memory", memory, 0), ("gpus", gpus, 0)):
+            if value < least:
+                raise InvalidInput(f"a cluster of {value} {name}: expected at least {least}")
         amounts = (cores, memory, gpus)
         used = [k for k in range(3) if k == 0 or amounts[k]]
         return cls(np.tile([amounts[k] for k in used], (nodes, 1)), tuple(RESOURCES[k] for k in used))

@@ -87,5 +87,5 @@ def geometry_of(site: str, partition: str, cores: int, walltime_s: float) -> Geo
         When the wall time is not positive or there is no core.
     """
     if not walltime_s > 0:
-        raise InvalidInput(f"wall time {walltime_s!r} s is not positive")
+        raise InvalidInput(f"wall time {walltime_s!r} s: expected more than 0 s")
     return Geometry(site, partition, cores, next(name for name, most in WALLTIME_CLASSES.items() if walltime_s <= most))

@@ -28,6 +28,9 @@ ACTIONS = tuple(number / 10 for number in range(10))
 FLOOR = 0.05
 """Nobody's share of a host's cores, the host's own included, is ever below this."""
 
+ON_TIME = 1.0
+"""Happiness of a job that does not tell how far it is, within its wall time: just on time, to the last digit."""
+
 ALONE = -1
 """Row of the host of a job that is nobody's guest."""
 

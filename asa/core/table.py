@@ -41,7 +41,7 @@ JOB = np.dtype(
 """A row of the table of jobs: all that may be known of a job before it has ended."""
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
 class TableView:
     """A machine's queue and running jobs. Also a `QueueView`: `capacity`, `queue`, `running` are made when asked for.
 

@@ -9,18 +9,58 @@ IBM SP2 with backfilling", IEEE TPDS 12(6), 2001. D. A. Lifka, "The ANL/IBM SP s
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from asa.core.decision import DispatchDecision, Reserve, Start
 from asa.core.errors import InvalidInput
 from asa.core.profile import Profile
+from asa.core.registry import DISPATCHERS
 from asa.core.view import QueueView
 
 if TYPE_CHECKING:  # both need NumPy, which a machine of this size does without
     from asa.core.table import TableView
     from asa.dispatchers.order import Key, Order
 
-_ALL = 2**62
+EVERYBODY = 2**62
+
+
+class Rule(NamedTuple):
+    """A backfilling rule as numbers, for compiled loops.
+
+    Parameters
+    ----------
+    depth
+        How many blocked jobs get a reservation; may be infinite.
+    limit
+        How many waiting jobs are looked at.
+    order
+        A code of `asa.dispatchers.order`; -1 for the order in which the queue stands.
+    """
+
+    depth: float
+    limit: int = EVERYBODY
+    order: int = -1
+
+
+def rule_of(dispatcher: Any) -> Rule:
+    """A dispatcher's rule as numbers; the dispatcher itself, or by name.
+
+    Raises
+    ------
+    InvalidInput
+        When it is not one that compiled loops know.
+    UnknownName
+        When there is none of this name.
+
+    Examples
+    --------
+    >>> rule_of("backfill:depth=2,limit=100")
+    Rule(depth=2.0, limit=100, order=-1)
+    """
+    rule: Rule | None = getattr(DISPATCHERS.create(dispatcher), "native", None)
+    if rule is None:
+        raise InvalidInput(f"dispatcher {dispatcher!r} is no backfilling rule: expected one such as easy")
+    return rule
 
 
 class Backfill:
@@ -98,11 +138,11 @@ class Backfill:
         return self.depth > 0
 
     @property
-    def native(self) -> tuple[float, int, int] | None:
+    def native(self) -> Rule | None:
         """The rule as numbers, for the compiled loop of the simulator; None where the order is a Python function."""
         if self.order is not None and self.order.key is not None:
             return None
-        return float(self.depth), int(min(self.limit, _ALL)), -1 if self.order is None else self.order.code
+        return Rule(float(self.depth), int(min(self.limit, EVERYBODY)), -1 if self.order is None else self.order.code)
 
     def decide(self, view: QueueView | TableView) -> list[DispatchDecision]:
         """What to start now, and which later starts are promised; in the queue's order."""

@@ -15,10 +15,9 @@ import numpy.typing as npt
 from asa.core.cluster import Ints
 from asa.core.compiled import compiled, inner, inner_allocating
 from asa.core.workload import Floats
-from asa.placement.native import place
+from asa.placement.native import BLOCK, place
 
 Table = npt.NDArray[np.void]
-BLOCK = 64
 
 
 @compiled

@@ -6,16 +6,19 @@ from typing import Any
 import numpy as np
 
 from asa.core.context import Context
-from asa.core.errors import UnknownName
+from asa.core.errors import InvalidInput, UnknownName
 from asa.estimators.checks import check_count, check_same_grid, check_wait, read, read_numbers
 from asa.estimators.grid import PAPER_GRID, check_grid, nearest
-from asa.estimators.loss import LOSSES
+from asa.estimators.loss import LOSSES, Vector
+from asa.estimators.printed import printed
 from asa.estimators.rounds import Rounds
 from asa.estimators.stream import Stream
 
 SAMPLINGS = ("default", "tuned", "greedy")
+_REPLAY = 50
 
 
+@printed
 class Algorithm1:
     """ASA's own estimator, with the three sampling modes of its Figure 5.
 
@@ -28,7 +31,7 @@ class Algorithm1:
     gamma
         Learning rate, above 0.
     replay
-        How often ``"tuned"`` replays a wait, 0 or more; the others ignore it.
+        How often ``"tuned"`` replays a wait, 0 or more (50); only with that sampling.
     loss
         ``"closest"`` is the paper's equation (3). ``"log"`` and ``"pinball"`` are graded (see
         `asa.estimators.loss`) and not the paper's.
@@ -79,7 +82,7 @@ class Algorithm1:
         *,
         sampling: str = "default",
         gamma: float = 1.0,
-        replay: int = 50,
+        replay: int | None = None,
         loss: str = "closest",
         grid: Iterable[float] = PAPER_GRID,
         seed: int = 0,
@@ -88,9 +91,11 @@ class Algorithm1:
             raise UnknownName("sampling", sampling, SAMPLINGS)
         if loss not in LOSSES:
             raise UnknownName("loss", loss, LOSSES)
+        if replay is not None and sampling != "tuned":
+            raise InvalidInput(f"replay is {replay!r}, but sampling {sampling!r} replays nothing: take tuned, or none")
         self.grid = check_grid(grid)
         self._sampling = sampling
-        self._replay = check_count(replay, "replay") if sampling == "tuned" else 0
+        self._replay = check_count(_REPLAY if replay is None else replay, "replay") if sampling == "tuned" else 0
         self._loss = LOSSES[loss]
         self._grid_array = np.array(self.grid)
         self._rounds = Rounds(len(self.grid), gamma)
@@ -100,9 +105,9 @@ class Algorithm1:
         self._replay_stream = Stream(seed=seed, key=1)
 
     @property
-    def probabilities(self) -> list[float]:
-        """Probability of each alternative."""
-        return self._rounds.probabilities
+    def probabilities(self) -> Vector:
+        """Probability of each alternative, shape (m,)."""
+        return np.array(self._rounds.probabilities)
 
     def predict(self, context: Context | None = None, quantile: float | None = None) -> float:
         """Return the wait to plan with [s], one of the alternatives."""
@@ -155,14 +160,15 @@ class Algorithm1:
         Raises
         ------
         InvalidInput
-            If the state is of another grid, or incomplete.
+            If the state is of another grid, incomplete, or holds what cannot have been learned.
         """
         check_same_grid(state, self.grid)
         alternatives = len(self.grid)
         log_weights = read_numbers(state, "log_weights", alternatives)
-        losses = read_numbers(state, "round_losses", alternatives)
-        perceived = read_numbers(state, "perceived_losses", alternatives)
-        tries = [int(count) for count in read_numbers(state, "tries", alternatives)]
+        losses = read_numbers(state, "round_losses", alternatives, least=0.0, most=1.0)  # above 1 a round is over
+        perceived = read_numbers(state, "perceived_losses", alternatives, least=0.0)
+        counts = read_numbers(state, "tries", alternatives)
+        tries = [check_count(int(count) if count.is_integer() else count, "state['tries']") for count in counts]
         closed = check_count(read(state, "rounds"), "rounds")
         prediction_stream = Stream.resume(read(state, "random"), key=0)
         self._replay_stream = Stream.resume(read(state, "replay_random"), key=1)

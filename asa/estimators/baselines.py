@@ -11,6 +11,7 @@ from typing import Any
 
 from asa.core.context import Context
 from asa.estimators.checks import check_count, check_wait, read_waits
+from asa.estimators.printed import printed
 from asa.estimators.qbets import Qbets
 
 __all__ = ["Last", "Mean", "Median", "Planned", "Qbets", "Zero"]
@@ -40,6 +41,7 @@ class _Unlearned:
         """Do nothing: there is nothing to know."""
 
 
+@printed
 class Zero(_Unlearned):
     """Always 0: no job is planned ahead, which makes ASA the per-stage strategy.
 
@@ -56,6 +58,7 @@ class Zero(_Unlearned):
         return 0.0
 
 
+@printed
 class Planned(_Unlearned):
     """What the batch system itself expects, and 0 where it says nothing.
 
@@ -103,6 +106,7 @@ class _Recent:
         self._waits = deque(read_waits(state, "waits"), maxlen=self._waits.maxlen)
 
 
+@printed
 class Last(_Recent):
     """The wait that became known last.
 
@@ -123,6 +127,7 @@ class Last(_Recent):
         return self._waits[-1] if self._waits else 0.0
 
 
+@printed
 class Median(_Recent):
     """The median of the last `window` waits, one or more.
 
@@ -143,6 +148,7 @@ class Median(_Recent):
         return statistics.median(self._waits) if self._waits else 0.0
 
 
+@printed
 class Mean(_Recent):
     """The mean of the last `window` waits, one or more.
 

@@ -94,19 +94,23 @@ def read_waits(state: Mapping[str, Any], key: str) -> list[float]:
     return [check_wait(wait, f"state[{key!r}]") for wait in read(state, key)]
 
 
-def read_numbers(state: Mapping[str, Any], key: str, length: int) -> list[float]:
-    """Return the `length` finite numbers under `key`.
+def read_numbers(
+    state: Mapping[str, Any], key: str, length: int, *, least: float = -math.inf, most: float = math.inf
+) -> list[float]:
+    """Return the `length` finite numbers under `key`, each from `least` to `most`.
 
     Raises
     ------
     InvalidInput
-        If the key is absent, the length differs, or one of them is not finite.
+        If the key is absent, the length differs, or one of them is not finite or out of its bounds.
     """
     numbers = [float(number) for number in read(state, key)]
     if len(numbers) != length:
         raise InvalidInput(f"state[{key!r}] has {len(numbers)} numbers: expected {length}")
     if not all(math.isfinite(number) for number in numbers):
         raise InvalidInput(f"state[{key!r}] holds a number that is not finite: {numbers}")
+    if not all(least <= number <= most for number in numbers):
+        raise InvalidInput(f"state[{key!r}] holds {numbers}: expected numbers from {least:g} to {most:g}")
     return numbers
 
 

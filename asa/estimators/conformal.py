@@ -12,12 +12,14 @@ from asa.core.context import Context
 from asa.core.errors import InvalidInput
 from asa.estimators.bysize import make_pooled
 from asa.estimators.checks import check_count, check_open_share, check_wait, read, read_numbers
+from asa.estimators.printed import printed
 
 _LOGITS = range(-63, 64)  # of the levels tried, times 9: from 0.0009 to 0.9991, close together at the ends
 _LEVELS = tuple(1 / (1 + math.exp(-logit / 9)) for logit in _LOGITS)
 _PRIOR = 64  # levels as a calibrated estimator would have them, that the first jobs replace
 
 
+@printed
 class Conformal:
     """Asks its base for another level than the one wanted: the one that as many of the newest waits kept to.
 

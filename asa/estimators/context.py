@@ -14,10 +14,12 @@ from asa.estimators.checks import check_count, check_open_share, check_positive,
 from asa.estimators.features import CORES, FEATURES, LAST, encoded, features
 from asa.estimators.loss import OFFSET_S, Vector
 from asa.estimators.packed import pack, read_packed
+from asa.estimators.printed import printed
 
 _FIRST_GROWN = 10  # jobs; until then all are alike
 
 
+@printed
 class Contextual:
     """A quantile of the waits of those jobs that a forest finds alike, by what was known when they were submitted.
 

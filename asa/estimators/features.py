@@ -8,9 +8,9 @@ import operator
 import numpy as np
 
 from asa.core.context import Context
+from asa.core.units import DAY
 from asa.estimators.loss import OFFSET_S, Vector
 
-DAY_S = 86400.0
 MISSING = -1.0
 """Stands for what nobody tells; less than any value that is told, so that one split of a tree sets it apart."""
 
@@ -37,7 +37,7 @@ def features(context: Context | None) -> Vector:
     """
     if context is None:
         return np.full(len(FEATURES), MISSING)
-    angle = context.at % DAY_S * (2 * math.pi / DAY_S)
+    angle = context.at % DAY * (2 * math.pi / DAY)
     row = [math.cos(angle), math.sin(angle), MISSING]
     row += [encoded(time_s) for time_s in _times(context)]
     row += [MISSING if count is None else math.log1p(count) for count in _counts(context)]

@@ -11,8 +11,10 @@ from asa.core.errors import InvalidInput
 from asa.estimators.checks import check_open_share, check_positive, check_same_grid, check_wait, read_numbers
 from asa.estimators.grid import PAPER_GRID, check_grid, with_zero
 from asa.estimators.loss import OFFSET_S, Vector
+from asa.estimators.printed import printed
 
 
+@printed
 class FixedShare:
     """Weights over alternatives, all of them updated by each wait, plan with the weighted median.
 

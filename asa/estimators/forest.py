@@ -5,26 +5,17 @@ Rows are jobs, columns what was known of them. Import this where it is needed: i
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
-
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
+from asa.core.compiled import compiled_alone
 from asa.estimators.loss import Vector
 
 Table = npt.NDArray[np.float32]
 Codes = npt.NDArray[np.int32]
-_Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
-def _compiled(function: _Function) -> _Function:
-    found: Any = njit(cache=True)(function)
-    return found  # type: ignore[no-any-return]
-
-
-@_compiled
+@compiled_alone
 def _random(state: npt.NDArray[np.uint64]) -> float:
     """The next number in [0, 1) of a SplitMix64 generator: one integer of state, no global one."""
     state[0] += np.uint64(0x9E3779B97F4A7C15)
@@ -35,7 +26,7 @@ def _random(state: npt.NDArray[np.uint64]) -> float:
     return float(bits >> np.uint64(11)) * 2.0**-53
 
 
-@_compiled
+@compiled_alone
 def grow(columns: Table, target: Vector, leaf: int, seed: int, column: Codes, threshold: Table, child: Codes) -> None:
     """Grow one tree into the last three arguments, each of shape (nodes,); 2 n / leaf + 1 nodes suffice.
 
@@ -106,7 +97,7 @@ def grow(columns: Table, target: Vector, leaf: int, seed: int, column: Codes, th
         node += 1
 
 
-@_compiled
+@compiled_alone
 def drop(rows: Table, column: Codes, threshold: Table, child: Codes, leaves: Codes) -> None:
     """Write the leaf of each tree into which each row falls, rows of shape (n, f), to `leaves`, shape (trees, n)."""
     for tree in range(len(leaves)):
@@ -118,7 +109,7 @@ def drop(rows: Table, column: Codes, threshold: Table, child: Codes, leaves: Cod
             leaves[tree, row] = node
 
 
-@_compiled
+@compiled_alone
 def likeness(leaves: Codes, own: Codes, weights: Vector) -> Vector:
     """How much each row is like one's own: the mean over trees of its share in the leaf, shape (n,); adds up to 1.
 

@@ -11,6 +11,7 @@ from asa.core.errors import InvalidInput
 from asa.estimators.bysize import knows_quantiles, make_pooled
 from asa.estimators.checks import check_count, check_open_share, check_positive, check_wait, read, read_numbers
 from asa.estimators.loss import seconds_pinball
+from asa.estimators.printed import printed
 
 BASES = ("context", "fixed-share", "median:window=100", "median", "last", "planned", "zero")
 """What is followed by default."""
@@ -18,6 +19,7 @@ BASES = ("context", "fixed-share", "median:window=100", "median", "last", "plann
 _NO_LOSS = 1e-9  # [s]: less is none
 
 
+@printed
 class Leader:
     """The weighted median of what several estimators say; the less one's predictions have cost, the more it weighs.
 

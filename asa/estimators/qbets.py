@@ -9,6 +9,7 @@ from typing import Any
 
 from asa.core.context import Context
 from asa.estimators.checks import check_count, check_open_share, check_wait, read, read_waits
+from asa.estimators.printed import printed
 
 
 @lru_cache(maxsize=4096)
@@ -36,6 +37,7 @@ def bound_rank(count: int, quantile: float, confidence: float) -> int | None:
     return None
 
 
+@printed
 class Qbets:
     """An upper confidence bound on a quantile of the wait, from a history that is cut when the queue changes.
 

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
-from numba import njit
-
+from asa.core.compiled import compiled_alone
 from asa.estimators.loss import PINBALL_SCALE, Vector
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
-
-def _share(log_grid: Vector, weights: Vector, log_wait: float, tau: float, eta: float, alpha: float) -> None:
+@compiled_alone
+def share(log_grid: Vector, weights: Vector, log_wait: float, tau: float, eta: float, alpha: float) -> None:
     """Update `weights` in place by the `pinball` losses of all alternatives, then share; see `FixedShare`.
 
     Parameters
@@ -38,6 +34,3 @@ def _share(log_grid: Vector, weights: Vector, log_wait: float, tau: float, eta: 
         total += weights[place]
     for place in range(len(weights)):
         weights[place] = (1.0 - alpha) * weights[place] / total + alpha / len(weights)
-
-
-share: Callable[[Vector, Vector, float, float, float, float], None] = njit(cache=True)(_share)

@@ -12,15 +12,12 @@ from asa.core.cluster import Cluster, Ints
 from asa.core.table import TableView
 from asa.core.view import QueueView
 from asa.core.workload import Floats, Workload
+from asa.dispatchers.backfill import Rule
 from asa.forecast.visible import Visible, visible
 from asa.simulator.engine import Engine
 from asa.simulator.settings import Settings
-from asa.simulator.state import OVER, Table
+from asa.simulator.state import Table, Why
 
-Rule = tuple[float, int, int]
-"""A compiled dispatcher, as `asa.simulator.engine.Engine.drive` takes it."""
-
-EVERYBODY = 2**62
 _SETTINGS = Settings(keep_nodes=False)
 
 
@@ -60,7 +57,7 @@ class Ahead:
     >>> four = Resources(4)
     >>> seen = visible(QueueView(0.0, four, (QueuedJob("a", four, 60.0, 0.0),), (RunningJob("b", four, 300.0),)))
     >>> ahead = Ahead.of(seen, cores=2, walltime_s=60.0)
-    >>> ahead.wait((1, EVERYBODY, -1), np.array([100.0]), np.array([50.0]))
+    >>> ahead.wait(Rule(depth=1), np.array([100.0]), np.array([50.0]))
     150.0
     """
 
@@ -100,14 +97,14 @@ class Ahead:
         fates["run"][:row], fates["watched"][row] = np.concatenate([left_s, run_s]), 1
         _submit(engine, row, coming)
         while math.isnan(start := float(engine.state.jobs["started"][row])):
-            if engine.drive(rule) == OVER:
+            if engine.drive(rule) is Why.OVER:
                 return math.inf
         return start - self.now
 
     def planned(self) -> float:
         """How long the job waits if every job before it gets the first place that those before it leave [s]."""
         engine = self.engine.copy()
-        engine.drive((math.inf, EVERYBODY, -1), promise=True, most=1)
+        engine.drive(Rule(math.inf), promise=True, most=1)
         job = engine.state.jobs[self.row]
         start = float(job["planned"] if math.isnan(job["started"]) else job["started"])
         return math.inf if math.isnan(start) else start - self.now

@@ -11,20 +11,23 @@ import numpy as np
 from asa.core.context import Context
 from asa.core.errors import InvalidInput
 from asa.core.ports import Estimator
-from asa.core.registry import DISPATCHERS, ESTIMATORS
+from asa.core.registry import ESTIMATORS
 from asa.core.table import TableView
 from asa.core.view import QueueView
 from asa.core.workload import Floats
+from asa.dispatchers.backfill import rule_of
 from asa.estimators.checks import check_count, check_open_share, check_wait, read
+from asa.estimators.printed import printed
 from asa.forecast.arrivals import coming
 from asa.forecast.correction import Correction
-from asa.forecast.futures import Ahead, Rule
+from asa.forecast.futures import Ahead
 from asa.forecast.sightings import Sightings
 from asa.forecast.visible import Visible, visible
 
 RUNS = ("learned", "requested")
 
 
+@printed
 class Lookahead:
     """The queue's jobs run on a machine of their own, in many futures; the wait is that of a job behind all of them.
 
@@ -98,10 +101,7 @@ class Lookahead:
             raise InvalidInput(f"runs is {runs!r}: expected one of {', '.join(RUNS)}")
         if not 0 <= step <= 1:
             raise InvalidInput(f"step is {step!r}: expected a number from 0 to 1")
-        rule = getattr(DISPATCHERS.create(dispatcher), "native", None)
-        if rule is None:
-            raise InvalidInput(f"dispatcher {dispatcher!r} is no backfilling rule: expected one such as easy")
-        self._rule: Rule = rule
+        self._rule = rule_of(dispatcher)
         self._base: Estimator = ESTIMATORS.create(base, seed=seed)
         self._learned = runs == "learned"
         self._futures = check_count(futures, "futures", at_least=1)

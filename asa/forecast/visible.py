@@ -9,10 +9,10 @@ import numpy as np
 from asa.core.cluster import Ints
 from asa.core.decision import JobKey
 from asa.core.table import TableView
+from asa.core.units import DAY
 from asa.core.view import QueueView
 from asa.core.workload import Floats
 
-DAY = 86400.0
 SHORTEST_S = 1.0
 """A running job whose wall time is over is expected to be gone after so long [s]."""
 

@@ -13,13 +13,12 @@ import numpy.typing as npt
 
 from asa.core.job import JobState
 from asa.core.schedule import OUTCOMES, Schedule
+from asa.core.units import HOUR
 from asa.metrics.job import bounded_slowdown, by_class, class_names, size_classes, spread, user_means
 from asa.metrics.system import Floats, jain_index, longest_queue, utilisation
 
 STARVED_S = 7 * 86400.0
 """A job that waited longer has starved [s]: a week, longer than a wall time may be on most machines."""
-
-HOUR = 3600.0
 
 
 def summarise(schedule: Schedule, starved_s: float = STARVED_S) -> dict[str, Any]:
@@ -72,8 +71,8 @@ def summarise(schedule: Schedule, starved_s: float = STARVED_S) -> dict[str, Any
         **_flat("turnaround_s", turnaround),
         **_flat("bounded_slowdown", slowdown),
         "makespan_s": makespan,
-        "utilisation": utilisation(start, end, cores, capacity, first, over),
-        "utilisation_while_submitting": utilisation(start, end, cores, capacity, first, last_submit),
+        "utilisation": utilisation(start, end, cores, capacity, begin=first, until=over),
+        "utilisation_while_submitting": utilisation(start, end, cores, capacity, begin=first, until=last_submit),
         "throughput_jobs_per_hour": len(wait) / makespan * HOUR if makespan > 0 else math.nan,
         "starved": int((ages > starved_s).sum()),
         "max_queue_age_s": float(ages.max(initial=0.0)),

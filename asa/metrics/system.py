@@ -23,7 +23,7 @@ def core_seconds(start: Floats, end: Floats, cores: Ints, begin: float = -math.i
     return float(inside @ cores)
 
 
-def utilisation(start: Floats, end: Floats, cores: Ints, capacity: int, begin: float, until: float) -> float:
+def utilisation(start: Floats, end: Floats, cores: Ints, capacity: int, *, begin: float, until: float) -> float:
     """Share of `capacity` cores used between two times; above 1 where jobs share cores, NaN where no time passes.
 
     From the first submission to the last end of a trace, this has a bias: the machine starts empty, and while it

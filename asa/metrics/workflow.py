@@ -9,13 +9,12 @@ import numpy as np
 
 from asa.core.errors import InvalidInput
 from asa.core.event import Event
+from asa.core.units import HOUR
 from asa.metrics.attempts import Attempts
 from asa.metrics.summary import JobSummary, RunSummary, StageSummary
 from asa.metrics.timeline import JobLife, StageLife, Timeline
 
 __all__ = ["JobSummary", "RunSummary", "StageSummary", "summarise", "summary"]
-
-HOUR = 3600.0
 
 
 def summarise(events: Iterable[Event], now: float | None = None) -> RunSummary:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from asa.core.units import DAY, HOUR
+
 _STEPS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200)
-_DAY = 86400.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,7 @@ def _step(least_s: float) -> float:
     for step in _STEPS_S:
         if 0.5 < least_s <= step:
             return float(step)
-    base = _DAY if least_s > 0.5 else 1.0
+    base = DAY if least_s > 0.5 else 1.0
     power = 10.0 ** math.floor(math.log10(least_s / base))
     return next(base * power * digit for digit in (1, 2, 5, 10) if least_s <= base * power * digit * (1 + 1e-9))
 
@@ -47,7 +48,7 @@ def _unit(step: float, span_s: float) -> str:
         return "s" if span_s < 180 else "min:s" if span_s < 7200 else "h:min:s"
     if step < 3600:
         return "min" if span_s < 5400 else "h:min"
-    return "h" if step < _DAY else "d"
+    return "h" if step < DAY else "d"
 
 
 def _write(time: float, unit: str) -> str:
@@ -59,4 +60,4 @@ def _write(time: float, unit: str) -> str:
             return f"{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d}"
         case "h:min":
             return f"{whole // 3600}:{whole // 60 % 60:02d}"
-    return f"{time / {'s': 1, 'min': 60, 'h': 3600, 'd': _DAY}[unit]:g}"
+    return f"{time / {'s': 1, 'min': 60, 'h': HOUR, 'd': DAY}[unit]:g}"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from asa.core.cluster import Ints
+from asa.core.workload import Floats
 from asa.metrics.attempts import Attempts, Outcome
 from asa.metrics.pool import pool_size, steps
 from asa.metrics.workflow import JobSummary, RunSummary, StageSummary
@@ -14,7 +16,6 @@ from asa.report.lanes import pack
 from asa.report.palette import LIGHT
 
 Span = tuple[float, float]
-Floats = NDArray[np.float64]
 
 LANES_MOST = 48
 """Jobs with more cores show how many are busy, not which task is on which."""
@@ -105,12 +106,31 @@ class Chart:
 def chart(run: RunSummary) -> Chart:
     """Lay a run out."""
     zero = run.start.at
-    positions = {stage.name: position for position, stage in enumerate(run.stages)}
-    ready = {stage.name: stage.ready for stage in run.stages}
     last = max([run.makespan_s, *(job.runs[-1][1] - zero for job in run.jobs if job.runs)])
     span_s = max(last, 1e-3)
+    rows = tuple(_job_rows(run))
+    stages = tuple(_stage_row(stage, run, position) for position, stage in enumerate(run.stages[:ROWS_DRAWN]))
+    size = pool_size(run)
+    times = size.times - zero
+    return Chart(
+        span_s=span_s,
+        stages=stages,
+        jobs=rows,
+        stages_left_out=len(run.stages) - len(stages),
+        jobs_left_out=len(run.jobs) - len(rows),
+        pool_times=_edges(times, 2 * BINS),
+        held=_average(times, size.held, _edges(times, 2 * BINS)),
+        busy=_average(times, size.busy, _edges(times, 2 * BINS)),
+        peak=int(size.held.max(initial=0)),
+    )
+
+
+def _job_rows(run: RunSummary) -> Iterator[JobRow]:
+    zero = run.start.at
+    positions = {stage.name: position for position, stage in enumerate(run.stages)}
+    ready = {stage.name: stage.ready for stage in run.stages}
     jobs = sorted(run.jobs, key=lambda job: (not job.runs, job.submitted))[:ROWS_DRAWN]
-    budget, rows = TASKS_DRAWN, []
+    budget = TASKS_DRAWN
     bins = min(BINS, CURVE_POINTS // max(1, len(jobs) * min(len(LIGHT), len(run.stages))))
     for job in sorted(jobs, key=lambda job: job.submitted):
         inside = run.attempts.take(run.attempts.rows_of(job.token))
@@ -119,31 +139,15 @@ def chart(run: RunSummary) -> Chart:
         readies = [time for name in job.stages if (time := ready[name]) is not None]
         needed = -np.inf if job.lender else min(readies, default=np.inf)
         over = run.now if job.ended is None else job.ended
-        rows.append(
-            JobRow(
-                job,
-                queued=(job.submitted - zero, max(job.submitted, over if job.started is None else job.started) - zero),
-                runs=tuple((start - zero, end - zero) for start, end in job.runs),
-                early=tuple((start - zero, min(end, needed) - zero) for start, end in job.runs if start < needed),
-                predicted=None if job.predicted_wait_s is None else job.submitted - zero + job.predicted_wait_s,
-                tasks=_boxes(inside, job.cores, zero, positions) if singly else (),
-                curves=() if singly else _curves(inside, zero, positions, bins),
-            )
+        yield JobRow(
+            job,
+            queued=(job.submitted - zero, max(job.submitted, over if job.started is None else job.started) - zero),
+            runs=tuple((start - zero, end - zero) for start, end in job.runs),
+            early=tuple((start - zero, min(end, needed) - zero) for start, end in job.runs if start < needed),
+            predicted=None if job.predicted_wait_s is None else job.submitted - zero + job.predicted_wait_s,
+            tasks=_boxes(inside, job.cores, zero, positions) if singly else (),
+            curves=() if singly else _curves(inside, zero, positions, bins),
         )
-    stages = tuple(_stage_row(stage, run, position) for position, stage in enumerate(run.stages[:ROWS_DRAWN]))
-    size = pool_size(run)
-    times = size.times - zero
-    return Chart(
-        span_s=span_s,
-        stages=stages,
-        jobs=tuple(rows),
-        stages_left_out=len(run.stages) - len(stages),
-        jobs_left_out=len(run.jobs) - len(rows),
-        pool_times=_edges(times, 2 * BINS),
-        held=_average(times, size.held, _edges(times, 2 * BINS)),
-        busy=_average(times, size.busy, _edges(times, 2 * BINS)),
-        peak=int(size.held.max(initial=0)),
-    )
 
 
 def _stage_row(stage: StageSummary, run: RunSummary, position: int) -> StageRow:
@@ -203,7 +207,7 @@ def _edges(times: Floats, most: int) -> Floats:
     return times if len(times) <= most + 1 else np.linspace(times[0], times[-1], most + 1)
 
 
-def _average(times: Floats, level: NDArray[np.int64], edges: Floats) -> Floats:
+def _average(times: Floats, level: Ints, edges: Floats) -> Floats:
     """Mean of a step function between neighbouring edges, shape (n - 1,)."""
     if len(edges) < 2:
         return np.empty(0)

@@ -8,23 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from asa.core.errors import InvalidInput
 from asa.core.job import JobState
 from asa.metrics.attempts import Outcome
 from asa.metrics.workflow import RunSummary
 from asa.report.axis import ticks
 from asa.report.chart import Chart, JobRow, Span, StageRow, chart
-from asa.report.palette import stage_colour
+from asa.report.palette import GRID, IDLE, stage_colour
+from asa.report.picture import WIDTH_IN, new_figure
 from asa.report.words import job_words, shortened, stage_words
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-WIDTH_IN = 7.2
-"""Two columns of most journals [in]."""
-
-_WAIT, _HELD, _EARLY, _BUSY, _IDLE, _FAILED = "#6b7280", "#e3e6eb", "#b35900", "#2b6cb0", "#f0c27b", "#b3261e"
+_WAIT, _HELD, _EARLY, _BUSY, _FAILED = "#6b7280", "#e3e6eb", "#b35900", "#2b6cb0", "#b3261e"
 
 
 def save(run: RunSummary, path: Path, *, dpi: int = 200) -> None:
@@ -46,14 +43,9 @@ def figure(run: RunSummary) -> Figure:
     InvalidInput
         When matplotlib is not installed.
     """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise InvalidInput("pictures need matplotlib: pip install 'asa-hpc[plots]', or write .html or .json") from error
-
     drawn = chart(run)
     heights = [_stages_height(drawn), _jobs_height(drawn), 1.0]
-    made = Figure(figsize=(WIDTH_IN, sum(heights) + 0.9), layout="constrained")
+    made = new_figure(WIDTH_IN, sum(heights) + 0.9)
     axes = made.subplots(3, 1, sharex=True, height_ratios=heights)
     _draw_stages(axes[0], drawn)
     _draw_jobs(axes[1], drawn)
@@ -65,7 +57,7 @@ def figure(run: RunSummary) -> Figure:
     for each in axes:
         each.tick_params(labelsize=7, length=2)
         each.spines[["top", "right"]].set_visible(False)
-        each.grid(axis="x", color="#d9dce1", linewidth=0.5)
+        each.grid(axis="x", color=GRID, linewidth=0.5)
         each.set_axisbelow(True)
     return made
 
@@ -147,7 +139,7 @@ def _draw_job(axes: Axes, row: JobRow, y: float, tall: float) -> None:
 
 def _draw_pool(axes: Axes, drawn: Chart) -> None:
     if len(drawn.held):
-        axes.stairs(drawn.held, drawn.pool_times, fill=True, color=_IDLE, label="held, idle")
+        axes.stairs(drawn.held, drawn.pool_times, fill=True, color=IDLE, label="held, idle")
         axes.stairs(drawn.busy, drawn.pool_times, fill=True, color=_BUSY, label="busy")
         axes.legend(fontsize=7, frameon=False, ncols=2, loc="lower right", bbox_to_anchor=(1, 1), borderpad=0)
     axes.set_ylim(bottom=0)

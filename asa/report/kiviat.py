@@ -12,8 +12,8 @@ import numpy.typing as npt
 
 from asa.core.errors import InvalidInput
 from asa.core.units import brief
-from asa.report.gantt import WIDTH_IN
-from asa.report.palette import LIGHT
+from asa.report.palette import GRID, LIGHT, LINE
+from asa.report.picture import WIDTH_IN, new_figure
 from asa.report.waits_by_size import size_axis, wait_axis
 from asa.report.words import shortened
 
@@ -46,7 +46,6 @@ DISPATCHERS_MOST = 9
 """Dispatchers that a picture tells apart by colour."""
 
 _ORDER = (0, 6, 2, 5, 1, 7, 3, 8, 4)  # of the palette, so that a few dispatchers are told apart best
-_LINE, _GRID = "#5d6570", "#d9dce1"
 _RADIUS = 0.15  # of the circle for the worst: at 0, a dispatcher that is worst in everything would be a dot
 
 
@@ -106,15 +105,11 @@ def comparison_figure(rows: Rows, title: str = "") -> Figure:
     if not 2 <= len(rows) <= DISPATCHERS_MOST:
         raise InvalidInput(f"a comparison shows 2 to {DISPATCHERS_MOST} dispatchers, not {len(rows)}")
     good = kiviat(rows)
-    try:
-        from matplotlib.figure import Figure
-        from matplotlib.patches import Patch
-        from matplotlib.projections.polar import PolarAxes
-    except ImportError as error:
-        raise InvalidInput("pictures need matplotlib: pip install 'asa-hpc[plots]'") from error
-
     height = 3.8 + 0.5 * max(0, len(rows) - 4)
-    made = Figure(figsize=(WIDTH_IN, height + 2.4), layout="constrained")
+    made = new_figure(WIDTH_IN, height + 2.4)
+    from matplotlib.patches import Patch
+    from matplotlib.projections.polar import PolarAxes
+
     grid = made.add_gridspec(2, 2, height_ratios=[height, 2.4], width_ratios=[1.1, 1.0])
     polar = made.add_subplot(grid[0, 0], projection="polar")
     assert isinstance(polar, PolarAxes)
@@ -148,11 +143,11 @@ def _draw_kiviat(axes: PolarAxes, good: npt.NDArray[np.float64]) -> None:
     for label, angle in zip(axes.get_xticklabels(), angles, strict=True):
         side = math.sin(angle)
         label.set_horizontalalignment("center" if abs(side) < 0.1 else "left" if side > 0 else "right")
-    axes.set_yticks([0, 0.5, 1], ["worst", "", "best"], fontsize=6, color=_LINE)
+    axes.set_yticks([0, 0.5, 1], ["worst", "", "best"], fontsize=6, color=LINE)
     axes.set_rlabel_position(36)
     axes.tick_params(pad=1)
-    axes.grid(color=_GRID, linewidth=0.6)
-    axes.spines["polar"].set_color(_GRID)
+    axes.grid(color=GRID, linewidth=0.6)
+    axes.spines["polar"].set_color(GRID)
 
 
 def _draw_bars(axes: Axes, rows: Rows, name: str) -> None:
@@ -189,7 +184,7 @@ def _draw_waits(axes: Axes, rows: Rows) -> None:
     axes.set_ylabel("mean wait", fontsize=8)
     size_axis(axes, range(len(order)), [(name, classes[name]) for name in order])
     axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(axis="y", color=_GRID, linewidth=0.5)
+    axes.grid(axis="y", color=GRID, linewidth=0.5)
 
 
 def _colour(position: int) -> str:

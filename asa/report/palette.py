@@ -8,6 +8,11 @@ green-blind sight as simulated by Machado et al. 2009) and each has a contrast o
 LIGHT = ("#332288", "#88ccee", "#44aa99", "#117733", "#999933", "#ddcc77", "#cc6677", "#882255", "#aa4499")
 DARK = ("#8b4ae4", "#29b6ff", "#d1efe6", "#4af77d", "#d7d219", "#92832a", "#ef818c", "#904e6c", "#a144a1")
 
+BUSY, IDLE = "#8fbbe3", "#f0c27b"
+"""Cores in use; what waits, or is held and not used."""
+LINE, GRID = "#5d6570", "#d9dce1"
+"""Lines and words beside the data; lines of the grid."""
+
 
 def stage_colour(position: int) -> str:
     """Colour of the stage at this position of the workflow, on white; they repeat after nine.

@@ -170,6 +170,7 @@ def follow(
     display: ProgressDisplay,
     clock: Clock,
     stop: threading.Event,
+    *,
     every_s: float = EVERY_S,
     now: Callable[[], float] | None = None,
 ) -> None:

@@ -23,6 +23,7 @@ NUMBERED_MOST = 60
 ROWS, COLUMNS, FINER = 720, 1400, 4
 """Pixels of an image, and how often each is looked at along time."""
 
+_NODE_TICKS_MOST = 9
 _TINT = 0.25  # share of white in the colours: large areas need less of them
 
 
@@ -100,15 +101,14 @@ def _colours() -> npt.NDArray[np.float64]:
     return full * (1 - _TINT) + _TINT
 
 
-def _node_ticks(cut: npt.NDArray[np.int64], most: int = 9) -> tuple[list[float], list[str]]:
+def _node_ticks(cut: npt.NDArray[np.int64]) -> tuple[list[float], list[str]]:
     """Round node numbers, at the middle of their cores.
 
     >>> _node_ticks(np.arange(0, 41, 4))[1]
     ['0', '2', '4', '6', '8']
     """
     nodes = len(cut) - 1
-    step = next(
-        digit * 10**power for power in range(12) for digit in (1, 2, 5) if (nodes - 1) // (digit * 10**power) < most
-    )
+    steps = (digit * 10**power for power in range(12) for digit in (1, 2, 5))
+    step = next(step for step in steps if (nodes - 1) // step < _NODE_TICKS_MOST)
     shown = range(0, nodes, step)
     return [(int(cut[node]) + int(cut[node + 1])) / 2 for node in shown], [f"{node:,}" for node in shown]

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from asa.core.errors import InvalidInput
 from asa.core.schedule import Schedule
 from asa.report.axis import ticks
-from asa.report.gantt import WIDTH_IN
+from asa.report.palette import GRID
+from asa.report.picture import WIDTH_IN, new_figure
 from asa.report.schedule_gantt import draw_gantt
 from asa.report.utilisation import draw_queue, draw_utilisation
 from asa.report.waits_by_size import draw_waits
@@ -39,18 +40,13 @@ def schedule_figure(schedule: Schedule, title: str = "") -> Figure:
     InvalidInput
         When matplotlib is not installed, or no job ran.
     """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise InvalidInput("pictures need matplotlib: pip install 'asa-hpc[plots]'") from error
-
     if not schedule.ran.any():
         raise InvalidInput("there is nothing to draw: no job of this schedule ran")
     zero = float(schedule.workload.submit[0])
     span = max(float(schedule.end[schedule.ran].max()) - zero, 1e-3)
     gantt = schedule.placements is not None and schedule.ran.sum() <= GANTT_JOBS_MOST
     heights = [1.3, 0.9, *([3.0] if gantt else []), 2.0]
-    made = Figure(figsize=(WIDTH_IN, sum(heights) + 0.45 * len(heights) + 0.5), layout="constrained")
+    made = new_figure(WIDTH_IN, sum(heights) + 0.45 * len(heights) + 0.5)
     axes = list(made.subplots(len(heights), 1, height_ratios=heights))
     for each in axes:
         each.tick_params(labelsize=7, length=2)
@@ -65,8 +61,8 @@ def schedule_figure(schedule: Schedule, title: str = "") -> Figure:
     for each in axes[:-1]:
         each.set_xlim(0, span)
         each.set_xticks(axis.at, axis.labels)
-        each.grid(axis="x", color="#d9dce1", linewidth=0.5)
-    axes[-1].grid(axis="y", color="#d9dce1", linewidth=0.5)
+        each.grid(axis="x", color=GRID, linewidth=0.5)
+    axes[-1].grid(axis="y", color=GRID, linewidth=0.5)
     axes[-2].set_xlabel(f"time since the first submission [{axis.unit}]", fontsize=8)
     if title:
         made.suptitle(title, fontsize=9, parse_math=False)

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from asa.core.errors import InvalidInput
-from asa.report.gantt import WIDTH_IN
 from asa.report.palette import stage_colour
+from asa.report.picture import WIDTH_IN, new_figure
 from asa.report.words import shortened
 
 if TYPE_CHECKING:
@@ -71,9 +71,9 @@ def places(bars: Sequence[Bar]) -> list[float]:
     return found
 
 
-def save_stacked(panels: Sequence[Sequence[Panel]], path: str | Path, *, title: str = "", dpi: int = 200) -> None:
+def save_stacked(panels: Sequence[Sequence[Panel]], path: str | Path, *, title: str = "") -> None:
     """Draw rows of charts to a PNG, PDF or SVG file, as the name ends; see `stacked_figure`."""
-    stacked_figure(panels, title).savefig(path, dpi=dpi)
+    stacked_figure(panels, title).savefig(path, dpi=200)
 
 
 def stacked_figure(panels: Sequence[Sequence[Panel]], title: str = "") -> Figure:
@@ -87,14 +87,10 @@ def stacked_figure(panels: Sequence[Sequence[Panel]], title: str = "") -> Figure
     drawn = [panel for row in panels for panel in row if panel.bars]
     if not drawn:
         raise InvalidInput("there is nothing to draw: no bars")
-    try:
-        from matplotlib.figure import Figure
-        from matplotlib.patches import Patch
-    except ImportError as error:
-        raise InvalidInput("pictures need matplotlib: pip install 'asa-hpc[plots]'") from error
-
     columns = max(len(row) for row in panels)
-    made = Figure(figsize=(WIDTH_IN, 2.35 * len(panels) + 0.7), layout="constrained")
+    made = new_figure(WIDTH_IN, 2.35 * len(panels) + 0.7)
+    from matplotlib.patches import Patch
+
     axes = made.subplots(len(panels), columns, squeeze=False)
     for line, row in zip(axes, panels, strict=True):
         for place, one in enumerate(line):

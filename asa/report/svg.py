@@ -14,9 +14,10 @@ import numpy as np
 from asa.core.job import JobState
 from asa.core.stage import StageState
 from asa.core.units import brief
+from asa.core.workload import Floats
 from asa.metrics.attempts import Outcome
 from asa.report.axis import ticks
-from asa.report.chart import Chart, Curve, Floats, JobRow, Span, StageRow, TaskBox
+from asa.report.chart import Chart, Curve, JobRow, Span, StageRow, TaskBox
 from asa.report.palette import LIGHT
 from asa.report.words import counted, job_title, job_words, shortened, stage_title, stage_words
 
@@ -87,7 +88,7 @@ def _stage(row: StageRow, chart: Chart, y: float) -> Iterator[str]:
         assert row.stage.run_time_s is not None
         failed = row.stage.state is StageState.FAILED
         words = brief(row.stage.run_time_s) + (", failed" if failed else "")
-        yield _beside(row.span, row.wait or row.span, chart, y + 15, words, "bad" if failed else "muted")
+        yield _beside(row.span, row.wait or row.span, chart, y + 15, words, kind="bad" if failed else "muted")
     yield "</g>"
 
 
@@ -107,7 +108,8 @@ def _job(row: JobRow, chart: Chart, y: float, height: float) -> Iterator[str]:
         yield f'<line x1="{x}%" x2="{x}%" y1="{y:g}" y2="{y + height:g}" class="predicted"/>'
     if row.job.state not in (JobState.COMPLETED, JobState.RUNNING):
         last = row.runs[-1] if row.runs else row.queued
-        yield _beside(last, row.queued, chart, y + height / 2 + 4, row.job.state.value.replace("_", " "), "bad")
+        words = row.job.state.value.replace("_", " ")
+        yield _beside(last, row.queued, chart, y + height / 2 + 4, words, kind="bad")
     yield "</g>"
 
 
@@ -117,13 +119,13 @@ def _task(task: TaskBox, chart: Chart, y: float, lane: float) -> str:
     words += f", {brief(task.span[1] - task.span[0])}" + (
         "" if task.outcome is Outcome.DONE else f", {task.outcome.name.lower()}"
     )
-    return _rect(task.span, chart, y + task.lane * lane, lane * task.cores, kind, words)
+    return _rect(task.span, chart, y + task.lane * lane, lane * task.cores, kind, words=words)
 
 
 def _curve(curve: Curve, chart: Chart, y: float, height: float, cores: int) -> str:
     path = _steps(curve.times, curve.level, height, cores)
     span = (float(curve.times[0]), float(curve.times[-1]))
-    return _stretched(span, chart, y, height, f"s{curve.colour}", path)
+    return _stretched(span, chart, y, height, kind=f"s{curve.colour}", path=path)
 
 
 def _pool(chart: Chart, y: float) -> Iterator[str]:
@@ -132,10 +134,10 @@ def _pool(chart: Chart, y: float) -> Iterator[str]:
     span = (float(chart.pool_times[0]), float(chart.pool_times[-1]))
     for kind, level in (("idle", chart.held), ("busy", chart.busy)):
         path = _steps(chart.pool_times, level, _POOL_HEIGHT, max(1, chart.peak))
-        yield _stretched(span, chart, y, _POOL_HEIGHT, kind, path)
+        yield _stretched(span, chart, y, _POOL_HEIGHT, kind=kind, path=path)
 
 
-def _stretched(span: Span, chart: Chart, y: float, height: float, kind: str, path: str) -> str:
+def _stretched(span: Span, chart: Chart, y: float, height: float, *, kind: str, path: str) -> str:
     """A path drawn in seconds and px, stretched over its time."""
     x, width = _x(span[0], chart), _x(span[1], chart) - _x(span[0], chart)
     return (
@@ -175,14 +177,14 @@ def _x(time: float, chart: Chart) -> float:
     return round((100 - _MARGIN) * min(max(time / chart.span_s, 0.0), 1.0), _DECIMALS)
 
 
-def _rect(span: Span, chart: Chart, y: float, height: float, kind: str, words: str = "") -> str:
+def _rect(span: Span, chart: Chart, y: float, height: float, kind: str, *, words: str = "") -> str:
     x, width = _x(span[0], chart), max(_x(span[1], chart) - _x(span[0], chart), 0.02)
     title = f"<title>{escape(words)}</title>" if words else ""
     shape = f'<rect x="{x:g}%" y="{y:g}" width="{width:.4g}%" height="{max(height, 0.5):g}" class="{kind}"'
     return f"{shape}>{title}</rect>" if title else f"{shape}/>"
 
 
-def _beside(span: Span, first: Span, chart: Chart, y: float, words: str, kind: str = "muted") -> str:
+def _beside(span: Span, first: Span, chart: Chart, y: float, words: str, *, kind: str) -> str:
     """Words to the right of a bar, or to the left of the row's first one where there is no room."""
     x = _x(span[1], chart)
     if x < 86:

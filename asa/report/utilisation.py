@@ -11,14 +11,13 @@ from asa.core.schedule import Schedule
 from asa.core.units import brief
 from asa.metrics.schedule import queued
 from asa.metrics.system import level, mean_level, utilisation
+from asa.report.palette import BUSY, IDLE, LINE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 STEPS_MOST = 400
 """Steps of a curve; finer ones are averaged."""
-
-_BUSY, _WAITING, _LINE = "#8fbbe3", "#f0c27b", "#5d6570"
 
 
 def draw_utilisation(axes: Axes, schedule: Schedule, zero: float, span: float) -> None:
@@ -30,14 +29,14 @@ def draw_utilisation(axes: Axes, schedule: Schedule, zero: float, span: float) -
     start, end, cores = schedule.start[ran], schedule.end[ran], schedule.workload.cores[ran]
     times, used = level(start, end, cores)
     edges, busy = curve(times, used, zero, span)
-    axes.stairs(100 * busy / schedule.cluster.cores, edges - zero, fill=True, color=_BUSY)
-    mean = utilisation(start, end, cores, schedule.cluster.cores, zero, zero + span)
-    axes.axhline(100 * mean, color=_LINE, linewidth=0.8, linestyle="--")
+    axes.stairs(100 * busy / schedule.cluster.cores, edges - zero, fill=True, color=BUSY)
+    mean = utilisation(start, end, cores, schedule.cluster.cores, begin=zero, until=zero + span)
+    axes.axhline(100 * mean, color=LINE, linewidth=0.8, linestyle="--")
     axes.axvline(float(submit[-1]) - zero, color="black", linewidth=1.0, linestyle=":")
     axes.set_ylim(0, max(100.0, 100 * float(busy.max(initial=0.0)) / schedule.cluster.cores))
     axes.set_ylabel("cores in use [%]", fontsize=8)
     axes.set_title(f"Utilisation{_averaged(times, edges)}", fontsize=8, loc="left", fontweight="bold")
-    axes.set_title(f"dashed: mean, {100 * mean:.1f} %; dotted: last submission", fontsize=7, loc="right", color=_LINE)
+    axes.set_title(f"dashed: mean, {100 * mean:.1f} %; dotted: last submission", fontsize=7, loc="right", color=LINE)
 
 
 def draw_queue(axes: Axes, schedule: Schedule, zero: float, span: float) -> None:
@@ -47,13 +46,13 @@ def draw_queue(axes: Axes, schedule: Schedule, zero: float, span: float) -> None
     since, left = queued(schedule)
     times, jobs = level(since, left)
     edges, waiting = curve(times, jobs, zero, span)
-    axes.stairs(waiting, edges - zero, fill=True, color=_WAITING)
+    axes.stairs(waiting, edges - zero, fill=True, color=IDLE)
     axes.set_ylim(0, max(1.0, 1.05 * float(waiting.max(initial=0.0))))
     axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
     axes.yaxis.set_major_formatter("{x:,.0f}")
     axes.set_ylabel("jobs waiting", fontsize=8)
     axes.set_title(f"Queue{_averaged(times, edges)}", fontsize=8, loc="left", fontweight="bold")
-    axes.set_title(f"most at once: {int(jobs.max(initial=0)):,}", fontsize=7, loc="right", color=_LINE)
+    axes.set_title(f"most at once: {int(jobs.max(initial=0)):,}", fontsize=7, loc="right", color=LINE)
 
 
 def curve(

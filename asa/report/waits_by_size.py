@@ -9,6 +9,7 @@ import numpy as np
 
 from asa.core.schedule import Schedule
 from asa.metrics.job import class_names, size_classes
+from asa.report.palette import LINE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -25,7 +26,7 @@ _TICKS = (
     (365 * 86400.0, "1 y"),
 )
 _PLOT_IN = 6.3  # width of the axes in a picture of `WIDTH_IN`
-_BOX, _EDGE, _LINE = "#cfe0f3", "#2b6cb0", "#5d6570"
+_BOX, _EDGE = "#cfe0f3", "#2b6cb0"
 
 
 def draw_waits(axes: Axes, schedule: Schedule) -> None:
@@ -64,7 +65,7 @@ def draw_waits(axes: Axes, schedule: Schedule) -> None:
         "box: quartiles; whiskers: 5th and 95th percentile; dot: mean; cross: longest",
         fontsize=7,
         loc="right",
-        color=_LINE,
+        color=LINE,
     )
 
 

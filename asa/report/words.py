@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from asa.core.registry import parse_spec
@@ -97,9 +98,9 @@ def job_words(job: JobSummary) -> tuple[str, str]:
     return f"{job.job_id or job.token} {what}", counted(job.cores, "core")
 
 
-def purpose(job: JobSummary, most: int = 6) -> str:
+def purpose(job: JobSummary) -> str:
     """The stages that a job is for, or that it is a lease."""
-    return f"lent by {job.lender}" if job.lender else listed(job.stages, most)
+    return f"lent by {job.lender}" if job.lender else listed(job.stages, 6)
 
 
 def job_title(job: JobSummary) -> str:
@@ -126,7 +127,7 @@ def allowed(run: RunSummary) -> str:
     if given is None or not run.per_stage_core_hours:
         return ""
     lost = run.overhead_core_hours / run.per_stage_core_hours
-    return f" ({100 * lost:.2g} % of Per-Stage; {100 * share(given):.3g} % allowed)"
+    return f" ({100 * lost:.2g} % of Per-Stage; {100 * share(given, most=math.inf):.3g} % allowed)"
 
 
 def last_words(words: str, most: int = 2000) -> str:

@@ -1,4 +1,4 @@
-"""What users do to their jobs on the way: submit one more, change it, hold it, cancel it.
+"""What users do to their jobs on the way: submit one more, change it, hold it, cancel it. And nodes that fail.
 
 What becomes of a job's place in the queue then depends on the site, as measured on Slurm 22.05 (`docs/queue-age.md`):
 which jobs age while something holds them back, and which edits take the age away. Under FIFO the place is a number that

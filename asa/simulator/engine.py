@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import math
+import operator
 from collections.abc import Iterable
 from typing import Any
 
@@ -21,13 +22,14 @@ from asa.core.schedule import Schedule
 from asa.core.table import TableView
 from asa.core.view import QueuedJob
 from asa.core.workload import Workload
+from asa.dispatchers.backfill import Rule
 from asa.simulator import machine, nodes, waitlist
 from asa.simulator.calendar import advance
 from asa.simulator.drive import drive, has_room, ranked, releases
 from asa.simulator.load import load
 from asa.simulator.result import schedule_of
 from asa.simulator.settings import Settings
-from asa.simulator.state import DECIDE, GROW, NOTICE, OVER, RUNNING, WAITING, State, grown
+from asa.simulator.state import RUNNING, WAITING, State, Why, grown
 
 
 class Engine:
@@ -100,15 +102,17 @@ class Engine:
         Starved
             When nothing more will happen, but jobs wait that could start.
         """
-        while True:
-            why = advance(self._state, until)
-            if why == GROW:
-                self.grow()
-            elif why != NOTICE:
-                break
-        if why == OVER:
+        while (why := self.step(until)) is Why.NOTICE:
+            pass
+        if why is Why.OVER:
             self.check_starved()
-        return self.view() if why == DECIDE else None
+        return self.view() if why is Why.DECIDE else None
+
+    def step(self, until: float = math.inf) -> Why:
+        """As `advance`, but it also comes back when something happens to a watched job; why it came back."""
+        while (why := advance(self._state, float(until))) == Why.GROW:
+            self.grow()
+        return Why(why)
 
     def view(self) -> TableView:
         """What a dispatcher may see now."""
@@ -117,22 +121,22 @@ class Engine:
         slots, running = int(world["slots"]), int(world["running"])
         release_at, release = releases(s) if slots < 0 else (s.ends[:0], s.runs[:0])
         return TableView(
-            float(world["now"]),
-            self.cluster,
-            _frozen(s.jobs[: world["jobs"]]),
-            _frozen(ranked(s, -1, self.weights)),
-            _frozen(s.active[:running]),
-            _frozen(np.maximum(s.ends[:running], world["now"])),
-            _frozen(s.free),
-            s.demands,
-            int(world["free"]) if slots >= 0 else -1,
-            slots,
-            max(0, int(world["placement"])),
-            release_at,
-            release,
-            s.partitions,
-            self.workload.labels,
-            self._made,
+            now=float(world["now"]),
+            cluster=self.cluster,
+            jobs=_frozen(s.jobs[: world["jobs"]]),
+            waiting=_frozen(ranked(s, -1, self.weights)),
+            active=_frozen(s.active[:running]),
+            ends=_frozen(np.maximum(s.ends[:running], world["now"])),
+            free=_frozen(s.free),
+            demands=s.demands,
+            slots=int(world["free"]) if slots >= 0 else -1,
+            all_slots=slots,
+            placement=max(0, int(world["placement"])),
+            release_at=release_at,
+            release=release,
+            allowed=s.partitions,
+            labels=self.workload.labels,
+            made=self._made,
         )
 
     def apply(self, decisions: Iterable[DispatchDecision]) -> None:
@@ -150,31 +154,30 @@ class Engine:
             if isinstance(decision, Start):
                 self._start(decision)
             elif isinstance(decision, Reserve):
-                self._row(decision, decision.job, WAITING)
-                self._state.jobs["planned"][decision.job] = decision.at
+                row = self._row(decision, WAITING)
+                self._state.jobs["planned"][row] = decision.at
             elif isinstance(decision, Reject):
-                machine.finish(self._state, self._row(decision, decision.job, WAITING), machine.CANCELLED)
+                row = self._row(decision, WAITING)
+                self.room()
+                machine.finish(self._state, row, machine.CANCELLED)
             elif isinstance(decision, SetSpeed):
                 if not 0 < decision.speed < math.inf:
                     raise IllegalDecision("a speed must be above 0 and finite", decision)
-                row = self._row(decision, decision.job, RUNNING)
+                row = self._row(decision, RUNNING)
                 self.room()
                 machine.set_speed(self._state, row, decision.speed)
             else:
                 raise IllegalDecision("Start, Reserve, Reject or SetSpeed expected", decision)
 
-    def drive(
-        self, rule: tuple[float, int, int], until: float = math.inf, promise: bool = False, most: int = -1
-    ) -> int:
-        """`advance` and `apply` until `until` [s], with a backfilling rule, compiled; why it came back.
+    def drive(self, rule: Rule, until: float = math.inf, promise: bool = False, most: int = -1) -> Why:
+        """`step` and `apply` until `until` [s], with a backfilling rule, compiled; why it came back.
 
-        `rule` is the reservation depth, the number of jobs looked at, and the code of the order (-1: none). `promise`
-        keeps the promised starts in the table of jobs; `most` ends it after so many decisions.
+        `promise` keeps the promised starts in the table of jobs; `most` ends it after so many decisions.
         """
-        depth, limit, order = rule
-        while (why := drive(self._state, until, depth, limit, order, self.weights, promise, most)) == GROW:
+        depth, limit, order = float(rule.depth), rule.limit, rule.order
+        while (why := drive(self._state, float(until), depth, limit, order, self.weights, promise, most)) == Why.GROW:
             self.grow()
-        return int(why)
+        return Why(why)
 
     def copy(self) -> Engine:
         """The same machine at the same moment, free to go its own way."""
@@ -215,7 +218,7 @@ class Engine:
         self._state = self._state._replace(**tables)
 
     def _start(self, decision: Start) -> None:
-        row = self._row(decision, decision.job, WAITING)
+        row = self._row(decision, WAITING)
         self.room()
         s = self._state
         count = self._use(decision, row) if decision.nodes else self._find(row)
@@ -239,12 +242,16 @@ class Engine:
         s = self._state
         job = s.jobs[row]
         free, need, units = nodes.visible(s, row), s.demands[job["kind"]], 0
+        used = np.zeros(len(free), dtype=bool)
         for count, run in enumerate(decision.nodes):
             if not 0 <= run.first <= run.last < len(free) or run.units < 1:
                 raise IllegalDecision(f"nodes {run.first} to {run.last}: there are {len(free)}, from 0", decision)
-            part = free[run.first : run.last + 1]
-            part -= run.units * need
-            if (part[:, need > 0] < 0).any() or (job["per_node"] and run.units > job["per_node"]):
+            here = slice(run.first, run.last + 1)
+            if used[here].any():
+                raise IllegalDecision(f"{run} names a node again: name each once, with all its units", decision)
+            used[here] = True
+            left = free[here] - run.units * need
+            if (left[:, need > 0] < 0).any() or (job["per_node"] and run.units > job["per_node"]):
                 raise IllegalDecision(f"{run} has no room for {run.units} units of {self._need(row)}", decision)
             units += run.units * (run.last - run.first + 1)
             s.runs[count] = run
@@ -252,15 +259,21 @@ class Engine:
             raise IllegalDecision(f"its nodes hold {units} units; the job has {job['units']}", decision)
         return len(decision.nodes)
 
-    def _row(self, decision: DispatchDecision, job: object, status: int) -> int:
+    def _row(self, decision: DispatchDecision, status: int) -> int:
+        """The row that a decision names, NumPy's integers included; its job must stand so."""
         s = self._state
-        if not isinstance(job, int) or not 0 <= job < s.world[0]["jobs"]:
-            raise IllegalDecision(f"there is no row {job!r}: rows go from 0 to {s.world[0]['jobs'] - 1}", decision)
-        is_status = int(s.fates[job]["status"])
+        named: Any = decision.job
+        try:
+            row = operator.index(named)
+        except TypeError:
+            row = -1
+        if not 0 <= row < s.world[0]["jobs"]:
+            raise IllegalDecision(f"there is no row {named!r}: rows go from 0 to {s.world[0]['jobs'] - 1}", decision)
+        is_status = int(s.fates[row]["status"])
         if is_status != status:
             words = ("not submitted yet", "held back", "waiting", "running", "over")
             raise IllegalDecision(f"the job is {words[is_status]}, not {words[status]}", decision)
-        return job
+        return row
 
     def _need(self, row: int) -> str:
         job = self._state.jobs[row]

@@ -11,13 +11,13 @@ import numpy as np
 from asa.core.compiled import compiled, inner
 from asa.core.job import JobState, QueueRegime
 from asa.core.schedule import OUTCOMES
+from asa.placement.native import BLOCK
 from asa.simulator.heap import push
 from asa.simulator.nodes import hold, let_go, recount
 from asa.simulator.state import (
     AFTER,
     AFTER_OK,
     BEGIN,
-    BLOCK,
     CANCEL,
     DEPENDENCY,
     DOWN,

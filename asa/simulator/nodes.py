@@ -6,8 +6,8 @@ import numpy as np
 
 from asa.core.cluster import Ints
 from asa.core.compiled import compiled, inner
-from asa.placement.native import place
-from asa.simulator.state import BLOCK, NONE, State
+from asa.placement.native import BLOCK, place
+from asa.simulator.state import NONE, State
 
 
 @inner

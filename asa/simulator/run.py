@@ -9,15 +9,15 @@ from typing import Any
 
 from asa.core.cluster import Cluster
 from asa.core.decision import Start
-from asa.core.errors import InvalidInput, Starved
+from asa.core.errors import Starved
 from asa.core.ports import Dispatcher
 from asa.core.registry import DISPATCHERS
 from asa.core.schedule import Schedule
 from asa.core.workload import Workload
 from asa.simulator.engine import Engine
-from asa.simulator.learning import Learning
+from asa.simulator.served import Served, check_walltimes
 from asa.simulator.settings import Settings
-from asa.simulator.state import DECIDE
+from asa.simulator.state import Why
 
 _CHUNK = 20_000
 """Decisions between two reports of progress."""
@@ -73,24 +73,14 @@ def simulate(
     """
     rule: Any = DISPATCHERS.create(dispatcher)
     engine = Engine(workload, cluster, Settings(**settings))
-    _check_estimates(engine, rule, dispatcher)
-    compiled = engine.settings.native is not None and engine.settings.learner is None
-    native = getattr(rule, "native", None) if compiled else None
-    _compile(engine, native)
+    check_walltimes(workload, rule, engine.settings, dispatcher)
+    served = Served(engine, rule)
+    _compile(served)
     begun = time.perf_counter()
     try:
-        if native is not None:
-            while engine.drive(native, most=_CHUNK) == DECIDE:
-                _tell(progress, engine)
-            engine.check_starved()
-        else:
-            learner = Learning(engine) if engine.settings.learner else None
-            while (view := engine.advance()) is not None:
-                if learner:
-                    learner.catch_up()
-                engine.apply(rule.decide(view))
-                if engine.decisions % _CHUNK == 0:
-                    _tell(progress, engine)
+        while served.run(most=_CHUNK) is Why.DECIDE:
+            _tell(progress, engine)
+        engine.check_starved()
     except Starved as error:
         raise Starved(f"{dispatcher}: {error}") from None
     seconds = time.perf_counter() - begun
@@ -98,21 +88,10 @@ def simulate(
     return dataclasses.replace(engine.schedule(), seconds=seconds)
 
 
-def _check_estimates(engine: Engine, rule: Any, name: object) -> None:
-    """Refuse to plan with wall times that nobody gave."""
-    if getattr(rule, "needs_estimates", False) and engine.settings.predictor == "user":
-        without = engine.workload.walltime != engine.workload.walltime
-        if without.any():
-            raise InvalidInput(
-                f"{without.sum()} of {len(without)} jobs have no requested time, and {name} plans with it: "
-                "take another predictor (oracle, last-two, heuristic), or fcfs"
-            )
-
-
-def _compile(engine: Engine, native: Any) -> None:
+def _compile(served: Served) -> None:
     """Compile, or load from the cache, what the loop will call; takes seconds the first time."""
-    if native is not None:
-        engine.drive(native, most=0)
+    if served.native is not None:
+        served.run(most=0)
         return
     small = Engine(Workload.of(submit=[0], run=[1], cores=[1], walltime=[1]), Cluster.of(nodes=1))
     while (view := small.advance()) is not None:

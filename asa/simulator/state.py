@@ -6,6 +6,7 @@ a decision: what happens is in `asa.simulator.machine`, and when in `asa.simulat
 
 from __future__ import annotations
 
+from enum import IntEnum
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,8 +15,27 @@ import numpy.typing as npt
 from asa.core.cluster import Cluster, Ints
 from asa.core.table import JOB
 from asa.core.workload import Floats
+from asa.placement.native import BLOCK
 
 Table = npt.NDArray[np.void]
+
+
+class Why(IntEnum):
+    """What `advance` and `drive` came back for."""
+
+    OVER = 0
+    """Nothing more will happen."""
+    DECIDE = 1
+    """Jobs wait, and something has changed."""
+    UNTIL = 2
+    """The time has come that was asked for."""
+    GROW = 3
+    """The tables lack room; to be called again when they have more."""
+    NOTICE = 4
+    """Something has happened to a watched job."""
+
+
+OVER, DECIDE, UNTIL, GROW, NOTICE = map(int, Why)  # plain numbers, for compiled code
 
 # Where a job stands.
 UNBORN, HELD, WAITING, RUNNING, ENDED = range(5)
@@ -32,12 +52,7 @@ SUBMITTED, ELIGIBLE, STARTED, FINISHED, REQUEUED, UP, DOWN, SPEED = range(8)
 # When a dependent job may start; codes of `EDGE.kind`.
 AFTER, AFTER_OK, AFTER_ANY = range(3)
 
-# What `advance` and `drive` came back for.
-OVER, DECIDE, UNTIL, GROW, NOTICE = range(5)
-
 NONE = -1
-BLOCK = 64
-"""Nodes that are looked at together when a free one is sought."""
 
 FATE = np.dtype(
     [

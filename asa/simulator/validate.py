@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 import numpy as np
@@ -63,15 +64,20 @@ def _places(schedule: Schedule) -> Iterator[str]:
         return
     jobs, cluster = schedule.workload, schedule.cluster
     held = np.zeros(len(jobs), dtype=np.int64)
+    on_node: Counter[tuple[int, int]] = Counter()  # units of a job on a node, over all its runs of nodes
     changes: dict[int, list[tuple[float, int, int, int]]] = {}
     for row, run in schedule.placements:
         held[row] += run.units * (run.last - run.first + 1)
-        if jobs.per_node[row] and run.units > jobs.per_node[row]:
-            yield f"job {jobs.number[row]} has {run.units} units on a node: {jobs.per_node[row]} at most"
-        if schedule.ran[row] and schedule.end[row] > schedule.start[row]:
-            for node in range(run.first, run.last + 1):
+        ran = schedule.ran[row] and schedule.end[row] > schedule.start[row]
+        for node in range(run.first, run.last + 1):
+            on_node[row, node] += run.units
+            if ran:
                 changes.setdefault(node, []).append((schedule.start[row], 1, row, run.units))
                 changes.setdefault(node, []).append((schedule.end[row], 0, row, -run.units))
+    for (row, node), units in on_node.items():
+        if 0 < jobs.per_node[row] < units:
+            name = cluster.name(node)
+            yield f"job {jobs.number[row]} has {units} units on node {name}: {jobs.per_node[row]} at most"
     for other in np.flatnonzero(schedule.ran & (held != jobs.units)):
         yield f"job {jobs.number[other]} holds {held[other]} units: it asked for {jobs.units[other]}"
     columns = [(c, n) for c, n in enumerate(jobs.resources) if n in cluster.resources and n not in cluster.shareable]

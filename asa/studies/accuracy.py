@@ -12,6 +12,7 @@ import numpy as np
 
 from asa.core.errors import InvalidInput
 from asa.core.ports import Estimator
+from asa.core.units import HOUR
 from asa.core.workload import Floats
 from asa.estimators.grid import PAPER_GRID, nearest, with_zero
 from asa.estimators.loss import pinball
@@ -221,24 +222,23 @@ def accuracy(predicted: Floats, waits: Floats, cores: int, blind: int = 0) -> Ac
     lost = np.array([pinball(np.array([a]), w)[0] for a, w in zip(predicted, waits, strict=True)])
     losses = loss_table(_GRID, waits, pinball)
     jobs = len(waits)
-    hour = 3600.0
     return Accuracy(
         jobs=jobs,
         known=1.0 - blind / jobs,
-        real_h=float(waits.mean()) / hour,
-        real_sd_h=float(waits.std()) / hour,
-        predicted_h=float(predicted.mean()) / hour,
-        predicted_sd_h=float(predicted.std()) / hour,
-        perceived_h=float(late.mean()) / hour,
-        perceived_sd_h=float(late.std()) / hour,
+        real_h=float(waits.mean()) / HOUR,
+        real_sd_h=float(waits.std()) / HOUR,
+        predicted_h=float(predicted.mean()) / HOUR,
+        predicted_sd_h=float(predicted.std()) / HOUR,
+        perceived_h=float(late.mean()) / HOUR,
+        perceived_sd_h=float(late.std()) / HOUR,
         hit=float((~miss).mean()),
         miss=float(miss.mean()),
-        overhead_core_hours=float(np.minimum(early, GRACE_S).mean()) * cores / hour,
-        idle_core_hours=float(early.mean()) * cores / hour,
+        overhead_core_hours=float(np.minimum(early, GRACE_S).mean()) * cores / HOUR,
+        idle_core_hours=float(early.mean()) * cores / HOUR,
         hit_exact=float((steps == 0).mean()),
         within_one=float((steps <= 1).mean()),
         not_over=float((predicted <= waits + NEAR_S).mean()),
-        mae_h=float((early + late).mean()) / hour,
+        mae_h=float((early + late).mean()) / HOUR,
         regret=(float(lost.sum()) - best_fixed(losses)) / jobs,
         regret_switching=(float(lost.sum()) - best_switching(losses, (jobs - 1) // SPAN)) / jobs,
     )

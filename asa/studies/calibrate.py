@@ -12,10 +12,10 @@ import numpy as np
 from asa.core.cluster import Cluster
 from asa.core.command import table
 from asa.core.errors import InvalidInput
+from asa.core.units import DAY
 from asa.core.workload import Workload
 from asa.metrics.job import by_class, class_names, size_classes, spread
 from asa.studies.seen import FEWEST, Seen, distance, observed, replayed, simulated
-from asa.traces.cycle import DAY
 from asa.traces.fit import fit_site
 from asa.traces.site import Site
 
@@ -170,7 +170,7 @@ def calibrate(
     site = replace(measured, load=round(measured.load * best, 6), note=f"{measured.note}, calibrated to its waits")
     model = simulated(site, until - cut, range(seeds, 2 * seeds), warmup_s)
     tell((tries + 1) / (tries + 2))
-    replay = replayed(log, cluster, cut, until, warmup_s, dispatcher, priority)
+    replay = replayed(log, cluster, cut, until, warmup_s=warmup_s, dispatcher=dispatcher, priority=priority)
     tell(1.0)
     return Calibration(site, best, before, unseen, model, replay)
 

@@ -10,7 +10,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from asa.core.errors import InvalidInput
+from asa.core.errors import InvalidInput, UnknownName
 from asa.core.registry import STRATEGIES
 from asa.studies.case import ALL, cases
 from asa.studies.compare_row import ORACLE, Row
@@ -19,13 +19,10 @@ from asa.studies.compare_words import in_words
 from asa.studies.figures_asa import corehours_figure, makespan_figure
 from asa.studies.interval import Estimate
 from asa.studies.paper import MODELS
-from asa.studies.published import SCALES
+from asa.studies.published import SCALES, STRATEGIES_SHOWN
 from asa.studies.scene import Queue
 from asa.studies.table1 import Grid, normalised, ratios, table1
 from asa.studies.table2 import Judged, means_over_seeds
-
-STRATEGIES_SHOWN = ("big-job", "per-stage", "asa", "asa-naive")
-"""What is compared unless something else is asked for; the oracle besides."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +99,7 @@ def compare(
     oracle: bool = True,
     table2: bool = False,
     processes: int = 1,
-    progress: Callable[[int, int], None] = lambda _done, _all: None,
+    progress: Callable[[int, int], None] | None = None,
     **options: Any,
 ) -> Comparison:
     """Run a workflow under several strategies on simulated queues, over several seeds.
@@ -151,8 +148,9 @@ def compare(
             f"nothing to compare: {seeds} seeds, {len(chosen)} strategies, {len(systems)} systems and {len(regimes)} "
             "regimes: at least one of each expected"
         )
-    if unknown := set(options) - {item.name for item in fields(Queue)}:
-        raise InvalidInput(f"{min(unknown)!r} is no option of a comparison")
+    known = [item.name for item in fields(Queue)]
+    if unknown := set(options) - set(known):
+        raise UnknownName("option of a comparison", min(unknown), known)
     units = [
         Unit(
             Queue(system, regime, seed + each, **options),
@@ -164,7 +162,7 @@ def compare(
         for regime, system, each in itertools.product(dict.fromkeys(regimes), dict.fromkeys(systems), range(seeds))
     ]
     runs = [len(cases(unit.target, unit.cores)) * len(chosen) for unit in units]
-    found = dict(_results(units, processes, runs, progress))
+    found = dict(_results(units, processes, runs, progress or (lambda _done, _all: None)))
     parts = [found[place] for place in range(len(units))]
     return Comparison(
         tuple(row for rows, _ in parts for row in rows), tuple(each for _, judged in parts for each in judged)

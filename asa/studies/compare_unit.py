@@ -10,20 +10,18 @@ from asa.core.job import Capabilities
 from asa.core.ports import Strategy
 from asa.core.registry import STRATEGIES
 from asa.core.stage import StageSpec
+from asa.core.units import DAY
 from asa.metrics.workflow import summarise
 from asa.studies.case import Case, cases
 from asa.studies.compare_learned import learned as learned_waits
 from asa.studies.compare_row import ORACLE, Row, row_of, time_covered
 from asa.studies.oracle import Need, oracle
 from asa.studies.probes import Kind, watch
+from asa.studies.published import PAPER_ESTIMATOR
 from asa.studies.scene import Queue, Scene, set_scene
 from asa.studies.table2 import DAYS, PAPER, PAPER_EVERY_S, PAPER_PROBES, Judged, judge
-from asa.traces.cycle import DAY
 from asa.workflows.graph import Graph, make_graph
 from asa.workflows.virtual import MemoryWaits, run_virtual
-
-PAPER_ESTIMATOR = "algorithm1:sampling=tuned"
-"""What the paper judges in its Table 2."""
 
 REFERENCE = "per-stage"
 """The strategy that gives each stage just the cores that it asks for: how long stages run is known from it."""
@@ -97,7 +95,7 @@ def run_unit(unit: Unit, tell: Callable[[], None] = lambda: None) -> tuple[list[
 
 
 def _rows(unit: Unit, scene: Scene, part: Part, learned: dict[str, MemoryWaits], tell: Callable[[], None]) -> list[Row]:
-    reference = _run(unit, scene, part, REFERENCE, {}, learned)
+    reference = _run(unit, scene, part, REFERENCE, times={}, learned=learned)
     times = {stage.name: stage.run_time_s for stage in reference.stages}
     rows = []
     for strategy in unit.strategies:
@@ -106,7 +104,7 @@ def _rows(unit: Unit, scene: Scene, part: Part, learned: dict[str, MemoryWaits],
         elif strategy == ORACLE:
             rows.append(_oracle(unit, scene, part, times))
         else:
-            rows.append(_run(unit, scene, part, strategy, times, learned))
+            rows.append(_run(unit, scene, part, strategy, times=times, learned=learned))
         _check_end(scene, rows[-1], unit.queue.days)
         tell()
     return rows
@@ -122,7 +120,7 @@ def _check_end(scene: Scene, row: Row, days: float) -> None:
 
 
 def _run(
-    unit: Unit, scene: Scene, part: Part, strategy: str, times: dict[str, float], learned: dict[str, MemoryWaits]
+    unit: Unit, scene: Scene, part: Part, strategy: str, *, times: dict[str, float], learned: dict[str, MemoryWaits]
 ) -> Row:
     """A run under a strategy that expects these run times, and their wall times of stages that are not there."""
     chosen: Strategy = STRATEGIES.create(strategy)

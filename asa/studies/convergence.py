@@ -20,6 +20,7 @@ from asa.core.ports import Estimator
 from asa.estimators.asa import Algorithm1
 from asa.estimators.fixedshare import FixedShare
 from asa.estimators.grid import PAPER_GRID, nearest, with_zero
+from asa.report.picture import new_figure
 
 SEGMENTS = 5
 """Stretches of constant wait."""
@@ -104,9 +105,7 @@ class Convergence:
 
     def draw(self, path: str | Path) -> None:
         """Draw the first seed's course, as the paper's figure; the suffix of `path` decides the format."""
-        from matplotlib.figure import Figure
-
-        figure = Figure(figsize=(10, 4.5), layout="constrained")
+        figure = new_figure(10, 4.5)
         axes = figure.add_subplot()
         for name, predictions in self.trajectories.items():
             axes.plot(predictions, label=name, drawstyle="steps-post", **_STYLES[name])

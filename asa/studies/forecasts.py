@@ -11,11 +11,12 @@ import numpy as np
 from asa.core.context import Context
 from asa.core.counters import as_seen, looked
 from asa.core.workload import Floats
+from asa.dispatchers.backfill import Rule
 from asa.forecast.futures import Ahead
 from asa.forecast.lookahead import Lookahead
 from asa.forecast.visible import visible
 from asa.simulator.engine import Engine
-from asa.studies.probes import PROBE_RUN_S, Kind, Rule, started, submit
+from asa.studies.probes import PROBE_RUN_S, Kind, started, submit
 from asa.studies.waits_seen import Record
 
 

@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from asa.core.job import QueueRegime
+from asa.dispatchers.backfill import Rule
 from asa.simulator.engine import Engine
 from asa.studies.compare_row import StageSpan
-from asa.studies.probes import Kind, Rule, started, submit
+from asa.studies.probes import Kind, started, submit
 
 RESOLUTION_S = 10.0
 """To what a time of submission is found [s]."""

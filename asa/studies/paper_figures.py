@@ -9,10 +9,10 @@ from pathlib import Path
 
 from asa.core.errors import InvalidInput
 from asa.core.job import QueueRegime
-from asa.studies.compare import STRATEGIES_SHOWN, compare
+from asa.studies.compare import compare
 from asa.studies.compare_row import Row
 from asa.studies.figures_asa import AsaFigure, corehours_figure, makespan_figure
-from asa.studies.published import SCALES
+from asa.studies.published import SCALES, STRATEGIES_SHOWN
 
 REGIME = QueueRegime.ACCRUE_ALWAYS.value
 """The paper's strategy gains by job dependencies: it can only have been run where dependent jobs age."""

@@ -17,12 +17,12 @@ import numpy as np
 from asa.core.errors import InvalidInput
 from asa.core.job import QueueRegime
 from asa.core.workload import Floats
-from asa.studies.compare import STRATEGIES_SHOWN, compare
+from asa.studies.compare import compare
 from asa.studies.compare_row import ORACLE, Row
 from asa.studies.interval import Estimate
 from asa.studies.paper_figures import read_rows
 from asa.studies.pareto_picture import draw
-from asa.studies.published import SCALES
+from asa.studies.published import SCALES, STRATEGIES_SHOWN
 from asa.studies.table1 import Grid, ratio_of_sums
 
 REGIME = QueueRegime.LIMITS.value

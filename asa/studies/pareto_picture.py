@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from asa.core.errors import InvalidInput
+from asa.report.outputs import check_picture
 from asa.report.palette import stage_colour
-from asa.report.write import PICTURES
+from asa.report.picture import marker, new_figure
 from asa.studies.compare_row import ORACLE
 
 if TYPE_CHECKING:
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from asa.studies.interval import Estimate
     from asa.studies.pareto import Point
 
-_MARKS = "osD^vPX*<>"
 _NEAR = 3.0
 """The horizontal axis is linear up to here [% of Per-Stage's core-hours], and logarithmic beyond."""
 
@@ -33,17 +32,10 @@ def draw(points: Sequence[Point], path: str | Path) -> None:
     InvalidInput
         When the name asks for no picture, its directory does not exist, or matplotlib is not installed.
     """
-    path = Path(path)
-    if path.suffix.lower() not in PICTURES or not path.parent.is_dir():
-        raise InvalidInput(f"cannot draw {path}: end the name with {', '.join(PICTURES)}, in a directory that exists")
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise InvalidInput("pictures need matplotlib: pip install 'asa-hpc[plots]'") from error
-
+    check_picture("picture", path)
     systems = list(dict.fromkeys(point.system for point in points))
     kinds = list(dict.fromkeys(kind(point.strategy) for point in points))
-    figure = Figure(figsize=(3.4 * len(systems) + 1.4, 3.8), layout="constrained")
+    figure = new_figure(3.4 * len(systems) + 1.4, 3.8)
     axes = figure.subplots(1, len(systems), squeeze=False)[0]
     for one, system in zip(axes, systems, strict=True):
         _chart(one, [point for point in points if point.system == system], kinds)
@@ -77,7 +69,7 @@ def _chart(axes: Axes, points: Sequence[Point], kinds: Sequence[str]) -> None:
             [point.makespan.value for point in chosen],
             xerr=[[100 * each for each in side] for side in _sides([point.extra for point in chosen])],
             yerr=_sides([point.makespan for point in chosen]),
-            fmt=_MARKS[place % len(_MARKS)],
+            fmt=marker(place),
             color="black" if name == ORACLE else stage_colour(place),
             markersize=4.5 if ":" in name else 6,
             elinewidth=0.5,

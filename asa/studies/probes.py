@@ -8,16 +8,14 @@ from typing import NamedTuple
 
 from asa.core.errors import InvalidInput
 from asa.core.job import DependencyKind
+from asa.dispatchers.backfill import Rule
 from asa.simulator import edits
 from asa.simulator.engine import Engine
-from asa.simulator.state import OVER
+from asa.simulator.state import Why
 from asa.studies.accuracy import Probe
 
 PROBE_RUN_S = 1.0
 """How long a probe runs [s]: it asks for its wall time and ends at once, so that it is in nobody's way."""
-
-Rule = tuple[float, int, int]
-"""A compiled dispatcher, as `asa.simulator.engine.Engine.drive` takes it."""
 
 
 class Kind(NamedTuple):
@@ -72,6 +70,6 @@ def started(engine: Engine, rule: Rule, rows: Sequence[int]) -> list[float]:
         When one never does.
     """
     while math.isnan(max(starts := engine.state.jobs["started"][list(rows)].tolist(), key=math.isnan)):
-        if engine.drive(rule) == OVER:
+        if engine.drive(rule) is Why.OVER:
             raise InvalidInput("a job would never start in this queue: nothing more happens in it")
     return [float(start) for start in starts]

@@ -10,6 +10,12 @@ SCALES = {"hpc2n": (28, 56, 112), "uppmax": (160, 320, 640)}
 STRATEGIES = ("big-job", "per-stage", "asa")
 """The paper's strategies, in the order of Table 1."""
 
+STRATEGIES_SHOWN = (*STRATEGIES, "asa-naive")
+"""What is compared unless something else is asked for: those, and ASA where no job can depend on another."""
+
+PAPER_ESTIMATOR = "algorithm1:sampling=tuned"
+"""What the paper judges in its Table 2."""
+
 
 @dataclass(frozen=True)
 class PublishedRun:

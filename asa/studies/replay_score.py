@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from asa.core.errors import InvalidInput
+from asa.core.units import HOUR
 from asa.core.workload import Floats
 from asa.estimators.loss import OFFSET_S
 from asa.studies.accuracy import NEAR_S, accuracy
@@ -75,16 +76,15 @@ def score(replayed: Replayed, warmup: int = WARMUP) -> Score:
     parts = replayed.later(warmup).by_size()
     if not parts:
         raise InvalidInput(f"no size has more than the {warmup} jobs that are left out at its beginning")
-    hour = 3600.0
     means: dict[str, float] = {}
     each = [accuracy(part.predicted, part.waits, int(part.sizes[0])) for part in parts]
     names = ("mae_h", "hit_exact", "within_one", "not_over", "regret", "regret_switching")
     for name in names:
         means[name] = float(np.mean([getattr(found, name) for found in each]))
     means["late_h"] = float(np.mean([found.perceived_h for found in each]))
-    means["early_h"] = float(np.mean([np.maximum(0.0, part.predicted - part.waits).mean() for part in parts])) / hour
+    means["early_h"] = float(np.mean([np.maximum(0.0, part.predicted - part.waits).mean() for part in parts])) / HOUR
     means["log10_error"] = float(np.mean([log10_distance(part.predicted, part.waits).mean() for part in parts]))
-    pinballs = np.mean([_pinball(part) for part in parts], axis=0) / hour
+    pinballs = np.mean([_pinball(part) for part in parts], axis=0) / HOUR
     under = np.mean([_under(part) for part in parts], axis=0)
     return Score(
         jobs=sum(found.jobs for found in each),

@@ -14,6 +14,7 @@ from asa.core.errors import InvalidInput
 from asa.core.registry import ESTIMATORS
 from asa.core.workload import Floats
 from asa.studies.interval import Estimate, estimate
+from asa.studies.published import PAPER_ESTIMATOR
 from asa.studies.replay_score import WARMUP, Score, score
 from asa.studies.replay_waits import QUANTILES, Replayed, replay
 from asa.studies.waits_seen import Record
@@ -156,11 +157,19 @@ def tabulate(
         for spec in specs:
             if progress is not None:
                 progress(trace, spec)
-            row = _row(trace, records, spec, range(seed, seed + seeds), warmup, quantiles, reference)
+            row = _row(
+                trace, records, spec,
+                seeds=range(seed, seed + seeds), warmup=warmup, quantiles=quantiles, reference=reference,
+            )  # fmt: skip
             reference = reference or row
             rows.append(row)
     overall = {spec: _geometric([row for row in rows if row.estimator == spec], rows) for spec in specs}
     return Table(tuple(rows), overall, tuple(quantiles))
+
+
+def default_estimators() -> list[str]:
+    """All that have a name, but the one that simulates the queue for every prediction; and the paper's own."""
+    return [*(name for name in ESTIMATORS if name != "forecast"), PAPER_ESTIMATOR]
 
 
 def draws(estimator: Any) -> bool:
@@ -172,6 +181,7 @@ def _row(
     trace: str,
     records: Sequence[Record],
     spec: str,
+    *,
     seeds: range,
     warmup: int,
     quantiles: Sequence[float],

@@ -14,11 +14,11 @@ from asa.backends.simulated_options import Options
 from asa.core.errors import InvalidInput
 from asa.core.job import Capabilities, QueueRegime, Resources
 from asa.core.ports import Estimator
-from asa.core.registry import DISPATCHERS
+from asa.core.units import DAY, WEEK
+from asa.dispatchers.backfill import Rule, rule_of
 from asa.simulator.engine import Engine
 from asa.studies.accuracy import Probe, foretell
-from asa.studies.probes import Kind, Rule, watch
-from asa.traces.cycle import DAY, WEEK
+from asa.studies.probes import Kind, watch
 from asa.workflows.virtual import MemoryWaits
 
 Probes = Mapping[Kind, Sequence[Probe]]
@@ -57,7 +57,8 @@ class Queue:
     def __post_init__(self) -> None:
         if not 0 < self.learning < self.warmup:
             raise InvalidInput(
-                f"learning={self.learning!r}: above 0, and less than the warm-up of {self.warmup!r} days"
+                f"learning={self.learning!r} is not above 0 and less than the warm-up of {self.warmup!r} days: give a "
+                "smaller learning= or a larger warmup="
             )
         if not self.every_s >= 1:
             raise InvalidInput(f"every_s={self.every_s!r}: at least 1 s between probes expected")
@@ -132,9 +133,7 @@ def set_scene(queue: Queue, kinds: Callable[[Capabilities], Iterable[Kind]]) -> 
     options = Options(site=queue.system, regime=queue.regime, seed=queue.seed, warmup=queue.begin, days=queue.days)
     made = options.scene()
     name = made.name.removeprefix("sim-")
-    rule = getattr(DISPATCHERS.create(made.dispatcher), "native", None)
-    if rule is None:
-        raise InvalidInput(f"site {name!r} has the dispatcher {made.dispatcher!r}: a backfilling rule expected")
+    rule = rule_of(made.dispatcher)
     if not in_single_cores(made.workload):
         raise InvalidInput(f"the jobs of site {name!r} take more than single cores: they cannot be watched")
     scene = Scene(

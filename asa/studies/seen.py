@@ -55,7 +55,7 @@ def observed(log: Workload, cluster: Cluster, begin: float, until: float) -> See
     if len(jobs) < FEWEST:
         raise InvalidInput(f"only {len(jobs)} jobs with known waits in a part of the log: at least {FEWEST} expected")
     start = known.submit + known.wait
-    used = utilisation(start, start + known.run, known.cores, cluster.cores, begin, until)
+    used = utilisation(start, start + known.run, known.cores, cluster.cores, begin=begin, until=until)
     return Seen(jobs.wait, jobs.cores, used, work(log.between(begin, until)) / (cluster.cores * (until - begin)))
 
 
@@ -64,7 +64,8 @@ def simulated(site: Site, duration_s: float, seeds: range, warmup_s: float) -> S
     found = []
     for seed in seeds:
         workload = site.workload(warmup_s + duration_s, seed)
-        found.append(_run(workload, site.cluster(), site.dispatcher, site.priority, warmup_s, warmup_s + duration_s))
+        rules = {"dispatcher": site.dispatcher, "priority": site.priority}
+        found.append(_run(workload, site.cluster(), warmup_s, warmup_s + duration_s, **rules))
     return Seen(
         np.concatenate([each.wait for each in found]),
         np.concatenate([each.cores for each in found]),
@@ -74,7 +75,7 @@ def simulated(site: Site, duration_s: float, seeds: range, warmup_s: float) -> S
 
 
 def replayed(
-    log: Workload, cluster: Cluster, begin: float, until: float, warmup_s: float, dispatcher: str, priority: str
+    log: Workload, cluster: Cluster, begin: float, until: float, *, warmup_s: float, dispatcher: str, priority: str
 ) -> Seen:
     """What the simulator makes of a log's own jobs from `begin` to `until` [s]; those of the warm-up before run first.
 
@@ -82,7 +83,7 @@ def replayed(
     """
     jobs = log.between(begin - warmup_s, until)
     asked = np.where(np.isnan(jobs.walltime), np.maximum(jobs.run, 1.0), jobs.walltime)
-    return _run(replace(jobs, walltime=asked), cluster, dispatcher, priority, begin, until)
+    return _run(replace(jobs, walltime=asked), cluster, begin, until, dispatcher=dispatcher, priority=priority)
 
 
 def distance(one: Seen, other: Seen, cores: int) -> tuple[float, float]:
@@ -101,11 +102,11 @@ def distance(one: Seen, other: Seen, cores: int) -> tuple[float, float]:
     return float(weights @ logs), float(weights @ np.abs(logs))
 
 
-def _run(jobs: Workload, cluster: Cluster, dispatcher: str, priority: str, begin: float, until: float) -> Seen:
+def _run(jobs: Workload, cluster: Cluster, begin: float, until: float, *, dispatcher: str, priority: str) -> Seen:
     """Jobs submitted from `begin` until before `until` [s], and the machine between these."""
     schedule = simulate(jobs, cluster, dispatcher, priority=priority, overrun="allow", keep_nodes=False)
     ran = schedule.ran
     inside = ran & (jobs.submit >= begin) & (jobs.submit < until)
-    used = utilisation(schedule.start[ran], schedule.end[ran], jobs.cores[ran], cluster.cores, begin, until)
+    used = utilisation(schedule.start[ran], schedule.end[ran], jobs.cores[ran], cluster.cores, begin=begin, until=until)
     load = work(jobs.between(begin, until)) / (cluster.cores * (until - begin))
     return Seen(schedule.wait[inside], jobs.cores[inside], used, load)

@@ -10,14 +10,14 @@ from asa.backends.simulated_jobs import in_single_cores
 from asa.backends.simulated_options import Options
 from asa.core.cluster import Ints
 from asa.core.errors import InvalidInput
-from asa.core.registry import DISPATCHERS
+from asa.core.units import DAY
 from asa.core.workload import Floats
+from asa.dispatchers.backfill import rule_of
 from asa.simulator.engine import Engine
 from asa.studies.probes import Kind, watch
 from asa.studies.published import SCALES
 from asa.studies.queue_seen import QueueLog
 from asa.studies.waits_seen import Record, contexts
-from asa.traces.cycle import DAY
 
 WALLTIME_S = 3600.0
 """Wall time of the probes [s]."""
@@ -26,7 +26,13 @@ _SHARES = (0.01, 0.03, 0.06)
 
 
 def probed(
-    site: Any, cores: tuple[int, ...] = (), jobs: int = 2000, every_s: float = 600.0, warmup: float = 7.0, seed: int = 0
+    site: Any,
+    cores: tuple[int, ...] = (),
+    *,
+    jobs: int = 2000,
+    every_s: float = 600.0,
+    warmup: float = 7.0,
+    seed: int = 0,
 ) -> list[Record]:
     """Probes of several sizes, submitted together every few minutes to copies of a machine, which do not disturb it.
 
@@ -55,9 +61,9 @@ def probed(
         raise InvalidInput(f"jobs={jobs}, every_s={every_s:g}: at least one probe, and time between them, expected")
     options = Options(site=site, seed=seed, warmup=warmup, days=jobs * every_s / DAY + 1.0)
     made = options.scene()
-    rule = getattr(DISPATCHERS.create(made.dispatcher), "native", None)
-    if rule is None or not in_single_cores(made.workload):
-        raise InvalidInput(f"site {made.name!r}: jobs of single cores under a backfilling rule expected")
+    rule = rule_of(made.dispatcher)
+    if not in_single_cores(made.workload):
+        raise InvalidInput(f"the jobs of site {made.name!r} take more than single cores: they cannot be watched")
     capacity = made.cluster.cores
     sizes = cores or SCALES.get(made.name.removeprefix("sim-"), tuple(max(1, round(s * capacity)) for s in _SHARES))
     engine = Engine(made.workload, made.cluster, options.settings(made))

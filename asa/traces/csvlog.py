@@ -101,6 +101,15 @@ def size(text: str, unit: str = "B") -> float:
     return float(match[1]) * float(_POWER[letter] * word)
 
 
+def count(text: str) -> float:
+    """A whole number; 0 for anything else.
+
+    >>> count("12"), count("12K"), count("")
+    (12.0, 0.0, 0.0)
+    """
+    return float(text) if text.isdecimal() else 0.0
+
+
 @dataclass(frozen=True, eq=False)
 class Accounting:
     """Records of an accounting log, one per row; times in s since the epoch, NaN where unknown, amounts in all.
@@ -163,21 +172,13 @@ class Accounting:
                 f"units={units!r}, wait_from={wait_from!r}: 'cores' or 'chunks' for units, 'submit' or 'eligible' for "
                 "wait_from expected"
             )
-        never = (self.outcome == OUTCOMES.index(JobState.CANCELLED)) & ~(self.run > 0)
-        sieve.drop("cancelled", never)
-        sieve.drop("no-submit-time", np.isnan(self.submit))
-        sieve.drop("no-run-time", np.isnan(self.run))
-        sieve.drop("negative-run-time", self.run < 0)
-        sieve.drop("no-processors", self.cores < 1)
+        self._sift(sieve)
         submit, further = self._submissions(sieve.keep)
         since = submit if wait_from == "submit" else np.fmax(self.eligible, submit)
         wait = self.start - since
         even = (self.nodes > 0) & (self.cores % np.maximum(self.nodes, 1) == 0)
         even &= self.gpus % np.maximum(self.nodes, 1) == 0
         sieve.note_rows("requeued", further)
-        sieve.note("zero-run-time", self.run == 0)
-        sieve.note("no-requested-time", ~(self.walltime > 0))
-        sieve.note("overrun", (self.walltime > 0) & (self.run > self.walltime))
         sieve.note("no-wait", ~(wait >= 0))
         if units == "chunks":
             sieve.note("uneven", ~even)
@@ -186,23 +187,36 @@ class Accounting:
         rows = rows[np.argsort(submit[rows], kind="stable")]
         epoch = float(submit[rows[0]]) if len(rows) else np.nan
 
-        columns: dict[str, Any] = {"units": self.cores[rows]}
-        if units == "chunks":
-            columns = self._chunks(rows, even[rows])
+        columns = self._chunks(rows, even[rows]) if units == "chunks" else {"units": self.cores[rows]}
+        workload = self._workload(rows, submit[rows] - epoch, wait[rows], columns)
+        return Trace(
+            workload, None, sieve.report(), sieve.source, epoch, self.eligible[rows] - epoch, self.outcome[rows]
+        )
+
+    def _sift(self, sieve: Sieve) -> None:
+        """Drop and note what is odd in a record by itself."""
+        sieve.drop("cancelled", (self.outcome == OUTCOMES.index(JobState.CANCELLED)) & ~(self.run > 0))
+        sieve.drop("no-submit-time", np.isnan(self.submit))
+        sieve.drop("no-run-time", np.isnan(self.run))
+        sieve.drop("negative-run-time", self.run < 0)
+        sieve.drop("no-processors", self.cores < 1)
+        sieve.note("zero-run-time", self.run == 0)
+        sieve.note("no-requested-time", ~(self.walltime > 0))
+        sieve.note("overrun", (self.walltime > 0) & (self.run > self.walltime))
+
+    def _workload(self, rows: Ints, submit: Floats, wait: Floats, columns: dict[str, Any]) -> Workload:
+        """The jobs of these records, with times of submission and waits [s], shape (rows,), and further columns."""
         labels = {}
         for column in ("user", "group", "name", "partition"):
             columns[column], labels[column] = coded([getattr(self, column)[row] for row in rows.tolist()])
-        workload = Workload.of(
-            submit=submit[rows] - epoch,
+        return Workload.of(
+            submit=submit,
             run=self.run[rows],
             walltime=np.where(self.walltime[rows] > 0, self.walltime[rows], np.nan),
-            wait=np.where(wait[rows] >= 0, wait[rows], np.nan),
+            wait=np.where(wait >= 0, wait, np.nan),
             number=[_number(self.job[row]) for row in rows.tolist()],
             labels=labels,
             **columns,
-        )
-        return Trace(
-            workload, None, sieve.report(), sieve.source, epoch, self.eligible[rows] - epoch, self.outcome[rows]
         )
 
     def _submissions(self, keep: npt.NDArray[np.bool_]) -> tuple[Floats, Ints]:

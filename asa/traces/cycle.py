@@ -8,11 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from asa.core.errors import InvalidInput
+from asa.core.units import WEEK
 from asa.core.workload import Floats
-
-HOUR = 3600.0
-DAY = 24 * HOUR
-WEEK = 7 * DAY
 
 
 @dataclass(frozen=True)
@@ -88,7 +85,7 @@ def measure(submit: Floats, period_s: float, spans: int) -> Cycle:
         Times of arrival [s], shape (n,), not decreasing; n >= 1. Periods begin at multiples of `period_s`.
     """
     if not len(submit):
-        raise InvalidInput("no cycle can be measured without arrivals")
+        raise InvalidInput("there are no arrivals to measure a cycle of: the log, or what was chosen of it, is empty")
     begin = np.floor(submit[0] / period_s) * period_s
     whole = np.floor((submit[-1] - submit[0]) / period_s) * period_s
     counted = submit[submit < submit[0] + whole] if whole else submit

@@ -6,8 +6,9 @@ import numpy as np
 
 from asa.core.cluster import Cluster, Ints
 from asa.core.errors import InvalidInput
+from asa.core.units import DAY, WEEK
 from asa.core.workload import UNKNOWN, Floats, Workload
-from asa.traces.cycle import DAY, WEEK, Cycle, measure
+from asa.traces.cycle import Cycle, measure
 from asa.traces.mixture import measure_classes
 from asa.traces.offered import offered_load, span
 from asa.traces.site import Site
@@ -55,7 +56,10 @@ def fit_site(log: Workload, cluster: Cluster, name: str, *, dispatcher: str = "e
     if not cluster.uniform:
         raise InvalidInput("a site model has equal nodes: give the part of the machine whose nodes are alike")
     if (most := int(log.cores.max())) > cluster.cores:
-        raise InvalidInput(f"the log has jobs of {most} cores, more than the machine's {cluster.cores}")
+        raise InvalidInput(
+            f"the log has jobs of {most} cores, more than the machine's {cluster.cores}: give the machine that the log "
+            "is from, or leave those jobs out"
+        )
     session = sessions(log)
     _, first = np.unique(session, return_index=True)
     begin = np.sort(log.submit[first])

@@ -21,6 +21,8 @@ from asa.traces.rules import Report
 _GZIP = b"\x1f\x8b"
 _PACKED = {b"\xfd7zXZ\x00": "xz", b"BZh": "bzip2", b"PK\x03\x04": "zip", b"\x28\xb5\x2f\xfd": "zstd"}
 _BOM = b"\xef\xbb\xbf"
+_HEAD = 1 << 16  # bytes from which a format is recognised
+_SHOWN = 60  # bytes of a line that messages show
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,6 +55,35 @@ class Trace:
     epoch: float
     eligible: Floats
     outcome: npt.NDArray[np.int8]
+
+    def machine(self, nodes: int = 0, cores: int = 0, memory: int = 0, gpus: int = 0) -> Cluster:
+        """The machine, with what is said here in the place of what the log says.
+
+        Parameters
+        ----------
+        nodes, cores, memory, gpus
+            Nodes, and what each of them has, memory in bytes; 0 where nothing is said. With `cores` alone, the log's
+            cores are grouped into nodes of so many.
+
+        Raises
+        ------
+        InvalidInput
+            When neither says how large it is, or the log's cores do not make whole nodes.
+        """
+        log = self.cluster
+        if log is None and not nodes:
+            raise InvalidInput(
+                f"{self.source} does not say how large its machine is: give nodes, and cores per node unless "
+                "each has one"
+            )
+        if log is not None:
+            if not (nodes or cores or memory or gpus):
+                return log
+            cores = cores or (int(log.capacity[0, 0]) if log.uniform else 1)
+            if not nodes and log.cores % cores:
+                raise InvalidInput(f"{log.cores} cores make no whole nodes of {cores}: give nodes, too")
+            nodes = nodes or log.cores // cores
+        return Cluster.of(nodes, cores or 1, memory, gpus)
 
     def __repr__(self) -> str:
         return f"<Trace {self.source}: {len(self.workload)} jobs on {self.cluster or 'an unknown machine'}>"
@@ -159,7 +190,7 @@ def contents(path: str | Path, comment: bytes = b"#", heading: int = 0) -> bytes
         line = data[data.rfind(b"\n", 0, nul) + 1 :].split(b"\n", 1)[0]
         raise InvalidInput(f"{path} is a binary file: line {number} is {shown(line)}. The text of a log was expected")
     if not data.strip():
-        raise InvalidInput(f"{path} is empty")
+        raise InvalidInput(f"{path} is empty: a log of jobs was expected")
     return data
 
 
@@ -167,11 +198,11 @@ def _first_line(data: bytes) -> bytes:
     return data.lstrip().split(b"\n", 1)[0]
 
 
-def _head(path: str | Path, size: int = 1 << 16) -> bytes:
+def _head(path: str | Path) -> bytes:
     """How a log begins; as it is when it cannot be unpacked."""
     try:
         with open(path, "rb") as file:
-            data = file.read(size)
+            data = file.read(_HEAD)
     except OSError as error:
         raise _cannot_read(path, error) from error
     return (_salvage(data) if data.startswith(_GZIP) else data).removeprefix(_BOM)
@@ -205,11 +236,11 @@ def _salvage(data: bytes) -> bytes:
     return b"".join(found)
 
 
-def shown(line: bytes, most: int = 60) -> str:
+def shown(line: bytes) -> str:
     """A line of a file as an error message shows it.
 
-    >>> print(shown(b"1 0 " + 100 * b"x", most=10))
-    '1 0 xxxxxx...'
+    >>> print(shown(b"1 0 " + 100 * b"x").count("x"))
+    56
     """
-    text = line.rstrip()[:most].decode("utf-8", errors="replace")
-    return repr(text + "..." * (len(line.rstrip()) > most))
+    text = line.rstrip()[:_SHOWN].decode("utf-8", errors="replace")
+    return repr(text + "..." * (len(line.rstrip()) > _SHOWN))

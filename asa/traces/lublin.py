@@ -10,8 +10,9 @@ import numpy as np
 
 from asa.core.cluster import Ints
 from asa.core.errors import InvalidInput, UnknownName
+from asa.core.units import DAY
 from asa.core.workload import Floats, Workload
-from asa.traces.cycle import DAY, Cycle
+from asa.traces.cycle import Cycle
 from asa.traces.estimates import requested
 from asa.traces.offered import at_load
 from asa.traces.users import with_users

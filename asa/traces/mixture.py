@@ -131,7 +131,7 @@ def measure_classes(workload: Workload, session: Ints | None = None) -> tuple[Jo
         job is one.
     """
     if not len(workload):
-        raise InvalidInput("no mixture can be measured without jobs")
+        raise InvalidInput("there are no jobs to measure a mixture of: the log, or what was chosen of it, is empty")
     session = np.arange(len(workload)) if session is None else session
     asked = np.where(np.isnan(workload.walltime), np.maximum(workload.run, 1.0), workload.walltime)
     used = np.minimum(workload.run / asked, 1.0)

@@ -12,7 +12,7 @@ from asa.core.errors import InvalidInput
 from asa.core.job import JobState
 from asa.core.schedule import OUTCOMES
 from asa.core.workload import UNKNOWN, Floats
-from asa.traces.csvlog import Accounting, seconds, size
+from asa.traces.csvlog import Accounting, count, seconds, size
 from asa.traces.load import Trace, contents, shown
 from asa.traces.rules import Sieve
 
@@ -45,24 +45,7 @@ def load_pbs(path: str | Path, *, units: str = "chunks", wait_from: str = "submi
     InvalidInput
         When the file cannot be read, or most lines are no records.
     """
-    lines = contents(path).decode("utf-8", errors="backslashreplace").split("\n")
-    numbers = [number for number, line in enumerate(lines, 1) if line.strip() and not line.startswith("#")]
-    found = [_LINE.match(lines[number - 1]) for number in numbers]
-    sieve = Sieve(str(path), len(numbers), lambda row: f"line {numbers[row]}")
-    sieve.drop("unreadable-line", [match is None for match in found])
-    if 2 * int(sieve.keep.sum()) < len(found):
-        number = numbers[int(np.argmin(sieve.keep))]
-        raise InvalidInput(
-            f"{path} is no accounting log of PBS: line {number} is {shown(lines[number - 1].encode())}, where "
-            "'MM/DD/YYYY HH:MM:SS;TYPE;ID;...' was expected"
-        )
-    kinds = [match[1] if match else "" for match in found]
-    jobs = [match[2] if match else "" for match in found]
-    fate = _fates(kinds, jobs)
-    for rule in ("cancelled", "unfinished", "event"):
-        sieve.drop(rule, [word == rule for word in fate])
-    fields = [_fields(match[3]) if match and kind == _ENDED else {} for match, kind in zip(found, kinds, strict=True)]
-    sieve.drop_repeated((job, row.get("start"), row.get("end")) for job, row in zip(jobs, fields, strict=True))
+    jobs, fields, sieve = _read(path)
 
     def times(*names: str) -> Floats:
         return np.array([next((t for name in names if (t := _time(row.get(name, "")))), np.nan) for row in fields])
@@ -97,6 +80,29 @@ def load_pbs(path: str | Path, *, units: str = "chunks", wait_from: str = "submi
         partition=texts("queue"),
     )
     return accounting.trace(sieve, units=units, wait_from=wait_from)
+
+
+def _read(path: str | Path) -> tuple[list[str], list[dict[str, str]], Sieve]:
+    """Job and fields of each line, none where it is not the record of an end, and a sieve that has dropped those."""
+    lines = contents(path).decode("utf-8", errors="backslashreplace").split("\n")
+    numbers = [number for number, line in enumerate(lines, 1) if line.strip() and not line.startswith("#")]
+    found = [_LINE.match(lines[number - 1]) for number in numbers]
+    sieve = Sieve(str(path), len(numbers), lambda row: f"line {numbers[row]}")
+    sieve.drop("unreadable-line", [match is None for match in found])
+    if 2 * int(sieve.keep.sum()) < len(found):
+        number = numbers[int(np.argmin(sieve.keep))]
+        raise InvalidInput(
+            f"{path} is no accounting log of PBS: line {number} is {shown(lines[number - 1].encode())}, where "
+            "'MM/DD/YYYY HH:MM:SS;TYPE;ID;...' was expected"
+        )
+    kinds = [match[1] if match else "" for match in found]
+    jobs = [match[2] if match else "" for match in found]
+    fate = _fates(kinds, jobs)
+    for rule in ("cancelled", "unfinished", "event"):
+        sieve.drop(rule, [word == rule for word in fate])
+    fields = [_fields(match[3]) if match and kind == _ENDED else {} for match, kind in zip(found, kinds, strict=True)]
+    sieve.drop_repeated((job, row.get("start"), row.get("end")) for job, row in zip(jobs, fields, strict=True))
+    return jobs, fields, sieve
 
 
 def _fates(kinds: list[str], jobs: list[str]) -> list[str]:
@@ -136,12 +142,12 @@ def _requested(row: Mapping[str, str]) -> tuple[float, float, float, float]:
     asked = {
         key.removeprefix("Resource_List."): value for key, value in row.items() if key.startswith("Resource_List.")
     }
-    cores, memory = _count(asked.get("ncpus", "")), size(asked.get("mem", ""))
-    gpus = sum(_count(asked.get(device, "")) for device in _DEVICES)
+    cores, memory = count(asked.get("ncpus", "")), size(asked.get("mem", ""))
+    gpus = sum(count(asked.get(device, "")) for device in _DEVICES)
     text = asked.get("select") or asked.get("nodes")
     if not text:
-        chunks = _count(asked.get("nodect", "")) or 1.0
-        return chunks, cores or _count(asked.get("nodect", "")), memory, gpus
+        chunks = count(asked.get("nodect", "")) or 1.0
+        return chunks, cores or count(asked.get("nodect", "")), memory, gpus
     parts = [_chunk(part) for part in text.split("+")]
     alike = len({part[1:] for part in parts}) == 1
     chunks = sum(part[0] for part in parts) if alike else 0.0
@@ -153,13 +159,9 @@ def _chunk(text: str) -> tuple[float, float, float, float]:
     """How many chunks, and the cores, bytes of memory and GPUs of each: of ``2:ncpus=8:mem=1gb`` or ``node7:ppn=4``."""
     first, *others = text.split(":")
     words = dict(word.split("=", 1) for word in (first, *others) if "=" in word)
-    cores = _count(words.get("ncpus", "")) or _count(words.get("ppn", "")) or 1.0
-    gpus = sum(_count(words.get(device, "")) for device in _DEVICES)
+    cores = count(words.get("ncpus", "")) or count(words.get("ppn", "")) or 1.0
+    gpus = sum(count(words.get(device, "")) for device in _DEVICES)
     return float(first) if first.isdecimal() else 1.0, cores, size(words.get("mem", "")), gpus
-
-
-def _count(text: str) -> float:
-    return float(text) if text.isdecimal() else 0.0
 
 
 def _scattered(row: Mapping[str, str]) -> bool:

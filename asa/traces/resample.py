@@ -18,8 +18,9 @@ import numpy as np
 
 from asa.core.cluster import Ints
 from asa.core.errors import InvalidInput
+from asa.core.units import DAY, HOUR, WEEK
 from asa.core.workload import UNKNOWN, Floats, Workload
-from asa.traces.cycle import DAY, HOUR, WEEK, Cycle, measure
+from asa.traces.cycle import Cycle, measure
 from asa.traces.mixture import draw, measure_classes
 from asa.traces.offered import span
 

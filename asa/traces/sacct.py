@@ -21,7 +21,7 @@ import numpy as np
 from asa.core.errors import InvalidInput
 from asa.core.job import JobState
 from asa.core.workload import Floats
-from asa.traces.csvlog import Accounting, codes_of_states, each, moment, seconds, size, timezone
+from asa.traces.csvlog import Accounting, codes_of_states, count, each, moment, seconds, size, timezone
 from asa.traces.load import Trace, contents, shown
 from asa.traces.rules import Sieve
 
@@ -90,23 +90,19 @@ def load_sacct(
     sieve.drop("unfinished", [word in _UNFINISHED for word in state])
     sieve.drop_repeated(zip(job, submit.tolist(), np.nan_to_num(start).tolist(), strict=True))
     sieve.note("component", ["+" in text for text in table["JobID"]])
-    wanted, other = _held(table, "Alloc"), _held(table, "Req")
-    if processors == "requested":
-        wanted, other = other, wanted
+    kinds = ("Alloc", "Req") if processors == "allocated" else ("Req", "Alloc")
+    wanted, other = (_held(table, kind) for kind in kinds)
     sieve.note("processors-missing", wanted[:, 0] < 1)
     sieve.note("processors-differ", (wanted[:, 0] >= 1) & (other[:, 0] >= 1) & (wanted[:, 0] != other[:, 0]))
     cores, nodes, memory, gpus = np.where(wanted[:, :1] < 1, other, wanted).T
-    elapsed = each(table["ElapsedRaw"], seconds)
-    elapsed = np.where(np.isnan(elapsed), each(table["Elapsed"], seconds), elapsed)
-    elapsed = np.where(np.isnan(elapsed), end - start, elapsed)
-    limit = each(table["Timelimit"], seconds)
+    elapsed = _known(each(table["ElapsedRaw"], seconds), each(table["Elapsed"], seconds), end - start)
     accounting = Accounting(
         job=job,
         submit=submit,
         eligible=eligible,
         start=start,
         run=np.where(np.isnan(start), np.nan, elapsed),
-        walltime=np.where(np.isnan(limit), 60 * each(table["TimelimitRaw"], seconds), limit),
+        walltime=_known(each(table["Timelimit"], seconds), 60 * each(table["TimelimitRaw"], seconds)),
         nodes=nodes,
         cores=cores,
         memory=np.where(memory > 0, memory, _memory(table["ReqMem"], nodes, cores)),
@@ -119,6 +115,14 @@ def load_sacct(
         partition=table["Partition"],
     )
     return accounting.trace(sieve, units=units, wait_from=wait_from)
+
+
+def _known(*columns: Floats) -> Floats:
+    """Of several columns, the first that tells something (is not NaN), record by record."""
+    found = columns[-1]
+    for column in reversed(columns[:-1]):
+        found = np.where(np.isnan(column), found, column)
+    return found
 
 
 def _read(path: str | Path, names: Mapping[str, str]) -> tuple[dict[str, list[str]], Sieve]:
@@ -198,13 +202,9 @@ def _tres(text: str) -> tuple[float, float, float, float]:
     (4.0, 2.0, 8589934592.0, 2.0)
     """
     amounts = dict(part.split("=", 1) for part in text.split(",") if "=" in part)
-    typed = sum(_count(amount) for name, amount in amounts.items() if name.startswith("gres/gpu:"))
-    gpus = _count(amounts["gres/gpu"]) if "gres/gpu" in amounts else typed
-    return _count(amounts.get("cpu", "")), _count(amounts.get("node", "")), size(amounts.get("mem", ""), "M"), gpus
-
-
-def _count(text: str) -> float:
-    return float(text) if text.isdecimal() else 0.0
+    typed = sum(count(amount) for name, amount in amounts.items() if name.startswith("gres/gpu:"))
+    gpus = count(amounts["gres/gpu"]) if "gres/gpu" in amounts else typed
+    return count(amounts.get("cpu", "")), count(amounts.get("node", "")), size(amounts.get("mem", ""), "M"), gpus
 
 
 def _memory(words: Sequence[str], nodes: Floats, cores: Floats) -> Floats:

@@ -12,8 +12,9 @@ import numpy as np
 
 from asa.core.cluster import Cluster
 from asa.core.errors import InvalidInput
+from asa.core.units import DAY, HOUR, WEEK
 from asa.core.workload import Floats, Workload
-from asa.traces.cycle import DAY, HOUR, WEEK, Cycle
+from asa.traces.cycle import Cycle
 from asa.traces.mixture import Drawn, JobClass, draw
 from asa.traces.users import zipf
 

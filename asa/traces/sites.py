@@ -28,7 +28,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from asa.core.errors import UnknownName
-from asa.traces.cycle import DAY, HOUR
+from asa.core.units import DAY, HOUR
 from asa.traces.mixture import JobClass
 from asa.traces.site import Site
 

@@ -25,11 +25,11 @@ import numpy.typing as npt
 from asa.core.cluster import Ints
 from asa.core.errors import InvalidInput
 from asa.core.job import JobState
-from asa.core.schedule import OUTCOMES, Schedule
+from asa.core.schedule import OUTCOMES
 from asa.core.workload import UNKNOWN, Floats, Workload
 from asa.traces.load import Trace, contents, shown
 from asa.traces.rules import Report, Sieve
-from asa.traces.swf_header import SwfHeader, make_header
+from asa.traces.swf_header import SwfHeader
 
 FIELDS = (
     "number", "submit", "wait", "run", "allocated", "cpu", "used_memory", "requested", "walltime", "requested_memory",
@@ -38,7 +38,8 @@ FIELDS = (
 """Names of the 18 fields of a record. Times in s, memory in KiB per processor; -1 where a value is unknown."""
 
 _CANCELLED, _PARTS = 5, (2, 3, 4)
-_STATES = {0: JobState.FAILED, 1: JobState.COMPLETED, _CANCELLED: JobState.CANCELLED}
+STATES = {0: JobState.FAILED, 1: JobState.COMPLETED, _CANCELLED: JobState.CANCELLED}
+"""Status of a record -> how the job ended."""
 _MOST_NAMES = 10_000  # more partitions no machine has; a code above it is an odd one
 _RECORD = re.compile(rb"(?m)^[ \t]*[^;\s]")
 _COMMENT = re.compile(rb"(?m)^[ \t]*;.*$")
@@ -141,10 +142,24 @@ class SwfLog:
             sieve.note("no-memory", needed <= 0)
             amounts, columns["kind"] = np.unique(np.ceil(np.maximum(needed[rows], 0) * 1024), return_inverse=True)
             columns["demands"] = np.stack([np.ones(len(amounts)), amounts], axis=1)
+        workload = self._workload(rows, run[rows], columns)
+        report = sieve.report()
+        return Trace(
+            workload=workload,
+            cluster=machine,
+            report=self.reading.then(report) if self.reading else report,
+            source=self.source,
+            epoch=float(self.header.unix_start_time or np.nan),
+            eligible=np.full(len(rows), np.nan),
+            outcome=self._outcome(rows),
+        )
+
+    def _workload(self, rows: Ints, run: Floats, columns: Mapping[str, Any]) -> Workload:
+        """The jobs of these records, with their run times [s], shape (rows,), and further columns."""
         where = "partition" if (self["partition"] >= 0).any() else "queue"  # what other systems call a partition
-        workload = Workload.of(
+        return Workload.of(
             submit=self["submit"][rows],
-            run=run[rows],
+            run=run,
             walltime=_known(self["walltime"][rows], self["walltime"][rows] > 0),
             wait=_known(self["wait"][rows], self["wait"][rows] >= 0),
             number=self["number"][rows],
@@ -155,19 +170,13 @@ class SwfLog:
             labels=_labels(self.header.partitions if where == "partition" else self.header.queues, self[where][rows]),
             **columns,
         )
-        outcome = np.full(len(rows), UNKNOWN, dtype=np.int8)
-        for status, state in _STATES.items():
-            outcome[self["status"][rows] == status] = OUTCOMES.index(state)
-        report = sieve.report()
-        return Trace(
-            workload=workload,
-            cluster=machine,
-            report=self.reading.then(report) if self.reading else report,
-            source=self.source,
-            epoch=float(self.header.unix_start_time or np.nan),
-            eligible=np.full(len(rows), np.nan),
-            outcome=outcome,
-        )
+
+    def _outcome(self, rows: Ints) -> npt.NDArray[np.int8]:
+        """How the jobs of these records ended: codes of `OUTCOMES`, or `UNKNOWN`."""
+        found = np.full(len(rows), UNKNOWN, dtype=np.int8)
+        for status, state in STATES.items():
+            found[self["status"][rows] == status] = OUTCOMES.index(state)
+        return found
 
     def _sift(self, run: Floats, cores: Floats, never: npt.NDArray[np.bool_]) -> Sieve:
         part = np.isin(self["status"], _PARTS)
@@ -203,59 +212,9 @@ class SwfLog:
         after: Ints = np.where(good & (self["preceding"][rows] > 0), firsts[found], UNKNOWN)
         return after
 
-    @classmethod
-    def of_schedule(cls, schedule: Schedule) -> SwfLog:
-        """A schedule as a log whose wait, run time and status are what became of the jobs; others can read it.
 
-        Jobs that never started have neither wait nor run time. A job that reached its wall time has status 0.
-        """
-        jobs = schedule.workload
-        cores = jobs.cores.astype(np.float64)
-        records = np.full((len(jobs), len(FIELDS)), -1.0)
-        status = np.zeros(len(OUTCOMES))
-        status[OUTCOMES.index(JobState.PENDING)] = -1
-        for code, state in _STATES.items():
-            status[OUTCOMES.index(state)] = code
-        memory = np.full(len(jobs), -1.0)
-        if "memory" in jobs.resources:
-            asked = jobs.units * jobs.demands[jobs.kind, jobs.resources.index("memory")]
-            memory = _known(asked / cores / 1024, asked > 0, -1.0)
-        preceding = np.where(jobs.after == UNKNOWN, -1, jobs.number[jobs.after])
-        for name, values in {
-            "number": jobs.number,
-            "submit": jobs.submit,
-            "wait": _known(schedule.wait, ~np.isnan(schedule.start), -1.0),
-            "run": _known(schedule.end - schedule.start, schedule.ran, -1.0),
-            "allocated": _known(cores, ~np.isnan(schedule.start), -1.0),
-            "requested": cores,
-            "walltime": _known(jobs.walltime, ~np.isnan(jobs.walltime), -1.0),
-            "requested_memory": memory,
-            "status": status[schedule.outcome],
-            "user": jobs.user,
-            "group": jobs.group,
-            "executable": jobs.name,
-            "partition": jobs.partition,
-            "preceding": preceding,
-            "think": _known(jobs.think, jobs.after != UNKNOWN, -1.0),
-        }.items():
-            records[:, FIELDS.index(name)] = values
-        header = make_header(
-            {
-                "Version": "2.2",
-                "Computer": "simulated",
-                "MaxJobs": len(jobs),
-                "MaxRecords": len(jobs),
-                "MaxNodes": schedule.cluster.nodes,
-                "MaxProcs": schedule.cluster.cores,
-                "Partition": [f"{code} {name}" for code, name in enumerate(jobs.labels.get("partition", ()))],
-                "Note": "waits, run times and status are simulated",
-            }
-        )
-        return cls(header, records, source="schedule")
-
-
-def _known(values: Floats, known: npt.NDArray[np.bool_], unknown: float = np.nan) -> Floats:
-    return np.where(known, values, unknown)
+def _known(values: Floats, known: npt.NDArray[np.bool_]) -> Floats:
+    return np.where(known, values, np.nan)
 
 
 def _labels(names: Mapping[int, str], codes: Floats) -> dict[str, tuple[str, ...]]:
@@ -282,7 +241,7 @@ def read_swf(path: str | Path) -> SwfLog:
     data = contents(path, comment=b";")
     begin = _RECORD.search(data)
     if begin is None:
-        raise InvalidInput(f"{path} has a header but no records: is it cut off?")
+        raise InvalidInput(f"{path} has a header but no records: it may be cut off; get it again")
     comments = _COMMENT.findall(data[: begin.start()])
     if data.find(b";", begin.start()) >= 0:
         comments += [b";", *_COMMENT.findall(data[begin.start() :])]
@@ -336,7 +295,7 @@ def write_swf(log: SwfLog, path: str | Path) -> None:
     """
     path = Path(path)
     if not len(log):
-        raise InvalidInput(f"{path} is not written: the log has no records")
+        raise InvalidInput(f"{path} is not written, for the log has no records: at least one expected")
     columns = [_texts(column) for column in log.records.T]
     rows = map(" ".join, zip(*columns, strict=True))
     data = "".join(f"{line}\n" for part in (log.header.lines(), rows) for line in part).encode()

@@ -76,11 +76,6 @@ class SwfHeader:
         return int(match[0]) if match and int(match[0]) >= 0 else None
 
     @property
-    def max_jobs(self) -> int | None:
-        """Jobs of the log as it was recorded; a cleaned log has fewer."""
-        return self.number("MaxJobs")
-
-    @property
     def max_nodes(self) -> int | None:
         """Nodes of the machine."""
         return self.number("MaxNodes")
@@ -94,11 +89,6 @@ class SwfHeader:
     def unix_start_time(self) -> int | None:
         """Time [s since the epoch] at which the log's clock reads 0."""
         return self.number("UnixStartTime") or None
-
-    @property
-    def time_zone(self) -> str | None:
-        """Name of the machine's time zone, such as ``Europe/Stockholm``."""
-        return (self.get("TimeZoneString") or "").split("\n")[0].strip() or None
 
     @property
     def queues(self) -> dict[int, str]:

@@ -245,20 +245,21 @@ def parse_workflow(document: Any, source: str = "workflow") -> WorkflowInstance:
             raise
         raise InvalidInput(
             f"{source} is no workflow in WfFormat ({type(error).__name__}: {error}): "
-            "workflow.specification.tasks and workflow.execution.tasks expected"
+            "workflow.specification.tasks and workflow.execution.tasks (schema 1.5) or workflow.tasks (before) expected"
         ) from error
 
 
 def _parents(tasks: Sequence[Mapping[str, Any]], ids: Sequence[str], source: str) -> list[tuple[int, ...]]:
     rows = {key: row for row, key in enumerate(ids)}
     if len(rows) < len(ids):
-        raise GraphError(f"{source} has two tasks with the id {Counter(ids).most_common(1)[0][0]!r}")
+        twice = Counter(ids).most_common(1)[0][0]
+        raise GraphError(f"{source} has two tasks with the id {twice!r}: each has its own in WfFormat, mend the file")
     names = {str(task.get("name")): row for row, task in enumerate(tasks)}  # older schemas refer to tasks by name
 
     def row_of(key: str, task: str) -> int:
         row = rows.get(key, names.get(key))
         if row is None:
-            raise GraphError(f"{source}: task {task!r} is bound to {key!r}, which is not there")
+            raise GraphError(f"{source}: task {task!r} is bound to {key!r}, which is not there: mend the file")
         return row
 
     above: list[set[int]] = [set() for _ in ids]

@@ -10,7 +10,8 @@ from asa.cli.main import main
 from asa.core.cluster import Cluster
 from asa.simulator.run import simulate
 from asa.traces.lublin import lublin
-from asa.traces.swf import SwfLog, write_swf
+from asa.traces.swf import write_swf
+from asa.traces.swf_schedule import log_of
 
 
 @pytest.fixture(scope="module")
@@ -18,7 +19,7 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A log of a machine that was run by EASY, waits included."""
     jobs = lublin(jobs=3000, cores=64, seed=4, load=0.85, estimates="uniform:5")
     path = tmp_path_factory.mktemp("log") / "mine.swf"
-    write_swf(SwfLog.of_schedule(simulate(jobs, Cluster.of(64), "easy")), path)
+    write_swf(log_of(simulate(jobs, Cluster.of(64), "easy")), path)
     return path
 
 

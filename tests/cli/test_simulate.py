@@ -5,7 +5,6 @@ import csv
 import gzip
 import importlib.util
 import json
-import math
 import signal
 import sys
 from collections.abc import Iterator
@@ -16,8 +15,7 @@ import numpy as np
 import pytest
 
 from asa.cli.main import main
-from asa.cli.simulate import days, machine
-from asa.core.cluster import Cluster
+from asa.cli.simulate import days
 from asa.core.errors import InvalidInput
 from asa.core.registry import DISPATCHERS
 from asa.core.workload import Workload
@@ -137,8 +135,8 @@ def test_a_terminal_sees_progress(monkeypatch: pytest.MonkeyPatch, capsys: pytes
         (["log.swf", "--placement", "firstfit"], 2, "did you mean 'first-fit'?"),
         (["log.swf", "--priority", "fifi"], 2, "did you mean 'fifo'?"),
         (["log.swf", "--predictor", "oracel"], 2, "did you mean 'oracle'?"),
-        (["headless.swf"], 1, "give --nodes N, and --cores-per-node C"),
-        (["headless.swf", "--cores-per-node", "4"], 1, "give --nodes N"),
+        (["headless.swf"], 1, "give nodes, and cores per node"),
+        (["headless.swf", "--cores-per-node", "4"], 1, "give nodes"),
         (["log.swf", "--cores-per-node", "3"], 1, "2 cores make no whole nodes of 3"),
         (["log.swf", "--from-day", "7"], 1, "no job was submitted from day 7 on"),
         (["log.swf", "--from-day", "1", "--to-day", "2"], 1, "from day 1 until before day 2"),
@@ -203,24 +201,6 @@ def test_days_begin_with_the_first_submission() -> None:
     assert len(days(workload, 0.8, 1.1)) == 2
     with pytest.raises(InvalidInput, match="the last one on day 1"):
         days(workload, 2.0, None)
-
-
-@pytest.mark.parametrize(
-    ("header", "nodes", "cores", "expected"),
-    [
-        (Cluster.of(6, 4), None, None, (6, 4)),
-        (Cluster.of(6, 4), None, 8, (3, 8)),
-        (Cluster.of(6, 4), 2, None, (2, 4)),
-        (Cluster.of(6, 4), 2, 16, (2, 16)),
-        (None, 5, None, (5, 1)),
-        (None, 5, 3, (5, 3)),
-        (Cluster(np.array([[1], [7]])), 5, None, (5, 1)),
-    ],
-)
-def test_the_machine(header: Cluster | None, nodes: int | None, cores: int | None, expected: tuple[int, int]) -> None:
-    made = machine(header, nodes, cores)
-    assert (made.nodes, int(made.capacity[0, 0])) == expected
-    assert math.prod(expected) == made.cores
 
 
 def test_help_names_what_there_is() -> None:

@@ -34,13 +34,15 @@ def queue_view(jobs: Sequence[Job], free: int, total: int, now: float = 100.0) -
 
 def slot_view(jobs: Sequence[Job], free: int, total: int, now: float = 100.0) -> TableView:
     """The same as a table, on a machine of equal nodes."""
-    return _table(jobs, Cluster.of(nodes=total), np.array([[1]]), np.ones((total, 1)), now, free, total)
+    one = np.array([[1]])
+    return _table(jobs, Cluster.of(nodes=total), one, np.ones((total, 1)), now=now, slots=free, all_slots=total)
 
 
 def node_view(
     jobs: Sequence[Job],
     free: Sequence[Sequence[int]],
     demands: Sequence[Sequence[int]] = ((1,),),
+    *,
     cluster: Cluster | None = None,
     placement: int = 0,
     now: float = 100.0,
@@ -48,7 +50,7 @@ def node_view(
     """A table on a machine where it depends on the nodes what fits; its nodes have 8 of everything unless given."""
     left = np.array(free)
     cluster = cluster or Cluster(np.full(left.shape, 8), ("cores", "memory", "gpus")[: left.shape[1]])
-    return _table(jobs, cluster, np.array(demands), left, now, -1, -1, placement)
+    return _table(jobs, cluster, np.array(demands), left, now=now, slots=-1, all_slots=-1, placement=placement)
 
 
 def _table(
@@ -56,6 +58,7 @@ def _table(
     cluster: Cluster,
     demands: np.ndarray,
     free: np.ndarray,
+    *,
     now: float,
     slots: int,
     all_slots: int,

@@ -11,13 +11,13 @@ from asa.core.counters import as_seen
 from asa.core.job import Resources
 from asa.core.profile import Profile
 from asa.core.view import QueueView
-from asa.dispatchers.backfill import Backfill, Easy, Fcfs
-from asa.forecast.futures import EVERYBODY, Ahead, Coming, planned_s
+from asa.dispatchers.backfill import Backfill, Easy, Fcfs, Rule
+from asa.forecast.futures import Ahead, Coming, planned_s
 from asa.forecast.visible import visible
 from asa.simulator import edits
 from tests.forecast.queues import CORES, jobs, machine, queue, running, waiting
 
-EASY = (1.0, EVERYBODY, -1)
+EASY = Rule(1.0)
 NOTHING = np.zeros(0)
 
 

@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asa.core.counters import as_seen
+from asa.core.units import DAY
 from asa.dispatchers.backfill import Easy
-from asa.forecast.visible import DAY, SHORTEST_S, visible
+from asa.forecast.visible import SHORTEST_S, visible
 from tests.forecast.queues import jobs, machine, queue, running, waiting
 
 

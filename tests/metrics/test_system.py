@@ -25,14 +25,14 @@ def test_core_seconds_second_by_second(jobs: list[tuple[int, int, int]], begin: 
     )
     assert core_seconds(*columns(jobs), begin, begin + length) == counted
     if length:
-        share = utilisation(*columns(jobs), 7, begin, begin + length)
+        share = utilisation(*columns(jobs), 7, begin=begin, until=begin + length)
         assert share == pytest.approx(counted / 7 / length)
 
 
 def test_utilisation_needs_cores_and_time() -> None:
     with pytest.raises(InvalidInput, match="at least 1"):
-        utilisation(*columns([(0, 5, 1)]), 0, 0.0, 5.0)
-    assert math.isnan(utilisation(*columns([(0, 5, 1)]), 4, 5.0, 5.0))
+        utilisation(*columns([(0, 5, 1)]), 0, begin=0.0, until=5.0)
+    assert math.isnan(utilisation(*columns([(0, 5, 1)]), 4, begin=5.0, until=5.0))
 
 
 @given(spans)

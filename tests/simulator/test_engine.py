@@ -9,15 +9,17 @@ from asa.core.cluster import Cluster
 from asa.core.decision import DispatchDecision, NodeRun, Reject, Reserve, SetSpeed, Start
 from asa.core.errors import IllegalDecision, InvalidInput, Starved, UnknownName
 from asa.core.job import JobState
-from asa.core.schedule import OUTCOMES
+from asa.core.schedule import OUTCOMES, Schedule
 from asa.core.table import TableView
 from asa.core.workload import Workload
-from asa.dispatchers.backfill import Fcfs
+from asa.dispatchers.backfill import rule_of
 from asa.simulator import edits
 from asa.simulator.engine import Engine
 from asa.simulator.run import simulate
 from asa.simulator.settings import Settings
 from asa.simulator.validate import violations
+
+FCFS = rule_of("fcfs")
 
 
 def jobs(*rows: tuple[float, float, int], walltime: float = 100.0) -> Workload:
@@ -77,6 +79,9 @@ def test_views_cannot_be_written_to() -> None:
         (Start(2, (NodeRun(0, 0, 1),)), "no room for 1 units"),
         (Start(2, (NodeRun(1, 4, 1),)), "there are 2"),
         (Start(1, (NodeRun(1, 1, 1),)), "hold 1 units; the job has 2"),
+        (Start(1, (NodeRun(1, 1, 1), NodeRun(0, 1, 1))), "names a node again"),
+        (Start("1"), "no row '1'"),
+        (Start(1.0), "no row 1.0"),
         ("start!", "Start, Reserve, Reject or SetSpeed expected"),
     ],
 )
@@ -94,6 +99,39 @@ def test_a_dispatcher_may_choose_the_nodes() -> None:
     engine.advance()
     engine.apply([Start(0, (NodeRun(1, 1, 1), NodeRun(3, 3, 1)))])
     assert engine.view().free[:, 0].tolist() == [1, 0, 1, 0]
+
+
+def test_runs_of_nodes_may_not_overlap() -> None:
+    """Together they would put more units on a node than may share one; more runs than there are nodes have no room."""
+    work = Workload.of(submit=[0], run=[1], walltime=[1], units=[3], per_node=[2])
+    engine = Engine(work, Cluster.of(nodes=2, cores=4))
+    engine.advance()
+    for runs in ([NodeRun(0, 0, 2), NodeRun(0, 0, 1)], [NodeRun(0, 0, 1)] * 3):
+        with pytest.raises(IllegalDecision, match="names a node again"):
+            engine.apply([Start(0, tuple(runs))])
+    engine.apply([Start(0, (NodeRun(1, 1, 2), NodeRun(0, 0, 1)))])
+    assert engine.view().free[:, 0].tolist() == [3, 2]
+
+
+def test_rows_of_the_view_are_names_of_jobs() -> None:
+    """Integers of NumPy, too, as they come out of its arrays."""
+    engine = Engine(jobs((0, 10, 1), (0, 10, 1), (0, 10, 2)), Cluster.of(2))
+    one, other, large = first(engine.advance()).waiting
+    engine.apply([Start(one), Start(other), SetSpeed(one, 0.5), Reserve(large, 20.0)])
+    assert sorted(engine.view().active.tolist()) == [0, 1]
+    engine.apply([Reject(large, "not today")])
+    assert engine.view().waiting.tolist() == []
+
+
+def test_rejected_jobs_find_room_in_a_full_log() -> None:
+    engine = Engine(jobs((0, 10, 1), *[(0, 1, 1)] * 200), Cluster.of(1))
+    engine.apply([Start(0)] if engine.advance() else [])
+    lines = int(engine.state.world[0]["lines"])
+    engine.extend(log=engine.state.log[: lines + 9].copy())  # as much as is always left
+    engine.apply([Reject(row, "not today") for row in range(1, 201)])
+    assert engine.state.world[0]["lines"] == lines + 200 <= len(engine.state.log)
+    assert engine.advance() is None
+    assert engine.schedule().outcome.tolist() == [outcome(JobState.COMPLETED)] + [outcome(JobState.CANCELLED)] * 200
 
 
 def test_a_rejected_job_is_cancelled() -> None:
@@ -196,30 +234,32 @@ def test_dependent_jobs_wait_for_the_end_and_think() -> None:
     assert schedule.eligible.tolist() == [0.0, 5.0, 13.0]
 
 
-@pytest.mark.parametrize(("what", "start"), [("requeue", [0.0, 8.0]), ("fail", [0.0, 5.0])])
-def test_a_node_fails_and_comes_back(what: str, start: list[float]) -> None:
+def after_a_node_failed(what: str) -> Schedule:
+    """Two jobs on one node, which fails at 3 s and is back at 5 s."""
     engine = Engine(jobs((0, 10, 1), (1, 2, 1)), Cluster.of(1), Settings(node_failure=what))
     edits.fail_node(engine, 0, at=3.0, back=5.0)
-    rule = Fcfs().native
-    assert rule is not None
-    engine.drive(rule)
-    schedule = engine.schedule()
-    if what == "fail":
-        assert schedule.outcome.tolist() == [outcome(JobState.NODE_FAIL), outcome(JobState.COMPLETED)]
-        assert schedule.start.tolist() == start
-    else:  # behind the one that waited
-        assert schedule.start.tolist() == [7.0, 5.0]
-        assert schedule.restarts.tolist() == [1, 0]
-        assert schedule.end.tolist() == [17.0, 7.0]
-        assert violations(schedule) == []
+    engine.drive(FCFS)
+    return engine.schedule()
+
+
+def test_jobs_of_a_node_that_fails_wait_again_behind_the_others() -> None:
+    schedule = after_a_node_failed("requeue")
+    assert schedule.start.tolist() == [7.0, 5.0]
+    assert schedule.restarts.tolist() == [1, 0]
+    assert schedule.end.tolist() == [17.0, 7.0]
+    assert violations(schedule) == []
+
+
+def test_or_they_fail_with_it() -> None:
+    schedule = after_a_node_failed("fail")
+    assert schedule.outcome.tolist() == [outcome(JobState.NODE_FAIL), outcome(JobState.COMPLETED)]
+    assert schedule.start.tolist() == [0.0, 5.0]
 
 
 def test_a_node_that_stays_down_starves_nobody() -> None:
     engine = Engine(jobs((0, 1, 1), (2, 1, 2)), Cluster.of(2))
     edits.fail_node(engine, 1, at=1.5)
-    rule = Fcfs().native
-    assert rule is not None
-    engine.drive(rule)
+    engine.drive(FCFS)
     engine.check_starved()
     assert engine.schedule().outcome.tolist() == [outcome(JobState.COMPLETED), outcome(JobState.PENDING)]
 
@@ -242,9 +282,7 @@ def test_tables_grow_as_they_must() -> None:
     engine = Engine(crowd.take([0]), Cluster.of(nodes=1, cores=count + 1))
     for _ in range(count):
         edits.submit(engine, run=1.0, walltime=1.0, units=1, watched=False)
-    rule = Fcfs().native
-    assert rule is not None
-    engine.drive(rule)
+    engine.drive(FCFS)
     assert (engine.state.fates["ended"][: count + 1] == 1.0).all()
 
 

@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 
 from asa.core.errors import InvalidInput
+from asa.core.units import DAY, HOUR
 from asa.simulator.run import simulate
 from asa.studies.calibrate import STEP, calibrate, next_factor
 from asa.studies.seen import Seen, distance, observed
-from asa.traces.cycle import DAY, HOUR
 from asa.traces.load import load_trace
 from asa.traces.mixture import JobClass
 from asa.traces.site import Site

@@ -42,7 +42,9 @@ def found(file: str) -> Comparison:
 
 
 def rows_of(found: Comparison, regime: str, strategy: str) -> dict[tuple[int, int], Row]:
-    return {(row.cores, row.seed): row for row in found.rows if (row.regime, row.strategy) == (regime, strategy)}
+    rows = {(row.cores, row.seed): row for row in found.rows if (row.regime, row.strategy) == (regime, strategy)}
+    assert rows, f"no rows of {strategy} under {regime}"
+    return rows
 
 
 def test_there_is_a_row_for_every_combination(found: Comparison) -> None:
@@ -170,7 +172,7 @@ def test_days_that_are_too_few(file: str) -> None:
         ({"strategies": ["asa:sampling=tuned,replay=x"]}, "replay"),
         ({"seeds": 0}, "at least one of each"),
         ({"strategies": [], "oracle": False}, "at least one of each"),
-        ({"speed": 3}, "'speed' is no option"),
+        ({"speed": 3}, "unknown option of a comparison 'speed'"),
     ],
 )
 def test_what_cannot_be_compared(file: str, asked: dict[str, object], match: str) -> None:

@@ -8,7 +8,7 @@ import pytest
 from asa.backends.simulated import Simulated
 from asa.core.errors import InvalidInput, RunFailed
 from asa.core.event import RunState
-from asa.core.job import JobState, Resources
+from asa.core.job import JobRequest, JobState, Resources
 from asa.metrics.workflow import JobSummary, RunSummary, summarise
 from asa.studies.compare_row import Row, StageSpan, most_waiting, row_of
 from asa.workflows.stage import Node, Stage, make_needs
@@ -31,7 +31,7 @@ def run(strategy: str, expected_wait_s: float = 0.0) -> RunSummary:
     """On an idle machine, by somebody who expects to wait."""
     waits = MemoryWaits("last")
     for cores in (2, 4):
-        waits.learn(Resources(cores=cores), 7200.0, f"job {cores}", expected_wait_s, None)
+        waits.learn(JobRequest(f"job {cores}", Resources(cores=cores), 7200.0, ()), expected_wait_s)
     queue = Simulated(nodes=1, cores=8, warmup=0)
     return summarise(
         run_virtual(chain(), queue, strategy, waits=waits, pool="per-stage", run_time=lambda stage, _: 2000.0)

@@ -8,15 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from asa.core.cluster import Cluster
-from asa.core.registry import DISPATCHERS
 from asa.core.workload import Workload
+from asa.dispatchers.backfill import Rule, rule_of
 from asa.simulator.engine import Engine
 from asa.simulator.settings import Settings
 from asa.studies.oracle import RESOLUTION_S, Foreseen, Need, oracle
-from asa.studies.probes import Kind, Rule, started, submit
+from asa.studies.probes import Kind, started, submit
 
-FCFS: Rule = DISPATCHERS.create("fcfs").native
-EASY: Rule = DISPATCHERS.create("easy").native
+FCFS, EASY = rule_of("fcfs"), rule_of("easy")
 
 
 def queue(jobs: int, seed: int, rate_s: float = 100.0, priority: str = "fifo") -> Engine:

@@ -16,7 +16,7 @@ from asa.studies.pareto import STAGGERED, Pareto, Point, asa_pareto, front, poin
 
 
 def row(
-    strategy: str, makespan: float, core_hours: float, system: str = "a", seed: int = 0, outstanding: int = 1
+    strategy: str, makespan: float, core_hours: float, system: str = "a", seed: int = 0, *, outstanding: int = 1
 ) -> Row:
     return Row(system, "limits", "w", 28, strategy, seed, makespan, 0.0, core_hours, 0.0, 0, (), outstanding)
 

@@ -7,13 +7,13 @@ import pytest
 
 from asa.core.cluster import Cluster
 from asa.core.errors import InvalidInput
-from asa.core.registry import DISPATCHERS
 from asa.core.workload import Workload
+from asa.dispatchers.backfill import rule_of
 from asa.simulator.engine import Engine
 from asa.simulator.settings import Settings
-from asa.studies.probes import PROBE_RUN_S, Kind, Rule, submit, watch
+from asa.studies.probes import PROBE_RUN_S, Kind, submit, watch
 
-EASY: Rule = DISPATCHERS.create("easy").native
+EASY = rule_of("easy")
 
 
 def machine(**columns: list[float]) -> Engine:

@@ -4,9 +4,9 @@ import pytest
 
 from asa.core.errors import InvalidInput, UnknownName
 from asa.core.job import Capabilities, JobRequest, Resources
+from asa.core.units import DAY
 from asa.studies.probes import Kind, watch
 from asa.studies.scene import Queue, set_scene
-from asa.traces.cycle import DAY
 from tests.studies.queues import small_queue
 
 KINDS = (Kind(16, 3600.0), Kind(2, 900.0))
@@ -63,7 +63,7 @@ def test_what_is_learned_is_what_has_started() -> None:
     waits = scene.learned("last", seed=0)
     known = [probe for probe in scene.probes[KINDS[0]] if probe.started <= scene.engine.now]
     newest = max(known, key=lambda probe: probe.started)
-    assert waits.predict(Resources(cores=16), 3600.0) == newest.wait_s
+    assert waits.predict(Resources(cores=16), 3600.0) == [newest.wait_s]
 
 
 def test_the_regime_is_the_sites_own_unless_another_is_asked_for() -> None:

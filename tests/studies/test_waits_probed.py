@@ -5,9 +5,9 @@ import pytest
 
 from asa.core.cluster import Cluster
 from asa.core.errors import InvalidInput
+from asa.core.units import DAY
 from asa.simulator.run import simulate
 from asa.studies.waits_probed import probed
-from asa.traces.cycle import DAY
 from tests.studies.queues import small_site
 
 EVERY_S, JOBS = 1800.0, 60

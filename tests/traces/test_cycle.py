@@ -4,7 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asa.core.errors import InvalidInput
-from asa.traces.cycle import DAY, WEEK, Cycle, measure
+from asa.core.units import DAY, WEEK
+from asa.traces.cycle import Cycle, measure
 
 weights = st.lists(st.sampled_from([0.0, 0.5, 1.0, 3.0, 10.0]), min_size=1, max_size=12).filter(any)
 times = st.lists(st.floats(0, 5 * WEEK), min_size=1, max_size=20).map(sorted)
@@ -51,5 +52,5 @@ def test_no_rate_is_no_cycle(bad):
 def test_bad_periods_and_empty_logs_are_refused():
     with pytest.raises(InvalidInput, match="period of 0 s"):
         Cycle((1.0,), 0)
-    with pytest.raises(InvalidInput, match="without arrivals"):
+    with pytest.raises(InvalidInput, match="no arrivals"):
         measure(np.array([]), WEEK, 7)

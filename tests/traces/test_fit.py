@@ -5,8 +5,8 @@ import pytest
 
 from asa.core.cluster import Cluster
 from asa.core.errors import InvalidInput
+from asa.core.units import DAY, HOUR, WEEK
 from asa.core.workload import UNKNOWN, Workload
-from asa.traces.cycle import DAY, HOUR, WEEK
 from asa.traces.fit import fit_site, sessions
 from asa.traces.lublin import lublin
 from asa.traces.mixture import JobClass

@@ -1,9 +1,12 @@
 from __future__ import annotations
 
 import gzip
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
+from asa.core.cluster import Cluster
 from asa.core.errors import InvalidInput, UnknownName
 from asa.traces.load import FORMATS, load_trace
 
@@ -32,6 +35,33 @@ def test_logs_are_recognised_by_what_they_hold(file, name, pack):
         assert trace.workload.wait.tolist() == [10]
         assert trace.source.endswith("log")
         assert repr(trace).endswith("log: 1 jobs on an unknown machine>")
+
+
+@pytest.mark.parametrize(
+    ("log", "said", "expected"),
+    [
+        (Cluster.of(6, 4), {}, (6, 4)),
+        (Cluster.of(6, 4), {"cores": 8}, (3, 8)),
+        (Cluster.of(6, 4), {"nodes": 2}, (2, 4)),
+        (Cluster.of(6, 4), {"nodes": 2, "cores": 16}, (2, 16)),
+        (Cluster.of(6, 4), {"gpus": 1}, (6, 4)),
+        (None, {"nodes": 5}, (5, 1)),
+        (None, {"nodes": 5, "cores": 3}, (5, 3)),
+        (Cluster(np.array([[1], [7]])), {"nodes": 5}, (5, 1)),
+    ],
+)
+def test_what_the_log_does_not_say_of_the_machine_can_be_said(file, log, said, expected):
+    made = replace(load_trace(file(SWF)), cluster=log).machine(**said)
+    assert (made.nodes, int(made.capacity[0, 0])) == expected
+    assert ("gpus" in made.resources) == ("gpus" in said)
+
+
+def test_a_machine_of_unknown_size_is_refused(file):
+    trace = load_trace(file(SWF))
+    with pytest.raises(InvalidInput, match="does not say how large its machine is: give nodes"):
+        trace.machine(cores=4)
+    with pytest.raises(InvalidInput, match="24 cores make no whole nodes of 7: give nodes, too"):
+        replace(trace, cluster=Cluster.of(6, 4)).machine(cores=7)
 
 
 @pytest.mark.parametrize("text", [f"; MaxProcs: 9\n{SWF}", f";\n{SWF}", SWF.replace(" ", "\t"), f"   {SWF}"])

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from asa.core.errors import InvalidInput
-from asa.traces.cycle import DAY
+from asa.core.units import DAY
 from asa.traces.lublin import ALL, BATCH, INTERACTIVE, daily, lublin
 from asa.traces.offered import offered_load
 from tests.traces.shared import swf_columns

@@ -109,5 +109,5 @@ def test_impossible_classes_are_refused(wrong):
 
 
 def test_no_jobs_no_mixture():
-    with pytest.raises(InvalidInput, match="without jobs"):
+    with pytest.raises(InvalidInput, match="no jobs"):
         measure_classes(Workload.of(submit=[], run=[], cores=[]))

@@ -4,8 +4,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asa.core.errors import InvalidInput
+from asa.core.units import DAY
 from asa.core.workload import Workload
-from asa.traces.cycle import DAY, Cycle
+from asa.traces.cycle import Cycle
 from asa.traces.offered import at_load, offered_load
 
 jobs = st.lists(st.tuples(st.integers(0, 10**6), st.integers(1, 10**5), st.integers(1, 64)), min_size=2, max_size=30)

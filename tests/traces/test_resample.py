@@ -4,8 +4,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from asa.core.errors import InvalidInput
+from asa.core.units import DAY, HOUR, WEEK
 from asa.core.workload import UNKNOWN, Workload
-from asa.traces.cycle import DAY, HOUR, WEEK
 from asa.traces.lublin import lublin
 from asa.traces.resample import jobsets, pattern, sampled, synthetic, weeks
 

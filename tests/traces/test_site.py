@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from asa.core.errors import InvalidInput
-from asa.traces.cycle import DAY, HOUR, WEEK
+from asa.core.units import DAY, HOUR, WEEK
 from asa.traces.mixture import JobClass
 from asa.traces.site import Site
 

@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 
 from asa.core.errors import InvalidInput, UnknownName
+from asa.core.units import DAY, HOUR
 from asa.core.workload import Workload
 from asa.simulator.run import simulate
-from asa.traces.cycle import DAY, HOUR
 from asa.traces.sites import SITES, site
 
 TABLE_1 = {  # cores: total waits [s] of Big Job for Montage, BLAST and Statistics

@@ -27,8 +27,8 @@ CURIE = r"""
 
 def test_fields_of_a_real_header():
     header = SwfHeader.parse(CURIE)
-    assert (header.max_jobs, header.max_nodes, header.max_procs) == (773138, 5544, 93312)
-    assert (header.unix_start_time, header.time_zone) == (1296571124, "Europe/Paris")
+    assert (header.number("MaxJobs"), header.max_nodes, header.max_procs) == (773138, 5544, 93312)
+    assert (header.unix_start_time, header.get("TimeZoneString")) == (1296571124, "Europe/Paris")
     assert header.partitions == {1: "test", 7: "test,batch"}
     assert header.queues == {}, "a queue without a name has none"
     assert header.get("") == "--- SWF file converted from SACCT ---"
@@ -62,6 +62,6 @@ def test_the_machine(nodes, processors, machine):
 
 def test_a_number_that_is_none():
     header = make_header({"MaxJobs": "many", "UnixStartTime": 0})
-    assert header.max_jobs is None
+    assert header.number("MaxJobs") is None
     assert header.unix_start_time is None
     assert header.get("Note") is None
