@@ -19,10 +19,10 @@ from executors.mesos.codec import Message, Records, encode
 from executors.mesos.connection import Connection
 from executors.mesos.endpoint import of_pool
 from executors.mesos.executor_driver import ExecutorDriver
-from executors.mesos.master.limits import raise_file_limit
 from executors.mesos.messages import base64_of, message
 from executors.mesos.pool_directory import AGENT, FRAMEWORK, PoolDirectory
 from executors.mesos.resources import scalars, to_json
+from executors.mesos.web.limits import raise_file_limit
 
 
 class Saying:

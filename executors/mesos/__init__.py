@@ -12,7 +12,8 @@
 
 `codec` has the bytes, `messages` what all messages have in common, `resources` what agents have and tasks take. Master
 and agent are state machines: calls, updates and the time go in, effects (`effects.py`) come out, and a thin server
-carries them out: first those that must be durable, then what is sent.
+carries them out: first those that must be durable, then what is sent. `web` serves HTTP for both; they do not know one
+another.
 
 Scheduler, executor and operator API are those of Apache Mesos 1.11, in JSON. What master and agents say to one another
 (`agent_protocol.py`) is our own: our agents cannot join another master.

@@ -15,20 +15,23 @@ import logging
 import math
 import os
 import signal
-import socket
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from asa.core.command import CommandResult
 from asa.core.errors import AsaError, InvalidInput, StateError
+from executors import node
 from executors.cgroup.group import Quotas
 from executors.mesos.agent import capacity, host
 from executors.mesos.agent.options import Options
 from executors.mesos.agent.unlimited import Unlimited
 from executors.mesos.pool_directory import PoolDirectory
+
+if TYPE_CHECKING:
+    from executors.mesos.agent.service import AgentService
 
 PATIENCE_S = 600.0
 """How long an agent looks for a master in vain by default [s]; masters wait as long for agents."""
@@ -78,15 +81,13 @@ class AgentCommand:
         if not _appears(directory, options.patience):
             text = f"no pool was made in {directory.path} for {options.patience:g} s: asa master makes one"
             return CommandResult({"master": None}, text, NO_MASTER)
-        name = options.name or os.environ.get("SLURMD_NODENAME") or socket.gethostname()
+        name = options.name or node.name(os.environ)
         key = _key(options, name)
-        work: Path = options.work or _scratch() / f"asa-agent-{os.geteuid()}-{key}"
+        work: Path = options.work or Path(node.scratch(os.environ)) / f"asa-agent-{os.geteuid()}-{key}"
         held, given = WorkDirectory(work.absolute()), _options(options, name)
         held.hold()  # before anything is tried in its name space: another agent may be at work there
         try:
-            quotas = _quotas(options.quotas, key)
-            if options.capacity is not None:
-                capacity.keep(quotas, options.capacity, given.resources.scalar("cpus"))
+            quotas = _quotas(options, key, given.resources.scalar("cpus"))
         except BaseException:
             if options.work is None:
                 held.remove()
@@ -106,24 +107,8 @@ class AgentCommand:
             orphan_grace_s=options.orphan_grace,
             space="" if isinstance(quotas, Unlimited) else _space(key),
         )
-        stopped: list[int] = []
-
-        def stop(number: int, frame: object) -> None:
-            if not stopped:
-                stopped.append(number)
-                service.leave(f"it was told to end by signal {number} ({signal.strsignal(number)})")
-
-        service.start()
-        before = {number: signal.signal(number, stop) for number in _SIGNALS}
-        print(f"asa: agent {name} offers {_shown(service.options)}; quotas: {quotas.name}", file=sys.stderr, flush=True)
-        try:
-            code = service.wait()
-        finally:
-            service.close()
-            for number, handler in before.items():
-                signal.signal(number, handler)
-        if stopped:
-            told = stopped[0]
+        code, told = _run(service, f"agent {name}", quotas.name)
+        if told:
             return CommandResult({"signal": told}, f"the agent was told to end by signal {told}", 128 + told)
         if code == NO_MASTER:
             return CommandResult({"master": None}, f"there was no master for {options.patience:g} s", code)
@@ -141,14 +126,14 @@ def _appears(directory: PoolDirectory, patience_s: float) -> bool:
 
 
 def _options(options: argparse.Namespace, name: str) -> Options:
-    memory, gpus = host.memory(options.memory, os.environ), host.gpus(options.gpus, os.environ)
+    memory, gpus = node.memory(options.memory, os.environ), node.gpus(options.gpus, os.environ)
     margin_s = Options.margin_s if options.margin is None else options.margin or None
     if margin_s is not None and not 0 < margin_s < math.inf:
         raise InvalidInput(f"--margin {margin_s:g}: expected a number of seconds, or 0")
     return Options(
         hostname=name,
         port=0,
-        resources=host.resources(host.cores(options.cores, os.environ), memory, len(gpus)),
+        resources=host.resources(node.cores(options.cores, os.environ), memory, len(gpus)),
         attributes=capacity.attributes(host.attributes(options.attribute), options.capacity),
         directory="",
         environment=host.inherited(os.environ),
@@ -178,12 +163,15 @@ def _space(key: str) -> str:
     return f"agent-{key}"
 
 
-def _scratch() -> Path:
-    given = os.environ.get("SLURM_TMPDIR")
-    return Path(given if given and os.access(given, os.W_OK) else tempfile.gettempdir())
+def _quotas(options: argparse.Namespace, key: str, cores: float) -> Quotas:
+    """By what means limits are kept; they keep all containers together to the agent's capacity from now on."""
+    quotas = _means(options.quotas, key)
+    if options.capacity is not None:
+        capacity.keep(quotas, options.capacity, cores)
+    return quotas
 
 
-def _quotas(name: str | None, key: str) -> Quotas:
+def _means(name: str | None, key: str) -> Quotas:
     from executors.cgroup import probe
 
     if name == "none":
@@ -195,6 +183,28 @@ def _quotas(name: str | None, key: str) -> Quotas:
             raise
         print(f"asa: CPU limits are not kept: {error}", file=sys.stderr, flush=True)
         return Unlimited()
+
+
+def _run(service: AgentService, name: str, quotas: str) -> tuple[int, int]:
+    """Until it has ended: its exit code, and the number of the signal that has told it to end, or 0."""
+    told = 0
+
+    def stop(number: int, frame: object) -> None:
+        nonlocal told
+        if not told:
+            told = number
+            service.leave(f"it was told to end by signal {number} ({signal.strsignal(number)})")
+
+    service.start()
+    before = {number: signal.signal(number, stop) for number in _SIGNALS}
+    print(f"asa: {name} offers {_shown(service.options)}; quotas: {quotas}", file=sys.stderr, flush=True)
+    try:
+        code = service.wait()
+    finally:
+        service.close()
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    return code, told
 
 
 def main(words: Sequence[str] | None = None) -> int:

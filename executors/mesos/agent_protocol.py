@@ -5,7 +5,7 @@ down as records. What the agent has to say goes up as further POSTs of ``{"type"
 to the same address with the header ``Mesos-Stream-Id`` of the stream, one at a time, in order; the answer is 202. When
 the stream breaks the agent registers anew, with its id, and tells what it has.
 
-Up, from agent to master (`from_agent` in the master's machine takes one item at a time):
+Up, from agent to master (`from_agent` in the master's machine):
 
 ``REGISTER {agent_info, version, ip?, tls?, frameworks, executors, tasks, unavailability?}``
     First of all. `agent_info` is Mesos' AgentInfo: hostname, port, resources, attributes, and after the first time id.

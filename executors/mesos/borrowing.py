@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 from executors.mesos.codec import Message
 from executors.mesos.decisions import NEVER_S, Accept, Decline
-from executors.mesos.offered import MIB, Need, Offered, Program, task_info
+from executors.mesos.offered import Need, Offered, Program, task_info
+from executors.mesos.resources import MIB
 
 RUN = "run"
 """Attribute of an agent: the run that its allocation belongs to."""

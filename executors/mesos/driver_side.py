@@ -22,6 +22,7 @@ from executors.mesos.codec import BadMessage, Message
 from executors.mesos.decisions import Outcome
 from executors.mesos.driver import SchedulerDriver
 from executors.mesos.framework import Crew, Framework
+from executors.mesos.hosts import LOOPBACK
 from executors.mesos.master.service import MasterService
 from executors.mesos.master.state import Options
 from executors.mesos.messages import identity
@@ -32,7 +33,7 @@ from executors.mesos.operator import Operator
 from executors.mesos.pool_directory import PoolDirectory
 from executors.mesos.scheduler import Scheduler
 from executors.mesos.tenant import Tenant
-from executors.station import Supervised
+from executors.station import Station
 
 EVERY_S = 1.0
 """How often a run looks at its neighbours in a pool that they share [s]."""
@@ -60,7 +61,7 @@ class DriverSide:
         Allocations whose agents are to go; `look_after` says that there is a new one.
     """
 
-    def __init__(self, path: Path, context: RunContext, inner: Supervised, released: set[str], post: Post) -> None:
+    def __init__(self, path: Path, context: RunContext, inner: Station, released: set[str], post: Post) -> None:
         self._context, self._inner, self._released, self._post = context, inner, released, post
         self._directory = PoolDirectory.create(path, context.run)
         self._kept: Path = context.directory / _FRAMEWORK
@@ -69,7 +70,7 @@ class DriverSide:
         self._missed = 0.0
         if context.pool is None:
             user = getpass.getuser()
-            self._master = MasterService(self._directory, Options(user=user), host="127.0.0.1" if context.local else "")
+            self._master = MasterService(self._directory, Options(user=user), host=LOOPBACK if context.local else "")
             self._master.start()
         elif self._directory.master() is None:
             self._call_master()

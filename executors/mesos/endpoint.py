@@ -86,13 +86,8 @@ def of_agent(directory: PoolDirectory, url: str, role: str) -> Finder:
     return find
 
 
-def of_url(url: str, authorization: str | None = None, context: ssl.SSLContext | None = None) -> Endpoint:
-    """The server that a URL or ``host:port`` names.
-
-    Parameters
-    ----------
-    context
-        For ``https://``; by default the authorities that this machine trusts.
+def of_url(url: str, authorization: str | None = None) -> Endpoint:
+    """The server that a URL or ``host:port`` names; for ``https://`` one that this machine's authorities vouch for.
 
     Raises
     ------
@@ -112,7 +107,7 @@ def of_url(url: str, authorization: str | None = None, context: ssl.SSLContext |
     if parts.scheme not in ("", "http", "https") or not host:
         raise InvalidInput(f"expected a master as host:port, http:// or https://, found {url!r}")
     if parts.scheme == "https":
-        return Endpoint((host,), port, authorization, context or ssl.create_default_context(), host)
+        return Endpoint((host,), port, authorization, ssl.create_default_context(), host)
     return Endpoint((host,), port, authorization)
 
 

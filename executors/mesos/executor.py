@@ -7,7 +7,7 @@
     Mesos (here), DriverSide (driver_side.py)           agent (agent_command.py), the job's own program
       MasterService            <-- asa/v1/agent -->       supervisor, a Mesos task in a container of its own
       Scheduler, Framework     <-- v1 scheduler -->         workers
-      Local or Dask            <---- wire ------------------'
+      Station (station.py)     <---- wire ------------------'
 
 The agent is what the batch job runs. The framework takes all that an agent offers for one task, the supervisor that the
 `local` and `dask` executors start directly; from there on tasks run as they do without agents.
@@ -28,9 +28,9 @@ from asa.core.errors import InvalidInput
 from asa.core.job import Resources
 from asa.core.ports import Post, RunContext
 from asa.core.task import Task
-from executors.dask import Dask
-from executors.local import Local
-from executors.station import Supervised, command, share
+from executors.dask import dask
+from executors.local import local
+from executors.station import Station, command, share
 
 if TYPE_CHECKING:  # with the HTTP libraries that it needs, imported when a run starts
     from executors.mesos.driver_side import DriverSide
@@ -39,7 +39,7 @@ POOL = "pool"
 """The directory of a run's own pool, in the run's."""
 
 _MASTER_S = 60.0
-_INNER: dict[str, Callable[..., Supervised]] = {"local": Local, "dask": Dask}
+_INNER: dict[str, Callable[..., Station]] = {"local": local, "dask": dask}
 
 
 class Mesos:
@@ -65,7 +65,7 @@ class Mesos:
         if tasks not in _INNER:
             raise InvalidInput(f"tasks={tasks!r}: choose 'local' or 'dask'")
         try:
-            self._inner: Supervised = _INNER[tasks](heartbeat_s=heartbeat_s, **options)
+            self._inner = _INNER[tasks](heartbeat_s=heartbeat_s, **options)
         except TypeError as error:
             raise InvalidInput(f"executor 'mesos' with tasks={tasks!r}: {error}") from error
         self._released: set[str] = set()

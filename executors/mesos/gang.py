@@ -1,4 +1,8 @@
-"""Gangs: tasks that start together, each on an agent with room for it, or not at all. No I/O."""
+"""Gangs: tasks that start together, each on an agent with room for it, or not at all. No I/O.
+
+Workflows do without: their tasks of several nodes start inside supervisors. They are for programs with a framework of
+their own.
+"""
 
 from __future__ import annotations
 

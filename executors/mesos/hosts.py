@@ -11,6 +11,8 @@ from asa.core.errors import InvalidInput
 from executors.mesos.effects import Refused
 from executors.mesos.pool_directory import AGENT_NAME, MASTER_NAME
 
+LOOPBACK = "127.0.0.1"
+
 
 def own_hosts() -> tuple[str, ...]:
     """Its name, what the name resolves to, and the address with which its default route leaves; likeliest first."""
@@ -93,19 +95,26 @@ def is_loopback(host: str) -> bool:
     return host == "localhost" or (address is not None and address.is_loopback)
 
 
-def check_reach(host: str, *, secured: bool) -> None:
-    """Without TLS or without authentication, only this machine may reach what listens on `host`.
+def listening_host(host: str | None, *, secured: bool) -> str:
+    """The address to listen on: ``""`` for all, which is the default if `secured`, while otherwise it is loopback.
+
+    Parameters
+    ----------
+    secured
+        Whether there are both TLS and authentication: else only this machine may reach what listens.
 
     Raises
     ------
     InvalidInput
         When others could.
     """
-    if not secured and not is_loopback(host):
+    found = ("" if secured else LOOPBACK) if host is None else host
+    if not secured and not is_loopback(found):
         raise InvalidInput(
             "without TLS or without authentication one listens on loopback only, not on "
-            f"{host or 'all addresses'}: leave the host out, or give 127.0.0.1"
+            f"{found or 'all addresses'}: leave the host out, or give {LOOPBACK}"
         )
+    return found
 
 
 def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from executors.mesos.codec import Message
 from executors.mesos.messages import field, identity, value_of
-from executors.mesos.resources import Kind, Resources, parse, scalars, to_json
+from executors.mesos.resources import MIB, Kind, Resources, parse, scalars, to_json
+
+CAPACITY = "capacity"
+"""The attribute of an agent that owns a part of its node's processor only [cores]."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +44,14 @@ class Offered:
     attributes: Mapping[str, str]
     ends: float | None
     made: float
+
+    @property
+    def capacity(self) -> float | None:
+        """Cores of the processor behind what the agent offers; None where it does not say, or makes no sense."""
+        with suppress(ValueError):
+            cores = float(self.attributes.get(CAPACITY, "nan"))
+            return cores if 0 < cores < math.inf else None
+        return None
 
     def has(self, wanted: Mapping[str, str]) -> bool:
         """Whether the agent has these attributes."""
@@ -72,10 +85,6 @@ class Need(NamedTuple):
             if amount:
                 return None
         return Resources(dict(found))
-
-
-MIB = 1 << 20
-"""Mesos counts memory in these [bytes]."""
 
 
 def all_of(resources: Resources) -> Need:

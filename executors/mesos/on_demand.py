@@ -8,6 +8,7 @@ import sys
 import threading
 
 from asa.security.files import cannot
+from executors.mesos.hosts import LOOPBACK
 from executors.mesos.pool_directory import PoolDirectory
 
 IDLE_S = 60.0
@@ -30,7 +31,7 @@ def start_master(directory: PoolDirectory, *, local: bool) -> None:
         When its log in the pool's directory cannot be written.
     """
     words = [sys.executable, "-P", "-m", "asa", "master", "--directory", str(directory.path), "--idle", str(IDLE_S)]
-    words += ["--host", "127.0.0.1"] if local else []
+    words += ["--host", LOOPBACK] if local else []
     path = directory.path / LOG
     try:
         log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)

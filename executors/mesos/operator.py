@@ -24,6 +24,14 @@ Place = tuple[str, int]
 """Host and port."""
 
 
+class CallRefused(InvalidInput):
+    """A master or an agent has refused a call, with this HTTP status."""
+
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message)
+        self.status = status
+
+
 class Operator:
     """Calls a pool's master and its agents; a context manager.
 
@@ -36,7 +44,7 @@ class Operator:
 
     Notes
     -----
-    Methods raise `InvalidInput` when a call was refused, with the words of who refused it, and `BackendError`, which is
+    Methods raise `CallRefused` when a call was refused, with the words of who refused it, and `BackendError`, which is
     transient, when nobody answers.
     """
 
@@ -137,11 +145,6 @@ class Operator:
         found: list[Message] = field(self.call("GET_WEIGHTS"), "weight_infos", list, [])
         return {field(item, "role", str): field(item, "weight", float) for item in found}
 
-    def set_weights(self, weights: Mapping[str, float]) -> None:
-        """Change the fair shares of these roles."""
-        found = [{"role": role, "weight": weight} for role, weight in weights.items()]
-        self.call("UPDATE_WEIGHTS", weight_infos=found)
-
     # ------------------------------------------------------- an agent
 
     def call_agent(self, agent_id: str, name: str, **payload: Any) -> Message:
@@ -202,7 +205,8 @@ class Operator:
     def _master(self) -> tuple[Place, ...]:
         address = self._directory.master()
         if address is None:
-            raise BackendError(f"the pool in {self._directory.path} has no master yet", transient=True)
+            path = self._directory.path
+            raise BackendError(f"the pool in {path} has no master yet: asa master --directory {path}", transient=True)
         return tuple((host, address.port) for host in address.hosts)
 
     def _ask(self, places: tuple[Place, ...], server: str, name: str, payload: Mapping[str, Any]) -> Message:
@@ -231,7 +235,8 @@ class Operator:
         if answer.status_code >= 500 and answer.status_code != 501:
             raise BackendError(f"{what} cannot answer {name} now: {answer.text[:1000]}", transient=True)
         if answer.status_code >= 300:
-            raise InvalidInput(f"{what} has refused {name} ({answer.status_code}): {answer.text[:1000]}")
+            refusal = f"{what} has refused {name} ({answer.status_code}): {answer.text[:1000]}"
+            raise CallRefused(refusal, answer.status_code)
         try:
             return decode(answer.content) if answer.content else {}
         except BadMessage as error:

@@ -14,7 +14,6 @@ know nothing else, as the password of ``Basic``. Each opens what its role may do
 
 from __future__ import annotations
 
-import hmac
 import json
 import secrets
 import ssl
@@ -114,14 +113,6 @@ class PoolDirectory:
         """Where the secret of a role is: a path may be told, what is in it may not."""
         return self.path / _TOKENS / role
 
-    def role_of(self, token: str) -> str | None:
-        """Whose secret this is; None for nobody's. Takes as long whatever is wrong with it."""
-        found = None
-        for role in ROLES:
-            if hmac.compare_digest(self.token(role).encode(), token.encode()):
-                found = role
-        return found
-
     def publish(self, address: Address) -> None:
         """Say where the master listens."""
         write_private(self.path / _ADDRESS, json.dumps(asdict(address)).encode())
@@ -164,7 +155,7 @@ class PoolDirectory:
         try:
             context.load_cert_chain(check_private(self.path / _TLS / own))
         except OSError as error:  # ssl.SSLError is one
-            raise StateError(f"the certificates in {self.path / _TLS} cannot be used: {error}") from error
+            raise self._unusable(error) from error
         return context
 
     def client_context(self) -> ssl.SSLContext:
@@ -181,5 +172,11 @@ class PoolDirectory:
         try:
             context.load_verify_locations(check_private(self.path / _TLS / "ca.pem"))
         except OSError as error:
-            raise StateError(f"the certificates in {self.path / _TLS} cannot be used: {error}") from error
+            raise self._unusable(error) from error
         return context
+
+    def _unusable(self, error: OSError) -> StateError:
+        return StateError(
+            f"the certificates in {self.path / _TLS} cannot be used: {error}; remove that directory, then start the "
+            "master and its agents again"
+        )

@@ -18,6 +18,7 @@ from executors.mesos import peer
 from executors.mesos.effects import Refused
 from executors.mesos.endpoint import CONNECT_S, Endpoint, of_agent, of_pool
 from executors.mesos.forwarding import Requests
+from executors.mesos.hosts import LOOPBACK
 from executors.mesos.pool_directory import FRAMEWORK, PoolDirectory
 
 _CHUNK = 1 << 16
@@ -39,12 +40,12 @@ class Tunnel:
 
     def __init__(self, directory: PoolDirectory, role: str = FRAMEWORK, agent: str | None = None) -> None:
         self._find = of_pool(directory, role) if agent is None else of_agent(directory, agent, role)
-        self._socket = socket.create_server(("127.0.0.1", 0), backlog=128)
+        self._socket = socket.create_server((LOOPBACK, 0), backlog=128)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="asa-tunnel", daemon=True)
         self._open = set[asyncio.Task[None]]()
         self._ended = asyncio.Event()
-        self.address = f"127.0.0.1:{self._socket.getsockname()[1]}"
+        self.address = f"{LOOPBACK}:{self._socket.getsockname()[1]}"
         """What to give a client for a master: ``host:port``."""
         self._thread.start()
 

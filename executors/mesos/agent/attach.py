@@ -15,10 +15,10 @@ from typing import Any
 from executors.mesos.agent.nested import Nested, Session
 from executors.mesos.codec import BadMessage, Message, Records, frame
 from executors.mesos.effects import Refused
-from executors.mesos.master.http import Opened, Request, Response
-from executors.mesos.master.request import JSON, in_json
-from executors.mesos.master.streams import Stream
 from executors.mesos.messages import field, octets
+from executors.mesos.web.http import Opened, Request, Response
+from executors.mesos.web.request import JSON, in_json
+from executors.mesos.web.streams import Stream
 
 RECORDS = "application/recordio"
 KINDS = frozenset(

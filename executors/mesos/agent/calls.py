@@ -124,7 +124,7 @@ def _take(core: Core, executor: Executor, report: Any) -> None:
     if len(task.pending) >= PENDING_MOST:
         raise Refused(429, f"{PENDING_MOST} updates of task {task_id!r} are not acknowledged yet: wait")
     instance = core.state.instances.get(executor.container)
-    updates.add(core, task, completed(status, task, uuid, core.now, core.state.id or "", instance))
+    updates.add(core, task, completed(status, task, uuid, core.now, core.state.id or "", instance=instance))
     core.count("valid_status_updates")
     if task.over:
         tasks.settle(core, task)

@@ -7,11 +7,9 @@ from collections.abc import Iterable
 from asa.core.errors import InvalidInput, StateError
 from executors.cgroup import probe
 from executors.cgroup.group import Quotas
-from executors.mesos.agent.command import LEAST_CPUS
 from executors.mesos.codec import Message
-
-ATTRIBUTE = "capacity"
-"""The attribute by which frameworks are told, in offers."""
+from executors.mesos.offered import CAPACITY
+from executors.mesos.resources import LEAST_CPUS
 
 
 def keep(quotas: Quotas, cores: float, most: float) -> None:
@@ -54,6 +52,6 @@ def attributes(given: Iterable[Message], cores: float | None) -> list[Message]:
     found = list(given)
     if cores is None:
         return found
-    if any(item["name"] == ATTRIBUTE for item in found):
-        raise InvalidInput(f"--attribute {ATTRIBUTE}=...: expected another name, --capacity says this one")
-    return [*found, {"name": ATTRIBUTE, "type": "SCALAR", "scalar": {"value": cores}}]
+    if any(item["name"] == CAPACITY for item in found):
+        raise InvalidInput(f"--attribute {CAPACITY}=...: expected another name, --capacity says this one")
+    return [*found, {"name": CAPACITY, "type": "SCALAR", "scalar": {"value": cores}}]

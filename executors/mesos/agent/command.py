@@ -11,11 +11,8 @@ from executors.mesos.agent.environment import variables
 from executors.mesos.agent.options import Options
 from executors.mesos.codec import BadMessage, Message
 from executors.mesos.messages import field, value_of
-from executors.mesos.resources import parse
+from executors.mesos.resources import MIB, parse
 
-MIB = 1 << 20
-LEAST_CPUS = 0.01
-"""The smallest CPU quota that is given to anything [cores]; that of Mesos."""
 KILL_GRACE_S = 3.0
 """How long a task that is killed has by default until SIGKILL [s]; that of Mesos."""
 _ARCHIVES = (".tar", ".tgz", ".tar.gz", ".tbz2", ".tar.bz2", ".txz", ".tar.xz", ".zip", ".gz")

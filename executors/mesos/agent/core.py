@@ -10,10 +10,10 @@ from typing import Any
 from executors.mesos.agent.effects import Effect, Up
 from executors.mesos.agent.options import Options
 from executors.mesos.agent.state import State
-from executors.mesos.agent.timers import Timers
 from executors.mesos.codec import Message
 from executors.mesos.effects import Close, Copy, Keep, Send
 from executors.mesos.messages import message
+from executors.mesos.timers import Timers
 
 
 @dataclass(eq=False)

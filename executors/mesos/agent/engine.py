@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
-import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -19,15 +17,15 @@ from executors.mesos.agent.launcher import Orphans
 from executors.mesos.agent.link import Link
 from executors.mesos.agent.machine import Agent
 from executors.mesos.agent.nested import Nested
+from executors.mesos.clockwork import Clockwork
 from executors.mesos.codec import BadMessage, Message
 from executors.mesos.commit import Durable, GroupCommit, Parcel
 from executors.mesos.effects import Refused
 from executors.mesos.journal import Journal
-from executors.mesos.master.streams import Stream
 from executors.mesos.pool_directory import PoolDirectory
 from executors.mesos.verbosity import Voice
+from executors.mesos.web.streams import Stream
 
-_SOONEST_S, _LATEST_S = 0.001, 600.0
 _FLUSH_S = 2.0
 
 _log = logging.getLogger(__name__)
@@ -64,9 +62,9 @@ class Engine:
         journal: Journal,
         directory: PoolDirectory,
         quotas: Quotas,
+        *,
         run: Path,
         lock: Path,
-        *,
         orphans: Orphans,
         patience_s: float,
     ) -> None:
@@ -74,8 +72,7 @@ class Engine:
         self._commit: GroupCommit[Own] = GroupCommit(journal, self._deliver, strict=False)
         self._committing: asyncio.Task[None] | None = None
         self._loop = asyncio.get_running_loop()
-        # The clock of this computer may be set while we run; time that goes on evenly is what counts.
-        self._epoch = time.time() - time.monotonic()
+        self._clock = Clockwork(machine.due, lambda: self.take(machine.wake))
         self.link = Link(directory, self, patience_s)
         self.containers = Containers(quotas, run, lock, orphans, self)
         self.nested = Nested(machine, self.containers)
@@ -85,16 +82,13 @@ class Engine:
         """Open streams of executors, by id."""
         self.ended: asyncio.Future[int] = self._loop.create_future()
         """Set to the exit code once the agent's work is over."""
-        self._asking: asyncio.Handle | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        self._rings = 0.0
         self._stopped = False
 
     async def open(self) -> None:
         """Take over what an earlier agent has left."""
         self._committing = asyncio.create_task(self._commit.run())
         await self.containers.open(self._machine.recovered())
-        self._arm()
+        self._clock.arm()
 
     async def close(self) -> None:
         """End all containers and streams, and say what is still to be said."""
@@ -111,14 +105,10 @@ class Engine:
         self._stop()
         self.containers.abandon()
 
-    def now(self) -> float:
-        """Seconds since the epoch, never backwards [s]."""
-        return self._epoch + time.monotonic()
-
     def take(self, step: Callable[[float], Sequence[Effect]], *, lazily: bool = False) -> None:
         """Have the machine take a step, and carry out what it wants done; raises what the machine raises."""
         if not self._stopped:
-            self._carry_out(step(self.now()), lazily=lazily)
+            self._carry_out(step(self._clock.now()), lazily=lazily)
 
     async def durable(self) -> None:
         """Until all that has happened so far is written."""
@@ -132,9 +122,9 @@ class Engine:
         found: dict[str, Usage] = {}
         if call.get("type") in ("GET_CONTAINERS", "GET_METRICS"):
             found = await asyncio.to_thread(self.containers.usage)
-        answer, effects = self._machine.operate(call, found.get, self.now())
+        answer, effects = self._machine.operate(call, found.get, self._clock.now())
         if call.get("type") == "SET_LOGGING_LEVEL":
-            self._voice.follow(self._machine.state.verbosity, self.now())
+            self._voice.follow(self._machine.state.verbosity, self._clock.now())
         self._carry_out(effects)
         await self.durable()
         return answer
@@ -211,7 +201,7 @@ class Engine:
 
     def _carry_out(self, effects: Sequence[Effect], *, lazily: bool = False) -> None:
         self._commit.carry_out(effects, lazily=lazily)
-        self._arm()
+        self._clock.arm()
 
     def _flush(self) -> None:
         """Carry out now what else would be soon."""
@@ -257,34 +247,9 @@ class Engine:
             reason = f"nothing is started while the agent's journal cannot be written: {self._commit.trouble}"
             self._loop.call_soon(self.exited, effect.container.id, None, reason)
 
-    # ------------------------------------------------------- time
-
-    def _arm(self) -> None:
-        """The machine has done something: ask it once, soon, when it wants to be woken."""
-        if self._asking is None and not self._stopped:
-            self._asking = self._loop.call_soon(self._ask)
-
-    def _ask(self) -> None:
-        self._asking = None
-        now, due = self.now(), self._machine.due()
-        rings = now + _LATEST_S if math.isnan(due) else min(max(due, now + _SOONEST_S), now + _LATEST_S)
-        if self._timer is not None:
-            if self._rings <= rings:
-                return  # it is asked again then
-            self._timer.cancel()
-        self._rings = rings
-        self._timer = self._loop.call_at(rings - self._epoch, self._wake)
-
-    def _wake(self) -> None:
-        self._timer = None
-        self._tell(self._machine.wake)
-        self._arm()
-
     def _stop(self) -> None:
         self._stopped = True
+        self._clock.stop()
         self._voice.calm()
-        for handle in (self._asking, self._timer):
-            if handle is not None:
-                handle.cancel()
         if self._committing is not None:
             self._committing.cancel()

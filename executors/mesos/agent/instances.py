@@ -9,13 +9,13 @@ from collections import Counter
 from collections.abc import Iterable
 
 from executors.mesos.agent import rows
-from executors.mesos.agent.command import LEAST_CPUS, MIB, Share, argv, files, role, share
+from executors.mesos.agent.command import Share, argv, files, role, share
 from executors.mesos.agent.core import Core
 from executors.mesos.agent.effects import OUT_OF_MEMORY, Container, Limit, Remove, Start, Stop
 from executors.mesos.agent.environment import environment
 from executors.mesos.agent.state import COMPLETED_MOST, Executor, Framework, Instance, Task, Verdict
 from executors.mesos.codec import Message
-from executors.mesos.resources import THOUSAND
+from executors.mesos.resources import LEAST_CPUS, MIB, THOUSAND
 
 
 def sandbox(core: Core, framework: str, executor: str, container: str, parent: str | None = None) -> str:
@@ -59,8 +59,8 @@ def begin(
     rows.keep_instance(core, instance)
     allocated_to = None if task is None else role(task.info)
     variables = environment(
-        core.options, core.state.id or "", framework.info, executor, path, command, role=allocated_to, grace_s=grace_s,
-        gpus=instance.gpus,
+        core.options, core.state.id or "", framework.info, executor, path,
+        command=command, role=allocated_to, grace_s=grace_s, gpus=instance.gpus,
     )  # fmt: skip
     core.do(
         Start(
@@ -116,7 +116,7 @@ def executor_share(core: Core, executor: Executor) -> Share:
     for task in executor.tasks.values():
         task.share = task.share or share(task.info, core.options.quotas)
         shares.append(task.share)
-    memory = core.options.resources.scalar("mem") * (1 << 20) or math.inf
+    memory = core.options.resources.scalar("mem") * MIB or math.inf
     cpus, limit, gpus = (sum(amounts) for amounts in zip(*((s.cpus, s.limit, s.gpus) for s in shares), strict=True))
     return Share(cpus, limit, memory, int(gpus))
 

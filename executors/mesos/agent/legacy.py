@@ -15,9 +15,9 @@ from typing import Any
 from executors.mesos.agent import sandbox
 from executors.mesos.agent.options import Options
 from executors.mesos.agent.state import Framework, Instance, State, Task
+from executors.mesos.amounts import amounts
 from executors.mesos.codec import BadMessage, Message
 from executors.mesos.effects import Refused
-from executors.mesos.master.plain import amounts
 from executors.mesos.messages import VERSION, field
 from executors.mesos.resources import parse
 

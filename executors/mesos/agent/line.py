@@ -10,7 +10,7 @@ from typing import NamedTuple
 import httptools
 
 from executors.mesos.codec import BadMessage
-from executors.mesos.master.http import Headers
+from executors.mesos.web.http import Headers
 
 TEXT_MOST = 500
 """How much of an answer that is no stream is kept [bytes]."""

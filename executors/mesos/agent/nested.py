@@ -210,7 +210,7 @@ class Nested:
         framework = state.frameworks.get(instance.framework)
         info = {"id": identity(instance.framework)} if framework is None else framework.info
         variables = environment(
-            options, state.id or "", info, instance.executor, instance.sandbox, wanted, gpus=instance.gpus
+            options, state.id or "", info, instance.executor, instance.sandbox, command=wanted, gpus=instance.gpus
         )
         argv = ("/bin/sh", "-c", _ENTER, instance.sandbox, *command.argv(wanted))
         return Container(

@@ -8,13 +8,13 @@ from collections.abc import Callable
 from executors.cgroup.group import Usage
 from executors.mesos import verbosity
 from executors.mesos.agent import instances, leases, views
-from executors.mesos.agent.command import LEAST_CPUS
 from executors.mesos.agent.core import Core
 from executors.mesos.agent.metrics import metrics
 from executors.mesos.agent.state import Instance
 from executors.mesos.codec import Message
 from executors.mesos.effects import Refused
 from executors.mesos.messages import VERSION, field, identity, message, nanoseconds, value_of
+from executors.mesos.resources import LEAST_CPUS
 
 LEASE_MOST_S = 86400.0
 """For how long another CPU limit or weight can be had at most, unless it is asked for again [s]."""

@@ -36,7 +36,7 @@ def checked(status: Message, executor_id: str) -> tuple[str, bytes]:
 
 
 def completed(
-    status: Message, task: Task, uuid: bytes, now: float, agent_id: str, instance: Instance | None
+    status: Message, task: Task, uuid: bytes, now: float, agent_id: str, *, instance: Instance | None
 ) -> Message:
     """A checked status with everything in it that frameworks expect."""
     given: Message = {"timestamp": now} | status

@@ -19,11 +19,12 @@ import math
 from collections import deque
 from collections.abc import Iterable
 
-from executors.mesos.agent.command import LEAST_CPUS, share
+from executors.mesos.agent.command import share
 from executors.mesos.agent.core import Core
 from executors.mesos.agent.state import ACKNOWLEDGED_MOST, Executor, Framework, Instance, State, Task, Verdict
 from executors.mesos.codec import Message
 from executors.mesos.effects import Keep
+from executors.mesos.resources import LEAST_CPUS
 
 TABLES = ("agent", "frameworks", "executors", "tasks", "updates", "instances")
 """In the order in which rows must be read: what belongs to something comes after it."""

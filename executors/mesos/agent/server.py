@@ -31,15 +31,15 @@ from executors.mesos.agent.options import Options
 from executors.mesos.codec import Message
 from executors.mesos.effects import Refused
 from executors.mesos.hosts import check_addressed
-from executors.mesos.master.access import Access, Principal
-from executors.mesos.master.door import Door
-from executors.mesos.master.http import Admission, Answer, Later, Opened, Request, Response
-from executors.mesos.master.limits import EXECUTOR, body_limit
-from executors.mesos.master.request import OPERATOR_PATHS, accepts_json, call_of, check_content, check_method, in_json
-from executors.mesos.master.serving import Connection
-from executors.mesos.master.streams import Stream
 from executors.mesos.messages import VERSION, base64_of, field, message
 from executors.mesos.pool_directory import READER, WRITER
+from executors.mesos.web.access import Access, Principal
+from executors.mesos.web.door import Door
+from executors.mesos.web.http import Admission, Answer, Later, Opened, Request, Response
+from executors.mesos.web.limits import EXECUTOR, body_limit
+from executors.mesos.web.request import OPERATOR_PATHS, accepts_json, call_of, check_content, check_method, in_json
+from executors.mesos.web.serving import Connection
+from executors.mesos.web.streams import Stream
 
 EXECUTOR_PATH = "/api/v1/executor"
 

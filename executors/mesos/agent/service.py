@@ -20,12 +20,13 @@ from executors.mesos.agent.launcher import Orphans
 from executors.mesos.agent.machine import Agent
 from executors.mesos.agent.options import Options
 from executors.mesos.agent.server import Server
-from executors.mesos.agent.workdir import LOOPBACK, WorkDirectory, listening
-from executors.mesos.hosts import address_among, check_reach, is_loopback, known_names, own_hosts
+from executors.mesos.agent.workdir import WorkDirectory
+from executors.mesos.hosts import LOOPBACK, address_among, is_loopback, known_names, listening_host, own_hosts
 from executors.mesos.journal import Journal
 from executors.mesos.loop_thread import LoopThread
-from executors.mesos.master.access import Access
 from executors.mesos.pool_directory import AGENT_NAME, PoolDirectory
+from executors.mesos.web.access import Access
+from executors.mesos.web.door import listening_socket
 
 NO_MASTER = 75
 """Exit code when no master was there for too long (``EX_TEMPFAIL``)."""
@@ -65,6 +66,11 @@ class AgentService:
         The name space that `quotas` was made for, to be tidied up then; "" when that is not needed.
     keep
         Whether the work directory stays when the agent is no more.
+
+    Raises
+    ------
+    InvalidInput
+        When it should listen for other machines without TLS or without authentication.
     """
 
     def __init__(
@@ -86,7 +92,7 @@ class AgentService:
         self._directory, self._options, self._quotas = directory, options, quotas
         self._work = work if isinstance(work, WorkDirectory) else WorkDirectory(work)
         self._tls, self._authenticate, self._patience_s = tls, authenticate, patience_s
-        self._host, self._port = ("" if tls and authenticate else LOOPBACK) if host is None else host, port
+        self._host, self._port = listening_host(host, secured=tls and authenticate), port
         grace_s = options.recovery_s if orphan_grace_s is None else orphan_grace_s
         self._orphans = Orphans(grace_s, quotas.name, space, "" if keep else str(self._work.path))
         self._thread = LoopThread[int]("asa-agent")
@@ -105,10 +111,7 @@ class AgentService:
         ------
         StateError
             When another agent holds the work directory, or it, the certificates or the port cannot be used.
-        InvalidInput
-            When it should listen for other machines without TLS or without authentication.
         """
-        check_reach(self._host, secured=self._tls and self._authenticate)
         self._work.hold()
         try:
             self._thread.start(self._serve)
@@ -168,7 +171,7 @@ class AgentService:
         self._killed = asyncio.Event()
         journal = Journal(self._work.path / "agent.db")
         try:
-            with self._work.loopback() as loopback, listening(self._host, self._port) as outside:
+            with self._work.loopback() as loopback, listening_socket(self._host, self._port) as outside:
                 self._options = self._completed(loopback, outside)
                 agent, engine = self._made(journal)
                 context = self._directory.server_context(AGENT_NAME) if self._tls else None
@@ -235,8 +238,8 @@ class AgentService:
             ) from error
         run = private_directory(self._work.path / "run")
         engine = Engine(
-            agent, journal, self._directory, self._quotas, run, self._work.lock,
-            orphans=self._orphans, patience_s=self._patience_s,
+            agent, journal, self._directory, self._quotas,
+            run=run, lock=self._work.lock, orphans=self._orphans, patience_s=self._patience_s,
         )  # fmt: skip
         return agent, engine
 

@@ -28,6 +28,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from asa.log import proc
 from executors.processes import kill_sessions
 
 _LOOK_S = 0.25
@@ -38,12 +39,8 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGPIPE, signal
 
 def birth_of(pid: int) -> int | None:
     """When a process was started, in the kernel's own count since boot; None when it is gone, a zombie included."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            fields = file.read().rpartition(b")")[2].split()
-    except OSError:
-        return None
-    return None if fields[0] in (b"Z", b"X") else int(fields[19])
+    found = proc.stat(pid)
+    return None if found is None or found.ended else found.birth
 
 
 def process_file(run: Path, container: str) -> Path:
@@ -82,7 +79,7 @@ class Shim:
     """
 
     def __init__(
-        self, peer: socket.socket, run: Path, lock: Path, grace_s: float, quotas: str, space: str, scratch: str
+        self, peer: socket.socket, run: Path, lock: Path, grace_s: float, *, quotas: str, space: str, scratch: str
     ) -> None:
         self._peer: socket.socket | None = peer
         self._run, self._lock, self._grace_s = run, lock, grace_s
@@ -249,4 +246,6 @@ def _advice(error: OSError) -> str:
 
 if __name__ == "__main__":
     _, run, lock, grace, quotas, space, scratch = sys.argv
-    Shim(socket.socket(fileno=0), Path(run), Path(lock), float(grace), quotas, space, scratch).serve()
+    Shim(
+        socket.socket(fileno=0), Path(run), Path(lock), float(grace), quotas=quotas, space=space, scratch=scratch
+    ).serve()

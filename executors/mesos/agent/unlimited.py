@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Sequence
 
+from asa.log import proc
 from executors.cgroup.group import Group, Usage, unbounded
 from executors.processes import kill_sessions
 
@@ -53,9 +54,18 @@ class Session:
         """There is no way to."""
 
     def usage(self) -> Usage:
-        members = self._members()
-        user, system, threads, pages = map(sum, zip((0, 0, 0, 0), *members.values(), strict=True))
-        return Usage(user * _TICK_S, system * _TICK_S, None, None, None, pages * _PAGE, None, len(members), threads)
+        members = self._members().values()
+        return Usage(
+            user_s=sum(each.user + each.children_user for each in members) * _TICK_S,
+            system_s=sum(each.system + each.children_system for each in members) * _TICK_S,
+            periods=None,
+            throttled=None,
+            throttled_s=None,
+            memory=sum(each.resident for each in members) * _PAGE,
+            memory_limit=None,
+            processes=len(members),
+            threads=sum(each.threads for each in members),
+        )
 
     def starved(self) -> bool:
         """Its memory is not limited."""
@@ -71,21 +81,9 @@ class Session:
     def close(self) -> None:
         """Nothing is left."""
 
-    def _members(self) -> dict[int, tuple[int, int, int, int]]:
-        """Living process -> ticks as user and in the kernel, children that were waited for included; threads; pages."""
-        found = {}
-        for name in os.listdir("/proc") if self._leader else ():
-            if not name.isdecimal():
-                continue
-            try:
-                with open(f"/proc/{name}/stat", "rb") as file:
-                    fields = file.read().rpartition(b")")[2].split()
-            except OSError:
-                continue
-            if int(fields[3]) == self._leader and fields[0] not in (b"Z", b"X"):
-                numbers = [int(field) for field in fields[11:22]]
-                found[int(name)] = numbers[0] + numbers[2], numbers[1] + numbers[3], numbers[6], numbers[-1]
-        return found
+    def _members(self) -> dict[int, proc.Stat]:
+        """The living processes, by number."""
+        return {pid: found for pid, found in proc.living() if found.session == self._leader} if self._leader else {}
 
 
 class Inside(Session):

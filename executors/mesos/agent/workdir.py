@@ -12,9 +12,8 @@ from pathlib import Path
 
 from asa.core.errors import StateError
 from asa.security.files import cannot, check_private, private_directory, write_private
-from executors.mesos.master.door import listening_socket
-
-LOOPBACK = "127.0.0.1"
+from executors.mesos.hosts import LOOPBACK
+from executors.mesos.web.door import listening_socket
 
 _PATIENCE_S = 3.0
 _AGAIN_S = 0.01
@@ -73,17 +72,9 @@ class WorkDirectory:
         path = self.path / "endpoint"
         with suppress(StateError, OSError, ValueError):
             return listening_socket(LOOPBACK, int(check_private(path).read_text()))
-        found = listening(LOOPBACK, 0)
+        found = listening_socket(LOOPBACK, 0)
         write_private(path, str(found.getsockname()[1]).encode())
         return found
-
-
-def listening(host: str, port: int) -> socket.socket:
-    """A listening socket; raises `StateError` when it cannot be had."""
-    try:
-        return listening_socket(host, port)
-    except OSError as error:
-        raise StateError(f"cannot listen on {host or 'all addresses'}, port {port}: {error}; choose others") from error
 
 
 def _locked(descriptor: int) -> bool:

@@ -46,7 +46,7 @@ def accept(core: Core, framework: Framework, call: Message) -> None:
         elif operation["type"] == "LAUNCH_GROUP":
             rest = _launch_group(core, ground, operation["launch_group"]["executor"], _infos(operation), rest)
         else:
-            rest = operations.apply(core, framework, agent, role, operation, rest)
+            rest = operations.apply(core, framework, agent, operation, rest, role=role)
     offers.refuse(core, taken[0], rest, refuse_s)
     if agent.unavailability is not None:
         offers.ask_back(core, agent, [framework])
@@ -99,7 +99,7 @@ def _wrong(framework: Framework, names: list[str], taken: list[Offer]) -> str | 
 def _drop(core: Core, framework: Framework, operation: Message, wrong: str) -> None:
     infos, text = _infos(operation), "Invalid offers: " + wrong
     for info in infos:
-        _refuse(core, framework, info, tasks.worded(framework, "TASK_DROPPED"), "REASON_INVALID_OFFERS", text)
+        _refuse(core, framework, info, tasks.worded(framework, "TASK_DROPPED"), "REASON_INVALID_OFFERS", text=text)
     if not infos:
         feedback.failed(core, framework, None, operation, text)
 
@@ -111,7 +111,7 @@ def _launch(core: Core, ground: Ground, infos: list[Message], rest: Resources) -
             launch = checked_task(info, ground)
             _check_fits(launch.takes, rest)
         except BadMessage as error:
-            _refuse(core, ground.framework, info, "TASK_ERROR", "REASON_TASK_INVALID", str(error))
+            _refuse(core, ground.framework, info, "TASK_ERROR", "REASON_TASK_INVALID", text=str(error))
             continue
         rest -= launch.takes
         _start(core, ground, launch)
@@ -128,7 +128,7 @@ def _launch_group(core: Core, ground: Ground, executor: Message, infos: list[Mes
         _check_fits(takes, rest)
     except BadMessage as error:
         for info in infos:
-            _refuse(core, ground.framework, info, "TASK_ERROR", "REASON_TASK_GROUP_INVALID", str(error))
+            _refuse(core, ground.framework, info, "TASK_ERROR", "REASON_TASK_GROUP_INVALID", text=str(error))
         return rest
     for launch in launches:
         _start(core, ground, launch)
@@ -178,7 +178,7 @@ def _run(core: Core, ground: Ground, executor: Message | None, infos: list[Messa
     core.count("messages_launch_tasks", len(infos))
 
 
-def _refuse(core: Core, framework: Framework, info: Message, state: str, reason: str, text: str) -> None:
+def _refuse(core: Core, framework: Framework, info: Message, state: str, reason: str, *, text: str) -> None:
     """A task that never came to be."""
     status = task_status(
         value_of(info, "task_id"),

@@ -156,10 +156,10 @@ def _give_up(core: Core, agent: Agent, task: Task) -> None:
         tasks.settle(core, agent, task, "TASK_LOST")
         agent.tasks.pop(task.key, None)
     elif task.state in TERMINAL:
-        tasks.end(core, framework, task, task.state, "REASON_RECONCILIATION", "Agent does not know it any more")
+        tasks.end(core, framework, task, task.state, "REASON_RECONCILIATION", text="Agent does not know it any more")
     else:
         state = tasks.worded(framework, "TASK_DROPPED" if task.state == "TASK_STAGING" else "TASK_GONE")
-        tasks.end(core, framework, task, state, "REASON_RECONCILIATION", "Agent does not have this task")
+        tasks.end(core, framework, task, state, "REASON_RECONCILIATION", text="Agent does not have this task")
 
 
 def _agree(core: Core, framework: Framework, agent: Agent, key: Key, one: Reported) -> None:

@@ -26,22 +26,21 @@ def disconnected(core: Core, agent: Agent) -> None:
 def watch(core: Core, agent: Agent) -> None:
     """Begin to ping an agent. Those that register together, as after a restart of the master, are pinged in turn."""
     agent.unanswered = 0
-    agent.ping_at = core.now + core.state.options.ping_s * (0.5 + 0.5 * (len(core.state.agents) * 0.618034 % 1))
-    core.alarm(agent.ping_at, "agent", agent.id)
+    wait_s = core.state.options.ping_s * (0.5 + 0.5 * (len(core.state.agents) * 0.618034 % 1))
+    core.timers.at(("agent", agent.id), core.now + wait_s)
 
 
-def ping(core: Core, agent_id: str, at: float) -> None:
+def ping(core: Core, agent_id: str) -> None:
     """Ask an agent whether it is there, or give it up."""
     agent = core.state.agents.get(agent_id)
-    if agent is None or agent.ping_at != at:
-        return  # it has registered anew since, and is pinged at other times
+    if agent is None:
+        return
     if agent.unanswered >= core.state.options.pings:
         remove(core, agent_id, gone=False)
         return
     agent.unanswered += 1
     core.send(agent.stream, message("PING"))
-    agent.ping_at = core.now + core.state.options.ping_s
-    core.alarm(agent.ping_at, "agent", agent_id)
+    core.timers.at(("agent", agent_id), core.now + core.state.options.ping_s)
 
 
 def expire_recovered(core: Core) -> None:
@@ -117,7 +116,7 @@ def _end_all(core: Core, lost: Iterable[Task], state: str) -> None:
             tasks.forget(core, framework, task)
         else:
             reason = "REASON_AGENT_REMOVED" + ("_BY_OPERATOR" if state == "TASK_GONE_BY_OPERATOR" else "")
-            tasks.end(core, framework, task, tasks.worded(framework, state), reason, "Agent is gone")
+            tasks.end(core, framework, task, tasks.worded(framework, state), reason, text="Agent is gone")
 
 
 def _set_aside(core: Core, task: Task) -> bool:

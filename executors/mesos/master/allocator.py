@@ -62,8 +62,8 @@ def allocate(
     }
     if not seekers:
         return []
-    round_ = _Round(state, filters, now, free, seekers, Usage.of(state) if usage is None else usage.copy(), demands)
-    return round_.grants()
+    usage = Usage.of(state) if usage is None else usage.copy()
+    return _Round(state, filters, now, free, seekers, usage=usage, demands=demands).grants()
 
 
 def revisited(state: State, filters: Filters, now: float) -> set[str] | None:
@@ -86,6 +86,7 @@ class _Round:
         now: float,
         free: dict[str, Resources],
         seekers: dict[Path, tuple[Framework, str]],
+        *,
         usage: Usage,
         demands: Demands,
     ) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import heapq
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from executors.mesos.codec import Message
 from executors.mesos.effects import Close, Copy, Effect, Keep, Send
@@ -12,14 +10,7 @@ from executors.mesos.master.filters import Filters
 from executors.mesos.master.shares import Usage
 from executors.mesos.master.state import Agent, State
 from executors.mesos.resources import Resources
-
-
-class Alarm(NamedTuple):
-    """Look at something at a time [s since the epoch]. One that has become pointless is not taken back."""
-
-    at: float
-    kind: str
-    id: str
+from executors.mesos.timers import Timers
 
 
 @dataclass(eq=False)
@@ -38,8 +29,8 @@ class Core:
         Agents that are drained and have lost a task.
     usage
         Running totals of what registered agents have, and of what is used and offered of it.
-    alarms
-        A heap of what is to be looked at later.
+    timers
+        What is to be looked at later; what has become pointless is not taken back.
     """
 
     state: State
@@ -48,7 +39,7 @@ class Core:
     effects: list[Effect] = field(default_factory=list)
     dirty: set[str] = field(default_factory=set)
     emptied: set[str] = field(default_factory=set)
-    alarms: list[Alarm] = field(default_factory=list)
+    timers: Timers = field(default_factory=Timers)
     usage: Usage = field(default_factory=Usage)
 
     def send(self, stream: str | None, message: Message) -> None:
@@ -86,17 +77,6 @@ class Core:
         if agent.id in self.state.agents:
             self.usage.gave_back(framework, role, resources)
             self.dirty.add(agent.id)
-
-    def alarm(self, at: float, kind: str, id: str = "") -> None:
-        """Look at this at a time [s since the epoch]."""
-        heapq.heappush(self.alarms, Alarm(at, kind, id))
-
-    def rung(self) -> list[Alarm]:
-        """The alarms whose time has come, which are forgotten here."""
-        found = []
-        while self.alarms and self.alarms[0].at <= self.now:
-            found.append(heapq.heappop(self.alarms))
-        return found
 
     def taken(self) -> list[Effect]:
         """The effects so far, which are forgotten here."""

@@ -131,7 +131,7 @@ def view(state: State) -> Message:
 def _await_acknowledgement(core: Core, framework: Framework, operation: Operation) -> None:
     """Tell it again after as long as it has been told already: each time is twice as far away as the last."""
     operation.again = core.now + min(max(core.now - operation.since, RETRY_S), RETRY_MOST_S)
-    core.alarm(operation.again, "operation", f"{framework.id} {operation.id}")
+    core.timers.at(("operation", framework.id, operation.id), operation.again)
 
 
 def _forget(core: Core, framework: Framework, operation_id: str) -> None:

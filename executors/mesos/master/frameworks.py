@@ -167,7 +167,7 @@ def disconnected(core: Core, framework: Framework) -> None:
 
 def await_return(core: Core, framework: Framework) -> None:
     """Look whether it is back once its failover time is over."""
-    core.alarm(_gives_up(framework), "framework", framework.id)
+    core.timers.at(("framework", framework.id), _gives_up(framework))
 
 
 def expire(core: Core, framework_id: str) -> None:
@@ -209,7 +209,8 @@ def remove(core: Core, framework: Framework, text: str) -> None:
         if task.state in TERMINAL:
             tasks.forget(core, framework, task)
         else:
-            tasks.end(core, framework, task, "TASK_KILLED", "REASON_FRAMEWORK_REMOVED", text or "Framework torn down")
+            why = text or "Framework torn down"
+            tasks.end(core, framework, task, "TASK_KILLED", "REASON_FRAMEWORK_REMOVED", text=why)
     for agent_id in list(state.unreachable_tasks):
         state.unreachable_tasks[agent_id] = [
             task for task in state.unreachable_tasks[agent_id] if task.framework != framework.id

@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from executors.mesos.amounts import amounts, numbers
 from executors.mesos.master import metrics, operator, plain, quota, roles, schedule, views
 from executors.mesos.master.state import Executor, State, Task
 from executors.mesos.messages import VERSION
@@ -129,14 +130,14 @@ def _roles(state: State, query: Query, now: float) -> Any:
                 "name": role.name,
                 "weight": role.weight,
                 "frameworks": role.frameworks,
-                "resources": plain.amounts(role.allocated + role.offered),
-                "allocated": plain.numbers(role.allocated.scalars()),
-                "offered": plain.numbers(role.offered.scalars()),
-                "reserved": plain.numbers(role.reserved.scalars()),
+                "resources": amounts(role.allocated + role.offered),
+                "allocated": numbers(role.allocated.scalars()),
+                "offered": numbers(role.offered.scalars()),
+                "reserved": numbers(role.reserved.scalars()),
                 "quota": {
                     "role": role.name,
-                    "guarantee": plain.numbers(state.guarantees.get(role.name, {})),
-                    "limit": plain.numbers(state.quota.get(role.name, {})),
+                    "guarantee": numbers(state.guarantees.get(role.name, {})),
+                    "limit": numbers(state.quota.get(role.name, {})),
                 },
             }
             for role in roles.known(state)

@@ -7,7 +7,7 @@ allocated before the call that freed them ends, so offers are events like all ot
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 from executors.mesos.codec import BadMessage, Message
@@ -28,8 +28,16 @@ from executors.mesos.master.allocator import allocate, revisited
 from executors.mesos.master.calls import CALLS
 from executors.mesos.master.core import Core
 from executors.mesos.master.shares import Usage
-from executors.mesos.master.state import Framework, Options, State
+from executors.mesos.master.state import Agent, Framework, Options, State
 from executors.mesos.messages import field, message, value_of
+
+_DUE: dict[str, Callable[..., None]] = {
+    "agent": agents.ping,
+    "framework": frameworks.expire,
+    "operation": feedback.retry,
+    "recovered": agents.expire_recovered,
+}
+"""What is looked at when a timer of that name is due, by ids."""
 
 
 class Master:
@@ -64,8 +72,8 @@ class Master:
             When the stream should not be opened at all.
         """
         with self._call(now) as core:
-            core.count("messages_register_framework" if "framework_id" not in call else "messages_reregister_framework")
             frameworks.subscribe(core, call, principal, stream)
+            core.count("messages_register_framework" if "framework_id" not in call else "messages_reregister_framework")
         return self._effects()
 
     def call(self, call: Message, principal: str | None, stream: str | None, now: float) -> list[Effect]:
@@ -101,27 +109,24 @@ class Master:
                 maintenance.joined(core, agent)
         return self._effects()
 
-    def from_agent(self, stream: str, item: Message, now: float, *, more: bool = False) -> list[Effect]:
-        """One item of what an agent says.
+    def from_agent(self, stream: str, said: Iterable[Message], now: float) -> tuple[list[Effect], Exception | None]:
+        """What an agent says at once, item by item; what all of it has freed is allocated together.
 
-        Parameters
-        ----------
-        more
-            Whether another call follows at once: what this one frees is allocated with what that one does.
-
-        Raises
-        ------
-        Refused
-            When it is malformed; 403 when the agent has to register first.
+        Returns
+        -------
+        list of Effect
+        Exception or None
+            Why an item was not taken, the last such: `Refused` when it is malformed, 403 when the agent has to register
+            first. What came with it is not to blame, and is carried out.
         """
-        with self._call(now) as core:
-            kind, agent_id = core.state.streams.get(stream, ("", ""))
-            if kind != "agent":
-                raise Refused(403, "this stream is not an agent's, or not any more: register first")
-            agent = core.state.agents[agent_id]
-            agent.unanswered = 0
-            items.hear(core, agent, item)
-        return self._core.taken() if more else self._effects()
+        problem: Exception | None = None
+        for item in said:
+            try:
+                with self._call(now) as core:
+                    items.hear(core, self._agent_of(stream), item)
+            except Exception as error:
+                problem = error
+        return self._effects(), problem
 
     def watch(self, stream: str, now: float) -> list[Effect]:
         """An operator's SUBSCRIBE."""
@@ -162,15 +167,8 @@ class Master:
     def wake(self, now: float) -> list[Effect]:
         """Time has passed."""
         with self._call(now) as core:
-            for alarm in core.rung():
-                if alarm.kind == "agent":
-                    agents.ping(core, alarm.id, alarm.at)
-                elif alarm.kind == "framework":
-                    frameworks.expire(core, alarm.id)
-                elif alarm.kind == "operation":
-                    feedback.retry(core, *alarm.id.split(" ", 1))
-                else:
-                    agents.expire_recovered(core)
+            for what, *ids in core.timers.expired(now):
+                _DUE[what](core, *ids)
             offers.expire(core)
             if now >= self._allocate_at:
                 self._allocate_at = now + core.state.options.allocate_s
@@ -184,9 +182,8 @@ class Master:
     def due(self) -> float:
         """When to wake it next, at the latest [s since the epoch]."""
         core = self._core
-        alarm = core.alarms[0].at if core.alarms else math.inf
         offer = offers.oldest(core)
-        return min(alarm, self._allocate_at, math.inf if offer is None else offers.deadline(core, offer))
+        return min(core.timers.due(), self._allocate_at, math.inf if offer is None else offers.deadline(core, offer))
 
     @contextmanager
     def _call(self, now: float) -> Iterator[Core]:
@@ -212,6 +209,14 @@ class Master:
         core.dirty = set()
         offers.make(core, grants)
 
+    def _agent_of(self, stream: str) -> Agent:
+        kind, agent_id = self._core.state.streams.get(stream, ("", ""))
+        if kind != "agent":
+            raise Refused(403, "this stream is not an agent's, or not any more: register first")
+        agent = self._core.state.agents[agent_id]
+        agent.unanswered = 0
+        return agent
+
     def _caller(self, call: Message, principal: str | None, stream: str | None) -> Framework:
         framework = self._core.state.frameworks.get(value_of(call, "framework_id"))
         if framework is None:
@@ -232,4 +237,4 @@ def _restore(core: Core, kept: Iterable[Keep]) -> None:
         frameworks.await_return(core, framework)
         feedback.resume(core, framework)
     if state.recovered:
-        core.alarm(core.now + state.options.agent_reregister_s, "recovered")
+        core.timers.at(("recovered",), core.now + state.options.agent_reregister_s)

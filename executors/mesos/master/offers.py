@@ -7,10 +7,10 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import Protocol
 
 from executors.mesos.codec import Message
 from executors.mesos.master import rows
+from executors.mesos.master.allocator import Grant
 from executors.mesos.master.core import Core
 from executors.mesos.master.state import Agent, Framework, Offer
 from executors.mesos.messages import field, identity, message, nanoseconds, values
@@ -19,19 +19,6 @@ from executors.mesos.resources import NONE, Resources, to_json
 REFUSE_S = 5.0
 """For how long what is declined is not offered again, unless the call says otherwise [s]; the default of Mesos."""
 REFUSE_MOST_S = 365 * 86400.0
-
-
-class Grant(Protocol):
-    """What the allocator gives to a framework, for one of its roles."""
-
-    @property
-    def framework(self) -> str: ...
-    @property
-    def role(self) -> str: ...
-    @property
-    def agent(self) -> str: ...
-    @property
-    def resources(self) -> Resources: ...
 
 
 def make(core: Core, grants: Iterable[Grant]) -> None:

@@ -13,7 +13,9 @@ from executors.mesos.messages import field, identity, value_of
 from executors.mesos.resources import NONE, Kind, Resources, parse, to_json
 
 
-def apply(core: Core, framework: Framework, agent: Agent, role: str, operation: Message, rest: Resources) -> Resources:
+def apply(
+    core: Core, framework: Framework, agent: Agent, operation: Message, rest: Resources, *, role: str
+) -> Resources:
     """RESERVE or UNRESERVE, out of what was offered to a role; other operations are not supported, and say so.
 
     Returns

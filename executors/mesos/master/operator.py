@@ -28,9 +28,6 @@ from executors.mesos.master.core import Core
 from executors.mesos.master.state import Options, State
 from executors.mesos.messages import VERSION, field, value_of
 
-ACCEPTED = frozenset({"RESERVE_RESOURCES", "UNRESERVE_RESOURCES"})
-"""Calls that are answered with 202; all others with 200."""
-
 
 def operate(core: Core, call: Message, principal: str | None) -> Message | None:
     """Carry out a call of an operator.

@@ -8,21 +8,20 @@ Apache Mesos, ``src/common/http.cpp`` and ``src/master/readonly_handler.cpp``, w
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any
 
+from executors.mesos.amounts import amounts, as_text
 from executors.mesos.codec import BadMessage, Message
 from executors.mesos.master import views
 from executors.mesos.master.redaction import redacted
 from executors.mesos.master.state import Agent, Executor, Framework, Offer, State, Task
 from executors.mesos.messages import VERSION, field
-from executors.mesos.resources import NONE, THOUSAND, Amount, Kind, Resources, to_json
+from executors.mesos.resources import NONE, Resources, to_json
 
 _WORDS = "STAGING STARTING RUNNING KILLING FINISHED KILLED FAILED LOST ERROR UNREACHABLE"
 STATES = tuple(f"TASK_{word}" for word in _WORDS.split())
 """States in which tasks are counted."""
-
-_COMMON = ("cpus", "gpus", "mem", "disk")
 
 
 def task(t: Task) -> Message:
@@ -177,42 +176,6 @@ def counted(found: Iterable[Task]) -> dict[str, int]:
     return {state: counts[state] for state in STATES}
 
 
-def amounts(resources: Resources) -> Message:
-    """Resources by name, whoever may have them; the most common ones even if there are none.
-
-    >>> from executors.mesos.resources import scalars
-    >>> amounts(scalars(cpus=2, mem=512))
-    {'cpus': 2.0, 'gpus': 0.0, 'mem': 512.0, 'disk': 0.0}
-    """
-    counts = dict.fromkeys(_COMMON, 0)
-    others: Resources = NONE
-    for kind, amount in resources:
-        name = f"{kind.name}_revocable" if kind.revocable else kind.name
-        if isinstance(amount, int):
-            counts[name] = counts.get(name, 0) + amount
-        else:
-            others += Resources({Kind(name): amount})
-    return numbers(counts) | {kind.name: _plain(amount) for kind, amount in others}
-
-
-def numbers(quantities: Mapping[str, int]) -> dict[str, Any]:
-    """Thousandths as numbers."""
-    return {name: amount / THOUSAND for name, amount in quantities.items()}
-
-
-def _plain(amount: Amount) -> float | str:
-    """An amount as text.
-
-    >>> _plain(((31000, 32000), (40000, 40000))), _plain(frozenset({"b", "a"}))
-    ('[31000-32000, 40000-40000]', '{a, b}')
-    """
-    if isinstance(amount, int):
-        return amount / THOUSAND
-    if isinstance(amount, frozenset):
-        return "{" + ", ".join(sorted(amount)) + "}"
-    return "[" + ", ".join(f"{first}-{last}" for first, last in amount) + "]"
-
-
 def _used(f: Framework, running: Iterable[Executor]) -> Resources:
     return sum(views.taken((*f.tasks.values(), *running)).values(), start=NONE)
 
@@ -253,9 +216,9 @@ def _attribute(item: Message) -> Any:
             return field(item, "scalar.value", float)
         if kind == "RANGES":
             pairs = ((field(one, "begin", int), field(one, "end", int)) for one in field(item, "ranges.range", list))
-            return _plain(tuple(pairs))
+            return as_text(tuple(pairs))
         if kind == "SET":
-            return _plain(frozenset(map(str, field(item, "set.item", list))))
+            return as_text(frozenset(map(str, field(item, "set.item", list))))
         return field(item, "text.value", str)
     except BadMessage:
         return ""

@@ -35,17 +35,17 @@ def tell(core: Core, framework: Framework, task_id: str, agent_id: str | None) -
     task = framework.tasks.get(task_id)
     if task is not None:  # whichever agent is asked about
         if task.agent in core.state.agents:
-            _send(core, framework, task_id, task.agent, told_state(task), "Reconciliation: Latest task state", task)
+            _send(core, framework, task_id, task.agent, told_state(task), text="Latest task state", task=task)
         return
     away = framework.unreachable.get(task_id)
     if away is not None:
         word = worded(framework, "TASK_UNREACHABLE")
-        _send(core, framework, task_id, away.agent, word, "Reconciliation: Task is unreachable", away)
+        _send(core, framework, task_id, away.agent, word, text="Task is unreachable", task=away)
         return
     if agent_id in core.state.recovered or (agent_id is None and core.state.recovered):
         return
     state, text = _unknown(core, agent_id)
-    _send(core, framework, task_id, agent_id, worded(framework, state), f"Reconciliation: {text}")
+    _send(core, framework, task_id, agent_id, worded(framework, state), text=text)
 
 
 def _unknown(core: Core, agent_id: str | None) -> tuple[str, str]:
@@ -64,6 +64,7 @@ def _send(
     task_id: str,
     agent_id: str | None,
     state: str,
+    *,
     text: str,
     task: Task | None = None,
 ) -> None:
@@ -80,7 +81,7 @@ def _send(
         agent_id=agent_id,
         executor_id=None if task is None else task.executor or task.id,
         reason="REASON_RECONCILIATION",
-        text=text,
+        text=f"Reconciliation: {text}",
         **more,
     )
     core.send(framework.stream, message("UPDATE", status=status))

@@ -25,36 +25,35 @@ from typing import Never
 
 from executors.mesos.agent_protocol import PATH as AGENT_PATH
 from executors.mesos.agent_protocol import STREAM_HEADER
+from executors.mesos.clockwork import Clockwork
 from executors.mesos.commit import GroupCommit, Parcel
 from executors.mesos.effects import Effect, Keep, Refused, Send
 from executors.mesos.hosts import check_addressed
 from executors.mesos.journal import Journal
 from executors.mesos.master import legacy, operator
-from executors.mesos.master.access import Access, Principal
-from executors.mesos.master.clockwork import Clockwork, Machine
-from executors.mesos.master.door import Door
-from executors.mesos.master.http import Admission, Answer, Later, Opened, Request, Response
-from executors.mesos.master.limits import body_limit
-from executors.mesos.master.request import (
+from executors.mesos.master.machine import Master
+from executors.mesos.messages import VERSION, field, message
+from executors.mesos.pool_directory import AGENT, FRAMEWORK, READER, WRITER
+from executors.mesos.verbosity import Voice
+from executors.mesos.web.access import Access, Principal
+from executors.mesos.web.door import Door
+from executors.mesos.web.http import Admission, Answer, Later, Opened, Request, Response
+from executors.mesos.web.limits import body_limit
+from executors.mesos.web.request import (
     OPERATOR_PATHS,
-    SCHEDULER_PATH,
     accepts_json,
-    as_object,
     call_of,
     check_content,
     check_method,
     in_json,
-    path_of,
     told,
 )
-from executors.mesos.master.streams import Heartbeats, Stream, kind_of
-from executors.mesos.messages import VERSION, field, message
-from executors.mesos.pool_directory import AGENT, FRAMEWORK, READER, WRITER
-from executors.mesos.verbosity import Voice
+from executors.mesos.web.streams import Heartbeats, Stream, kind_of
 
 _HEARTBEAT = message("HEARTBEAT")
 _LATER = frozenset({"RESERVE_RESOURCES", "UNRESERVE_RESOURCES", "CREATE_VOLUMES", "DESTROY_VOLUMES"})
-_CLOSING_S = 2.0
+SCHEDULER_PATH = "/api/v1/scheduler"
+_CLOSING_S, _AGAIN_S = 2.0, 1.0
 _log = logging.getLogger(__name__)
 _WHO = "the master"
 
@@ -77,13 +76,13 @@ class Server:
     """
 
     def __init__(
-        self, machine: Machine, journal: Journal, access: Access, names: frozenset[str], heartbeat_s: float
+        self, machine: Master, journal: Journal, access: Access, names: frozenset[str], heartbeat_s: float
     ) -> None:
         self._machine, self._access, self._names = machine, access, names
         self._streams: dict[str, Stream] = {}
         self._heartbeats = Heartbeats(heartbeat_s)
         self._commit: GroupCommit[Never] = GroupCommit(journal, self._deliver)
-        self._clock = Clockwork(machine, self._commit)
+        self._clock = Clockwork(self._due, self._wake)
         self._door = Door(self._admit, _WHO)
         self._voice = Voice()
         self._closing = False
@@ -128,7 +127,7 @@ class Server:
 
     def _admit(self, request: Request) -> Admission:
         check_addressed(request.headers, self._names, request.connection.local)
-        path = path_of(request)
+        path = request.path.removeprefix("/master").rstrip("/") or "/"
         if path in ("/version", "/health"):
             check_method(request, "GET")
             return Admission(0, _version if path == "/version" else _health)
@@ -174,14 +173,7 @@ class Server:
         stream_id = request.headers.get(STREAM_HEADER, "")
         if kind != "BATCH" or stream_id not in self._streams:
             raise Refused(400, f"expected REGISTER, or BATCH on an open stream, found {kind[:50]}")
-        problem: Exception | None = None
-        effects: list[Effect] = []
-        items = field(call, "batch.items", list)
-        for left, item in zip(range(len(items) - 1, -1, -1), items, strict=True):
-            try:
-                effects += self._machine.from_agent(stream_id, as_object(item), self._clock.now(), more=left > 0)
-            except Exception as error:  # what came with it is not to blame
-                problem = error
+        effects, problem = self._machine.from_agent(stream_id, field(call, "batch.items", list), self._clock.now())
         response = Response(202) if problem is None else told(problem, request.target, _WHO)
         return self._carry_out(effects, response, wait=any(type(effect) is Keep for effect in effects))
 
@@ -231,6 +223,15 @@ class Server:
                 stream.end()
             else:
                 stream.put(record)
+
+    # ------------------------------------------------------- time
+
+    def _due(self) -> float:
+        """While the journal cannot be written, the machine sleeps."""
+        return self._machine.due() if self._commit.trouble is None else self._clock.now() + _AGAIN_S
+
+    def _wake(self) -> None:
+        self._commit.carry_out(self._machine.wake(self._clock.now()))
 
     # ------------------------------------------------------- streams
 

@@ -6,7 +6,6 @@ import asyncio
 import math
 import os
 import secrets
-import socket
 import ssl
 import time
 import uuid
@@ -18,17 +17,17 @@ from typing import Self
 from asa.core.errors import StateError
 from asa.log.lock import DriverLock
 from executors.mesos.effects import Keep
-from executors.mesos.hosts import check_reach, is_loopback, known_names, own_hosts
+from executors.mesos.hosts import is_loopback, known_names, listening_host, own_hosts
 from executors.mesos.journal import Journal
 from executors.mesos.loop_thread import LoopThread
-from executors.mesos.master.access import Access
-from executors.mesos.master.door import listening_socket
 from executors.mesos.master.idleness import until_idle
-from executors.mesos.master.limits import raise_file_limit
 from executors.mesos.master.machine import Master
 from executors.mesos.master.server import Server
 from executors.mesos.master.state import Options
 from executors.mesos.pool_directory import MASTER_NAME, Address, PoolDirectory
+from executors.mesos.web.access import Access
+from executors.mesos.web.door import listening_socket
+from executors.mesos.web.limits import raise_file_limit
 
 _DEFAULTS = Options()
 _IDENTITY = "identity"
@@ -56,6 +55,11 @@ class MasterService:
         0 for any.
     idle_s
         After how long without a subscribed framework and a registered agent it ends by itself [s]; `wait` returns then.
+
+    Raises
+    ------
+    InvalidInput
+        When it should listen for other machines without TLS or without authentication.
     """
 
     def __init__(
@@ -70,7 +74,7 @@ class MasterService:
         idle_s: float = math.inf,
     ) -> None:
         self._directory, self._options, self._tls, self._authenticate = directory, options, tls, authenticate
-        self._host, self._port = ("" if tls and authenticate else "127.0.0.1") if host is None else host, port
+        self._host, self._port = listening_host(host, secured=tls and authenticate), port
         self._idle_s = idle_s
         self._lock = DriverLock(directory.path / "master.lock")
         self._thread = LoopThread[None]("asa-master")
@@ -91,10 +95,7 @@ class MasterService:
         ------
         StateError
             When another master holds the directory, or the journal, the certificates or the port cannot be used.
-        InvalidInput
-            When it should listen for other machines without TLS or without authentication.
         """
-        check_reach(self._host, secured=self._tls and self._authenticate)
         self._hold()
         raise_file_limit()
         try:
@@ -165,7 +166,7 @@ class MasterService:
         self._stopped = stopped = asyncio.get_running_loop().create_future()
         journal = Journal(self._directory.path / "master.db")
         try:
-            with self._bound() as sock:
+            with listening_socket(self._host, self._port) as sock:
                 server, context, machine = self._made(journal, sock.getsockname()[1])
                 await server.listen(sock, context)
                 self._directory.publish(self.address)
@@ -189,13 +190,6 @@ class MasterService:
     async def _end_when_idle(self, machine: Master) -> None:
         await until_idle(machine.state, self._idle_s)
         self._hear(kill=False)
-
-    def _bound(self) -> socket.socket:
-        try:
-            return listening_socket(self._host, self._port)
-        except OSError as error:
-            where = self._host or "all addresses"
-            raise StateError(f"cannot listen on {where}, port {self._port}: {error}; choose others") from error
 
     def _made(self, journal: Journal, port: int) -> tuple[Server, ssl.SSLContext | None, Master]:
         context = self._directory.server_context(MASTER_NAME) if self._tls else None

@@ -161,8 +161,6 @@ class Agent:
     reregistered: float | None = None
     unanswered: int = 0
     """Pings without a PONG."""
-    ping_at: float = 0.0
-    """When it is pinged next [s since the epoch]."""
     active: bool = True
     """False once deactivated: it gets no new tasks."""
     drain: Message | None = None

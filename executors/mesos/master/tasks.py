@@ -134,7 +134,7 @@ def count(core: Core, state: str) -> None:
     core.count(state.lower().replace("task_", "tasks_"))
 
 
-def end(core: Core, framework: Framework, task: Task, state: str, reason: str, text: str, **more: Any) -> None:
+def end(core: Core, framework: Framework, task: Task, state: str, reason: str, *, text: str, **more: Any) -> None:
     """The master knows that a task is over, and says so, once."""
     if (agent := holder(core, task)) is not None:
         settle(core, agent, task, state)

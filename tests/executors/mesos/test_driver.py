@@ -1,80 +1,14 @@
 from __future__ import annotations
 
-import ssl
 import threading
-from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-from aiohttp import web
 
-from asa.core.errors import InvalidInput
 from executors.mesos.codec import frame
 from executors.mesos.driver import SchedulerDriver
-from executors.mesos.pool_directory import FRAMEWORK, MASTER_NAME, Address, PoolDirectory
-from tests.executors.mesos.scripted import Message, Scripted, subscribed, until
-
-INFO = {"user": "me", "name": "test", "roles": ["a", "b"]}
-
-
-class Recorder:
-    """A scheduler that remembers all that it is told; `do` may do something about it."""
-
-    def __init__(self, do: Callable[..., None] = lambda driver, name, arguments: None) -> None:
-        self.told: list[tuple[Any, ...]] = []
-        self.threads = set[str]()
-        self._do = do
-
-    def __getattr__(self, name: str) -> Callable[..., None]:
-        if name.startswith("_"):
-            raise AttributeError(name)
-
-        def callback(driver: SchedulerDriver, *arguments: Any) -> None:
-            self.told.append((name, *arguments))
-            self.threads.add(threading.current_thread().name)
-            self._do(driver, name, arguments)
-
-        return callback
-
-    def names(self) -> list[str]:
-        return [name for name, *_ in self.told]
-
-    def heard(self, name: str, times: int = 1) -> tuple[Any, ...]:
-        until(lambda: self.names().count(name) >= times, f"{name}, {times} times")
-        return [told for told in self.told if told[0] == name][times - 1]
-
-
-@pytest.fixture
-def master() -> Iterator[Scripted]:
-    with Scripted() as master:
-        yield master
-
-
-@pytest.fixture
-def start() -> Iterator[Callable[..., tuple[SchedulerDriver, Recorder]]]:
-    drivers: list[SchedulerDriver] = []
-
-    def start(master: Scripted | PoolDirectory | str, scheduler: Recorder | None = None, **options: Any) -> Any:
-        recorder = scheduler or Recorder()
-        where = master.address if isinstance(master, Scripted) else master
-        driver = SchedulerDriver(recorder, options.pop("framework", INFO), where, **options)
-        drivers.append(driver)
-        driver.start()
-        return driver, recorder
-
-    yield start
-    for driver in drivers:
-        driver.abort()
-        driver._client._thread.join()
-
-
-Start = Callable[..., tuple[SchedulerDriver, Recorder]]
-
-
-def status(task: str, n: int = 0, **more: Any) -> Message:
-    ids = {"task_id": {"value": task}, "agent_id": {"value": "S1"}, "uuid": f"{n:024d}"}
-    return {"type": "UPDATE", "update": {"status": ids | {"state": "TASK_RUNNING"} | more}}
+from tests.executors.mesos.driven import INFO, Recorder, Start, status
+from tests.executors.mesos.scripted import Message, Scripted, until
 
 
 def test_it_registers_and_hands_over_every_event(master: Scripted, start: Start) -> None:
@@ -116,57 +50,74 @@ def test_it_registers_and_hands_over_every_event(master: Scripted, start: Start)
     assert scheduler.threads == {"asa-mesos"}
 
 
+OFFER, TASK, OF_AGENT, EXECUTOR = ({"value": text} for text in ("O1", "t1", "S1", "e"))
+OPERATION = {"type": "LAUNCH", "launch": {"task_infos": [{"name": "x"}]}}
+TOLD = {"task_id": TASK, "agent_id": OF_AGENT, "state": "TASK_RUNNING"}
+GRACE = {"grace_period": {"nanoseconds": 1}}
+CALLS: list[tuple[str, tuple[Any, ...], str, Message | None]] = [
+    ("acceptOffers", (OFFER, [OPERATION]), "ACCEPT", {"offer_ids": [OFFER], "operations": [OPERATION]}),
+    (
+        "launchTasks",
+        ([OFFER], [{"name": "x"}], {"refuse_seconds": 1}),
+        "ACCEPT",
+        {"offer_ids": [OFFER], "operations": [OPERATION], "filters": {"refuse_seconds": 1}},
+    ),
+    ("acceptOffers", ([OFFER], []), "DECLINE", {"offer_ids": [OFFER]}),
+    (
+        "declineOffer",
+        (OFFER, {"refuse_seconds": 2}),
+        "DECLINE",
+        {"offer_ids": [OFFER], "filters": {"refuse_seconds": 2}},
+    ),
+    ("acceptInverseOffers", (OFFER,), "ACCEPT_INVERSE_OFFERS", {"inverse_offer_ids": [OFFER]}),
+    ("declineInverseOffer", (OFFER,), "DECLINE_INVERSE_OFFERS", {"inverse_offer_ids": [OFFER]}),
+    ("reviveOffers", (["a"],), "REVIVE", {"roles": ["a"]}),
+    ("reviveOffers", (), "REVIVE", None),
+    ("suppressOffers", (("b",),), "SUPPRESS", {"roles": ["b"]}),
+    ("killTask", (TASK,), "KILL", {"task_id": TASK}),
+    ("killTask", (TASK, OF_AGENT, GRACE), "KILL", {"task_id": TASK, "agent_id": OF_AGENT, "kill_policy": GRACE}),
+    ("shutdownExecutor", (EXECUTOR, OF_AGENT), "SHUTDOWN", {"executor_id": EXECUTOR, "agent_id": OF_AGENT}),
+    (
+        "acknowledgeStatusUpdate",
+        (TOLD | {"uuid": "u"},),
+        "ACKNOWLEDGE",
+        {"agent_id": OF_AGENT, "task_id": TASK, "uuid": "u"},
+    ),
+    ("acknowledgeStatusUpdate", (TOLD,), "", None),  # it asks for none
+    (
+        "acknowledgeOperationStatusUpdate",
+        ({"operation_id": TASK, "uuid": {"value": "u"}, "state": "OPERATION_FINISHED"},),
+        "ACKNOWLEDGE_OPERATION_STATUS",
+        {"operation_id": TASK, "uuid": "u"},
+    ),
+    ("reconcileTasks", ([TOLD],), "RECONCILE", {"tasks": [{"task_id": TASK, "agent_id": OF_AGENT}]}),
+    ("reconcileTasks", ([],), "RECONCILE", {"tasks": []}),
+    (
+        "reconcileOperations",
+        ([{"operation_id": TASK}],),
+        "RECONCILE_OPERATIONS",
+        {"operations": [{"operation_id": TASK}]},
+    ),
+    ("requestResources", ([{}],), "REQUEST", {"requests": [{}]}),
+    (
+        "sendFrameworkMessage",
+        (EXECUTOR, OF_AGENT, "aGk="),
+        "MESSAGE",
+        {"agent_id": OF_AGENT, "executor_id": EXECUTOR, "data": "aGk="},
+    ),
+]
+"""A method of the driver, its arguments, the call that is sent and what it says; "" for none."""
+
+
 def test_calls_are_those_of_the_api(master: Scripted, start: Start) -> None:
     driver, scheduler = start(master)
     scheduler.heard("registered")
-    offer, task, agent, executor = ({"value": text} for text in ("O1", "t1", "S1", "e"))
-    operation = {"type": "LAUNCH", "launch": {"task_infos": [{"name": "x"}]}}
-    driver.acceptOffers(offer, [operation])
-    driver.launchTasks([offer], [{"name": "x"}], {"refuse_seconds": 1})
-    driver.acceptOffers([offer], [])
-    driver.declineOffer(offer, {"refuse_seconds": 2})
-    driver.acceptInverseOffers(offer)
-    driver.declineInverseOffer(offer)
-    driver.reviveOffers(["a"])
-    driver.reviveOffers()
-    driver.suppressOffers(("b",))
-    driver.killTask(task)
-    driver.killTask(task, agent, {"grace_period": {"nanoseconds": 1}})
-    driver.shutdownExecutor(executor, agent)
-    driver.acknowledgeStatusUpdate({"task_id": task, "agent_id": agent, "uuid": "u", "state": "TASK_RUNNING"})
-    driver.acknowledgeStatusUpdate({"task_id": task, "agent_id": agent, "state": "TASK_RUNNING"})
-    driver.acknowledgeOperationStatusUpdate(
-        {"operation_id": task, "uuid": {"value": "u"}, "state": "OPERATION_FINISHED"}
-    )
-    driver.reconcileTasks([{"task_id": task, "agent_id": agent, "state": "?"}])
-    driver.reconcileTasks([])
-    driver.reconcileOperations([{"operation_id": task}])
-    driver.requestResources([{}])
-    driver.sendFrameworkMessage(executor, agent, "aGk=")
+    for method, arguments, _, _ in CALLS:
+        getattr(driver, method)(*arguments)
     driver.updateFramework({"user": "me", "name": "new", "id": {"value": "other"}}, ["a"])
     last = driver._framework
-    expected = [
-        ("ACCEPT", {"offer_ids": [offer], "operations": [operation]}),
-        ("ACCEPT", {"offer_ids": [offer], "operations": [operation], "filters": {"refuse_seconds": 1}}),
-        ("DECLINE", {"offer_ids": [offer]}),
-        ("DECLINE", {"offer_ids": [offer], "filters": {"refuse_seconds": 2}}),
-        ("ACCEPT_INVERSE_OFFERS", {"inverse_offer_ids": [offer]}),
-        ("DECLINE_INVERSE_OFFERS", {"inverse_offer_ids": [offer]}),
-        ("REVIVE", {"roles": ["a"]}),
-        ("REVIVE", None),
-        ("SUPPRESS", {"roles": ["b"]}),
-        ("KILL", {"task_id": task}),
-        ("KILL", {"task_id": task, "agent_id": agent, "kill_policy": {"grace_period": {"nanoseconds": 1}}}),
-        ("SHUTDOWN", {"executor_id": executor, "agent_id": agent}),
-        ("ACKNOWLEDGE", {"agent_id": agent, "task_id": task, "uuid": "u"}),
-        ("ACKNOWLEDGE_OPERATION_STATUS", {"operation_id": task, "uuid": "u"}),
-        ("RECONCILE", {"tasks": [{"task_id": task, "agent_id": agent}]}),
-        ("RECONCILE", {"tasks": []}),
-        ("RECONCILE_OPERATIONS", {"operations": [{"operation_id": task}]}),
-        ("REQUEST", {"requests": [{}]}),
-        ("MESSAGE", {"agent_id": agent, "executor_id": executor, "data": "aGk="}),
-        ("UPDATE_FRAMEWORK", {"framework_info": last, "suppressed_roles": ["a"]}),
-    ]
+    expected = [(kind, payload) for _, _, kind, payload in CALLS if kind]
+    expected += [("UPDATE_FRAMEWORK", {"framework_info": last, "suppressed_roles": ["a"]})]
     until(lambda: len(master.calls) >= len(expected))
     own = {"framework_id": {"value": "F1"}}
     assert master.calls == [
@@ -212,69 +163,6 @@ def test_events_that_make_no_sense_are_left_out(master: Scripted, start: Start) 
     )
     scheduler.heard("processHeartBeat")
     assert scheduler.names() == ["registered", "processHeartBeat"] and master.calls == []
-
-
-@pytest.mark.parametrize("nonsense", [b"x\n{}", b"5\nnull!", b"99999999999\n"])
-def test_a_stream_that_makes_no_sense_is_given_up_for_a_new_one(
-    master: Scripted, start: Start, nonsense: bytes
-) -> None:
-    _, scheduler = start(master)
-    scheduler.heard("registered")
-    master.raw(nonsense)
-    scheduler.heard("reregistered")
-    assert scheduler.names() == ["registered", "disconnected", "reregistered"]
-
-
-def test_it_comes_back_with_its_id_and_what_it_has_suppressed(master: Scripted, start: Start) -> None:
-    driver, scheduler = start(master)
-    scheduler.heard("registered")
-    driver.suppressOffers()
-    driver.reviveOffers(["b"])
-    until(lambda: len(master.calls) == 2)
-    master.cut()
-    scheduler.heard("reregistered")
-    again = master.subscriptions[1]
-    assert again["framework_id"] == again["subscribe"]["framework_info"]["id"] == {"value": "F1"}
-    assert again["subscribe"]["suppressed_roles"] == ["a"]
-    driver.reviveOffers()
-    until(lambda: len(master.calls) == 3)
-    assert master.heads[-1]["Mesos-Stream-Id"] == "s2"
-
-
-def test_a_driver_with_an_id_takes_its_place(master: Scripted, start: Start) -> None:
-    _, scheduler = start(master, framework=INFO | {"id": {"value": "F1"}, "failover_timeout": 7})
-    scheduler.heard("reregistered")
-    assert master.subscriptions[0]["framework_id"] == {"value": "F1"}
-    assert master.subscriptions[0]["subscribe"]["framework_info"]["failover_timeout"] == 7
-
-
-def test_a_master_that_has_fallen_silent_is_left(start: Start) -> None:
-    with Scripted(subscribed(heartbeat_s=0.05)) as master:
-        _, scheduler = start(master)
-        scheduler.heard("reregistered")
-        assert scheduler.names()[:2] == ["registered", "disconnected"]
-
-
-def test_a_master_whose_heart_beats_is_not_left(start: Start) -> None:
-    with Scripted(subscribed(heartbeat_s=0.2)) as master:
-        _, scheduler = start(master)
-        for n in range(1, 40):
-            master.say({"type": "HEARTBEAT"})
-            scheduler.heard("processHeartBeat", n)
-            threading.Event().wait(0.05)
-        assert set(scheduler.names()) == {"registered", "processHeartBeat"}
-
-
-def test_a_call_that_is_never_answered_means_that_the_master_is_gone(start: Start) -> None:
-    with Scripted(subscribed(heartbeat_s=0.1)) as master:
-        master.status = lambda call: None
-        driver, scheduler = start(master)
-        scheduler.heard("registered")
-        driver.reviveOffers()
-        while "disconnected" not in scheduler.names() and scheduler.names().count("processHeartBeat") < 500:
-            master.say({"type": "HEARTBEAT"})
-            threading.Event().wait(0.02)
-        scheduler.heard("reregistered")
 
 
 def test_refused_calls_are_told(master: Scripted, start: Start) -> None:
@@ -364,117 +252,6 @@ def test_what_a_callback_raises_comes_out_of_join(master: Scripted, start: Start
     assert driver.aborted and scheduler.names() == ["registered", "processHeartBeat", "error"] and master.kinds() == []
 
 
-@pytest.mark.parametrize("code", [400, 401, 403, 406])
-def test_a_master_that_will_not_have_us_is_not_asked_again(master: Scripted, start: Start, code: int) -> None:
-    master.entry = lambda: web.Response(status=code, text="not you")
-    driver, scheduler = start(master)
-    driver.join()
-    assert scheduler.told == [("error", f"the subscription was answered with {code}: not you")]
-    assert len(master.subscriptions) == 1
-
-
-def test_a_master_that_is_not_ready_is_asked_again(master: Scripted, start: Start) -> None:
-    answers = [web.Response(status=503, headers={"Retry-After": "0"}) for _ in range(3)]
-    master.entry = lambda: answers.pop() if answers else None
-    _, scheduler = start(master)
-    scheduler.heard("registered")
-    assert len(master.subscriptions) == 4 and scheduler.names() == ["registered"]
-
-
-@pytest.mark.parametrize("form", ["//{}/api/v1/scheduler", "{}", "http://{}/"])
-def test_redirects_are_followed(master: Scripted, start: Start, form: str) -> None:
-    with Scripted(subscribed("F2")) as leader:
-        master.entry = lambda: web.Response(status=307, headers={"Location": form.format(leader.address)})
-        driver, scheduler = start(master)
-        scheduler.heard("registered")
-        assert driver.framework_id == "F2" and driver.master == leader.address
-        driver.reviveOffers()
-        until(lambda: leader.kinds() == ["REVIVE"])
-
-
-def test_redirects_that_lead_nowhere_end(master: Scripted, start: Start) -> None:
-    turns = []
-
-    def turn() -> web.Response | None:
-        turns.append(1)
-        return web.Response(status=307, headers={"Location": master.address}) if len(turns) < 15 else None
-
-    master.entry = turn
-    _, scheduler = start(master)
-    scheduler.heard("registered")
-
-
-def test_a_redirect_away_from_tls_is_not_followed(master: Scripted, start: Start) -> None:
-    master.entry = lambda: web.Response(status=307, headers={"Location": "https://localhost:1/"})
-    driver, scheduler = start(master)
-    driver.join()
-    assert "between HTTP and HTTPS" in scheduler.heard("error")[1]
-
-
-@pytest.mark.parametrize("master_url", ["", "zk://host/mesos", "http://", "host:port", "ftp://host"])
-def test_masters_that_cannot_be(master_url: str) -> None:
-    with pytest.raises(InvalidInput, match="master"):
-        SchedulerDriver(Recorder(), INFO, master_url)
-
-
-def test_names_and_secrets(master: Scripted, start: Start) -> None:
-    for options, expected in (
-        ({"token": "abc"}, "Bearer abc"),
-        ({"principal": "me", "secret": "abc"}, "Basic bWU6YWJj"),
-        ({}, None),
-    ):
-        driver, scheduler = start(master, **options)
-        scheduler.heard("registered")
-        driver.stop()
-        driver.join()
-        assert [head.get("Authorization") for head in master.heads] == [expected] * 2
-        assert "abc" not in repr(driver._client._find())
-        master.heads.clear()
-
-
-def test_a_pool_is_found_by_its_directory_and_spoken_to_by_tls(tmp_path: Path, start: Start) -> None:
-    directory = PoolDirectory.create(tmp_path / "pool", "p")
-    driver, scheduler = start(directory)
-    with Scripted(context=directory.server_context(MASTER_NAME)) as master:
-        directory.publish(Address(("127.0.0.1",), master.port, True, 1, "m1"))
-        scheduler.heard("registered")
-        assert master.heads[0]["Authorization"] == f"Bearer {directory.token(FRAMEWORK)}"
-        master.say(*(status("t1", n, data="x" * 100_000) for n in range(20)))
-        scheduler.heard("statusUpdate", 20)
-        driver.sendFrameworkMessage({"value": "e"}, {"value": "S1"}, "x" * 3_000_000)
-        until(lambda: len(master.calls) == 21)
-    with Scripted(context=directory.server_context(MASTER_NAME)) as master:
-        directory.publish(Address(("127.0.0.1",), master.port, True, 1, "m2"))
-        scheduler.heard("reregistered")
-        driver.stop()
-        driver.join()
-        assert master.kinds() == ["TEARDOWN"]
-
-
-def test_somebody_else_with_the_masters_address_is_not_believed(tmp_path: Path, start: Start) -> None:
-    directory = PoolDirectory.create(tmp_path / "pool", "p")
-    stranger = PoolDirectory.create(tmp_path / "other", "p")
-    with (
-        Scripted(context=stranger.server_context(MASTER_NAME)) as false,
-        Scripted(context=directory.server_context(MASTER_NAME)) as true,
-    ):
-        directory.publish(Address(("127.0.0.1",), false.port, True, 1, "m1"))
-        _, scheduler = start(directory)
-        directory.publish(Address(("127.0.0.1",), true.port, True, 1, "m2"))
-        scheduler.heard("registered")
-        assert false.subscriptions == []
-
-
-def test_secrets_that_others_can_read_are_not_sent(tmp_path: Path, start: Start) -> None:
-    directory = PoolDirectory.create(tmp_path / "pool", "p")
-    directory.token_file(FRAMEWORK).chmod(0o644)
-    with Scripted(context=directory.server_context(MASTER_NAME)) as master:
-        directory.publish(Address(("127.0.0.1",), master.port, True, 1, "m1"))
-        driver, scheduler = start(directory)
-        driver.join()
-        assert "chmod 600" in scheduler.heard("error")[1] and master.subscriptions == []
-
-
 def test_calls_of_many_threads_all_arrive_each_threads_in_order(master: Scripted, start: Start) -> None:
     driver, scheduler = start(master)
     scheduler.heard("registered")
@@ -490,13 +267,3 @@ def test_calls_of_many_threads_all_arrive_each_threads_in_order(master: Scripted
     for k in range(4):
         told = [call["message"] for call in master.calls if call["message"]["executor_id"] == {"value": f"e{k}"}]
         assert [message["data"] for message in told] == [str(n) for n in range(200)]
-
-
-def test_plain_http_is_not_taken_for_tls(tmp_path: Path, master: Scripted) -> None:
-    context = ssl.create_default_context()
-    assert context.check_hostname
-    driver = SchedulerDriver(Recorder(), INFO, f"https://{master.address}")
-    driver.start()
-    driver.abort()
-    driver.join()
-    assert master.subscriptions == []

@@ -12,7 +12,7 @@ from aiohttp import web
 
 from asa.core.errors import BackendError, InvalidInput, StateError
 from executors.mesos.driver import SchedulerDriver
-from executors.mesos.operator import Operator
+from executors.mesos.operator import CallRefused, Operator
 from executors.mesos.pool_directory import FRAMEWORK as FRAMEWORK_ROLE
 from executors.mesos.pool_directory import MASTER_NAME, READER, WRITER, Address, PoolDirectory
 from tests.executors.mesos import live
@@ -97,7 +97,7 @@ def test_quotas_and_weights(pool: PoolDirectory) -> None:
     with Operator(pool) as operator:
         assert operator.quota() == [] and operator.weights() == {}
         operator.set_quota("test", {"cpus": 3, "mem": 512})
-        operator.set_weights({"test": 2.5})
+        operator.call("UPDATE_WEIGHTS", weight_infos=[{"role": "test", "weight": 2.5}])
         (quota,) = operator.quota()
         assert (quota["role"], quota["limits"]["cpus"]) == ("test", {"value": 3.0})
         assert operator.weights() == {"test": 2.5}
@@ -148,7 +148,7 @@ def test_an_agent_that_was_started_again_is_found_where_it_is_now(tmp_path: Path
 def test_who_may_only_look_changes_nothing(pool: PoolDirectory) -> None:
     with Operator(pool, READER) as operator:
         with pytest.raises(InvalidInput, match=r"refused UPDATE_WEIGHTS \(403\).*operator-write"):
-            operator.set_weights({"test": 2.0})
+            operator.call("UPDATE_WEIGHTS", weight_infos=[{"role": "test", "weight": 2.0}])
         assert operator.weights() == {}
     with Operator(pool, FRAMEWORK_ROLE) as operator, pytest.raises(InvalidInput, match="403"):
         operator.get_state()
@@ -156,8 +156,9 @@ def test_who_may_only_look_changes_nothing(pool: PoolDirectory) -> None:
 
 def test_what_is_refused_is_told(pool: PoolDirectory) -> None:
     with Operator(pool) as operator:
-        with pytest.raises(InvalidInput, match=r"refused NO_SUCH_CALL \(501\)"):
+        with pytest.raises(CallRefused, match=r"refused NO_SUCH_CALL \(501\)") as refused:
             operator.call("NO_SUCH_CALL")
+        assert refused.value.status == 501
         with pytest.raises(InvalidInput, match=r"no agent 'nobody'; the master knows .*-S"):
             operator.containers("nobody")
 
@@ -165,7 +166,7 @@ def test_what_is_refused_is_told(pool: PoolDirectory) -> None:
 def test_a_pool_without_a_master(tmp_path: Path) -> None:
     directory = PoolDirectory.create(tmp_path / "pool", "p")
     with Operator(directory) as operator:
-        with pytest.raises(BackendError, match="no master yet") as caught:
+        with pytest.raises(BackendError, match="no master yet: asa master --directory") as caught:
             operator.get_state()
         assert caught.value.transient
         directory.publish(Address(("127.0.0.1",), 1, True, 1, "m"))

@@ -28,8 +28,6 @@ def test_nobody_else_can_read_any_of_it(directory: PoolDirectory) -> None:
 def test_each_role_has_a_secret_of_its_own(directory: PoolDirectory) -> None:
     tokens = [directory.token(role) for role in ROLES]
     assert len(set(tokens)) == len(ROLES) and all(len(bytes.fromhex(token)) == 32 for token in tokens)
-    assert [directory.role_of(token) for token in tokens] == list(ROLES)
-    assert directory.role_of("") is directory.role_of("x" * 64) is directory.role_of("ü") is None
 
 
 def test_who_comes_early_can_see_that_it_is_not_whole(tmp_path: Path) -> None:

@@ -7,189 +7,35 @@ most once, never after that was told, and nothing is left of it.
 
 from __future__ import annotations
 
-import itertools
-from collections import Counter, deque
-from typing import Any
-
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 
-from executors.mesos.agent.effects import Container, Start, Stop, Up
-from executors.mesos.agent.machine import Agent
-from executors.mesos.agent.options import Options as AgentOptions
-from executors.mesos.codec import Message, decode, encode
-from executors.mesos.effects import Close, Keep, Refused, Send
 from executors.mesos.master.machine import Master
-from executors.mesos.master.state import Options
-from executors.mesos.messages import TERMINAL, identity, message, value_of
-from executors.mesos.resources import scalars, to_json
-
-AGENT = AgentOptions("n1", 5051, scalars(cpus=4, mem=4096), "/sandboxes", "10.0.0.1:5051")
-OPTIONS = Options(agent_reregister_s=30.0)
-INFO = {"user": "me", "name": "f", "failover_timeout": 1e6, "capabilities": [{"type": "PARTITION_AWARE"}]}
+from executors.mesos.messages import identity
+from executors.mesos.resources import scalars
+from tests.executors.mesos.pool_model import OPTIONS, Model
 
 
-class Side:
-    """A machine with its journal, and what it wants done that is not written yet."""
-
-    def __init__(self) -> None:
-        self.rows: dict[tuple[str, str], Message] = {}
-        self.waiting: deque[list[Any]] = deque()
-
-    def take(self, effects: list[Any]) -> None:
-        if effects:
-            self.waiting.append(effects)
-
-    def write(self) -> list[Any]:
-        """Write the first of what waits; what is to be done now."""
-        effects = self.waiting.popleft()
-        for effect in effects:
-            if isinstance(effect, Keep) and effect.row is None:
-                self.rows.pop((effect.table, effect.key), None)
-            elif isinstance(effect, Keep):
-                self.rows[effect.table, effect.key] = decode(encode(effect.row))
-        return [effect for effect in effects if not isinstance(effect, Keep)]
-
-    def kept(self) -> list[Keep]:
-        return [Keep(table, key, row) for (table, key), row in self.rows.items()]
-
-    def die(self, torn: bool) -> list[Keep]:
-        """Lose what is not written, or is written but not done."""
-        if torn and self.waiting:
-            self.write()
-        self.waiting.clear()
-        return self.kept()
-
-
-class Pool(RuleBasedStateMachine):
-    def __init__(self) -> None:
-        super().__init__()
-        self.now, self.serial, self.fresh = 1000.0, 0, itertools.count(1)
-        self.m, self.a = Side(), Side()
-        self.master, self.agent = Master("M", OPTIONS, self.now), self._agent([])
-        self.calls, self.events = deque[Message](), deque[Message]()  # framework and master
-        self.ups, self.downs = deque[Message](), deque[Message]()  # agent and master
-        self.said = deque[Message](maxlen=20)
-        self.stream_f = self.stream_a = ""
-        self.offers: list[Message] = []
-        self.id: str | None = None
-        self.launched: dict[str, str] = {}
-        self.told: dict[str, list[str]] = {}
-        self.to_start: list[Container] = []
-        self.running: dict[str, str] = {}
-        self.unheard: list[str] = []
-        self.ended: dict[str, int] = {}
-        self.starts = Counter[str]()
-        self._connect()
-
-    def _agent(self, rows: list[Keep]) -> Agent:
-        return Agent(AGENT, self.now, rows, fresh=lambda: next(self.fresh).to_bytes(16, "big"))
-
-    # ------------------------------------------------------- what is carried out
-
-    def commit_master(self) -> None:
-        for effect in self.m.write():
-            if isinstance(effect, Send):
-                copy = decode(encode(effect.message))
-                if effect.stream == self.stream_f:
-                    self.events.append(copy)
-                elif effect.stream == self.stream_a:
-                    self.downs.append(copy)
-            elif isinstance(effect, Close) and effect.stream == self.stream_a:
-                self.downs.append({"type": "CLOSED"})
-
-    def commit_agent(self) -> None:
-        for effect in self.a.write():
-            if isinstance(effect, Up):
-                if self.stream_a:
-                    self.ups.append(decode(encode(effect.item)))
-            elif isinstance(effect, Start):
-                self.to_start.append(effect.container)
-            elif isinstance(effect, Stop):
-                self._kill(effect.id)
-
-    def _kill(self, container: str) -> None:
-        waiting = [item for item in self.to_start if item.id == container]
-        for item in waiting:  # the server starts first, then stops
-            self._begin(item)
-        if self.running.pop(container, None) is not None:
-            self.ended[container] = -15
-
-    def _begin(self, container: Container) -> None:
-        self.to_start.remove(container)
-        task = container.executor
-        assert not self._over(task), f"{task} starts although it was told to be {self.told[task]}"
-        self.starts[task] += 1
-        assert self.starts[task] == 1, f"{task} runs twice"
-        self.running[container.id] = task
-        self.unheard.append(container.id)
-
-    def _over(self, task: str) -> bool:
-        return any(state in TERMINAL for state in self.told[task])
-
+class Pool(Model, RuleBasedStateMachine):
     # ------------------------------------------------------- what may happen
 
     @rule()
     def connect(self) -> None:
         """Whoever is not connected is now."""
-        self._connect()
-
-    def _connect(self) -> None:
-        if not self.stream_f:
-            self.stream_f = self._stream()
-            info = INFO if self.id is None else INFO | {"id": identity(self.id)}
-            call = message("SUBSCRIBE", framework_info=info)
-            call |= {} if self.id is None else {"framework_id": identity(self.id)}
-            self.m.take(self.master.subscribe(call, "p", self.stream_f, self.now))
-            self._settle_master()
-            self._hear_all()
-            open_tasks = [{"task_id": identity(t), "agent_id": identity(a)} for t, a in self._open().items()]
-            self._call("RECONCILE", tasks=open_tasks)
-        if not self.stream_a:
-            self.stream_a = self._stream()
-            first, *rest = self.agent.connected(self.now)
-            assert isinstance(first, Up)
-            item = decode(encode(first.item))
-            self.m.take(self.master.register(item, self.stream_a, self.now))
-            self.a.take(rest)
-
-    def _open(self) -> dict[str, str]:
-        return {task: agent for task, agent in self.launched.items() if not self._over(task)}
-
-    def _stream(self) -> str:
-        self.serial += 1
-        return f"s{self.serial}"
-
-    def _settle_master(self) -> None:
-        while self.m.waiting:
-            self.commit_master()
-
-    def _call(self, kind: str, **payload: Any) -> None:
-        if self.stream_f and self.id:
-            self.calls.append(message(kind, **payload) | {"framework_id": identity(self.id)})
+        self.come_back()
 
     @precondition(lambda self: self.offers)
     @rule(count=st.integers(1, 2))
     def launch(self, count: int) -> None:
-        self._launch(count)
+        self.launch_tasks(count)
 
-    def _launch(self, count: int) -> None:
-        offer = self.offers.pop()
-        names = [f"t{len(self.launched) + n}" for n in range(count)]
-        base = {"agent_id": offer["agent_id"], "resources": to_json(scalars(cpus=0.5)), "command": {"value": "x"}}
-        infos = [base | {"name": name, "task_id": identity(name)} for name in names]
-        self.launched |= dict.fromkeys(names, value_of(offer, "agent_id"))
-        self.told |= {name: [] for name in names}
-        operations = [{"type": "LAUNCH", "launch": {"task_infos": infos}}]
-        self._call("ACCEPT", offer_ids=[offer["id"]], operations=operations, filters={"refuse_seconds": 0})
-
-    @precondition(lambda self: self._open())
+    @precondition(lambda self: self.unfinished())
     @rule(data=st.data(), reconcile=st.booleans())
     def ask(self, data: st.DataObject, reconcile: bool) -> None:
-        task = data.draw(st.sampled_from(sorted(self._open())))
+        task = data.draw(st.sampled_from(sorted(self.unfinished())))
         one = {"task_id": identity(task), "agent_id": identity(self.launched[task])}
-        self._call("RECONCILE", tasks=[one]) if reconcile else self._call("KILL", **one)
+        self.call("RECONCILE", tasks=[one]) if reconcile else self.call("KILL", **one)
 
     @precondition(lambda self: self.calls)
     @rule()
@@ -199,55 +45,27 @@ class Pool(RuleBasedStateMachine):
     @precondition(lambda self: self.events)
     @rule()
     def event_arrives(self) -> None:
-        event = self.events.popleft()
-        if event["type"] == "SUBSCRIBED":
-            self.id = value_of(event["subscribed"], "framework_id")
-        elif event["type"] == "OFFERS":
-            self.offers += event["offers"]["offers"]
-        elif event["type"] == "RESCIND":
-            self.offers = [offer for offer in self.offers if offer["id"] != event["rescind"]["offer_id"]]
-        elif event["type"] == "UPDATE":
-            self._heard(event["update"]["status"])
-
-    def _heard(self, status: Message) -> None:
-        task, state = value_of(status, "task_id"), status["state"]
-        ends = {one for one in (*self.told[task], state) if one in TERMINAL}
-        # what the master says of itself needs no acknowledgement: a question that crosses it finds the task gone
-        assert len(ends - {"TASK_GONE"}) < 2, f"{task}: {self.told[task]}, {state}"
-        assert ends != {"TASK_FINISHED", "TASK_GONE"}, f"{task}: {self.told[task]}, {state}"
-        self.told[task].append(state)
-        if state in TERMINAL:
-            assert task not in self.running.values(), f"{task} runs although it is told to be {state}"
-            assert state != "TASK_FINISHED" or self.starts[task] == 1
-            assert state != "TASK_DROPPED" or self.starts[task] == 0
-        if "uuid" in status:
-            self._call("ACKNOWLEDGE", **{name: status[name] for name in ("agent_id", "task_id", "uuid")})
+        self.hear()
 
     @precondition(lambda self: self.ups)
     @rule()
     def up_arrives(self) -> None:
         item = self.ups.popleft()
         self.said.append(item)
-        self._up(item)
-
-    def _up(self, item: Message) -> None:
-        try:
-            self.m.take(self.master.from_agent(self.stream_a, item, self.now))
-        except Refused:
-            self.break_agents_connection()
+        self.hear_agent(item)
 
     @precondition(lambda self: self.stream_a and any(item["type"] == "UPDATE" for item in self.said))
     @rule(data=st.data())
     def update_is_repeated(self, data: st.DataObject) -> None:
         """Also one of long ago, which was acknowledged and followed by others, on another connection perhaps."""
-        self._up(data.draw(st.sampled_from([item for item in self.said if item["type"] == "UPDATE"])))
+        self.hear_agent(data.draw(st.sampled_from([item for item in self.said if item["type"] == "UPDATE"])))
 
     @precondition(lambda self: self.downs)
     @rule()
     def down_arrives(self) -> None:
         item = self.downs.popleft()
         if item["type"] == "CLOSED":
-            self.break_agents_connection()
+            self.disconnect_agent()
         else:
             self.a.take(self.agent.from_master(item, self.now))
 
@@ -264,7 +82,7 @@ class Pool(RuleBasedStateMachine):
     @precondition(lambda self: self.to_start)
     @rule()
     def container_starts(self) -> None:
-        self._begin(self.to_start[0])
+        self.begin(self.to_start[0])
 
     @precondition(lambda self: self.unheard)
     @rule()
@@ -299,35 +117,20 @@ class Pool(RuleBasedStateMachine):
     @rule()
     def framework_dies(self) -> None:
         """Or its connection breaks; it has written down what it launched and heard."""
-        stream = self._cut_framework()
+        stream = self.cut_framework()
         self.m.take(self.master.closed(stream, self.now))
-
-    def _cut_framework(self) -> str:
-        stream, self.stream_f = self.stream_f, ""
-        self.calls.clear()
-        self.events.clear()
-        self.offers.clear()
-        return stream
 
     @precondition(lambda self: self.stream_a)
     @rule()
-    def break_agents_connection(self) -> None:
-        stream = self._cut_agent()
-        self.m.take(self.master.closed(stream, self.now))
-        self.a.take(self.agent.disconnected(self.now))
-
-    def _cut_agent(self) -> str:
-        stream, self.stream_a = self.stream_a, ""
-        self.ups.clear()
-        self.downs.clear()
-        return stream
+    def agents_connection_breaks(self) -> None:
+        self.disconnect_agent()
 
     @rule(torn=st.booleans())
     def master_dies(self, torn: bool) -> None:
         rows = self.m.die(torn)
-        self._cut_framework()
+        self.cut_framework()
         if self.stream_a:
-            self._cut_agent()
+            self.cut_agent()
             self.a.take(self.agent.disconnected(self.now))
         self.master = Master("M", OPTIONS, self.now, rows)
 
@@ -336,10 +139,10 @@ class Pool(RuleBasedStateMachine):
         """Containers go on; what the next one does not know of it ends."""
         rows = self.a.die(torn)
         if self.stream_a:
-            self.m.take(self.master.closed(self._cut_agent(), self.now))
+            self.m.take(self.master.closed(self.cut_agent(), self.now))
         self.to_start.clear()
         self.unheard.clear()
-        self.agent = self._agent(rows)
+        self.agent = self.new_agent(rows)
         known = {name for name, _, _ in self.agent.recovered()}
         for container in [name for name in self.running if name not in known]:
             del self.running[container]
@@ -349,10 +152,6 @@ class Pool(RuleBasedStateMachine):
         self.ended.clear()
 
     # ------------------------------------------------------- the end
-
-    def _hear_all(self) -> None:
-        while self.events:
-            self.event_arrives()
 
     @rule(steps=st.integers(1, 20))
     def things_go_on(self, steps: int) -> None:
@@ -366,10 +165,10 @@ class Pool(RuleBasedStateMachine):
     @rule(steps=st.integers(0, 25))
     def a_launch_gets_so_far(self, steps: int) -> None:
         """From ACCEPT to the acknowledgement of RUNNING it takes some twenty steps."""
-        self._connect()
+        self.come_back()
         self._work()
         if self.offers:
-            self._launch(1)
+            self.launch_tasks(1)
         self._go_on(steps)
 
     def _step(self) -> bool:
@@ -398,7 +197,7 @@ class Pool(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         for _ in range(8):  # longer than agents have to come back, and to answer pings
-            self._connect()
+            self.come_back()
             self._work()
             for container in list(self.running):
                 del self.running[container]
@@ -407,13 +206,15 @@ class Pool(RuleBasedStateMachine):
             self.time_passes(15.0)
             self._work()
             if self.stream_f:
-                one = [{"task_id": identity(t), "agent_id": identity(a)} for t, a in self._open().items()]
-                self._call("RECONCILE", tasks=one) if one else None
+                one = [{"task_id": identity(t), "agent_id": identity(a)} for t, a in self.unfinished().items()]
+                self.call("RECONCILE", tasks=one) if one else None
             self._work()
         # an agent that died before it had written down its id came back under another: the first stays unreachable
-        lost = {task for task, agent in self._open().items() if agent != self.agent.state.id}
+        lost = {task for task, agent in self.unfinished().items() if agent != self.agent.state.id}
         assert all(self.told[task][-1] == "TASK_UNREACHABLE" and not self.starts[task] for task in lost)
-        assert set(self._open()) == lost, f"never told to be over: { {task: self.told[task] for task in self._open()} }"
+        assert set(self.unfinished()) == lost, (
+            f"never told to be over: { {task: self.told[task] for task in self.unfinished()} }"
+        )
         assert not self.agent.state.instances and not self.agent.state.frameworks
         assert [key for key in self.a.rows if key[0] not in ("agent",)] == []
         assert all(not framework.tasks for framework in self.master.state.frameworks.values())

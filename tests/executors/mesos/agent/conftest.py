@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from asa.core.errors import StateError
+from executors.cgroup import probe
 from executors.mesos.agent.effects import Container, Effect, Exit, Limit, Remove, Start, Stop, Up, Weigh
 from executors.mesos.agent.machine import Agent
 from executors.mesos.agent.options import Options
@@ -14,6 +17,8 @@ from executors.mesos.codec import Message, decode, encode
 from executors.mesos.effects import Close, Keep, Send
 from executors.mesos.messages import base64_of, identity, message, value_of
 from executors.mesos.resources import scalars, to_json
+from tests.executors.mesos.agent.contained import Place, Victims
+from tests.executors.mesos.agent.live_pool import SPACE, Pool
 from tests.executors.mesos.oracle import check
 
 OPTIONS = Options(
@@ -206,3 +211,39 @@ def executor() -> Callable[..., Message]:
         return found | {"command": {"value": "run"}} | more
 
     return make
+
+
+@pytest.fixture
+def pool(tmp_path: Path) -> Iterator[Pool]:
+    pool = Pool(tmp_path)
+    pool.master.start()
+    pool.agent.start()
+    yield pool
+    pool.close()
+
+
+@pytest.fixture(params=["cgroup v2", "cgroup v1", "duty cycle"])
+def limited(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Pool]:
+    """A pool whose agent keeps quotas."""
+    try:
+        probe.best(SPACE, request.param)
+    except StateError as error:
+        pytest.skip(str(error))
+    pool = Pool(tmp_path, lambda: probe.best(SPACE, request.param))
+    pool.master.start()
+    pool.agent.start()
+    yield pool
+    pool.close()
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    (tmp_path / "agent").mkdir(0o700)
+    return Place(tmp_path / "agent")
+
+
+@pytest.fixture
+def victims() -> Iterator[Victims]:
+    found = Victims()
+    yield found
+    found.end()

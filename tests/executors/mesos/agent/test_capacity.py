@@ -26,12 +26,15 @@ def test_a_means_that_cannot(quotas: Unlimited | DutyCycle) -> None:
 
 
 @pytest.mark.parametrize("means", ["cgroup v2", pytest.param("cgroup v1", marks=pytest.mark.root)])
-def test_a_means_that_can(means: str) -> None:
+def test_a_means_that_can(means: str, monkeypatch: pytest.MonkeyPatch) -> None:
     try:
         quotas = probe.best(f"capacity-{os.getpid()}", means)
     except StateError as error:
         pytest.skip(str(error))
+    bounds, bound = list[float](), quotas.bound
+    monkeypatch.setattr(quotas, "bound", lambda cores: (bounds.append(cores), bound(cores)))
     capacity.keep(quotas, 0.3, 2.0)
+    assert bounds == [0.3]
 
 
 def test_only_one_attribute_has_its_name() -> None:

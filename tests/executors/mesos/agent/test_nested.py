@@ -14,19 +14,9 @@ from executors.mesos.agent.shim import birth_of
 from executors.mesos.codec import Message, Records, frame
 from executors.mesos.messages import identity, message
 from executors.mesos.pool_directory import READER, WRITER
-from tests.executors.mesos.agent.test_service import (
-    PATIENCE_S,
-    Pool,
-    hang_up,
-    limited,
-    pool,
-    process_of,
-    sandbox_of,
-    until,
-)
+from tests.executors.mesos.agent.live_pool import PATIENCE_S, Pool, hang_up, process_of, sandbox_of, until
 from tests.executors.mesos.oracle import check
 
-__all__ = ["limited", "pool"]
 RECORDS = "application/recordio"
 
 

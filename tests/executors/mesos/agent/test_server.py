@@ -15,10 +15,10 @@ from executors.mesos.agent.options import Options
 from executors.mesos.agent.service import AgentService
 from executors.mesos.agent.unlimited import Unlimited
 from executors.mesos.codec import Message, encode
-from executors.mesos.master import request
 from executors.mesos.messages import VERSION, message
 from executors.mesos.pool_directory import AGENT, FRAMEWORK, READER, WRITER, PoolDirectory
 from executors.mesos.resources import scalars
+from executors.mesos.web import request
 
 PATIENCE_S = 30.0
 JSON = {"Content-Type": "application/json"}

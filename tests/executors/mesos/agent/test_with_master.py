@@ -55,8 +55,10 @@ class Pool:
     def up(self) -> None:
         """Pass on what the agent says."""
         items, self.node.ups = self.node.ups, []
-        for item in items if self.connected else []:
-            self.take(self.master.from_agent("a", item, self.node.now))
+        if items and self.connected:
+            effects, problem = self.master.from_agent("a", items, self.node.now)
+            assert problem is None
+            self.take(effects)
 
     def call(self, kind: str, **payload: Any) -> None:
         self.take(

@@ -4,53 +4,17 @@ import copy
 import math
 from collections import Counter
 from dataclasses import fields
-from fractions import Fraction
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from executors.mesos.codec import Message
 from executors.mesos.master.allocator import Grant, allocate, revisited
 from executors.mesos.master.filters import Filters
 from executors.mesos.master.minimums import allocatable
 from executors.mesos.master.shares import Usage, leaf
-from executors.mesos.master.state import Agent, Framework, Offer, Options, State, Task
+from executors.mesos.master.state import Agent, State
 from executors.mesos.resources import NONE, Kind, Resources, scalars
-
-NODE = scalars(cpus=8, mem=800)
-
-
-def state_of(*agents: Resources, **frameworks: str) -> State:
-    """Agents S1, S2 ... and frameworks, each with its roles: ``F="a b"``."""
-    state = State("M", Options(), 0.0)
-    for number, total in enumerate(agents, 1):
-        state.agents[f"S{number}"] = Agent(f"S{number}", {}, total, 0.0, stream="up")
-    for name, roles in frameworks.items():
-        state.frameworks[name] = Framework(name, {}, frozenset(roles.split()), 0.0, stream="up")
-    return state
-
-
-def run(state: State, agent: str, framework: str, resources: Resources, role: str = "*") -> None:
-    """A task of the framework runs on the agent."""
-    task = Task(f"t{len(state.agents[agent].tasks)}", framework, agent, None, {}, resources, role, "TASK_RUNNING")
-    state.agents[agent].tasks[task.key] = task
-    state.agents[agent].used += resources
-
-
-def offer(state: State, grant: Grant) -> None:
-    """What the master does with a grant."""
-    agent = state.agents[grant.agent]
-    state.serial["offer"] = state.serial.get("offer", 0) + 1
-    name = f"O{state.serial['offer']}"
-    state.offers[name] = Offer(name, grant.framework, grant.agent, grant.role, grant.resources, 0.0)
-    agent.offers[name] = state.offers[name]
-    agent.offered += grant.resources
-
-
-def allocated(state: State, agents: set[str] | None = None, usage: Usage | None = None) -> list[Grant]:
-    return allocate(state, Filters(), 0.0, agents, usage)
+from tests.executors.mesos.master.states import NODE, allocated, offer, run, state_of
 
 
 def by_framework(grants: list[Grant]) -> dict[str, str]:
@@ -282,147 +246,3 @@ def test_nothing_is_changed() -> None:
 
 def _values(agent: Agent) -> dict[str, Any]:
     return {field.name: getattr(agent, field.name) for field in fields(agent)}
-
-
-ROLES = ["*", "a", "b", "a/x", "a/y"]
-TOTALS = st.builds(
-    lambda cpus, mem, kind: scalars(cpus=cpus, mem=100 * mem) + kind,
-    st.integers(0, 9),
-    st.integers(0, 9),
-    st.sampled_from(
-        [
-            NONE,
-            Resources({Kind("cpus", "a", dynamic=True): 2000}),
-            Resources({Kind("cpus", revocable=True): 3000, Kind("mem", "b"): 50_000}),
-            Resources({Kind("ports"): ((1, 5),), Kind("gpus"): 1000}),
-        ]
-    ),
-)
-
-
-@st.composite
-def states(draw: st.DrawFn, quota: bool = True) -> State:
-    state = state_of(*draw(st.lists(TOTALS, min_size=1, max_size=4)))
-    for name in "FGH"[: draw(st.integers(1, 3))]:
-        roles = frozenset(draw(st.sets(st.sampled_from(ROLES), min_size=1, max_size=3)))
-        capabilities = draw(st.sets(st.sampled_from(["GPU_RESOURCES", "REVOCABLE_RESOURCES"])))
-        info: Message = {"capabilities": [{"type": capability} for capability in sorted(capabilities)]}
-        suppressed = draw(st.sets(st.sampled_from(sorted(roles))))
-        state.frameworks[name] = Framework(name, info, roles, 0.0, suppressed=suppressed, stream="up")
-    for agent in state.agents.values():
-        for _ in range(draw(st.integers(0, 2))):
-            name, role = draw(st.sampled_from("FGX")), draw(st.sampled_from(ROLES))
-            want = scalars(cpus=draw(st.integers(0, 3)), mem=100 * draw(st.integers(0, 3)))
-            if agent.free.covers(want):
-                run(state, agent.id, name, want, role)
-    state.weights = draw(st.dictionaries(st.sampled_from(ROLES), st.sampled_from([0.5, 0.3, 2.0, 7.0])))
-    if quota:
-        amounts = st.dictionaries(st.sampled_from(["cpus", "mem"]), st.integers(0, 9).map(lambda x: 1000 * x))
-        state.quota = draw(st.dictionaries(st.sampled_from(ROLES[1:]), amounts))
-        state.guarantees = draw(st.dictionaries(st.sampled_from(ROLES[1:]), amounts))
-    return state
-
-
-@settings(max_examples=60)
-@given(states())
-def test_no_more_is_given_than_is_free_allowed_and_wanted(state: State) -> None:
-    before = Usage.of(state)
-    for grant in allocated(state):
-        agent, framework = state.agents[grant.agent], state.frameworks[grant.framework]
-        assert agent.free.covers(grant.resources)
-        assert allocatable(grant.resources)
-        assert grant.role in framework.roles - framework.suppressed
-        assert grant.resources.usable(grant.role) == grant.resources
-        assert framework.can("REVOCABLE_RESOURCES") or not grant.resources.revocable()
-        assert framework.can("GPU_RESOURCES") or not agent.total.scalar("gpus")
-        offer(state, grant)
-    after = Usage.of(state)
-    for role, limits in state.quota.items():
-        path = tuple(role.split("/"))
-        for name, limit in limits.items():
-            assert after.charged(path, name) <= max(limit, before.charged(path, name))
-
-
-@settings(max_examples=60)
-@given(states())
-def test_one_allocation_is_enough(state: State) -> None:
-    for grant in allocated(state):
-        offer(state, grant)
-    again = allocated(state)
-    assert not again or state.guarantees, "what was left was of no use to anybody"
-
-
-@settings(max_examples=60)
-@given(states(quota=False))
-def test_nothing_useful_is_left_when_nobody_refuses(state: State) -> None:
-    for grant in allocated(state):
-        offer(state, grant)
-    for agent in state.agents.values():
-        for framework in state.frameworks.values():
-            for role in framework.roles - framework.suppressed:
-                useful = agent.free.usable(role)
-                if not framework.can("REVOCABLE_RESOURCES"):
-                    useful -= useful.revocable()
-                if framework.can("GPU_RESOURCES") or not agent.total.scalar("gpus"):
-                    assert not allocatable(useful)
-
-
-def first(state: State, agent: Agent) -> tuple[str, str] | None:
-    """Whose turn it is on an agent, from the definition: down the tree, each time to the smallest weighted share."""
-    total = Counter[str]()
-    for one in state.agents.values():
-        total.update(one.total.scalars())
-    held = [(task.role, task.framework, task.resources) for one in state.agents.values() for task in one.tasks.values()]
-    held += [(one.role, one.framework, one.resources) for one in state.offers.values()]
-    seekers = {}
-    for framework in state.frameworks.values():
-        for role in framework.roles - framework.suppressed:
-            useful = agent.free.usable(role)
-            if not framework.can("REVOCABLE_RESOURCES"):
-                useful -= useful.revocable()
-            if allocatable(useful) and (framework.can("GPU_RESOURCES") or not agent.total.scalar("gpus")):
-                seekers[(*role.split("/"), ".", framework.id)] = (framework.id, role)
-
-    def key(node: tuple[str, ...]) -> tuple[Fraction, int, tuple[str, ...]]:
-        mine = [amounts for role, name, amounts in held if (*role.split("/"), ".", name)[: len(node)] == node]
-        share = max(Fraction(sum(one.thousandths(name) for one in mine), most) for name, most in total.items())
-        turns = sum((*one.role.split("/"), ".", one.framework)[: len(node)] == node for one in state.offers.values())
-        return share / Fraction(str(state.weights.get("/".join(node), 1.0))), turns, node
-
-    node: tuple[str, ...] = ()
-    while seekers and node not in seekers:
-        node = min({path[: len(node) + 1] for path in seekers if path[: len(node)] == node}, key=key)
-    return seekers.get(node)
-
-
-@settings(max_examples=60)
-@given(states(quota=False))
-def test_each_agent_goes_to_whose_turn_it_is(state: State) -> None:
-    grants = allocated(state)
-    for agent in list(state.agents.values()):
-        mine = [grant for grant in grants if grant.agent == agent.id]
-        expected = first(state, agent)
-        assert (mine[0][:2] if mine else None) == expected
-        for grant in mine:
-            offer(state, grant)
-
-
-@settings(max_examples=60)
-@given(states(), st.data())
-def test_running_totals_give_what_counting_anew_gives(state: State, data: st.DataObject) -> None:
-    usage = Usage.of(state)
-    for _ in range(3):
-        agents = data.draw(st.none() | st.sets(st.sampled_from(sorted(state.agents))))
-        grants = allocated(state, agents, usage)
-        usage.turns.clear()
-        assert grants == allocated(state, agents)
-        for grant in grants:
-            usage.took(grant.framework, grant.role, grant.resources)
-            offer(state, grant)
-        assert usage == Usage.of(state)
-        usage.turns.clear()
-        for name in data.draw(st.sets(st.sampled_from(sorted(state.offers)))) if state.offers else ():
-            old = state.offers.pop(name)
-            del state.agents[old.agent].offers[name]
-            state.agents[old.agent].offered -= old.resources
-            usage.gave_back(old.framework, old.role, old.resources)

@@ -131,19 +131,23 @@ def test_nothing_breaks_the_machine(sent: list[tuple[str, Message]]) -> None:
     master = pool.master
     for kind, thing in sent:
         framework = master.state.frameworks.get("M-0001")
+        problem: Exception | None = None
         try:
             if kind == "call":
                 call = {"framework_id": identity("M-0001")} | thing
                 effects = master.call(call, "p", framework and framework.stream, pool.now)
             elif kind == "item":
-                effects = master.from_agent(pool.stream_of["M-S1"], thing, pool.now)
+                effects, problem = master.from_agent(pool.stream_of["M-S1"], [thing], pool.now)
             elif kind == "register":
                 pool.stream_of["M-S1"] = pool.stream()
                 effects = master.register(thing, pool.stream_of["M-S1"], pool.now)
             else:
                 effects = master.subscribe(thing, "p", pool.stream(), pool.now)
-        except Refused:
-            continue
+        except Refused as error:
+            effects, problem = master._core.taken(), error
+        if problem is not None:
+            assert isinstance(problem, Refused), problem
+            assert (effects, master._core.dirty, master._core.emptied) == ([], set(), set())
         for effect in effects:
             if isinstance(effect, Send):
                 encode(effect.message)

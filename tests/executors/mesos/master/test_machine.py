@@ -1,8 +1,10 @@
+from typing import Any
+
 import pytest
 
-from executors.mesos.effects import Refused
+from executors.mesos.effects import Refused, Send
 from executors.mesos.messages import identity, message
-from tests.executors.mesos.master.world import World, launch, task_info
+from tests.executors.mesos.master.world import World, launch, task_info, uuid
 
 
 def pair(**options: object) -> tuple[World, str, str]:
@@ -78,13 +80,23 @@ def test_a_framework_without_a_stream_has_to_subscribe() -> None:
 
 def test_an_agent_that_is_not_known_has_to_register() -> None:
     world, agent, framework = pair()
-    with pytest.raises(Refused) as caught:
-        world.master.from_agent("nobody", message("PONG"), world.now)
-    assert caught.value.status == 403
-    with pytest.raises(Refused):
-        world.master.from_agent(world.stream_of[framework], message("PONG"), world.now)
+    for stream in ("nobody", world.stream_of[framework]):
+        effects, problem = world.master.from_agent(stream, [message("PONG")], world.now)
+        assert isinstance(problem, Refused) and problem.status == 403 and effects == []
     with pytest.raises(Refused, match="DANCE"):
-        world.master.from_agent(world.stream_of[agent], message("DANCE"), world.now)
+        world.hear(agent, "DANCE")
+
+
+@pytest.mark.parametrize("wrong", [message("DANCE"), message("UPDATE"), {}, [], None, 3])
+def test_what_comes_with_a_malformed_item_counts_at_once(wrong: Any) -> None:
+    world, agent, framework = pair()
+    world.start(framework, task_info("t", agent))
+    status = {"task_id": identity("t"), "state": "TASK_FINISHED", "uuid": uuid(1)}
+    update = message("UPDATE", framework_id=identity(framework), status=status, latest_state="TASK_FINISHED")
+    effects, problem = world.master.from_agent(world.stream_of[agent], [update, wrong], world.now)
+    assert isinstance(problem, Refused) and problem.status == 400
+    told = [effect.message["type"] for effect in effects if isinstance(effect, Send)]
+    assert told == ["UPDATE", "OFFERS"], "what the task has freed is offered with this answer"
 
 
 def test_messages_go_both_ways() -> None:

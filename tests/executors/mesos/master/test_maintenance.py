@@ -67,7 +67,7 @@ class Pool:
         uuid = base64_of(f"{name} {state}".ljust(16)[:16].encode())
         status = task_status(name, state, 1003.0, source="SOURCE_EXECUTOR", agent_id=AGENT) | {"uuid": uuid}
         update = {"framework_id": identity(self.framework), "status": status, "latest_state": state}
-        self.do(self.master.from_agent("a", {"type": "UPDATE", "update": update}, 1003.0))
+        self.do(self.master.from_agent("a", [{"type": "UPDATE", "update": update}], 1003.0)[0])
         call = message("ACKNOWLEDGE", agent_id=identity(AGENT), task_id=identity(name), uuid=uuid)
         self.do(self.master.call(call | {"framework_id": identity(self.framework)}, None, "f", 1003.0))
 

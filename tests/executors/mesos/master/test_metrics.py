@@ -16,7 +16,8 @@ def test_an_empty_master_has_all_metrics() -> None:
     assert codec.encode(found)
 
 
-def test_what_is_there_is_counted() -> None:
+def busy() -> State:
+    """A master that knows something of everything that is counted."""
     state = State("M", Options(), 0.0)
     revocable = Resources({Kind("cpus", revocable=True): 2000})
     state.agents = {
@@ -39,7 +40,11 @@ def test_what_is_there_is_counted() -> None:
     state.offers["O1"] = Offer("O1", "F1", "S1", "*", scalars(cpus=1), 0.0)
     state.operators.add("o")
     state.counters = {"tasks_finished": 7, "something_new": 1}
-    found = metrics.snapshot(state, 1.0)
+    return state
+
+
+def test_what_is_there_is_counted() -> None:
+    found = metrics.snapshot(busy(), 1.0)
     expected = {
         "agents_active": 1,
         "agents_inactive": 1,

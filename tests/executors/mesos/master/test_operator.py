@@ -55,7 +55,7 @@ def run(master: Master, state: str = "TASK_RUNNING") -> None:
     status = task_status("t1", state, 1003.0, source="SOURCE_EXECUTOR", agent_id=agent_id, uuid=state[-16:].encode())
     status["uuid"] = base64_of(state.ljust(16)[:16].encode())
     update = {"framework_id": identity(only(master.state.frameworks)), "status": status, "latest_state": state}
-    master.from_agent("agent", {"type": "UPDATE", "update": update}, 1003.0)
+    master.from_agent("agent", [{"type": "UPDATE", "update": update}], 1003.0)
 
 
 def sends(effects: list[Effect]) -> list[Message]:

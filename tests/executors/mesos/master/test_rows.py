@@ -91,7 +91,7 @@ def test_an_acknowledgement_and_an_offer_cost_no_row() -> None:
         world.stream_of[framework],
         world.now,
     )
-    effects += world.master.from_agent(world.stream_of[agent], message("PONG"), world.now)
+    effects += world.master.from_agent(world.stream_of[agent], [message("PONG")], world.now)[0]
     call = {"type": "REVIVE", "framework_id": identity(framework)}
     effects += world.master.call(call, "p", world.stream_of[framework], world.now)
     assert effects and not [effect for effect in effects if isinstance(effect, Keep)]

@@ -96,7 +96,7 @@ def test_when_an_agent_says_that_it_ends_the_schedule_still_holds() -> None:
     master = pool()
     ask(master, "UPDATE_MAINTENANCE_SCHEDULE", schedule={"windows": [window(2000, NODE1), window(3000, NODE2)]})
     for number in (1, 2, 3):
-        said = sends(master.from_agent(f"a{number}", message("UNAVAILABLE", **at(2500)), 1011.0))
+        said = sends(master.from_agent(f"a{number}", [message("UNAVAILABLE", **at(2500))], 1011.0)[0])
         rescinded = [one for one in said if one["type"] == "RESCIND"]
         assert len(rescinded) == (number != 1), "nothing has changed for the first"
     assert unavailable(master) == {"Node1": at(2000), "Node2": at(2500), "Node3": at(2500)}

@@ -15,10 +15,10 @@ import requests
 
 from asa.core.errors import InvalidInput, StateError
 from executors.mesos.codec import Message, Records
-from executors.mesos.master import limits
 from executors.mesos.master.service import MasterService
 from executors.mesos.messages import message
 from executors.mesos.pool_directory import FRAMEWORK, READER, PoolDirectory
+from executors.mesos.web import limits
 
 DEADLINE_S = 20.0
 FRAMEWORK_INFO = {"user": "u", "name": "f", "failover_timeout": 3600.0}
@@ -117,7 +117,7 @@ def test_without_tls_or_authentication_it_is_for_this_machine_alone(
 ) -> None:
     for host in ("", "0.0.0.0", "10.0.0.1"):
         with pytest.raises(InvalidInput, match="loopback only"):
-            MasterService(pool, host=host, **options).start()
+            MasterService(pool, host=host, **options)
     with MasterService(pool, **options) as service:
         assert service.address.hosts == ("127.0.0.1",)
 
@@ -193,7 +193,7 @@ def test_what_it_died_of_is_told(pool: PoolDirectory, monkeypatch: pytest.Monkey
         async def fail(self: object) -> None:
             raise ZeroDivisionError("oops")
 
-        patch.setattr("executors.mesos.master.streams.Heartbeats.run", fail)
+        patch.setattr("executors.mesos.web.streams.Heartbeats.run", fail)
         service.start()
         with pytest.raises(ExceptionGroup) as died:
             service.wait()
@@ -205,7 +205,7 @@ def test_what_it_died_of_is_told(pool: PoolDirectory, monkeypatch: pytest.Monkey
 
 def test_as_many_files_as_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
     program = (
-        "import resource; from executors.mesos.master.limits import raise_file_limit\n"
+        "import resource; from executors.mesos.web.limits import raise_file_limit\n"
         "hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]\n"
         "resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))\n"
         "print(raise_file_limit(), *resource.getrlimit(resource.RLIMIT_NOFILE))"

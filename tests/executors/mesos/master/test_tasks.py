@@ -112,9 +112,8 @@ def test_an_acknowledgement_while_the_agent_is_away_is_passed_on_later(state: st
 def test_malformed_updates_change_nothing(change: dict[str, object]) -> None:
     world, agent, framework = launched()
     status = {"task_id": identity("t"), "state": "TASK_FINISHED", "uuid": uuid(1)} | change
-    item = message("UPDATE", framework_id=identity(framework), status=status)
     with pytest.raises(Refused) as caught:
-        world.master.from_agent(world.stream_of[agent], item, world.now)
+        world.hear(agent, "UPDATE", framework_id=identity(framework), status=status)
     assert caught.value.status == 400 and world.state.agents[agent].used
     with pytest.raises(Refused):
         world.hear(agent, "UPDATE", framework_id=identity(framework), status=3)

@@ -66,7 +66,9 @@ class Node:
         if item["type"] == "REGISTER":
             self.world.do(self.world.master.register(item, self.stream, now))
         else:
-            self.world.do(self.world.master.from_agent(self.stream, item, now))
+            effects, problem = self.world.master.from_agent(self.stream, [item], now)
+            assert problem is None
+            self.world.do(effects)
 
     def listen(self) -> None:
         while records := self.world.take(self.stream):

@@ -142,10 +142,13 @@ class World:
         return name
 
     def hear(self, agent: str, kind: str, **payload: Any) -> None:
-        self.do(self.master.from_agent(self.stream_of[agent], message(kind, **payload), self.now))
+        effects, problem = self.master.from_agent(self.stream_of[agent], [message(kind, **payload)], self.now)
+        self.do(effects)
+        if problem is not None:
+            raise problem
 
     def update(
-        self, agent: str, framework: str, task: str, state: str, latest: str | None = None, number: int | None = None
+        self, agent: str, framework: str, task: str, state: str, latest: str | None = None, *, number: int | None = None
     ) -> str:
         text = uuid(next(self._uuids) if number is None else number)
         status = {

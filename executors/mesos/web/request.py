@@ -14,11 +14,10 @@ from typing import Any
 
 from executors.mesos.codec import BadMessage, Message, decode, encode
 from executors.mesos.effects import Refused
-from executors.mesos.master.http import Request, Response
 from executors.mesos.messages import field
+from executors.mesos.web.http import Request, Response
 
 JSON = "application/json"
-SCHEDULER_PATH = "/api/v1/scheduler"
 OPERATOR_PATHS = ("/api/v1", "/api/v1/operator")
 
 PATIENCE_S = 1.0
@@ -26,12 +25,6 @@ PATIENCE_S = 1.0
 
 _log = logging.getLogger(__name__)
 _ACCEPTED = frozenset({JSON, "application/*", "*/*", "application/recordio"})
-
-
-def path_of(request: Request) -> str:
-    """The path of a request, without ``/master`` before it and ``/`` behind it."""
-    path = request.path.removeprefix("/master")
-    return path.rstrip("/") or "/"
 
 
 class WrongMethod(Refused):
@@ -113,10 +106,3 @@ def call_of(request: Request) -> tuple[Message, str]:
 def in_json(found: Any) -> Response:
     """An answer that has something to say."""
     return Response(200, encode(found), JSON)
-
-
-def as_object(found: object) -> Message:
-    """Raises `BadMessage` when it is no JSON object."""
-    if not isinstance(found, dict):
-        raise BadMessage(f"expected an object, found {type(found).__name__}")
-    return found

@@ -10,10 +10,10 @@ import pytest
 
 from executors.mesos.commit import Durable
 from executors.mesos.effects import Refused
-from executors.mesos.master import limits, serving
-from executors.mesos.master.door import Door, listening_socket
-from executors.mesos.master.http import Admission, Answer, Later, Opened, Request, Response
-from executors.mesos.master.streams import Stream
+from executors.mesos.web import limits, serving
+from executors.mesos.web.door import Door, listening_socket
+from executors.mesos.web.http import Admission, Answer, Later, Opened, Request, Response
+from executors.mesos.web.streams import Stream
 
 DEADLINE_S = 20.0
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from executors.mesos.agent.timers import Timers
+from executors.mesos.timers import Timers
 
 STEPS = st.tuples(st.sampled_from(["at", "cancel", "expired"]), st.sampled_from("abc"), st.integers(0, 20))
 

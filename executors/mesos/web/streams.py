@@ -56,7 +56,7 @@ class Stream:
         self.begun = False
         """Whether its turn on the connection has come."""
         self.ended = False
-        """Whether the master has ended it; else its end means that the peer is gone."""
+        """Whether we have ended it; else its end means that the peer is gone."""
         self.slot = 0
         self._carrier: Carrier | None = carrier
         self._over = over

@@ -14,8 +14,8 @@ import httptools
 
 from executors.mesos.commit import Durable
 from executors.mesos.effects import Refused
-from executors.mesos.master import limits
-from executors.mesos.master.http import Admission, Answer, Headers, Later, Opened, Request, Response, encoded, head
+from executors.mesos.web import limits
+from executors.mesos.web.http import Admission, Answer, Headers, Later, Opened, Request, Response, encoded, head
 
 HEAD_MOST = 64 << 10
 """Longest request line and headers [bytes]; one chunk more may have been read before that is seen."""

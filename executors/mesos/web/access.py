@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from asa.core.errors import StateError
 from executors.mesos.effects import Refused
-from executors.mesos.master.limits import Failures
 from executors.mesos.pool_directory import READER, ROLES, WRITER, PoolDirectory
+from executors.mesos.web.limits import Failures
 
 ANYONE = "anyone"
 """The role of all who come where no authentication is asked for: everything."""
@@ -106,11 +106,6 @@ class Access:
             self._tokens, self._stamps = {}, ()
             raise Refused(503, "the tokens of this pool cannot be read") from None
         self._looked = now
-
-
-def authenticate(directory: PoolDirectory, headers: Mapping[str, str], peer: str | None) -> Principal:
-    """As `Access.authenticate`, which is the one for servers: it remembers tokens and failures."""
-    return Access(directory).authenticate(headers, peer)
 
 
 def credentials(header: str) -> tuple[str | None, bytes]:

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from executors.mesos.commit import Durable
-from executors.mesos.master.streams import Stream
+from executors.mesos.web.streams import Stream
 
 if TYPE_CHECKING:
-    from executors.mesos.master.serving import Connection
+    from executors.mesos.web.serving import Connection
 
 
 class Headers(Mapping[str, str]):

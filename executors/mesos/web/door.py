@@ -13,9 +13,10 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
 
-from executors.mesos.master.http import Admission, Request, Response
-from executors.mesos.master.request import refusal
-from executors.mesos.master.serving import Connection
+from asa.core.errors import StateError
+from executors.mesos.web.http import Admission, Request, Response
+from executors.mesos.web.request import refusal
+from executors.mesos.web.serving import Connection
 
 GUESTS_MOST = 256
 """Connections that have not authenticated; with one more, the oldest of them is dropped."""
@@ -110,13 +111,21 @@ class Door:
 
 
 def listening_socket(host: str, port: int) -> socket.socket:
-    """A TCP socket on one address of this machine or, for ``""``, on all; raises `OSError` when it cannot be had.
+    """A TCP socket on one address of this machine or, for ``""``, on all.
 
     Peers that vanish without a word are found out within about a minute: accepted connections inherit the options.
+
+    Raises
+    ------
+    StateError
+        When it cannot be had.
     """
     dual = not host and socket.has_dualstack_ipv6()
     family = socket.AF_INET6 if dual or ":" in host else socket.AF_INET
-    sock = socket.create_server((host, port), family=family, backlog=_BACKLOG, dualstack_ipv6=dual)
+    try:
+        sock = socket.create_server((host, port), family=family, backlog=_BACKLOG, dualstack_ipv6=dual)
+    except OSError as error:
+        raise StateError(f"cannot listen on {host or 'all addresses'}, port {port}: {error}; choose others") from error
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # asyncio forgets it where a socket's protocol is 0
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 15)

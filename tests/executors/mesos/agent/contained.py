@@ -1,0 +1,117 @@
+"""An agent's containers without the agent: their directories, and who hears of them."""
+
+import asyncio
+import fcntl
+import os
+import signal
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
+
+from executors.cgroup.group import Quotas
+from executors.mesos.agent.containers import Containers
+from executors.mesos.agent.effects import Container
+from executors.mesos.agent.launcher import Orphans
+from executors.mesos.agent.shim import birth_of
+from executors.mesos.agent.unlimited import Unlimited
+
+PATIENCE_S = 20.0
+
+
+class Heard:
+    """What the agent's machine would be told."""
+
+    def __init__(self) -> None:
+        self.began: dict[str, tuple[int, int]] = {}
+        self.ends: dict[str, tuple[int | None, str]] = {}
+        self.news = asyncio.Event()
+
+    def started(self, container: str, pid: int, birth: int) -> None:
+        self.began[container] = pid, birth
+        self.news.set()
+
+    def exited(self, container: str, code: int | None, reason: str) -> None:
+        assert container not in self.ends, "told twice"
+        self.ends[container] = code, reason
+        self.news.set()
+
+    async def until(self, found: Callable[[], bool]) -> None:
+        async with asyncio.timeout(PATIENCE_S):
+            while not found():
+                self.news.clear()
+                await self.news.wait()
+
+    async def end_of(self, container: str) -> tuple[int | None, str]:
+        await self.until(lambda: container in self.ends)
+        return self.ends[container]
+
+    async def pid_of(self, container: str) -> int:
+        await self.until(lambda: container in self.began)
+        return self.began[container][0]
+
+
+class Place:
+    """An agent's directories."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.run, self.lock = path, path / "run", path / "lock"
+        self.run.mkdir(0o700)
+        self.lock.touch(0o600)
+        self.grace_s = 900.0
+        self.quotas: Quotas = Unlimited()
+
+    def hold(self) -> int:
+        """Lock, as a living agent does."""
+        descriptor = os.open(self.lock, os.O_RDONLY)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        return descriptor
+
+    def container(self, name: str, *argv: str, **environment: str) -> Container:
+        sandbox = str(self.path / "sandboxes" / name)
+        return Container(name, "F", name, argv, {"PATH": os.environ["PATH"]} | environment, sandbox, 1.0, None, None)
+
+    def output(self, name: str) -> str:
+        return (self.path / "sandboxes" / name / "stdout").read_text()
+
+    def containers(self, heard: Heard) -> Containers:
+        return Containers(self.quotas, self.run, self.lock, Orphans(self.grace_s), heard)
+
+
+def play(place: Place, story: Callable[[Containers, Heard], Awaitable[None]]) -> None:
+    """One agent's life, at the end of which nothing runs any more."""
+
+    async def life() -> None:
+        heard = Heard()
+        containers = place.containers(heard)
+        lock = place.hold()
+        await containers.open()
+        try:
+            await asyncio.wait_for(story(containers, heard), 2 * PATIENCE_S)
+        finally:
+            await containers.close()
+            os.close(lock)
+        assert not any(birth_of(pid) == birth for pid, birth in heard.began.values())
+
+    asyncio.run(life())
+
+
+class Victims:
+    """Containers that are to be ended whatever happens, and their shims, which would wait for another agent."""
+
+    def __init__(self) -> None:
+        self.pids: list[int] = []
+        self._all: set[tuple[int, int | None]] = set()
+
+    def add(self, pid: int) -> None:
+        self.pids.append(pid)
+        self._all |= {(one, birth_of(one)) for one in (pid, shim_of(pid))}
+
+    def end(self) -> None:
+        for pid, birth in self._all:
+            if birth_of(pid) == birth:
+                with suppress(OSError):
+                    os.killpg(pid, signal.SIGKILL)
+
+
+def shim_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
