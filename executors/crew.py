@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from executors import node
 from executors.member import Member
 from executors.pace import Pace
 from executors.processes import Warden, kill_sessions
@@ -62,8 +63,7 @@ class Crew:
         self._idle: list[_Slot] = []
         self._running: dict[tuple[Member, int], _Slot] = {}
         self._members: dict[int, Member] = {}
-        visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
-        self._gpus = (visible.split(",") if visible else [str(number) for number in range(hello.gpus)])[: hello.gpus]
+        self._gpus = list(node.gpus(hello.gpus, os.environ))
         self._outcomes: list[Outcome] = []
         self._returned: list[int] = []
         self._warden = Warden()

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager, suppress
 from typing import Protocol
 
-from executors.dask_relay import Farm, Relay
+from executors.dask_relay import Farm, Front, Relay
+from executors.transport import Listener
 from executors.wire import Channel
 
 _CLOSING_S = 5.0
@@ -47,6 +48,10 @@ class Cluster:
         self._thread = threading.Thread(target=self._run, name="asa-dask", daemon=True)
         self._thread.start()
         self._begun.wait()
+
+    def front(self, listener: Listener) -> Front:
+        """The hub's listener, with a relay in the middle of each connection that comes to `listener`."""
+        return Front(listener, self.adopt)
 
     def adopt(self, node: Channel, hub: Channel) -> None:
         """Put a relay between these two. May be called from any thread."""

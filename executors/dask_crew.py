@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from asa.security.files import write_private
-from executors import worker
+from executors import node, worker
 from executors.dask_scratch import Scratch
 from executors.dask_wire import (
     SOCKET,
@@ -32,7 +32,7 @@ from executors.dask_wire import (
 )
 from executors.member import Member
 from executors.processes import Warden, kill_sessions
-from executors.transport import UnixListener
+from executors.transport import CERTIFICATES, UnixListener
 from executors.wire import LARGEST, Channel, Hello, Leaving, Order, Outcome, Report, Run, Welcome
 
 _STILLBORN_MOST = 3
@@ -60,7 +60,7 @@ class Crew:
     Parameters
     ----------
     hello, welcome
-        The node, and what the driver wants; option ``certificates`` is the directory of the run's.
+        The node, and what the driver wants.
     selector
         Where the crew registers what it waits for; the data of each registration is a function to call.
     report
@@ -87,9 +87,7 @@ class Crew:
         self._outcomes: list[Outcome] = []
         self._returned: list[int] = []
         self._gone: list[str] = []
-        visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
-        gpus = visible.split(",") if visible else [str(number) for number in range(hello.gpus)]
-        self._gpus = tuple(gpus[: hello.gpus])
+        self._gpus = node.gpus(hello.gpus, os.environ)
         self._threads = worker.environment(1, None)
         serve = self._import()
         self._warden = Warden()
@@ -170,7 +168,7 @@ class Crew:
         name, one = f"{scheduler.prefix}:{self._count}", (1, ())
         place = Place(
             scheduler,
-            self._welcome.options["certificates"],
+            os.path.join(os.path.dirname(self._welcome.values), CERTIFICATES),
             self._welcome.values,
             str(self._scratch.path),
             tuple(self._threads),

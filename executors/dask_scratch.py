@@ -9,6 +9,8 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
+from executors import node
+
 _PREFIX = "asa-dask-"
 
 
@@ -20,7 +22,7 @@ class Scratch:
     Parameters
     ----------
     parent
-        Where to make it; by default where the site, or the user, wants temporary files.
+        Where to make it; by default as `executors.node.scratch` says.
 
     Raises
     ------
@@ -29,7 +31,7 @@ class Scratch:
     """
 
     def __init__(self, parent: str | None = None) -> None:
-        parent = parent or os.environ.get("SLURM_TMPDIR") or tempfile.gettempdir()
+        parent = parent or node.scratch(os.environ)
         for left in Path(parent).glob(f"{_PREFIX}*"):
             with suppress(OSError):  # it belongs to somebody else, or is in use, or gone
                 os.close(_lock(left))

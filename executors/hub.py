@@ -44,7 +44,6 @@ class _Peer:
     """When it was last given something to do, or told what came of it."""
     allocation: str = ""
     node: Node | None = None
-    writing: bool = False
     reason: str = "the connection was lost"
 
 
@@ -194,7 +193,7 @@ class Hub:
         try:
             if mask & selectors.EVENT_WRITE:
                 peer.channel.flush()
-                self._watch(peer)
+                peer.channel.watch(self._selector)
                 self._busy.add(peer.allocation)
             if mask & selectors.EVENT_READ:
                 messages = peer.channel.receive()
@@ -273,15 +272,7 @@ class Hub:
             return
         with suppress(OSError):  # its end is read next
             peer.channel.send(message)
-        self._watch(peer)
-
-    def _watch(self, peer: _Peer) -> None:
-        """Wait until more can be sent exactly while something is left to send."""
-        writing = peer.channel.unsent > 0
-        if writing != peer.writing:
-            peer.writing = writing
-            events = selectors.EVENT_READ | (selectors.EVENT_WRITE if writing else 0)
-            self._selector.modify(peer.channel, events, peer)
+        peer.channel.watch(self._selector)
 
     def _expire(self, now: float) -> None:
         """Drop who has been silent for too long. All that was there has been read: it does not matter if we slept."""

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from executors import worker
+from executors import node, worker
 from executors.processes import kill_sessions
 from executors.wire import LARGEST, Channel, Ended, Order, Outcome, Run, Welcome
 
@@ -47,20 +47,20 @@ class Member:
         self.channel = Channel(ours)
         self.channel.largest = LARGEST
         self._selector: selectors.BaseSelector | None = None
-        self._hear: Callable[[int], None] | None = None
 
     def watch(self, selector: selectors.BaseSelector, hear: Callable[[int], None]) -> None:
         """Have `hear` called by the selector's user when there is something to `serve`."""
-        self._selector, self._hear = selector, hear
+        self._selector = selector
         selector.register(self.channel, selectors.EVENT_READ, hear)
 
     def give(self, run: Run) -> None:
         """Have a slot run these orders."""
         self.board.begin(run.slot, 0, time.time(), self._relayed)
         self.board.permit(run.slot, len(run.orders) - 1)
+        assert self._selector, "a member is watched as soon as it is made"
         with suppress(OSError):  # it has just died; the signal of that comes next
             self.channel.send(run)
-        self._want()
+        self.channel.watch(self._selector)
 
     def serve(self, mask: int) -> list[Ended]:
         """What the worker has told, now that its channel can be read or written."""
@@ -70,7 +70,7 @@ class Member:
         try:
             if mask & selectors.EVENT_WRITE:
                 self.channel.flush()
-                self._want()
+                self.channel.watch(self._selector)
             if mask & selectors.EVENT_READ:
                 found = self.channel.receive()
         except OSError:
@@ -78,12 +78,6 @@ class Member:
         if found:
             self.relay()
         return found
-
-    def _want(self) -> None:
-        assert self._selector, "a member is watched as soon as it is made"
-        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if self.channel.unsent else 0)
-        if self._selector.get_key(self.channel).events != events:
-            self._selector.modify(self.channel, events, self._hear)
 
     def relay(self) -> None:
         """Pass what is new on its standard error on to ours, which is the job's output."""
@@ -129,10 +123,7 @@ class Member:
 
 def _nameless_file() -> int:
     """A file on the node's own disk that only we and our children can reach, and that nobody has to remove."""
-    for directory in (os.environ.get("SLURM_TMPDIR"), os.environ.get("TMPDIR"), "/tmp"):
-        if directory and os.path.isdir(directory) and os.access(directory, os.W_OK):
-            break
-    name = os.path.join(directory or "/tmp", f".asa-{os.urandom(16).hex()}")
+    name = os.path.join(node.scratch(os.environ), f".asa-{os.urandom(16).hex()}")
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(name, flags, 0o600)
     os.unlink(name)

@@ -8,9 +8,11 @@ import time
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 
+from asa.log import proc
+
 _PATIENCE_S = 8.0
 _GENTLE_S = 5.0
-_GENTLE = frozenset({b"srun", b"mpirun", b"mpiexec", b"prterun", b"orted", b"prted", b"hydra_pmi_proxy"})
+_GENTLE = frozenset({"srun", "mpirun", "mpiexec", "prterun", "orted", "prted", "hydra_pmi_proxy"})
 """Programs that are asked first: killed, they would leave ranks elsewhere, or files."""
 
 
@@ -45,31 +47,13 @@ def kill_bearers(value: str) -> None:
 
 
 def _bearers(word: bytes) -> list[int]:
-    bearers = []
-    for name in filter(str.isdecimal, os.listdir("/proc")):
-        with suppress(OSError), open(f"/proc/{name}/environ", "rb") as file:  # not ours, or gone
-            if word in file.read():
-                bearers.append(int(name))
-    return bearers
+    return [pid for pid in proc.everybody() if word in (proc.environment(pid) or b"")]
 
 
-def _members(sessions: AbstractSet[int]) -> dict[int, bytes]:
+def _members(sessions: AbstractSet[int]) -> dict[int, str]:
     """Process number -> name of the program."""
-    members = {}
-    for name in os.listdir("/proc"):
-        if not name.isdecimal():
-            continue
-        try:
-            with open(f"/proc/{name}/stat", "rb") as file:
-                # state, parent, group, session; the program's name before them may contain anything
-                before, _, after = file.read().rpartition(b")")
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        fields = after.split()
-        # a child that was forked just now may not have made its session yet
-        if (int(fields[3]) in sessions or int(name) in sessions) and fields[0] not in (b"Z", b"X"):
-            members[int(name)] = before.partition(b"(")[2]
-    return members
+    # a child that was forked just now may not have made its session yet
+    return {pid: found.name for pid, found in proc.living() if found.session in sessions or pid in sessions}
 
 
 def detach(keep: AbstractSet[int]) -> None:

@@ -23,6 +23,7 @@ import signal
 import sys
 from contextlib import suppress
 
+from asa.log.proc import environment
 from executors.surroundings import elsewhere
 from executors.transport import connect
 from executors.wire import Ask, Refused, Stopped
@@ -67,8 +68,8 @@ def main(directory: str, ticket: int, host: str, command: str) -> int:
 def _end_launcher() -> None:
     """MPICH's would wait for a daemon that is no more. If it has ended itself, our parent is a stranger."""
     parent = os.getppid()
-    with suppress(OSError), open(f"/proc/{parent}/environ", "rb") as file:
-        if os.environb[b"HYDRA_LAUNCHER_EXEC"] in file.read():
+    if os.environb[b"HYDRA_LAUNCHER_EXEC"] in (environment(parent) or b""):
+        with suppress(OSError):
             os.kill(parent, signal.SIGTERM)
 
 

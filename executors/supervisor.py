@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
+from executors import node
 from executors.transport import connect
 from executors.wire import (
     LARGEST,
@@ -180,7 +181,7 @@ class _Service:
         try:
             if mask & selectors.EVENT_WRITE:
                 self._channel.flush()
-                self._watch()
+                self._channel.watch(self._selector)
             for message in self._channel.receive() if mask & selectors.EVENT_READ else ():
                 self._hear(message)
         except OSError:
@@ -212,12 +213,7 @@ class _Service:
             self._channel.send(message)
         except OSError:
             self._over = self._over or not isinstance(message, Leaving)
-        self._watch()
-
-    def _watch(self) -> None:
-        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if self._channel.unsent else 0)
-        if self._selector.get_key(self._channel).events != events:
-            self._selector.modify(self._channel, events, self._serve)
+        self._channel.watch(self._selector)
 
 
 def _nothing(number: int, frame: object) -> None:
@@ -233,14 +229,15 @@ def _crew(name: str) -> Callable[..., Crew]:
 
 
 def arguments(options: Sequence[str]) -> tuple[str, Hello, float]:
-    """Directory, node and grace [s] from the command line, which `executors.local.Local.bootstrap` writes."""
+    """Directory, node and grace [s] from the command line, which `executors.station.Station.bootstrap` writes."""
     given = dict(zip(options[::2], options[1::2], strict=True))
-    node = os.environ.get("SLURMD_NODENAME") or socket.gethostname()
-    cores = int(given["--cores"])
-    # Slurm may have spread the job's cores unevenly, and the job may have been made smaller while it waited.
-    cores = min(cores, int(os.environ.get("SLURM_CPUS_ON_NODE", cores)))
     hello = Hello(
-        given["--allocation"], node, os.getpid(), cores, int(given.get("--memory", 0)), int(given.get("--gpus", 0))
+        given["--allocation"],
+        node.name(os.environ),
+        os.getpid(),
+        node.cores(int(given["--cores"]), os.environ),
+        int(given.get("--memory", 0)),
+        len(node.gpus(int(given.get("--gpus", 0)), os.environ)),
     )
     return given["--directory"], hello, float(given["--grace"])
 

@@ -1,1 +1,1 @@
-"""What outlives a process: a run's event log, and what was learned."""
+"""What outlives a process: a run's event log, its values, and what was learned."""

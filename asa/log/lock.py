@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Self
 
 from asa.core.errors import StateError
+from asa.log import proc
 from asa.security.files import cannot, write_private
 
 _FLOCK = "hhqqi4x"  # struct flock of 64-bit Linux: type, whence, start, length, pid
@@ -38,8 +39,9 @@ class Holder:
     @classmethod
     def this(cls) -> Holder:
         """The process that asks."""
-        after_name = Path("/proc/self/stat").read_text(errors="replace").rpartition(")")[2]
-        return cls(os.getpid(), socket.gethostname(), int(after_name.split()[19]))
+        found = proc.stat(os.getpid())
+        assert found, "who asks is there"
+        return cls(os.getpid(), socket.gethostname(), found.birth)
 
 
 class DriverLock:

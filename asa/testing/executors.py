@@ -33,6 +33,7 @@ from asa.core.event import Event, NodeJoined, NodeLost, TaskDone, TaskFailed
 from asa.core.job import Resources
 from asa.core.ports import Executor, RunContext
 from asa.core.task import Input, Task, Value
+from asa.log import proc
 from asa.security.files import private_directory, write_private
 from asa.testing import tasks
 
@@ -84,7 +85,7 @@ class Driver:
         write_private(file, cloudpickle.dumps(function))
         self.executor.launch(
             [
-                Task(stage, index, str(file), Value(pickle.dumps((call, {}))), inputs, resources or Resources())
+                Task(stage, index, str(file), pickle.dumps((call, {})), inputs, resources or Resources())
                 for index, call in enumerate(calls)
             ],
             allocation,
@@ -225,7 +226,7 @@ class ExecutorConformance:
     def test_inputs_take_their_places(self, ground: Ground) -> None:
         file = Path(ground.context.workdir, "three.pkl")
         file.write_bytes(pickle.dumps(3))
-        inputs = (Value(pickle.dumps(1)), Value(pickle.dumps(2)), Value(path=str(file)))
+        inputs = (pickle.dumps(1), pickle.dumps(2), str(file))
         driver = ground.driver()
         driver.launch(tasks.echo, [([Input(2), {"all": Input(0, 2)}, "4"],)], inputs=inputs)
         ground.node()
@@ -375,11 +376,8 @@ def is_gone(pid: int) -> bool:
     """Whether this process ends within a while."""
     deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
-        try:
-            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-        except (FileNotFoundError, ProcessLookupError):
-            return True
-        if state == "Z":
+        found = proc.stat(pid)
+        if found is None or found.ended:
             return True
         time.sleep(0.005)
     return False

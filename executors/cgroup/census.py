@@ -4,52 +4,17 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import NamedTuple
+
+from asa.log.proc import Stat, environment, everybody, living, stat
 
 MARK = "ASA_GROUP"
 """Environment variable, ``SPACE/NAME``: whatever a container starts inherits it."""
 TICKS = os.sysconf("SC_CLK_TCK")
 
-_DEAD = "ZX"
 _KTHREADD = 2
-
-
-class Stat(NamedTuple):
-    """What /proc/PID/stat says; times in ticks, memory in pages."""
-
-    state: str
-    parent: int
-    session: int
-    user: int
-    system: int
-    children_user: int
-    children_system: int
-    threads: int
-    birth: int
-    resident: int
-
-
-def parse(text: str) -> Stat:
-    """Read a line of /proc/PID/stat; the program's name in it may contain anything.
-
-    >>> parse("7 (a) b) S 1 7 7 0 -1 0 0 0 0 0 3 4 5 6 20 0 2 0 99 1000 42 0").birth
-    99
-    """
-    fields = text.rpartition(")")[2].split()
-    numbers = [int(fields[index]) for index in (1, 3, 11, 12, 13, 14, 17, 19, 21)]
-    return Stat(fields[0], *numbers)
-
-
-def stat(pid: int) -> Stat | None:
-    """None when there is no such process."""
-    try:
-        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
-            return parse(file.read())
-    except (FileNotFoundError, ProcessLookupError):
-        return None
 
 
 def clock(pid: int) -> float | None:
@@ -65,23 +30,13 @@ def clock(pid: int) -> float | None:
 
 def mark(pid: int) -> str | None:
     """The container that its environment names; empty when that names none, None when it has no environment (yet)."""
-    environment = _environment(pid)
-    return None if environment == b"" else variable(pid, MARK)
+    return None if environment(pid) == b"" else variable(pid, MARK)
 
 
 def variable(pid: int, name: str) -> str:
     """What its environment was when its program started; empty when that has no such variable, or cannot be read."""
-    text = b"\0" + (_environment(pid) or b"")
+    text = b"\0" + (environment(pid) or b"")
     return text.partition(f"\0{name}=".encode())[2].partition(b"\0")[0].decode(errors="replace")
-
-
-def _environment(pid: int) -> bytes | None:
-    """Empty while its program is just being loaded; None when it is another user's, or gone."""
-    try:
-        with open(f"/proc/{pid}/environ", "rb") as file:
-            return file.read()
-    except OSError:
-        return None
 
 
 @dataclass(slots=True)
@@ -127,7 +82,7 @@ class Family:
 
     def living(self) -> list[Member]:
         """Those that are not merely waiting to be buried."""
-        return [member for member in self.members.values() if member.stat.state not in _DEAD]
+        return [member for member in self.members.values() if not member.stat.ended]
 
     def join(self, pid: int, seen: Stat, most_s: float) -> float:
         """A process belongs to it from now on; its CPU time so far [s], at most so much [s]."""
@@ -233,16 +188,11 @@ class Census:
         return next((name for name, family in self._families.items() if family.mark == named), None)
 
 
-def everybody() -> Iterator[int]:
-    """The numbers of all processes."""
-    return (int(name) for name in os.listdir("/proc") if name.isdecimal())
-
-
 def marked(space: str) -> dict[str, list[int]]:
     """Name -> living processes of the containers of a name space."""
     found: dict[str, list[int]] = {}
-    for pid in everybody():
+    for pid, _ in living():
         named = mark(pid)
-        if named and named.startswith(f"{space}/") and (now := stat(pid)) and now.state not in _DEAD:
+        if named and named.startswith(f"{space}/"):
             found.setdefault(named[len(space) + 1 :], []).append(pid)
     return found

@@ -170,7 +170,10 @@ class Link:
                 except (OSError, ValueError) as error:
                     last = error
                     self._stop()
-            raise StateError(f"the process that keeps quotas does not answer: {last}")
+            raise StateError(
+                f"the process that keeps quotas does not answer ({last}): containers have no limits until it can be "
+                "started, which is tried again at each request"
+            )
 
     def _start(self) -> subprocess.Popen[bytes]:
         self._process = process = subprocess.Popen(

@@ -54,7 +54,10 @@ def best(space: str, only: str | None = None) -> Quotas:
         reasons.append(f"{found.name}: {found.why}")
     if not reasons:
         raise InvalidInput(f"no means of keeping quotas is called {only!r}: expected one of {', '.join(_ORDER)}")
-    raise StateError(f"quotas cannot be kept here ({'; '.join(reasons)})")
+    raise StateError(
+        f"quotas cannot be kept here ({'; '.join(reasons)}): go on without them (`--quotas none`), or have an "
+        "administrator delegate the cpu controller"
+    )
 
 
 _ORDER = (V2.name, V1.name, Systemd.name, DutyCycle.name)

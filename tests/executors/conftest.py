@@ -6,7 +6,7 @@ import pytest
 
 from asa.core.ports import RunContext
 from asa.testing.executors import Ground
-from executors.local import Local
+from executors.local import local
 
 
 @pytest.fixture
@@ -17,5 +17,5 @@ def context(tmp_path: Path) -> RunContext:
 
 @pytest.fixture
 def ground(context: RunContext) -> Iterator[Ground]:
-    with Ground(Local, context) as ground:
+    with Ground(local, context) as ground:
         yield ground

@@ -5,33 +5,33 @@ import pytest
 
 from asa.core.ports import RunContext
 from asa.testing.executors import ExecutorConformance, Ground
-from executors.dask import Dask
-from executors.local import Local
+from executors.dask import dask
+from executors.local import local
 
 
 class TestProcesses(ExecutorConformance):
     @pytest.fixture
     def ground(self, context: RunContext) -> Iterator[Ground]:
-        with Ground(Local, context) as ground:
+        with Ground(local, context) as ground:
             yield ground
 
 
 class TestThreads(ExecutorConformance):
     @pytest.fixture
     def ground(self, context: RunContext) -> Iterator[Ground]:
-        with Ground(lambda: Local(workers="threads"), context) as ground:
+        with Ground(lambda: local(workers="threads"), context) as ground:
             yield ground
 
 
 class TestTls(ExecutorConformance):
     @pytest.fixture
     def ground(self, context: RunContext) -> Iterator[Ground]:
-        with Ground(Local, replace(context, local=False)) as ground:
+        with Ground(local, replace(context, local=False)) as ground:
             yield ground
 
 
 class TestDask(ExecutorConformance):
     @pytest.fixture
     def ground(self, context: RunContext) -> Iterator[Ground]:
-        with Ground(Dask, context) as ground:
+        with Ground(dask, context) as ground:
             yield ground

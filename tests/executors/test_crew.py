@@ -13,7 +13,7 @@ from asa.core.job import Resources
 from asa.core.ports import RunContext
 from asa.testing import tasks
 from asa.testing.executors import Driver, Ground, value_of
-from executors.local import Local
+from executors.local import local
 
 
 @pytest.fixture
@@ -144,7 +144,7 @@ def test_each_task_has_its_own_gpus(ground: Ground, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_working_directory_that_is_not_there_is_named(context: RunContext, tmp_path: Path) -> None:
-    with Ground(Local, replace(context, workdir=str(tmp_path / "gone"))) as ground:
+    with Ground(local, replace(context, workdir=str(tmp_path / "gone"))) as ground:
         (tmp_path / "gone").mkdir()
         driver = ground.driver()
         ground.node()
@@ -176,7 +176,7 @@ def test_long_standard_error_does_not_fill_the_disk(driver: Driver) -> None:
 class TestThreads:
     @pytest.fixture
     def ground(self, context: RunContext) -> Iterator[Ground]:
-        with Ground(lambda: Local(workers="threads"), context) as ground:
+        with Ground(lambda: local(workers="threads"), context) as ground:
             yield ground
 
     def test_all_tasks_are_in_one_process(self, ground: Ground) -> None:

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from asa.testing.executors import PATIENCE_S, is_gone, wait_for
+from asa.testing.executors import is_gone, wait_for
 from executors.daemons import Daemons
 from executors.wire import Start, Stopped
-from tests.cluster.processes import wait_until
+from tests.waiting import until
 
 
 class Told(list[Stopped]):
@@ -33,7 +33,7 @@ def until_told(daemons: Daemons, told: Told) -> Stopped:
         daemons.reap()
         return bool(told)
 
-    assert wait_until(is_told, PATIENCE_S)
+    until(is_told)
     return told.pop()
 
 

@@ -23,27 +23,28 @@ from asa.core.ports import Executor, RunContext
 from asa.core.registry import EXECUTORS
 from asa.testing import tasks
 from asa.testing.executors import Driver, Ground, is_gone
-from executors import dask
-from executors.dask import Dask
-from executors.local import Local
+from executors.dask import dask
+from executors.local import local
+from executors.station import Station
+from tests.waiting import until
 
 RELEASED_S = 10.0
 
 
 def test_it_is_an_executor_by_name() -> None:
-    executor: Executor = EXECUTORS.create("dask:dashboard,port=0,heartbeat-s=5")
-    assert isinstance(executor, Dask)
+    executor: Executor = EXECUTORS.create("dask:port=0,heartbeat-s=5")
+    assert isinstance(executor, Station)
 
 
 def test_the_program_of_each_node_is_the_supervisor(context: RunContext) -> None:
     allocation = Allocation("key", Resources(cores=8, nodes=2, memory=100, gpus=3), 60.0)
-    assert Dask().bootstrap(allocation, context) == Local().bootstrap(allocation, context)
+    assert dask().bootstrap(allocation, context) == local().bootstrap(allocation, context)
 
 
 @pytest.mark.parametrize("options", [{"port": 70000}, {"port": -1}, {"heartbeat_s": 0.0}])
 def test_options_are_checked(options: dict[str, Any]) -> None:
     with pytest.raises(InvalidInput, match=next(iter(options))):
-        Dask(**options)
+        dask(**options)
 
 
 @pytest.mark.parametrize(
@@ -52,18 +53,18 @@ def test_options_are_checked(options: dict[str, Any]) -> None:
 def test_what_is_not_installed_is_named(
     context: RunContext, monkeypatch: pytest.MonkeyPatch, missing: str, hint: str
 ) -> None:
-    monkeypatch.setattr(dask, "find_spec", lambda name: None if name == missing else name)
+    monkeypatch.setattr("executors.dask.find_spec", lambda name: None if name == missing else name)
     with pytest.raises(InvalidInput, match=hint):
-        Dask(dashboard=True).start(context, lambda events: None)
+        dask(dashboard=True).start(context, lambda events: None)
     assert not context.directory.exists()
 
 
 def test_dask_is_loaded_when_it_is_started_and_not_before() -> None:
     script = (
-        "import sys; from pathlib import Path; from executors.dask import Dask\n"
+        "import sys; from pathlib import Path; from executors.dask import dask\n"
         "from asa.core.allocation import Allocation; from asa.core.job import Resources\n"
         "from asa.core.ports import RunContext\n"
-        "Dask().bootstrap(Allocation('a', Resources(), 60.0), RunContext('r', Path('/r'), '/', ()))\n"
+        "dask().bootstrap(Allocation('a', Resources(), 60.0), RunContext('r', Path('/r'), '/', ()))\n"
         "sys.exit(any(name in sys.modules for name in ('dask', 'distributed', 'cryptography', 'numpy', 'asyncio')))"
     )
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
@@ -71,12 +72,12 @@ def test_dask_is_loaded_when_it_is_started_and_not_before() -> None:
 
 def test_use_before_start() -> None:
     with pytest.raises(InvalidInput, match="start"):
-        Dask().launch([], "a")
-    Dask().close()
+        dask().launch([], "a")
+    dask().close()
 
 
 def test_workers_that_do_not_start_end_the_node_and_say_why(context: RunContext) -> None:
-    with Ground(Dask, context) as ground:
+    with Ground(dask, context) as ground:
         driver = ground.driver()
         (context.directory / "tls" / "worker.pem").unlink()
         program = ground.node(resources=Resources(cores=1))
@@ -93,7 +94,7 @@ def test_workers_of_all_allocations_join_one_scheduler(context: RunContext) -> N
         assert tasks.meet(place, number, 2)
         return addresses()
 
-    with Ground(Dask, replace(context, local=False)) as ground:
+    with Ground(dask, replace(context, local=False)) as ground:
         driver, place = ground.driver(), ground.directory("meeting")
         for number, allocation in enumerate("ab"):
             driver.launch(work, [(place, number)], allocation=allocation, stage=allocation)
@@ -108,7 +109,7 @@ def ground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
     """A node of two cores, shared by the tests of a class: each has stages of its own."""
     place = tmp_path_factory.mktemp("dask")
     context = RunContext("r1", place / "run", str(place), tuple(sys.path), local=True)
-    with Ground(Dask, context) as ground:
+    with Ground(dask, context) as ground:
         ground.node()
         yield ground
 
@@ -293,15 +294,11 @@ def test_a_run_whose_driver_is_killed_goes_on_where_it_was(tmp_path: Path) -> No
     place.mkdir()
     script.write_text(WORKFLOW)
     with subprocess.Popen([sys.executable, script, place, state], cwd=tmp_path) as driver:
-        deadline = time.monotonic() + 30.0
-        while len({path.name[0] for path in place.iterdir()}) < 4:  # all begun; number 2 does not end
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        until(lambda: len({path.name[0] for path in place.iterdir()}) == 4, "all begun; number 2 does not end")
         (pid,) = (int(path.name.partition("-")[2]) for path in place.iterdir() if path.name.startswith("2"))
         (name,) = (path.name for path in (state / "runs").iterdir())
-        while sum(isinstance(event, TaskDone) for _, event in asa.open_run(name, state=state).events()) < 3:
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        run = asa.open_run(name, state=state)
+        until(lambda: sum(isinstance(event, TaskDone) for _, event in run.events()) == 3, "the others have ended")
         driver.kill()
     assert is_gone(pid), "its workers end with it"
     (place / "go").touch()

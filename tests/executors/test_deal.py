@@ -13,7 +13,9 @@ def node(name: str = "n1", cores: int = 2, memory: int = 0, gpus: int = 0) -> No
     return Node(Hello("a", name, 1, cores, memory, gpus))
 
 
-def orders(count: int, cores: int = 1, memory: int = 0, gpus: int = 0, nodes: int = 1, first: int = 1) -> list[Order]:
+def orders(
+    count: int, *, cores: int = 1, memory: int = 0, gpus: int = 0, nodes: int = 1, first: int = 1
+) -> list[Order]:
     return [Order(first + n, "s", n, "f", b"", (), cores, memory, gpus, nodes) for n in range(count)]
 
 

@@ -19,7 +19,7 @@ def test_the_example_runs_tasks(context: RunContext, tmp_path: Path, monkeypatch
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    with Ground(module.Serial, context) as ground:
+    with Ground(module.serial, context) as ground:
         driver, program = ground.driver(), ground.node()
         driver.launch(tasks.echo, [(number,) for number in range(10)])
         driver.launch(tasks.fail, [("as it should",)], stage="failing")

@@ -1,6 +1,5 @@
-import socket
+import json
 import threading
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -10,13 +9,13 @@ import pytest
 
 from asa.core.event import Event, NodeJoined, NodeLost, TaskDone, TaskFailed
 from asa.core.job import Resources
-from asa.core.task import Task, Value
+from asa.core.task import Task
+from asa.security.files import write_private
 from executors.hub import Hub
-from executors.transport import UnixListener, _by_descriptor
+from executors.transport import RENDEZVOUS, UnixListener, connect
 from executors.wire import (
     LARGEST,
     Ask,
-    Channel,
     Hello,
     Leaving,
     Order,
@@ -30,6 +29,7 @@ from executors.wire import (
     Stopped,
     Welcome,
 )
+from tests.waiting import until
 
 WELCOME = Welcome("module:Crew", {}, "/values", "/work", (), 15.0)
 
@@ -38,23 +38,22 @@ class Guest:
     """Somebody who knocks, by hand."""
 
     def __init__(self, directory: Path, introduction: object) -> None:
-        stream = socket.socket(socket.AF_UNIX)
-        _by_descriptor(directory, "door", stream.connect)
-        self.channel = Channel(stream)
+        self.channel = connect(str(directory))
         self.channel.largest = LARGEST
         self.heard: list[Any] = []
         self.channel.send(introduction)
 
     def hear(self, kind: type) -> Any:
         """The next message of this kind; those before it are passed over."""
-        deadline = time.monotonic() + 20
-        while time.monotonic() < deadline:
+
+        def next_one() -> Any:
             self.heard += self.channel.receive()
             while self.heard:
                 if isinstance(message := self.heard.pop(0), kind):
-                    return message
-            time.sleep(0.002)
-        raise AssertionError(f"no {kind.__name__} came")
+                    return (message,)  # which may be empty, and then false
+            return None
+
+        return until(next_one, kind.__name__)[0]
 
 
 class Node(Guest):
@@ -74,10 +73,7 @@ class Post:
         self.events += events
 
     def wait(self, kind: type, count: int = 1) -> list[Any]:
-        deadline = time.monotonic() + 20
-        while sum(isinstance(event, kind) for event in self.events) < count:
-            assert time.monotonic() < deadline, self.events
-            time.sleep(0.002)
+        until(lambda: sum(isinstance(event, kind) for event in self.events) >= count, lambda: f"more of {self.events}")
         return [event for event in self.events if isinstance(event, kind)]
 
 
@@ -88,13 +84,15 @@ def post() -> Post:
 
 @pytest.fixture
 def hub(tmp_path: Path, post: Post) -> Iterator[Hub]:
-    hub = Hub(UnixListener(tmp_path, "door"), WELCOME, post)
+    listener = UnixListener(tmp_path, "door")
+    write_private(tmp_path / RENDEZVOUS, json.dumps(listener.address()).encode())
+    hub = Hub(listener, WELCOME, post)
     yield hub
     hub.close()
 
 
 def task(index: int = 0, **needs: int) -> Task:
-    return Task("s", index, "f", Value(b"arguments"), (Value(path="/p"),), Resources(**needs))
+    return Task("s", index, "f", b"arguments", ("/p",), Resources(**needs))
 
 
 def test_a_node_is_welcomed_and_given_what_waited(hub: Hub, tmp_path: Path, post: Post) -> None:
@@ -185,7 +183,7 @@ def test_a_task_may_span_nodes(hub: Hub, tmp_path: Path, post: Post) -> None:
 def test_closing_waits_until_a_release_is_sent(hub: Hub, tmp_path: Path) -> None:
     node = Node(tmp_path)
     node.hear(Welcome)
-    hub.launch([replace(task(), arguments=Value(b"x" * 5_000_000))], "a")
+    hub.launch([replace(task(), arguments=b"x" * 5_000_000)], "a")
     hub.release("a")
     closing = threading.Thread(target=hub.close)
     closing.start()

@@ -13,10 +13,11 @@ import pytest
 
 from asa.core.errors import CommandFailed
 from asa.core.launch import Launch
+from asa.log.values import load
 from executors.call import Caller
 from executors.launch import environment, how, prefix
 from executors.rank import number
-from executors.wire import Order, Outcome, load
+from executors.wire import Order, Outcome
 
 SRUN = Launch(("srun", "--mpi=pmix"), ranks=8, cores=2)
 MPIRUN = Launch(("mpirun", "-v"), ranks=9, cores=2)

@@ -15,8 +15,8 @@ import pytest
 
 import asa
 from asa.core.errors import RunFailed
-from asa.testing.executors import PATIENCE_S, is_gone
-from tests.cluster.processes import wait_until
+from asa.testing.executors import is_gone
+from tests.waiting import until
 
 pytest_plugins = ("tests.executors.mpi",)
 pytestmark = [
@@ -114,7 +114,7 @@ def test_a_worker_that_is_killed_leaves_no_rank(pids: Path) -> None:
         assert launcher is not None
         worker = launcher.ppid()
         folder.joinpath(str(os.getpid())).touch()
-        assert wait_until(lambda: len(list(folder.iterdir())) == 2, PATIENCE_S)
+        until(lambda: len(list(folder.iterdir())) == 2)
         if rank_of(dict(os.environ)) == 0:
             os.kill(worker, signal.SIGKILL)
         time.sleep(600)
@@ -126,7 +126,7 @@ def test_a_worker_that_is_killed_leaves_no_rank(pids: Path) -> None:
 
 def test_a_cancelled_run_leaves_no_rank(pids: Path) -> None:
     run = asa.submit(asa.stage(cores=3, launcher="mpirun")(sleep_in_ranks)(pids), backend="local:cores=8")
-    assert wait_until(lambda: len(list(pids.iterdir())) == 3, PATIENCE_S)
+    until(lambda: len(list(pids.iterdir())) == 3)
     ranks = [int(file.name) for file in pids.iterdir()]
     run.cancel()
     with pytest.raises(RunFailed):

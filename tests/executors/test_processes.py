@@ -2,7 +2,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import psutil
@@ -11,6 +10,7 @@ import pytest
 from asa.testing.executors import PATIENCE_S, is_gone, wait_for
 from executors import processes
 from executors.processes import Warden, kill_bearers, kill_sessions
+from tests.waiting import until
 
 
 def family() -> subprocess.Popen[bytes]:
@@ -83,11 +83,13 @@ def test_a_warden_that_was_killed_is_replaced_and_guards_on() -> None:
         warden.guard(guarded.pid)
         first = warden.pid
         os.kill(first, signal.SIGKILL)
-        deadline = time.monotonic() + PATIENCE_S
-        while warden.pid == first and time.monotonic() < deadline:
+
+        def is_replaced() -> bool:
             warden.guard(guarded.pid)  # says nothing to nobody
             warden.reap()
-        assert warden.pid != first
+            return warden.pid != first
+
+        until(is_replaced)
         warden.close()
         assert guarded.wait(PATIENCE_S) == -signal.SIGKILL
 

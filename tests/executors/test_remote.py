@@ -20,16 +20,16 @@ import asa
 from asa.core.job import Resources
 from asa.core.launch import Launch
 from asa.core.ports import RunContext
-from asa.core.task import Task, Value
+from asa.core.task import Task
 from asa.security.files import private_directory, write_private
-from asa.testing.executors import PATIENCE_S, Driver, Ground, is_gone
-from executors.dask import Dask
-from executors.local import Local
+from asa.testing.executors import Driver, Ground, is_gone
+from executors.dask import dask
+from executors.local import local
 from executors.mesos.executor import POOL, Mesos
 from executors.mesos.operator import Operator
 from executors.mesos.pool_directory import READER, PoolDirectory
-from tests.cluster.processes import wait_until
 from tests.executors.test_mpirun import rank_of
+from tests.waiting import until
 
 # As Open MPI does, it has a shell on the other host start what is to run there, which its first argument may misname,
 # and ends all when one fails.
@@ -58,7 +58,7 @@ sys.exit(failed[0] & 255 if failed else 0)
 """
 pytest_plugins = ("tests.executors.mpi",)
 
-EXECUTORS = {"local": Local, "dask": Dask, "mesos": Mesos}
+EXECUTORS = {"local": local, "dask": dask, "mesos": Mesos}
 NODES = ("n1", "n2")
 
 needs_mpirun = pytest.mark.skipif(
@@ -107,7 +107,7 @@ def launch(ground: Ground, words: Sequence[str], function: Any, *args: object, p
     write_private(file, cloudpickle.dumps(function))
     how = Launch(tuple(words), ranks=2 * len(NODES), cores=1, program=program)
     needs = Resources(cores=2 * len(NODES), nodes=len(NODES))
-    driver.executor.launch([Task("s", 0, str(file), Value(pickle.dumps((args, {}))), (), needs, how)], "a")
+    driver.executor.launch([Task("s", 0, str(file), pickle.dumps((args, {})), (), needs, how)], "a")
     for name in NODES:
         ground.node(resources=Resources(cores=2), name=name)
     return driver
@@ -127,7 +127,7 @@ def work(folder: Path, seconds: float) -> int:
 
 def there(pids: Path) -> list[tuple[str, list[psutil.Process]]]:
     """Each node and its ranks, beginning with rank 0, once all are there."""
-    assert wait_until(lambda: len(list(pids.glob("[0-9]*"))) == 2 * len(NODES), PATIENCE_S)
+    until(lambda: len(list(pids.glob("[0-9]*"))) == 2 * len(NODES), "all ranks")
     found: dict[str, list[psutil.Process]] = {}
     for file in sorted(pids.iterdir(), key=Path.read_text):
         found.setdefault(file.read_text().split()[1], []).append(psutil.Process(int(file.name)))

@@ -14,7 +14,7 @@ from asa.core.job import Resources
 from asa.core.ports import RunContext
 from asa.testing import tasks
 from asa.testing.executors import PATIENCE_S, Driver, Ground, is_gone, wait_for
-from executors.local import Local
+from executors.local import local
 from executors.supervisor import arguments
 
 
@@ -85,10 +85,10 @@ from pathlib import Path
 from asa.core.ports import RunContext
 from asa.testing import tasks
 from asa.testing.executors import Driver
-from executors.local import Local
+from executors.local import local
 directory, workdir = Path({str(ground.context.directory)!r}), {ground.context.workdir!r}
 context = RunContext("r1", directory, workdir, tuple(sys.path), local=True)
-Driver(Local(), context).launch(tasks.linger, [({str(pid)!r},)])
+Driver(local(), context).launch(tasks.linger, [({str(pid)!r},)])
 threading.Event().wait()
 """
     ground.context.directory.mkdir(mode=0o700)
@@ -125,7 +125,7 @@ def test_no_driver_from_the_start(ground: Ground) -> None:
 
 
 def test_a_silent_node_is_lost_and_welcome_again(context: RunContext) -> None:
-    with Ground(lambda: Local(heartbeat_s=0.4), context) as ground:
+    with Ground(lambda: local(heartbeat_s=0.4), context) as ground:
         driver, program = ground.driver(), ground.node()
         assert isinstance(program, subprocess.Popen)
         driver.joined()
@@ -181,7 +181,7 @@ def output(context: RunContext, tmp_path: Path) -> Iterator[tuple[Ground, Path]]
         with open(file, "ab") as sink:
             return subprocess.Popen(argv, cwd=workdir, stdout=sink, stderr=sink)
 
-    with Ground(Local, context, start) as ground:
+    with Ground(local, context, start) as ground:
         yield ground, file
 
 
@@ -218,6 +218,13 @@ def test_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLURM_JOB_NUM_NODES", "2")
     monkeypatch.setenv("SLURM_CPUS_ON_NODE", "6")
     assert arguments(options)[1].cores == 6
+
+
+@pytest.mark.parametrize(("visible", "count"), [("0,1,2", 2), ("3", 1), ("NoDevFiles", 0), ("", 0)])
+def test_a_node_holds_the_gpus_that_it_was_given(visible: str, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    options = ["--directory", "/run/x", "--allocation", "a", "--cores", "8", "--grace", "60.0", "--gpus", "2"]
+    assert arguments(options)[1].gpus == count, "Slurm may have spread the job's GPUs unevenly"
 
 
 def test_the_program_loads_little() -> None:

@@ -14,14 +14,14 @@ from asa.security import ca
 from asa.testing import tasks
 from asa.testing.executors import Ground
 from executors import transport
-from executors.local import Local
+from executors.local import local
 from executors.wire import Channel, frame
 
 
 @pytest.fixture
 def remote(context: RunContext) -> Iterator[Ground]:
     """A run whose nodes might be anywhere."""
-    with Ground(Local, replace(context, local=False)) as ground:
+    with Ground(local, replace(context, local=False)) as ground:
         yield ground
 
 
@@ -73,7 +73,7 @@ def test_a_node_does_not_talk_to_another_runs_driver(remote: Ground, tmp_path: P
 
 
 def test_a_path_longer_than_a_socket_address(context: RunContext, tmp_path: Path) -> None:
-    with Ground(Local, replace(context, directory=tmp_path / ("d" * 150) / "run")) as ground:
+    with Ground(local, replace(context, directory=tmp_path / ("d" * 150) / "run")) as ground:
         driver = ground.driver()
         ground.node()
         driver.launch(tasks.echo, [(1,)])

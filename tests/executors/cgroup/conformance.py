@@ -8,15 +8,17 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from asa.core.errors import StateError
+from asa.log import proc
 from executors.cgroup import census, probe
 from executors.cgroup.group import Group, Quotas
+from tests.executors.cgroup import measured
+from tests.waiting import until
 
-WINDOW_S = 3.0
 POINTS = 0.03
 PATIENCE_S = 40.0
 ROOT = Path(__file__).parents[3]
@@ -45,29 +47,9 @@ threading.Event().wait()
 _COUNT = itertools.count()
 
 
-def eventually(condition: Callable[[], bool], what: str) -> None:
-    """Wait until it holds."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline, f"not seen in {PATIENCE_S:g} s: {what}"
-        time.sleep(0.005)
-
-
-def used(pids: Sequence[int]) -> float:
-    """CPU time of these processes [s], by the kernel's own clocks."""
-    return sum(census.clock(pid) or 0.0 for pid in pids)
-
-
 def is_alive(pid: int) -> bool:
-    now = census.stat(pid)
-    return now is not None and now.state not in "ZX"
-
-
-def groups_of(space: str) -> list[str]:
-    """Directories of the kernel's groups that bear this name."""
-    mounts = Path("/proc/self/mountinfo").read_text().splitlines()
-    own = {line.split()[4] for line in mounts if " - cgroup" in line}
-    return [at for top in own for at, _, _ in os.walk(top) if f"/{space}" in at or f":{space}:" in at]
+    now = proc.stat(pid)
+    return now is not None and not now.ended
 
 
 class Conformance:
@@ -76,7 +58,7 @@ class Conformance:
     only: str
 
     def setup_method(self) -> None:
-        self.earlier = _throttles()
+        self.earlier = measured.throttles()
         self.space = f"t{os.getpid()}-{next(_COUNT)}"
         self.quotas: Quotas = probe.best(self.space, only=self.only)
         self.children: list[subprocess.Popen[bytes]] = []
@@ -94,9 +76,9 @@ class Conformance:
             group.close()
             group.close()  # it is gone already
         self.quotas.sweep(())
-        eventually(lambda: not groups_of(self.space), f"no group is left: {groups_of(self.space)}")
+        until(lambda: not measured.groups_of(self.space), f"no group is left: {measured.groups_of(self.space)}")
         assert not census.marked(self.space)
-        eventually(lambda: not _throttles() - self.earlier, "no throttle's process is left")
+        until(lambda: not measured.throttles() - self.earlier, "no throttle's process is left")
 
     def start(
         self,
@@ -124,22 +106,22 @@ class Conformance:
         script = BURN if processes == 1 else f"sh -c '{BURN}' & " * processes + "wait"
         group, _ = self.start(script, cores, weight=weight)
         wanted = processes + (processes > 1)
-        eventually(lambda: len(group.pids()) == wanted and used(group.pids()) > 0, "all processes run")
+        until(lambda: len(group.pids()) == wanted and measured.used(group.pids()) > 0, "all processes run")
         return group
 
     def keeps(self, limits: Sequence[float], processes: int) -> None:
         """All at once: none uses more than its quota over the window; and what they report is what they used."""
         groups = [self.burn(cores, processes) for cores in limits]
         members = [group.pids() for group in groups]
-        reported = [_reported(group) for group in groups]
-        began, before = _readings(members)
-        time.sleep(WINDOW_S)  # the window itself
-        ended, after = _readings(members)
+        reported = [measured.reported(group) for group in groups]
+        began, before = measured.readings(members)
+        time.sleep(measured.WINDOW_S)  # the window itself
+        ended, after = measured.readings(members)
         for cores, group, start, end, (told, seen) in zip(limits, groups, before, after, reported, strict=True):
             share = (end - start) / (ended - began)
             assert share <= cores + POINTS, f"{share:.3f} of a core used, {cores} allowed, {processes} processes"
             assert share > 0.01, "it does not run at all"
-            told_now, seen_now = _reported(group)
+            told_now, seen_now = measured.reported(group)
             told, seen = told_now - told, seen_now - seen
             assert abs(told - seen) < 0.1 + 0.1 * seen, f"{told:.3f} s reported, {seen:.3f} s used"
 
@@ -160,18 +142,18 @@ class Conformance:
     def test_a_lower_limit_is_seen(self) -> None:
         group = self.burn(None, 2)
         group.limit(0.25)
-        began, before = _readings([group.pids()])
-        time.sleep(WINDOW_S)
-        ended, after = _readings([group.pids()])
+        began, before = measured.readings([group.pids()])
+        time.sleep(measured.WINDOW_S)
+        ended, after = measured.readings([group.pids()])
         assert (after[0] - before[0]) / (ended - began) <= 0.25 + POINTS
 
     def test_a_higher_limit_is_seen(self) -> None:
         group = self.burn(0.02, 1)
         for cores in (0.9, None):
             group.limit(cores)
-            eventually(lambda: _share(group, 0.3) > 0.1, f"a limit of {cores} after one of 0.02")
+            until(lambda: measured.share(group, 0.3) > 0.1, f"a limit of {cores} after one of 0.02")
             group.limit(0.02)
-            eventually(lambda: _share(group, 0.3) < 0.06, f"a limit of 0.02 after one of {cores}")
+            until(lambda: measured.share(group, 0.3) < 0.06, f"a limit of 0.02 after one of {cores}")
 
     def test_weights_are_seen_when_they_change(self) -> None:
         first, second = self.burn(None, 1, 0.5), self.burn(None, 1, 0.5)
@@ -182,18 +164,18 @@ class Conformance:
             first.weigh(0.9)
             assert first.pids() and second.pids()
             return
-        assert 0.35 <= _part(first, second) <= 0.65, "of 0.5 and 0.5"
+        assert 0.35 <= measured.part(first, second) <= 0.65, "of 0.5 and 0.5"
         first.weigh(0.9)
         second.weigh(0.1)
-        assert 0.8 <= _part(first, second) <= 0.97, "of 0.9 and 0.1"
+        assert 0.8 <= measured.part(first, second) <= 0.97, "of 0.9 and 0.1"
         first.weigh(0.1)
         second.weigh(0.9)
-        assert 0.03 <= _part(first, second) <= 0.2, "of 0.1 and 0.9"
+        assert 0.03 <= measured.part(first, second) <= 0.2, "of 0.1 and 0.9"
 
     def test_a_weight_leaves_the_limit_alone(self) -> None:
         group = self.burn(0.2, 1)
         group.weigh(4.0)
-        assert _share(group, WINDOW_S) <= 0.2 + POINTS
+        assert measured.share(group, measured.WINDOW_S) <= 0.2 + POINTS
 
     def test_all_together_are_kept_to_a_fraction(self) -> None:
         if not self.only.startswith("cgroup"):
@@ -203,7 +185,7 @@ class Conformance:
         self.quotas.bound(0.3)
         for cores in (None, 0.5):  # more than there is for all, which is no reason to be refused
             both = [self.burn(cores, 1), self.burn(0.25, 1)]
-            assert 0.15 < _together(both) <= 0.3 + POINTS
+            assert 0.15 < measured.together(both) <= 0.3 + POINTS
             for group in both:  # what is around them goes with the last
                 group.kill()
                 group.close()
@@ -212,14 +194,14 @@ class Conformance:
         if not self.only.startswith("cgroup"):
             return
         both = [self.burn(None, 1), self.burn(0.6, 2)]
-        assert _together(both) > 0.4, "without it"
+        assert measured.together(both) > 0.4, "without it"
         for cores in (0.3, 0.2):
             self.quotas.bound(cores)
-            assert 0.5 * cores < _together(both) <= cores + POINTS
+            assert 0.5 * cores < measured.together(both) <= cores + POINTS
         self.quotas.bound(0.4)
         both[1].limit(0.1)
-        assert _share(both[1], WINDOW_S) <= 0.1 + POINTS
-        eventually(lambda: _together(both, 0.5) > 0.25, "a higher bound is seen")
+        assert measured.share(both[1], measured.WINDOW_S) <= 0.1 + POINTS
+        until(lambda: measured.together(both, 0.5) > 0.25, "a higher bound is seen")
 
     def test_what_is_measured(self) -> None:
         group = self.burn(0.1, 2)
@@ -228,7 +210,7 @@ class Conformance:
             now = group.usage()
             return (now.throttled or 0) > 2 and (now.throttled_s or 0) > 0
 
-        eventually(is_throttled, "throttled")
+        until(is_throttled, "throttled")
         now = group.usage()
         assert now.periods is not None and now.throttled is not None
         assert 0 < now.throttled <= now.periods
@@ -262,7 +244,7 @@ class Conformance:
 
     def test_all_of_a_family_ends(self) -> None:
         group, _ = self.start(FAMILY, 0.5, ready=True)
-        eventually(lambda: len(group.pids()) >= 5, "the daemon and its child")
+        until(lambda: len(group.pids()) >= 5, "the daemon and its child")
         members = group.pids()
         group.kill()
         assert not group.pids()
@@ -278,9 +260,9 @@ class Conformance:
 
     def test_what_outlives_its_first_process_is_still_held_and_ends(self) -> None:
         group, pid = self.start(FAMILY, 0.5, ready=True)
-        eventually(lambda: len(group.pids()) >= 5, "the daemon and its child")
+        until(lambda: len(group.pids()) >= 5, "the daemon and its child")
         os.kill(pid, signal.SIGKILL)
-        eventually(lambda: pid not in group.pids(), "the first process has ended")
+        until(lambda: pid not in group.pids(), "the first process has ended")
         members = group.pids()
         assert members
         group.kill()
@@ -319,30 +301,30 @@ class Conformance:
     def test_another_agent_takes_over(self) -> None:
         with self.agent() as (agent, burner, family):
             agent.kill()
-        eventually(lambda: not _throttles() - self.earlier, "what the agent's death leaves to its throttle")
+        until(lambda: not measured.throttles() - self.earlier, "what the agent's death leaves to its throttle")
         for pid in (burner, family):
-            now = census.stat(pid)
+            now = proc.stat(pid)
             assert now is not None and now.state not in "tTZX", "alive, and not stopped"
         assert self.quotas.recover("nobody", 1) is None
         group = self.quotas.recover("burner", burner)
         assert group is not None
         self.groups.append(group)
         group.limit(0.1)
-        eventually(lambda: _share(group, 0.3) < 0.2, "the new agent's limit")
+        until(lambda: measured.share(group, 0.3) < 0.2, "the new agent's limit")
         assert burner in group.pids()
         self.quotas.sweep({"burner"})
-        eventually(lambda: not is_alive(family), "swept")
+        until(lambda: not is_alive(family), "swept")
         assert is_alive(burner)
         assert self.quotas.recover("family", family) is None
         group.kill()
-        eventually(lambda: not is_alive(burner), "killed")
+        until(lambda: not is_alive(burner), "killed")
 
     def test_nothing_is_left_of_a_dead_agent(self) -> None:
         with self.agent() as (agent, burner, family):
             agent.kill()
         self.quotas.sweep(())
-        eventually(lambda: not is_alive(burner) and not is_alive(family), "swept")
-        assert not groups_of(self.space)
+        until(lambda: not is_alive(burner) and not is_alive(family), "swept")
+        assert not measured.groups_of(self.space)
         self.quotas.sweep(())
 
     @contextmanager
@@ -364,63 +346,3 @@ def _raises(kind: type[Exception]) -> Iterator[None]:
     except kind:
         return
     raise AssertionError(f"{kind.__name__} was not raised")
-
-
-def _readings(members: Sequence[Sequence[int]]) -> tuple[float, list[float]]:
-    return time.monotonic(), [used(pids) for pids in members]
-
-
-def _reported(group: Group) -> tuple[float, float]:
-    """CPU time that it reports, and that its processes have used [s]."""
-    now = group.usage()
-    return now.user_s + now.system_s, used(group.pids())
-
-
-def _share(group: Group, window_s: float) -> float:
-    began, before = _readings([group.pids()])
-    time.sleep(window_s)
-    ended, after = _readings([group.pids()])
-    return (after[0] - before[0]) / (ended - began)
-
-
-def _together(groups: Sequence[Group], window_s: float = WINDOW_S) -> float:
-    """Cores that they use."""
-    members = [group.pids() for group in groups]
-    began, before = _readings(members)
-    time.sleep(window_s)  # the window itself
-    ended, after = _readings(members)
-    return (sum(after) - sum(before)) / (ended - began)
-
-
-def _part(first: Group, second: Group) -> float:
-    """The first's part of what both use."""
-    members = [first.pids(), second.pids()]
-    _, before = _readings(members)
-    time.sleep(WINDOW_S)
-    _, after = _readings(members)
-    used_by = [now - then for now, then in zip(after, before, strict=True)]
-    return used_by[0] / sum(used_by)
-
-
-def _throttles() -> set[int]:
-    """Processes of `executors.cgroup.throttle` that this program has started, or whose own has ended.
-
-    Those of tests that run beside this one have other parents.
-    """
-    parents = set(_lineage())
-    found = set()
-    for pid in census.everybody():
-        with suppress(OSError):
-            is_one = b"from executors.cgroup.throttle import main" in Path(f"/proc/{pid}/cmdline").read_bytes()
-            now = census.stat(pid)
-            if is_one and now and now.state not in "ZX" and now.parent in parents:
-                found.add(pid)
-    return found
-
-
-def _lineage() -> Iterator[int]:
-    """This process, its parent, and so on: one of these takes over those whose own parent has ended."""
-    pid = os.getpid()
-    while now := census.stat(pid):
-        yield pid
-        pid = now.parent

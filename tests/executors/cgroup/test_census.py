@@ -8,9 +8,10 @@ import time
 
 import pytest
 
+from asa.log import proc
 from executors.cgroup import census
 from executors.cgroup.census import Census, Family
-from tests.executors.cgroup.conformance import eventually
+from tests.waiting import until
 
 PARENT = """
 import os, signal, time
@@ -63,23 +64,15 @@ def test_a_clock_is_that_of_the_process() -> None:
     assert census.clock(4_194_305) is None  # beyond the largest process number
 
 
-def test_what_a_process_is() -> None:
-    me = census.stat(os.getpid())
-    assert me is not None
-    assert (me.parent, me.session) == (os.getppid(), os.getsid(0))
-    assert me.resident > 0
-    assert census.stat(4_194_305) is None
-
-
 @pytest.mark.parametrize("environment", [{}, {"X": "ASA_GROUP=no/no"}, {"ASA_GROUPS": "no/no"}])
 def test_a_mark_is_found_only_where_it_is(environment: dict[str, str]) -> None:
     space = f"census-{os.getpid()}"
     without = subprocess.Popen(["sleep", "1000"], env=environment)
     marked = subprocess.Popen(["sleep", "1000"], env=environment | {"ASA_GROUP": f"{space}/a.b"})
     try:
-        eventually(lambda: census.mark(marked.pid) == f"{space}/a.b", "its program is loaded")
+        until(lambda: census.mark(marked.pid) == f"{space}/a.b", "its program is loaded")
         if environment:
-            eventually(lambda: census.mark(without.pid) == "", "its program is loaded")
+            until(lambda: census.mark(without.pid) == "", "its program is loaded")
         assert census.marked(space) == {"a.b": [marked.pid]}
         assert census.marked(space[:-1]) == {}
     finally:
@@ -92,7 +85,7 @@ def test_a_mark_is_found_only_where_it_is(environment: dict[str, str]) -> None:
 def test_a_number_that_belongs_to_another_process_by_now_is_left_alone() -> None:
     with subprocess.Popen(["sleep", "1000"]) as process:
         try:
-            seen = census.stat(process.pid)
+            seen = proc.stat(process.pid)
             assert seen is not None
             census.Member(process.pid, seen._replace(birth=seen.birth - 1), 0.0).signal(signal.SIGUSR1)
             census.Member(process.pid, seen, 0.0).signal(signal.SIGTERM)
@@ -106,7 +99,7 @@ def test_a_stranger_is_asked_once_and_again_when_there_is_a_new_family() -> None
     watch = Census(families)
     with subprocess.Popen(["sleep", "1000"], env={"ASA_GROUP": "space/late"}) as process:
         try:
-            eventually(lambda: census.mark(process.pid) == "space/late", "its program is loaded")
+            until(lambda: census.mark(process.pid) == "space/late", "its program is loaded")
             watch.look()
             families["late"] = Family("space/late")
             watch.look()
@@ -139,9 +132,9 @@ def test_a_daemon_that_is_met_while_its_program_is_loaded_is_asked_again(monkeyp
     watch = Census(families)
     with subprocess.Popen(["sleep", "1000"], env={"ASA_GROUP": "space/late"}, start_new_session=True) as process:
         try:
-            eventually(lambda: census.mark(process.pid) == "space/late", "its program is loaded")
+            until(lambda: census.mark(process.pid) == "space/late", "its program is loaded")
             with monkeypatch.context() as patch:
-                patch.setattr(census, "_environment", lambda pid: b"")
+                patch.setattr(census, "environment", lambda pid: b"")
                 watch.look()
             assert process.pid not in families["late"].members
             watch.look()

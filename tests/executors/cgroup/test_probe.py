@@ -80,7 +80,7 @@ def test_an_unknown_means_is_told_which_there_are() -> None:
 
 def test_when_nothing_works_every_reason_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(probe, "means", lambda *_, **__: iter([Found("a", None, "no"), Found("b", None, "never")]))
-    with pytest.raises(StateError, match=r"a: no; b: never"):
+    with pytest.raises(StateError, match=r"a: no; b: never\): go on without them"):
         probe.best("space")
     *others, last = probe.rows()
     assert [row["ok"] for row in others] == [True, True]

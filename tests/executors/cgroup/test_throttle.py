@@ -11,12 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asa.core.errors import StateError
+from asa.log import proc
 from executors.cgroup import census
 from executors.cgroup.census import Family
 from executors.cgroup.dutycycle import DutyCycle
 from executors.cgroup.group import Group
 from executors.cgroup.throttle import PERIOD_S, Container, Throttle
-from tests.executors.cgroup.conformance import BURN, eventually
+from tests.executors.cgroup.conformance import BURN
+from tests.waiting import until
 
 
 @given(
@@ -87,7 +89,7 @@ def end(group: Group, process: subprocess.Popen[bytes]) -> None:
 
 
 def is_stopped(pid: int) -> bool:
-    now = census.stat(pid)
+    now = proc.stat(pid)
     return now is not None and now.state == "T"
 
 
@@ -98,14 +100,14 @@ def test_a_throttle_that_was_killed_is_replaced_and_nobody_stays_stopped(
     group, process = start(quotas, BURN, 0.02)
     try:
         for _ in range(2):
-            eventually(lambda: is_stopped(process.pid), "held")
+            until(lambda: is_stopped(process.pid), "held")
             first = quotas._link._process
             assert first is not None
             first.send_signal(number)
             assert first.wait(10) in (0, -number)
-            eventually(lambda gone=first: quotas._link._process not in (None, gone), "another throttle")
+            until(lambda gone=first: quotas._link._process not in (None, gone), "another throttle")
             before = census.clock(process.pid) or 0.0
-            eventually(lambda then=before: (census.clock(process.pid) or 0.0) > then, "goes on")
+            until(lambda then=before: (census.clock(process.pid) or 0.0) > then, "goes on")
         assert group.pids() == [process.pid]
     finally:
         end(group, process)
@@ -126,17 +128,17 @@ def test_what_an_earlier_throttle_held_is_let_go_and_can_be_held_at_once() -> No
     mark = f"earlier-{os.getpid()}/one"
     with subprocess.Popen(["sleep", "1000"], env={"ASA_GROUP": mark}) as process:
         try:
-            eventually(lambda: census.mark(process.pid) == mark, "its program is loaded")
+            until(lambda: census.mark(process.pid) == mark, "its program is loaded")
             process.send_signal(signal.SIGSTOP)
-            eventually(lambda: is_stopped(process.pid), "stopped")
+            until(lambda: is_stopped(process.pid), "stopped")
             throttle = Throttle()
             throttle.answer({"do": "add", "name": "one", "mark": mark, "cores": 0.01, "old": True})
-            eventually(lambda: not is_stopped(process.pid), "let go")
+            until(lambda: not is_stopped(process.pid), "let go")
             throttle._containers["one"].budget = -1.0
             throttle.step()
-            eventually(lambda: is_stopped(process.pid), "held, for what it owes")
+            until(lambda: is_stopped(process.pid), "held, for what it owes")
             throttle.close()
-            eventually(lambda: not is_stopped(process.pid), "let go")
+            until(lambda: not is_stopped(process.pid), "let go")
         finally:
             process.kill()
 
@@ -144,10 +146,10 @@ def test_what_an_earlier_throttle_held_is_let_go_and_can_be_held_at_once() -> No
 def test_what_others_have_stopped_stays_stopped(quotas: DutyCycle) -> None:
     group, process = start(quotas, f"sleep 1000 & {BURN}", None)
     try:
-        eventually(lambda: len(group.pids()) == 2, "both")
+        until(lambda: len(group.pids()) == 2, "both")
         (sleeper,) = set(group.pids()) - {process.pid}
         os.kill(sleeper, signal.SIGSTOP)
-        eventually(lambda: is_stopped(sleeper), "stopped")
+        until(lambda: is_stopped(sleeper), "stopped")
         group.pids()  # looks at everybody
         group.limit(0.1)
         before = group.usage().throttled or 0
@@ -161,16 +163,16 @@ def test_what_others_have_stopped_stays_stopped(quotas: DutyCycle) -> None:
 def test_who_is_continued_by_somebody_else_is_stopped_again(quotas: DutyCycle) -> None:
     group, process = start(quotas, BURN, 0.01)
     try:
-        eventually(lambda: is_stopped(process.pid), "held")
+        until(lambda: is_stopped(process.pid), "held")
         os.kill(process.pid, signal.SIGCONT)
-        eventually(lambda: is_stopped(process.pid), "held again")
+        until(lambda: is_stopped(process.pid), "held again")
     finally:
         end(group, process)
 
 
 def test_a_throttle_that_does_not_start_is_told(quotas: DutyCycle, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("executors.cgroup.dutycycle._PROGRAM", "raise SystemExit(3)")
-    with pytest.raises(StateError, match="does not answer"):
+    with pytest.raises(StateError, match=r"does not answer .* no limits until"):
         quotas.group("one", weight=1.0, cores=None, memory=None)
     monkeypatch.undo()
     group, process = start(quotas, "sleep 1000", None)

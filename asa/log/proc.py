@@ -1,0 +1,72 @@
+"""What Linux tells of processes: /proc/PID/stat and environ, which nobody else reads."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import NamedTuple
+
+
+class Stat(NamedTuple):
+    """What /proc/PID/stat says; times in ticks, memory in pages. `birth` is counted from the machine's boot."""
+
+    name: str
+    state: str
+    parent: int
+    session: int
+    user: int
+    system: int
+    children_user: int
+    children_system: int
+    threads: int
+    birth: int
+    resident: int
+
+    @property
+    def ended(self) -> bool:
+        """Whether it merely waits to be buried."""
+        return self.state in "ZX"
+
+
+def parse(text: str) -> Stat:
+    """Read a line of /proc/PID/stat; the program's name in it may contain anything.
+
+    >>> found = parse("7 (a) b) S 1 7 7 0 -1 0 0 0 0 0 3 4 5 6 20 0 2 0 99 1000 42 0")
+    >>> found.name, found.birth
+    ('a) b', 99)
+    """
+    before, _, after = text.rpartition(")")
+    fields = after.split()
+    numbers = (int(fields[index]) for index in (1, 3, 11, 12, 13, 14, 17, 19, 21))
+    return Stat(before.partition("(")[2], fields[0], *numbers)
+
+
+def stat(pid: int) -> Stat | None:
+    """None when there is no such process, or it is not ours to see: /proc may be mounted with ``hidepid``."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return parse(file.read().decode(errors="replace"))
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return None
+
+
+def environment(pid: int) -> bytes | None:
+    """What its environment was when its program started: ``NAME=VALUE``, each ended by a null byte.
+
+    Empty while its program is just being loaded; None when it is another user's, or gone.
+    """
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            return file.read()
+    except OSError:
+        return None
+
+
+def everybody() -> Iterator[int]:
+    """The numbers of all processes."""
+    return (int(name) for name in os.listdir("/proc") if name.isdecimal())
+
+
+def living() -> Iterator[tuple[int, Stat]]:
+    """All processes that have not ended, by their numbers."""
+    return ((pid, found) for pid in everybody() if (found := stat(pid)) and not found.ended)

@@ -1,0 +1,70 @@
+"""What a node is to those who run on it, as their environment tells: name, cores, GPUs, memory, and where files may be.
+
+A supervisor looks here before it joins, so this loads little.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping
+from itertools import takewhile
+
+
+def name(environ: Mapping[str, str]) -> str:
+    """What it is called: by Slurm, or by itself.
+
+    >>> name({"SLURMD_NODENAME": "n1"})
+    'n1'
+    """
+    return environ.get("SLURMD_NODENAME") or socket.gethostname()
+
+
+def cores(given: int | None, environ: Mapping[str, str]) -> int:
+    """How many cores are ours: fewer than `given` where Slurm has spread them unevenly, or made the job smaller.
+
+    >>> cores(8, {"SLURM_CPUS_ON_NODE": "6"}), cores(4, {"SLURM_CPUS_ON_NODE": "6"}), cores(8, {})
+    (6, 4, 8)
+    """
+    most = _positive(environ, "SLURM_CPUS_ON_NODE")
+    if given is None:
+        return most or len(os.sched_getaffinity(0))
+    return min(given, most or given)
+
+
+def gpus(given: int, environ: Mapping[str, str]) -> tuple[str, ...]:
+    """What our GPUs are called: so many of those that we may use, fewer if there are fewer.
+
+    >>> gpus(2, {}), gpus(2, {"CUDA_VISIBLE_DEVICES": "3,5,7"}), gpus(2, {"CUDA_VISIBLE_DEVICES": "GPU-9f1c"})
+    (('0', '1'), ('3', '5'), ('GPU-9f1c',))
+    """
+    names = environ.get("CUDA_VISIBLE_DEVICES")
+    if names is None:
+        return tuple(map(str, range(given)))
+    found = [name.strip() for name in names.split(",")]
+    # As CUDA has it, what comes after something that is no device is not seen; Slurm writes NoDevFiles for none.
+    return tuple(takewhile(lambda name: name not in ("", "-1", "NoDevFiles"), found))[:given]
+
+
+def memory(given: int | None, environ: Mapping[str, str]) -> int:
+    """How much memory is ours [bytes]: as given, as Slurm says [MiB], or all there is."""
+    if given:
+        return given
+    if of_job := _positive(environ, "SLURM_MEM_PER_NODE"):
+        return of_job << 20
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def scratch(environ: Mapping[str, str]) -> str:
+    """A directory on its own disk: Slurm's for the job, else the user's, else ``/tmp``; only one that can be written.
+
+    >>> scratch({"SLURM_TMPDIR": "/nowhere"})
+    '/tmp'
+    """
+    wanted = (environ.get("SLURM_TMPDIR"), environ.get("TMPDIR"))
+    return next((path for path in wanted if path and os.path.isdir(path) and os.access(path, os.W_OK)), "/tmp")
+
+
+def _positive(environ: Mapping[str, str], variable: str) -> int | None:
+    text = environ.get(variable, "")
+    return int(text) if text.isdecimal() and int(text) > 0 else None

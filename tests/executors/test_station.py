@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from asa.core.errors import InvalidInput
+from asa.core.ports import RunContext
+from executors.station import Station
+from executors.transport import RENDEZVOUS, Listener
+
+
+class Between:
+    """Stands between, and has tasks launched while it gets ready."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.error, self.station, self.closed = error, Station("m:C"), 0
+        self.published = False
+
+    def __call__(self, context: RunContext, listener: Listener) -> Between:
+        self.file: Path = context.directory / RENDEZVOUS
+        return self
+
+    def front(self, listener: Listener) -> Listener:
+        return listener
+
+    def wait(self) -> None:
+        self.published = self.file.exists()
+        self.station.launch([], "a")
+        if self.error:
+            raise self.error
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+def station(between: Between) -> Station:
+    between.station = Station("m:C", between=between)
+    return between.station
+
+
+def test_nodes_may_come_and_be_given_tasks_while_what_stands_between_gets_ready(context: RunContext) -> None:
+    between = Between()
+    made = station(between)
+    made.start(context, lambda events: None)
+    assert between.published and not between.closed
+    made.close()
+    made.close()
+    assert between.closed == 1 and not between.file.exists()
+
+
+def test_when_it_does_not_get_ready_nothing_is_left(context: RunContext) -> None:
+    between = Between(ValueError("no port"))
+    made = station(between)
+    with pytest.raises(ValueError, match="no port"):
+        made.start(context, lambda events: None)
+    assert between.closed == 1 and not between.file.exists()
+    with pytest.raises(InvalidInput, match="start"):
+        made.launch([], "a")
+
+
+def test_a_new_drivers_address_stays(context: RunContext) -> None:
+    first, second = Station("m:C"), Station("m:C")
+    first.start(context, lambda events: None)
+    second.start(context, lambda events: None)
+    address = (context.directory / RENDEZVOUS).read_bytes()
+    first.close()
+    assert (context.directory / RENDEZVOUS).read_bytes() == address
+    second.close()
+    assert not (context.directory / RENDEZVOUS).exists()
