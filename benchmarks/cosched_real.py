@@ -43,18 +43,17 @@ from measure import show
 
 from asa.core.errors import AsaError, StateError
 from asa.core.registry import SHARING_RULES
-from asa.core.sharing import SharingView
 from asa.core.units import duration
 from asa.log.store import LearnedStore
 from asa.security.files import private_directory
 from coscheduler.drive import drive
-from coscheduler.memory import Remembered
 from coscheduler.pool.agents import Agents
 from coscheduler.pool.pools import Local, local_pool
 from coscheduler.queuefile import Command, read_commands
 from coscheduler.queuelog import QueueLog
 from coscheduler.real.machine import Program, Started
 from coscheduler.real.world import MONITOR_S, PERIOD_S, RealWorld
+from coscheduler.remembered import Remembered
 from coscheduler.result import SharedQueue
 from executors.cgroup import probe
 
@@ -67,15 +66,6 @@ START_S, LOOSE = 10.0, 1.5  # a queue is likely to take: to begin with, and in t
 LOOKS_S = 20.0  # how long agents are looked at, or not
 
 Kind = tuple[str, int]  # application and nodes
-
-
-class BoundedWorld(RealWorld):
-    """It ends at a moment [s], be there jobs that have not."""
-
-    until = math.inf
-
-    def advance(self) -> SharingView | None:
-        return super().advance() if time.monotonic() < self.until else None
 
 
 @dataclass
@@ -98,9 +88,9 @@ class Experiment:
     ) -> SharedQueue:
         """What becomes of jobs within a time [s]."""
         with QueueLog(directory) as log:
-            world = BoundedWorld(jobs, machine, directory / "jobs", period_s=self.period_s, log=log.write)
-            world.until = min(self.ends, time.monotonic() + bound_s)
-            drive(world, rule)
+            world = RealWorld(jobs, machine, directory / "jobs", period_s=self.period_s, log=log.write)
+            ends = min(self.ends, time.monotonic() + bound_s)
+            drive(world, rule, until=lambda: time.monotonic() >= ends)
             return world.result()
 
     def run_alone(self, kinds: Sequence[Kind]) -> None:

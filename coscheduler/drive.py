@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from asa.core.ports import SharingRule
@@ -20,9 +20,15 @@ class World(Protocol):
         """Jobs that have ended since this was asked last."""
 
 
-def drive(world: World, rule: SharingRule) -> None:
-    """Let a rule decide until there is nothing more to decide; jobs that have ended teach it first."""
-    while (view := world.advance()) is not None:
+def drive(world: World, rule: SharingRule, *, until: Callable[[], bool] = lambda: False) -> None:
+    """Let a rule decide until there is nothing more to decide; jobs that have ended teach it first.
+
+    Parameters
+    ----------
+    until
+        Asked before each look; true ends this sooner.
+    """
+    while not until() and (view := world.advance()) is not None:
         _teach(world, rule)
         world.apply(rule.decide(view))
     _teach(world, rule)

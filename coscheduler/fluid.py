@@ -10,6 +10,7 @@ import numpy as np
 from asa.core.sharing import JobStates
 from coscheduler.contention import Contention, capped, weighted
 from coscheduler.happiness import happiness, smoothed
+from coscheduler.history import Use
 from coscheduler.ledger import Ledger
 from coscheduler.workload import Load, Phase
 
@@ -18,25 +19,33 @@ _DUST = 1e-6  # [s] of work that is taken for none
 
 @dataclass(slots=True)
 class Flow:
-    """A job in progress. Times are [s]; `rate` is its speed, 1 when alone, and `granted` the cores it gets.
-
-    `crowd_cpu` and `crowd_memory` are what everybody together uses of the cores, and of their memory, that are its own;
-    `busy_s` and `memory_s` are their integrals [core-seconds].
-    """
+    """A job in progress."""
 
     load: Load
     phase: int = 0
+    """Place of what it does among the phases of its load."""
     left_s: float = 0.0
+    """Work that is left in this phase: so long would it take alone [s]."""
     done_s: float = 0.0
+    """Work that is done [s]."""
     rate: float = 0.0
+    """Its speed, 1 when alone."""
     granted: float = 0.0
+    """Cores that it gets."""
     cpu_s: float = 0.0
+    """CPU time so far [s]."""
     crowd_cpu: float = 0.0
+    """Cores in use among its own, by everybody on them; 0 for a guest."""
     crowd_memory: float = 0.0
+    """Memory of its own cores in use, by everybody on them [cores]; 0 for a guest."""
     busy_s: float = 0.0
+    """Integral of `crowd_cpu` [core-seconds]."""
     memory_s: float = 0.0
+    """Integral of `crowd_memory` [core-seconds]."""
     mean_rate: float = math.nan
+    """Average of `rate` over the last minutes."""
     mean_cpu: float = math.nan
+    """Average share of its cores that it uses, over the last minutes."""
 
     @property
     def doing(self) -> Phase:
@@ -47,6 +56,11 @@ class Flow:
     def wanted(self) -> float:
         """Cores that it could use now."""
         return self.doing.demand * self.load.request.cores
+
+    @property
+    def used(self) -> Use:
+        """What this run has used so far."""
+        return Use(self.cpu_s, self.busy_s, self.memory_s)
 
     def move(self, over_s: float) -> bool:
         """Get on for a time [s]; whether the phase has ended."""
@@ -112,9 +126,9 @@ class Fluid:
         walltime = np.array([load.request.walltime_s for load in loads])
         elapsed = now - np.array([placed.started for placed in ledger.running.values()])
         left = np.array([1 - flow.done_s / flow.load.alone_s for flow in flows])
-        rate = np.array([_or(flow.mean_rate, flow.rate) / flow.load.alone_s for flow in flows])
+        rate = np.array([_or_now(flow.mean_rate, flow.rate) / flow.load.alone_s for flow in flows])
         return JobStates(
-            cpu=np.array([_or(flow.mean_cpu, flow.granted / flow.load.request.cores) for flow in flows]),
+            cpu=np.array([_or_now(flow.mean_cpu, flow.granted / flow.load.request.cores) for flow in flows]),
             memory=np.array([load.memory for load in loads]),
             parallel=np.array([flow.doing.parallel for flow in flows], dtype=np.bool_),
             elapsed=elapsed / walltime,
@@ -136,5 +150,6 @@ class Fluid:
         flows[0].crowd_cpu, flows[0].crowd_memory = sum(granted), min(memory, cores)
 
 
-def _or(average: float, instead: float) -> float:
-    return instead if math.isnan(average) else average
+def _or_now(average: float, now: float) -> float:
+    """An average, or what there is now while that is not known."""
+    return now if math.isnan(average) else average

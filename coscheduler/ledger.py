@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from asa.core.decision import Start
-from asa.core.errors import IllegalDecision, InvalidInput
+from asa.core.errors import IllegalDecision, InvalidInput, Starved
 from asa.core.sharing import (
     ALONE,
     FLOOR,
@@ -48,8 +48,8 @@ class Ledger:
     >>> ledger = Ledger(8)
     >>> ledger.submit(WaitingJob("a", "blast", 8, 3600.0))
     >>> ledger.submit(WaitingJob("b", "montage", 4, 3600.0))
-    >>> ledger.apply(Start("a"), 0.0)
-    >>> ledger.apply(StartGuest("b", "a", 0.1), 0.0)
+    >>> ledger.apply(Start("a"), 0.0), ledger.apply(StartGuest("b", "a", 0.1), 0.0)
+    ('a', 'b')
     >>> ledger.end("a")  # its guest keeps the cores that it asked for
     ('b',)
     >>> ledger.free, ledger.running["b"].host
@@ -62,7 +62,7 @@ class Ledger:
         self.cores = self.free = self._most = cores
         self.running: dict[str, Placed] = {}
         self._waiting: dict[str, WaitingJob] = {}
-        self._places: dict[str, int] = {}
+        self._positions: dict[str, int] = {}
 
     @property
     def queue(self) -> tuple[WaitingJob, ...]:
@@ -79,13 +79,13 @@ class Ledger:
         """
         if not 1 <= job.cores <= self._most:
             raise InvalidInput(f"job {job.name!r} asks for {job.cores} cores: 1 to {self._most} expected")
-        if job.name in self._places:
+        if job.name in self._positions:
             raise InvalidInput(f"there are two jobs called {job.name!r}: each needs a name of its own")
-        self._places[job.name] = len(self._places)
+        self._positions[job.name] = len(self._positions)
         self._waiting[job.name] = job
 
-    def apply(self, decision: SharingDecision, now: float) -> None:
-        """Do what a rule has decided.
+    def apply(self, decision: SharingDecision, now: float) -> str | None:
+        """Do what a rule has decided; the job that has started by it, None for none.
 
         Raises
         ------
@@ -94,9 +94,9 @@ class Ledger:
         """
         match decision:
             case Start():
-                self._start(decision, now)
+                return self._start(decision, now)
             case StartGuest():
-                self._start_guest(decision, now)
+                return self._start_guest(decision, now)
             case SetShare():
                 self._guest(decision.guest, decision)
                 self._check_share(decision, self.running[decision.guest].host, decision.share, decision.guest)
@@ -107,6 +107,19 @@ class Ledger:
             case Keep():
                 if decision.host not in self.running:
                     raise IllegalDecision("no such job runs", decision)
+        return None
+
+    def check_idle(self) -> None:
+        """Nothing runs, and nothing will be submitted.
+
+        Raises
+        ------
+        Starved
+            When a job waits for which there are cores: the rule has started nobody.
+        """
+        for job in self.queue:
+            if job.cores <= self.cores:
+                raise Starved(f"job {job.name!r} waits on an idle machine: start it")
 
     def end(self, name: str) -> tuple[str, ...]:
         """A running job is over; its guests, each of which keeps as many of its cores as it has asked for."""
@@ -125,7 +138,7 @@ class Ledger:
         job = self.running[name].job
         heirs = self.end(name)
         self._waiting[name] = job
-        self._waiting = dict(sorted(self._waiting.items(), key=lambda item: self._places[item[0]]))
+        self._waiting = dict(sorted(self._waiting.items(), key=lambda item: self._positions[item[0]]))
         return heirs
 
     def resize(self, cores: int) -> None:
@@ -150,7 +163,7 @@ class Ledger:
         names, placed = tuple(self.running), self.running.values()
         rows = {name: row for row, name in enumerate(names)}
         kinds = {each.job.application: 0 for each in placed}
-        kinds = {application: place for place, application in enumerate(kinds)}
+        kinds = {application: number for number, application in enumerate(kinds)}
         running = RunningJobs(
             names=names,
             applications=tuple(kinds),
@@ -166,14 +179,15 @@ class Ledger:
         queue = tuple(job for job in self.queue if job.cores <= self.cores)
         return SharingView(now, self.cores, self.free, queue, running)
 
-    def _start(self, decision: Start, now: float) -> None:
+    def _start(self, decision: Start, now: float) -> str:
         job = self._waiting_job(str(decision.job), decision)
         if job.cores > self.free:
             raise IllegalDecision(f"it needs {job.cores} cores, {self.free} are free", decision)
         self.free -= job.cores
         self.running[job.name] = Placed(self._waiting.pop(job.name), now)
+        return job.name
 
-    def _start_guest(self, decision: StartGuest, now: float) -> None:
+    def _start_guest(self, decision: StartGuest, now: float) -> str:
         job = self._waiting_job(decision.job, decision)
         host = self.running.get(decision.host)
         if host is None or host.host is not None:
@@ -185,6 +199,7 @@ class Ledger:
         self._check_share(decision, decision.host, decision.share)
         self.running[job.name] = Placed(self._waiting.pop(job.name), now, decision.host, decision.share, decision.hard)
         host.guests.append(job.name)
+        return job.name
 
     def _room(self, host: Placed) -> int:
         """Cores of a host that none of its guests will keep when it ends."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,30 +16,55 @@ from asa.estimators.checks import read
 _OLD = 0.7  # weight of what was known, once a further run has ended
 
 
-@dataclass(frozen=True, slots=True)
+class Use(NamedTuple):
+    """The share of its run time alone that a job is in parallel stages, and that of its cores that it uses in these."""
+
+    parallel: float = 0.5
+    demand: float = 1.0
+
+    def resized(self, before: int, now: int) -> Use:
+        """The same work on another number of cores: what is parallel takes longer on fewer, the rest does not (Amdahl).
+
+        >>> Use(parallel=0.5).resized(2, 4)
+        Use(parallel=0.3333333333333333, demand=1.0)
+        """
+        parallel = self.parallel * before / now
+        return Use(parallel / (parallel + 1 - self.parallel), max(self.demand, 1 / now))
+
+
+@dataclass(slots=True)
 class Profile:
     """An application, as far as it is known.
 
     Parameters
     ----------
-    parallel
-        Share of its run time alone that it spends in parallel stages.
-    demand
-        Share of its cores that it uses in these.
     memory
         Share of its cores' memory that it uses.
     padding
         Wall time over run time alone.
+    uses
+        How its jobs spend their cores, by the number of these.
     """
 
-    parallel: float = 0.5
-    demand: float = 1.0
     memory: float = 0.5
     padding: float = 1.3
+    uses: dict[int, Use] = field(default_factory=dict)
+
+    def use(self, cores: int) -> Use:
+        """How a job of this size spends its cores: from the size nearest to it, if there was none of the same.
+
+        Jobs of one core tell nothing about larger ones. Where nothing is known, `Use` is middling, so that it is tried.
+        """
+        if cores in self.uses or cores == 1:
+            return self.uses.get(cores, _SINGLE)
+        sizes = [size for size in self.uses if size > 1]
+        if not sizes:
+            return Use()
+        nearest = min(sizes, key=lambda size: abs(math.log(size / cores)))
+        return self.uses[nearest].resized(nearest, cores)
 
 
-UNKNOWN = Profile()
-"""What an application is taken for that was never seen: middling, so that it is tried."""
+_SINGLE = Use(1.0, 1.0)
 
 
 class Profiles:
@@ -52,7 +78,7 @@ class Profiles:
     >>> profiles = Profiles()
     >>> profiles.learn(SharedRun("a", "blast", 8, 120.0, 150.0, 100.0, 768.0, 1.0, 0.44))
     >>> profiles["blast"]
-    Profile(parallel=1.0, demand=0.96, memory=0.44, padding=1.2)
+    Profile(memory=0.44, padding=1.2, uses={8: Use(parallel=1.0, demand=0.96)})
     >>> profiles.run_time("blast", 8, 300.0), round(profiles.run_time("blast", 16, 300.0))
     (100.0, 250)
     """
@@ -62,14 +88,17 @@ class Profiles:
         self._seen: dict[str, Profile] = {}
         self._run_times: dict[str, dict[int, float]] = {}
 
-    def arrays(self, applications: Sequence[str]) -> Floats:
-        """Parallel share, demand and memory of each application, shape (3, n)."""
-        found = [(each.parallel, each.demand, each.memory) for each in map(self.__getitem__, applications)]
+    def arrays(self, jobs: Iterable[tuple[str, int]]) -> Floats:
+        """Parallel share, demand and memory of jobs of these applications and sizes, shape (3, n)."""
+        found = []
+        for application, cores in jobs:
+            profile = self[application]
+            found.append((*profile.use(cores), profile.memory))
         return np.array(found).reshape(-1, 3).T
 
     def __getitem__(self, application: str) -> Profile:
-        """The profile of an application, `UNKNOWN` at worst."""
-        return self._known.get(application) or self._seen.get(application, UNKNOWN)
+        """The profile of an application; a middling one of one that was never seen."""
+        return self._known.get(application) or self._seen.get(application) or Profile()
 
     def run_time(self, application: str, cores: int, walltime_s: float) -> float:
         """Expected run time alone [s]; from the wall time where no run with so many cores has ended."""
@@ -84,19 +113,23 @@ class Profiles:
             if application in self._known or not mine.any():
                 continue
             alone = mine & (running.host == ALONE)
-            parallel = float(running.states.cpu[alone].mean()) if alone.any() else self[application].parallel
-            self._seen[application] = Profile(parallel=parallel, memory=float(running.states.memory[mine].max()))
+            uses = dict(self[application].uses)
+            for cores in np.unique(running.cores[alone]).tolist():
+                uses[cores] = Use(float(running.states.cpu[alone & (running.cores == cores)].mean()))
+            self._seen[application] = Profile(memory=float(running.states.memory[mine].max()), uses=uses)
 
     def learn(self, run: SharedRun) -> None:
         """A job has ended; one whose run time alone is not known tells of its memory only."""
         before = self._known.get(run.application)
         memory = max(run.memory, before.memory if before else 0.0)
         if run.alone_s is None:
-            base = before or self[run.application]
-            self._seen[run.application] = Profile(base.parallel, base.demand, memory, base.padding)
+            self._seen[run.application] = replace(before or self[run.application], memory=memory)
             return
-        found = Profile(run.parallel, _demand(run), memory, run.walltime_s / run.alone_s)
-        self._known[run.application] = _blend(before, found) if before else found
+        uses, padding = dict(before.uses if before else {}), run.walltime_s / run.alone_s
+        found = Use(run.parallel, _demand(run))
+        uses[run.cores] = Use(*map(_mean, uses.get(run.cores, found), found))
+        padding = _mean(before.padding, padding) if before else padding
+        self._known[run.application] = Profile(memory, padding, uses)
         times = self._run_times.setdefault(run.application, {})
         times[run.cores] = _mean(times.get(run.cores, run.alone_s), run.alone_s)
 
@@ -104,21 +137,31 @@ class Profiles:
         """Return all of it, JSON-able."""
         times = {name: {str(cores): time for cores, time in each.items()} for name, each in self._run_times.items()}
         return {
-            "profiles": {name: asdict(each) for name, each in self._known.items()},
-            "seen": {name: asdict(each) for name, each in self._seen.items()},
+            "profiles": {name: _to_json(each) for name, each in self._known.items()},
+            "seen": {name: _to_json(each) for name, each in self._seen.items()},
             "run_times": times,
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Take over what others have learned."""
         known, seen = (
-            {name: Profile(**each) for name, each in read(state, kind).items()} for kind in ("profiles", "seen")
+            {name: _from_json(each) for name, each in read(state, kind).items()} for kind in ("profiles", "seen")
         )
         times = {
             name: {int(cores): float(time) for cores, time in each.items()}
             for name, each in read(state, "run_times").items()
         }
         self._known, self._seen, self._run_times = known, seen, times
+
+
+def _to_json(profile: Profile) -> dict[str, Any]:
+    uses = {str(cores): list(use) for cores, use in profile.uses.items()}
+    return {"memory": profile.memory, "padding": profile.padding, "uses": uses}
+
+
+def _from_json(found: Mapping[str, Any]) -> Profile:
+    uses = {int(cores): Use(*use) for cores, use in read(found, "uses").items()}
+    return Profile(read(found, "memory"), read(found, "padding"), uses)
 
 
 def _demand(run: SharedRun) -> float:
@@ -129,15 +172,6 @@ def _demand(run: SharedRun) -> float:
         return 1.0
     left = run.cpu_s - (run.alone_s - parallel_s)
     return min(1.0, max(1 / run.cores, left / (parallel_s * run.cores)))
-
-
-def _blend(before: Profile, found: Profile) -> Profile:
-    return Profile(
-        _mean(before.parallel, found.parallel),
-        _mean(before.demand, found.demand),
-        found.memory,
-        _mean(before.padding, found.padding),
-    )
 
 
 def _mean(before: float, now: float) -> float:

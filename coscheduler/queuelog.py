@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -14,6 +14,7 @@ from asa.core.sharing import SharedRun
 from asa.log.rundir import state_directory
 from asa.security.files import cannot, check_private, private_directory
 from coscheduler.loss import LOSSES
+from coscheduler.result import JobRun
 
 NAME = "log.jsonl"
 _QUEUES = "cosched"  # directory, in the state directory, of queues for which no other was given
@@ -23,21 +24,34 @@ Entry = Mapping[str, Any]
 
 
 class QueueLog:
-    """A new log; a context manager. An entry that was written is there even if we are killed.
+    """A log; a context manager. An entry that was written is there even if we are killed.
+
+    Parameters
+    ----------
+    directory
+        Where it is.
+    resume
+        Go on with the one that is there; a last line that was not written to its end goes. Else it is a new one.
 
     Raises
     ------
     StateError
-        When there is a log in the directory already, or it cannot be written.
+        When there is a log in the directory already, or none to go on with, or it cannot be read or written.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, resume: bool = False) -> None:
         self.path = private_directory(directory) / NAME
+        self.before = read(self.path) if resume else []
+        """Entries that are gone on with."""
         try:
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
+            if resume:
+                os.truncate(self.path, self.path.read_bytes().rfind(b"\n") + 1)
+            flags = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | (0 if resume else os.O_CREAT | os.O_EXCL)
             self._file = os.fdopen(os.open(self.path, flags, 0o600), "w", encoding="utf-8")
         except FileExistsError as error:
-            raise StateError(f"{directory} has the log of another queue: give another --work directory") from error
+            raise StateError(
+                f"{directory} has the log of another queue: give another --work directory, or go on with --resume"
+            ) from error
         except OSError as error:
             raise cannot("write", self.path, error) from error
 
@@ -64,8 +78,9 @@ class QueueLog:
             raise cannot("write", self.path, error) from error
 
 
-def ended(run: SharedRun) -> dict[str, Any]:
-    """The entry, but for its time, of a job that has ended well: how long it ran, and its loss by either form."""
+def ended(run: SharedRun, result: JobRun) -> dict[str, Any]:
+    """The entry, but for its time, of a job that has ended well: how long it ran, its loss by either form, and all that
+    came of it."""
     return {
         "event": "ended",
         "job": run.job,
@@ -74,6 +89,7 @@ def ended(run: SharedRun) -> dict[str, Any]:
         "alone_s": run.alone_s,
         "slowdown": run.slowdown,
         "loss": {name: loss(run) for name, loss in LOSSES.items()},
+        "result": result.to_json(),
     }
 
 
@@ -92,7 +108,21 @@ def read(path: Path) -> list[Entry]:
     except OSError as error:
         raise cannot("read", path, error) from error
     except ValueError as error:
-        raise StateError(f"{path} is no log of a queue: {error}") from error
+        raise StateError(f"{path} is damaged, or no log of a queue ({error}): give another --work directory") from error
+
+
+def ended_well(entries: Iterable[Entry]) -> dict[str, JobRun]:
+    """What came of the jobs that have ended well, by name.
+
+    Raises
+    ------
+    StateError
+        When these entries do not say: they were written by an older version.
+    """
+    found = [entry for entry in entries if entry.get("event") == "ended" and not entry["problem"]]
+    if not all("result" in entry for entry in found):
+        raise StateError("the log was written by an older version: run the queue with another --work directory")
+    return {entry["job"]: JobRun.of(entry["result"]) for entry in found}
 
 
 def new_directory(name: str) -> Path:

@@ -22,10 +22,11 @@ import cloudpickle
 
 from asa.core.errors import InvalidInput, RunFailed, Unpicklable
 from asa.core.task import Value
+from asa.log.values import load
 from asa.security.files import private_directory, write_private
 from asa.workflows.file import load_workflow
 from asa.workflows.graph import Graph, make_graph
-from asa.workflows.payload import Payloads, load
+from asa.workflows.payload import Payloads
 from asa.workflows.stage import Node, replace_nodes
 from coscheduler.workers import Workers
 from executors import translate, worker
@@ -35,6 +36,7 @@ _SOONEST_S, _LATEST_S, _GROWTH = 0.02, 0.25, 1.5
 """How long to wait between two looks [s]: looking costs CPU time, of which there may be little."""
 
 _COUNTS = {"ASA_RANK": 0, "ASA_RANKS": 1, "ASA_CORES": 1}
+_BY_HAND = "asa cosched run sets these variables; unset ASA_RANK to run all ranks' parts by hand"
 
 
 class OtherRankFailed(RunFailed):
@@ -86,17 +88,19 @@ def rank_of(environ: Mapping[str, str]) -> Iterator[Rank]:
         return
     number, ranks, cores = (_count(environ, name, least) for name, least in _COUNTS.items())
     if number >= ranks:
-        raise InvalidInput(f"ASA_RANK={number}, but ASA_RANKS={ranks}: ranks are counted from 0")
+        raise InvalidInput(f"ASA_RANK={number}, but ASA_RANKS={ranks}: ranks are counted from 0. {_BY_HAND}")
     folder, progress = environ.get("ASA_JOB_DIRECTORY", ""), environ.get("ASA_PROGRESS")
     if not os.path.isabs(folder):
-        raise InvalidInput(f"ASA_JOB_DIRECTORY={folder!r}: the job's directory expected, as an absolute path")
+        raise InvalidInput(
+            f"ASA_JOB_DIRECTORY={folder!r}: the job's directory expected, as an absolute path. {_BY_HAND}"
+        )
     yield Rank(number, ranks, cores, Path(folder), Path(progress) if progress else None)
 
 
 def _count(environ: Mapping[str, str], name: str, least: int) -> int:
     text = environ.get(name, "")
     if not (text.isdecimal() and int(text) >= least):
-        raise InvalidInput(f"{name}={text!r}: a whole number of at least {least} expected")
+        raise InvalidInput(f"{name}={text!r}: a whole number of at least {least} expected. {_BY_HAND}")
     return int(text)
 
 
@@ -198,7 +202,7 @@ class _Files:
 
     def result(self, name: str, index: int) -> Value:
         """A task's result."""
-        return Value(path=str(self.stage(name) / str(index)))
+        return str(self.stage(name) / str(index))
 
     def keep(self, order: Order, outcome: Outcome) -> None:
         """Leave a task's result to the other ranks."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -102,6 +102,18 @@ class JobRun:
         """Whether it ran for longer than it asked for."""
         return self.ended - self.started > self.walltime_s * (1 + 1e-9)
 
+    def to_json(self) -> dict[str, Any]:
+        """All of it, JSON-able; null for what is not known."""
+        found = _known(asdict(self) | {"wait_s": self.wait_s, "slowdown": self.slowdown})
+        return found | {"stays": [stay._asdict() for stay in self.stays]}
+
+    @classmethod
+    def of(cls, data: Mapping[str, Any]) -> Self:
+        """A job from what `to_json` has made of it."""
+        found: dict[str, Any] = {each.name: data[each.name] for each in fields(cls)}
+        found |= {name: math.nan for name, value in found.items() if value is None}
+        return cls(**found | {"stays": tuple(Stay(**stay) for stay in data["stays"])})
+
 
 @dataclass(frozen=True, slots=True)
 class SharedQueue:
@@ -151,13 +163,12 @@ class SharedQueue:
 
     def to_json(self) -> dict[str, Any]:
         """Metrics, jobs and decisions, JSON-able; null for what is not known."""
-        jobs = [
-            _known(asdict(job) | {"wait_s": job.wait_s, "slowdown": job.slowdown})
-            | {"stays": [stay._asdict() for stay in job.stays]}
-            for job in self.jobs
-        ]
-        decisions = [each.to_json() for each in self.decisions]
-        return {"cores": self.cores, "metrics": _known(self.metrics()), "jobs": jobs, "decisions": decisions}
+        return {
+            "cores": self.cores,
+            "metrics": _known(self.metrics()),
+            "jobs": [job.to_json() for job in self.jobs],
+            "decisions": [each.to_json() for each in self.decisions],
+        }
 
 
 def _known(found: dict[str, Any]) -> dict[str, Any]:

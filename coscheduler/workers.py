@@ -34,7 +34,7 @@ class Workers:
     cores
         Whole cores of this node that may be used; at least 1.
     values
-        Directory (0700) for results that are longer than `executors.call.INLINE`.
+        Directory (0700) for results that are longer than `asa.log.values.INLINE_MOST`.
 
     Raises
     ------

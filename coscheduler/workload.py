@@ -35,7 +35,7 @@ class Load:
     phases
         What it does, in order.
     memory
-        Share of its cores' memory that it uses.
+        Share of its cores' memory that it uses, in [0, 1]: alone, no job wants more than there is.
     """
 
     request: WaitingJob
@@ -43,6 +43,8 @@ class Load:
     memory: float
 
     def __post_init__(self) -> None:
+        if not 0 <= self.memory <= 1:
+            raise InvalidInput(f"job {self.request.name!r}: memory is {self.memory!r}: a share from 0 to 1 expected")
         if not self.phases or any(phase.alone_s <= 0 or not 0 < phase.demand <= 1 for phase in self.phases):
             raise InvalidInput(f"job {self.request.name!r}: phases longer than 0 s with a demand in (0, 1] expected")
 
@@ -131,7 +133,7 @@ def paper_queue(cluster: int, rng: np.random.Generator, prefix: str = "") -> tup
     ASA_X, section 4.4 and Table 2.
     """
     if cluster not in CLUSTERS:
-        raise InvalidInput(f"{cluster} cores: the paper's queue is known for {', '.join(map(str, CLUSTERS))}")
+        raise InvalidInput(f"the paper's queue on {cluster} cores: expected one of {', '.join(map(str, CLUSTERS))}")
     column = CLUSTERS.index(cluster)
     loads = []
     for name, application in APPLICATIONS.items():

@@ -7,17 +7,19 @@ change from one phase of a job to the next is an event too, but nobody is told o
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 
-from asa.core.decision import Start
-from asa.core.errors import InvalidInput, Starved, UnknownName
-from asa.core.sharing import Evict, SharedRun, SharingDecision, SharingView, StartGuest
+from asa.core.errors import UnknownName
+from asa.core.sharing import Evict, SharedRun, SharingDecision, SharingView
+from asa.estimators.checks import check_positive
+from coscheduler.arrivals import Arrivals
 from coscheduler.contention import PAPER_LIKE, Contention
-from coscheduler.fluid import Flow, Fluid
+from coscheduler.fluid import Fluid
 from coscheduler.happiness import FORMS
 from coscheduler.history import History
 from coscheduler.ledger import Ledger
-from coscheduler.queuelog import Entry, ended
+from coscheduler.queuelog import Entry
 from coscheduler.result import SharedQueue
 from coscheduler.workload import Load
 
@@ -70,15 +72,12 @@ class SimulatedWorld:
     ) -> None:
         if happiness_form not in FORMS:
             raise UnknownName("form of happiness", happiness_form, FORMS)
-        if not period_s > 0:
-            raise InvalidInput(f"period_s is {period_s!r}: a time above 0 s expected")
+        self._period_s, self._sampled = check_positive(period_s, "period_s"), sampled
         self._loads = {load.request.name: load for load in loads}
-        self._coming = sorted(loads, key=lambda load: load.request.submitted)[::-1]
         self._ledger, self._fluid = Ledger(cores), Fluid(contention, happiness_form)
-        self._period_s, self._sampled, self._log = period_s, sampled, log
-        self._history = History((load.request, load.alone_s) for load in self._loads.values())
-        self._now = self._look_at = self._coming[-1].request.submitted if loads else 0.0
-        self._ended: list[SharedRun] = []
+        self._arrivals = Arrivals((load.request for load in loads), self._ledger)
+        self._history = History(((load.request, load.alone_s) for load in loads), log)
+        self._now = self._look_at = self._arrivals.next if loads else 0.0
 
     def advance(self) -> SharingView | None:
         """Run to the next moment at which a rule is asked; None once all jobs have ended.
@@ -88,11 +87,10 @@ class SimulatedWorld:
         Starved
             When jobs wait, none runs and none will be submitted: the rule has started nobody.
         """
-        news = self._submit()
+        news = self._arrivals.submit(self._now + _DUST)
         while not news and self._now < self._look_at - _DUST:
-            if not self._fluid.flows and not self._coming:
-                if self._ledger.queue:
-                    raise Starved(f"job {self._ledger.queue[0].name!r} waits on an idle machine: start it")
+            if not self._fluid.flows and math.isinf(self._arrivals.next):
+                self._ledger.check_idle()
                 return None
             news = self._step()
         self._look_at = self._now + self._period_s
@@ -107,14 +105,12 @@ class SimulatedWorld:
             When one breaks a law; those before it were done.
         """
         for decision in decisions:
-            self._ledger.apply(decision, self._now)
+            started = self._ledger.apply(decision, self._now)
             if isinstance(decision, Evict):
-                self._evicted(decision.guest)
-            decided = self._history.decided(decision, self._now)
-            if self._log:  # else nobody asks for reasons, which take their time
-                self._log(decided.to_json())
-            if isinstance(decision, Start | StartGuest):
-                self._fluid.begin(self._loads[str(decision.job)])
+                self._history.evicted(decision.guest, self._now, self._fluid.flows.pop(decision.guest).used)
+            self._history.decided(decision, self._now, started)
+            if started is not None:
+                self._fluid.begin(self._loads[started])
         self._placed()
         if self._sampled:
             busy = sum(flow.granted for flow in self._fluid.flows.values())
@@ -122,26 +118,15 @@ class SimulatedWorld:
 
     def learned(self) -> tuple[SharedRun, ...]:
         """Jobs that have ended since this was asked last, for the rule to learn from."""
-        ended, self._ended = tuple(self._ended), []
-        return ended
+        return self._history.learned()
 
     def result(self) -> SharedQueue:
         """What came of it, once all jobs have ended."""
         return self._history.result(self._ledger.cores)
 
-    def _submit(self) -> bool:
-        """Jobs whose time has come join the queue; whether there were any."""
-        before = len(self._coming)
-        while self._coming and self._coming[-1].request.submitted <= self._now + _DUST:
-            self._ledger.submit(self._coming.pop().request)
-        return len(self._coming) < before
-
     def _step(self) -> bool:
         """Run to the next event; whether a rule is to be told of it."""
-        until = self._look_at
-        if self._coming:
-            until = min(until, self._coming[-1].request.submitted)
-        over_s = min(self._fluid.next_s(), until - self._now)
+        over_s = min(self._fluid.next_s(), min(self._look_at, self._arrivals.next) - self._now)
         ended, changed = self._fluid.step(over_s)
         self._now += over_s
         for name in ended:
@@ -150,33 +135,12 @@ class SimulatedWorld:
             self._placed()
         elif changed:
             self._fluid.set_rates(self._ledger)
-        return self._submit() or bool(ended)
+        return self._arrivals.submit(self._now + _DUST) or bool(ended)
 
     def _end(self, name: str) -> None:
-        flow, past = self._gone(name), self._history.jobs[name]
-        past.ended = self._now
-        asked = flow.load.request
-        run = SharedRun(
-            asked.name, asked.application, asked.cores, asked.walltime_s, self._now - past.since,
-            flow.load.alone_s, flow.cpu_s, flow.load.parallel, flow.load.memory,
-        )  # fmt: skip
-        self._ended.append(run)
-        if self._log:
-            self._log({"at": self._now} | ended(run))
+        flow = self._fluid.flows.pop(name)
+        self._history.ended(name, self._now, flow.used, parallel=flow.load.parallel, memory=flow.load.memory)
         self._ledger.end(name)
-
-    def _evicted(self, name: str) -> None:
-        self._gone(name)
-        self._history.jobs[name].evictions += 1
-
-    def _gone(self, name: str) -> Flow:
-        """The job does not run any more."""
-        flow, past = self._fluid.flows.pop(name), self._history.jobs[name]
-        past.cpu_s += flow.cpu_s
-        past.busy_s += flow.busy_s
-        past.memory_s += flow.memory_s
-        self._history.left(name, self._now)
-        return flow
 
     def _placed(self) -> None:
         """Somebody may have other cores, or another share of them, than before."""

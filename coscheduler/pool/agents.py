@@ -104,7 +104,7 @@ class Agents:
             When its name was used before, or request or limit are out of range.
         """
         self._hear()
-        self._do(self._containers.start(container, node, program, request, limit, time.monotonic()))
+        self._do(self._containers.start(container, node, program, request, limit, now=time.monotonic()))
 
     def stop(self, container: str) -> None:
         """End a container: SIGTERM, and SIGKILL after 3 s."""
@@ -152,7 +152,10 @@ class Agents:
             self._hear(left)
         found, self._containers.told = self._containers.told, []
         if self._problem and not found:
-            raise StateError(f"the pool's master does not know the co-scheduler any more: {self._problem}")
+            raise StateError(
+                f"the pool's master does not know the co-scheduler any more: {self._problem}. Its jobs are ended: "
+                "go on with asa cosched run --work DIR --resume"
+            )
         return found
 
     def close(self) -> None:
@@ -182,8 +185,9 @@ class Agents:
             self._hear(_LOOK_S)
             self._pool.check()
             if self._problem or time.monotonic() > deadline:
-                what = self._problem or f"expected {self._pool.nodes} within {self._pool.patience_s:g} s"
-                raise StateError(f"{len(there)} nodes have come: {what}. {self._pool.last_words()}")
+                what = self._problem or f"all were expected within {self._pool.patience_s:g} s"
+                told = f"{len(there)} of {self._pool.nodes} nodes have come, and no job was run: {what}"
+                raise StateError(f"{told}. {self._pool.last_words()}")
 
     def _end_containers(self) -> None:
         deadline = time.monotonic() + _ENDING_S

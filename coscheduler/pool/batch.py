@@ -13,7 +13,7 @@ from asa.core.job import JobHandle, JobRequest, JobState, JobStatus, Refused, Re
 from asa.core.ports import Backend
 from asa.core.registry import BACKENDS
 from asa.log.rundir import state_directory
-from coscheduler.pool.pools import Ground
+from coscheduler.pool.pools import OwnPool
 from executors.mesos.codec import BadMessage
 from executors.mesos.messages import field, identity
 from executors.mesos.operator import Operator
@@ -25,7 +25,7 @@ _WORDS = 2000
 
 
 class Batch:
-    """See `slurm_pool`."""
+    """Agents in a batch job, one on each of its nodes, and their master: what `slurm_pool` asks for."""
 
     patience_s = math.inf
 
@@ -34,9 +34,9 @@ class Batch:
         with ExitStack() as undo:
             undo.callback(backend.close)
             self._poll_s = backend.capabilities().poll_s
-            self._ground = Ground(state_directory(), "")
-            undo.callback(self._ground.close)
-            self.directory, self._output = self._ground.directory, self._ground.path / "agents.log"
+            self._own = OwnPool(state_directory(), "")
+            undo.callback(self._own.close)
+            self.directory, self._output = self._own.directory, self._own.path / "agents.log"
             self._job = self._submit(nodes, cores, walltime_s)
             undo.pop_all()
         self._status: JobStatus | None = None
@@ -55,7 +55,8 @@ class Batch:
         if status is None:
             return
         if status.state.final:
-            raise StateError(f"job {self._job.job_id} has ended ({_described(status)}). {self.last_words()}")
+            told = f"has ended ({_described(status)}), and none of the queue's jobs was run"
+            raise StateError(f"job {self._job.job_id} {told}. {self.last_words()}")
         if status.state is JobState.RUNNING and status.started and time.time() > status.started + _AGENTS_S:
             raise StateError(
                 f"job {self._job.job_id} runs, but not all of its agents have come within {_AGENTS_S:g} s. "
@@ -74,7 +75,7 @@ class Batch:
         """Send the agents away, which ends the job well; a job that does not end so is cancelled."""
         with ExitStack() as last:
             last.callback(self._backend.close)
-            last.callback(self._ground.close)
+            last.callback(self._own.close)
             if not self._dismissed():
                 self._cancel()
 
@@ -85,13 +86,16 @@ class Batch:
             token=f"asa-cosched-{secrets.token_hex(4)}",
             resources=Resources(nodes * cores, nodes),
             walltime_s=walltime_s,
-            argv=self._ground.agent(cores=cores, lasts=walltime_s),
-            workdir=str(self._ground.path),
+            argv=self._own.agent(cores=cores, lasts=walltime_s),
+            workdir=str(self._own.path),
             output=str(self._output),
         )
         (outcome,) = self._backend.submit([request])
         if isinstance(outcome, Refused):
-            raise BackendError(f"the batch system refuses {nodes} nodes of {cores} cores: {outcome.reason}")
+            raise BackendError(
+                f"the batch system refuses {nodes} nodes of {cores} cores: {outcome.reason}. Ask for others with "
+                "--nodes and --walltime, or name a partition (--on slurm:partition=...)"
+            )
         return outcome
 
     def _query(self) -> None:

@@ -8,11 +8,12 @@ import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
+from http import HTTPStatus
 
 from asa.core.errors import AsaError, BackendError, InvalidInput
 from coscheduler.pool.containers import Share
 from executors.mesos.codec import BadMessage, Message
-from executors.mesos.operator import Operator
+from executors.mesos.operator import CallRefused, Operator
 from executors.mesos.pool_directory import PoolDirectory
 
 ANSWER_S = 1.0
@@ -77,7 +78,7 @@ class AgentCalls:
                 line.operator.update_limits(share.agent, share.id, share.limit, lease_s, request=share.request)
                 return
             except InvalidInput as error:
-                if "(404)" not in str(error):
+                if not (isinstance(error, CallRefused) and error.status == HTTPStatus.NOT_FOUND):
                     _log.error("the share of container %s on agent %s was refused: %s", share.id, share.agent, error)
                 return
             except (BackendError, BadMessage) as error:

@@ -14,11 +14,11 @@ from asa.core.errors import InvalidInput
 from coscheduler.pool.offers import Allotment, Offers
 from coscheduler.pool.task import command_task, need_of
 from coscheduler.real.machine import Ended, News, Node, Program, Started
-from executors.mesos.agent.command import LEAST_CPUS
 from executors.mesos.codec import Message
 from executors.mesos.decisions import Accept, Kill, Reconcile
 from executors.mesos.messages import TERMINAL, value_of
 from executors.mesos.messages import field as field_of
+from executors.mesos.resources import LEAST_CPUS
 
 PATIENCE_S = 30.0
 """How long a container waits for its node to offer what it requests [s]."""
@@ -29,6 +29,7 @@ _LOST = frozenset("TASK_" + word for word in ("LOST", "DROPPED", "GONE", "GONE_B
 _NOT_ITS_FAULT = frozenset(
     "REASON_" + word for word in ("AGENT_DRAINING", "AGENT_REMOVED", "AGENT_REMOVED_BY_OPERATOR", "FRAMEWORK_REMOVED")
 )
+_KILLED = "terminated with signal Killed"  # how agents put it, those of Mesos too: no field says so
 
 
 class Share(NamedTuple):
@@ -85,7 +86,9 @@ class Containers:
 
     # ------------------------------------------------------- the co-scheduler
 
-    def start(self, name: str, node: str, program: Program, request: float, limit: float, now: float) -> list[Decision]:
+    def start(
+        self, name: str, node: str, program: Program, request: float, limit: float, *, now: float
+    ) -> list[Decision]:
         """Start a container, as `Machine.start` has it.
 
         Raises
@@ -134,7 +137,9 @@ class Containers:
             return []
         if container.id:
             return [container.share(request, limit, until)]
-        container.shares.append((request, limit, until))
+        # What was said before for the same time is void, and what is for good ends a lease, too.
+        lasting = [each for each in container.shares if until is not None and each[2] is None]
+        container.shares = [*lasting, (request, limit, until)]
         return []
 
     def running(self) -> dict[str, str]:
@@ -255,16 +260,16 @@ class Containers:
         elif lost:
             self._end(name, f"node {container.node.name!r} or its agent was lost: {text}", lost=True)
         else:
-            self._end(name, text)
+            self._end(name, text, killed=text.endswith(_KILLED))
         return []
 
-    def _end(self, name: str, problem: str = "", *, lost: bool = False) -> None:
+    def _end(self, name: str, problem: str = "", *, lost: bool = False, killed: bool = False) -> None:
         container = self._all.pop(name, None)
         if container is not None and container.stopped and not lost:
             problem = ""
         if name not in self._ended:
             self._ended.add(name)
-            self.told.append(Ended(name, problem, lost))
+            self.told.append(Ended(name, problem, lost, killed))
 
 
 def _task(name: str, container: _Container, allotment: Allotment) -> Message | None:

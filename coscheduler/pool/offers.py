@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from coscheduler.real.machine import Node
-from executors.mesos.agent.capacity import ATTRIBUTE
 from executors.mesos.codec import Message
 from executors.mesos.offered import Need, Offered, all_of, offered
 from executors.mesos.resources import NONE, Resources
@@ -132,9 +130,5 @@ def _numbered(name: str) -> Iterator[str]:
 
 
 def _speed(offer: Offered, cpus: float) -> float:
-    """Cores of the processor for each core that is offered; 1 where an agent does not say, or makes no sense."""
-    with suppress(ValueError):
-        capacity = float(offer.attributes.get(ATTRIBUTE, "nan"))
-        if 0 < capacity < float("inf"):
-            return capacity / cpus
-    return 1.0
+    """Cores of the processor for each core that is offered; 1 where an agent does not say."""
+    return 1.0 if offer.capacity is None else offer.capacity / cpus

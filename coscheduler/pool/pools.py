@@ -16,7 +16,7 @@ from typing import Protocol
 
 from asa.core.errors import InvalidInput, StateError
 from asa.security.files import private_directory
-from executors.mesos.agent import host
+from executors import node
 from executors.mesos.master.service import MasterService
 from executors.mesos.master.state import Options
 from executors.mesos.pool_directory import PoolDirectory
@@ -86,8 +86,8 @@ class Existing:
         """It goes on."""
 
 
-class Ground:
-    """A private directory with a pool, and its master in this process.
+class OwnPool:
+    """A pool that ends with this: a private directory, and its master in this process.
 
     Parameters
     ----------
@@ -124,17 +124,17 @@ class Ground:
 
 
 class Local:
-    """See `local_pool`."""
+    """Agents on this machine, each a process of its own, and their master: what `local_pool` starts."""
 
     patience_s = _PATIENCE_S
 
     def __init__(self, nodes: int, cores: int, capacity: float | None) -> None:
         self.nodes = nodes
-        self._ground = Ground(None, "127.0.0.1")
-        self.directory = self._ground.directory
+        self._own = OwnPool(None, "127.0.0.1")
+        self.directory = self._own.directory
         self.agents: dict[str, subprocess.Popen[bytes]] = {}
         """Processes of the agents, by their node's name."""
-        memory = host.memory(None, os.environ) // nodes
+        memory = node.memory(None, os.environ) // nodes
         options = {"cores": cores, "memory": memory, "host": "127.0.0.1"}
         options |= {} if capacity is None else {"capacity": capacity}
         most = cores if capacity is None else math.ceil(capacity)
@@ -164,10 +164,10 @@ class Local:
             except subprocess.TimeoutExpired:
                 agent.send_signal(signal.SIGKILL)
                 agent.wait()
-        self._ground.close()
+        self._own.close()
 
     def _start(self, name: str, options: dict[str, object], processors: set[int]) -> None:
-        words = self._ground.agent(name=name, work=self._ground.path / name, **options)
+        words = self._own.agent(name=name, work=self._own.path / name, **options)
         with open(self._log(name), "xb") as log:
             # a session of its own: Ctrl-C is for the co-scheduler, which then ends its agents in order
             self.agents[name] = subprocess.Popen(
@@ -177,7 +177,7 @@ class Local:
             os.sched_setaffinity(self.agents[name].pid, processors)
 
     def _log(self, name: str) -> Path:
-        return self._ground.path / f"{name}.log"
+        return self._own.path / f"{name}.log"
 
     def _words(self, name: str) -> str:
         with suppress(OSError):
@@ -206,7 +206,7 @@ def local_pool(nodes: int = 1, cores: int | None = None, capacity: float | None 
     StateError
         When master or agents cannot be started.
     """
-    cores = host.cores(None, os.environ) if cores is None else cores
+    cores = node.cores(None, os.environ) if cores is None else cores
     if nodes < 1 or cores < 1 or (capacity is not None and not capacity > 0):
         raise InvalidInput(
             f"a pool of {nodes} nodes of {cores} cores with a capacity of {capacity}: expected at least 1 node, 1 core "

@@ -6,10 +6,9 @@ import math
 
 from coscheduler.real.machine import Node, Program
 from executors.mesos import offered
-from executors.mesos.agent.command import LEAST_CPUS
 from executors.mesos.codec import Message
-from executors.mesos.offered import MIB, Need, Offered
-from executors.mesos.resources import THOUSAND, Resources
+from executors.mesos.offered import Need, Offered
+from executors.mesos.resources import LEAST_CPUS, MIB, THOUSAND, Resources
 
 _MEMORY_PARTS = 100
 

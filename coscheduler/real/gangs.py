@@ -34,8 +34,10 @@ class Gang:
         Where it runs, and where its output is.
     left
         Containers that have not ended.
-    problem, lost
-        Why the first of them failed, "" while none has, and whether any has lost its node.
+    problem, killed
+        Why the first of them failed, "" while none has, and whether it was killed.
+    lost
+        Whether any has lost its node.
     """
 
     job: str
@@ -44,6 +46,7 @@ class Gang:
     directory: Path
     left: set[str] = field(default_factory=set)
     problem: str = ""
+    killed: bool = False
     lost: bool = False
 
 
@@ -84,7 +87,10 @@ class Gangs:
             When its directory cannot be made.
         """
         name = command.request.name
-        number = self._runs[name] = self._runs.get(name, 0) + 1
+        number = self._runs.get(name, 0) + 1
+        while (self._directory / name / str(number)).exists():  # the queue was run before, and is gone on with
+            number += 1
+        self._runs[name] = number
         containers = tuple(f"{name}.{number}.{rank}" for rank in range(len(places)))
         directory = private_directory(self._directory / name / str(number))
         gang = self._gangs[name] = Gang(name, containers, places, directory, set(containers))
@@ -115,7 +121,7 @@ class Gangs:
             gang.left.discard(each.container)
             gang.lost |= each.lost  # others of it may have failed because of that, and have been heard of before
             if each.problem and not gang.problem:
-                gang.problem = each.problem
+                gang.problem, gang.killed = each.problem, each.killed
                 for container in gang.left:
                     self._machine.stop(container)
             if not gang.left:

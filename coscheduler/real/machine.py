@@ -54,12 +54,14 @@ class Started(NamedTuple):
 class Ended(NamedTuple):
     """A container has ended, or could not be started; `problem` says what went wrong, "" for nothing.
 
-    `lost`: it was not its own fault: its node, or the agent there, is gone.
+    `lost`: it was not its own fault: its node, or the agent there, is gone. `killed`: by SIGKILL, as the kernel kills
+    for want of memory.
     """
 
     container: str
     problem: str = ""
     lost: bool = False
+    killed: bool = False
 
 
 News = Started | Ended

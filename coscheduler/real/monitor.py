@@ -11,8 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from asa.core.sharing import JobStates, WaitingJob
+from asa.core.sharing import ON_TIME, JobStates, WaitingJob
 from coscheduler.happiness import HORIZON_S, happiness, smoothed
+from coscheduler.history import Use
 from coscheduler.ledger import Ledger
 from coscheduler.real.machine import Used
 
@@ -35,35 +36,43 @@ class Where(NamedTuple):
 
 @dataclass(slots=True)
 class Watched:
-    """A running job as it was measured. Times are [s], CPU times and rates in cores of the machine.
-
-    `cpu_s` is its CPU time so far, `cores` what it used lately, `mean` the average of that, `memory` and `most` its
-    memory now and at most, as shares of what belongs to its cores, and `resident` that of each container [bytes].
-    `done` is the share of its tasks that are done, None where it does not tell, `step` by how much and `told` when that
-    grew last, and `rate` how fast it grows on average.
-    `parallel_s` of `watched_s` it was in parallel stages; from `at` on, when any of it was looked at last, nothing is
-    known. `busy_s` and `memory_s` are the integrals of what it and its guests use.
-    """
+    """A running job as it was measured; CPU times and rates in cores of the machine."""
 
     asked: WaitingJob
     directory: Path
     where: tuple[Where, ...]
     at: float
+    """When any of it was looked at last [s]: from then on nothing is known."""
     cpu_s: float = 0.0
-    cores: float = 0.0
-    mean: float = math.nan
-    memory: float = 0.0
-    most: float = 0.0
-    resident: dict[str, int] = field(default_factory=dict)
-    done: float | None = None
-    step: float = 0.0
-    told: float = math.nan
-    rate: float = math.nan
-    parallel_s: float = 0.0
-    watched_s: float = 0.0
-    busy_s: float = 0.0
-    memory_s: float = 0.0
+    """CPU time so far [s]."""
     seen: dict[str, float] = field(default_factory=dict)
+    """That of each container, as its node counts it [s]."""
+    cores: float = 0.0
+    """What it used lately."""
+    mean: float = math.nan
+    """The average of that."""
+    resident: dict[str, int] = field(default_factory=dict)
+    """Memory of each container [bytes]."""
+    memory: float = 0.0
+    """All of that, as a share of what belongs to its cores."""
+    most: float = 0.0
+    """The most that was ever."""
+    done: float | None = None
+    """Share of its tasks that are done, None where it does not tell."""
+    told: float = math.nan
+    """When that grew last [s]."""
+    step: float = 0.0
+    """By how much."""
+    rate: float = math.nan
+    """How fast it grows on average [1/s]."""
+    watched_s: float = 0.0
+    """How long it was looked at [s]."""
+    parallel_s: float = 0.0
+    """How long of that it was in parallel stages [s]."""
+    busy_s: float = 0.0
+    """Integral of the cores that it and its guests use [core-seconds]."""
+    memory_s: float = 0.0
+    """Integral of the memory that they use [core-seconds]."""
 
     @property
     def is_parallel(self) -> bool:
@@ -93,9 +102,16 @@ class Watched:
             self.parallel_s += over_s if self.is_parallel else 0.0
         return over_s
 
-    def cpu_by(self, now: float) -> float:
-        """CPU time by the end of its containers, after which nobody can ask: as if it had gone on as on average."""
-        return self.cpu_s * (1 + (now - self.at) / self.watched_s) if self.watched_s else 0.0
+    def used(self, now: float) -> Use:
+        """What it has used by the end of its containers, after which nobody can ask: CPU as if it had gone on as on
+        average."""
+        cpu_s = self.cpu_s * (1 + (now - self.at) / self.watched_s) if self.watched_s else 0.0
+        return Use(cpu_s, self.busy_s, self.memory_s)
+
+    @property
+    def parallel(self) -> float:
+        """Share of its time in parallel stages; 1 where it was never looked at."""
+        return self.parallel_s / self.watched_s if self.watched_s else 1.0
 
     def left(self) -> float:
         """Share of its tasks that is left; of those that run now, as much is taken for done as the rate says."""
@@ -120,16 +136,9 @@ class Watched:
 
 
 class Monitor:
-    """Running jobs of a machine.
+    """Running jobs of a machine."""
 
-    Parameters
-    ----------
-    form
-        Of the happiness: see `coscheduler.happiness.happiness`.
-    """
-
-    def __init__(self, form: str) -> None:
-        self._form = form
+    def __init__(self) -> None:
         self.jobs: dict[str, Watched] = {}
 
     def begin(self, asked: WaitingJob, directory: Path, where: Sequence[Where], now: float) -> None:
@@ -160,8 +169,8 @@ class Monitor:
         walltime = np.array([job.asked.walltime_s for job in jobs])
         elapsed = now - np.array([placed.started for placed in ledger.running.values()])
         rate = np.array([job.rate for job in jobs])
-        known = happiness(walltime, elapsed, np.array([job.left() for job in jobs]), np.nan_to_num(rate), self._form)
-        on_time = np.where(elapsed < walltime, 1.0, 0.0)
+        known = happiness(walltime, elapsed, np.array([job.left() for job in jobs]), np.nan_to_num(rate))
+        on_time = np.where(elapsed < walltime, ON_TIME, 0.0)
         cores = np.array([job.asked.cores for job in jobs])
         mean = np.array([job.mean for job in jobs])
         return JobStates(

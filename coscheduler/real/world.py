@@ -11,14 +11,13 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from asa.core.decision import Start
-from asa.core.errors import Starved
-from asa.core.sharing import Evict, SharedRun, SharingDecision, SharingView, StartGuest, WaitingJob
-from coscheduler.happiness import FORMS
+from asa.core.sharing import Evict, SharedRun, SharingDecision, SharingView
+from asa.estimators.checks import check_positive
+from coscheduler.arrivals import Arrivals
 from coscheduler.history import History
 from coscheduler.ledger import Ledger
 from coscheduler.queuefile import Command, check
-from coscheduler.queuelog import Entry, ended
+from coscheduler.queuelog import Entry
 from coscheduler.real.gangs import Gang, Gangs
 from coscheduler.real.machine import Machine
 from coscheduler.real.monitor import Monitor, Watched
@@ -31,8 +30,6 @@ MONITOR_S = 1.0
 """How often containers are looked at [s]."""
 NODES_S = 60.0
 """How long an idle machine waits for nodes that were lost [s]."""
-KILLED = "signal Killed"
-"""How the end of a container is told that somebody has killed, the kernel for want of memory for example."""
 
 
 class RealWorld:
@@ -41,7 +38,7 @@ class RealWorld:
     Parameters
     ----------
     jobs
-        Commands that will be submitted, at the times they say, counted from now.
+        Commands that will be submitted, at the times they say.
     machine
         Nodes.
     directory
@@ -50,17 +47,18 @@ class RealWorld:
         How often a rule is asked at least [s].
     sampled
         Whether to keep what is measured, each time.
-    happiness_form
-        ``"rate"`` or ``"literal"``: see `coscheduler.happiness.happiness`.
     log
         Told of every decision, and of jobs that start and end, as it happens.
+    since
+        The time now [s]: where a queue that is gone on with has stopped, else 0.
     clock
         Returns a time [s] that only grows.
 
     Raises
     ------
     InvalidInput
-        When two jobs have one name, or a name cannot be that of a directory, or a job never fits.
+        When two jobs have one name, or a name cannot be that of a directory, or a job never fits, or rules are to be
+        asked without end.
     """
 
     def __init__(
@@ -71,22 +69,20 @@ class RealWorld:
         *,
         period_s: float = PERIOD_S,
         sampled: bool = False,
-        happiness_form: str = FORMS[0],
-        log: Callable[[Entry], None] = lambda _entry: None,
+        log: Callable[[Entry], None] | None = None,
+        since: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         nodes = machine.nodes
+        self._period_s, self._sampled = check_positive(period_s, "period_s"), sampled
         self._ledger, self._places = Ledger(sum(node.cores for node in nodes)), Places(nodes)
         check(jobs, self._ledger.cores)
         self._commands = {job.request.name: job for job in jobs}
-        self._coming = sorted(self._commands.values(), key=lambda job: job.request.submitted)[::-1]
-        self._machine, self._log = machine, log
-        self._gangs, self._monitor = Gangs(machine, directory), Monitor(happiness_form)
-        self._history = History((job.request, job.alone_s) for job in self._commands.values())
-        self._ended: list[SharedRun] = []
-        self._period_s, self._sampled = period_s, sampled
-        self._clock, self._origin = clock, clock()
-        self._look_at = self._monitor_at = self._changed_at = 0.0
+        self._arrivals = Arrivals((job.request for job in jobs), self._ledger)
+        self._machine, self._gangs, self._monitor = machine, Gangs(machine, directory), Monitor()
+        self._history = History(((job.request, job.alone_s) for job in jobs), log)
+        self._clock, self._origin = clock, clock() - since
+        self._look_at = self._monitor_at = self._changed_at = since
 
     # ------------------------------------------------------- the three calls
 
@@ -98,9 +94,9 @@ class RealWorld:
         Starved
             When jobs wait, none runs and none will be submitted: the rule has started nobody.
         """
-        news = self._submit()
+        news = self._arrivals.submit(self._now())
         while not news and self._now() < self._look_at:
-            if not self._ledger.running and not self._coming:
+            if not self._ledger.running and math.isinf(self._arrivals.next):
                 if not self._ledger.queue:
                     return None
                 self._check_idle()
@@ -118,41 +114,29 @@ class RealWorld:
         """
         for decision in decisions:
             now = self._now()
-            self._ledger.apply(decision, now)
-            match decision:
-                case Start():
-                    name = str(decision.job)
-                    self._places.own(name, self._commands[name].request.cores)
-                    self._start(name, now)
-                case StartGuest():
-                    guests = [guest for guest in self._ledger.running[decision.host].guests if guest != decision.job]
-                    self._places.beside(
-                        decision.job, self._commands[decision.job].request.cores, decision.host, guests
-                    )
-                    self._start(decision.job, now)
-                case Evict():
-                    self._history.jobs[decision.guest].evictions += 1
-                    self._gone(decision.guest)
-            self._log(self._history.decided(decision, now).to_json())
-            if isinstance(decision, Start | StartGuest):
-                name = str(decision.job)
-                nodes = [place.node for place in self._places[name]]
-                self._log({"at": now, "event": "started", "job": name, "nodes": nodes})
+            started = self._ledger.apply(decision, now)
+            if started is not None:
+                self._start(started, now)
+            if isinstance(decision, Evict):
+                self._history.evicted(decision.guest, now, self._gone(decision.guest).used(now))
+            self._history.decided(decision, now, started)
+            if started is not None:
+                nodes = [place.node for place in self._places[started]]
+                self._history.note({"at": now, "event": "started", "job": started, "nodes": nodes})
         self._placed()
 
     def _check_idle(self) -> None:
         """Jobs wait, and nothing runs: the rule is to blame, or nodes that were lost and do not come back."""
-        for job in self._ledger.queue:
-            if job.cores <= self._ledger.cores:
-                raise Starved(f"job {job.name!r} waits on an idle machine: start it")
+        self._ledger.check_idle()
         if self._now() >= self._changed_at + NODES_S:
             for job in self._ledger.queue:
-                self._give_up(self._ledger.withdraw(job.name))
+                self._ledger.withdraw(job.name)
+                problem = f"it needs {job.cores} cores, of which {self._ledger.cores} are left"
+                self._history.failed(job.name, self._now(), problem)
 
     def learned(self) -> tuple[SharedRun, ...]:
         """Jobs that have ended well since this was asked last, for the rule to learn from."""
-        ended, self._ended = tuple(self._ended), []
-        return ended
+        return self._history.learned()
 
     def result(self) -> SharedQueue:
         """What came of the jobs that have ended."""
@@ -163,18 +147,9 @@ class RealWorld:
     def _now(self) -> float:
         return self._clock() - self._origin
 
-    def _submit(self) -> bool:
-        """Jobs whose time has come join the queue; whether there were any."""
-        before = len(self._coming)
-        while self._coming and self._coming[-1].request.submitted <= self._now():
-            self._ledger.submit(self._coming.pop().request)
-        return len(self._coming) < before
-
     def _wait(self) -> bool:
         """Until something happens, or it is time for something; whether a rule is to be told of it."""
-        until = min(self._look_at, self._monitor_at, self._gangs.next_renewal())
-        if self._coming:
-            until = min(until, self._coming[-1].request.submitted)
+        until = min(self._look_at, self._monitor_at, self._gangs.next_renewal(), self._arrivals.next)
         over = self._gangs.hear(self._machine.news(max(0.0, until - self._now())))
         now = self._now()
         if now >= self._monitor_at or over:
@@ -188,13 +163,17 @@ class RealWorld:
         self._changed_at = now if changed else self._changed_at
         self._guard_memory()
         self._gangs.renew(now)
-        return self._submit() or changed
+        return self._arrivals.submit(self._now()) or changed
 
     # ------------------------------------------------------- jobs
 
     def _start(self, name: str, now: float) -> None:
         placed, limits = self._ledger.running[name], None
-        if placed.host is not None:
+        if placed.host is None:
+            self._places.own(name, placed.job.cores)
+        else:
+            others = [guest for guest in self._ledger.running[placed.host].guests if guest != name]
+            self._places.beside(name, placed.job.cores, placed.host, others)
             share = {place.node: placed.share * place.cores for place in self._places[placed.host]}
             whole = {node.name: float(node.cores) for node in self._gangs.nodes.values()}
             limits = share if placed.hard else whole
@@ -206,29 +185,23 @@ class RealWorld:
         if gang.lost:
             self._lose(gang.job, "a node of it was lost")
             return
-        if gang.problem.endswith(KILLED) and self._ledger.running[gang.job].host is not None:
+        if gang.killed and self._ledger.running[gang.job].host is not None:
             self._lose(gang.job, "it was killed as a guest, for want of memory perhaps")
             return
-        name, now, past = gang.job, self._now(), self._history.jobs[gang.job]
-        past.ended = now
-        watched = self._gone(name)
+        name, now = gang.job, self._now()
+        seen = self._gone(name)
         if gang.problem:
-            past.problem = f"{gang.problem}; its output is in {gang.directory}"
-            self._log({"at": now, "event": "ended", "job": name, "problem": past.problem})
+            self._history.failed(name, now, f"{gang.problem}; its output is in {gang.directory}", seen.used(now))
         else:
-            if past.alone_s is None and not past.shared():
-                past.alone_s = now - past.since
-            run = _shared_run(watched, past.since, now, past.alone_s)
-            self._ended.append(run)
-            self._log({"at": now} | ended(run))
+            self._history.ended(name, now, seen.used(now), parallel=seen.parallel, memory=seen.most)
         self._leave(self._ledger.end(name))
 
     def _lose(self, name: str, why: str) -> None:
         """A job has lost its cores, and is not to blame: it is to run anew."""
-        self._history.jobs[name].evictions += 1
-        self._gone(name)
+        now = self._now()
+        self._history.evicted(name, now, self._gone(name).used(now))
         self._leave(self._ledger.requeue(name))
-        self._log({"at": self._now(), "event": "requeued", "job": name, "because": why})
+        self._history.note({"at": now, "event": "requeued", "job": name, "because": why})
 
     def _leave(self, heirs: Iterable[str]) -> None:
         """A host has given up its cores; these guests keep what they have."""
@@ -240,13 +213,8 @@ class RealWorld:
     def _gone(self, name: str) -> Watched:
         """A job does not run any more, or is not to; what was seen of it."""
         self._gangs.stop(name)
-        watched, past = self._monitor.jobs.pop(name), self._history.jobs[name]
-        past.cpu_s += watched.cpu_by(self._now())
-        past.busy_s += watched.busy_s
-        past.memory_s += watched.memory_s
-        self._history.left(name, self._now())
         self._places.leave(name)
-        return watched
+        return self._monitor.jobs.pop(name)
 
     def _placed(self) -> None:
         """Somebody may have other cores, or another share of them, than before."""
@@ -277,13 +245,6 @@ class RealWorld:
             self._ledger.resize(node.cores - before)
         return bool(gone or more)
 
-    def _give_up(self, job: WaitingJob) -> None:
-        """A job is too large for what is left of the machine, and nothing else is left to do."""
-        now, past = self._now(), self._history.jobs[job.name]
-        past.first = now if math.isnan(past.first) else past.first
-        past.ended, past.problem = now, f"it needs {job.cores} cores, of which {self._ledger.cores} are left"
-        self._log({"at": now, "event": "ended", "job": job.name, "problem": past.problem})
-
     def _guard_memory(self) -> None:
         """Where containers have more memory than their node, its last guest goes, whatever the rule."""
         used = dict.fromkeys(self._gangs.nodes, 0)
@@ -299,12 +260,3 @@ class RealWorld:
     def _view(self) -> SharingView:
         now = self._now()
         return self._ledger.view(now, self._monitor.states(self._ledger, now))
-
-
-def _shared_run(watched: Watched, since: float, now: float, alone_s: float | None) -> SharedRun:
-    asked = watched.asked
-    parallel = watched.parallel_s / watched.watched_s if watched.watched_s else 1.0
-    return SharedRun(
-        asked.name, asked.application, asked.cores, asked.walltime_s, now - since, alone_s, watched.cpu_by(now),
-        parallel, watched.most,
-    )  # fmt: skip

@@ -13,7 +13,7 @@ from asa.core.sharing import ACTIONS, Ints, Keep, SharedRun, SharingDecision, Sh
 from asa.estimators.checks import check_positive
 from coscheduler.algorithm import Mixture
 from coscheduler.loss import LOSSES
-from coscheduler.sharing.gang import FIRST_FIT, WINDOW, Gang, first_host, open_hosts
+from coscheduler.sharing.starter import CANDIDATES, FIRST_FIT, Starter, first_host, open_hosts
 
 FIGURE_2 = "cpu+memory+stage+elapsed"
 
@@ -38,7 +38,7 @@ class AsaX:
     patience_s
         How long a refusal holds [s], above 0.
     queue
-        See `Gang`.
+        See `Starter`.
 
     References
     ----------
@@ -61,7 +61,7 @@ class AsaX:
     ) -> None:
         if loss not in LOSSES:
             raise UnknownName("loss", loss, LOSSES)
-        self._loss, self._hard, self._gang = LOSSES[loss], hard, Gang(queue)
+        self._loss, self._hard, self._starter = LOSSES[loss], hard, Starter(queue)
         self._patience_s = check_positive(patience_s, "patience_s")
         self._refused: dict[str, float] = {}
         self._mixture = Mixture(
@@ -75,8 +75,8 @@ class AsaX:
 
     def decide(self, view: SharingView) -> list[SharingDecision]:
         """Start what fits, then guests where hosts give something."""
-        starts, rest = self._gang.starts(view)
-        guests = [job for job in rest[:WINDOW] if not job.exclusive]
+        starts, rest = self._starter.starts(view)
+        guests = [job for job in rest[:CANDIDATES] if not job.exclusive]
         hosts = self._asked(view, guests)
         return [*starts, *(self._share_out(view, guests, hosts) if len(hosts) else ())]
 

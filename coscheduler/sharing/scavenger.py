@@ -27,14 +27,15 @@ from coscheduler.contention import PAPER_LIKE
 from coscheduler.profiles import Profiles
 from coscheduler.reason import Reason
 from coscheduler.sharing.crowd import crew, mean_area, roomiest, waiting
-from coscheduler.sharing.gang import FIRST_FIT, Gang, open_hosts
 from coscheduler.sharing.guard import LATE, guard
 from coscheduler.sharing.pairs import foresee
 from coscheduler.sharing.residuals import Residuals
+from coscheduler.sharing.starter import FIRST_FIT, Starter, open_hosts
 
 ORDERS = ("queue", "longest")
-LOOKED_AT = 16
-"""Waiting jobs that are considered as guests at a time."""
+CANDIDATES = 16
+"""Waiting jobs that are considered as guests at a time: each pair with a host is foreseen in full, and a decision is to
+take a millisecond."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,7 @@ class Options:
     order
         Of those that wait: ``"queue"``, or ``"longest"`` for those first that are expected to run longest.
     queue
-        See `Gang`.
+        See `Starter`.
     tax
         Speed that is expected to be left for each further job on the same cores, in (0, 1].
     """
@@ -106,7 +107,7 @@ class Scavenger:
             if name not in known:
                 raise UnknownName("option of sharing rule 'scavenger':", name, known)
         self.options = Options(**options)
-        self._gang = Gang(self.options.queue)
+        self._starter = Starter(self.options.queue)
         self._profiles, self._residuals = Profiles(), Residuals()
         self._foreseen: dict[str, float] = {}
         self._shared: dict[str, list[tuple[str, str]]] = {}
@@ -116,8 +117,8 @@ class Scavenger:
         """Protect hosts, start what fits, then find guests."""
         self._profiles.watch(view)
         guarded = guard(view, self.options.share)
-        starts, rest = self._gang.starts(view, self._ordered(view))
-        jobs = [job for job in rest if not job.exclusive][:LOOKED_AT]
+        starts, rest = self._starter.starts(view, self._ordered(view))
+        jobs = [job for job in rest if not job.exclusive][:CANDIDATES]
         hosts = self._hosts(view, guarded)
         guests = self._guests(view, jobs, hosts) if jobs and len(hosts) else []
         return [*guarded, *starts, *guests]
@@ -175,7 +176,7 @@ class Scavenger:
         share[: len(hosts)] -= self.options.share
         pairs = foresee(crowd, there.crowd, there.place, share, self.options.tax)
         harm = pairs.harm * self._residuals.table(view.running, hosts, [job.application for job in jobs])
-        gain = pairs.saved / mean_area(view, crowd)
+        gain = pairs.saved / mean_area(view, crowd, self._profiles)
         possible = pairs.legal & (pairs.rate >= self.options.min_rate)
         worth = possible & (harm <= self.options.worth * gain)
         self._forgive(view, jobs, hosts, possible & ~worth)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from asa.core.sharing import SharedRun, SharingDecision, SharingView
-from coscheduler.sharing.gang import Gang
+from coscheduler.sharing.starter import Starter
 
 
 class Space:
@@ -15,15 +15,15 @@ class Space:
     Parameters
     ----------
     queue
-        Spec of a dispatcher, or ``"first-fit"``: see `Gang`. Backfilling, as the paper's Slurm does.
+        Spec of a dispatcher, or ``"first-fit"``: see `Starter`. Backfilling, as the paper's Slurm does.
     """
 
     def __init__(self, *, queue: str = "easy") -> None:
-        self._gang = Gang(queue)
+        self._starter = Starter(queue)
 
     def decide(self, view: SharingView) -> list[SharingDecision]:
         """Start what fits."""
-        return list(self._gang.starts(view)[0])
+        return list(self._starter.starts(view)[0])
 
     def learn(self, run: SharedRun) -> None:
         """Nothing is to be learned."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from asa.core.errors import InvalidInput
 from asa.core.sharing import FLOOR, SharedRun, SharingDecision, SharingView, StartGuest
-from coscheduler.sharing.gang import FIRST_FIT, WINDOW, Gang, first_host, open_hosts
+from coscheduler.sharing.starter import CANDIDATES, FIRST_FIT, Starter, first_host, open_hosts
 
 
 class Static:
@@ -23,7 +23,7 @@ class Static:
         As a quota, which leaves idle what its owner does not use; else as a weight. The paper sets quotas, and reports
         run times that only weights allow.
     queue
-        See `Gang`.
+        See `Starter`.
 
     References
     ----------
@@ -33,15 +33,15 @@ class Static:
     def __init__(self, *, share: float = 0.5, hard: bool = False, queue: str = FIRST_FIT) -> None:
         if not FLOOR <= share <= 1 - FLOOR:
             raise InvalidInput(f"share is {share!r}: expected a number from {FLOOR:g} to {1 - FLOOR:g}")
-        self._share, self._hard, self._gang = share, hard, Gang(queue)
+        self._share, self._hard, self._starter = share, hard, Starter(queue)
 
     def decide(self, view: SharingView) -> list[SharingDecision]:
         """Start what fits, then guests wherever there is a host for them."""
-        starts, rest = self._gang.starts(view)
+        starts, rest = self._starter.starts(view)
         decisions: list[SharingDecision] = list(starts)
         hosts = open_hosts(view.running)
         cores, taken = view.running.cores[hosts], np.zeros(len(hosts), dtype=np.bool_)
-        for job in rest[:WINDOW] if len(hosts) else ():
+        for job in rest[:CANDIDATES] if len(hosts) else ():
             place = None if job.exclusive else first_host(cores, taken, job)
             if place is not None:
                 taken[place] = True

@@ -41,7 +41,7 @@ class Alone:
     parallel
         Share of its run time in stages that use more than one core.
     memory
-        Most memory, as a share of what belongs to its cores.
+        Most memory, as a share of what belongs to its cores; above 1 where its node has cores besides.
     """
 
     application: str
@@ -53,11 +53,12 @@ class Alone:
     memory: float
 
     def load(self, name: str) -> Load:
-        """The same for the simulated world. What uses less than one core does so all the time."""
+        """The same for the simulated world, where no job alone wants more memory than there is. What uses less than one
+        core does so all the time."""
         cpu = min(1.0, max(self.cpu, _LEAST_CPU))
         sequential = self.cores == 1 or cpu * self.cores < 1
         parts = (Phase(self.run_time_s, cpu, False),) if sequential else phases(self.run_time_s, cpu, self.cores)
-        return Load(WaitingJob(name, self.application, self.cores, self.run_time_s), parts, self.memory)
+        return Load(WaitingJob(name, self.application, self.cores, self.run_time_s), parts, min(1.0, self.memory))
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from asa.core.errors import InvalidInput
-from asa.report.gantt import WIDTH_IN
-from asa.report.palette import stage_colour
+from asa.report.palette import BUSY, LINE, stage_colour
+from asa.report.picture import WIDTH_IN, new_figure
 from coscheduler.result import SharedQueue
 
 if TYPE_CHECKING:
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 _HAPPIEST = 3.0
 _UNITS = (("h", 3600.0), ("min", 60.0), ("s", 1.0))
-_BUSY, _LINE = "#8fbbe3", "#5d6570"
 
 
 def save(queue: SharedQueue, path: str | Path, title: str = "") -> None:
@@ -34,11 +33,7 @@ def figure(queue: SharedQueue, title: str = "") -> Figure:
     """
     if not queue.samples:
         raise InvalidInput("there is nothing to draw: let the world keep what it measures (sampled=True)")
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise InvalidInput("pictures need matplotlib: pip install 'asa-hpc[plots]'") from error
-    made = Figure(figsize=(WIDTH_IN, 6.4), layout="constrained")
+    made = new_figure(WIDTH_IN, 6.4)
     axes = made.subplots(3, 1, sharex=True)
     unit, unit_s = next((each for each in _UNITS if queue.makespan_s >= 2 * each[1]), _UNITS[-1])
     _busy(axes[0], queue, unit_s)
@@ -63,11 +58,11 @@ def figure(queue: SharedQueue, title: str = "") -> Figure:
 def _busy(axes: Axes, queue: SharedQueue, unit_s: float) -> None:
     times = [sample.at / unit_s for sample in queue.samples]
     busy = [100 * sample.busy / queue.cores for sample in queue.samples]
-    axes.fill_between(times, busy, step="post", color=_BUSY)
+    axes.fill_between(times, busy, step="post", color=BUSY)
     axes.set_ylim(0, 100)
     axes.set_ylabel("cores in use [%]", fontsize=8)
     mean = 100 * queue.metrics()["cpu_utilisation"]
-    axes.axhline(mean, color=_LINE, linewidth=0.8, linestyle="--")
+    axes.axhline(mean, color=LINE, linewidth=0.8, linestyle="--")
     axes.set_title(f"CPU; dashed: mean, {mean:.0f} %", fontsize=8, loc="left")
 
 
@@ -89,7 +84,7 @@ def _happiness(axes: Axes, queue: SharedQueue, unit_s: float) -> None:
     for job in queue.jobs:
         pairs = [(each.at / unit_s, each.happiness[job.name]) for each in queue.samples if job.name in each.happiness]
         axes.plot(*zip(*pairs, strict=True), color=colours[job.name], linewidth=0.8) if pairs else None
-    axes.axhline(1.0, color=_LINE, linewidth=0.8, linestyle="--")
+    axes.axhline(1.0, color=LINE, linewidth=0.8, linestyle="--")
     axes.set_ylim(0, _HAPPIEST)
     axes.set_ylabel("happiness", fontsize=8)
     axes.set_title("Happiness of running jobs; below the dashed line they will exceed their wall times", fontsize=8,

@@ -53,8 +53,9 @@ def test_the_papers_queue(tmp_path):
         (('walltime = "1h"', 'wall_time = "1h"'), "job 1 has 'wall_time', which is none of"),
         (('run_time = "30m"', ""), "job 1 has no 'run_time'"),
         (("cores = 8", "cores = 0"), "job 2: cores is 0"),
-        (("cpu = 0.125", "cpu = 2.0"), "a demand in"),
+        (("cpu = 0.125", "cpu = 2.0"), "job 2: cpu 2.0 is"),
         (('time = "2m"', 'time = "2 moons"'), "job 2: time '2 moons' is not a positive duration"),
+        (("memory = 0.05", "memory = 50"), "job 1: memory 50 is"),
         (('cpu = "25%"', "cpu = ]"), "Invalid value"),
     ],
 )
@@ -68,7 +69,7 @@ def test_files_and_queues_that_are_not_there(tmp_path):
         read_queue(tmp_path / "none.toml")
     with pytest.raises(InvalidInput, match="it has no jobs"):
         read_queue(write(tmp_path, "cores = 4\n"))
-    with pytest.raises(InvalidInput, match="known for 64, 128, 256"):
+    with pytest.raises(InvalidInput, match="4 cores: expected one of 64, 128, 256"):
         read_queue(write(tmp_path, "cores = 4\npaper = true\n"))
 
 

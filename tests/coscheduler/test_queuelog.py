@@ -1,10 +1,15 @@
+import json
+import math
 import os
 
 import pytest
 
 from asa.core.errors import StateError
 from asa.core.sharing import SharedRun
-from coscheduler.queuelog import NAME, QueueLog, ended, logs, new_directory, read
+from coscheduler.queuelog import NAME, QueueLog, ended, ended_well, logs, new_directory, read
+from coscheduler.result import JobRun, Stay
+
+RUN = SharedRun("a", "blast", 8, 100.0, 140.0, 112.0, 0.0, 1.0, 0.1)
 
 
 def test_entries_come_back(tmp_path):
@@ -23,13 +28,40 @@ def test_a_line_that_was_cut_off(tmp_path):
     assert read(log.path) == [{"at": 0.0}]
 
 
+def test_one_that_is_gone_on_with(tmp_path):
+    with QueueLog(tmp_path / "queue") as log:
+        log.write({"at": 0.0})
+    with open(log.path, "a") as file:
+        file.write('{"at": 1')
+    with QueueLog(tmp_path / "queue", resume=True) as log:
+        assert log.before == [{"at": 0.0}]
+        log.write({"at": 2.0})
+    assert read(log.path) == [{"at": 0.0}, {"at": 2.0}]
+    with pytest.raises(StateError, match="No such file"):
+        QueueLog(tmp_path / "none", resume=True)
+
+
+def test_what_came_of_jobs_that_ended_well():
+    stays = (Stay(1.0, 4.0, "b", 0.1), Stay(4.0, 9.0, None, 1.0))
+    well = JobRun("a", "blast", 8, 140.0, 0.0, 1.0, 9.0, math.nan, 4.0, 40.0, 5.0, 2.0, stays, 1)
+    entries = [
+        {"at": 1.0, "event": "started", "job": "a", "nodes": ["n0"]},
+        {"at": 8.0, "event": "ended", "job": "b", "problem": "it is broken"},
+        {"at": 9.0} | ended(RUN, well),
+    ]
+    (found,) = ended_well(json.loads(json.dumps(entries, allow_nan=False))).items()
+    assert repr(found) == repr(("a", well)), "NaN is not equal to itself"
+    with pytest.raises(StateError, match="older version"):
+        ended_well([{"at": 1.0, "event": "ended", "job": "a", "problem": ""}])
+
+
 def test_what_is_no_log(tmp_path):
     path = tmp_path / NAME
     path.write_text("hello\n")
     with pytest.raises(StateError, match="open to other users"):
         read(path)
     path.chmod(0o600)
-    with pytest.raises(StateError, match="no log of a queue"):
+    with pytest.raises(StateError, match=r"no log of a queue .*give another --work"):
         read(path)
     with pytest.raises(StateError):
         read(tmp_path / "nothing")
@@ -52,6 +84,6 @@ def test_directories_of_queues(tmp_path, monkeypatch):
 
 
 def test_the_end_of_a_job():
-    entry = ended(SharedRun("a", "blast", 8, 100.0, 140.0, 112.0, 0.0, 1.0, 0.1))
+    entry = ended(RUN, JobRun("a", "blast", 8, 100.0, 0.0, 0.0, 140.0, 112.0, 0.0, 0.0, 0.0, 0.0, ()))
     assert entry["slowdown"] == pytest.approx(1.25)
     assert entry["loss"] == {"slowdown": pytest.approx(0.5), "walltime": pytest.approx(0.4)}

@@ -9,7 +9,7 @@ from asa.core.decision import Start
 from asa.core.errors import IllegalDecision, InvalidInput, Starved
 from asa.core.registry import SHARING_RULES
 from asa.core.sharing import Evict, SetShare, StartGuest, WaitingJob, first_fit
-from coscheduler.contention import Contention, capped, weighted
+from coscheduler.contention import Contention
 from coscheduler.drive import drive
 from coscheduler.workload import Load, Phase, paper_queue
 from coscheduler.world import SimulatedWorld
@@ -121,6 +121,12 @@ def test_laws_hold():
         SimulatedWorld([HOST], 8, period_s=0)
 
 
+@pytest.mark.parametrize("memory", [-0.1, 1.1, math.nan])
+def test_alone_no_job_has_more_memory_than_there_is(memory):
+    with pytest.raises(InvalidInput, match=r"memory is .*: a share from 0 to 1"):
+        load("greedy", 8, [(100.0, 1.0)], memory=memory)
+
+
 @settings(max_examples=10, deadline=None)
 @given(
     st.sampled_from(["space", "static", "static:hard=true", "asax", "scavenger", "scavenger:guests=3,worth=50"]),
@@ -156,21 +162,30 @@ def test_an_independent_simulation_in_small_steps_agrees(seed, hard):
         for name, cores in zip(("host", "guest"), sizes, strict=True)
     ]
     share = float(rng.choice([0.1, 0.3, 0.5]))
-    law = Contention(tax=0.9)
-    found, _ = run(SimulatedWorld(jobs, 16, law), [Start("host"), StartGuest("guest", "host", share, hard)])
-    expected = stepped(jobs, share, hard, law)
+    world = SimulatedWorld(jobs, 16, Contention(tax=0.9))
+    found, _ = run(world, [Start("host"), StartGuest("guest", "host", share, hard)])
+    expected = stepped(jobs, share, hard, tax=0.9)
     for name, ended in expected.items():
         assert found[name].ended == pytest.approx(ended, abs=1.0)
 
 
-def stepped(jobs, share, hard, law, step=0.2):
+def cores_of(host, guest, share, hard):
+    """Cores that host and guest get of 16, when they want so many."""
+    if hard:
+        return min(host, 16 * (1 - share)), min(guest, 16 * share)
+    if host + guest <= 16:
+        return host, guest
+    theirs = min(guest, max(16 * share, 16 - host))
+    return 16 - theirs, theirs
+
+
+def stepped(jobs, share, hard, tax, step=0.2):
     done, ended, now = {"host": 0.0, "guest": 0.0}, {}, 0.0
     while len(ended) < 2:
         alive = [job for job in jobs if job.request.name not in ended]
         wants = [demand(job, done[job.request.name]) * job.request.cores for job in alive]
         if len(alive) == 2:
-            got = (capped if hard else weighted)(16, wants, [1 - share, share])
-            rates = [law.tax * each / want for each, want in zip(got, wants, strict=True)]
+            rates = [tax * got / want for got, want in zip(cores_of(*wants, share, hard), wants, strict=True)]
         else:
             rates = [1.0]
         now += step

@@ -9,7 +9,7 @@ import pytest
 from asa.core.errors import BackendError, InvalidInput, StateError, UnknownName
 from coscheduler.pool.agents import Agents
 from coscheduler.pool.batch import Batch, slurm_pool
-from coscheduler.pool.pools import Ground
+from coscheduler.pool.pools import OwnPool
 from coscheduler.real.machine import Ended, Program, Started
 from tests.executors.mesos.scripted import until
 
@@ -41,8 +41,8 @@ def test_a_job_that_ends_before_its_agents_have_come_is_told_with_their_words(
     state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words = ("/bin/sh", "-c", "echo no room; exit 4")
-    monkeypatch.setattr(Ground, "agent", lambda ground, **options: words)
-    with pytest.raises(StateError, match=r"has ended \(failed.*\). Its agents have said: no room"):
+    monkeypatch.setattr(OwnPool, "agent", lambda own, **options: words)
+    with pytest.raises(StateError, match=r"has ended \(failed.*\), and none .* was run. Its agents have said: no room"):
         Agents(batch())
     assert list(state.glob("asa-cosched-*")) == []
 
@@ -50,7 +50,7 @@ def test_a_job_that_ends_before_its_agents_have_come_is_told_with_their_words(
 def test_a_job_whose_agents_do_not_come_is_given_up_and_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("coscheduler.pool.batch._AGENTS_S", 0.5)
     monkeypatch.setattr("coscheduler.pool.batch._ENDING_S", 0.5)
-    monkeypatch.setattr(Ground, "agent", lambda ground, **options: ("/bin/sleep", "1000"))
+    monkeypatch.setattr(OwnPool, "agent", lambda own, **options: ("/bin/sleep", "1000"))
     ended = []
     pool = batch()
     cancel = pool._backend.cancel

@@ -12,6 +12,7 @@ from coscheduler.pool import calls as module
 from coscheduler.pool.calls import AgentCalls
 from coscheduler.pool.containers import Share
 from executors.mesos.codec import Message
+from executors.mesos.operator import CallRefused
 from tests.executors.mesos.scripted import DEADLINE_S, until
 
 LASTING = Share("A", "id-1", 0.5, math.inf, None)
@@ -99,14 +100,17 @@ def test_an_agent_that_never_answers_is_not_told_for_ever(calls: AgentCalls, sai
 def test_refusals_are_logged_unless_the_container_has_ended(
     calls: AgentCalls, said: Said, caplog: pytest.LogCaptureFixture
 ) -> None:
-    said.answers = [InvalidInput("the agent has refused ASA_UPDATE_LIMITS (404): Container cannot be found")]
+    said.answers = [CallRefused("it has ended", 404)]
     calls.share(LASTING)
     until(lambda: len(said.calls) == 1)
-    said.answers = [InvalidInput("the agent has refused ASA_UPDATE_LIMITS (400): expected a limit")]
+    said.answers = [CallRefused("expected a limit", 400)]
     calls.share(LASTING)
     until(lambda: "expected a limit" in caplog.text)
-    assert "404" not in caplog.text
-    assert len(said.calls) == 2
+    said.answers = [InvalidInput("there is no agent 'A'")]
+    calls.share(LASTING)
+    until(lambda: "no agent" in caplog.text)
+    assert "it has ended" not in caplog.text
+    assert len(said.calls) == 3
 
 
 def test_what_fails_in_any_other_way_is_logged(calls: AgentCalls, said: Said, caplog: pytest.LogCaptureFixture) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import signal
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from asa.core.errors import InvalidInput
 from coscheduler.pool.containers import PATIENCE_S, Containers, Share
 from coscheduler.real.machine import Ended, News, Program, Started
+from executors.mesos.agent.instances import how_it_ended
 from executors.mesos.codec import Message
 from executors.mesos.decisions import Accept, Kill, Reconcile
 from executors.mesos.messages import identity
@@ -38,7 +40,7 @@ def containers() -> Containers:
 
 
 def start(containers: Containers, name: str, request: float = 1.0, limit: float = 4.0, now: float = 1.0) -> list[Any]:
-    return containers.start(name, "a", PROGRAM, request, limit, now)
+    return containers.start(name, "a", PROGRAM, request, limit, now=now)
 
 
 def running(containers: Containers, name: str, request: float = 1.0, limit: float = 4.0) -> None:
@@ -120,6 +122,13 @@ def test_how_one_ends(containers: Containers, state: str, more: dict[str, str], 
     assert containers.left() == []
 
 
+@pytest.mark.parametrize(("code", "killed"), [(-signal.SIGKILL, True), (-signal.SIGTERM, False), (1, False)])
+def test_one_that_was_killed_is_known_by_what_agents_say(containers: Containers, code: int, killed: bool) -> None:
+    running(containers, "c")
+    containers.update(status("c", "FAILED", message=how_it_ended(code)))
+    assert told(containers) == [Ended("c", how_it_ended(code), killed=killed)]
+
+
 def test_one_that_was_stopped_may_have_lost_its_node(containers: Containers) -> None:
     running(containers, "c")
     containers.stop("c")
@@ -149,7 +158,7 @@ def test_all_on_an_agent_that_is_lost_end_and_its_node_is_gone(containers: Conta
     containers.offered([offer("O9", "B")], 0.0)
     running(containers, "runs")
     start(containers, "waits")
-    containers.start("elsewhere", "b", PROGRAM, 1.0, 4.0, 1.0)
+    containers.start("elsewhere", "b", PROGRAM, 1.0, 4.0, now=1.0)
     containers.lost("A")
     problem = "node 'a' was lost"
     assert told(containers) == [Ended("runs", problem, True), Ended("waits", problem, True)]
@@ -172,8 +181,10 @@ def test_shares_are_told_in_cores_of_the_processor(containers: Containers) -> No
 
 
 def test_shares_of_one_that_does_not_run_yet_are_told_when_it_does(containers: Containers) -> None:
+    """Those that count by then: what is for good ends a lease, and the last lease ends those before it."""
     start(containers, "c")
-    assert containers.share("c", 2.0, 4.0, None) == containers.share("c", 1.0, 4.0, 9.0) == []
+    for request, until in ((4.0, 5.0), (4.0, None), (2.0, None), (0.5, 7.0), (1.0, 9.0)):
+        assert containers.share("c", request, 4.0, until) == []
     assert containers.update(runs("c")) == [
         Share("A", "id-c", 1.0, math.inf, None),
         Share("A", "id-c", 0.5, math.inf, 9.0),

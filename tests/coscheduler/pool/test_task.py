@@ -6,8 +6,9 @@ import pytest
 
 from coscheduler.pool.task import command_task, need_of
 from coscheduler.real.machine import Node, Program
-from executors.mesos.agent.command import LEAST_CPUS, Share, argv, share
-from executors.mesos.offered import MIB, offered
+from executors.mesos.agent.command import Share, argv, share
+from executors.mesos.offered import offered
+from executors.mesos.resources import LEAST_CPUS, MIB
 from tests.coscheduler.pool.test_offers import offer
 from tests.executors.mesos.oracle import check
 

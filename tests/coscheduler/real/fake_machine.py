@@ -106,11 +106,11 @@ class FakeMachine:
         for container in list(self.running):
             self.stop(container)
 
-    def _end(self, container, problem, *, lost=False, stopped=False):
+    def _end(self, container, problem, *, lost=False, stopped=False, killed=False):
         here = self.running.pop(container)
         here.stopped, here.ends = stopped, self.now
         self.past.append(here)
-        self.pending.append(Ended(container, problem, lost))
+        self.pending.append(Ended(container, problem, lost, killed))
 
 
 def nodes(count, cores=1, speed=1.0):

@@ -24,7 +24,7 @@ def ledger():
 @pytest.fixture
 def monitor(ledger, tmp_path):
     """Nodes of two cores, a quarter of a real one each."""
-    monitor = Monitor("rate")
+    monitor = Monitor()
     for name, containers in (("host", ("h0", "h1")), ("guest", ("g0",))):
         (tmp_path / name).mkdir()
         where = [Where(container, 2, 0.25, 100 * MIB) for container in containers]
@@ -49,7 +49,7 @@ def test_cores_and_memory(monitor, ledger):
 
 
 def test_one_core_is_enough_to_be_parallel_where_there_is_one(tmp_path):
-    ledger, monitor = Ledger(1), Monitor("rate")
+    ledger, monitor = Ledger(1), Monitor()
     ledger.submit(WaitingJob("a", "a", 1, 1000.0))
     ledger.apply(Start("a"), 0.0)
     monitor.begin(ledger.running["a"].job, tmp_path, [Where("c", 1, 1.0, MIB)], 0.0)
@@ -98,5 +98,5 @@ def test_what_containers_did_after_the_last_look_is_taken_from_before(monitor, l
     assert (host.cpu_s, guest.cpu_s) == (12.0, 0.0)
     monitor.look(5.0, {}, ledger)
     assert host.cores == 3.0, "nothing is known of a job of which nothing runs"
-    assert host.cpu_by(6.0) == pytest.approx(18.0)
-    assert guest.cpu_by(6.0) == 0.0
+    assert host.used(6.0).cpu_s == pytest.approx(18.0)
+    assert guest.used(6.0).cpu_s == 0.0

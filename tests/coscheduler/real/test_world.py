@@ -12,6 +12,7 @@ from asa.core.registry import SHARING_RULES
 from asa.core.sharing import Evict, SetShare, StartGuest, WaitingJob, first_fit
 from coscheduler.drive import drive
 from coscheduler.queuefile import Command
+from coscheduler.queuelog import QueueLog, ended_well, read
 from coscheduler.real.leases import LEASE_S
 from coscheduler.real.world import NODES_S, RealWorld
 from tests.coscheduler.real.fake_machine import FakeMachine, nodes
@@ -163,7 +164,7 @@ def test_a_guest_that_was_killed_gives_way(tmp_path):
     machine = FakeMachine(nodes(1), {"host": 20.0, "guest": 10.0})
 
     def kill():
-        machine._end("guest.1.0", "Command terminated with signal Killed")
+        machine._end("guest.1.0", "it is no more", killed=True)
 
     script = Script([Start("host"), StartGuest("guest", "host", 0.05)], at={2: kill})
     jobs = run([command("host", 1), command("guest", 1)], machine, script, tmp_path)
@@ -218,6 +219,35 @@ def test_what_makes_no_sense(tmp_path, jobs, words):
     machine = FakeMachine(nodes(2), {})
     with pytest.raises(InvalidInput, match=words):
         RealWorld(jobs, machine, tmp_path, clock=machine.clock)
+
+
+def test_a_queue_that_was_killed_goes_on(tmp_path):
+    """Times go on from there; what had not ended runs anew in a directory of its own, jobs to come come in time."""
+    machine = FakeMachine(nodes(2), {"short": 5.0, "long": 50.0, "late": 5.0})
+    jobs = [command("short", 1), command("long", 1), command("late", 1, submit=100.0)]
+    with QueueLog(tmp_path) as log:
+        first = RealWorld(jobs, machine, tmp_path / "jobs", clock=machine.clock, log=log.write)
+        drive(first, Script(), until=lambda: machine.now > 1020)
+    log.path.write_text(log.path.read_text() + '{"at": 20.0, "deci')
+    machine.close()
+    machine.pending.clear()
+    machine.past.clear()
+    with QueueLog(tmp_path, resume=True) as log:
+        done = ended_well(log.before)
+        assert done == {job.name: job for job in first.result().jobs}
+        assert list(done) == ["short"]
+        since = log.before[-1]["at"]
+        again = run(jobs[1:], machine, Script(), tmp_path, log=log.write, since=since)
+    assert again["long"].ended == pytest.approx(since + 50.0, abs=0.1)
+    assert again["late"].started == pytest.approx(100.0)
+    assert [each.program.environment["ASA_JOB_DIRECTORY"][-6:] for each in machine.past] == ["long/2", "late/1"]
+    assert sorted(ended_well(read(log.path))) == ["late", "long", "short"]
+
+
+def test_a_rule_that_would_be_asked_without_end(tmp_path):
+    machine = FakeMachine(nodes(1), {})
+    with pytest.raises(InvalidInput, match="period_s is 0"):
+        RealWorld([command("a", 1)], machine, tmp_path, period_s=0, clock=machine.clock)
 
 
 def test_progress_makes_happiness(tmp_path):

@@ -187,3 +187,14 @@ def test_residuals_stay_within_bounds():
 def test_options_that_make_no_sense_are_refused(spec, error, message):
     with pytest.raises(error, match=message):
         SHARING_RULES.create(spec)
+
+
+def test_a_host_that_does_not_tell_its_pace_has_guests_all_the_same():
+    """It counts as just on time; that it has no time to lose must not follow from that."""
+    waits = [("guest", 16, "idle")]
+    silent = view([("host", 32, "idle")], waits, cores=32, happiness=[1.0])
+    assert guests(taught("scavenger", **KNOWN).decide(silent)) == [("guest", "host")]
+    unknown = view([("host", 32, "new")], [("guest", 16, "other")], cores=32, happiness=[1.0], cpu=[0.1])
+    assert guests(SHARING_RULES.create("scavenger").decide(unknown)) == [("guest", "host")]
+    late = view([("host", 32, "idle")], waits, cores=32, happiness=[0.999])
+    assert guests(taught("scavenger", **KNOWN).decide(late)) == []

@@ -18,7 +18,7 @@ from asa.core.command import CommandResult
 from asa.core.errors import InvalidInput, StateError, UnknownName
 from asa.core.sharing import WaitingJob
 from coscheduler import contention
-from coscheduler.calibrate_command import CalibrateContention
+from coscheduler.cli.calibrate import CalibrateContention
 from coscheduler.contention import PAPER_LIKE, Contention, named
 from coscheduler.queuefile import Command
 from coscheduler.real.machine import Program
@@ -90,6 +90,7 @@ def test_less_than_one_core_is_used_all_the_time() -> None:
     assert [phase.demand for phase in sequential.phases] == [0.2]
     assert [phase.demand for phase in single.phases] == [0.4]
     assert Alone("idle", "idle", 2, 10.0, 0.0, 0.0, 0.0).load("job").cpu_s < 0.1
+    assert Alone("fat", "fat", 2, 10.0, 1.0, 1.0, 1.3).load("job").memory == 1
 
 
 # ----------------------------------------------------------- constants by name
@@ -259,9 +260,9 @@ def test_what_is_asked_for_is_checked_before_anything_runs(tmp_path: Path, monke
         ((queue, "--shares", "0.05,half"), "--shares 'half' is not a share"),
         ((queue, "--shares", "0.01"), "share is 0.01"),
         ((queue, "--repeat", "0"), "--repeat 0"),
-        ((queue, "--nodes", "3"), "--nodes 3: 2 cores cannot be shared out"),
-        ((queue, "--out", str(tmp_path / "found.txt")), "ends in .json"),
-        ((queue, "--out", str(tmp_path / "none" / "found.json")), "no file can be written there"),
+        ((queue, "--nodes", "3"), "--nodes 3: 2 cores cannot be shared out to so many alike nodes: give 1 or 2"),
+        ((queue, "--out", str(tmp_path / "found.txt")), "end the name with .json"),
+        ((queue, "--out", str(tmp_path / "none" / "found.json")), "there is no directory"),
         ((large,), "'narrow' asks for 3 cores: the machine has 2"),
         ((str(tmp_path / "none.toml"),), "No such file"),
     ):
@@ -316,7 +317,7 @@ def test_a_real_calibration(
 
 DRIVER = """
 import argparse, signal, sys
-from coscheduler.calibrate_command import CalibrateContention
+from coscheduler.cli.calibrate import CalibrateContention
 signal.signal(signal.SIGINT, signal.default_int_handler)
 command, parser = CalibrateContention(), argparse.ArgumentParser()
 command.configure(parser)

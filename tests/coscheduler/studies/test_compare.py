@@ -62,7 +62,7 @@ def test_what_makes_no_sense_is_refused():
         compare(["spaced"])
     with pytest.raises(InvalidInput, match="0 seeds"):
         compare(seeds=0)
-    with pytest.raises(InvalidInput, match="known for 64"):
+    with pytest.raises(InvalidInput, match="expected one of 64"):
         compare(cores=[100], seeds=1)
     with pytest.raises(UnknownName, match="contention"):
         compare(["space"], cores=[64], seeds=1, contention="none")

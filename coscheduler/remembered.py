@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -79,7 +79,7 @@ class Remembered:
         """Return the rule's."""
         return self._rule.state()
 
-    def restore(self, state: dict[str, Any]) -> None:
+    def restore(self, state: Mapping[str, Any]) -> None:
         """Let the rule take it over; nothing is stored before it learns again."""
         self._rule.restore(state)
 

@@ -4,7 +4,7 @@ import json
 import pytest
 
 from asa.core.errors import InvalidInput
-from coscheduler.command import Cosched
+from coscheduler.cli.cosched import Cosched
 
 PAPER = "cores = 64\npaper = true\n"
 
@@ -47,6 +47,14 @@ def test_run_draws(queue, tmp_path):
     picture = tmp_path / "shares.svg"
     asa_cosched("run", queue, "--draw", picture)
     assert all(word in picture.read_text() for word in ("<svg", "Guests", "Happiness", "statistics"))
+
+
+@pytest.mark.parametrize(("words", "told"), [((), "run anew"), (("--on", "local"), "Give its directory, too")])
+def test_what_cannot_be_gone_on_with(tmp_path, words, told):
+    queue = tmp_path / "queue.toml"
+    queue.write_text('cores = 1\n[[jobs]]\ncores = 1\nwalltime = "1m"\ncommand = "true"\n')
+    with pytest.raises(InvalidInput, match=told):
+        asa_cosched("run", queue, "--resume", *words)
 
 
 def test_compare():

@@ -42,23 +42,23 @@ class CalibrateContention:
 
 
 def _run(options: argparse.Namespace) -> CommandResult:
+    from asa.report.outputs import check_output
+    from coscheduler.cli.run import make_local_pool
     from coscheduler.pool.agents import Agents
     from coscheduler.queuefile import read_commands
-    from coscheduler.run_command import LOCAL, make_pool
     from coscheduler.studies.calibrate import calibrate, check_shares, chosen
 
     shares = check_shares([share(word, what="--shares") for word in options.shares.split(",")])
     if options.repeat < 1:
         raise InvalidInput(f"--repeat {options.repeat}: a whole number of at least 1 expected")
     if options.out:
-        _check_out(options.out)
+        check_output("--out", options.out, (".json",))  # --contention knows the file by it
     queue = read_commands(options.queue)
     jobs = chosen(queue.jobs)
     _look_at_load()
-    where = argparse.Namespace(on=LOCAL, nodes=options.nodes)
     with (
         _workplace(f"calibrate-{Path(options.queue).stem}") as directory,
-        Agents(make_pool(where, queue.cores)) as machine,
+        Agents(make_local_pool(options.nodes, queue.cores)) as machine,
     ):
         found = calibrate(jobs, machine, directory, shares, hard=options.hard, repeat=options.repeat, progress=_tell)
     data, text = found.to_json(), found.text()
@@ -69,15 +69,6 @@ def _run(options: argparse.Namespace) -> CommandResult:
             return CommandResult(data, f"{text}\n\n--out {options.out} cannot be written: {error.strerror}", 1)
         text += f"\n\nwritten to {options.out}: try asa cosched compare --contention {options.out}"
     return CommandResult(data, text)
-
-
-def _check_out(path: str) -> None:
-    """Find out before anything runs that its result could not be written."""
-    if not path.endswith(".json"):
-        raise InvalidInput(f"--out {path!r}: a name that ends in .json expected, which --contention knows it by")
-    parent = Path(path).absolute().parent
-    if Path(path).is_dir() or not os.access(parent, os.W_OK):
-        raise InvalidInput(f"--out {path!r}: no file can be written there. Name one in a directory that is yours")
 
 
 def _look_at_load() -> None:

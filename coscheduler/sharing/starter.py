@@ -1,4 +1,4 @@
-"""Who starts on free cores, as a gang: all cores of a job at once, or none."""
+"""Who starts on free cores: all cores of a job at once, or none."""
 
 from __future__ import annotations
 
@@ -14,23 +14,24 @@ from asa.core.sharing import ALONE, Bools, Ints, RunningJobs, SharingView, Waiti
 from asa.core.view import QueuedJob, QueueView, RunningJob
 
 FIRST_FIT = "first-fit"
-WINDOW = 32
-"""Waiting jobs that are looked at for guests, from the front of the queue."""
+CANDIDATES = 32
+"""Waiting jobs that are looked at for guests, from the front of the queue: each is tried against all hosts, and a
+decision is to take a millisecond."""
 
 
-class Gang:
+class Starter:
     """Starts waiting jobs that fit.
 
     Parameters
     ----------
-    queue
+    dispatcher
         ``"first-fit"``: in the queue's order, those that do not fit are passed over, as the paper's Mesos framework
         does that withholds offers; a large job waits for a gap. Or the spec of a dispatcher, such as ``"easy"``, which
         keeps it a place.
     """
 
-    def __init__(self, queue: str) -> None:
-        self._dispatcher: Dispatcher | None = None if queue == FIRST_FIT else DISPATCHERS.create(queue)
+    def __init__(self, dispatcher: str) -> None:
+        self._dispatcher: Dispatcher | None = None if dispatcher == FIRST_FIT else DISPATCHERS.create(dispatcher)
 
     def starts(
         self, view: SharingView, queue: Sequence[WaitingJob] | None = None

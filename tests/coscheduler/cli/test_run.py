@@ -88,6 +88,40 @@ def test_interrupted_it_leaves_nothing(queue):
     assert sleeping == ""
 
 
+def test_killed_it_goes_on(tmp_path):
+    """What ended well is not run again; results of both are told. A flag lets the second job end."""
+    (tmp_path / "queue.toml").write_text(
+        'cores = 2\n[[jobs]]\nname = "first"\ncores = 1\nwalltime = "1m"\ncommand = "echo ran >>../../../../ran"\n'
+        '[[jobs]]\nname = "second"\ncores = 1\nwalltime = "1m"\n'
+        'command = "until [ -e ../../../../flag ]; do sleep 0.1; done"\n'
+    )
+    words = ("--on", "local", "--work", "work", "--json", "out.json")
+    log = tmp_path / "work" / NAME
+
+    def ended():
+        return [entry["job"] for entry in read(log) if entry.get("event") == "ended"] if log.exists() else []
+
+    with started(tmp_path, *words) as process:
+        assert wait_until(lambda: ended() == ["first"], 60)
+        with started(tmp_path, *words, "--resume") as second:
+            _, err = second.communicate(timeout=60)
+        assert second.returncode and f"driven already, by process {process.pid}" in err
+        process.kill()
+    with open(log, "a") as file:
+        file.write('{"at": 100')
+    (tmp_path / "flag").touch()
+    with started(tmp_path, *words, "--resume") as process:
+        _, err = process.communicate(timeout=100)
+    assert process.returncode == 0, err
+    jobs = json.loads((tmp_path / "out.json").read_text())["jobs"]
+    assert [(job["name"], job["problem"]) for job in jobs] == [("first", ""), ("second", "")]
+    assert (tmp_path / "ran").read_text() == "ran\n"
+    assert ended() == ["first", "second"]
+    with started(tmp_path, *words, "--resume") as process:
+        _, err = process.communicate(timeout=60)
+    assert "all 2 jobs of the queue in" in err
+
+
 @pytest.fixture
 def pool(tmp_path):
     """A pool of one node that somebody else looks after."""

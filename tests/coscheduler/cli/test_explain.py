@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 
 from asa.core.errors import InvalidInput, StateError
+from coscheduler.cli.explain import describe, explain, explain_if_known
 from coscheduler.drive import drive
-from coscheduler.explain import explain, maybe, what
 from coscheduler.queuelog import NAME, QueueLog, new_directory
 from coscheduler.sharing.asax import AsaX
 from coscheduler.workload import paper_queue
@@ -47,7 +47,7 @@ def test_a_host_and_its_guest(queue):
 def test_a_job_that_is_not_there(queue, tmp_path):
     with pytest.raises(InvalidInput, match="no job 'census' in any of 1 queues"):
         explain("census")
-    assert maybe("census") is None
+    assert explain_if_known("census") is None
 
 
 def test_logs_that_cannot_be_read_are_passed_over(queue):
@@ -60,7 +60,7 @@ def test_logs_that_cannot_be_read_are_passed_over(queue):
 
 
 def test_without_queues(state):
-    assert maybe("census") is None
+    assert explain_if_known("census") is None
 
 
 @pytest.mark.parametrize(
@@ -78,4 +78,4 @@ def test_without_queues(state):
     ],
 )  # fmt: skip
 def test_every_entry_has_words(entry, words):
-    assert words in what({"at": 1.0, "job": "a"} | entry, "a")
+    assert words in describe({"at": 1.0, "job": "a"} | entry, "a")

@@ -41,7 +41,7 @@ def explain(job: str, directory: Path | None = None) -> CommandResult:
     raise InvalidInput(f"no job {job!r} in {where}: a job's name, as in its queue file, expected")
 
 
-def maybe(job: str) -> CommandResult | None:
+def explain_if_known(job: str) -> CommandResult | None:
     """The same for ``asa explain``; None where no queue has such a job."""
     try:
         return explain(job)
@@ -50,17 +50,17 @@ def maybe(job: str) -> CommandResult | None:
 
 
 def _lines(entry: Entry, job: str) -> Iterable[str]:
-    yield f"  {when(entry)}: {what(entry, job)}"
+    yield f"  {describe_time(entry)}: {describe(entry, job)}"
     if why := entry.get("why"):
         yield from (f"      {line}" for line in _shown(why))
 
 
-def when(entry: Entry) -> str:
+def describe_time(entry: Entry) -> str:
     """The time of an entry, in words."""
     return f"at {brief(entry['at'])}" if entry["at"] >= 0.1 else "at once"
 
 
-def what(entry: Entry, job: str) -> str:
+def describe(entry: Entry, job: str) -> str:
     """An entry about a job, in words."""
     share = f"{entry['share']:.0%}" if entry.get("share") is not None else ""
     kind = "at most" if entry.get("hard") else "a weight of"

@@ -5,7 +5,7 @@ import pytest
 from asa.core.registry import SHARING_RULES
 from asa.log.store import LearnedStore
 from asa.testing.sharing import shared_run, sharing_view
-from coscheduler.memory import Remembered
+from coscheduler.remembered import Remembered
 
 SPEC = "asax:gamma=0.5"
 

@@ -28,6 +28,8 @@ class Cosched:
         run.add_argument("--nodes", type=int, default=1, metavar="N", help="nodes that the cores are on (1)")
         run.add_argument("--walltime", default="1h", metavar="TIME", help="on slurm: of the nodes' own job (1h)")
         run.add_argument("--work", metavar="DIR", help="where jobs run, and the log is (one below the state directory)")
+        again = "go on with the queue of --work DIR: jobs that ended well are not run again"
+        run.add_argument("--resume", action="store_true", help=again)
         run.add_argument("--sharing", default="scavenger", metavar="RULE", help=f"of {rules} (scavenger)")
         run.add_argument("--learned", metavar="FILE", help="keep what the rule learns in this file (nowhere)")
         run.add_argument("--draw", metavar="PATH", help="draw CPU use, shares and happiness over time")
@@ -48,7 +50,6 @@ class Cosched:
         rank.add_argument(
             "--set", metavar="NAME=VALUE", action="append", default=[], help="argument for NAME, when it is a function"
         )
-        compare.add_argument("--on", default="sim", choices=["sim"], help="where (sim)")
         explain = parts.add_parser("explain", help="say why a job ran where it did", description="Explain a job.")
         explain.add_argument("job", metavar="JOB", help="its name in the queue's file")
         explain.add_argument("--work", metavar="DIR", type=Path, help="of its queue (the newest that has such a job)")
@@ -64,13 +65,13 @@ class Cosched:
 
 
 def _run(options: argparse.Namespace) -> CommandResult:
-    from coscheduler.run_command import run
+    from coscheduler.cli.run import run
 
     return run(options)
 
 
 def _explain(options: argparse.Namespace) -> CommandResult:
-    from coscheduler.explain import explain
+    from coscheduler.cli.explain import explain
 
     return explain(options.job, options.work)
 

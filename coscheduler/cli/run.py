@@ -1,0 +1,197 @@
+"""``asa cosched run``: a queue of jobs that share cores, simulated or on real nodes."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from asa.core.command import CommandResult, table
+from asa.core.errors import InvalidInput
+from asa.core.ports import SharingRule
+from asa.core.registry import SHARING_RULES
+from asa.core.units import duration
+from asa.log.lock import DriverLock
+from asa.log.store import LearnedStore
+from asa.security.files import private_directory
+from coscheduler.cli.explain import describe, describe_time
+from coscheduler.contention import named
+from coscheduler.drive import drive
+from coscheduler.pool.agents import Agents
+from coscheduler.pool.pools import Existing, Local, Pool, local_pool
+from coscheduler.queuefile import read_commands, read_queue
+from coscheduler.queuelog import Entry, QueueLog, ended_well, new_directory
+from coscheduler.real.world import RealWorld
+from coscheduler.remembered import Remembered
+from coscheduler.result import JobRun, SharedQueue
+from coscheduler.world import SimulatedWorld
+
+SIMULATED, LOCAL, POOL = "sim", "local", "pool:"
+
+
+def run(options: argparse.Namespace) -> CommandResult:
+    """Run a queue as the options say.
+
+    Raises
+    ------
+    InvalidInput
+        When the queue's file or an option makes no sense.
+    """
+    with ExitStack() as stack:
+        rule: SharingRule = SHARING_RULES.create(options.sharing)
+        if options.learned:
+            rule = stack.enter_context(_remembered(rule, options))
+        make = _simulated if options.on == SIMULATED else _real
+        world, directory, done = make(options, stack)
+        interrupted = False
+        try:
+            drive(world, rule)
+        except KeyboardInterrupt:
+            interrupted = True
+        found = world.result()
+    if done:
+        found = replace(found, jobs=tuple(sorted((*done, *found.jobs), key=lambda job: job.submitted)))
+    if options.draw and found.samples:
+        from coscheduler.studies.picture import save
+
+        save(found, options.draw, f"{options.sharing}, {found.cores} cores")
+    return _answer(options, found, directory, interrupted)
+
+
+_Queue = tuple[SimulatedWorld | RealWorld, Path | None, Sequence[JobRun]]
+"""A world, the directory that it writes to, and what came of the jobs that need not be run again."""
+
+
+def _simulated(options: argparse.Namespace, stack: ExitStack) -> _Queue:
+    if options.resume:
+        raise InvalidInput("--resume: a simulated queue takes no time, and is run anew. Leave it out")
+    queue, log, directory = read_queue(options.queue), None, None
+    if options.work:
+        directory = Path(options.work).absolute()
+        log = stack.enter_context(QueueLog(directory)).write
+    world = SimulatedWorld(queue.loads, queue.cores, named(queue.contention), sampled=bool(options.draw), log=log)
+    return world, directory, ()
+
+
+def _real(options: argparse.Namespace, stack: ExitStack) -> _Queue:
+    queue = read_commands(options.queue)
+    if options.resume and not options.work:
+        raise InvalidInput("--resume: which queue is to be gone on with? Give its directory, too: --work DIR")
+    directory = Path(options.work).absolute() if options.work else new_directory(Path(options.queue).stem)
+    stack.enter_context(DriverLock(private_directory(directory) / "queue.lock"))
+    log = stack.enter_context(QueueLog(directory, resume=options.resume))
+    ended = ended_well(log.before)
+    done = [ended[job.request.name] for job in queue.jobs if job.request.name in ended]
+    jobs = [job for job in queue.jobs if job.request.name not in ended]
+    if not jobs:
+        raise InvalidInput(f"--resume: all {len(done)} jobs of the queue in {directory} have ended well already")
+    try:
+        walltime_s = duration(options.walltime, what="--walltime")
+        pool = make_pool(options.on, nodes=options.nodes, cores=queue.cores, walltime_s=walltime_s)
+        machine = stack.enter_context(Agents(pool))  # that may have to wait in a queue
+    except BaseException:
+        if not options.work:
+            shutil.rmtree(directory, ignore_errors=True)
+        raise
+    print(f"asa: the jobs' output, and the log, are in {directory}", file=sys.stderr, flush=True)
+    tell = log.write if getattr(options, "json", None) == "-" else _teller(log.write)
+    since = log.before[-1]["at"] if log.before else 0.0
+    world = RealWorld(jobs, machine, directory / "jobs", sampled=bool(options.draw), log=tell, since=since)
+    return world, directory, done
+
+
+def make_pool(on: str, *, nodes: int, cores: int, walltime_s: float) -> Pool:
+    """Nodes that have so many cores together, where ``--on`` says.
+
+    Raises
+    ------
+    InvalidInput
+        When it says something else, or the cores cannot be shared out to so many nodes.
+    BackendError, StateError
+        When there is no such pool, or none can be started.
+    """
+    if on.startswith(POOL):
+        return Existing(Path(on.removeprefix(POOL)))
+    if on == LOCAL:
+        return make_local_pool(nodes, cores)
+    from coscheduler.pool.batch import slurm_pool
+
+    return slurm_pool(nodes, _cores_of_each(nodes, cores), walltime_s, on)
+
+
+def make_local_pool(nodes: int, cores: int) -> Local:
+    """Nodes on this machine that have so many cores together; each a fraction of a core, if there are fewer.
+
+    Raises
+    ------
+    InvalidInput
+        When the cores cannot be shared out to so many nodes.
+    StateError
+        When they cannot be started.
+    """
+    each, there = _cores_of_each(nodes, cores), len(os.sched_getaffinity(0))
+    capacity = there / nodes if cores > there else None
+    if capacity is not None:
+        told = f"{cores} cores on a machine of {there}: each is worth {there / cores:.3g} of a core"
+        print(f"asa: {told}", file=sys.stderr, flush=True)
+    return local_pool(nodes, each, capacity)
+
+
+def _cores_of_each(nodes: int, cores: int) -> int:
+    alike = [count for count in range(1, cores + 1) if cores % count == 0]
+    if nodes not in alike:
+        near = " or ".join(map(str, sorted(sorted(alike, key=lambda count: abs(count - nodes))[:2])))
+        raise InvalidInput(f"--nodes {nodes}: {cores} cores cannot be shared out to so many alike nodes: give {near}")
+    return cores // nodes
+
+
+def _remembered(rule: SharingRule, options: argparse.Namespace) -> Remembered:
+    run = f"{Path(options.queue).name} {os.getpid()} {os.urandom(4).hex()}"
+    return Remembered(rule, LearnedStore(Path(options.learned)), options.sharing, run)
+
+
+def _teller(write: Callable[[Entry], None]) -> Callable[[Entry], None]:
+    """Writes entries, and says on standard error what becomes of jobs."""
+
+    def tell(entry: Entry) -> None:
+        write(entry)
+        if "event" in entry:
+            job = entry["job"]
+            print(f"asa: {describe_time(entry)}: {job} {describe(entry, job)}", file=sys.stderr, flush=True)
+
+    return tell
+
+
+def _answer(
+    options: argparse.Namespace, found: SharedQueue, directory: Path | None, interrupted: bool
+) -> CommandResult:
+    failed = [job for job in found.jobs if job.problem]
+    data = {"sharing": options.sharing, "on": options.on} | found.to_json()
+    data |= {} if directory is None else {"directory": str(directory)}
+    summary = table([found.metrics()], "") if found.jobs else ""
+    parts = [table([_row(job) for job in found.jobs], "no job has ended"), summary]
+    parts += [f"{job.name} failed: {job.problem}" for job in failed]
+    if interrupted:
+        told = "interrupted: jobs that had not ended are not shown"
+        told += "" if options.on == SIMULATED else f"; to go on: --work {directory} --resume"
+        return CommandResult(data, "\n\n".join([*parts, told]), 130)
+    return CommandResult(data, "\n\n".join(part for part in parts if part), 1 if failed else 0)
+
+
+def _row(job: JobRun) -> dict[str, Any]:
+    return {
+        "job": job.name,
+        "cores": job.cores,
+        "submitted [s]": job.submitted,
+        "wait [s]": job.wait_s,
+        "ended [s]": job.ended,
+        "slowdown": job.slowdown,
+        "over wall time": "yes" if job.over_walltime else "no",
+        "guest of": ", ".join(dict.fromkeys(stay.host for stay in job.stays if stay.host)) or "-",
+    }
