@@ -1,0 +1,318 @@
+"""What README.md and docs/ say there is, and what there is.
+
+Nothing that they show is run. Of our code only tables and parsers are imported; the rest is read.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import doctest
+import re
+import shlex
+import textwrap
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+import asa
+from asa.cli.figure import FIGURES
+from asa.cli.main import _parser
+from asa.core import registry
+from asa.core.registry import COMMANDS, DOCTOR, EXPLAIN, Registry, parse_spec
+from tests.definitions import OURS, ROOT, definition, parameters
+
+KINDS = {item.kind: item for item in vars(registry).values() if isinstance(item, Registry)} | {"figure": FIGURES}
+NAMED = {kind: names for kind, names in KINDS.items() if names not in (COMMANDS, DOCTOR, EXPLAIN)}
+"""Kinds of things that users name."""
+ARGUMENTS = {
+    **{kind.replace(" ", "_"): kind for kind in NAMED},
+    "strategies": "strategy",
+    "estimators": "estimator",
+    "base": "estimator",
+    "rules": "sharing rule",
+    "sharing": "sharing rule",
+}
+"""Options and arguments that take a spec, and the kind that it is of."""
+SEVERAL = ("dispatcher", "strategies", "estimators", "rules")
+SIGNATURES = {"asa.run": "asa.workflows.run.submit", "asa.stage": "asa.workflows.stage.make_needs"}
+"""Where the parameters are said of functions that pass them on."""
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page, taken apart: its fenced blocks (language, text), and what stands in backquotes outside of them."""
+
+    path: Path
+    text: str = field(repr=False)
+    blocks: tuple[tuple[str, str], ...] = field(repr=False)
+    spans: tuple[str, ...] = field(repr=False)
+
+    @property
+    def code(self) -> str:
+        return "\n".join([*(text for _, text in self.blocks), *self.spans])
+
+    @property
+    def examples(self) -> set[str]:
+        """Names that the page makes up: those of the entry points that it shows."""
+        return {name for kind, text in self.blocks if kind == "ini" for name in re.findall(r"(?m)^    (\S+) = ", text)}
+
+
+def read(path: Path) -> Page:
+    text = path.read_text()
+    fence = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
+    prose = fence.sub("", text)
+    spans = (" ".join(span.split()) for span in re.findall(r"(?<!`)`([^`]+)`(?!`)", prose))
+    return Page(path, text, tuple(fence.findall(text)), tuple(spans))
+
+
+PAGES = [read(path) for path in [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]]
+EXAMPLES = [read(path) for path in sorted(ROOT.glob("examples/**/*.md"))]
+FILES = [str(path) for top in (*OURS, "docs") for path in ROOT.glob(f"{top}/**/*.*") if "__pycache__" not in str(path)]
+REFERENCE = read(ROOT / "docs" / "reference.md")
+
+each_page = pytest.mark.parametrize("page", [*PAGES, *EXAMPLES], ids=lambda page: str(page.path.relative_to(ROOT)))
+
+
+def options(kind: str, name: str) -> dict[str, str]:
+    """What the thing of that name may be given in a spec."""
+    target = NAMED[kind]._table[name].replace(":", ".")
+    found = parameters(definition(target))
+    assert found is not None, f"{target}: the parameters cannot be read"
+    text = re.compile(r"\b(str|int|float|bool|Any)\b")
+    return {name: kind for name, kind in found.items() if text.search(kind)}
+
+
+def parsers() -> dict[str, argparse.ArgumentParser]:
+    """The parser of each command and part of a command, by its words."""
+    found, todo = {}, [("asa", _parser([])[0])]
+    for words, parser in todo:
+        inner = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+        todo += [(f"{words} {name}", part) for action in inner for name, part in action.choices.items()]
+        found[words] = parser
+    return found
+
+
+PARSERS = parsers()
+
+
+# What is there is told.
+
+
+def test_every_public_name_is_told() -> None:
+    told = {name for page in PAGES for name in re.findall(r"\basa\.(\w+)", page.code)}
+    assert sorted(set(asa.__all__) - told) == []
+    for name in asa.__all__:
+        assert getattr(asa, name) is not None
+
+
+def test_every_command_is_told_with_its_options() -> None:
+    missing = []
+    for words, parser in PARSERS.items():
+        command, *part = words.split()[1:3] or [""]
+        pages = [
+            page for page in PAGES[1:] if re.search(rf"\basa {command}\b", page.code)
+        ]  # in README none is explained
+        pages = [page for page in pages if not part or re.search(rf"\b{part[0]}\b", page.code)]
+        if not pages:
+            missing.append(words)
+        for action in parser._actions:
+            known = "|".join(option for option in action.option_strings if option not in ("-h", "--help", "--json"))
+            if known and not any(re.search(rf"(?<![\w-])({known})(?![\w-])", page.code) for page in pages):
+                missing.append(f"{words} {known}")
+    assert missing == []
+
+
+@pytest.mark.parametrize("kind", NAMED)
+def test_the_reference_has_exactly_the_names_and_options_there_are(kind: str) -> None:
+    heading = f"{kind}s".replace("ys", "ies")
+    section = re.search(rf"^### {heading}\n(.*?)(?=^#|\Z)", REFERENCE.text, re.M | re.S | re.I)
+    assert section, f"docs/reference.md has no heading '### {heading.capitalize()}'"
+    rows = [line.strip("|").split("|") for line in section[1].splitlines() if line.startswith("| `")]
+    table = {row[0].strip(" `"): set(re.findall(r"`([a-z]\w*)", re.sub(r"\([^()]*\)", "", row[-1]))) for row in rows}
+    assert sorted(table) == NAMED[kind].names()
+    if len(rows[0]) > 2:
+        for name, told in table.items():
+            known = options(kind, name)
+            assert set(known) - {"**"} <= told
+            assert "**" in known or told <= set(known)
+
+
+# What is told is there.
+
+
+def lines(page: Page) -> Iterator[str]:
+    """Command lines on the page, each from its first word on, without comment."""
+    for kind, text in page.blocks:
+        if kind != "python":
+            for line in text.replace("\\\n", "").splitlines():
+                bare = re.sub(r"(^|\s)#.*", "", line)
+                yield from re.split(r"\s{2,}(?=asa )|&&?|;|^\$ |\"", bare)
+    yield from page.spans
+
+
+def commands(page: Page) -> Iterator[list[str]]:
+    for line in lines(page):
+        if found := re.match(r"(?:\S*/|python -m )?asa (?=[a-z-])(.*)", line.strip()):
+            yield shlex.split(found[1])
+
+
+def wrong_in(words: list[str], page: Page) -> Iterator[str]:
+    """What is wrong with a command line of ours."""
+    name, parser, bare, rest = "asa", PARSERS["asa"], 0, iter(words)
+    for word in rest:
+        if re.match(r"--?[a-z]", word):
+            option, _, value = word.partition("=")
+            action = parser._option_string_actions.get(option)
+            if action is None:
+                yield f"{name} has no option {option}"
+            elif action.nargs != 0:
+                yield from wrong_spec(action.dest, value or next(rest, ""), page)
+        elif f"{name} {word}" in PARSERS:
+            name, parser = f"{name} {word}", PARSERS[f"{name} {word}"]
+        elif any(isinstance(action, argparse._SubParsersAction) for action in parser._actions):
+            if word.islower():
+                yield f"{name} has no {word}"
+        else:
+            bare += 1
+            yield from wrong_spec(name.removeprefix("asa "), word, page)
+    takes = [action.nargs for action in parser._actions if not action.option_strings]
+    if bare > len(takes) and not {"*", "+"} & set(takes):
+        yield f"{name} takes {len(takes)} arguments, not {bare}"
+
+
+def wrong_spec(argument: str, text: str, page: Page) -> Iterator[str]:
+    """What is wrong with what is given to an argument that takes names of some kind."""
+    kind, several = ARGUMENTS.get(argument), argument in SEVERAL
+    for spec in () if not kind or not text else NAMED[kind].split([text]) if several else [text]:
+        name, given = parse_spec(spec)
+        if not re.fullmatch(r"[a-z][a-z0-9-]*", name) or name in page.examples:
+            continue  # a placeholder, or the page's own
+        if name not in NAMED[kind]._table:
+            yield f"there is no {kind} {name}"
+        elif "**" not in (known := options(kind, name)):
+            yield from (f"{kind} {name} has no option {option}" for option in given if option not in known)
+
+
+@each_page
+def test_commands_and_their_options_are_there(page: Page) -> None:
+    assert [wrong for words in commands(page) for wrong in wrong_in(words, page)] == []
+
+
+@each_page
+def test_names_and_their_options_are_there(page: Page) -> None:
+    wrong = []
+    for argument, text in re.findall(r"\b(\w+)=\"([^\"]*)\"", page.code):
+        wrong += wrong_spec(argument, text, page)
+    for span in page.spans:
+        if re.fullmatch(r"[a-z][\w-]*:[a-z_]+(=[^\s]+)?", span):
+            kinds = [kind for kind, names in NAMED.items() if span.partition(":")[0] in names._table]
+            found = [list(wrong_spec(kind.replace(" ", "_"), span, page)) for kind in kinds]
+            wrong += [] if not found or [] in found else found[0]
+    assert wrong == []
+
+
+def programs(page: Page) -> Iterator[ast.Module]:
+    for kind, text in page.blocks:
+        if kind == "python":
+            examples = doctest.DocTestParser().get_examples(text)
+            source = "".join(example.source for example in examples) if examples else textwrap.dedent(text)
+            yield ast.parse(source)
+
+
+@each_page
+def test_imports_attributes_and_arguments_in_python_are_there(page: Page) -> None:
+    wrong = []
+    for tree in programs(page):
+        homes = {"asa": "asa"}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] in OURS:
+                homes |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
+                wrong += [home for home in homes.values() if definition(home) is None]
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "asa":
+                wrong += [] if node.attr in asa.__all__ else [f"asa.{node.attr}"]
+            if isinstance(node, ast.Call):
+                first, _, rest = ast.unparse(node.func).partition(".")
+                home = ".".join(filter(None, [homes.get(first, ""), rest]))
+                known = parameters(definition(SIGNATURES.get(home, home))) if first in homes else None
+                if known is not None and (home in SIGNATURES or "**" not in known):
+                    wrong += [f"{home}({item.arg}=)" for item in node.keywords if item.arg and item.arg not in known]
+    assert wrong == []
+
+
+@each_page
+def test_modules_files_and_targets_are_there(page: Page) -> None:
+    wrong = []
+    groups = {names._group for names in KINDS.values()} | {"asa.self"}  # a cgroup
+    files = {Path(file).name for file in FILES}
+    for span in page.spans:
+        dotted = span.partition("(")[0]
+        if re.fullmatch(rf"({'|'.join(OURS)})(\.\w+)+", dotted) and dotted not in files:
+            wrong += [] if definition(dotted) is not None or dotted in groups else [dotted]
+        if re.fullmatch(r"\w+(/[\w.-]+)+\.(py|md|json|txt)", span):
+            theirs = not any(f"/{span.partition('/')[0]}/" in file for file in FILES)
+            wrong += [] if theirs or any(file.endswith(f"/{span}") for file in FILES) else [span]
+    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.M))
+    for line in lines(page):
+        if found := re.match(r"make ([a-z][\w-]*)", line.strip()):
+            wrong += [] if found[1] in targets else [f"make {found[1]}"]
+        if found := re.match(r"python (?:-m )?((?:benchmarks|tests)[./]\S+)(.*)", line.strip()):
+            wrong += scripted(found[1], found[2])
+    assert wrong == []
+
+
+def scripted(name: str, arguments: str) -> list[str]:
+    """What is wrong with a call of one of our scripts; their options are looked for in their text."""
+    path = ROOT / (name if name.endswith(".py") else name.replace(".", "/"))
+    files = sorted(path.glob("*.py")) if path.is_dir() else [path.with_suffix(".py")]
+    if not all(file.is_file() for file in files):
+        return [name]
+    text = "".join(file.read_text() for file in files)
+    return [f"{name} {option}" for option in re.findall(r"\s(--[a-z-]+)", arguments) if f'"{option}"' not in text]
+
+
+@each_page
+def test_links_lead_somewhere(page: Page) -> None:
+    for link in re.findall(r"\]\(([^)\s]+)\)", page.text):
+        target, _, anchor = link.partition("#")
+        if "://" in link:
+            continue
+        there = (page.path.parent / target).resolve() if target else page.path
+        assert there.exists(), link
+        if anchor:
+            headings = re.findall(r"^#+ (.*)$", there.read_text(), re.M)
+            assert anchor in [re.sub(r"[^\w -]", "", head).lower().replace(" ", "-") for head in headings], link
+
+
+CHECKS = {
+    test_commands_and_their_options_are_there: [
+        "`asa status`",
+        "`asa runs A`",
+        "`asa run A --polite`",
+        "`asa pool rows`",
+    ],
+    test_names_and_their_options_are_there: ['`strategy="cheap"`', "`easy:depth=2`", "`asax:expert=cpu`"],
+    test_imports_attributes_and_arguments_in_python_are_there: [
+        "```python\nfrom asa.core.job import Jobs\n```",
+        "```python\nimport asa\n\nasa.walk()\n```",
+        "```python\nimport asa\n\nasa.run(1, queue=2)\n```",
+    ],
+    test_modules_files_and_targets_are_there: [
+        "`asa.core.nothing`",
+        "`asa/no.py`",
+        "`make tea`",
+        "`python -m benchmarks.no`",
+    ],
+    test_links_lead_somewhere: ["[there](nowhere.md)", "# Here\n\n[there](#where)"],
+}
+
+
+@pytest.mark.parametrize(("check", "text"), [(check, text) for check, texts in CHECKS.items() for text in texts])
+def test_mistakes_are_found(check: Callable[[Page], None], text: str, tmp_path: Path) -> None:
+    path = tmp_path / "page.md"
+    path.write_text(f"# Page\n\n{text}\n")
+    with pytest.raises(AssertionError):
+        check(read(path))
