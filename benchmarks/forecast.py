@@ -22,12 +22,13 @@ import numpy as np
 from asa.backends.simulated_options import Options
 from asa.core.ports import Estimator
 from asa.core.registry import DISPATCHERS, ESTIMATORS
+from asa.core.units import DAY
 from asa.core.workload import Floats
+from asa.dispatchers.backfill import rule_of
 from asa.simulator.engine import Engine
 from asa.studies.forecasts import Watched, Watcher, watched
 from asa.studies.probes import Kind
 from asa.studies.replay_waits import replay
-from asa.traces.cycle import DAY
 from asa.traces.sites import site as model
 from benchmarks.measure import show
 
@@ -44,7 +45,7 @@ def site(name: str, seed: int, days: float, every_s: float) -> list[Watched]:
     """Probes of one workload."""
     options = Options(site=name, seed=seed, warmup=WARMUP, days=LEARNING + days + AFTER)
     scene = options.scene()
-    rule = DISPATCHERS.create(scene.dispatcher).native
+    rule = rule_of(scene.dispatcher)
     times = np.arange(WARMUP * DAY, (WARMUP + LEARNING + days) * DAY, every_s).tolist()
     engine = Engine(scene.workload, scene.cluster, options.settings(scene))
     return watched(engine, rule, [Kind(cores, WALLTIME_S) for cores in CORES[name]], times)

@@ -47,7 +47,7 @@ def spread(what: str, jobs: Workload, capacity: int, start: Floats, run: Floats)
         "mean": float(wait.mean()) / HOUR,
         **{f"{q} %": value for q, value in zip(QUANTILES, quantiles, strict=True)},
         "waited > 5 min": float((wait > WAITED_S).mean()),
-        "utilisation": utilisation(start, start + run, jobs.cores, capacity, *window),
+        "utilisation": utilisation(start, start + run, jobs.cores, capacity, begin=window[0], until=window[1]),
         "rank correlation": spearman(jobs.wait, wait),
     }
 

@@ -25,7 +25,7 @@ from asa.core.event import Event, NodeJoined, TaskDone
 from asa.core.job import Resources
 from asa.core.ports import Executor, RunContext
 from asa.core.registry import EXECUTORS
-from asa.core.task import Task, Value
+from asa.core.task import Task
 
 
 def no_op(x: int) -> int:
@@ -66,7 +66,7 @@ def with_asa(name: str) -> Callable[[int], list[float]]:
                 assert isinstance(events.get(timeout=60), NodeJoined)
 
                 def there_and_back(x: int) -> None:
-                    executor.launch([Task("s", x, str(function), Value(pickle.dumps(((x, 1), {}))))], "a")
+                    executor.launch([Task("s", x, str(function), pickle.dumps(((x, 1), {})), (), Resources())], "a")
                     assert isinstance(events.get(timeout=60), TaskDone)
 
                 seconds = _timed(there_and_back, tasks)

@@ -100,6 +100,52 @@ def _of(rows: Sequence[Row], system: str) -> list[Row]:
     return [row for row in rows if row.system == system]
 
 
+def _rows(options: argparse.Namespace, name: str, workflow: str = "all", **given: Any) -> list[Row]:
+    """The runs of one part: those in its file, or new ones."""
+    kept = options.json / f"{name}.json" if options.json else None
+    if kept and kept.is_file():
+        return [Row.from_json(values) for values in json.loads(kept.read_text())["rows"]]
+    found = list(compare(workflow, processes=options.processes, **given).rows)
+    print(f"{name}: {len(found)} runs", file=sys.stderr, flush=True)
+    if kept:
+        kept.write_text(json.dumps({"rows": [row.to_json() for row in found]}) + "\n")
+    return found
+
+
+def _show_held(options: argparse.Namespace, seeds: int) -> None:
+    """Both systems, where places are held and where none is."""
+    both = tuple(SCALES)
+    rows = _rows(options, "limits", systems=both, strategies=CHOSEN, regimes=["limits"], seeds=seeds)
+    regimes = REGIMES[:1] if options.quick else REGIMES
+    rows += _rows(options, "regimes", systems=both, strategies=DEPENDENT, regimes=regimes, seeds=seeds)
+    show(f"Both systems together, {seeds} seeds", table(rows))
+    for system in both:
+        show(f"{system}, {seeds} seeds", table(_of(rows, system)))
+    for strategy in ("auto", "stagger"):
+        worst = beside([row for row in rows if strategy == "auto" or row.regime == "limits"], strategy)
+        over = sum(each.ratio.value > SLOWER for each in worst)
+        show(f"{strategy}: {over} of {len(worst)} cases more than 2 % slower than Per-Stage; the worst", slow(worst))
+
+
+def _show_front(options: argparse.Namespace, seeds: int) -> None:
+    chosen = (*BESIDE, *(STAGGERED[::4] if options.quick else STAGGERED))
+    front = Pareto(_rows(options, "front", systems=tuple(SCALES), strategies=chosen, regimes=["limits"], seeds=seeds))
+    show(f"Where no place is held (limits), {seeds} seeds", front.table())
+
+
+def _show_busy(options: argparse.Namespace, seeds: int) -> None:
+    given = {"cores": SCALES["uppmax"], "seeds": seeds}
+    chosen = (*OTHERS, *VARIED, *LEARNED)
+    busy = _rows(options, "busy", systems=[BUSY], strategies=chosen, regimes=["limits"], **given)
+    show(f"A busier queue, {seeds} seeds", table(busy))
+    for strategy in ("auto", "stagger"):
+        show(f"{strategy} in the busier queue: the worst cases", slow(beside(busy, strategy)))
+
+    regimes, systems = ["fifo", "multifactor", "limits"], ["uppmax", BUSY]
+    forked = _rows(options, "fork-join", FORK_JOIN, systems=systems, strategies=OTHERS, regimes=regimes, **given)
+    show(f"A workflow with two branches, uppmax and the busier queue, {seeds} seeds", table(forked))
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="two seeds and fewer strategies, to see that it works")
@@ -108,42 +154,9 @@ def main() -> int:
     parser.add_argument("--json", type=Path, metavar="FOLDER", help="where to keep the rows")
     options = parser.parse_args()
     many, few = (2, 2) if options.quick else (options.seeds, -(-options.seeds // 5))
-
-    def run(name: str, workflow: str = "all", **given: Any) -> list[Row]:
-        kept = options.json / f"{name}.json" if options.json else None
-        if kept and kept.is_file():
-            return [Row.from_json(values) for values in json.loads(kept.read_text())["rows"]]
-        found = list(compare(workflow, processes=options.processes, **given).rows)
-        print(f"{name}: {len(found)} runs", file=sys.stderr, flush=True)
-        if kept:
-            kept.write_text(json.dumps({"rows": [row.to_json() for row in found]}) + "\n")
-        return found
-
-    both = tuple(SCALES)
-    held = run("limits", systems=both, strategies=CHOSEN, regimes=["limits"], seeds=many)
-    regimes = REGIMES[:1] if options.quick else REGIMES
-    held += run("regimes", systems=both, strategies=DEPENDENT, regimes=regimes, seeds=many)
-    show(f"Both systems together, {many} seeds", table(held))
-    for system in both:
-        show(f"{system}, {many} seeds", table(_of(held, system)))
-    for strategy in ("auto", "stagger"):
-        worst = beside([row for row in held if strategy == "auto" or row.regime == "limits"], strategy)
-        over = sum(each.ratio.value > SLOWER for each in worst)
-        show(f"{strategy}: {over} of {len(worst)} cases more than 2 % slower than Per-Stage; the worst", slow(worst))
-
-    chosen = (*BESIDE, *(STAGGERED[::4] if options.quick else STAGGERED))
-    front = Pareto(run("front", systems=both, strategies=chosen, regimes=["limits"], seeds=few))
-    show(f"Where no place is held (limits), {few} seeds", front.table())
-
-    chosen = (*OTHERS, *VARIED, *LEARNED)
-    busy = run("busy", systems=[BUSY], cores=SCALES["uppmax"], strategies=chosen, regimes=["limits"], seeds=few)
-    show(f"A busier queue, {few} seeds", table(busy))
-    for strategy in ("auto", "stagger"):
-        show(f"{strategy} in the busier queue: the worst cases", slow(beside(busy, strategy)))
-
-    given = {"systems": ["uppmax", BUSY], "cores": SCALES["uppmax"], "strategies": OTHERS}
-    forked = run("fork-join", FORK_JOIN, regimes=["fifo", "multifactor", "limits"], seeds=few, **given)
-    show(f"A workflow with two branches, uppmax and the busier queue, {few} seeds", table(forked))
+    _show_held(options, many)
+    _show_front(options, few)
+    _show_busy(options, few)
     return 0
 
 

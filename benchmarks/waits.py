@@ -22,10 +22,9 @@ from typing import Any
 
 import numpy as np
 
-from asa.cli.replay_waits import default_estimators
 from asa.core.registry import ESTIMATORS
 from asa.core.workload import Workload
-from asa.studies.replay_table import Row, Table, tabulate
+from asa.studies.replay_table import Row, Table, default_estimators, tabulate
 from asa.studies.waits_probed import probed
 from asa.studies.waits_seen import Record, load_log, records
 from asa.traces.csvlog import coded

@@ -44,6 +44,7 @@ def build(
     query: Path,
     database: Path,
     out: Path,
+    *,
     cores: int = 2,
     parts: int = 8,
     task: str = "blastn",
@@ -91,16 +92,15 @@ def build(
 
 
 def workflow(
-    query: str = "", database: str = "", out: str = str(OUT), cores: int = 2, parts: int = 8, task: str = "blastn"
+    query: str = "", database: str = "", out: str = str(OUT), *, cores: int = 2, parts: int = 8, task: str = "blastn"
 ) -> asa.Node:
     """Return the workflow for the given files, or for the standard small set, which is made if it is not there."""
     if bool(query) != bool(database):
         raise ValueError("give both query and database, or neither for the standard set")
     if not query and not (EXAMPLE / "truth.json").exists():  # written last, after the sequences
         make_data(EXAMPLE)
-    return build(
-        Path(query or EXAMPLE / "query.fa"), Path(database or EXAMPLE / "database.fa"), Path(out), cores, parts, task
-    )
+    inputs = Path(query or EXAMPLE / "query.fa"), Path(database or EXAMPLE / "database.fa")
+    return build(*inputs, Path(out), cores=cores, parts=parts, task=task)
 
 
 def main() -> None:
@@ -115,7 +115,14 @@ def main() -> None:
         "blast",
         parser,
         options,
-        lambda: workflow(options.query, options.database, options.out, options.cores, options.parts, options.task),
+        lambda: workflow(
+            options.query,
+            options.database,
+            options.out,
+            cores=options.cores,
+            parts=options.parts,
+            task=options.task,
+        ),
     )
     print(f"{made['hits']} hits of {made['queries']} queries: {made['table']}")
 

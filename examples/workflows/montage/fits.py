@@ -129,7 +129,7 @@ class Projection:
     cd: tuple[float, float, float, float]
 
     @staticmethod
-    def rotated(ra: float, dec: float, x: float, y: float, scale: float, angle: float) -> Projection:
+    def rotated(ra: float, dec: float, x: float, y: float, *, scale: float, angle: float) -> Projection:
         """Return one with square pixels, a scale [deg] wide, north up, turned by an angle [deg]."""
         cos, sin = float(np.cos(np.radians(angle))), float(np.sin(np.radians(angle)))
         return Projection(ra, dec, x, y, (-scale * cos, -scale * sin, -scale * sin, scale * cos))

@@ -97,7 +97,7 @@ class Sky:
 
 def plane() -> Projection:
     """Return the plane in which the sky is laid out, its origin at the field's centre."""
-    return Projection.rotated(*CENTRE, 0.0, 0.0, SCALE, 0.0)
+    return Projection.rotated(*CENTRE, 0.0, 0.0, scale=SCALE, angle=0.0)
 
 
 def imagine(columns: int, rows: int, size: int, seed: int, noise: float = 1.0) -> Sky:
@@ -146,7 +146,7 @@ def expose(sky: Sky, tile: Tile, size: int, rng: np.random.Generator) -> tuple[P
     """Return the projection and the pixels, shape (size, size), of one tile."""
     middle = (size + 1) / 2
     ra, dec = plane().sky(tile.x, tile.y)
-    look = Projection.rotated(float(ra), float(dec), middle, middle, SCALE, tile.turn)
+    look = Projection.rotated(float(ra), float(dec), middle, middle, scale=SCALE, angle=tile.turn)
     y, x = np.mgrid[1 : size + 1, 1 : size + 1].astype(float)
     pixels = sky.nebula(*look.sky(x, y))
     pixels += tile.level + (tile.slope_x * (x - middle) + tile.slope_y * (y - middle)) / middle
@@ -162,7 +162,9 @@ def expose(sky: Sky, tile: Tile, size: int, rng: np.random.Generator) -> tuple[P
     return look, pixels
 
 
-def make_tiles(out: Path, columns: int = 3, rows: int = 3, size: int = 400, seed: int = 1, noise: float = 1.0) -> Sky:
+def make_tiles(
+    out: Path, columns: int = 3, rows: int = 3, size: int = 400, *, seed: int = 1, noise: float = 1.0
+) -> Sky:
     """Write tiles and ``truth.json`` into a folder, made if missing, and return the truth.
 
     Parameters
@@ -205,7 +207,7 @@ def main() -> None:
     options = parser.parse_args()
     try:
         columns, rows = options.tiles
-        sky = make_tiles(options.out, columns, rows, options.size, options.seed, options.noise)
+        sky = make_tiles(options.out, columns, rows, options.size, seed=options.seed, noise=options.noise)
     except (OSError, ValueError) as error:
         parser.error(str(error))
     print(f"{len(sky.tiles)} tiles with {len(sky.stars)} stars in {options.out}")

@@ -28,7 +28,7 @@ def fill(floats: int, out: Path) -> Path:
     return path
 
 
-def compute(part: int, parts: int, floats: int, path: Path, rounds: int, seconds: float | None) -> Part:
+def compute(part: int, parts: int, floats: int, path: Path, *, rounds: int, seconds: float | None) -> Part:
     """Stage 2, parallel: load a part of the numbers, add and multiply them, round after round, and check their sum.
 
     Parameters

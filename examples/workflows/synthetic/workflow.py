@@ -31,6 +31,7 @@ cloudpickle.register_pickle_by_value(stages)
 def build(
     out: Path,
     floats: int = FLOATS,
+    *,
     rounds: int = ROUNDS,
     seconds: float | None = None,
     tasks: int = TASKS,
@@ -76,13 +77,14 @@ def build(
 def workflow(
     out: str = str(OUT),
     floats: int = FLOATS,
+    *,
     rounds: int = ROUNDS,
     seconds: float | None = None,
     tasks: int = TASKS,
     cores: int = 2,
 ) -> asa.Node:
     """Return the workflow, for ``asa run``."""
-    return build(Path(out), floats, rounds, seconds, tasks, cores)
+    return build(Path(out), floats, rounds=rounds, seconds=seconds, tasks=tasks, cores=cores)
 
 
 def main() -> None:
@@ -98,7 +100,14 @@ def main() -> None:
         "synthetic",
         parser,
         options,
-        lambda: build(options.out, options.floats, options.rounds, options.seconds, options.tasks, options.cores),
+        lambda: build(
+            options.out,
+            options.floats,
+            rounds=options.rounds,
+            seconds=options.seconds,
+            tasks=options.tasks,
+            cores=options.cores,
+        ),
     )
     for name, value in stages.summary(parts).items():
         print(f"{name}: {value:.17g}")

@@ -10,7 +10,7 @@ def pixels():
 
 
 def look(montage, angle=3.0):
-    return montage.fits.Projection.rotated(83.8, -5.4, 200.5, 100.5, 1 / 3600, angle)
+    return montage.fits.Projection.rotated(83.8, -5.4, 200.5, 100.5, scale=1 / 3600, angle=angle)
 
 
 def test_what_is_written_is_read(montage, tmp_path, pixels):

@@ -26,7 +26,7 @@ def test_fill(stages, tmp_path, floats):
 @pytest.mark.parametrize("parts", [1, 3, 7, 5001])
 def test_parts_make_up_the_whole(stages, tmp_path, parts):
     path = stages.fill(5000, tmp_path)
-    made = [stages.compute(part, parts, 5000, path, 6, None) for part in range(parts)]
+    made = [stages.compute(part, parts, 5000, path, rounds=6, seconds=None) for part in range(parts)]
     assert sum(part["count"] for part in made) == 5000
     assert stages.summary(made) == {
         "floats": 5000,
@@ -37,8 +37,8 @@ def test_parts_make_up_the_whole(stages, tmp_path, parts):
 
 def test_seconds_decide_how_many_rounds(stages, tmp_path):
     path = stages.fill(2000, tmp_path)
-    assert stages.compute(0, 2, 2000, path, 5, 0.0)["rounds"] == 0
-    made = stages.compute(0, 2, 2000, path, 0, 0.02)
+    assert stages.compute(0, 2, 2000, path, rounds=5, seconds=0.0)["rounds"] == 0
+    made = stages.compute(0, 2, 2000, path, rounds=0, seconds=0.02)
     assert made["rounds"] > 0
     assert made["sum"] == stages.expected_sum(0, 1000, made["rounds"])
 
@@ -48,12 +48,12 @@ def test_wrong_numbers_are_noticed(stages, tmp_path):
     values = np.fromfile(path)
     values[1500] += 1 / 1024
     values.tofile(path)
-    assert stages.compute(0, 2, 2000, path, 3, None)["rounds"] == 3
+    assert stages.compute(0, 2, 2000, path, rounds=3, seconds=None)["rounds"] == 3
     with pytest.raises(ArithmeticError, match=r"numbers 1000 to 2000 of .*floats.bin sum to .* after 3 rounds"):
-        stages.compute(1, 2, 2000, path, 3, None)
+        stages.compute(1, 2, 2000, path, rounds=3, seconds=None)
 
 
 def test_a_file_that_is_too_short_is_noticed(stages, tmp_path):
     path = stages.fill(1000, tmp_path)
     with pytest.raises(ArithmeticError, match="is this the file that the first stage wrote"):
-        stages.compute(1, 2, 2000, path, 3, None)
+        stages.compute(1, 2, 2000, path, rounds=3, seconds=None)
