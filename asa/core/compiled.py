@@ -40,8 +40,7 @@ def _inner(function: _Function, *, counts: bool) -> _Function:
 
 def compiled(function: _Function) -> _Function:
     """Compile a function that Python calls, when it first does; the packages in `_PACKAGES` may call one another's."""
-    options: dict[str, Any] = {"cache": True, "_nrt": True}
-    dispatcher: Any = njit(**options)(function)
+    dispatcher: Any = compiled_alone(function)
     file = dispatcher._cache._cache_file  # numba has no public way to say on what else a function depends
     file._source_stamp = (file._source_stamp, _stamp())
     found: _Function = dispatcher
@@ -50,7 +49,8 @@ def compiled(function: _Function) -> _Function:
 
 def compiled_alone(function: _Function) -> _Function:
     """As `compiled`, for a function that calls no compiled ones of other files: no other file is read for it."""
-    found: _Function = njit(cache=True)(function)
+    options: dict[str, Any] = {"cache": True, "_nrt": True}
+    found: _Function = njit(**options)(function)
     return found
 
 

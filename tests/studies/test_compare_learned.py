@@ -44,7 +44,7 @@ def test_pooled_estimators_learn_with_contexts_and_others_as_ever(scene: Scene) 
     pooled = learned(scene, "context", 0)
     resources = Resources(cores=probe.cores)
     assert pooled.of(resources, 1.0) is pooled.of(Resources(cores=1), 7200.0)
-    assert pooled.predict(resources, probe.walltime_s, probe) >= 0.0
+    assert pooled.predict(resources, probe.walltime_s, probe)[0] >= 0.0
     plain, same = learned(scene, "last", 0), scene.learned("last", 0)
     for kind in KINDS:
         asked = Resources(cores=kind.cores), kind.walltime_s
