@@ -76,7 +76,7 @@ class Simulated:
     >>> (handle,) = queue.submit([JobRequest("a", Resources(cores=32), walltime_s=60.0, argv=("true",))])
     >>> queue.sleep(600.0)
     >>> status = queue.query([handle])[0]
-    >>> status.state.value, status.reason, status.ended
+    >>> status.state.value, str(status.reason), status.ended
     ('timeout', 'TimeLimit', 60.0)
     """
 

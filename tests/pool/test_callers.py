@@ -68,7 +68,7 @@ def test_an_error_reaches_whoever_waits() -> None:
 
 
 def test_the_thread_steps_when_it_is_woken_and_ends_when_it_is_closed() -> None:
-    posted = threading.Event()
+    posted, before = threading.Event(), set(threading.enumerate())
     clock = SystemClock()
     thread = WatchThread(clock)
     batch = FakeBatch(ManualClock(time.time()), 4)
@@ -77,7 +77,7 @@ def test_the_thread_steps_when_it_is_woken_and_ends_when_it_is_closed() -> None:
     watch.submit([JOB])
     assert posted.wait(10.0)
     thread.close()
-    assert not any(item.name == "asa-job-watch" for item in threading.enumerate())
+    assert not set(threading.enumerate()) - before
 
 
 def test_a_thread_that_was_never_started_can_be_closed() -> None:
