@@ -73,7 +73,19 @@ class Ground:
         until(lambda: _heeds(self.running[name].pid, signal.SIGUSR1), f"{name} to heed a signal: {self.log()}")
         self._file(name).write_text(point)
         self.running[name].send_signal(signal.SIGUSR1)
-        until(lambda: not self._file(name).exists(), f"{name} to see its point: {self.log()}")
+        try:
+            until(lambda: not self._file(name).exists(), lambda: f"{name} to see its point: {self.log()}")
+        except AssertionError as error:
+            code = self.running[name].poll()
+            self.running[name].kill()
+            raise AssertionError(f"{name}: {'it runs' if code is None else f'exit code {code}'}: {error}") from error
+
+    def revive(self) -> None:
+        """Start again what has died where it should not have; the test in which that was has said so."""
+        for name, process in list(self.running.items()):
+            if name != "framework" and process.poll() is not None:
+                self._file(name).unlink(missing_ok=True)
+                self.start(name)
 
     def ready(self, *agents: str) -> None:
         """Wait for agents to be registered."""

@@ -80,6 +80,7 @@ def ground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
 
 def work_through(ground: Ground, ledger: Ledger, mortal: str, point: str) -> None:
     """Have work done while one of the processes is killed, and another takes its place."""
+    ground.revive()
     ground.arm(mortal, point)
     driver = ledger.driver(ground.directory)
     driver.start()
@@ -106,6 +107,7 @@ def test_the_agent_is_killed_when(ground: Ground, tmp_path: Path, point: str) ->
 @pytest.mark.parametrize("point", DRIVER_POINTS)
 def test_the_driver_is_killed_when(ground: Ground, tmp_path: Path, point: str) -> None:
     words = str(ground.directory.path), str(tmp_path / "ledger"), *WORK
+    ground.revive()
     ground.start("framework", *words, point=DRIVER_POINTS[point])
     ground.killed("framework")
     assert ground.start("framework", *words).wait(30) == 0, ground.log()
