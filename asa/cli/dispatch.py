@@ -12,7 +12,7 @@ from asa.core.registry import DISPATCHERS
 from asa.core.units import duration
 
 if TYPE_CHECKING:  # NumPy is for those who plan, not for those who ask for help
-    from asa.dispatchers.planning.instance import Instance, Planned
+    from asa.dispatchers.planning.instance import Instance, Plan
 
 SHOWN = 20
 """Jobs that are shown to people; ``--json`` has all."""
@@ -28,7 +28,7 @@ class Dispatch:
         add = parser.add_argument
         add("instance", metavar="INSTANCE.json", help="a machine, what runs on it, and its queue; gzipped or not")
         add("--dispatcher", default="listplan", metavar="NAME[:OPTIONS]", help="who plans: listplan (the default)")
-        limit = "time to look for a better plan (0: the first one will do)"
+        limit = "time to look for a better plan, such as 250ms (none: the first one will do)"
         add("--time-limit", type=duration, default=0.0, metavar="S", help=limit)
 
     def run(self, options: argparse.Namespace) -> CommandResult:
@@ -50,25 +50,18 @@ class Dispatch:
             return CommandResult(about | dict(found.notes), text, 1)
         if broken := violations(instance, found.plan):
             return CommandResult(about | {"violations": broken}, "the plan breaks laws:\n" + "\n".join(broken), 1)
-        data = about | _figures(instance, found, lower_bound(instance)) | {"notes": dict(found.notes)}
-        return CommandResult(data | {"jobs": _jobs(instance, found)}, _text(data, _jobs(instance, found)))
+        objective, bound = found.plan.objective(instance), max(lower_bound(instance), found.bound or 0.0)
+        data = about | {"objective": objective, "bound": bound, "gap": objective / bound - 1 if bound else 0.0}
+        jobs = _jobs(instance, found.plan)
+        return CommandResult(data | {"notes": dict(found.notes), "jobs": jobs}, _text(data, jobs))
 
 
-def _figures(instance: Instance, found: Planned, bound: float) -> dict[str, Any]:
-    assert found.plan is not None, "it was looked at before"
-    objective = found.plan.objective(instance)
-    bound = max(bound, found.bound or 0.0)
-    return {"objective": objective, "bound": bound, "gap": objective / bound - 1 if bound else 0.0}
-
-
-def _jobs(instance: Instance, found: Planned) -> list[dict[str, Any]]:
-    assert found.plan is not None, "it was looked at before"
-    slowdown = instance.slowdown(found.plan.start).tolist()
+def _jobs(instance: Instance, plan: Plan) -> list[dict[str, Any]]:
+    slowdown = instance.slowdown(plan.start).tolist()
+    columns = zip(instance.names, plan.start.tolist(), slowdown, strict=True)
     return [
-        {"id": name, "start": start, "slowdown": slow, "nodes": found.plan.nodes(job)}
-        for job, (name, start, slow) in enumerate(
-            zip(instance.names, found.plan.start.tolist(), slowdown, strict=True)
-        )
+        {"id": name, "start": start, "slowdown": slow, "nodes": plan.nodes(job)}
+        for job, (name, start, slow) in enumerate(columns)
     ]
 
 

@@ -34,8 +34,6 @@ class ListPlan:
     overdue
         A job that has waited for so many times its duration comes before all that have not; those who have waited
         most for their length come first. Infinite: nobody does. At least 0.
-    limit
-        How many jobs are planned, from the front of the order; a whole number >= 1, or infinite.
     seconds
         Search for a better order for so long at each decision [s]; active plans only.
 
@@ -60,7 +58,6 @@ class ListPlan:
         rule: str = "dense",
         scheme: str = SCHEMES[0],
         overdue: float = math.inf,
-        limit: float = math.inf,
         seconds: float = 0.0,
     ) -> None:
         for what, name, known in (("rule", rule, RULES), ("scheme", scheme, SCHEMES)):
@@ -68,51 +65,44 @@ class ListPlan:
                 raise UnknownName(what, name, known)
         if not overdue >= 0:
             raise InvalidInput(f"overdue is {overdue!r}: a number of at least 0, or inf, expected")
-        if not (limit == math.inf or (limit >= 1 and float(limit).is_integer())):
-            raise InvalidInput(f"limit is {limit!r}: a whole number of at least 1, or inf, expected")
         if not 0 <= seconds < math.inf:
             raise InvalidInput(f"seconds is {seconds!r}: a finite number of at least 0 expected")
         if seconds and scheme != SCHEMES[0]:
             raise InvalidInput(f"seconds={seconds:g} with scheme={scheme}: orders are searched for active plans only")
-        self._rule, self._scheme, self._overdue = rule, scheme, overdue
-        self._limit, self._seconds = limit, seconds
+        self._rule, self._scheme, self._overdue, self._seconds = rule, scheme, overdue, seconds
 
     def decide(self, view: QueueView | TableView) -> list[Start]:
         """What to start now, in the queue's order."""
         if not len(view.queue if isinstance(view, QueueView) else view.waiting):
             return []
         instance = from_view(view)
-        plan = self.plan(instance, now=True)
+        plan = self._search(instance, self._seconds)[0] if self._seconds else self._plan(instance, now=True)
         starts = np.flatnonzero(plan.start <= 0).tolist()
         if isinstance(view, QueueView) or view.slots >= 0:
             return [Start(instance.names[job]) for job in starts]
         return [Start(instance.names[job], tuple(_runs(plan.nodes(job)))) for job in starts]
 
-    def plan(self, instance: Instance, *, now: bool = False) -> Plan:
-        """A plan of all jobs, or `now` of those only that start now."""
-        key = self.keys(instance)
-        order = order_of(key)
-        if len(order) > self._limit:
-            order = order[: int(self._limit)]
-        if self._scheme != SCHEMES[0]:
-            return nondelay(instance, order, 0.0 if now else math.inf)
-        if self._seconds:
-            return improve(instance, key, seconds=self._seconds)[0]
-        return active(instance, order, now=now)
-
     def solve(self, instance: Instance, seconds: float) -> Planned:
         """Plan all waiting jobs: at once with 0 seconds, else search for so long [s] for a better order."""
         if not seconds or self._scheme != SCHEMES[0]:
-            return Planned(self.plan(instance), "feasible", notes={"tries": 0})
-        plan, tries = improve(instance, self.keys(instance), seconds=seconds)
+            return Planned(self._plan(instance), "feasible", notes={"tries": 0})
+        plan, tries = self._search(instance, seconds)
         return Planned(plan, "feasible", notes={"tries": tries})
 
     def keys(self, instance: Instance) -> Floats:
         """Keys of the waiting jobs, shape (n,); the lowest is first. Those overdue have negative ones."""
-        key = keys(instance, self._rule)
         waits = instance.waited / instance.duration
-        late = waits > self._overdue
-        return np.where(late, -waits - (np.abs(key).max(initial=0.0) + 1 if self._rule == "fcfs" else 0.0), key)
+        return np.where(waits > self._overdue, -waits, keys(instance, self._rule))
+
+    def _plan(self, instance: Instance, *, now: bool = False) -> Plan:
+        """A plan of all jobs, or `now` of those only that start now."""
+        order = order_of(self.keys(instance))
+        if self._scheme == SCHEMES[0]:
+            return active(instance, order, now=now)
+        return nondelay(instance, order, 0.0 if now else math.inf)
+
+    def _search(self, instance: Instance, seconds: float) -> tuple[Plan, int]:
+        return improve(instance, self.keys(instance), seconds=seconds)
 
 
 def _runs(nodes: Iterable[tuple[int, int]]) -> list[NodeRun]:

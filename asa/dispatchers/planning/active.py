@@ -93,10 +93,8 @@ def _give_back(t: Timeline, release_at: Floats, release: Ints, demands: Ints) ->
 
 def _wider(t: Timeline) -> Timeline:
     """The same with room for twice as many stretches."""
-    return Timeline(
-        np.concatenate([t.since, t.since], axis=1), np.concatenate([t.free, t.free], axis=1), t.used,
-        np.concatenate([t.hold, t.hold], axis=1),
-    )  # fmt: skip
+    more = (0, 0), (0, t.since.shape[1])
+    return Timeline(np.pad(t.since, more), np.pad(t.free, (*more, (0, 0))), t.used, np.pad(t.hold, more))
 
 
 def starts(p: Problem) -> Starts:
@@ -151,13 +149,10 @@ def earliest(p: Problem, t: Timeline) -> Floats:
     return found
 
 
-@inner
+@inner_allocating
 def _any_now(t: Timeline, least: float) -> bool:
     """Whether a node has so much of the first resource left now."""
-    for node in range(len(t.used)):  # noqa: SIM110, `any` does not compile
-        if t.free[node, 0, 0] >= least:
-            return True
-    return False
+    return bool(t.free[:, 0, 0].max() >= least)
 
 
 class Changes(NamedTuple):

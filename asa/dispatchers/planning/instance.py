@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol
@@ -44,7 +44,6 @@ class Instance:
     release_at, release
         When what runs is expected to end, in order, and what comes back then, shape (k,) and (k, 4): first node, last
         node, units of each, kind.
-
     """
 
     capacity: Ints
@@ -63,31 +62,15 @@ class Instance:
 
     def check(self) -> None:
         """Raise `InvalidInput` when something makes no sense; who makes an instance of a checked machine need not."""
-        if (self.demands < 0).any() or not self.demands.any(axis=1).all():
-            row = int(np.argmax((self.demands < 0).any(axis=1) | ~self.demands.any(axis=1)))
-            job = next((name for name, kind in zip(self.names, self.kind, strict=True) if kind == row), "that runs")
-            raise InvalidInput(
-                f"a unit of job {job!r} needs {self._amounts(self.demands[row])}: no amount below 0, and one above it, "
-                "expected"
-            )
         self._refuse(self.units < 1, "units", self.units)
         self._refuse(~(self.duration > 0), "seconds as its duration", self.duration)
-        if (self.release_at <= 0).any():
-            raise InvalidInput(
-                f"a running job is expected to end at {self.release_at.min():g} s, which is not after now (0 s): give "
-                f"one that is late {LEAST_S:g} s more"
-            )
-        for node in np.flatnonzero((self.free < 0).any(axis=1))[:1].tolist():
-            raise InvalidInput(
-                f"what runs on node {node} takes more than the node has: {self._amounts(-self.free[node])} too much"
-            )
         for sort, need in enumerate(self.need):
             room = self.capacity * self.members[self.sorts[sort, 2]][:, None]
             most = int(most_units(room, need, int(self.sorts[sort, 1])))
             for job in np.flatnonzero((self.sort == sort) & (self.units > most))[:1].tolist():
                 raise InvalidInput(
                     f"job {self.names[job]!r} can never run here: it has {self.units[job]} units of "
-                    f"{self._amounts(need)}, of which the empty machine holds {most}"
+                    f"{amounts(self.resources, need.tolist())}, of which the empty machine holds {most}"
                 )
 
     def __len__(self) -> int:
@@ -96,10 +79,7 @@ class Instance:
     @cached_property
     def free(self) -> Ints:
         """What nodes have left, shape (nodes, resources)."""
-        free = self.capacity.copy()
-        for first, last, units, kind in self.release.tolist():
-            free[first : last + 1] -= units * self.demands[kind]
-        return free
+        return self.capacity - held(self.release, self.demands, len(self.capacity))
 
     @cached_property
     def sorts(self) -> Ints:
@@ -132,8 +112,20 @@ class Instance:
         for job in np.flatnonzero(wrong)[:1].tolist():
             raise InvalidInput(f"job {self.names[job]!r} has {values[job]:g} {what}: more than 0 expected")
 
-    def _amounts(self, amounts: Ints) -> str:
-        return ", ".join(f"{amount} {name}" for name, amount in zip(self.resources, amounts.tolist(), strict=True))
+
+def held(release: Ints, demands: Ints, nodes: int) -> Ints:
+    """What running jobs, as in `Instance.release`, hold of each node; shape (nodes, resources)."""
+    first, last, units, kind = release.T
+    each = units[:, None] * demands[kind]
+    change = np.zeros((nodes + 1, demands.shape[1]), dtype=np.int64)
+    np.add.at(change, first, each)
+    np.subtract.at(change, last + 1, each)
+    return np.asarray(np.cumsum(change, axis=0)[:-1])
+
+
+def amounts(resources: Sequence[str], of_each: Sequence[int]) -> str:
+    """Amounts of resources, in words."""
+    return ", ".join(f"{amount} {name}" for name, amount in zip(resources, of_each, strict=True))
 
 
 @dataclass(frozen=True, eq=False)

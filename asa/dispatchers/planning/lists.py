@@ -16,7 +16,7 @@ from asa.dispatchers.planning.instance import Instance, Plan
 from asa.dispatchers.planning.problem import plan_of, problem
 
 Rule = Callable[[Instance], Floats]
-"""Keys of the waiting jobs, shape (n,); the lowest is first."""
+"""Keys of the waiting jobs, shape (n,), at least 0; the lowest is first."""
 
 
 def share(instance: Instance) -> Floats:
@@ -40,7 +40,7 @@ RULES: Mapping[str, Rule] = {
     "dense": _dense,
     "sjf": lambda instance: instance.duration,
     "pcp": _pcp,
-    "fcfs": lambda instance: -instance.waited,
+    "fcfs": lambda instance: 1 / (1 + instance.waited),
 }
 """``dense``: those first that bring most for what they take, by duration^1.25 share^0.5; near Smith's rule, by which
 weighted completion times are least on one machine. ``pcp``: PCP'20's priority, the slowdown by now, then the duration,
@@ -79,7 +79,7 @@ def improve(
     trial, key = key.astype(np.float64), key.astype(np.float64)
     while tries is None or tried <= tries:
         serial(p, _copy(empty), order_of(trial), found)
-        reached = float(p.weight @ found.start)
+        reached = float(np.nansum(p.weight * found.start))  # NaN where nodes that a job needs are down
         if reached <= cost:
             cost, key = reached, trial
             for column, kept in zip(found, best, strict=True):
@@ -87,7 +87,7 @@ def improve(
         if cost <= 0 or jobs < 2 or (tried and time.perf_counter() - began >= seconds):
             break
         trial, tried = key.copy(), tried + 1
-        harm = p.weight * best.start
+        harm = np.nan_to_num(p.weight * best.start)
         if tried % 2:
             job = int(np.searchsorted(np.cumsum(harm), draw.random() * harm.sum(), side="right"))
             trial[min(job, jobs - 1)] *= math.exp(-abs(draw.normal()))

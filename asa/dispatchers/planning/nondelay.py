@@ -36,8 +36,8 @@ def nondelay(instance: Instance, order: Ints, until: float = math.inf) -> Plan:
     """
     p = problem(instance)
     b = _book(instance, p)
-    b.todo[: len(order)] = order
-    b.at[TODO] = len(order)
+    b.waiting[: len(order)] = order
+    b.at[WAITING] = len(order)
     _decode(p, b, until)
     return plan_of(p, b.start, b.rows, b.node, b.given)
 
@@ -46,17 +46,17 @@ class Book(NamedTuple):
     """Where a plan has come to.
 
     `free` (nodes, resources) is what nodes have left, `holds` (nodes, sorts) how many units of each sort that is,
-    `room` (sorts,) all nodes together, and `fit` (sorts,) is there to compute them. `todo` are the jobs that have not
-    started, in order. `ends` and `ending` are a heap: when jobs end that were planned, and which. `start` is NaN for
-    those to do; `rows`, `node` and `given` are where the others are. `at` counts: jobs to do, jobs in the heap, rows of
-    `back` that are back. `now` is the time that was reached [s].
+    `room` (sorts,) all nodes together, and `fit` (sorts,) is there to compute them. `waiting` are the jobs that have
+    not started, in order. `ends` and `ending` are a heap: when jobs end that were planned, and which. `start` is NaN
+    for those that wait; `rows`, `node` and `given` are where the others are. `at` counts: jobs that wait, jobs in the
+    heap, rows of `back` that are back. `now` is the time that was reached [s].
     """
 
     free: Floats
     holds: npt.NDArray[np.float32]
     room: Floats
     fit: Floats
-    todo: Ints
+    waiting: Ints
     ends: Floats
     ending: Ints
     start: Floats
@@ -67,7 +67,7 @@ class Book(NamedTuple):
     now: Floats
 
 
-TODO, PENDING, BACK = range(3)
+WAITING, PENDING, BACK = range(3)
 
 
 def _book(instance: Instance, p: Problem) -> Book:
@@ -92,11 +92,11 @@ def _book(instance: Instance, p: Problem) -> Book:
 
 @compiled
 def _decode(p: Problem, b: Book, until: float) -> None:
-    """Plan all jobs that are to do, or those only that start until a time [s]."""
+    """Plan all jobs that wait, or those only that start until a time [s]."""
     for node in range(len(b.free)):
         recount(p, b, node)
     start_all(p, b)
-    while b.at[TODO] > 0 and step(p, b, until):
+    while b.at[WAITING] > 0 and step(p, b, until):
         start_all(p, b)
 
 
@@ -104,16 +104,16 @@ def _decode(p: Problem, b: Book, until: float) -> None:
 def start_all(p: Problem, b: Book) -> None:
     """Start what fits now, in order."""
     now, kept = b.now[0], 0
-    for place in range(b.at[TODO]):
-        job = b.todo[place]
+    for place in range(b.at[WAITING]):
+        job = b.waiting[place]
         if b.room[p.sort[job]] < p.units[job]:
-            b.todo[kept] = job
+            b.waiting[kept] = job
             kept += 1
             continue
         take(p, b, job)
         b.start[job] = now
         push(b, now + p.duration[job], job)
-    b.at[TODO] = kept
+    b.at[WAITING] = kept
 
 
 @inner

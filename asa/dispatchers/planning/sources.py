@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from asa.core.cluster import Ints
 from asa.core.errors import InvalidInput
 from asa.core.table import TableView
 from asa.core.view import QueueView
-from asa.dispatchers.planning.instance import LEAST_S, Instance
+from asa.dispatchers.planning.instance import LEAST_S, Instance, amounts, held
 from asa.dispatchers.room import amounts_of
 
 
@@ -28,20 +29,18 @@ def from_view(view: QueueView | TableView) -> Instance:
     units = np.asarray(view.column("units"), dtype=np.int64)
     duration = np.maximum(np.nan_to_num(np.asarray(view.column("estimate"), dtype=np.float64), posinf=1e9), LEAST_S)
     waited = view.now - np.asarray(view.column("submit"), dtype=np.float64)
-    none = np.zeros(len(rows), dtype=np.int64)
     if view.slots >= 0:
-        held = np.asarray(view.jobs["units"][view.active], dtype=np.int64)
-        release = np.column_stack([0 * held, 0 * held, held, 0 * held]).astype(np.int64).reshape(-1, 4)
+        none, running = np.zeros(len(rows), dtype=np.int64), np.asarray(view.jobs["units"][view.active], dtype=np.int64)
         return Instance(
-            np.array([[view.slots + int(held.sum())]]), ("units",), np.array([[1]]), np.ones((1, 1), dtype=np.int64),
-            tuple(rows.tolist()), units, none, none, none, duration, waited,
-            np.maximum(view.ends - view.now, LEAST_S), release,
+            np.array([[view.slots + int(running.sum())]]), ("units",), np.array([[1]]),
+            np.ones((1, 1), dtype=np.int64), tuple(rows.tolist()), units, none, none, none, duration, waited,
+            np.maximum(view.ends - view.now, LEAST_S), _on_one_node(running, np.zeros_like(running)),
         )  # fmt: skip
-    capacity = view.free.copy()  # of nodes that are down, nothing
-    for first, last, count, kind in view.release.tolist():
-        capacity[first : last + 1] += count * view.demands[kind]
+    shared = np.array([name in view.cluster.shareable for name in view.cluster.resources])
+    demands = np.where(shared, 0, view.demands)  # of what jobs share, nobody takes anything away
+    capacity = view.free + held(view.release, demands, len(view.free))  # of nodes that are down, nothing
     return Instance(
-        capacity, view.cluster.resources, view.demands, view.allowed, tuple(rows.tolist()), units,
+        capacity, view.cluster.resources, demands, view.allowed, tuple(rows.tolist()), units,
         np.asarray(view.column("kind"), dtype=np.int64), np.asarray(view.column("per_node"), dtype=np.int64),
         np.maximum(np.asarray(view.column("partition"), dtype=np.int64), 0), duration, waited,
         np.maximum(view.release_at - view.now, LEAST_S), view.release,
@@ -50,12 +49,11 @@ def from_view(view: QueueView | TableView) -> Instance:
 
 def _from_queue(view: QueueView) -> Instance:
     needs = [*(job.resources for job in view.queue), *(job.resources for job in view.running)]
-    amounts = [amounts_of(need, view.capacity) for need in needs]
-    demands, kinds = np.unique(np.array(amounts, dtype=np.int64).reshape(len(amounts), -1), axis=0, return_inverse=True)
+    demands, kinds = np.unique([amounts_of(need, view.capacity) for need in needs], axis=0, return_inverse=True)
     kinds, count = kinds.reshape(-1), len(view.queue)
     ends = np.maximum(np.array([job.ends for job in view.running]) - view.now, LEAST_S)
     order = np.argsort(ends, kind="stable")
-    held = kinds[count:][order]
+    running = kinds[count:][order]
     none, ones = np.zeros(count, dtype=np.int64), np.ones(count, dtype=np.int64)
     return Instance(
         np.array([amounts_of(view.capacity, view.capacity)], dtype=np.int64),
@@ -63,8 +61,14 @@ def _from_queue(view: QueueView) -> Instance:
         tuple(job.key for job in view.queue), ones, kinds[:count], none, none,
         np.maximum(np.array([job.walltime_s for job in view.queue]), LEAST_S),
         view.now - np.array([job.submitted for job in view.queue]), ends[order],
-        np.column_stack([0 * held, 0 * held, 0 * held + 1, held]).reshape(-1, 4),
+        _on_one_node(np.ones_like(running), running),
     )  # fmt: skip
+
+
+def _on_one_node(units: Ints, kind: Ints) -> Ints:
+    """What runs, of a machine that is a single node."""
+    none = np.zeros_like(units)
+    return np.column_stack([none, none, units, kind])
 
 
 def read_instance(path: str | Path) -> Instance:
@@ -99,27 +103,25 @@ def _made(found: Mapping[str, Any]) -> Instance:
     width = capacity.shape[1]
     names = tuple(found.get("resources", ("cores", "memory", *(f"resource {k}" for k in range(2, width)))[:width]))
     kinds: dict[tuple[int, ...], int] = {}
-    ends, release = [], []
+    ends, release, left = [], [], capacity.copy()
     for number, job in enumerate(found["running"]):
-        kind = kinds.setdefault(_need(job, width), len(kinds))
-        held = sum(units for _, units in job["alloc"])
-        if held != job["rn"]:
-            raise InvalidInput(f"running job {job.get('id', number)!r} has {job['rn']} units, and {held} on its nodes")
-        for node, units in job["alloc"]:
-            if not 0 <= node < len(capacity) or units < 1:
+        name, need = job.get("id", number), _need(job, number, names)
+        for node, units in _places(job, name, len(capacity)):
+            left[node] -= units * np.array(need)
+            if (left[node] < 0).any():
                 raise InvalidInput(
-                    f"running job {job.get('id', number)!r} has {units} units on node {node}: at least 1, and a node "
-                    f"from 0 to {len(capacity) - 1} expected"
+                    f"running job {name!r} needs more than node {node} has: with those before it, of "
+                    f"{amounts(names, capacity[node].tolist())} are left {amounts(names, left[node].tolist())}"
                 )
             ends.append(float(job["end"]))
-            release.append((node, node, units, kind))
+            release.append((node, node, units, kinds.setdefault(need, len(kinds))))
     queue: Sequence[Mapping[str, Any]] = found["queue"]
     order = np.argsort(np.array(ends), kind="stable")
     none = np.zeros(len(queue), dtype=np.int64)
-    kind_of = [kinds.setdefault(_need(job, width), len(kinds)) for job in queue]
-    late = [job.get("id", number) for number, job in enumerate(queue) if not job["q"] <= 0]
-    if late:
-        raise InvalidInput(f"job {late[0]!r} is submitted after now: q must be at most 0")
+    kind_of = [kinds.setdefault(_need(job, number, names), len(kinds)) for number, job in enumerate(queue)]
+    for number, job in enumerate(queue):
+        if not job["q"] <= 0:
+            raise InvalidInput(f"job {job.get('id', number)!r} is submitted after now: q must be at most 0")
     return Instance(
         capacity, names, np.array(list(kinds), dtype=np.int64).reshape(-1, width),
         np.ones((1, len(capacity)), dtype=np.int64),
@@ -131,8 +133,32 @@ def _made(found: Mapping[str, Any]) -> Instance:
     )  # fmt: skip
 
 
-def _need(job: Mapping[str, Any], width: int) -> tuple[int, ...]:
-    need = tuple(job["req"])
-    if len(need) != width or not all(isinstance(amount, int) for amount in need):
-        raise InvalidInput(f"job {job.get('id', job)!r} has req {list(need)}: {width} whole numbers expected")
+def _need(job: Mapping[str, Any], number: int, names: Sequence[str]) -> tuple[int, ...]:
+    """What a unit of a job needs."""
+    need, name = tuple(job["req"]), job.get("id", number)
+    if len(need) != len(names) or not all(isinstance(amount, int) for amount in need):
+        raise InvalidInput(f"job {name!r} has req {list(need)}: {len(names)} whole numbers expected")
+    if min(need) < 0 or not any(need):
+        raise InvalidInput(
+            f"a unit of job {name!r} needs {amounts(names, need)}: no amount below 0, and one above it, expected"
+        )
     return need
+
+
+def _places(job: Mapping[str, Any], name: str | int, nodes: int) -> list[tuple[int, int]]:
+    """Nodes of a running job, and units on each."""
+    if not job["end"] > 0:
+        raise InvalidInput(
+            f"running job {name!r} is expected to end at {job['end']} s, which is not after now (0 s): give one that "
+            f"is late {LEAST_S:g} s more"
+        )
+    places = [(node, units) for node, units in job["alloc"]]
+    for node, units in places:
+        if not 0 <= node < nodes or units < 1:
+            raise InvalidInput(
+                f"running job {name!r} has {units} units on node {node}: at least 1, and a node from 0 to {nodes - 1} "
+                "expected"
+            )
+    if (there := sum(units for _, units in places)) != job["rn"]:
+        raise InvalidInput(f"running job {name!r} has {job['rn']} units, and {there} on its nodes")
+    return places

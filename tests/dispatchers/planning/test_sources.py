@@ -46,10 +46,11 @@ def test_a_file(tmp_path, packed):
         ({"queue": [{"rn": 1, "req": [1, 0], "d": 5, "q": 3, "id": "early"}]}, "'early' is submitted after now"),
         ({"queue": [{"rn": 1, "req": [1], "d": 5, "q": 0, "id": "thin"}]}, "'thin' has req .*2 whole numbers"),
         ({"queue": [{"rn": 1, "req": [1.5, 0], "d": 5, "q": 0, "id": "half"}]}, "'half' has req .*2 whole numbers"),
-        ({"running": [{"rn": 1, "req": [2, 1], "end": 0, "alloc": [[0, 1]]}]}, "expected to end at 0 s"),
+        ({"running": [{"rn": 1, "req": [2, 1], "end": 0, "alloc": [[0, 1]]}]}, "job 0 is expected to end at 0 s"),
         ({"running": [{"rn": 2, "req": [2, 1], "end": 9, "alloc": [[0, 1]], "id": "r"}]}, "'r' has 2 units, and 1 on"),
+        ({"running": [{"rn": 1, "req": [-2, 1], "end": 9, "alloc": [[0, 1]], "id": "r"}]}, "'r' needs -2 cores"),
         ({"running": [{"rn": 1, "req": [2, 1], "end": 9, "alloc": [[7, 1]]}]}, "on node 7: .*from 0 to 1"),
-        ({"running": [{"rn": 3, "req": [2, 1], "end": 9, "alloc": [[0, 3]]}]}, "node 0 takes more than the node has"),
+        ({"running": [{"rn": 3, "req": [2, 1], "end": 9, "alloc": [[0, 3]]}]}, "job 0 needs more than node 0 has"),
         ({"queue": 3}, "Expected cap, running, queue"),
     ],
 )

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
 
+from asa.log import proc
 from executors.cgroup.group import Quotas
 from executors.mesos.agent.containers import Containers
 from executors.mesos.agent.effects import Container
@@ -114,4 +115,6 @@ class Victims:
 
 
 def shim_of(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    found = proc.stat(pid)
+    assert found, "it runs"
+    return found.parent

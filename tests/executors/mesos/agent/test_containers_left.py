@@ -69,15 +69,23 @@ def test_what_runs_goes_on_without_an_agent_and_is_taken_over(place: Place, vict
     asyncio.run(second())
 
 
-def test_an_adopted_container_can_be_stopped(place: Place, victims: Victims) -> None:
+def leave(place: Place, victims: Victims) -> Heard:
+    """An agent dies, and leaves a container behind."""
     heard = Heard()
 
-    async def first() -> None:
+    async def life() -> None:
         containers = place.containers(heard)
         await containers.open()
         containers.start(place.container("c1", "/bin/sh", "-c", "sleep 1000 & sleep 1000"))
         victims.add(await heard.pid_of("c1"))
         containers.abandon()
+
+    asyncio.run(life())
+    return heard
+
+
+def test_an_adopted_container_can_be_stopped(place: Place, victims: Victims) -> None:
+    heard = leave(place, victims)
 
     async def second() -> None:
         later = Heard()
@@ -89,22 +97,12 @@ def test_an_adopted_container_can_be_stopped(place: Place, victims: Victims) -> 
         finally:
             await containers.close()
 
-    asyncio.run(first())
     asyncio.run(second())
 
 
 def test_without_an_agent_the_shim_ends_them(place: Place, victims: Victims) -> None:
     place.grace_s = 0.2
-    heard = Heard()
-
-    async def life() -> None:
-        containers = place.containers(heard)
-        await containers.open()
-        containers.start(place.container("c1", "/bin/sh", "-c", "sleep 1000 & sleep 1000"))
-        victims.add(await heard.pid_of("c1"))
-        containers.abandon()
-
-    asyncio.run(life())
+    leave(place, victims)
     until(lambda: status_file(place.run, "c1").exists())
     assert birth_of(victims.pids[0]) is None
 
@@ -133,20 +131,12 @@ def test_a_process_that_others_took_the_number_of_is_let_be(place: Place) -> Non
 
 
 def test_what_no_agent_has_noted_is_ended(place: Place, victims: Victims) -> None:
-    heard = Heard()
-
-    async def first() -> None:
-        containers = place.containers(heard)
-        await containers.open()
-        containers.start(place.container("c1", "/bin/sh", "-c", "sleep 1000 & sleep 1000"))
-        victims.add(await heard.pid_of("c1"))
-        containers.abandon()
+    leave(place, victims)
 
     async def second() -> None:
         containers = place.containers(Heard())
         await containers.open()
         await containers.close()
 
-    asyncio.run(first())
     asyncio.run(second())
     assert birth_of(victims.pids[0]) is None
