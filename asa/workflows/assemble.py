@@ -187,6 +187,7 @@ def assemble(directory: RunDirectory, graph: Graph, settings: Settings) -> Assem
             start = started(plan, settings, stages, run=directory.name, executor=chosen, at=timing.clock.now())
             log.append([start])
             plan.on(start)
+            # Not of a resumed run, whose stages seem to have run while nobody drove them.
             held.callback(learned.learn_run_times, plan, settings.name)
         runner = wire(
             held,
