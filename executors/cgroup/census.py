@@ -68,6 +68,7 @@ class Family:
     mark: str
     members: dict[int, Member] = field(default_factory=dict)
     sessions: set[int] = field(default_factory=set)
+    """Those that it began and that it still has members in: the number of another may be given to anybody."""
     user: float = 0.0
     system: float = 0.0
 
@@ -151,10 +152,14 @@ class Census:
         """Ask everybody again at the next look: there is a family that has members already."""
         self._strangers.clear()
 
-    def adopt(self, name: str, pid: int) -> None:
-        """This process is a family's first, whatever its environment says by now."""
+    def adopt(self, name: str, pid: int, birth: int) -> None:
+        """This process is a family's first, whatever its environment says by now; `birth` as in `Stat`.
+
+        Nothing happens when it has ended: its number may belong to another process.
+        """
         self._strangers.discard(pid)
-        if pid not in self._families[name].members and (seen := stat(pid)):
+        seen = stat(pid)
+        if pid not in self._families[name].members and seen and seen.birth == birth:
             self._families[name].join(pid, seen, 0.0)
 
     def look(self) -> dict[str, float]:
@@ -175,6 +180,8 @@ class Census:
                     spent[name] += self._families[name].join(pid, seen, most_s)
                     del new[pid]
                     joined = True
+        for family in self._families.values():
+            family.sessions &= {member.stat.session for member in family.members.values()}
         self._strangers |= {pid for pid, seen in new.items() if seen.parent == _KTHREADD or mark(pid) is not None}
         return spent
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from asa.core.errors import StateError
+from asa.log import proc
 from executors.cgroup import census, hierarchy
 from executors.cgroup.group import Usage, unbounded
 
@@ -29,6 +30,15 @@ _ANSWER_S = 30.0
 _ATTEMPTS = 4
 _ROOT = str(Path(__file__).parents[2])
 _PROGRAM = f"import sys; sys.path.insert(0, {_ROOT!r}); from executors.cgroup.throttle import main; main()"
+
+
+_First = tuple[int, int]
+"""The first process of a group, and its start time as /proc has it: numbers are given again."""
+
+
+def _first(pid: int) -> _First | None:
+    now = proc.stat(pid)
+    return (pid, now.birth) if now else None
 
 
 class DutyGroup:
@@ -106,14 +116,14 @@ class Link:
         self.space = space
         self._lock = threading.RLock()
         self._process: subprocess.Popen[bytes] | None = None
-        self._groups: dict[str, tuple[float | None, int | None]] = {}
+        self._groups: dict[str, tuple[float | None, _First | None]] = {}
 
     def add(self, name: str, cores: float | None, pid: int | None, *, old: bool = False) -> None:
         """A new group, or an old one that has processes; with the first the throttle's process starts, in 30 ms."""
         with self._lock:
             if name in self._groups:
                 raise StateError(f"there is a group {name} already: its name must be nobody else's")
-            self._groups[name] = (cores, pid)
+            self._groups[name] = (cores, None if pid is None else _first(pid))
             try:
                 if self._process is not None:
                     self._introduce(self._process, name, old=old)
@@ -133,9 +143,9 @@ class Link:
     def adopt(self, name: str, pid: int) -> None:
         """The first process of a group."""
         with self._lock:
-            if name in self._groups:
-                self._groups[name] = (self._groups[name][0], pid)
-                self.ask(do="adopt", name=name, pid=pid)
+            if name in self._groups and (first := _first(pid)):
+                self._groups[name] = (self._groups[name][0], first)
+                self.ask(do="adopt", name=name, first=first)
 
     def limit(self, name: str, cores: float | None) -> None:
         """A new limit for a group."""
@@ -190,10 +200,9 @@ class Link:
         return process
 
     def _introduce(self, process: subprocess.Popen[bytes], name: str, *, old: bool) -> None:
-        cores, pid = self._groups[name]
-        self._exchange(process, {"do": "add", "name": name, "mark": f"{self.space}/{name}", "cores": cores, "old": old})
-        if pid is not None:
-            self._exchange(process, {"do": "adopt", "name": name, "pid": pid})
+        cores, first = self._groups[name]
+        whose = {"name": name, "mark": f"{self.space}/{name}", "first": first}
+        self._exchange(process, {"do": "add", "cores": cores, "old": old} | whose)
 
     def _mourn(self, process: subprocess.Popen[bytes]) -> None:
         """When somebody kills it, what it held would be held for ever: another one lets it go on."""

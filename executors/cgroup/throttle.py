@@ -99,8 +99,8 @@ class Container:
         """Stop them, again if somebody continued them, but not what others have stopped: that is theirs to continue."""
         for pid, member in self.family.members.items():
             if pid in self.stopped or member.stat.state not in "TtZX":
+                self.stopped[pid] = member  # before it is: SIGTERM may come between the two
                 member.signal(signal.SIGSTOP)
-                self.stopped[pid] = member
 
     def go_on(self) -> None:
         """Let go on what we have stopped."""
@@ -146,18 +146,11 @@ class Throttle:
         """Do as is asked."""
         name, what = str(request["name"]), request["do"]
         if what == "add":
-            self._families[name] = Family(str(request["mark"]))
-            self._containers[name] = Container(self._families[name], request["cores"])
-            if request["old"]:
-                self._census.forget()
-                self._charge(scan=True)
-                self._containers[name].budget = 0.0  # what was used before we came is not owed to us
-                self._containers[name].stopped.update(self._families[name].members)
-                self._containers[name].go_on()  # an earlier throttle may have been killed while it held them
+            self._add(name, request)
             return {}
         container = self._containers[name]
         if what == "adopt":
-            self._census.adopt(name, int(request["pid"]))
+            self._census.adopt(name, *request["first"])
         elif what == "limit":
             self._charge(scan=False)
             container.cores = request["cores"]
@@ -170,6 +163,19 @@ class Throttle:
             container.go_on()
             del self._containers[name], self._families[name]
         return {}
+
+    def _add(self, name: str, request: Mapping[str, Any]) -> None:
+        family = self._families[name] = Family(str(request["mark"]))
+        container = self._containers[name] = Container(family, request["cores"])
+        if request["first"]:
+            # Before the others are looked for: one that was held before its program was loaded bears no mark yet.
+            self._census.adopt(name, *request["first"])
+        if request["old"]:
+            self._census.forget()
+            self._charge(scan=True)
+            container.budget = 0.0  # what was used before we came is not owed to us
+            container.stopped.update(family.members)
+            container.go_on()  # an earlier throttle may have been killed while it held them
 
     def _kill(self, container: Container) -> int:
         """Stop all, until nobody new turns up, then kill all; how many there were."""

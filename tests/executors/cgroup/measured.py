@@ -15,6 +15,15 @@ from executors.cgroup.group import Group
 WINDOW_S = 3.0
 
 
+def described(pid: int) -> str:
+    """What the kernel tells of a process that does not do what it should."""
+    found = []
+    for name in ("status", "wchan", "cgroup"):
+        with suppress(OSError):
+            found.append(f"{name}: " + Path(f"/proc/{pid}/{name}").read_text().strip().replace("\n", "; "))
+    return "\n".join([f"mark: {census.mark(pid)}", *found])
+
+
 def used(pids: Sequence[int]) -> float:
     """CPU time of these processes [s], by the kernel's own clocks."""
     return sum(census.clock(pid) or 0.0 for pid in pids)

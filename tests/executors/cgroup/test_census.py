@@ -13,6 +13,8 @@ from executors.cgroup import census
 from executors.cgroup.census import Census, Family
 from tests.waiting import until
 
+pytestmark = pytest.mark.slow
+
 PARENT = """
 import os, signal, time
 if {ignore}:
@@ -30,6 +32,12 @@ for _ in range({children}):
 CHILDREN, EACH_S = 10, 0.08
 
 
+def birth(pid: int) -> int:
+    seen = proc.stat(pid)
+    assert seen is not None
+    return seen.birth
+
+
 def counted(pause_s: float, *, ignore: bool) -> tuple[float, Family]:
     """CPU time that is seen of a parent whose children end one after the other [s], beyond its own."""
     families = {"a": Family("none/a")}
@@ -37,7 +45,7 @@ def counted(pause_s: float, *, ignore: bool) -> tuple[float, Family]:
     code = PARENT.format(ignore=ignore, children=CHILDREN, each=EACH_S)
     total = 0.0
     with subprocess.Popen([sys.executable, "-I", "-S", "-c", code]) as process:
-        watch.adopt("a", process.pid)
+        watch.adopt("a", process.pid, birth(process.pid))
         while process.poll() is None:  # reaps it only here: its last words are read before
             total += watch.look()["a"]
             time.sleep(pause_s)
@@ -94,6 +102,42 @@ def test_a_number_that_belongs_to_another_process_by_now_is_left_alone() -> None
             process.kill()
 
 
+def test_a_first_process_whose_number_belongs_to_another_is_not_adopted() -> None:
+    families = {"a": Family("none/a")}
+    watch = Census(families)
+    with subprocess.Popen(["sleep", "1000"]) as process:
+        try:
+            watch.adopt("a", process.pid, birth(process.pid) - 1)
+            assert not families["a"].members
+            watch.adopt("a", process.pid, birth(process.pid))
+            assert set(families["a"].members) == {process.pid}
+        finally:
+            process.kill()
+
+
+def test_a_session_is_forgotten_with_its_last_member() -> None:
+    """Its number may be given to anybody after that."""
+    family = Family("none/a")
+    watch = Census({"a": family})
+    with subprocess.Popen(
+        ["sh", "-c", "sleep 1000 & echo $!; wait"], stdout=subprocess.PIPE, start_new_session=True
+    ) as leader:
+        try:
+            assert leader.stdout
+            child = int(leader.stdout.readline())
+            watch.adopt("a", leader.pid, birth(leader.pid))
+            watch.look()
+            leader.kill()
+            leader.wait()
+            watch.look()
+            assert (set(family.members), family.sessions) == ({child}, {leader.pid})
+            os.kill(child, signal.SIGKILL)
+            until(lambda: watch.look() and not family.members, "its end")
+            assert not family.sessions
+        finally:
+            leader.kill()
+
+
 def test_a_stranger_is_asked_once_and_again_when_there_is_a_new_family() -> None:
     families: dict[str, Family] = {}
     watch = Census(families)
@@ -119,7 +163,7 @@ def test_a_history_is_not_charged_to_who_is_found_late() -> None:
             while (census.clock(process.pid) or 0.0) < 0.2:
                 time.sleep(0.01)
             watch.look()
-            watch.adopt("a", process.pid)
+            watch.adopt("a", process.pid, birth(process.pid))
             began = time.monotonic()
             charged = watch.look()["a"]
             assert charged <= time.monotonic() - began + 0.1

@@ -18,6 +18,7 @@ from executors.cgroup.dutycycle import DutyCycle
 from executors.cgroup.group import Group
 from executors.cgroup.throttle import PERIOD_S, Container, Throttle
 from tests.executors.cgroup.conformance import BURN
+from tests.executors.cgroup.measured import described
 from tests.waiting import until
 
 
@@ -101,16 +102,55 @@ def test_a_throttle_that_was_killed_is_replaced_and_nobody_stays_stopped(
     try:
         for _ in range(2):
             until(lambda: is_stopped(process.pid), "held")
-            first = quotas._link._process
-            assert first is not None
-            first.send_signal(number)
-            assert first.wait(10) in (0, -number)
-            until(lambda gone=first: quotas._link._process not in (None, gone), "another throttle")
-            before = census.clock(process.pid) or 0.0
-            until(lambda then=before: (census.clock(process.pid) or 0.0) > then, "goes on")
+            assert replaced(quotas, number) in (0, -number)
+            goes_on(process.pid)
         assert group.pids() == [process.pid]
     finally:
         end(group, process)
+
+
+def replaced(quotas: DutyCycle, number: signal.Signals) -> int:
+    """Send the throttle a signal, and wait for another one: how the first has ended."""
+    first = quotas._link._process
+    assert first is not None
+    first.send_signal(number)
+    code = first.wait()
+    until(lambda: quotas._link._process not in (None, first), "another throttle")
+    return code
+
+
+def goes_on(pid: int) -> None:
+    before = census.clock(pid) or 0.0
+    until(lambda: (census.clock(pid) or 0.0) > before, lambda: f"process {pid} to go on: {described(pid)}")
+
+
+def test_who_was_held_before_its_program_was_loaded_goes_on_under_another_throttle(quotas: DutyCycle) -> None:
+    """Its environment is still that of whoever has started it, and does not say whose it is."""
+    group = quotas.group("one", weight=1.0, cores=0.02, memory=None)
+    process = subprocess.Popen(["/bin/sh", "-c", BURN], start_new_session=True)
+    try:
+        group.adopt(process.pid)
+        until(lambda: is_stopped(process.pid), "held")
+        assert not census.mark(process.pid)
+        replaced(quotas, signal.SIGKILL)
+        goes_on(process.pid)
+    finally:
+        end(group, process)
+
+
+def test_a_number_that_was_given_to_another_process_is_not_taken_over(quotas: DutyCycle) -> None:
+    group, process = start(quotas, "sleep 1000", 0.02)
+    with subprocess.Popen(["sleep", "1000"]) as another:
+        try:
+            cores, first = quotas._link._groups["one"]
+            assert first is not None
+            quotas._link._groups["one"] = cores, (another.pid, first[1] - 1)  # as if its first had had this number
+            replaced(quotas, signal.SIGKILL)
+            members = group.pids()
+            assert process.pid in members and another.pid not in members
+        finally:
+            another.kill()
+            end(group, process)
 
 
 def test_a_throttle_ends_with_the_last_group(quotas: DutyCycle) -> None:
@@ -132,7 +172,7 @@ def test_what_an_earlier_throttle_held_is_let_go_and_can_be_held_at_once() -> No
             process.send_signal(signal.SIGSTOP)
             until(lambda: is_stopped(process.pid), "stopped")
             throttle = Throttle()
-            throttle.answer({"do": "add", "name": "one", "mark": mark, "cores": 0.01, "old": True})
+            throttle.answer({"do": "add", "name": "one", "mark": mark, "cores": 0.01, "first": None, "old": True})
             until(lambda: not is_stopped(process.pid), "let go")
             throttle._containers["one"].budget = -1.0
             throttle.step()
