@@ -42,18 +42,16 @@ class Contention:
 PAPER_LIKE = Contention()
 """Invented constants with which the published trends come out: see docs/coscheduler.md."""
 
-CONTENTIONS = {"paper-like": PAPER_LIKE}
+MEASURED = Contention(0.879, PAPER_LIKE.thrash)
+"""What ``asa calibrate-contention`` found; no application filled the memory: see docs/coscheduler.md."""
 
-
-MEASURED = "measured"
-_SHIPPED = Path(__file__).with_name("measured.json")
+CONTENTIONS = {"paper-like": PAPER_LIKE, "measured": MEASURED}
 
 
 def named(name: str) -> Contention:
-    """The constants of this name: one of `CONTENTIONS`, ``"measured"``, or the path of a file of measured ones.
+    """The constants of this name: one of `CONTENTIONS`, or the path of a file of ``asa calibrate-contention``.
 
-    ``"measured"`` is what was measured for this version of the package. Files end in ``.json``; ``asa
-    calibrate-contention`` writes them.
+    Files end in ``.json``.
 
     Raises
     ------
@@ -64,15 +62,9 @@ def named(name: str) -> Contention:
     """
     if name in CONTENTIONS:
         return CONTENTIONS[name]
-    if name == MEASURED and not _SHIPPED.exists():
-        raise InvalidInput(
-            f"contention {name!r}: this package has no measured constants. Measure them with asa calibrate-contention "
-            "QUEUE.toml --out FILE.json, and give FILE.json instead"
-        )
-    if name == MEASURED or name.endswith(".json"):
-        return _measured(_SHIPPED if name == MEASURED else Path(name))
-    offered = [MEASURED] if _SHIPPED.exists() else []
-    raise UnknownName("contention", name, [*CONTENTIONS, *offered, "FILE.json"])
+    if name.endswith(".json"):
+        return _measured(Path(name))
+    raise UnknownName("contention", name, [*CONTENTIONS, "FILE.json"])
 
 
 def _measured(path: Path) -> Contention:
