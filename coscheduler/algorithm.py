@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from asa.core.cluster import Ints
 from asa.core.errors import InvalidInput
 from asa.core.ports import Expert
-from asa.core.sharing import ACTIONS, Ints, JobStates
+from asa.core.sharing import ACTIONS, JobStates
 from asa.core.workload import Floats
 from asa.estimators.checks import check_positive, read
 from asa.estimators.stream import Stream

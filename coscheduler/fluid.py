@@ -70,9 +70,8 @@ class Flow:
         self.busy_s += over_s * self.crowd_cpu
         self.memory_s += over_s * self.crowd_memory
         cpu = min(1.0, self.granted / self.load.request.cores)
-        first = math.isnan(self.mean_rate)
-        self.mean_rate = self.rate if first else smoothed(self.mean_rate, self.rate, over_s)
-        self.mean_cpu = cpu if first else smoothed(self.mean_cpu, cpu, over_s)
+        self.mean_rate = smoothed(self.mean_rate, self.rate, over_s)
+        self.mean_cpu = smoothed(self.mean_cpu, cpu, over_s)
         return self.left_s <= _DUST
 
 

@@ -58,7 +58,9 @@ def happiness(walltime_s: Floats, elapsed_s: Floats, remaining: Floats, rate: Fl
 def smoothed(average: float, value: float, over_s: float, horizon_s: float = HORIZON_S) -> float:
     """The average after a time `over_s` [s] at this `value`: what is `horizon_s` ago counts 1/e.
 
+    An average that is NaN begins with the value.
+
     >>> smoothed(1.0, 0.0, 300.0) == math.exp(-1)
     True
     """
-    return value + (average - value) * math.exp(-over_s / horizon_s)
+    return value if math.isnan(average) else value + (average - value) * math.exp(-over_s / horizon_s)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import pickle
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
@@ -18,15 +17,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-import cloudpickle
-
-from asa.core.errors import InvalidInput, RunFailed, Unpicklable
+from asa.core.errors import InvalidInput, RunFailed
 from asa.core.task import Value
 from asa.log.values import load
 from asa.security.files import private_directory, write_private
 from asa.workflows.file import load_workflow
 from asa.workflows.graph import Graph, make_graph
-from asa.workflows.payload import Payloads
+from asa.workflows.payload import Payloads, pack, unpack
 from asa.workflows.stage import Node, replace_nodes
 from coscheduler.workers import Workers
 from executors import translate, worker
@@ -177,20 +174,11 @@ class _Files:
             private_directory(self.stage(stage))
         private_directory(self.functions)
         self.payloads(graph).save()
-        try:
-            data = cloudpickle.dumps(graph.result)
-        except Exception as error:  # pickling runs foreign code, which may raise anything
-            raise Unpicklable(
-                f"the workflow cannot be sent to other ranks: {type(error).__name__}: {error}. Some stage has an "
-                "argument that cannot travel (an open file, lock, socket ...): pass a path instead"
-            ) from error
-        write_private(self.workflow, pickle.dumps((sys.path, data)))
+        write_private(self.workflow, pack(graph.result, sys.path))
 
     def read(self) -> Graph:
         """The workflow that rank 0 has left."""
-        path, data = pickle.loads(self.workflow.read_bytes())
-        sys.path += [entry for entry in path if entry not in sys.path]
-        return make_graph(pickle.loads(data))
+        return make_graph(unpack(self.workflow.read_bytes()))
 
     def payloads(self, graph: Graph) -> Payloads:
         """What makes the tasks of a workflow whose results are here."""

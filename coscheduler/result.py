@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from asa.core.sharing import SharingDecision
+from asa.core.units import HOUR
 
 
 class Stay(NamedTuple):
@@ -153,10 +154,10 @@ class SharedQueue:
             return {}
         slowdowns = [job.slowdown for job in jobs if not math.isnan(job.slowdown)]
         return {
-            "mean_wait_h": float(np.mean([job.wait_s for job in jobs])) / 3600,
+            "mean_wait_h": float(np.mean([job.wait_s for job in jobs])) / HOUR,
             "cpu_utilisation": sum(job.cpu_s for job in jobs) / (self.cores * self.makespan_s),
-            "mean_response_h": float(np.mean([job.response_s for job in jobs])) / 3600,
-            "makespan_h": self.makespan_s / 3600,
+            "mean_response_h": float(np.mean([job.response_s for job in jobs])) / HOUR,
+            "makespan_h": self.makespan_s / HOUR,
             "mean_slowdown": float(np.mean(slowdowns)) if slowdowns else math.nan,
             "over_walltime": float(np.mean([job.over_walltime for job in jobs])),
         }

@@ -9,11 +9,13 @@ import socket
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from executors.crew import Crew
+from executors.wakeup import wakeup
 from executors.wire import Hello, Order, Outcome, Report, Welcome
 
 LOOK_S = 0.25
@@ -44,18 +46,14 @@ class Workers:
 
     def __init__(self, cores: int, values: Path) -> None:
         self._cores, self._values = cores, values
-        self._selector = selectors.DefaultSelector()
+        self._selector, self._woken = selectors.DefaultSelector(), ExitStack()
         self._crew: Crew | None = None
         self._outcomes: list[Outcome] = []
         self._told: int | None = None
 
     def __enter__(self) -> Self:
-        self._inner, self._outer = socket.socketpair()
-        for end in (self._inner, self._outer):
-            end.setblocking(False)
-        signal.set_wakeup_fd(self._outer.fileno(), warn_on_full_buffer=False)
-        self._before = {number: signal.signal(number, self._heed) for number in (*_STOPS, signal.SIGCHLD)}
-        self._selector.register(self._inner, selectors.EVENT_READ, lambda mask: self._signalled())
+        signals = self._woken.enter_context(wakeup((*_STOPS, signal.SIGCHLD), self._heed))
+        self._selector.register(signals, selectors.EVENT_READ, lambda mask: self._signalled(signals))
         return self
 
     def __exit__(
@@ -64,11 +62,7 @@ class Workers:
         if self._crew is not None:
             self._crew.close()
         self._selector.close()
-        signal.set_wakeup_fd(-1)
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-        self._inner.close()
-        self._outer.close()
+        self._woken.close()
 
     def run(
         self, orders: Sequence[Order], look: Callable[[], None], retries: int = 0
@@ -133,8 +127,8 @@ class Workers:
         if number in _STOPS:
             self._told = number
 
-    def _signalled(self) -> None:
-        self._inner.recv(4096)
+    def _signalled(self, signals: socket.socket) -> None:
+        signals.recv(4096)
         if self._crew is not None and self._told is None:
             self._crew.reap()
 

@@ -10,8 +10,8 @@ import numpy as np
 
 from asa.core.errors import InvalidInput
 from asa.core.sharing import WaitingJob
+from asa.core.units import HOUR
 
-HOUR = 3600.0
 CONSTANT = 0.9
 """Jobs that use more of their cores than this do so all the time; others alternate."""
 

@@ -12,7 +12,7 @@
 
 `wire` is what they say to one another, `transport` how they find and trust one another, `node` what a node is, `room`
 how much of it is taken, `pace` how many short tasks travel together, `processes` how they are ended for certain,
-`launch` and `rank` how one task becomes many processes on several nodes. Another kind of executor brings another crew,
-which the hub names when it welcomes a supervisor: that of the `dask` executor (dask.py and the modules that begin so)
-joins a dask scheduler.
+`wakeup` how signals are waited for, `launch` and `rank` how one task becomes many processes on several nodes. Another
+kind of executor brings another crew, which the hub names when it welcomes a supervisor: that of the `dask` executor
+(dask.py and the modules that begin so) joins a dask scheduler.
 """

@@ -8,10 +8,10 @@ from __future__ import annotations
 import os
 import pwd
 import signal
-import sys
 from collections.abc import Callable
 from contextlib import suppress
 
+from asa.core.command import tell
 from executors.processes import Warden, kill_sessions
 from executors.surroundings import of_node
 from executors.wire import Start, Stopped
@@ -54,7 +54,7 @@ class Daemons:
             with suppress(BrokenPipeError):  # it has been killed
                 os.write(ours, b"\n")
         except OSError as error:
-            print(f"asa: {shell} cannot be started: {error.strerror}", file=sys.stderr, flush=True)
+            tell(f"{shell} cannot be started: {error.strerror}")
             self._report(Stopped(start.number, _NO_SUCH_COMMAND))
         finally:
             os.close(theirs)

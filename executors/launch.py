@@ -17,6 +17,7 @@ from pathlib import Path
 
 from asa.core.errors import CommandFailed
 from asa.core.launch import Launch
+from asa.core.task import ending
 from asa.security.files import private_directory, write_private
 from executors.processes import kill_bearers
 from executors.surroundings import outside_ranks
@@ -223,6 +224,5 @@ def _verdict(order: Order, outcomes: Mapping[int, Outcome], program: str, code: 
         return failed[rank]._replace(error=error)
     if code == 0 and 0 in outcomes:
         return outcomes[0]
-    ending = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
     what = "a rank was killed, or could not be started" if code else "rank 0 left no result"
-    return Outcome(order.ticket, 0.0, 0.0, None, f"CommandFailed: {program} {ending}: {what}; see standard error")
+    return Outcome(order.ticket, 0.0, 0.0, None, f"CommandFailed: {program} {ending(code)}: {what}; see standard error")

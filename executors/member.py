@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
+from asa.core.task import ending
 from executors import node, worker
 from executors.processes import kill_sessions
 from executors.wire import LARGEST, Channel, Ended, Order, Outcome, Run, Welcome
@@ -100,10 +101,7 @@ class Member:
     def death(self, order: Order, code: int, started: float, stderr: int) -> Outcome:
         """What becomes of the order that a worker died in."""
         outside = code == -signal.SIGTERM
-        if code < 0:
-            error = f"the worker process was ended by signal {-code} ({signal.strsignal(-code)})"
-        else:
-            error = f"the worker process ended with exit code {code}"
+        error = f"the worker process {ending(code)}"
         if code == -signal.SIGKILL:
             error += ", perhaps because the node's memory ran out"
         return Outcome(

@@ -25,13 +25,12 @@ VALUES = "values"
 
 def share(allocation: Allocation, context: RunContext) -> dict[str, int]:
     """What each node of an allocation holds: cores and, where they were asked for, memory [bytes] and GPUs."""
-    needs = allocation.resources
-    nodes = 1 if context.local else needs.nodes or 1
-    found = {"cores": needs.cores // nodes}
-    if needs.memory:
-        found["memory"] = needs.memory // nodes
-    if needs.gpus:
-        found["gpus"] = -(-needs.gpus // nodes)
+    each = allocation.resources.on_each(1 if context.local else allocation.resources.nodes or 1)
+    found = {"cores": each.cores}
+    if each.memory:
+        found["memory"] = each.memory
+    if each.gpus:
+        found["gpus"] = each.gpus
     return found
 
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 import os
 import selectors
 import signal
-import socket
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -22,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from executors import node
 from executors.transport import connect
+from executors.wakeup import wakeup
 from executors.wire import (
     LARGEST,
     Alive,
@@ -130,31 +130,22 @@ class _Service:
         patience
             When to give up on a driver that does not say welcome [s, monotonic].
         """
-        inner, outer = socket.socketpair()
-        inner.setblocking(False)
-        outer.setblocking(False)
-        signal.set_wakeup_fd(outer.fileno(), warn_on_full_buffer=False)
-        before = {number: signal.signal(number, _nothing) for number in (*_STOPS, signal.SIGCHLD)}
-        self._selector.register(inner, selectors.EVENT_READ, lambda mask: self._signalled(inner.recv(4096)))
-        self._selector.register(self._channel, selectors.EVENT_READ, self._serve)
-        try:
-            self._say(self._hello)
-            while not self._over:
-                for key, mask in self._selector.select(self._timeout(patience)):
-                    key.data(mask)
-                if self._crew is None:
-                    self._over |= time.monotonic() >= patience
-        finally:
-            for part in (self._daemons, self._crew):
-                if part:
-                    part.close()
-            self._channel.close()
-            self._selector.close()
-            signal.set_wakeup_fd(-1)
-            for number, handler in before.items():
-                signal.signal(number, handler)
-            inner.close()
-            outer.close()
+        with wakeup((*_STOPS, signal.SIGCHLD), _nothing) as signals:
+            self._selector.register(signals, selectors.EVENT_READ, lambda mask: self._signalled(signals.recv(4096)))
+            self._selector.register(self._channel, selectors.EVENT_READ, self._serve)
+            try:
+                self._say(self._hello)
+                while not self._over:
+                    for key, mask in self._selector.select(self._timeout(patience)):
+                        key.data(mask)
+                    if self._crew is None:
+                        self._over |= time.monotonic() >= patience
+            finally:
+                for part in (self._daemons, self._crew):
+                    if part:
+                        part.close()
+                self._channel.close()
+                self._selector.close()
         return self._code
 
     def _timeout(self, patience: float) -> float:

@@ -9,8 +9,8 @@ from executors.wire import Order, Outcome
 
 def order(task: Task, ticket: int, spanning: bool) -> Order:
     """A task as it travels; unless `spanning`, all it needs is on one node, whatever it says of nodes."""
-    needs = task.resources
-    nodes = (needs.nodes or 1) if spanning else 1
+    nodes = (task.resources.nodes or 1) if spanning else 1
+    each = task.resources.on_each(nodes)
     return Order(
         ticket,
         task.stage,
@@ -18,9 +18,9 @@ def order(task: Task, ticket: int, spanning: bool) -> Order:
         task.function,
         task.arguments,
         task.inputs,
-        needs.cores // nodes,
-        -(-(needs.memory or 0) // nodes),
-        -(-needs.gpus // nodes),
+        each.cores,
+        each.memory or 0,
+        each.gpus,
         nodes,
         task.launch,
     )

@@ -59,9 +59,9 @@ class Local:
         Where jobs are remembered, 0700; a temporary one unless given.
     clock
         Where the time of day comes from.
-    poll
+    poll_s
         Seconds [s] between questions about jobs.
-    grace
+    grace_s
         Seconds [s] that a program has between being asked to end (SIGTERM) and being killed.
 
     Raises
@@ -91,14 +91,14 @@ class Local:
         dispatcher: str | Dispatcher = "easy",
         directory: str | os.PathLike[str] | None = None,
         clock: Clock | None = None,
-        poll: float = 0.05,
-        grace: float = 2.0,
+        poll_s: float = 0.05,
+        grace_s: float = 2.0,
     ) -> None:
-        for name, value in (("poll", poll), ("grace", grace)):
+        for name, value in (("poll_s", poll_s), ("grace_s", grace_s)):
             if not value > 0:
                 raise InvalidInput(f"{name} must be a time above 0 s, not {value!r}")
         self._clock: Clock = clock or SystemClock()
-        self._poll, self._grace = poll, grace
+        self._poll_s, self._grace_s = poll_s, grace_s
         capacity = Resources(
             cores=len(os.sched_getaffinity(0)) if cores is None else cores,
             memory=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if memory is None else bytes_of(memory),
@@ -131,7 +131,7 @@ class Local:
             regime=QueueRegime.IMMEDIATE,
             largest=capacity,
             cores_per_node=capacity.cores,
-            poll_s=self._poll,
+            poll_s=self._poll_s,
             arrays=True,
             parks=True,
         )
@@ -257,7 +257,7 @@ class Local:
     def _terminate(self, entries: Sequence[Entry]) -> None:
         for entry in entries:
             self._programs[entry.job_id].terminate()
-            self._deadlines[entry.job_id] = time.monotonic() + self._grace
+            self._deadlines[entry.job_id] = time.monotonic() + self._grace_s
 
     def _save(self) -> None:
         """Write down what has changed, in order; what could not be written is tried again next time."""

@@ -11,14 +11,13 @@ import threading
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from asa.backends.queue_entry import only_throttles
 from asa.backends.simulated_books import Books
 from asa.backends.simulated_clock import EngineClock
 from asa.backends.simulated_jobs import Job, in_single_cores, state_of, status_of
 from asa.backends.simulated_options import Options
-from asa.backends.simulated_ports import Program, Work
 from asa.backends.simulated_scene import Scene
 from asa.core.errors import BackendError, InvalidInput
 from asa.core.job import (
@@ -32,7 +31,7 @@ from asa.core.job import (
     Refused,
     Resources,
 )
-from asa.core.ports import Executor
+from asa.core.ports import Executor, Work
 from asa.core.registry import DISPATCHERS
 from asa.core.view import QueueView
 from asa.simulator import edits
@@ -45,6 +44,15 @@ _PATIENCE_S = 60.0
 
 def _nothing(*_told: Any) -> None:
     """Nobody wants to know."""
+
+
+class Program(Protocol):
+    """What a job's program will do: run for so long [s], then exit with this code."""
+
+    @property
+    def run_time_s(self) -> float: ...
+    @property
+    def exit_code(self) -> int: ...
 
 
 class Simulated:
@@ -119,7 +127,7 @@ class Simulated:
             # Nodes of one core are how logs say that they tell of no nodes.
             cores_per_node=None if self._books.single_cores and largest_node == 1 else largest_node,
             longest_s=self.options.longest_s,
-            poll_s=self.options.poll,
+            poll_s=self.options.poll_s,
             arrays=True,
             parks=True,
             details={

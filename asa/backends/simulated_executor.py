@@ -11,12 +11,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
-from asa.backends.simulated_ports import Outcome, VirtualClock, Work
 from asa.core.allocation import Allocation
 from asa.core.errors import InvalidInput
 from asa.core.event import Event, NodeJoined, NodeLost, TaskDone, TaskFailed
 from asa.core.job import JobRequest, JobState, JobStatus
-from asa.core.ports import Post, RunContext
+from asa.core.ports import Outcome, Post, RunContext, VirtualClock, Work
 from asa.core.task import Task
 
 
@@ -123,9 +122,8 @@ class VirtualExecutor:
             self._clock.call_at(self._clock.now(), join)
 
     def _join(self, request: JobRequest, status: JobStatus) -> None:
-        whole, count = request.resources, len(status.nodes)
-        memory = sys.maxsize if whole.memory is None else whole.memory // count
-        room = (whole.cores // count, memory, whole.gpus // count)
+        each = request.resources.on_each(len(status.nodes))
+        room = (each.cores, sys.maxsize if each.memory is None else each.memory, each.gpus)
         self._held[request.token] = _Held([_Node(name, room, list(room)) for name in status.nodes])
         now = self._clock.now()
         self._say([NodeJoined(now, request.token, name, room[0]) for name in status.nodes])
@@ -148,7 +146,8 @@ class VirtualExecutor:
         while held.waiting:
             task = held.waiting[0]
             spans = task.resources.nodes or 1
-            need = _per_node(task, spans)
+            each = task.resources.on_each(spans)
+            need = (each.cores, each.memory or 0, each.gpus)
             able = [node for node in held.nodes if all(a <= b for a, b in zip(need, node.room, strict=True))]
             if len(able) < spans:
                 held.waiting.popleft()
@@ -204,9 +203,3 @@ class VirtualExecutor:
     def _say(self, events: Sequence[Event]) -> None:
         if self._post is not None:
             self._post(events)
-
-
-def _per_node(task: Task, spans: int) -> tuple[int, int, int]:
-    """Cores, memory and GPUs that a task takes on each of the nodes it spans."""
-    needs = task.resources
-    return (needs.cores // spans, (needs.memory or 0) // spans, needs.gpus // spans)

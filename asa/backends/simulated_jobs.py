@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -91,25 +90,27 @@ def shape_of(needs: Resources, cluster: Cluster, single_cores: bool) -> Shape:
     InvalidInput
         When the machine could never run it.
     """
-    asked = {"cores": needs.cores, "memory": needs.memory or 0, "gpus": needs.gpus}
     if needs.gpus and "gpus" not in cluster.resources:
         raise InvalidInput(f"asks for {needs.gpus} GPUs: there are none")
-    total = [asked.get(name, 0) for name in cluster.resources]
-    if single_cores and not any(total[1:]):
-        shape = Shape(needs.cores, (1, *total[1:]))
+    one_core = Shape(needs.cores, _part(needs, needs.cores, cluster))
+    if single_cores and not any(one_core.need[1:]):
+        shape = one_core
     else:
         counts = range(1, min(needs.cores, cluster.nodes) + 1) if needs.nodes is None else [needs.nodes]
-        shapes = [Shape(n, _part(total, n), 1) for n in counts if needs.cores % n == 0]
+        shapes = [Shape(n, _part(needs, n, cluster), 1) for n in counts if needs.cores % n == 0]
         if needs.nodes is None and not needs.gpus:
-            shapes.append(Shape(needs.cores, _part(total, needs.cores)))
+            shapes.append(one_core)
         shape = next((shape for shape in shapes if fits(shape, cluster)), shapes[0])
     if not fits(shape, cluster):
         raise InvalidInput(f"asks for {needs}, which {cluster} could never give to one job")
     return shape
 
 
-def _part(total: Sequence[int], parts: int) -> tuple[int, ...]:
-    return tuple(-(-amount // parts) for amount in total)
+def _part(needs: Resources, parts: int, cluster: Cluster) -> tuple[int, ...]:
+    """What one of so many equal parts takes of the cluster's resources."""
+    each = needs.on_each(parts)
+    asked = {"cores": each.cores, "memory": each.memory or 0, "gpus": each.gpus}
+    return tuple(asked.get(name, 0) for name in cluster.resources)
 
 
 def fits(shape: Shape, cluster: Cluster) -> bool:

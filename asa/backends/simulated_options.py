@@ -51,7 +51,7 @@ class Options:
         As in `Settings`.
     longest
         Longest wall time that is allowed: seconds, or like ``"3d"``; None for no limit.
-    poll
+    poll_s
         Longest time between questions about jobs [s]. News come by themselves, so it need not be short.
     name
         Under which name waits are learned; ``sim-`` and what the queue is made of unless given.
@@ -82,7 +82,7 @@ class Options:
     placement: Any = "first-fit"
     predictor: Any = "user"
     longest: float | str | None = None
-    poll: float = 3600.0
+    poll_s: float = 3600.0
     name: str = ""
     compute: bool = True
     times: str | Path | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from asa.cli.run import add_workflow_options, workflow_of
 from asa.core.command import CommandResult
 from asa.core.job import Capabilities
 from asa.core.registry import BACKENDS
@@ -17,16 +18,15 @@ class Graph:
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Declare the options."""
-        parser.add_argument("workflow", metavar="FILE[:NAME]", help="Python file, and what is the workflow in it")
+        add_workflow_options(parser)
         parser.add_argument("--backend", help="also check that every stage can run there")
         parser.add_argument("--dot", action="store_true", help="print it in Graphviz's language")
 
     def run(self, options: argparse.Namespace) -> CommandResult:
         """Print it."""
-        from asa.workflows.file import load_workflow
         from asa.workflows.graph import make_graph
 
-        graph = make_graph(load_workflow(options.workflow))
+        graph = make_graph(workflow_of(options))
         site = Capabilities(site="")
         if options.backend:
             backend = BACKENDS.create(options.backend)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from asa.core.command import CommandResult
+from asa.core.command import CommandResult, tell
 from asa.core.errors import AsaError, UnknownName
 from asa.core.registry import COMMANDS
 
@@ -24,16 +24,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGHUP, _interrupt)
     try:
         parser, command = _parser(words)
-        options = parser.parse_args(words)
+        options, unknown = parser.parse_known_args(words)
+        if unknown:  # told with the command's own usage, which has the options that there are
+            getattr(options, "parser", parser).error(f"unrecognized arguments: {' '.join(unknown)}")
         if command is None:
             parser.print_help()
             return USAGE
         return _show(command.run(options), options.json)
     except AsaError as error:
-        print(f"asa: error: {error}", file=sys.stderr)
+        tell(f"error: {error}")
         return USAGE if isinstance(error, UnknownName) else FAILED
     except KeyboardInterrupt:
-        print("asa: interrupted", file=sys.stderr)
+        tell("interrupted")
         return INTERRUPTED
     except BrokenPipeError:
         sys.stderr.close()
@@ -56,6 +58,7 @@ def _parser(words: Sequence[str]) -> tuple[argparse.ArgumentParser, Any]:
         chosen = command if name else None
         part = commands.add_parser(each, help=command.help, description=command.help)
         part.add_argument("--json", metavar="OUT", help="write the result as JSON to this file; '-' is standard output")
+        part.set_defaults(parser=part)
         command.configure(part)
     return parser, chosen
 

@@ -41,17 +41,23 @@ class ReplayWaits:
             metavar="NAMES",
             help=f"of {', '.join(ESTIMATORS)}, with options as in {PAPER_ESTIMATOR} (all but forecast: it takes long)",
         )
-        add("--sizes", type=positive, default=3, metavar="N", help="most frequent sizes that are replayed (3)")
+        add(
+            "--sizes",
+            type=positive,
+            default=3,
+            metavar="N",
+            help="most frequent sizes, of 4 cores or more, that are replayed (3)",
+        )
         add("--jobs", type=positive, default=2000, metavar="N", help="jobs of each, from the middle of the log (2000)")
         add("--warmup", type=int, default=200, metavar="N", help="first jobs of each that do not count (200)")
         add("--seeds", type=positive, default=3, metavar="N", help="seeds, for estimators that draw (3)")
         add("--seed", type=int, default=0, metavar="S", help="first seed (0)")
-        add("--draw", metavar="OUT", help="draw errors and calibration: .png, .pdf or .svg")
+        add("--plot", metavar="OUT", help="draw errors and calibration: .png, .pdf or .svg")
         add("--quiet", action="store_true", help="show no progress")
 
     def run(self, options: argparse.Namespace) -> CommandResult:
         """Replay them."""
-        check_outputs(options, picture="draw")
+        check_outputs(options, picture="plot")
         if options.warmup < 0:
             raise InvalidInput(f"--warmup {options.warmup}: 0 or more expected")
         from asa.studies.replay_table import default_estimators, tabulate
@@ -69,8 +75,8 @@ class ReplayWaits:
             warmup=options.warmup,
             progress=None if quiet else lambda trace, name: print(f"{trace}: {name}", file=sys.stderr),
         )
-        if options.draw:
-            found.draw(options.draw)
+        if options.plot:
+            found.draw(options.plot)
         return CommandResult(found.to_json(), found.text())
 
 

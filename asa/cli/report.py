@@ -11,7 +11,7 @@ from asa.workflows.run import open_run
 class Report:
     """Write a report of a run."""
 
-    help = "write a report of a run: .html, .png or .json"
+    help = "write a report of a run: .html, .png, .pdf, .svg or .json"
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Declare the options."""

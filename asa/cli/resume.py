@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from asa.cli.run import add_display_options, show_to_end
+from asa.cli.run import add_display_options, check_display_options, show_to_end
 from asa.core.command import CommandResult
 from asa.workflows.run import resume
 
@@ -21,4 +21,5 @@ class Resume:
 
     def run(self, options: argparse.Namespace) -> CommandResult:
         """Resume it."""
+        check_display_options(options)
         return show_to_end(resume(options.run), options)

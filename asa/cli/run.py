@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
+from typing import Any
 
 from asa.core.clock import SystemClock
-from asa.core.command import CommandResult
+from asa.core.command import CommandResult, tell
 from asa.core.errors import RunFailed
 from asa.core.event import RunState
 from asa.core.registry import BACKENDS, EXECUTORS, STRATEGIES, with_options
-from asa.core.units import brief, duration
+from asa.core.units import brief
 from asa.workflows.run import Run as WorkflowRun
 from asa.workflows.run import finish, submit
 
@@ -23,17 +24,18 @@ class Run:
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Declare the options."""
-        parser.add_argument("workflow", metavar="FILE[:NAME]", help="Python file, and what to run in it (workflow)")
-        parser.add_argument(
-            "--set", metavar="NAME=VALUE", action="append", default=[], help="argument for NAME, when it is a function"
-        )
+        add_workflow_options(parser)
         parser.add_argument("--backend", default="local", help=f"where jobs go: {', '.join(BACKENDS)} (local)")
-        parser.add_argument("--strategy", help=f"when jobs are asked for: {', '.join(STRATEGIES)}")
+        parser.add_argument(
+            "--strategy", help=f"when jobs are asked for: {', '.join(STRATEGIES)} (asa; big-job on this machine)"
+        )
         parser.add_argument(
             "--patience", type=float, metavar="CORE_HOURS", help="what an hour of your time is worth (strategy auto)"
         )
         parser.add_argument("--max-overhead", metavar="SHARE", help="what may be lost by coming early, such as 3%%")
-        parser.add_argument("--executor", help=f"how tasks run in allocations: {', '.join(EXECUTORS)}")
+        parser.add_argument(
+            "--executor", help=f"how tasks run in allocations: {', '.join(EXECUTORS)} (mesos; local on this machine)"
+        )
         parser.add_argument("--pool", default="shared", help="shared, per-stage or shared:NAME (shared)")
         parser.add_argument("--name", help="beginning of the run's name")
         parser.add_argument("--workdir", default=".", help="directory that tasks run in (.)")
@@ -42,25 +44,49 @@ class Run:
 
     def run(self, options: argparse.Namespace) -> CommandResult:
         """Run it."""
-        from asa.workflows.file import assignment, load_workflow
-
+        check_display_options(options)
         run = submit(
-            load_workflow(options.workflow, dict(map(assignment, options.set))),
+            workflow_of(options),
             backend=options.backend,
             strategy=_strategy(options),
             executor=options.executor,
             pool=options.pool,
             name=options.name or _name_of(options.workflow),
             workdir=options.workdir,
-            orphan_grace=duration(options.orphan_grace, what="--orphan-grace"),
+            orphan_grace=options.orphan_grace,
         )
         return show_to_end(run, options)
 
 
+def add_workflow_options(parser: argparse.ArgumentParser) -> None:
+    """Options of commands that take a workflow; see `workflow_of`."""
+    parser.add_argument("workflow", metavar="FILE[:NAME]", help="Python file, and the workflow in it (workflow)")
+    parser.add_argument(
+        "--set", metavar="NAME=VALUE", action="append", default=[], help="argument for NAME, when it is a function"
+    )
+
+
+def workflow_of(options: argparse.Namespace) -> Any:
+    """The workflow that the options name."""
+    from asa.workflows.file import assignment, load_workflow
+
+    return load_workflow(options.workflow, dict(map(assignment, options.set)))
+
+
 def add_display_options(parser: argparse.ArgumentParser) -> None:
     """Options of commands that wait for a run."""
-    parser.add_argument("--report", metavar="PATH", help="write a report when it is over: .html, .png or .json")
+    parser.add_argument(
+        "--report", metavar="PATH", help="write a report when it is over: .html, .png, .pdf, .svg or .json"
+    )
     parser.add_argument("--quiet", action="store_true", help="show no progress")
+
+
+def check_display_options(options: argparse.Namespace) -> None:
+    """Refuse a report that cannot be written: better said before than after what may take days."""
+    from asa.report.write import check_report
+
+    if options.report:
+        check_report(options.report)
 
 
 def show_to_end(run: WorkflowRun, options: argparse.Namespace) -> CommandResult:
@@ -72,6 +98,12 @@ def show_to_end(run: WorkflowRun, options: argparse.Namespace) -> CommandResult:
         print(f"run {run.name}", file=sys.stderr)
     try:
         finish(run, None if quiet else _follow)
+    except KeyboardInterrupt:
+        try:
+            run.result()
+        except RunFailed as error:  # which says how to go on
+            tell(str(error))
+        raise
     finally:
         if options.report:
             run.report(options.report)

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from asa.core.errors import InvalidInput
 
 Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
 RESOURCES = ("cores", "memory", "gpus")
 """Names that `Resources` uses, in the order in which clusters and workloads list amounts; others may follow."""
 

@@ -1,7 +1,8 @@
-"""What a command of the command line returns; the command line itself decides how to show it."""
+"""What programs say to people: what a command returns, which the command line shows, and what is told meanwhile."""
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +24,11 @@ class CommandResult:
     data: Any
     text: str
     exit_code: int = 0
+
+
+def tell(line: str) -> None:
+    """Say something to people while a program runs: on standard error, at once, as ASA's."""
+    print(f"asa: {line}", file=sys.stderr, flush=True)
 
 
 def table(rows: list[dict[str, Any]], empty: str) -> str:

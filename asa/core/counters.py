@@ -15,22 +15,10 @@ if TYPE_CHECKING:  # annotations only: NumPy takes a tenth of a second to import
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """What sites show of a queue even where they show no jobs; fields of `asa.core.context.Context`.
+    """What sites show of a queue even where they show no jobs: the fields of `asa.core.context.Context` of these names.
 
-    Jobs without a wall time count for nothing where work is summed up.
-
-    Parameters
-    ----------
-    backlog_s
-        Work of all jobs that wait, cores times wall time, over the cores of the machine [s].
-    queued
-        Jobs that wait.
-    free_cores
-        Cores that nothing runs on; 0 where more is held than there is (a machine that shrank).
-    oldest_s
-        How long the job that waits longest has waited [s]; 0 when none waits.
-    left_s
-        Work that running jobs have left by their wall times, over the cores of the machine [s].
+    Jobs without a wall time count for nothing where work is summed up. No core is free where more are held than there
+    are (a machine that shrank).
     """
 
     backlog_s: float

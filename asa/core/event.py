@@ -63,6 +63,13 @@ class DriverStarted(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class Trouble(Event):
+    """The batch system does not answer, in its own words; ``""`` once it does again."""
+
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
 class StageExpanded(Event):
     """A stage's number of tasks became known."""
 

@@ -55,6 +55,17 @@ class Resources:
             parts.append(f"and {_count(self.gpus, 'GPU')}")
         return " ".join(parts)
 
+    def on_each(self, nodes: int) -> Resources:
+        """The part of each of so many nodes, over which the cores divide; memory and GPUs are rounded up.
+
+        >>> Resources(6, memory=10, gpus=1).on_each(3)
+        Resources(cores=2, nodes=None, memory=4, gpus=1)
+        """
+        if nodes == 1 and self.nodes is None:
+            return self
+        memory = None if self.memory is None else -(-self.memory // nodes)
+        return Resources(self.cores // nodes, None, memory, -(-self.gpus // nodes))
+
     def fits(self, room: Resources) -> bool:
         """Whether `room` holds these resources; memory that is not stated on either side is not counted."""
         return (

@@ -1,7 +1,7 @@
-"""Every seam of ASA as a Protocol, on one screen.
+"""Every seam between ASA's packages as a Protocol.
 
-Providers satisfy them structurally: there is nothing to inherit. Each has a how-to in ``docs/howto`` and, where
-somebody else may provide one, a conformance suite in `asa.testing`.
+Providers satisfy them structurally: there is nothing to inherit. Where somebody else may provide one there is a how-to
+in ``docs/howto`` and a conformance suite in `asa.testing`. What only the modules of one package know stays with them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from asa.core.context import Context
 from asa.core.decision import Amend, Ask, DispatchDecision, NodeRun, StrategyDecision
 from asa.core.event import Event
 from asa.core.job import Capabilities, JobChanges, JobHandle, JobRequest, JobStatus, Refused, Resources
-from asa.core.task import Task
+from asa.core.task import Task, Value
 from asa.core.view import AllocationView, QueuedJob, QueueView, StageView, WorkflowView
 
 if TYPE_CHECKING:  # annotations only: NumPy takes a tenth of a second to import
@@ -138,18 +138,74 @@ class Sharing(Protocol):
         """So many more tasks of this size could run now, if there were room; None when no task waits for room."""
 
 
+class VirtualClock(Clock, Protocol):
+    """A clock that stands still unless somebody waits, and then runs the calls that are due."""
+
+    def call_at(self, when: float, call: Callable[[], None]) -> None:
+        """Run `call` when it is `when` [s], now if that is past."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a task ended: with a value, or with an error; `seconds` is how long the call really took [s]."""
+
+    seconds: float
+    value: Value | None
+    error: str = ""
+    traceback: str = ""
+
+
+class Work(Protocol):
+    """What tasks do in virtual time, and how long that takes."""
+
+    def seconds(self, task: Task) -> float | None:
+        """Virtual run time of a task [s]; None for as long as the call really takes."""
+
+    def call(self, task: Task) -> Outcome:
+        """Run a task, here and now; never raises for what the task itself does."""
+
+
+@runtime_checkable
+class VirtualBackend(Backend, Protocol):
+    """A backend in virtual time brings its own clock, and the executor that lives in it."""
+
+    @property
+    def compute(self) -> bool:
+        """Whether tasks really call their functions."""
+
+    @property
+    def times(self) -> str | Path | None:
+        """An earlier run, whose run times tasks have where nothing else tells."""
+
+    def enter(self) -> VirtualClock:
+        """Its clock. From now on until `close`, it belongs to one run; waits for the one before to let go."""
+
+    def executor(self, work: Work) -> Executor:
+        """The executor of its running jobs; no other one can run there."""
+
+    def listen(self, call: Callable[[], None]) -> None:
+        """Call this whenever something has happened to a job of the run, so that nobody need ask all the time."""
+
+
 class Strategy(Protocol):
     """When to ask for which allocation. A pure function of the view.
 
     `estimator` is the spec of what learns and predicts waits for it; `own_pools` says that it needs each stage's tasks
-    to stay in the stage's own allocation. A strategy that chooses may tell what and why: ``explain(view)`` returns a
-    line of plain words, which `asa explain` shows.
+    to stay in the stage's own allocation.
     """
 
     estimator: str
     own_pools: bool
 
     def decide(self, view: WorkflowView) -> Sequence[StrategyDecision]: ...
+
+
+@runtime_checkable
+class Explains(Protocol):
+    """What a strategy that chooses has as well."""
+
+    def explain(self, view: WorkflowView) -> str:
+        """A line of plain words for `asa explain`: what it does, and why."""
 
 
 class PlaceHolding(Protocol):

@@ -132,7 +132,8 @@ class Registry:
         UnknownName
             When the name, or one of the options, is not known.
         InvalidInput
-            When an option is missing, or is text where the factory is annotated to take a number or a boolean.
+            When an option is missing, is text where the factory is annotated to take a number or a boolean, or is one
+            that the factory refuses.
         """
         if not isinstance(spec, str):
             return spec
@@ -150,8 +151,22 @@ class Registry:
             signature.bind(**(defaults | given))
         except (TypeError, InvalidInput) as error:
             raise InvalidInput(f"{self.kind} {spec!r}: {error}") from error
+        return self._make(spec, factory, parameters, defaults | given)
+
+    def _make(self, spec: str, factory: Any, parameters: Mapping[str, inspect.Parameter], given: dict[str, Any]) -> Any:
+        """Call the factory; what it says against an option is said of the spec."""
+        name, options = parse_spec(spec)
         try:
-            return factory(**(defaults | given))
+            return factory(**given)
+        except UnknownName as error:  # of an option that it passes on; it may have been meant for the factory itself
+            if error.name not in options:
+                raise
+            own = {key for key, parameter in parameters.items() if parameter.kind is not parameter.VAR_KEYWORD}
+            raise UnknownName(f"option of {self.kind} {name!r}:", error.name, own.union(error.known)) from error
+        except InvalidInput:
+            raise
+        except ValueError as error:
+            raise InvalidInput(f"{self.kind} {spec!r}: {error}") from error
         except TypeError as error:
             if options.keys() <= parameters.keys():
                 raise  # a mistake in the factory: only of options that it passes on is the type not known

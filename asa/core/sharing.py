@@ -11,14 +11,12 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Self
 
 import numpy as np
-import numpy.typing as npt
 
+from asa.core.cluster import Bools, Ints
 from asa.core.decision import Start
 from asa.core.errors import InvalidInput
 from asa.core.workload import Floats
 
-Bools = npt.NDArray[np.bool_]
-Ints = npt.NDArray[np.int64]
 Why = Mapping[str, Any]
 """JSON-able record of how a decision was made."""
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import operator
+import signal
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -121,6 +122,15 @@ def _made_anew(value: Any, items: Sequence[Any]) -> Any:
             f"a {kind.__name__} cannot be made anew with a result in it ({type(error).__name__}: {error}): pass a "
             "plain list, tuple or dict"
         ) from error
+
+
+def ending(code: int) -> str:
+    """How a process ended, whose exit code is the negative number of the signal that killed it, if one did.
+
+    >>> ending(2), ending(-9)
+    ('ended with exit code 2', 'was killed by signal 9 (Killed)')
+    """
+    return f"was killed by signal {-code} ({signal.strsignal(-code)})" if code < 0 else f"ended with exit code {code}"
 
 
 def last_words(error: BaseException, frames: int = 0) -> tuple[str, str]:

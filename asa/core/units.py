@@ -14,6 +14,9 @@ from asa.core.errors import InvalidInput
 HOUR, DAY, WEEK = 3600.0, 86400.0, 604800.0
 """How long they are [s]."""
 
+MIB = 2**20
+"""How much it is [bytes]."""
+
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": HOUR, "d": DAY, "w": WEEK}
 _SPELLED = {"sec": "s", "second": "s", "min": "m", "minute": "m", "hour": "h", "hr": "h", "day": "d", "week": "w"}
 _PART = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]+)\s*")
@@ -46,8 +49,8 @@ def duration(value: float | str | timedelta, *, what: str = "duration") -> float
         seconds = _from_text(value.strip().lower())
     if not (math.isfinite(seconds) and seconds > 0):
         raise InvalidInput(
-            f"{what} {value!r} is not a positive duration: write seconds as a number, or '90s', '30m', '1h30m', "
-            "'2d', 'HH:MM:SS' or 'D-HH:MM:SS'"
+            f"{what} {value!r} is not a positive duration: write '90s', '30m', '1h30m', '2d', 'HH:MM:SS' or "
+            "'D-HH:MM:SS', or, in Python, seconds as a number"
         )
     return seconds
 
@@ -131,7 +134,7 @@ def share(value: float | str, *, what: str = "share", most: float = 1.0) -> floa
     Raises
     ------
     InvalidInput
-        When `value` is none, or out of these bounds.
+        When `value` is none, or out of these bounds, or above 1 without a per cent sign: 3 may have meant 3 %.
 
     Examples
     --------
@@ -146,4 +149,6 @@ def share(value: float | str, *, what: str = "share", most: float = 1.0) -> floa
     if not (0 <= found <= most and math.isfinite(found)):
         bounds = "of at least 0" if most == math.inf else f"from 0 to {most:g}"
         raise InvalidInput(f"{what} {value!r} is not a share {bounds}: write one like '3%' or 0.03")
+    if found > 1 and not text.endswith("%"):
+        raise InvalidInput(f"{what} {value!r} would be {100 * found:g} %: write '{text}%' or '{100 * found:g}%'")
     return found

@@ -108,16 +108,21 @@ class Lookahead:
         self._quantile = check_open_share(quantile, "quantile")
         self._seed = check_count(seed, "seed")
         self._sightings, self._correction, self._step = Sightings(), Correction(step), step
+        self._last: tuple[Context, Floats] | None = None
 
     def see(self, view: QueueView | TableView) -> None:
         """Look at the queue: how long jobs run is learned from every look. Old looks tell nothing."""
-        self._sightings.see(visible(view))
+        self._see(visible(view))
 
     def predict(self, context: Context | None = None, quantile: float | None = None) -> float:
         """The wait to plan with [s]: a quantile over the futures, or what the base says where nothing is seen."""
         if context is None or context.queue is None:
             return self._base.predict(context, quantile)
-        waits = self.waits(visible(context.queue), context.cores, context.walltime_s)
+        if self._last is not None and self._last[0] is context:  # another quantile of the same futures
+            waits = self._last[1]
+        else:
+            waits = self.waits(visible(context.queue), context.cores, context.walltime_s)
+            self._last = context, waits
         if not np.isfinite(waits).all():
             return self._base.predict(context, quantile)
         found = np.quantile(waits, self._quantile if quantile is None else quantile)
@@ -162,7 +167,7 @@ class Lookahead:
             forecast := float(np.median(self.waits(seen, context.cores, context.walltime_s)))
         ):
             self._correction.learn(forecast, wait_s)
-        self._sightings.see(seen)
+        self._see(seen)
 
     def state(self) -> dict[str, Any]:
         """All that was learned, JSON-able."""
@@ -186,7 +191,15 @@ class Lookahead:
         sightings.restore(read(state, "sightings"))
         correction.restore(read(state, "correction"))
         self._base.restore(read(state, "base"))
-        self._seed, self._sightings, self._correction = seed, sightings, correction
+        self._seed, self._sightings, self._correction, self._last = seed, sightings, correction, None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For copies, which need not have the queue."""
+        return vars(self) | {"_last": None}
+
+    def _see(self, seen: Visible) -> None:
+        self._sightings.see(seen)
+        self._last = None
 
 
 def _spread(futures: int, jobs: int, rng: np.random.Generator) -> Floats:

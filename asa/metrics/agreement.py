@@ -7,10 +7,9 @@ import math
 import numpy as np
 import numpy.typing as npt
 
+from asa.core.cluster import Ints
 from asa.core.errors import InvalidInput
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
+from asa.core.workload import Floats
 
 
 def ranks(values: npt.ArrayLike) -> Floats:

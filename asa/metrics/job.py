@@ -6,12 +6,10 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from asa.core.cluster import Ints
 from asa.core.errors import InvalidInput
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
+from asa.core.workload import Floats
 
 BOUND_S = 10.0
 """Jobs that ran for less count as having run so long in a bounded slowdown [s]."""

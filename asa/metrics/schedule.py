@@ -13,11 +13,12 @@ import numpy.typing as npt
 
 from asa.core.job import JobState
 from asa.core.schedule import OUTCOMES, Schedule
-from asa.core.units import HOUR
+from asa.core.units import HOUR, WEEK
+from asa.core.workload import Floats
 from asa.metrics.job import bounded_slowdown, by_class, class_names, size_classes, spread, user_means
-from asa.metrics.system import Floats, jain_index, longest_queue, utilisation
+from asa.metrics.system import jain_index, longest_queue, utilisation
 
-STARVED_S = 7 * 86400.0
+STARVED_S = WEEK
 """A job that waited longer has starved [s]: a week, longer than a wall time may be on most machines."""
 
 

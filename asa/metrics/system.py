@@ -5,12 +5,10 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import numpy.typing as npt
 
+from asa.core.cluster import Ints
 from asa.core.errors import InvalidInput
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
+from asa.core.workload import Floats
 
 
 def core_seconds(start: Floats, end: Floats, cores: Ints, begin: float = -math.inf, until: float = math.inf) -> float:

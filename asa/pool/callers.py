@@ -10,9 +10,8 @@ import math
 import threading
 from functools import partial
 
-from asa.backends.simulated_ports import VirtualClock
 from asa.core.errors import BackendError
-from asa.core.ports import Clock
+from asa.core.ports import Clock, VirtualClock
 from asa.pool.watch import JobWatch
 
 

@@ -11,11 +11,20 @@ import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from asa.backends.simulated_ports import VirtualBackend
 from asa.core.errors import BackendError
-from asa.core.event import AllocationStarted, Amended, Event, JobEnded, Queued, Requeued, SubmitRefused, Submitted
+from asa.core.event import (
+    AllocationStarted,
+    Amended,
+    Event,
+    JobEnded,
+    Queued,
+    Requeued,
+    SubmitRefused,
+    Submitted,
+    Trouble,
+)
 from asa.core.job import JobChanges, JobHandle, JobRequest, JobState, JobStatus, Refused
-from asa.core.ports import Backend, Clock, Post
+from asa.core.ports import Backend, Clock, Post, VirtualBackend
 from asa.core.view import QueueView
 
 _BACK_OFF_S = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
@@ -157,15 +166,22 @@ class JobWatch:
                 self._amend()
                 self._query(now)
                 self._cancel()
-                self._failures, self.trouble = 0, ""
+                self._failures = 0
+                self._tell("", now)
             except Exception as error:  # of whatever backend: a thread that died here would leave the run waiting
                 self._failures += 1
                 self._not_before = now + _BACK_OFF_S[min(self._failures, len(_BACK_OFF_S)) - 1]
-                self.trouble = str(error) if isinstance(error, BackendError) else f"{type(error).__name__}: {error}"
+                self._tell(str(error) if isinstance(error, BackendError) else f"{type(error).__name__}: {error}", now)
         with self._lock:
             waiting = self._to_submit or self._to_amend or self._to_cancel or self._to_find
             due = now if waiting else self._next_query if self._jobs else math.inf
         return max(due, self._not_before)
+
+    def _tell(self, trouble: str, now: float) -> None:
+        """Say what the batch system failed with, or that it answers again, where that is new."""
+        if trouble != self.trouble:
+            self.trouble = trouble
+            self._post([Trouble(now, trouble)])
 
     def _look(self, now: float) -> None:
         """Look at the queue, no more often than at one's own jobs when nothing happens to them."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from asa.core.event import Event, RunState
+from asa.core.event import Event, RunState, Trouble
 from asa.core.job import JobState
 from asa.core.ports import Clock
 from asa.core.stage import StageState
@@ -152,6 +152,8 @@ class ProgressDisplay:
         """Take in the run's next events and show how it stands at the time `now` [s since the epoch]."""
         for event in events:
             self._timeline.on(event)
+            if isinstance(event, Trouble):
+                self._say(f"the batch system does not answer: {event.error}" if event.error else "it answers again")
         if self._timeline.start is not None:
             self.show(summary(self._timeline, now))
 
@@ -161,8 +163,11 @@ class ProgressDisplay:
             self._live.update(table(run), refresh=True)
         else:
             for line in changes(self._shown, run):
-                self.console.print(line, markup=False, highlight=False, soft_wrap=True)
+                self._say(line)
         self._shown = run
+
+    def _say(self, line: str) -> None:
+        self.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def follow(

@@ -8,7 +8,20 @@ from pathlib import Path
 
 from asa.core.event import Event
 from asa.metrics.workflow import summarise
-from asa.report.outputs import PICTURES, check_output
+from asa.report.outputs import PICTURES, check_matplotlib, check_output
+
+
+def check_report(path: str | Path) -> None:
+    """Refuse a report that cannot be written.
+
+    Raises
+    ------
+    InvalidInput
+        When the name asks for no form that there is, the file cannot be written, or a picture wants for matplotlib.
+    """
+    check_output("report", path, (".html", ".json", *PICTURES))
+    if Path(path).suffix.lower() in PICTURES:
+        check_matplotlib()
 
 
 def write_report(events: Iterable[Event], path: str | Path) -> None:
@@ -29,7 +42,7 @@ def write_report(events: Iterable[Event], path: str | Path) -> None:
         When the name asks for none of these, the file cannot be written, or the log does not say what was run.
     """
     path = Path(path)
-    check_output("report", path, (".html", ".json", *PICTURES))
+    check_report(path)
     suffix = path.suffix.lower()
     run = summarise(events)
     if suffix == ".json":

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from asa.core.decision import Amend, Ask, Predict, StrategyDecision, Wake, Withdraw
 from asa.core.errors import InvalidInput
-from asa.core.ports import PlaceHolding, Strategy
+from asa.core.ports import Explains, PlaceHolding, Strategy
 from asa.core.stage import StageState
 from asa.core.view import StageView, WorkflowView
 from asa.strategies.ahead import SOONEST_S, outlook, retreat
@@ -90,8 +90,8 @@ class Hold:
         """How places are held, and why so."""
         places = technique_for(view, self.technique)
         if places is None:
-            tell = getattr(self.otherwise, "explain", None)
-            said = tell(view) if tell else "jobs are submitted by predicted waits"
+            how = self.otherwise
+            said = how.explain(view) if isinstance(how, Explains) else "jobs are submitted by predicted waits"
             return f"no place can be held in this queue ({view.regime.value}): {said}"
         lost = [stage.spec.name for stage in view.stages if stage.displaced]
         said = f"places in the queue ({view.regime.value}) are held by the technique {places.name!r}"
@@ -126,7 +126,7 @@ class Hold:
                     continue
                 if not places.kept(item, view) or item.array in broken:
                     broken |= {item.array} - {""}
-                    said = item.refused or f"Slurm says {item.reason or 'nothing'}, and it does not age"
+                    said = item.refused or f"the batch system says {item.reason or 'nothing'}, and it does not age"
                     decisions.append(Withdraw(item.key, f"its place in the queue is lost: {said}", displaced=True))
         return decisions
 

@@ -14,6 +14,7 @@ from asa.core.job import QueueRegime
 from asa.core.ports import PlaceHolding
 from asa.core.reason import Reason
 from asa.core.stage import StageState
+from asa.core.units import WEEK
 from asa.core.view import AllocationView, StageView, WorkflowView
 from asa.strategies.ahead import ask_after
 from asa.strategies.asking import ask_for
@@ -26,7 +27,7 @@ SETTLED_S = 30.0
 """Jobs that have not begun to age so long after submission [s] have lost their places."""
 
 
-PARKED_MOST_S = 7 * 86400.0
+PARKED_MOST_S = WEEK
 """A parked job whose driver is gone leaves the queue after so long [s]."""
 
 

@@ -75,7 +75,7 @@ def score(replayed: Replayed, warmup: int = WARMUP) -> Score:
     """
     parts = replayed.later(warmup).by_size()
     if not parts:
-        raise InvalidInput(f"no size has more than the {warmup} jobs that are left out at its beginning")
+        raise InvalidInput(f"no size has more than the {warmup} jobs that are left out at its beginning: lower warmup")
     means: dict[str, float] = {}
     each = [accuracy(part.predicted, part.waits, int(part.sizes[0])) for part in parts]
     names = ("mae_h", "hit_exact", "within_one", "not_over", "regret", "regret_switching")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import pickle
 import re
 import sys
 from collections.abc import Callable
@@ -11,14 +10,11 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import Any
 
-import cloudpickle
-
-from asa.backends.simulated_ports import VirtualBackend
 from asa.core.clock import SystemClock
-from asa.core.errors import InvalidInput, Unpicklable
+from asa.core.errors import InvalidInput
 from asa.core.event import RunStarted, RunState
 from asa.core.job import Capabilities, QueueRegime
-from asa.core.ports import Backend, Clock, Executor, RunContext, Sharing, Strategy
+from asa.core.ports import Backend, Clock, Executor, RunContext, Sharing, Strategy, VirtualBackend
 from asa.core.registry import BACKENDS, EXECUTORS, STRATEGIES, is_pooled
 from asa.core.stage import StageSpec
 from asa.log.events import EventLog
@@ -29,7 +25,7 @@ from asa.security.files import write_private
 from asa.workflows.graph import Graph
 from asa.workflows.inbox import Inbox
 from asa.workflows.learned import Learned
-from asa.workflows.payload import Payloads
+from asa.workflows.payload import Payloads, pack, unpack
 from asa.workflows.plan import Plan
 from asa.workflows.runner import Log, Runner, TaskMaker, WaitBook
 
@@ -88,21 +84,12 @@ class Settings:
 
 def save_settings(directory: RunDirectory, settings: Settings) -> None:
     """Keep `settings` in the run's directory."""
-    try:
-        data = cloudpickle.dumps(settings)
-    except Exception as error:  # pickling runs foreign code, which may raise anything
-        raise Unpicklable(
-            f"the workflow cannot be stored, so it could not be resumed: {type(error).__name__}: {error}. "
-            "Some stage has an argument that cannot travel (an open file, lock, socket ...): pass a path instead"
-        ) from error
-    write_private(directory.settings, pickle.dumps((settings.sys_path, data)))
+    write_private(directory.settings, pack(settings, settings.sys_path))
 
 
 def load_settings(directory: RunDirectory) -> Settings:
-    """What `save_settings` kept. The import path comes first, so that the user's own modules are found again."""
-    path, data = pickle.loads(directory.settings.read_bytes())
-    sys.path += [entry for entry in path if entry not in sys.path]
-    settings: Settings = pickle.loads(data)
+    """What `save_settings` kept."""
+    settings: Settings = unpack(directory.settings.read_bytes())
     return settings
 
 

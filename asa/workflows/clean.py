@@ -11,7 +11,7 @@ from asa.core.decision import DispatchDecision
 from asa.core.event import Cancelled, DriverStarted, RunEnded, RunState
 from asa.core.job import JobHandle, JobStatus
 from asa.core.ports import Backend
-from asa.core.registry import BACKENDS
+from asa.core.registry import BACKENDS, parse_spec, with_options
 from asa.core.view import QueueView
 from asa.log.events import EventLog
 from asa.log.rundir import RunDirectory, list_runs
@@ -86,6 +86,7 @@ class _StartNothing:
 
 
 def _backend(run: RunDirectory) -> Backend:
-    settings = load_settings(run)
-    backend: Backend = BACKENDS.create(settings.backend, directory=run.backend, dispatcher=_StartNothing())
+    name, options = parse_spec(load_settings(run).backend)
+    options.pop("dispatcher", None)  # the run's own would start what waits
+    backend: Backend = BACKENDS.create(with_options(name, **options), directory=run.backend, dispatcher=_StartNothing())
     return backend

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from asa.core.errors import CommandFailed, InvalidInput
+from asa.core.task import ending
 from asa.workflows.stage import Stage, make_needs
 
 
@@ -71,7 +72,7 @@ class Command:
         if done.returncode not in self.ok:
             tail = done.stdout[-2000:].strip()
             raise CommandFailed(
-                f"`{shlex.join(argv)}` {_ending(done.returncode)}" + (f"; it printed: {tail}" if tail else "")
+                f"`{shlex.join(argv)}` {ending(done.returncode)}" + (f"; it printed: {tail}" if tail else "")
             )
         missing = [f"{name} = {path}" for name, path in outputs.items() if not path.exists()]
         if missing:
@@ -147,7 +148,3 @@ def _expand(text: str, values: Mapping[str, Any]) -> list[str]:
     if text.startswith("{") and text.endswith("}") and isinstance(several := values.get(text[1:-1]), list | tuple):
         return [str(value) for value in several]
     return [text.format_map(values)]
-
-
-def _ending(code: int) -> str:
-    return f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"

@@ -3,31 +3,26 @@
 from __future__ import annotations
 
 from asa.core.event import RunState
+from asa.core.ports import Explains
 from asa.core.reason import explained
 from asa.core.stage import StageState
 from asa.core.units import brief
 from asa.pool.pool import Held
+from asa.report.words import counted
 from asa.workflows.plan import Plan
 from asa.workflows.progress import Progress
 
 
-def explain(plan: Plan, now: float, trouble: str = "") -> str:
+def explain(plan: Plan, now: float) -> str:
     """What the strategy does, if it tells, and one line per stage: what it does or what it waits for, and since when.
 
-    Parameters
-    ----------
-    plan
-        The run's plan.
-    now
-        Time of asking [s since the epoch].
-    trouble
-        What the batch system last failed with, if it does not answer.
+    A line is added where the batch system does not answer. `now` is the time of asking [s since the epoch].
     """
     lines = [f"{name}: {_stage(plan, name, stage, now)}" for name, stage in plan.stages.items()]
-    if (tell := getattr(plan.strategy, "explain", None)) is not None and plan.outcome is RunState.RUNNING:
-        lines.insert(0, f"strategy: {tell(plan.view(now))}")
-    if trouble:
-        lines.append(f"the batch system does not answer: {trouble}")
+    if isinstance(plan.strategy, Explains) and plan.outcome is RunState.RUNNING:
+        lines.insert(0, f"strategy: {plan.strategy.explain(plan.view(now))}")
+    if plan.trouble and not plan.closed:
+        lines.append(f"the batch system does not answer: {plan.trouble}")
     return "\n".join(lines)
 
 
@@ -35,9 +30,12 @@ def _stage(plan: Plan, name: str, stage: Progress, now: float) -> str:
     width = "?" if stage.width is None else stage.width
     held = [item for item in plan.pool.held.values() if name in item.stages]
     jobs = "; ".join(_job(item, now) for item in held) or "no job was asked for yet"
+    if plan.outcome is not RunState.RUNNING and not stage.state.final:
+        begun = f"stopped, {stage.done} of {width} tasks done" if stage.state is StageState.RUNNING else "not run"
+        return f"{begun}; {jobs}" if held else begun
     match stage.state:
         case StageState.DONE:
-            return f"done, {width} tasks"
+            return f"done, {counted(stage.done, 'task')}"
         case StageState.FAILED:
             return f"failed: {stage.error}"
         case StageState.SKIPPED:

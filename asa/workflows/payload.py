@@ -6,7 +6,9 @@ passed on as it is, without being opened here.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import pickle
+import sys
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
@@ -198,6 +200,24 @@ class Payloads:
         path = self._values / f"{stem}.pkl"
         write_private(path, data)
         return str(path)
+
+
+def pack(value: Any, sys_path: Sequence[str]) -> bytes:
+    """A workflow, or what holds one, for another process; `sys_path` is where its modules are found.
+
+    Raises
+    ------
+    Unpicklable
+        When it cannot travel.
+    """
+    return pickle.dumps((sys_path, _dump_or_explain(value, "the workflow")))
+
+
+def unpack(data: bytes) -> Any:
+    """What `pack` packed. The import path comes first, so that the user's own modules are found again."""
+    path, value = pickle.loads(data)
+    sys.path += [entry for entry in path if entry not in sys.path]
+    return pickle.loads(value)
 
 
 def _dump_or_explain(value: Any, what: str, pickler: type[cloudpickle.Pickler] | None = None) -> bytes:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from asa.core.errors import AsaError, RunFailed
 from asa.core.event import DriverStarted, Event, RunEnded, RunStarted, RunState
+from asa.core.units import duration
 from asa.log.events import EventLog
 from asa.log.rundir import RunDirectory, state_directory
 from asa.log.values import load
@@ -113,7 +114,7 @@ class Run:
     def explain(self) -> str:
         """Why every stage that is not running is not running, in plain words."""
         if self._assembly is not None:
-            return explain(self._assembly.runner.plan, self.now(), self._assembly.runner.watch.trouble)
+            return explain(self._assembly.runner.plan, self.now())
         return explain(restore_plan(load_settings(self.directory), self._log), self.now())
 
     def report(self, path: str | Path) -> Path:
@@ -188,7 +189,7 @@ def submit(
     name: str | None = None,
     workdir: str | Path = ".",
     state: str | Path | None = None,
-    orphan_grace: float = 60.0,
+    orphan_grace: float | str = 60.0,
 ) -> Run:
     """Start a workflow and return at once. Takes the same parameters as `run`."""
     graph = make_graph(workflow)
@@ -200,7 +201,7 @@ def submit(
         executor=executor,
         pool=pool,
         workdir=str(Path(workdir).resolve()),
-        orphan_grace_s=orphan_grace,
+        orphan_grace_s=duration(orphan_grace, what="orphan_grace"),
     )
     directory = RunDirectory.create(_state(state), f"{_clean(settings.name)}-{secrets.token_hex(3)}")
     try:
@@ -237,7 +238,7 @@ def run(workflow: Any, **options: Any) -> Run:
     state
         State directory; default ``$ASA_STATE_DIR`` or ``~/.local/state/asa``.
     orphan_grace
-        How long allocations outlive a driver that died [s], so that `resume` finds them.
+        How long allocations outlive a driver that died, so that `resume` finds them: seconds, or like ``"10m"``.
 
     Returns
     -------

@@ -30,6 +30,7 @@ from asa.core.event import (
     TaskDone,
     TaskFailed,
     TasksLaunched,
+    Trouble,
     Wanted,
 )
 from asa.core.job import JobRequest, JobState, Resources
@@ -90,6 +91,8 @@ class State:
         How the run ended.
     cancelling
         Why somebody wants it to end, or "".
+    trouble
+        What the batch system last failed with, if it does not answer; else "".
     asked
         Jobs asked for so far.
     untaught
@@ -107,6 +110,7 @@ class State:
         self.outcome: RunState = RunState.RUNNING
         self.message = ""
         self.cancelling = ""
+        self.trouble = ""
         self.asked = 0
         self.untaught: dict[str, Wait] = {}
         self.wanted = NOTHING
@@ -164,6 +168,8 @@ class State:
                     self._displace(held)
             case CancelAsked():
                 self.cancelling = event.reason
+            case Trouble():
+                self.trouble = event.error
             case Learned():
                 self.untaught.pop(event.allocation, None)
             case RunEnded():
@@ -181,7 +187,7 @@ class State:
                 self.stages[stage].lose(index)
         self.pool.forget_nodes()
         self.wanted = NOTHING
-        self.outcome, self.message, self.cancelling = RunState.RUNNING, "", ""
+        self.outcome, self.message, self.cancelling, self.trouble = RunState.RUNNING, "", "", ""
         for progress in self.stages.values():
             progress.reopen()
 

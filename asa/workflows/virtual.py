@@ -12,13 +12,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from asa.backends.simulated_ports import Outcome, VirtualBackend
 from asa.core.context import Context
 from asa.core.errors import InvalidInput
 from asa.core.event import Event
 from asa.core.geometry import Geometry, geometry_of
 from asa.core.job import JobRequest, Resources
-from asa.core.ports import Estimator, RunContext, Strategy
+from asa.core.ports import Estimator, Outcome, RunContext, Strategy, VirtualBackend
 from asa.core.registry import ESTIMATORS, is_pooled
 from asa.core.task import Task
 from asa.workflows.assemble import POOLS, VIRTUAL, Settings, Timing, make_plan, started, wire

@@ -12,9 +12,9 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from asa.backends.simulated_ports import Outcome
 from asa.core.errors import InvalidInput
 from asa.core.event import TaskDone
+from asa.core.ports import Outcome
 from asa.core.task import Task, last_words
 from asa.log.events import EventLog
 from asa.log.rundir import RunDirectory
@@ -112,7 +112,7 @@ def recorded(times: str | Path, state: Path | None) -> dict[str, dict[int, float
 
 
 class Calls:
-    """Calls the functions of tasks in this process; satisfies `asa.backends.simulated_ports.Work`.
+    """Calls the functions of tasks in this process; satisfies `asa.core.ports.Work`.
 
     Parameters
     ----------

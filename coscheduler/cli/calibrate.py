@@ -6,12 +6,11 @@ import argparse
 import json
 import os
 import shutil
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from asa.core.command import CommandResult
+from asa.core.command import CommandResult, tell
 from asa.core.errors import InvalidInput
 from asa.core.units import share
 
@@ -31,7 +30,7 @@ class CalibrateContention:
         add("--shares", default="0.05,0.3,0.5", metavar="X,X", help="of the guests, as weights (0.05,0.3,0.5)")
         add("--hard", action="store_true", help="run all pairs with these shares as quotas too")
         add("--repeat", type=int, default=1, metavar="N", help="how often all is run (1); means are taken")
-        add("--out", metavar="FILE.json", help="write the measurement here, for --contention FILE.json")
+        add("-o", "--output", metavar="FILE.json", help="write the measurement here, for --contention FILE.json")
 
     def run(self, options: argparse.Namespace) -> CommandResult:
         """Measure, and fit."""
@@ -51,8 +50,8 @@ def _run(options: argparse.Namespace) -> CommandResult:
     shares = check_shares([share(word, what="--shares") for word in options.shares.split(",")])
     if options.repeat < 1:
         raise InvalidInput(f"--repeat {options.repeat}: a whole number of at least 1 expected")
-    if options.out:
-        check_output("--out", options.out, (".json",))  # --contention knows the file by it
+    if options.output:
+        check_output("--output", options.output, (".json",))  # --contention knows the file by it
     queue = read_commands(options.queue)
     jobs = chosen(queue.jobs)
     _look_at_load()
@@ -60,14 +59,14 @@ def _run(options: argparse.Namespace) -> CommandResult:
         _workplace(f"calibrate-{Path(options.queue).stem}") as directory,
         Agents(make_local_pool(options.nodes, queue.cores)) as machine,
     ):
-        found = calibrate(jobs, machine, directory, shares, hard=options.hard, repeat=options.repeat, progress=_tell)
+        found = calibrate(jobs, machine, directory, shares, hard=options.hard, repeat=options.repeat, progress=tell)
     data, text = found.to_json(), found.text()
-    if options.out:
+    if options.output:
         try:
-            Path(options.out).write_text(json.dumps(data, indent=2) + "\n", encoding="utf-8")
+            Path(options.output).write_text(json.dumps(data, indent=2) + "\n", encoding="utf-8")
         except OSError as error:  # what has taken so long is still shown
-            return CommandResult(data, f"{text}\n\n--out {options.out} cannot be written: {error.strerror}", 1)
-        text += f"\n\nwritten to {options.out}: try asa cosched compare --contention {options.out}"
+            return CommandResult(data, f"{text}\n\n--output {options.output} cannot be written: {error.strerror}", 1)
+        text += f"\n\nwritten to {options.output}: try asa cosched compare --contention {options.output}"
     return CommandResult(data, text)
 
 
@@ -75,7 +74,7 @@ def _look_at_load() -> None:
     """Say so when others use this machine: what they take is measured as if sharing had cost it."""
     load, there = os.getloadavg()[0], len(os.sched_getaffinity(0))
     if load > _QUIET * there:
-        _tell(f"this machine is not idle (load {load:.2g} on {there} processors): the measurement will be wrong")
+        tell(f"this machine is not idle (load {load:.2g} on {there} processors): the measurement will be wrong")
 
 
 @contextmanager
@@ -93,7 +92,3 @@ def _workplace(name: str) -> Iterator[Path]:
     finally:
         if not keep:
             shutil.rmtree(directory, ignore_errors=True)
-
-
-def _tell(line: str) -> None:
-    print(f"asa: {line}", file=sys.stderr, flush=True)

@@ -32,7 +32,8 @@ class Cosched:
         run.add_argument("--resume", action="store_true", help=again)
         run.add_argument("--sharing", default="scavenger", metavar="RULE", help=f"of {rules} (scavenger)")
         run.add_argument("--learned", metavar="FILE", help="keep what the rule learns in this file (nowhere)")
-        run.add_argument("--draw", metavar="PATH", help="draw CPU use, shares and happiness over time")
+        drawn = "draw CPU use, shares and happiness over time: .png, .pdf or .svg"
+        run.add_argument("--plot", metavar="OUT", help=drawn)
         compare = parts.add_parser("compare", help="compare rules on the paper's queue", description="Compare rules.")
         compare.add_argument("--rules", default="", metavar="NAMES", help=f"of {rules} (all)")
         compare.add_argument("--cores", default="64,128,256", metavar="N,N", help="sizes of the machine (64,128,256)")

@@ -38,7 +38,9 @@ def explain(job: str, directory: Path | None = None) -> CommandResult:
             text = "\n".join([f"{job} in {path.parent}", *(line for entry in found for line in _lines(entry, job))])
             return CommandResult({"job": job, "log": str(path), "entries": found}, text)
     where = str(directory) if directory else f"any of {len(paths)} queues"
-    raise InvalidInput(f"no job {job!r} in {where}: a job's name, as in its queue file, expected")
+    raise InvalidInput(
+        f"no job {job!r} in {where}: a job's name, as in its queue file, expected (simulated queues keep no log)"
+    )
 
 
 def explain_if_known(job: str) -> CommandResult | None:

@@ -5,20 +5,20 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
-import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from asa.core.command import CommandResult, table
+from asa.core.command import CommandResult, table, tell
 from asa.core.errors import InvalidInput
 from asa.core.ports import SharingRule
 from asa.core.registry import SHARING_RULES
 from asa.core.units import duration
 from asa.log.lock import DriverLock
 from asa.log.store import LearnedStore
+from asa.report.outputs import check_picture
 from asa.security.files import private_directory
 from coscheduler.cli.explain import describe, describe_time
 from coscheduler.contention import named
@@ -41,8 +41,10 @@ def run(options: argparse.Namespace) -> CommandResult:
     Raises
     ------
     InvalidInput
-        When the queue's file or an option makes no sense.
+        When the queue's file or an option makes no sense, or a picture cannot be drawn.
     """
+    if options.plot:
+        check_picture("--plot", options.plot)
     with ExitStack() as stack:
         rule: SharingRule = SHARING_RULES.create(options.sharing)
         if options.learned:
@@ -57,10 +59,10 @@ def run(options: argparse.Namespace) -> CommandResult:
         found = world.result()
     if done:
         found = replace(found, jobs=tuple(sorted((*done, *found.jobs), key=lambda job: job.submitted)))
-    if options.draw and found.samples:
+    if options.plot and found.samples:
         from coscheduler.studies.picture import save
 
-        save(found, options.draw, f"{options.sharing}, {found.cores} cores")
+        save(found, options.plot, f"{options.sharing}, {found.cores} cores")
     return _answer(options, found, directory, interrupted)
 
 
@@ -75,7 +77,7 @@ def _simulated(options: argparse.Namespace, stack: ExitStack) -> _Queue:
     if options.work:
         directory = Path(options.work).absolute()
         log = stack.enter_context(QueueLog(directory)).write
-    world = SimulatedWorld(queue.loads, queue.cores, named(queue.contention), sampled=bool(options.draw), log=log)
+    world = SimulatedWorld(queue.loads, queue.cores, named(queue.contention), sampled=bool(options.plot), log=log)
     return world, directory, ()
 
 
@@ -99,10 +101,10 @@ def _real(options: argparse.Namespace, stack: ExitStack) -> _Queue:
         if not options.work:
             shutil.rmtree(directory, ignore_errors=True)
         raise
-    print(f"asa: the jobs' output, and the log, are in {directory}", file=sys.stderr, flush=True)
-    tell = log.write if getattr(options, "json", None) == "-" else _teller(log.write)
+    tell(f"the jobs' output, and the log, are in {directory}")
+    note = log.write if getattr(options, "json", None) == "-" else _shown(log.write)
     since = log.before[-1]["at"] if log.before else 0.0
-    world = RealWorld(jobs, machine, directory / "jobs", sampled=bool(options.draw), log=tell, since=since)
+    world = RealWorld(jobs, machine, directory / "jobs", sampled=bool(options.plot), log=note, since=since)
     return world, directory, done
 
 
@@ -139,7 +141,7 @@ def make_local_pool(nodes: int, cores: int) -> Local:
     capacity = there / nodes if cores > there else None
     if capacity is not None:
         told = f"{cores} cores on a machine of {there}: each is worth {there / cores:.3g} of a core"
-        print(f"asa: {told}", file=sys.stderr, flush=True)
+        tell(told)
     return local_pool(nodes, each, capacity)
 
 
@@ -156,16 +158,16 @@ def _remembered(rule: SharingRule, options: argparse.Namespace) -> Remembered:
     return Remembered(rule, LearnedStore(Path(options.learned)), options.sharing, run)
 
 
-def _teller(write: Callable[[Entry], None]) -> Callable[[Entry], None]:
+def _shown(write: Callable[[Entry], None]) -> Callable[[Entry], None]:
     """Writes entries, and says on standard error what becomes of jobs."""
 
-    def tell(entry: Entry) -> None:
+    def note(entry: Entry) -> None:
         write(entry)
         if "event" in entry:
             job = entry["job"]
-            print(f"asa: {describe_time(entry)}: {job} {describe(entry, job)}", file=sys.stderr, flush=True)
+            tell(f"{describe_time(entry)}: {job} {describe(entry, job)}")
 
-    return tell
+    return note
 
 
 def _answer(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import secrets
-import sys
 import time
 from contextlib import ExitStack, suppress
 
+from asa.core.command import tell
 from asa.core.errors import AsaError, BackendError, InvalidInput, StateError
 from asa.core.job import JobHandle, JobRequest, JobState, JobStatus, Refused, Resources
 from asa.core.ports import Backend
@@ -64,7 +64,7 @@ class Batch:
             )
         if (told := _described(status)) != self._told:
             self._told = told
-            print(f"asa: job {self._job.job_id} with {self.nodes} nodes: {told}", file=sys.stderr, flush=True)
+            tell(f"job {self._job.job_id} with {self.nodes} nodes: {told}")
 
     def last_words(self) -> str:
         with suppress(OSError):
@@ -130,7 +130,7 @@ class Batch:
         try:
             self._backend.cancel([self._job])
         except AsaError as error:
-            print(f"asa: job {self._job.job_id} could not be cancelled: {error}", file=sys.stderr, flush=True)
+            tell(f"job {self._job.job_id} could not be cancelled: {error}")
 
 
 def slurm_pool(nodes: int, cores: int, walltime_s: float, backend: str = "slurm") -> Batch:

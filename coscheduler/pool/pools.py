@@ -15,8 +15,10 @@ from pathlib import Path
 from typing import Protocol
 
 from asa.core.errors import InvalidInput, StateError
+from asa.core.task import ending
 from asa.security.files import private_directory
 from executors import node
+from executors.mesos.hosts import LOOPBACK
 from executors.mesos.master.service import MasterService
 from executors.mesos.master.state import Options
 from executors.mesos.pool_directory import PoolDirectory
@@ -130,12 +132,12 @@ class Local:
 
     def __init__(self, nodes: int, cores: int, capacity: float | None) -> None:
         self.nodes = nodes
-        self._own = OwnPool(None, "127.0.0.1")
+        self._own = OwnPool(None, LOOPBACK)
         self.directory = self._own.directory
         self.agents: dict[str, subprocess.Popen[bytes]] = {}
         """Processes of the agents, by their node's name."""
         memory = node.memory(None, os.environ) // nodes
-        options = {"cores": cores, "memory": memory, "host": "127.0.0.1"}
+        options = {"cores": cores, "memory": memory, "host": LOOPBACK}
         options |= {} if capacity is None else {"capacity": capacity}
         most = cores if capacity is None else math.ceil(capacity)
         try:
@@ -149,7 +151,7 @@ class Local:
         """Raises `StateError` when an agent has ended."""
         for name, agent in self.agents.items():
             if agent.poll() is not None:
-                raise StateError(f"the agent {name} has ended with exit code {agent.returncode}: {self._words(name)}")
+                raise StateError(f"the agent {name} {ending(agent.returncode)}: {self._words(name)}")
 
     def last_words(self) -> str:
         return "; ".join(f"{name}: {self._words(name)}" for name in self.agents)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 
+from asa.core.units import MIB
 from coscheduler.real.machine import Node, Program
 from executors.mesos import offered
 from executors.mesos.codec import Message
 from executors.mesos.offered import Need, Offered
-from executors.mesos.resources import LEAST_CPUS, MIB, THOUSAND, Resources
+from executors.mesos.resources import LEAST_CPUS, THOUSAND, Resources
 
 _MEMORY_PARTS = 100
 

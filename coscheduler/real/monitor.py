@@ -131,8 +131,7 @@ class Watched:
         self.done, self.told = done, self.at
 
     def _average(self, before: float, now: float, over_s: float) -> float:
-        horizon_s = min(HORIZON_S, _OF_WALLTIME * self.asked.walltime_s)
-        return now if math.isnan(before) else smoothed(before, now, over_s, horizon_s)
+        return smoothed(before, now, over_s, min(HORIZON_S, _OF_WALLTIME * self.asked.walltime_s))
 
 
 class Monitor:

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from asa.core.cluster import Ints
 from asa.core.errors import UnknownName
 from asa.core.registry import EXPERTS
-from asa.core.sharing import ACTIONS, Ints, Keep, SharedRun, SharingDecision, SharingView, StartGuest, WaitingJob
+from asa.core.sharing import ACTIONS, Keep, SharedRun, SharingDecision, SharingView, StartGuest, WaitingJob
 from asa.estimators.checks import check_positive
 from coscheduler.algorithm import Mixture
 from coscheduler.loss import LOSSES

@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from asa.core.sharing import ALONE, ON_TIME, Ints, RunningJobs, SharingView, WaitingJob
+from asa.core.cluster import Ints
+from asa.core.sharing import ALONE, ON_TIME, RunningJobs, SharingView, WaitingJob
 from asa.core.workload import Floats
 from coscheduler.profiles import Profiles
 from coscheduler.sharing.pairs import Crowd
@@ -16,7 +17,7 @@ CANDIDATES = 128
 """Hosts that are considered at a time: each pair with a waiting job is foreseen in full, in a millisecond together."""
 
 
-class Crew(NamedTuple):
+class Company(NamedTuple):
     """Hosts that may take a guest, then the guests that they have: rows of the view, and for each which host it runs on
     (the place of that host among them); and their columns."""
 
@@ -61,7 +62,7 @@ def roomiest(view: SharingView, hosts: Ints, profiles: Profiles) -> Ints:
     return np.sort(hosts[np.argpartition(-idle, CANDIDATES)[:CANDIDATES]])
 
 
-def crew(view: SharingView, hosts: Ints, profiles: Profiles) -> Crew:
+def company(view: SharingView, hosts: Ints, profiles: Profiles) -> Company:
     """Columns of these hosts and their guests; memory as it was measured."""
     running = view.running
     place_of = np.full(len(running), -1)
@@ -80,7 +81,7 @@ def crew(view: SharingView, hosts: Ints, profiles: Profiles) -> Crew:
         total_s=view.now - running.started[rows] + left,
         slack_s=rest - left,
     )
-    return Crew(rows, np.concatenate([np.arange(len(hosts)), place_of[running.host[guests]]]), crowd)
+    return Company(rows, np.concatenate([np.arange(len(hosts)), place_of[running.host[guests]]]), crowd)
 
 
 def _uses(running: RunningJobs, rows: Ints, profiles: Profiles) -> Floats:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from asa.core.sharing import Bools, Ints
+from asa.core.cluster import Bools, Ints
 from asa.core.workload import Floats
 
 
@@ -66,53 +66,53 @@ class Pairs:
     legal: Bools
 
 
-def foresee(jobs: Crowd, crew: Crowd, place: Ints, share: Floats, tax: float) -> Pairs:
+def foresee(jobs: Crowd, company: Crowd, place: Ints, share: Floats, tax: float) -> Pairs:
     """Pairs of k waiting jobs with p hosts.
 
     Parameters
     ----------
     jobs
         The waiting ones.
-    crew
+    company
         The hosts, then their guests: n jobs.
     place
-        For each of the crew: which of the p hosts it runs on, itself for a host; shape (n,).
+        For each of the company: which of the p hosts it runs on, itself for a host; shape (n,).
     share
-        For each of the crew: its share of its host's cores once a further guest is there, shape (n,).
+        For each of the company: its share of its host's cores once a further guest is there, shape (n,).
     tax
         Speed that is left for each further job on the same cores, as in `coscheduler.contention.Contention`.
     """
     members = np.bincount(place)
     hosts = len(members)
-    stretch, busy = _newcomer(jobs, crew, place, share, tax)
-    want, cores = jobs.demand[:, None], crew.cores[:hosts]
-    # The crew is slower while they and the guest are in parallel stages.
+    stretch, busy = _newcomer(jobs, company, place, share, tax)
+    want, cores = jobs.demand[:, None], company.cores[:hosts]
+    # The company is slower while they and the guest are in parallel stages.
     granted = np.maximum((share * cores[place])[None, :], cores[place][None, :] - want)
-    slow = busy[:, place] * np.minimum(1, granted / crew.demand) + 1 - busy[:, place]
-    theirs = (crew.parallel / slow + 1 - crew.parallel) / tax
+    slow = busy[:, place] * np.minimum(1, granted / company.demand) + 1 - busy[:, place]
+    theirs = (company.parallel / slow + 1 - company.parallel) / tax
 
-    together = np.minimum(crew.left_s[:hosts] * theirs[:, :hosts], jobs.total_s[:, None] * stretch)
+    together = np.minimum(company.left_s[:hosts] * theirs[:, :hosts], jobs.total_s[:, None] * stretch)
     lost = together * (1 - 1 / stretch)
-    their_loss = np.minimum(together[:, place], crew.left_s * theirs) * (1 - 1 / theirs)
+    their_loss = np.minimum(together[:, place], company.left_s * theirs) * (1 - 1 / theirs)
     own = lost / jobs.total_s[:, None]
-    harm = own + _sums(their_loss / crew.total_s, place, hosts)
-    theirs_late = (their_loss > np.maximum(crew.slack_s, 0.0)).astype(np.float64)
+    harm = own + _sums(their_loss / company.total_s, place, hosts)
+    theirs_late = (their_loss > np.maximum(company.slack_s, 0.0)).astype(np.float64)
     late = (lost > jobs.slack_s[:, None]) | (_sums(theirs_late, place, hosts) > 0)
-    memory = jobs.memory[:, None] + np.bincount(place, crew.memory)
-    room = 2 * cores - np.bincount(place, crew.cores)  # the host's, less those of its guests
+    memory = jobs.memory[:, None] + np.bincount(place, company.memory)
+    room = 2 * cores - np.bincount(place, company.cores)  # the host's, less those of its guests
     legal = (jobs.cores[:, None] <= room) & (memory <= cores * (1 + 1e-9)) & ~late
     return Pairs(harm, own, 1 / stretch, jobs.cores[:, None] * together / stretch, legal)
 
 
-def _newcomer(jobs: Crowd, crew: Crowd, place: Ints, share: Floats, tax: float) -> tuple[Floats, Floats]:
+def _newcomer(jobs: Crowd, company: Crowd, place: Ints, share: Floats, tax: float) -> tuple[Floats, Floats]:
     """How much longer the guests would take, and for which share of it they would be in parallel stages; (k, p)."""
     members = np.bincount(place)
-    cores = crew.cores[: len(members)]
+    cores = company.cores[: len(members)]
     quota = (1 - np.bincount(place, share)) * cores  # what the others leave to the newcomer in any case
     busiest = np.zeros(len(members))
-    np.maximum.at(busiest, place, np.where(crew.parallel > 0, crew.demand, 1.0))
+    np.maximum.at(busiest, place, np.where(company.parallel > 0, company.demand, 1.0))
     quiet = np.ones(len(members))  # probability that nobody there is in a parallel stage
-    np.multiply.at(quiet, place, 1 - crew.parallel)
+    np.multiply.at(quiet, place, 1 - company.parallel)
     crowded, calm = np.maximum(quota, cores - busiest), np.maximum(quota, cores - members)
     want, parallel = jobs.demand[:, None], jobs.parallel[:, None]
     busy_s = parallel / ((1 - quiet) * np.minimum(1, crowded / want) + quiet * np.minimum(1, calm / want))

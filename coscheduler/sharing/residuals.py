@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from asa.core.sharing import Ints, RunningJobs
+from asa.core.cluster import Ints
+from asa.core.sharing import RunningJobs
 from asa.core.workload import Floats
 from asa.estimators.checks import read
 

@@ -8,12 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from asa.core.cluster import Bools, Ints
 from asa.core.errors import InvalidInput, UnknownName
 from asa.core.sharing import (
     FLOOR,
-    Bools,
     Evict,
-    Ints,
     RunningJobs,
     SharedRun,
     SharingDecision,
@@ -26,11 +25,11 @@ from asa.estimators.checks import check_count, check_positive, read
 from coscheduler.contention import PAPER_LIKE
 from coscheduler.profiles import Profiles
 from coscheduler.reason import Reason
-from coscheduler.sharing.crowd import crew, mean_area, roomiest, waiting
+from coscheduler.sharing.crowd import company, mean_area, roomiest, waiting
 from coscheduler.sharing.guard import LATE, guard
 from coscheduler.sharing.pairs import foresee
 from coscheduler.sharing.residuals import Residuals
-from coscheduler.sharing.starter import FIRST_FIT, Starter, open_hosts
+from coscheduler.sharing.starter import FIRST_FIT, Starter, check_share, open_hosts
 
 ORDERS = ("queue", "longest")
 CANDIDATES = 16
@@ -70,8 +69,7 @@ class Options:
     tax: float = PAPER_LIKE.tax
 
     def __post_init__(self) -> None:
-        if not FLOOR <= self.share <= 1 - FLOOR:
-            raise InvalidInput(f"share is {self.share!r}: expected a number from {FLOOR:g} to {1 - FLOOR:g}")
+        check_share(self.share)
         for name in ("min_rate", "tax"):
             if not 0 < getattr(self, name) <= 1:
                 raise InvalidInput(f"{name} is {getattr(self, name)!r}: expected a number above 0, at most 1")
@@ -171,7 +169,7 @@ class Scavenger:
     def _guests(self, view: SharingView, jobs: list[WaitingJob], hosts: Ints) -> list[SharingDecision]:
         """Pairs that are worth it, those that save most work first; a job and a host once each."""
         hosts = roomiest(view, hosts, self._profiles)
-        crowd, there = waiting(jobs, self._profiles), crew(view, hosts, self._profiles)
+        crowd, there = waiting(jobs, self._profiles), company(view, hosts, self._profiles)
         share = view.running.share[there.rows]
         share[: len(hosts)] -= self.options.share
         pairs = foresee(crowd, there.crowd, there.place, share, self.options.tax)

@@ -6,17 +6,32 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from asa.core.cluster import Bools, Ints
 from asa.core.decision import Start
+from asa.core.errors import InvalidInput
 from asa.core.job import Resources
 from asa.core.ports import Dispatcher
 from asa.core.registry import DISPATCHERS
-from asa.core.sharing import ALONE, Bools, Ints, RunningJobs, SharingView, WaitingJob, first_fit
+from asa.core.sharing import ALONE, FLOOR, RunningJobs, SharingView, WaitingJob, first_fit
 from asa.core.view import QueuedJob, QueueView, RunningJob
 
 FIRST_FIT = "first-fit"
 CANDIDATES = 32
 """Waiting jobs that are looked at for guests, from the front of the queue: each is tried against all hosts, and a
 decision is to take a millisecond."""
+
+
+def check_share(share: float) -> float:
+    """A guest's share, that is one.
+
+    Raises
+    ------
+    InvalidInput
+        When it leaves the guest, or its host, less than `FLOOR`.
+    """
+    if not FLOOR <= share <= 1 - FLOOR:
+        raise InvalidInput(f"a guest's share is {share!r}: expected a number from {FLOOR:g} to {1 - FLOOR:g}")
+    return share
 
 
 class Starter:

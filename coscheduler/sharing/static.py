@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from asa.core.errors import InvalidInput
-from asa.core.sharing import FLOOR, SharedRun, SharingDecision, SharingView, StartGuest
-from coscheduler.sharing.starter import CANDIDATES, FIRST_FIT, Starter, first_host, open_hosts
+from asa.core.sharing import SharedRun, SharingDecision, SharingView, StartGuest
+from coscheduler.sharing.starter import CANDIDATES, FIRST_FIT, Starter, check_share, first_host, open_hosts
 
 
 class Static:
@@ -18,7 +17,7 @@ class Static:
     Parameters
     ----------
     share
-        Of the host's cores, in [`FLOOR`, 1 - `FLOOR`].
+        Of the host's cores, in [`asa.core.sharing.FLOOR`, 1 less that].
     hard
         As a quota, which leaves idle what its owner does not use; else as a weight. The paper sets quotas, and reports
         run times that only weights allow.
@@ -31,9 +30,7 @@ class Static:
     """
 
     def __init__(self, *, share: float = 0.5, hard: bool = False, queue: str = FIRST_FIT) -> None:
-        if not FLOOR <= share <= 1 - FLOOR:
-            raise InvalidInput(f"share is {share!r}: expected a number from {FLOOR:g} to {1 - FLOOR:g}")
-        self._share, self._hard, self._starter = share, hard, Starter(queue)
+        self._share, self._hard, self._starter = check_share(share), hard, Starter(queue)
 
     def decide(self, view: SharingView) -> list[SharingDecision]:
         """Start what fits, then guests wherever there is a host for them."""

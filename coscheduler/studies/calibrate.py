@@ -16,10 +16,11 @@ import numpy as np
 
 from asa.core.decision import Start
 from asa.core.errors import InvalidInput, Starved, StateError
-from asa.core.sharing import FLOOR, SharedRun, SharingDecision
+from asa.core.sharing import SharedRun, SharingDecision
 from coscheduler.queuefile import Command
 from coscheduler.real.machine import Machine
 from coscheduler.real.world import MONITOR_S, RealWorld
+from coscheduler.sharing.starter import check_share
 from coscheduler.studies.calibration import Calibration
 from coscheduler.studies.fit import Alone, Pair, both, fit, together
 
@@ -38,12 +39,9 @@ def check_shares(shares: Sequence[float]) -> tuple[float, ...]:
     InvalidInput
         When there is none, or one is out of range.
     """
-    for share in shares:
-        if not FLOOR <= share <= 1 - FLOOR:
-            raise InvalidInput(f"a guest's share is {share:g}: expected one from {FLOOR:g} to {1 - FLOOR:g}")
     if not shares:
         raise InvalidInput("no share of a guest is given: expected some, like 0.05,0.3,0.5")
-    return tuple(dict.fromkeys(shares))
+    return tuple(dict.fromkeys(map(check_share, shares)))
 
 
 def chosen(jobs: Sequence[Command]) -> tuple[Command, ...]:

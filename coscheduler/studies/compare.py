@@ -10,6 +10,7 @@ import numpy as np
 
 from asa.core.errors import InvalidInput
 from asa.core.registry import SHARING_RULES
+from asa.core.units import HOUR
 from asa.studies.interval import Estimate, estimate
 from coscheduler.contention import named
 from coscheduler.drive import drive
@@ -154,7 +155,7 @@ def _workflows(queue: SharedQueue) -> dict[str, dict[str, float]]:
         jobs = [job for job in queue.jobs if job.application == name]
         held_s = sum(job.held_s for job in jobs) or np.nan
         found[name] = {
-            "run_time_h": float(np.mean([job.ended - job.started for job in jobs])) / 3600,
+            "run_time_h": float(np.mean([job.ended - job.started for job in jobs])) / HOUR,
             "cpu": sum(job.busy_s for job in jobs) / held_s,
             "memory": sum(job.memory_s for job in jobs) / held_s,
         }

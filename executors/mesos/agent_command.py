@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from asa.core.command import CommandResult
+from asa.core.command import CommandResult, tell
 from asa.core.errors import AsaError, InvalidInput, StateError
 from executors import node
 from executors.cgroup.group import Quotas
@@ -181,7 +181,7 @@ def _means(name: str | None, key: str) -> Quotas:
     except StateError as error:
         if name is not None:
             raise
-        print(f"asa: CPU limits are not kept: {error}", file=sys.stderr, flush=True)
+        tell(f"CPU limits are not kept: {error}")
         return Unlimited()
 
 
@@ -197,7 +197,7 @@ def _run(service: AgentService, name: str, quotas: str) -> tuple[int, int]:
 
     service.start()
     before = {number: signal.signal(number, stop) for number in _SIGNALS}
-    print(f"asa: {name} offers {_shown(service.options)}; quotas: {quotas}", file=sys.stderr, flush=True)
+    tell(f"{name} offers {_shown(service.options)}; quotas: {quotas}")
     try:
         code = service.wait()
     finally:
@@ -216,10 +216,10 @@ def main(words: Sequence[str] | None = None) -> int:
     try:
         result = command.run(parser.parse_args(words))
     except AsaError as error:
-        print(f"asa: error: {error}", file=sys.stderr)
+        tell(f"error: {error}")
         return 1
     if result.text:
-        print(f"asa: {result.text}", file=sys.stderr)
+        tell(result.text)
     return result.exit_code
 
 

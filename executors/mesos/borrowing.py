@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from asa.core.units import MIB
 from executors.mesos.codec import Message
 from executors.mesos.decisions import NEVER_S, Accept, Decline
 from executors.mesos.offered import Need, Offered, Program, task_info
-from executors.mesos.resources import MIB
 
 RUN = "run"
 """Attribute of an agent: the run that its allocation belongs to."""

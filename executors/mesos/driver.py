@@ -17,10 +17,8 @@ from executors.mesos.client import Client
 from executors.mesos.codec import BadMessage, Message
 from executors.mesos.endpoint import basic, bearer, of_pool, of_url
 from executors.mesos.events import Callback, of_scheduler
-from executors.mesos.messages import field, identity, value_of
+from executors.mesos.messages import SCHEDULER_PATH, field, identity, value_of
 from executors.mesos.pool_directory import PoolDirectory
-
-PATH = "/api/v1/scheduler"
 
 _LOG = logging.getLogger(__name__)
 _FAILOVER_S = 100.0
@@ -96,7 +94,7 @@ class SchedulerDriver:
             def find() -> Any:
                 return endpoint
 
-        self._client = Client(find, PATH, _Callbacks(self))
+        self._client = Client(find, SCHEDULER_PATH, _Callbacks(self))
 
     # ------------------------------------------------------- what it is
 

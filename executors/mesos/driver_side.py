@@ -5,7 +5,6 @@ from __future__ import annotations
 import getpass
 import queue
 import secrets
-import sys
 import threading
 import time
 from collections.abc import Sequence
@@ -13,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from asa.core.allocation import Allocation
+from asa.core.command import tell
 from asa.core.errors import AsaError, StateError
 from asa.core.job import Resources
 from asa.core.ports import Post, RunContext
@@ -183,7 +183,7 @@ class DriverSide:
                 continue
             if outcome.state == "failed":
                 who = f"agent {outcome.agent}" if outcome.agent else f"our {outcome.key}"
-                print(f"asa: {who}: {outcome.reason}", file=sys.stderr, flush=True)
+                tell(f"{who}: {outcome.reason}")
 
     # ------------------------------------------------------------- its thread
 

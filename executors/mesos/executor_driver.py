@@ -18,9 +18,7 @@ from executors.mesos.client import Client
 from executors.mesos.codec import BadMessage, Message
 from executors.mesos.endpoint import Endpoint, bearer, of_url
 from executors.mesos.events import Callback, of_executor
-from executors.mesos.messages import base64_of, field, identity, value_of
-
-PATH = "/api/v1/executor"
+from executors.mesos.messages import EXECUTOR_PATH, base64_of, field, identity, value_of
 
 _LOG = logging.getLogger(__name__)
 _GRACE_S, _RECOVERY_S, _BACKOFF_S = 5.0, 900.0, 2.0
@@ -81,7 +79,7 @@ class ExecutorDriver:
 
         self._client = Client(
             find,
-            PATH,
+            EXECUTOR_PATH,
             _Callbacks(self),
             longest_s=_seconds(environ, "MESOS_SUBSCRIPTION_BACKOFF_MAX", _BACKOFF_S),
             give_up_s=_seconds(environ, "MESOS_RECOVERY_TIMEOUT", _RECOVERY_S),

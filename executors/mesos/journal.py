@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -51,6 +52,8 @@ class Journal:
     ----------
     path
         The file, mode 0600, in a directory that exists.
+    holds
+        What it knows of, for people.
 
     Raises
     ------
@@ -58,8 +61,8 @@ class Journal:
         When it cannot be made, opened or written, is damaged, or is open to other users.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, holds: str = "what was there before") -> None:
+        self.path, self._holds = path, holds
         self.quick = is_local(path.parent)
         """Whether a transaction takes a fraction of a millisecond, rather than a server's time."""
         self._database = Database(path, _SCHEMA, _VERSION)
@@ -67,12 +70,18 @@ class Journal:
     def rows(self) -> list[Keep]:
         """All rows, in the order in which each was first written."""
         found = self._database.rows("SELECT part, key, row FROM kept ORDER BY number")
-        try:
+        with self.reading():
             return [Keep(str(part), json.loads(f'"{key}"'), _row(text)) for part, key, text in found]
-        except (ValueError, TypeError) as error:
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """What goes wrong in here with its rows is the file's fault."""
+        try:
+            yield
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise StateError(
-                f"{self.path} is damaged ({error}): restore it from a copy, or move it away, after which nothing is "
-                "known of the frameworks, tasks and agents of before"
+                f"{self.path} is damaged ({error!r}): restore it from a copy, or move it away, after which nothing is "
+                f"known of {self._holds}"
             ) from error
 
     def keep(self, keeps: Sequence[Keep]) -> None:

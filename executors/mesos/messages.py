@@ -16,6 +16,10 @@ from executors.mesos.codec import BadMessage, Message
 VERSION = "1.11.0"
 """The version of Mesos whose API is spoken; clients expect nothing but numbers and dots."""
 
+SCHEDULER_PATH, EXECUTOR_PATH = "/api/v1/scheduler", "/api/v1/executor"
+OPERATOR_PATHS = ("/api/v1", "/api/v1/operator")
+"""Where the calls of schedulers, executors and operators are posted."""
+
 TERMINAL = frozenset(
     "TASK_" + word for word in ("FINISHED", "FAILED", "KILLED", "ERROR", "LOST", "DROPPED", "GONE", "GONE_BY_OPERATOR")
 )

@@ -8,9 +8,10 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from asa.core.units import MIB
 from executors.mesos.codec import Message
 from executors.mesos.messages import field, identity, value_of
-from executors.mesos.resources import MIB, Kind, Resources, parse, scalars, to_json
+from executors.mesos.resources import Kind, Resources, parse, scalars, to_json
 
 CAPACITY = "capacity"
 """The attribute of an agent that owns a part of its node's processor only [cores]."""

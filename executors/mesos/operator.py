@@ -14,10 +14,8 @@ from requests.adapters import HTTPAdapter
 from asa.core.errors import BackendError, InvalidInput
 from executors.mesos.codec import BadMessage, Message, decode, encode
 from executors.mesos.endpoint import CONNECT_S, bearer
-from executors.mesos.messages import field, identity, message
+from executors.mesos.messages import OPERATOR_PATHS, field, identity, message
 from executors.mesos.pool_directory import AGENT_NAME, MASTER_NAME, WRITER, PoolDirectory
-
-PATH = "/api/v1"
 
 _ANSWER_S = 30.0
 Place = tuple[str, int]
@@ -210,7 +208,7 @@ class Operator:
         return tuple((host, address.port) for host in address.hosts)
 
     def _ask(self, places: tuple[Place, ...], server: str, name: str, payload: Mapping[str, Any]) -> Message:
-        answer = self._exchange(name, PATH, places, server, encode(message(name, **payload)))
+        answer = self._exchange(name, OPERATOR_PATHS[0], places, server, encode(message(name, **payload)))
         found = answer.get(name.lower(), {})
         if not isinstance(found, dict):
             raise BackendError(f"the answer to {name} makes no sense: expected an object, found {found!r:.50}")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from asa.core.command import CommandResult, table
 from asa.core.errors import BackendError, InvalidInput
-from asa.log.rundir import state_directory
+from asa.log.rundir import RunDirectory, state_directory
 from executors.mesos import pool_rows
 from executors.mesos.codec import BadMessage
 from executors.mesos.operator import Operator
@@ -58,7 +58,7 @@ class Pool:
 def _where(parser: argparse.ArgumentParser) -> None:
     group = parser.add_mutually_exclusive_group()
     group.add_argument("--directory", metavar="DIR", help="the pool's directory")
-    group.add_argument("--run", metavar="RUN", help="the pool that this run has made for itself")
+    group.add_argument("--run", metavar="RUN", help="the pool that this run, or the one whose name begins so, has made")
     group.add_argument("--name", default="default", help="the pool's name, for one in the state directory")
     parser.add_argument("--json", metavar="OUT", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
 
@@ -67,18 +67,14 @@ def _directory(options: argparse.Namespace) -> PoolDirectory:
     if options.directory:
         path = Path(options.directory).expanduser()
     elif options.run:
-        path = state_directory() / "runs" / _plain(options.run) / "pool"
+        path = RunDirectory.open(state_directory(), options.run).path / "pool"
+    elif options.name in ("", ".", "..") or "/" in options.name:
+        raise InvalidInput(f"{options.name!r} is no name of a pool: give a directory with --directory")
     else:
-        path = state_directory() / "pools" / _plain(options.name)
+        path = state_directory() / "pools" / options.name
     if not path.is_dir():
         raise InvalidInput(f"there is no pool in {path}: start one with asa master, or say which with --directory")
     return PoolDirectory(path)
-
-
-def _plain(name: str) -> str:
-    if name in ("", ".", "..") or "/" in name:
-        raise InvalidInput(f"{name!r} is no name of a pool: give a directory with --directory")
-    return name
 
 
 def _set_quota(operator: Operator, options: argparse.Namespace) -> str:

@@ -14,8 +14,6 @@ from executors.mesos.codec import BadMessage, Message
 from executors.mesos.messages import field
 
 THOUSAND = 1000
-MIB = 1 << 20
-"""Memory is counted in these [bytes]."""
 LEAST_CPUS = 0.01
 """The smallest CPU quota that is given to anything [cores]; that of Mesos."""
 LARGEST = 10**15

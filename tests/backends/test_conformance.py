@@ -18,7 +18,7 @@ class TestLocal(BatchSemantics, RealPrograms):
     def site(self, tmp_path: Path) -> Iterator[Site]:
         directory = tmp_path / "work"
         directory.mkdir()
-        backend = Local(cores=4, directory=tmp_path / "jobs", poll=0.01, grace=0.3)
+        backend = Local(cores=4, directory=tmp_path / "jobs", poll_s=0.01, grace_s=0.3)
         # Ends are told by the time of a file, which is that of the last tick: up to 10 ms ago.
         yield Site(backend, SystemClock(), directory, run_s=0.1, shortest_s=0.2, resolution_s=0.01)
         backend.close()

@@ -51,7 +51,7 @@ class StartsNothing:
 
 def site_of(directory: Path, **options: Any) -> Site:
     """An empty simulated machine under the suite."""
-    backend = Simulated(run=run_of, poll=1.0, **{"warmup": 0.01, **options})
+    backend = Simulated(run=run_of, poll_s=1.0, **{"warmup": 0.01, **options})
     return Site(backend, backend.clock, directory, run_s=10.0, shortest_s=60.0, walltime_s=600.0, patience_s=200.0)
 
 

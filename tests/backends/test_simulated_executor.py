@@ -10,12 +10,11 @@ from typing import Any
 import pytest
 
 from asa.backends.simulated import Simulated
-from asa.backends.simulated_ports import Outcome
 from asa.core.allocation import Allocation
 from asa.core.errors import InvalidInput
 from asa.core.event import Event, NodeJoined, NodeLost, TaskDone, TaskFailed
 from asa.core.job import JobHandle, JobRequest, JobState, Resources
-from asa.core.ports import RunContext
+from asa.core.ports import Outcome, RunContext
 from asa.core.task import Task
 from asa.simulator import edits
 

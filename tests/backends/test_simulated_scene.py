@@ -57,6 +57,7 @@ def test_a_trace_without_a_machine_needs_one(tmp_path: Path) -> None:
         make_scene(Machine(cores=7), trace=swf(tmp_path / "log.swf.gz"), warmup=1, days=2)
 
 
+@pytest.mark.slow
 @settings(max_examples=8, deadline=None)
 @given(
     nodes=st.integers(2, 40),
@@ -71,7 +72,7 @@ def test_a_load_lasts_as_long_as_asked(nodes: int, cores: int, load: float, days
     assert (made.submit < days * DAY).all()
     assert not made.walltime.size or (made.walltime >= made.run).all()
     whole = at_load(cluster, load, 50 * DAY, seed)
-    assert whole.submit[-1] > 45 * DAY
+    assert whole.submit[-1] > 35 * DAY, "gaps have heavy tails: some are of a week"
     assert offered_load(whole, cluster.cores) == pytest.approx(load, rel=0.5), "but for what was cut off"
 
 

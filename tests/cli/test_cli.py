@@ -90,6 +90,8 @@ def test_json_on_standard_output_is_nothing_else(capsys: pytest.CaptureFixture[s
 def test_graph(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["graph", "doubles.py:broken"]) == 0
     assert "double: 1 task, 1 core, 1 h  after fail" in capsys.readouterr().out
+    assert main(["graph", "doubles.py", "--set", "n=5"]) == 0
+    assert "double: 5 tasks" in capsys.readouterr().out
     assert main(["graph", "doubles.py", "--dot"]) == 0
     assert capsys.readouterr().out.startswith("digraph")
 
@@ -116,6 +118,7 @@ def test_figure(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (["run", "doubles.py", "--strategy", "bigjob"], 2, "did you mean 'big-job'?"),
         (["run", "doubles.py", "--backend", "local:corse=2"], 2, "did you mean 'cores'?"),
         (["run", "doubles.py", "--max-overhead", "lots"], 1, "max_overhead 'lots' is not a share"),
+        (["run", "doubles.py", "--max-overhead", "3"], 1, "max_overhead 3 would be 300 %: write '3%' or '300%'"),
         (["run", "doubles.py", "--patience", "0"], 1, "patience is 0.0: core-hours that an hour of your time is worth"),
         (
             ["run", "doubles.py", "--strategy", "big-job", "--patience", "5"],
@@ -123,6 +126,9 @@ def test_figure(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
             "option of strategy 'big-job': 'patience'",
         ),
         (["run", "doubles.py", "--orphan-grace", "5"], 1, "is not a positive duration"),
+        (["run", "doubles.py", "--strategy", "asa:lookahed=2"], 2, "did you mean 'lookahead'?"),
+        (["run", "doubles.py", "--report", "run.txt"], 1, "end the name with .html"),
+        (["run", "doubles.py", "--report", "none/run.html"], 1, "there is no directory 'none'"),
         (["resume", "nothing"], 1, "no run 'nothing'"),
         (["explain", "nothing"], 1, "no run 'nothing'"),
     ],
@@ -130,6 +136,14 @@ def test_figure(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
 def test_what_is_wrong_is_named(words: list[str], code: int, expected: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(words) == code
     assert expected in capsys.readouterr().err
+
+
+def test_an_unknown_option_is_told_with_those_that_the_command_has(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["run", "doubles.py", "--backnd", "local"])
+    assert caught.value.code == 2
+    told = capsys.readouterr().err
+    assert "[--backend BACKEND]" in told and "unrecognized arguments: --backnd local" in told
 
 
 def test_the_module_is_the_command_line() -> None:

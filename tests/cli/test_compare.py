@@ -29,6 +29,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_a_comparison_is_printed_written_and_drawn(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("matplotlib")
     words = ["compare", "flow.py", "--system", "small.json", "--cores", "8,16", "--seeds", "2", "--processes", "1"]

@@ -25,7 +25,7 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_waits_are_replayed(log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out, picture = tmp_path / "out.json", tmp_path / "out.svg"
     words = ["replay-waits", str(log), "--estimators", "zero,algorithm1:sampling=tuned,replay=2", "--sizes", "2"]
-    words += ["--jobs", "100", "--warmup", "20", "--seeds", "2", "--json", str(out), "--draw", str(picture)]
+    words += ["--jobs", "100", "--warmup", "20", "--seeds", "2", "--json", str(out), "--plot", str(picture)]
     assert main(words) == 0
     assert "mine: 160 jobs, means over 2 sizes" in capsys.readouterr().out
     found = json.loads(out.read_text())
@@ -44,7 +44,7 @@ def test_a_site_model_is_probed(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_mistakes_are_named(log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["replay-waits", str(log), "--draw", str(tmp_path / "no" / "out.png")]) == 1
+    assert main(["replay-waits", str(log), "--plot", str(tmp_path / "no" / "out.png")]) == 1
     assert "there is no directory" in capsys.readouterr().err
     assert main(["replay-waits", str(log), "--estimators", "medain"]) == 2
     assert "medain" in capsys.readouterr().err

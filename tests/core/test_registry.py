@@ -19,6 +19,12 @@ def passing(**options: Any) -> Sized:
     return Sized(**{"size": 1} | options)
 
 
+def refusing(*, depth: Any = 1, **options: Any) -> float:
+    for option in options:
+        raise UnknownName("option of inner thing:", option, ["width"])
+    return float(depth)
+
+
 def broken(size: int = 1) -> None:
     len(size)  # type: ignore[arg-type]
 
@@ -26,9 +32,9 @@ def broken(size: int = 1) -> None:
 @pytest.fixture
 def registry(monkeypatch: pytest.MonkeyPatch) -> Registry:
     module: Any = types.ModuleType("things_of_this_test")
-    module.sized, module.passing, module.broken = Sized, passing, broken
+    module.sized, module.passing, module.broken, module.refusing = Sized, passing, broken, refusing
     monkeypatch.setitem(sys.modules, module.__name__, module)
-    return Registry("thing", {name: f"{module.__name__}:{name}" for name in ("sized", "passing", "broken")})
+    return Registry("thing", {name: f"{module.__name__}:{name}" for name in ("sized", "passing", "broken", "refusing")})
 
 
 def test_options_come_as_the_factory_takes_them(registry: Registry) -> None:
@@ -45,6 +51,7 @@ def test_options_come_as_the_factory_takes_them(registry: Registry) -> None:
         ("sized:size", "thing 'sized:size': size=True is no number"),
         ("sized:size=1,share=half", "thing 'sized:size=1,share=half': share=half is no number"),
         ("sized:size=1,quick=maybe", "thing 'sized:size=1,quick=maybe': quick=maybe: true or false expected"),
+        ("refusing:depth=deep", "thing 'refusing:depth=deep': could not convert string to float: 'deep'"),
         ("passing:sice=1", "thing 'passing:sice=1': Sized.__init__() got an unexpected keyword argument 'sice'"),
     ],
 )
@@ -57,6 +64,11 @@ def test_a_mistake_in_a_spec_is_named(registry: Registry, spec: str, message: st
 def test_an_unknown_option_is_named_with_the_nearest(registry: Registry) -> None:
     with pytest.raises(UnknownName, match=r"'sice'.*did you mean 'size'"):
         registry.create("sized:sice=1")
+
+
+def test_an_option_that_is_passed_on_may_have_been_meant_for_the_thing_itself(registry: Registry) -> None:
+    with pytest.raises(UnknownName, match=r"thing 'refusing': 'dept': did you mean 'depth'\? Known: depth, width"):
+        registry.create("refusing:dept=1")
 
 
 @pytest.mark.parametrize("spec", ["broken", "broken:size=2"])

@@ -82,6 +82,7 @@ def test_the_more_is_known_the_smaller_the_errors() -> None:
     assert known == 0.0 < data_driven < 0.5 * last_two < last_two < 0.25 * user
 
 
+@pytest.mark.slow
 @pytest.mark.shared
 @pytest.mark.parametrize(
     ("name", "user", "last_two"),

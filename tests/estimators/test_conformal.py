@@ -9,6 +9,7 @@ from asa.estimators.conformal import Conformal
 from asa.testing import estimators as suite
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("check", suite.CHECKS, ids=lambda check: check.__name__)
 @pytest.mark.parametrize("base", ["fixed-share", "last", "context:memory=40,trees=3"])
 def test_conformance(check, base):
@@ -28,6 +29,7 @@ def covered(estimator, waits, between_s, quantiles, first):
     return np.mean(below[first:], axis=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("base", ["fixed-share", "context"])
 @pytest.mark.parametrize("seed", [1, 2])
 def test_quantiles_hold_under_delay_what_those_of_the_base_do_not(base, seed):

@@ -15,6 +15,7 @@ from asa.testing import estimators as suite
 WAITS = st.lists(st.floats(0, 1e6), min_size=1, max_size=60)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("check", suite.CHECKS, ids=lambda check: check.__name__)
 @pytest.mark.parametrize(
     "options",

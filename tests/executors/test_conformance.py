@@ -8,6 +8,8 @@ from asa.testing.executors import ExecutorConformance, Ground
 from executors.dask import dask
 from executors.local import local
 
+pytestmark = pytest.mark.slow
+
 
 class TestProcesses(ExecutorConformance):
     @pytest.fixture

@@ -28,6 +28,8 @@ from executors.local import local
 from executors.station import Station
 from tests.waiting import until
 
+pytestmark = pytest.mark.slow
+
 RELEASED_S = 10.0
 
 

@@ -13,7 +13,7 @@ from executors.wire import LARGEST, Alive, Channel, Hello, Order, Outcome, Relea
 
 HELLO = Hello("a", "n1", 7, 1, 0, 0)
 WELCOME = Welcome("module:Crew", {}, "/values", "/work", (), 15.0)
-PATIENCE_S = 10.0
+PATIENCE_S = 30.0
 
 
 def order(ticket: int) -> Order:

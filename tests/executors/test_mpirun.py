@@ -22,6 +22,7 @@ pytest_plugins = ("tests.executors.mpi",)
 pytestmark = [
     pytest.mark.skipif(shutil.which("mpirun") is None, reason="not on PATH: mpirun (Debian package openmpi-bin)"),
     pytest.mark.skipif("SLURM_JOB_ID" in os.environ, reason="inside a job of Slurm, mpirun would use its nodes"),
+    pytest.mark.slow,
 ]
 
 

@@ -31,6 +31,8 @@ from executors.mesos.pool_directory import READER, PoolDirectory
 from tests.executors.test_mpirun import rank_of
 from tests.waiting import until
 
+pytestmark = pytest.mark.slow
+
 # As Open MPI does, it has a shell on the other host start what is to run there, which its first argument may misname,
 # and ends all when one fails.
 FAKE = """#!{python}

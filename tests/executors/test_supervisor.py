@@ -17,6 +17,8 @@ from asa.testing.executors import PATIENCE_S, Driver, Ground, is_gone, wait_for
 from executors.local import local
 from executors.supervisor import arguments
 
+pytestmark = pytest.mark.slow
+
 
 def busy(ground: Ground, driver: Driver) -> tuple[int, int]:
     """Process numbers of a task that never ends, and of a program that it has started."""
@@ -111,9 +113,9 @@ def test_without_a_driver_it_ends_with_75(ground: Ground) -> None:
 
 
 def test_its_patience_begins_when_the_driver_is_gone(ground: Ground) -> None:
-    driver, program = ground.driver(), ground.node(grace_s=1.0)
+    driver, program = ground.driver(), ground.node(grace_s=3.0)
     driver.joined()
-    time.sleep(1.1)
+    time.sleep(3.1)
     driver.executor.close()
     ground.driver().joined()
     assert program.poll() is None

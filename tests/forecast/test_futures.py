@@ -21,6 +21,7 @@ EASY = Rule(1.0)
 NOTHING = np.zeros(0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", [Easy(), Fcfs(), Easy(limit=3), Backfill(math.inf)], ids=lambda rule: str(rule.native))
 @given(made=jobs, until=st.integers(0, 600), cores=st.integers(1, CORES), walltime=st.integers(1, 200))
 def test_who_knows_all_run_times_and_arrivals_foretells_exactly_what_the_simulator_does(

@@ -12,15 +12,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from asa.core.context import Context
-from asa.core.counters import as_seen
+from asa.core.counters import as_seen, looked
 from asa.core.errors import InvalidInput, UnknownName
+from asa.core.job import Resources
 from asa.core.registry import ESTIMATORS
 from asa.core.view import QueueView
 from asa.dispatchers.backfill import Backfill, Easy
+from asa.forecast.futures import Ahead
 from asa.forecast.lookahead import Lookahead
 from asa.forecast.visible import visible
 from asa.simulator import edits
 from asa.testing import estimators as suite
+from asa.workflows.virtual import MemoryWaits
 from tests.forecast.queues import CORES, jobs, machine, queue, running, steady, waiting
 
 
@@ -41,6 +44,7 @@ CASES = [(name, check) for name in MAKERS for check in suite.CHECKS]
 CASES.remove(("requested", suite.check_state_is_bounded))  # thousands of forecasts, and nothing that the other lacks
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "check"), CASES, ids=lambda each: getattr(each, "__name__", each))
 def test_conformance(name: str, check: Callable[[suite.Make], None]) -> None:
     check(MAKERS[name])
@@ -87,6 +91,40 @@ def test_its_own_quantile_is_the_default() -> None:
     context = job(busy())
     assert Lookahead(quantile=0.9).predict(context) == Lookahead().predict(context, 0.9)
     assert Lookahead().predict(context, 0.1) < Lookahead().predict(context) < Lookahead().predict(context, 0.9)
+
+
+def test_the_futures_of_one_look_are_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[float] = []
+    wait = Ahead.wait
+    monkeypatch.setattr(Ahead, "wait", lambda *given: tried.append(found := wait(*given)) or found)
+    estimator, context = Lookahead(futures=7), job(busy())
+    said = [estimator.predict(context, quantile) for quantile in (0.1, 0.9)]
+    assert len(tried) == 1 + 7
+    assert said == [Lookahead(futures=7).predict(job(busy()), quantile) for quantile in (0.1, 0.9)]
+
+    tried.clear()
+    for view in steady(share=0.1):
+        estimator.see(view)
+    taught = estimator.predict(context, 0.9)
+    assert len(tried) == 1 + 7 and taught < said[1], "what was seen since makes other futures"
+    estimator.restore(Lookahead(futures=7).state())
+    assert estimator.predict(context, 0.9) == said[1]
+
+
+def test_futures_are_tried_once_in_virtual_time_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There a table is looked at, by a context of its own each time."""
+    tried: list[float] = []
+    wait = Ahead.wait
+    monkeypatch.setattr(Ahead, "wait", lambda *given: tried.append(found := wait(*given)) or found)
+    engine = machine([(0, CORES, 100, 50), (0, CORES, 100, 50)])
+    engine.drive(Easy().native, until=10)
+    waits = MemoryWaits("forecast:futures=7")
+    context = looked(Context(10.0, cores=CORES, walltime_s=60.0), engine.view())
+    early, late = waits.predict(Resources(CORES), 60.0, context, [0.1, 0.9])
+    assert early < late and len(tried) == 1 + 7
+    engine.drive(Easy().native, until=60)
+    later = looked(Context(60.0, cores=CORES, walltime_s=60.0), engine.view())
+    assert waits.copy().predict(Resources(CORES), 60.0, later, [0.9])[0] < late
 
 
 @pytest.mark.parametrize("context", [None, job(None), job(busy(), CORES + 1)], ids=["none", "unseen", "too large"])

@@ -9,7 +9,17 @@ import pytest
 from asa.backends.slurm.backend import Slurm
 from asa.core.clock import ManualClock
 from asa.core.errors import BackendError
-from asa.core.event import AllocationStarted, Amended, Event, JobEnded, Queued, Requeued, SubmitRefused, Submitted
+from asa.core.event import (
+    AllocationStarted,
+    Amended,
+    Event,
+    JobEnded,
+    Queued,
+    Requeued,
+    SubmitRefused,
+    Submitted,
+    Trouble,
+)
 from asa.core.job import JobChanges, JobHandle, JobRequest, JobState, JobStatus, Resources
 from asa.pool.watch import JobWatch
 from asa.testing.backend_fake import FakeBatch, Run
@@ -164,7 +174,9 @@ def test_whatever_a_backend_raises_does_not_end_the_watch(error: Exception) -> N
     assert str(error) in desk.watch.trouble
     failing = False
     desk.until(100.0)
-    assert desk.events[-1] == JobEnded(40.0, "a", JobState.COMPLETED, 10.0, 0, "")
+    assert desk.of(JobEnded) == [JobEnded(40.0, "a", JobState.COMPLETED, 10.0, 0, "")]
+    told, over = (event.error for event in desk.events if isinstance(event, Trouble))
+    assert str(error) in told and over == "", "once, however often it was tried"
 
 
 def test_a_lost_answer_does_not_make_two_jobs() -> None:

@@ -8,7 +8,16 @@ import pytest
 from rich.console import Console
 
 from asa.core.clock import ManualClock
-from asa.core.event import AllocationStarted, Event, JobEnded, RunEnded, RunState, TaskDone, TasksLaunched
+from asa.core.event import (
+    AllocationStarted,
+    Event,
+    JobEnded,
+    RunEnded,
+    RunState,
+    TaskDone,
+    TasksLaunched,
+    Trouble,
+)
 from asa.core.job import JobState
 from asa.metrics.workflow import summarise
 from asa.report.progress import ROWS_MOST, ProgressDisplay, changes, follow, stage_lines, table
@@ -95,6 +104,16 @@ def test_bars_in_a_terminal() -> None:
     shown = text.getvalue()
     for words in ("1/4", "1 under way", "waited 1 min", "job J1 holds 8 cores already", "10 cores held"):
         assert words in shown
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_a_batch_system_that_does_not_answer_is_told(terminal: bool) -> None:
+    text = io.StringIO()
+    with ProgressDisplay(Console(file=text, force_terminal=terminal, width=140)) as display:
+        display.update([*two_stages(), Trouble(81.0, "sbatch: [down]")], 82.0)
+        display.update([Trouble(90.0, "")], 91.0)
+    assert "the batch system does not answer: sbatch: [down]" in text.getvalue()
+    assert "it answers again" in text.getvalue()
 
 
 def test_names_are_not_taken_for_markup() -> None:

@@ -318,6 +318,7 @@ def test_large_jobs_first_by_size_weight() -> None:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dispatcher", ["binpacking", "random:seed=3", "knapsack"])
 @pytest.mark.parametrize("placement", ["first-fit", "best-fit", "contiguous"])
 def test_other_dispatchers_keep_the_laws(dispatcher: str, placement: str) -> None:

@@ -66,6 +66,7 @@ def test_tables_and_objects_give_the_same_decisions(depth: float, jobs: Workload
         engine.apply(decisions)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", ["sjf", "largest-area", "wfp3", "f1"])
 @given(jobs=workloads())
 def test_orders_agree_between_compiled_and_pull_loop(order: str, jobs: Workload) -> None:
@@ -73,6 +74,7 @@ def test_orders_agree_between_compiled_and_pull_loop(order: str, jobs: Workload)
     assert same(simulate(jobs, machine, rule).start, pull(jobs, machine, rule).start)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("depth", DEPTHS)
 @given(case=mixed())
 def test_unequal_nodes_keep_the_laws(depth: float, case: tuple[Workload, Cluster]) -> None:

@@ -14,6 +14,8 @@ from asa.traces.mixture import JobClass
 from asa.traces.site import Site
 from tests.traces.shared import shared_file
 
+pytestmark = pytest.mark.slow
+
 CLASSES = (
     JobClass(5.0, (1, 2, 4), (1 * HOUR, 4 * HOUR), (0.1, 0.3, 0.9), session=(1, 4)),
     JobClass(1.0, (16, 32), (6 * HOUR, 12 * HOUR), (0.3, 0.6, 1.0)),

@@ -11,6 +11,8 @@ from asa.studies.compare_row import Row
 from asa.studies.paper_figures import read_rows
 from tests.studies.queues import small_site
 
+pytestmark = pytest.mark.slow
+
 FILE = """
 import asa
 

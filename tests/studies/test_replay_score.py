@@ -104,6 +104,7 @@ def test_regret_is_none_for_the_best_alternative() -> None:
     assert score(replayed([HOUR] * 5, [0.0] * 5), warmup=0).regret > 0.5
 
 
+@pytest.mark.slow
 @pytest.mark.shared
 @pytest.mark.parametrize(
     ("name", "expected"),

@@ -161,6 +161,7 @@ def test_a_log_is_read_with_the_processors_that_jobs_got(tmp_path: Path) -> None
     assert log.run.tolist() == [30.0, 0.0]
 
 
+@pytest.mark.slow
 @pytest.mark.shared
 @pytest.mark.parametrize(
     ("name", "waits_h"),

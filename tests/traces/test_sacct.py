@@ -168,6 +168,7 @@ def test_options_that_are_none(dump):
         load_sacct(dump(REAL), processors="used")
 
 
+@pytest.mark.slow
 @pytest.mark.shared
 def test_a_table_with_names_of_its_own():
     names = {

@@ -280,6 +280,7 @@ JOBS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.shared
 @pytest.mark.parametrize("name", JOBS)
 def test_real_logs_have_as_many_jobs_and_processors_as_their_table_says(name):
@@ -296,6 +297,7 @@ def test_the_fast_way_reads_what_the_plain_one_does():
     )
 
 
+@pytest.mark.slow
 @pytest.mark.shared
 def test_rules_that_real_logs_need():
     curie = load_swf(shared_file("swf", "CEA-Curie-2011-2.1-cln.swf.gz"))

@@ -117,7 +117,7 @@ def test_exit_codes_that_mean_success() -> None:
 
 
 def test_a_signal_is_told_as_one() -> None:
-    with pytest.raises(CommandFailed, match=r"was killed by signal 9$"):
+    with pytest.raises(CommandFailed, match=r"was killed by signal 9 \(Killed\)$"):
         run("sh -c 'kill -9 $$'")
 
 

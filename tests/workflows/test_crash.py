@@ -12,6 +12,8 @@ from asa.core.event import JobEnded, Learned, RunState, Submitting, TaskDone
 from tests.workflows.test_runner import STRATEGIES, workflow
 from tests.workflows.world import Crash, World
 
+pytestmark = pytest.mark.slow
+
 
 def world_in(directory: Path, strategy: str) -> World:
     directory.mkdir(mode=0o700)

@@ -64,6 +64,7 @@ def test_a_job_that_both_tell_of_teaches_once(tmp_path: Path) -> None:
     assert predicted(left) == predicted(right) == predicted(single)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("estimator", ESTIMATORS)
 def test_runs_in_other_processes_at_the_same_time(tmp_path: Path, estimator: str) -> None:
     here, single = learned(tmp_path, estimator), Learned(tmp_path / "single.db", estimator, SITE)

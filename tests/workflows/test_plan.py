@@ -158,6 +158,12 @@ def test_one_that_is_released_and_does_not_end_is_cancelled_in_time() -> None:
     assert plan.decide(50.0) == [Cancel(JOB, "it was released and did not end")]
 
 
+def test_of_a_run_that_is_over_nothing_runs_or_waits() -> None:
+    plan = tell(plan_of(stage(), stage("b", "a")), *RUNNING, *done(0), RunEnded(20.0, RunState.CANCELLED, "enough"))
+    first, second = explain(plan, 20.0).splitlines()
+    assert first.startswith("a: stopped, 1 of 4 tasks done") and second.startswith("b: not run")
+
+
 def test_why_an_allocation_goes_is_told_and_older_logs_do_not_know() -> None:
     plan = tell(plan_of(stage(), stage("b", "a")), *RUNNING)
     tell(plan, Released(580.0, JOB, "too little of its wall time is left"))

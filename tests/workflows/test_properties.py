@@ -39,6 +39,8 @@ from asa.core.task import Task
 from tests.workflows.lender import LONG_S, Terms
 from tests.workflows.world import Crash, World, picture
 
+pytestmark = pytest.mark.slow
+
 STRATEGIES = [
     "big-job",
     "per-stage",

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from asa.core.errors import BackendError
-from asa.core.event import Cancelled, JobEnded, Learned, RunState, StageFailed, Submitted, Submitting, TaskDone
+from asa.core.event import Cancelled, JobEnded, Learned, RunState, StageFailed, Submitted, Submitting, TaskDone, Trouble
 from asa.core.job import JobRequest, JobState, QueueRegime
+from asa.workflows.explain import explain
 from tests.workflows.squares import check_clean, message, squares, total
 from tests.workflows.world import Crash, World
 
@@ -60,15 +61,22 @@ def test_a_batch_system_that_does_not_answer_for_a_while(tmp_path: Path, call: s
 
 
 def test_trouble_is_told_while_it_lasts(tmp_path: Path) -> None:
-    world = World(tmp_path, squares(2))
+    world = World(tmp_path, squares(2), run_time=lambda _task: 30.0)
     world.batch.break_next("submit", AWAY, times=3)
-    heard: list[str] = []
-    for seconds in (0.5, 1000.0):
-        world.at(seconds, lambda: heard.append(world.runner.watch.trouble))
-    world.run_time = lambda _task: 1.0
+    heard: list[list[str]] = []
+
+    def ask() -> None:
+        """The driver's own plan, and one that has nothing but the log."""
+        plans = (world.runner.plan, world.replay())
+        heard.append([explain(plan, world.clock.now()).splitlines()[-1] for plan in plans])
+
+    for seconds in (0.5, 20.0):
+        world.at(seconds, ask)
     assert world.drive() is RunState.SUCCEEDED
-    assert heard == [str(AWAY)]
-    assert world.runner.watch.trouble == ""
+    told, later = heard
+    assert told == [f"the batch system does not answer: {AWAY}"] * 2
+    assert later[0] == later[1] and "running" in later[0]
+    assert [event.error for event in world.events(Trouble)] == [str(AWAY), ""]
 
 
 def test_a_submission_whose_answer_was_lost_is_not_repeated(tmp_path: Path) -> None:

@@ -135,7 +135,7 @@ def test_the_howto_runs_as_printed() -> None:
 def test_the_howto_tells_every_option() -> None:
     page = (Path(__file__).parents[2] / "docs" / "howto" / "simulated-backend.md").read_text()
     missing = [item.name for item in fields(Options) if f"`{item.name}" not in page and f"{item.name}=" not in page]
-    assert missing == ["poll"], "which nobody needs"
+    assert missing == ["poll_s"], "which nobody needs"
 
 
 def test_a_forecast_learns_from_the_queue_that_was_seen_when_a_job_was_submitted(busy: Simulated) -> None:

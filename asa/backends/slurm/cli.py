@@ -59,7 +59,7 @@ class Commands:
         self._ask(commands.update(key, settings))
 
     def cancel(self, keys: Sequence[str]) -> None:
-        for some in _portions(keys):
+        for some in commands.portions(keys):
             self._ask(commands.cancel(some), unless=failures.ended_job)
 
     def configuration(self) -> dict[str, str]:
@@ -77,7 +77,7 @@ class Commands:
     def _accounts(self, items: Sequence[str], question: Callable[[Sequence[str]], list[str]]) -> list[JobRecord]:
         return [
             record
-            for some in _portions(items)
+            for some in commands.portions(items)
             for record in parse.accounting(self._ask(question(some), unless=failures.no_accounting))
         ]
 
@@ -101,7 +101,3 @@ class Commands:
             if error.returncode is not None and unless(error):
                 return ""
             raise failures.translate(error) from error
-
-
-def _portions(items: Sequence[str]) -> list[Sequence[str]]:
-    return [items[at : at + commands.KEYS_AT_ONCE] for at in range(0, len(items), commands.KEYS_AT_ONCE)]

@@ -19,8 +19,8 @@ DELIMITER = "|"  # only names may contain it, and they come last
 KEYS_AT_ONCE = 1000
 """Jobs named in one command line; Linux takes no argument longer than 128 KiB."""
 
-_ANY_STATE = "BF,CA,CD,DL,F,NF,OOM,PD,PR,R,RQ,RS,RV,S,TO"  # without it sacct leaves out jobs never eligible to start
-_HORIZON = "now-30days"  # without a start, sacct looks for names in today's jobs only
+ANY_STATE = "BF,CA,CD,DL,F,NF,OOM,PD,PR,R,RQ,RS,RV,S,TO"  # without it jobs never eligible to start are left out
+HORIZON = "now-30days"  # without a start, accounting looks for names in today's jobs only
 _KEPT_IN_JOB = ("SLURM_CONF", "SLURM_CLUSTERS", "SLURM_JWT")
 
 
@@ -80,8 +80,13 @@ def accounting(user: str, *, keys: Sequence[str] = (), names: Sequence[str] = ()
     argv = ["sacct", "--noheader", "--parsable2", "--allocations", "--duplicates", f"--format={fields}"]
     if keys:
         return [*argv, f"--jobs={','.join(keys)}"]
-    when = [f"--starttime={_HORIZON}", "--endtime=now", f"--state={_ANY_STATE}"]
+    when = [f"--starttime={HORIZON}", "--endtime=now", f"--state={ANY_STATE}"]
     return [*argv, f"--user={user}", *when, f"--name={','.join(names)}"]
+
+
+def portions(items: Sequence[str], most: int = KEYS_AT_ONCE) -> list[Sequence[str]]:
+    """These, so many at a time."""
+    return [items[at : at + most] for at in range(0, len(items), most)]
 
 
 def update(key: str, settings: Sequence[str]) -> list[str]:

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from asa.backends.slurm.identity import key
 from asa.core.errors import InvalidInput, UnknownName
 from asa.core.job import Dependency, DependencyKind, JobChanges, JobRequest, Resources
+from asa.core.units import MIB
 
 Flag = str | int | float | bool | None
 
-_MIB = 2**20
 _TOKEN = re.compile(r"[A-Za-z0-9_.+:@=-]+")
 _PLACEHOLDER = re.compile(r"\{\{\s*(\w+)\s*\}\}")
 
@@ -208,7 +208,7 @@ def _size(resources: Resources) -> dict[str, Flag]:
 
 def _mib_each(resources: Resources) -> int:
     """Memory of each node, or of each core where the number of nodes is left open [MiB], rounded up."""
-    return -(-(resources.memory or 0) // ((resources.nodes or resources.cores) * _MIB))
+    return -(-(resources.memory or 0) // ((resources.nodes or resources.cores) * MIB))
 
 
 def settings(changes: JobChanges, now: float) -> list[str]:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from asa.backends.slurm import states
 from asa.backends.slurm.hostlist import expand
+from asa.backends.slurm.parse import NOTHING
 from asa.backends.slurm.record import NodeGroup, VisibleJob
 from asa.core.job import JobState, Resources
 from asa.core.reason import Reason
@@ -21,12 +22,11 @@ NOT_ELIGIBLE = frozenset(
 """Reasons of jobs that could not start if all nodes were free: they are in nobody's way."""
 
 _GONE = re.compile(r"(down|drain|drained|fail|futr|future|inval|unk|unknown|error)\b|idle\S*\+drain")
-_NOTHING = ("", "(null)")
 
 
 def node_names(partitions: Iterable[Mapping[str, str]]) -> str:
     """Slurm's list of all nodes of these partitions; "" when it is not told."""
-    return ",".join(nodes for item in partitions if (nodes := item.get("Nodes", "")) not in _NOTHING)
+    return ",".join(nodes for item in partitions if (nodes := item.get("Nodes", "")) not in NOTHING)
 
 
 def rivals(partitions: Iterable[Mapping[str, str]], chosen: Sequence[Mapping[str, str]]) -> list[str]:

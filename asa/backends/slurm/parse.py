@@ -11,16 +11,15 @@ from asa.backends.slurm.commands import ACCOUNTING_FIELDS, DELIMITER, QUEUE_FIEL
 from asa.backends.slurm.hostlist import expand
 from asa.backends.slurm.record import JobRecord, NodeGroup, VisibleJob
 from asa.core.errors import BackendError, InvalidInput
-from asa.core.units import duration
+from asa.core.units import MIB, duration
 
-_NOTHING = ("", "N/A", "None", "Unknown", "(null)", "None assigned")
+NOTHING = ("", "N/A", "None", "Unknown", "(null)", "None assigned")
 _NO_LIMIT = ("UNLIMITED", "INFINITE", "NONE")
 _VERSION = re.compile(r"(\d+)\.(\d+)(?:\.(\d+))?")
 _GPUS = re.compile(r"gpu(?::[^:,()]+)?:(\d+)")
 _WALL_TIME = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)")
 _ELEMENTS = re.compile(r"(\d+)(?:-(\d+)(?::(\d+))?)?")
 _OTHER_CLUSTER = "CLUSTER: "  # heading of the answer about another cluster
-_MIB = 2**20
 
 
 def version(text: str) -> tuple[int, ...]:
@@ -167,7 +166,7 @@ def oneliners(text: str) -> list[dict[str, str]]:
 def nodes(text: str) -> list[NodeGroup]:
     """Groups of like nodes."""
     return [
-        NodeGroup(partition, int(count), int(cores), int(memory.rstrip("+")) * _MIB, gpus(resources), state)
+        NodeGroup(partition, int(count), int(cores), int(memory.rstrip("+")) * MIB, gpus(resources), state)
         for partition, count, cores, memory, resources, state in _rows(text, "sinfo", 6)
     ]
 
@@ -183,7 +182,7 @@ def gpus(text: str) -> int:
 
 def time(text: str) -> float | None:
     """Seconds since the epoch, or None where Slurm has no time to tell."""
-    if text in _NOTHING:
+    if text in NOTHING:
         return None
     try:
         seconds = float(text)
@@ -194,7 +193,7 @@ def time(text: str) -> float | None:
 
 def limit(text: str) -> float | None:
     """A time limit [s] such as ``1-00:00:00``; None where there is none."""
-    if text.upper() in _NO_LIMIT or text in _NOTHING:
+    if text.upper() in _NO_LIMIT or text in NOTHING:
         return None
     try:
         return duration(text, what="Slurm's time limit")
@@ -244,7 +243,7 @@ def _rows(text: str, command: str, width: int) -> Iterator[list[str]]:
 
 
 def _text(value: str) -> str:
-    return "" if value in _NOTHING else value
+    return "" if value in NOTHING else value
 
 
 def _count(value: str, otherwise: int) -> int:

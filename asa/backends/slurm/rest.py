@@ -22,8 +22,6 @@ VERSIONS = (38, *range(rest_job.OLDEST_TYPED, 50))
 ITEMS_AT_ONCE = 200
 """Jobs named in one question to the accounting; slurmrestd takes no address longer than about 80 KiB."""
 
-_ANY_STATE = "BF,CA,CD,DL,F,NF,OOM,PD,PR,R,RQ,RS,RV,S,TO"  # without it jobs never eligible to start are left out
-_HORIZON = "now-30days"
 _SECRET = ("SLURM_JWT",)
 _HOST = re.compile(r"[^(,\s]+")
 
@@ -84,11 +82,19 @@ class Rest:
         return rest_parse.queue(self._slurm("GET", "jobs"), self._user) if names else []
 
     def accounting(self, keys: Sequence[str]) -> list[JobRecord]:
-        return [record for some in _portions(keys) for record in self._accounts({"step": ",".join(some)})]
+        return [
+            record
+            for some in commands.portions(keys, ITEMS_AT_ONCE)
+            for record in self._accounts({"step": ",".join(some)})
+        ]
 
     def accounting_by_name(self, names: Sequence[str]) -> list[JobRecord]:
-        when = {"start_time": _HORIZON, "end_time": "now", "state": _ANY_STATE}
-        return [r for some in _portions(names) for r in self._accounts(when | {"job_name": ",".join(some)})]
+        when = {"start_time": commands.HORIZON, "end_time": "now", "state": commands.ANY_STATE}
+        return [
+            r
+            for some in commands.portions(names, ITEMS_AT_ONCE)
+            for r in self._accounts(when | {"job_name": ",".join(some)})
+        ]
 
     def everyone(self, partitions: Sequence[str]) -> list[VisibleJob]:
         wanted = set(partitions)
@@ -162,10 +168,6 @@ class Rest:
                 return []
             raise
         return rest_parse.accounting(answer, self._user)
-
-
-def _portions(items: Sequence[str]) -> list[Sequence[str]]:
-    return [items[at : at + ITEMS_AT_ONCE] for at in range(0, len(items), ITEMS_AT_ONCE)]
 
 
 def _for_job(inherited: Mapping[str, str]) -> dict[str, str]:

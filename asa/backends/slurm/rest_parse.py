@@ -15,10 +15,9 @@ from asa.backends.slurm.hostlist import expand
 from asa.backends.slurm.record import JobRecord, NodeGroup, VisibleJob
 from asa.core.errors import BackendError
 from asa.core.job import JobState
+from asa.core.units import MIB
 
-_MIB = 2**20
 _INFINITE = -1
-_NOTHING = ("None", "N/A", "(null)", "None assigned", "Unknown")
 
 
 def version(answer: Mapping[str, Any]) -> tuple[int, ...]:
@@ -158,7 +157,7 @@ def nodes(answer: Mapping[str, Any], names: Sequence[str]) -> list[NodeGroup]:
         if partition in names
     )
     return [
-        NodeGroup(partition, count, cores, mebibytes * _MIB, gpus, state)
+        NodeGroup(partition, count, cores, mebibytes * MIB, gpus, state)
         for (partition, cores, mebibytes, gpus, state), count in groups.items()
     ]
 
@@ -195,7 +194,7 @@ def _time(value: Any) -> float | None:
 
 
 def _text(value: Any) -> str:
-    return "" if value is None or value in _NOTHING else str(value)
+    return "" if value is None or value in parse.NOTHING else str(value)
 
 
 def _names(value: Any) -> Iterable[str]:

@@ -6,12 +6,13 @@ import math
 import os.path
 from typing import NamedTuple
 
+from asa.core.units import MIB
 from executors.mesos.agent.effects import File
 from executors.mesos.agent.environment import variables
 from executors.mesos.agent.options import Options
 from executors.mesos.codec import BadMessage, Message
 from executors.mesos.messages import field, value_of
-from executors.mesos.resources import MIB, parse
+from executors.mesos.resources import parse
 
 KILL_GRACE_S = 3.0
 """How long a task that is killed has by default until SIGKILL [s]; that of Mesos."""

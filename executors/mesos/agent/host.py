@@ -6,8 +6,9 @@ import re
 from collections.abc import Mapping, Sequence
 
 from asa.core.errors import InvalidInput
+from asa.core.units import MIB
 from executors.mesos.codec import Message
-from executors.mesos.resources import MIB, Kind, Resources, scalars
+from executors.mesos.resources import Kind, Resources, scalars
 
 _PORTS = (31000, 32000)  # those that Mesos' agents offer unless they are told otherwise
 

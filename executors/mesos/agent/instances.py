@@ -8,6 +8,7 @@ import signal
 from collections import Counter
 from collections.abc import Iterable
 
+from asa.core.units import MIB
 from executors.mesos.agent import rows
 from executors.mesos.agent.command import Share, argv, files, role, share
 from executors.mesos.agent.core import Core
@@ -15,7 +16,7 @@ from executors.mesos.agent.effects import OUT_OF_MEMORY, Container, Limit, Remov
 from executors.mesos.agent.environment import environment
 from executors.mesos.agent.state import COMPLETED_MOST, Executor, Framework, Instance, Task, Verdict
 from executors.mesos.codec import Message
-from executors.mesos.resources import LEAST_CPUS, MIB, THOUSAND
+from executors.mesos.resources import LEAST_CPUS, THOUSAND
 
 
 def sandbox(core: Core, framework: str, executor: str, container: str, parent: str | None = None) -> str:

@@ -31,17 +31,15 @@ from executors.mesos.agent.options import Options
 from executors.mesos.codec import Message
 from executors.mesos.effects import Refused
 from executors.mesos.hosts import check_addressed
-from executors.mesos.messages import VERSION, base64_of, field, message
+from executors.mesos.messages import EXECUTOR_PATH, OPERATOR_PATHS, VERSION, base64_of, field, message
 from executors.mesos.pool_directory import READER, WRITER
 from executors.mesos.web.access import Access, Principal
 from executors.mesos.web.door import Door
 from executors.mesos.web.http import Admission, Answer, Later, Opened, Request, Response
 from executors.mesos.web.limits import EXECUTOR, body_limit
-from executors.mesos.web.request import OPERATOR_PATHS, accepts_json, call_of, check_content, check_method, in_json
+from executors.mesos.web.request import accepts_json, call_of, check_content, check_method, in_json
 from executors.mesos.web.serving import Connection
 from executors.mesos.web.streams import Stream
-
-EXECUTOR_PATH = "/api/v1/executor"
 
 _CLOSING_S = 2.0
 _WHO = "the agent"

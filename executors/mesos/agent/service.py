@@ -12,7 +12,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from asa.core.errors import StateError
 from asa.security.files import private_directory
 from executors.cgroup.group import Quotas
 from executors.mesos.agent.engine import Engine
@@ -169,7 +168,7 @@ class AgentService:
 
     async def _serve(self, started: Future[None]) -> int:
         self._killed = asyncio.Event()
-        journal = Journal(self._work.path / "agent.db")
+        journal = Journal(self._work.path / "agent.db", "what runs here")
         try:
             with self._work.loopback() as loopback, listening_socket(self._host, self._port) as outside:
                 self._options = self._completed(loopback, outside)
@@ -230,12 +229,8 @@ class AgentService:
 
     def _made(self, journal: Journal) -> tuple[Agent, Engine]:
         rows = journal.rows()
-        try:
+        with journal.reading():
             agent = Agent(self._options, time.time(), rows)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise StateError(
-                f"{journal.path} is damaged ({error!r}): move it away, after which nothing is known of what runs here"
-            ) from error
         run = private_directory(self._work.path / "run")
         engine = Engine(
             agent, journal, self._directory, self._quotas,

@@ -32,27 +32,18 @@ from executors.mesos.hosts import check_addressed
 from executors.mesos.journal import Journal
 from executors.mesos.master import legacy, operator
 from executors.mesos.master.machine import Master
-from executors.mesos.messages import VERSION, field, message
+from executors.mesos.messages import OPERATOR_PATHS, SCHEDULER_PATH, VERSION, field, message
 from executors.mesos.pool_directory import AGENT, FRAMEWORK, READER, WRITER
 from executors.mesos.verbosity import Voice
 from executors.mesos.web.access import Access, Principal
 from executors.mesos.web.door import Door
 from executors.mesos.web.http import Admission, Answer, Later, Opened, Request, Response
 from executors.mesos.web.limits import body_limit
-from executors.mesos.web.request import (
-    OPERATOR_PATHS,
-    accepts_json,
-    call_of,
-    check_content,
-    check_method,
-    in_json,
-    told,
-)
+from executors.mesos.web.request import accepts_json, call_of, check_content, check_method, in_json, told
 from executors.mesos.web.streams import Heartbeats, Stream, kind_of
 
 _HEARTBEAT = message("HEARTBEAT")
 _LATER = frozenset({"RESERVE_RESOURCES", "UNRESERVE_RESOURCES", "CREATE_VOLUMES", "DESTROY_VOLUMES"})
-SCHEDULER_PATH = "/api/v1/scheduler"
 _CLOSING_S, _AGAIN_S = 2.0, 1.0
 _log = logging.getLogger(__name__)
 _WHO = "the master"

@@ -164,7 +164,7 @@ class MasterService:
 
     async def _serve(self, started: Future[None]) -> None:
         self._stopped = stopped = asyncio.get_running_loop().create_future()
-        journal = Journal(self._directory.path / "master.db")
+        journal = Journal(self._directory.path / "master.db", "the frameworks, tasks and agents of before")
         try:
             with listening_socket(self._host, self._port) as sock:
                 server, context, machine = self._made(journal, sock.getsockname()[1])
@@ -211,10 +211,5 @@ def _recovered(journal: Journal, options: Options) -> Master:
     if not identities:
         identities = [str(uuid.uuid4())]
         journal.keep([Keep(_IDENTITY, "master", {"value": identities[0]})])
-    try:
+    with journal.reading():
         return Master(identities[0], options, time.time(), [keep for keep in rows if keep.table != _IDENTITY])
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise StateError(
-            f"{journal.path} is damaged ({error!r}): restore it from a copy, or move it away, after which nothing is "
-            "known of the frameworks, tasks and agents of before"
-        ) from error

@@ -18,7 +18,6 @@ from executors.mesos.messages import field
 from executors.mesos.web.http import Request, Response
 
 JSON = "application/json"
-OPERATOR_PATHS = ("/api/v1", "/api/v1/operator")
 
 PATIENCE_S = 1.0
 """How long those are held, at least, who are told to try again later [s]."""

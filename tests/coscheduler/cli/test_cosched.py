@@ -45,8 +45,14 @@ def test_run_remembers(queue, tmp_path):
 def test_run_draws(queue, tmp_path):
     pytest.importorskip("matplotlib")
     picture = tmp_path / "shares.svg"
-    asa_cosched("run", queue, "--draw", picture)
+    asa_cosched("run", queue, "--plot", picture)
     assert all(word in picture.read_text() for word in ("<svg", "Guests", "Happiness", "statistics"))
+
+
+def test_a_picture_that_cannot_be_drawn_is_refused_before_the_queue_runs(queue, tmp_path):
+    with pytest.raises(InvalidInput, match=r"end the name with \.png"):
+        asa_cosched("run", queue, "--plot", tmp_path / "shares.txt", "--work", tmp_path / "work")
+    assert not (tmp_path / "work").exists()
 
 
 @pytest.mark.parametrize(("words", "told"), [((), "run anew"), (("--on", "local"), "Give its directory, too")])

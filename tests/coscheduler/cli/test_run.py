@@ -16,6 +16,8 @@ from executors.mesos.operator import Operator
 from executors.mesos.pool_directory import READER
 from tests.cluster.processes import wait_until
 
+pytestmark = pytest.mark.slow
+
 QUEUE = """
 cores = 4
 [[jobs]]

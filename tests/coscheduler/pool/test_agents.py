@@ -25,6 +25,8 @@ from executors.mesos.operator import Operator
 from executors.mesos.pool_directory import READER
 from tests.executors.mesos.scripted import until
 
+pytestmark = pytest.mark.slow
+
 PATIENCE_S = 40.0
 ROOT = Path(__file__).parents[3]
 WINDOW_S = 2.0
@@ -315,5 +317,5 @@ def test_an_existing_pool_goes_on_without_us(pool: Local) -> None:
 
 
 def test_agents_that_cannot_run_here_say_why() -> None:
-    with pytest.raises(StateError, match=r"the agent node0 has ended with exit code 1: .*--capacity 5"):
+    with pytest.raises(StateError, match=r"the agent node0 ended with exit code 1: .*--capacity 5"):
         Agents(local_pool(1, cores=1, capacity=5.0))

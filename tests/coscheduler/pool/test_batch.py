@@ -21,7 +21,7 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def batch() -> Batch:
-    return slurm_pool(1, 1, 120.0, "local:cores=1,poll=0.1")
+    return slurm_pool(1, 1, 120.0, "local:cores=1,poll_s=0.1")
 
 
 def test_a_job_runs_the_agents_until_they_are_sent_away(state: Path, capsys: pytest.CaptureFixture[str]) -> None:

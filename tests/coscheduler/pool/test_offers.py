@@ -4,12 +4,13 @@ from typing import Any
 
 import pytest
 
+from asa.core.units import MIB
 from coscheduler.pool.offers import Offers
 from coscheduler.real.machine import Node
 from executors.mesos.codec import BadMessage, Message
 from executors.mesos.messages import identity
 from executors.mesos.offered import Need
-from executors.mesos.resources import MIB, scalars, to_json
+from executors.mesos.resources import scalars, to_json
 
 
 def offer(name: str, agent: str, cpus: float = 4.0, mem: float = 1024.0, **more: Any) -> Message:

@@ -4,11 +4,12 @@ import math
 
 import pytest
 
+from asa.core.units import MIB
 from coscheduler.pool.task import command_task, need_of
 from coscheduler.real.machine import Node, Program
 from executors.mesos.agent.command import Share, argv, share
 from executors.mesos.offered import offered
-from executors.mesos.resources import LEAST_CPUS, MIB
+from executors.mesos.resources import LEAST_CPUS
 from tests.coscheduler.pool.test_offers import offer
 from tests.executors.mesos.oracle import check
 

@@ -5,6 +5,8 @@ import pytest
 from asa.core.errors import InvalidInput, UnknownName
 from coscheduler.studies.compare import RULES, compare
 
+pytestmark = pytest.mark.slow
+
 SPACE = {  # wait h, CPU, response h, makespan h: an independent fluid simulation in steps of 10 s, other random queues
     64: (1.63, 0.57, 2.19, 4.42),
     128: (0.64, 0.52, 1.20, 2.24),

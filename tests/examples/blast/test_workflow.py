@@ -4,6 +4,8 @@ import pytest
 
 import asa
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def standard(blast, tmp_path, monkeypatch):

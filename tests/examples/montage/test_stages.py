@@ -7,6 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+pytestmark = pytest.mark.slow
+
 SHARED = Path(__file__).parents[4] / "shared" / "data" / "fits" / "2mass-j-0.25deg"
 
 

@@ -6,6 +6,8 @@ import pytest
 
 import asa
 
+pytestmark = pytest.mark.slow
+
 STAGES = {  # number of tasks for the standard 3 x 3 tiles
     "project": 9,
     "fit": 20,

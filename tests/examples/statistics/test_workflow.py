@@ -5,6 +5,8 @@ import pytest
 
 import asa
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def standard(example, tmp_path, monkeypatch):

@@ -9,6 +9,7 @@ import sys
 import time
 import uuid
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -16,12 +17,13 @@ import psutil
 from executors.mesos.driver import SchedulerDriver
 from executors.mesos.operator import Operator
 from executors.mesos.pool_directory import READER, PoolDirectory
+from tests.executors.cgroup.measured import described
 from tests.executors.mesos import live
 from tests.executors.mesos.ledger import Ledger
-from tests.executors.mesos.scripted import until
+from tests.waiting import until
 
 MORTAL = Path(__file__).parent / "programs" / "mortal.py"
-PATIENCE_S = 20.0
+PATIENCE_S = 40.0
 MARK = "FAULTS_OF"
 """Variable of all processes of a pool: which one."""
 
@@ -43,8 +45,11 @@ class Ground:
 
     def start(self, name: str, *more: str, point: str = "") -> subprocess.Popen[bytes]:
         """A ``master``, a ``framework``, or else an agent, that is killed when it comes to a point (see `mortal`)."""
-        if point:
-            self._file(name).write_text(point)
+        earlier = self.running.get(name)
+        if earlier is not None and earlier.poll() is None:
+            earlier.kill()
+            earlier.wait()
+        self._file(name).write_text(point) if point else self._file(name).unlink(missing_ok=True)
         first: Sequence[str] = ()
         words = ["--directory", str(self.directory.path)]
         if name == "framework":
@@ -70,21 +75,22 @@ class Ground:
 
     def arm(self, name: str, point: str) -> None:
         """Have a process that runs be killed when it comes to this point; one that was just started is waited for."""
-        until(lambda: _heeds(self.running[name].pid, signal.SIGUSR1), f"{name} to heed a signal: {self.log()}")
-        self._file(name).write_text(point)
-        self.running[name].send_signal(signal.SIGUSR1)
-        try:
-            until(lambda: not self._file(name).exists(), lambda: f"{name} to see its point: {self.log()}")
-        except AssertionError as error:
-            code = self.running[name].poll()
-            self.running[name].kill()
-            raise AssertionError(f"{name}: {'it runs' if code is None else f'exit code {code}'}: {error}") from error
+        process, file = self.running[name], self._file(name)
+        with suppress(AssertionError):
+            until(lambda: process.poll() is not None or _heeds(process.pid, signal.SIGUSR1))
+            file.write_text(point)
+            process.send_signal(signal.SIGUSR1)
+            until(lambda: process.poll() is not None or not file.exists())
+            if not file.exists():
+                return
+        found = self.explain(name)
+        process.kill()
+        raise AssertionError(f"{name} has not seen its point: {found}")
 
     def revive(self) -> None:
         """Start again what has died where it should not have; the test in which that was has said so."""
         for name, process in list(self.running.items()):
             if name != "framework" and process.poll() is not None:
-                self._file(name).unlink(missing_ok=True)
                 self.start(name)
 
     def ready(self, *agents: str) -> None:
@@ -98,14 +104,18 @@ class Ground:
 
     def killed(self, name: str) -> None:
         """Wait for a process to have come to its point."""
-        assert self.running[name].wait(PATIENCE_S) == -signal.SIGKILL, self.log()
+        process = self.running[name]
+        until(
+            lambda: process.poll() is not None, lambda: f"the end of {name}: {self.explain(name)}", within_s=PATIENCE_S
+        )
+        assert process.returncode == -signal.SIGKILL, self.explain(name)
 
     def work(self, ledger: Ledger, driver: SchedulerDriver) -> None:
         """Wait for all work to be done, asking now and then how it stands."""
         deadline = time.monotonic() + PATIENCE_S
         asked = time.monotonic()
         while not ledger.done():
-            assert time.monotonic() < deadline, f"{ledger.told}, {ledger.why}, {self.log()}"
+            assert time.monotonic() < deadline, f"{ledger.told}, {ledger.why}, {self.explain(*self.running)}"
             if time.monotonic() > asked + 0.5:
                 asked = time.monotonic()
                 ledger.reconcile(driver)
@@ -119,6 +129,23 @@ class Ground:
 
     def _file(self, name: str) -> Path:
         return self.path / f"{name}.point"
+
+    def explain(self, *names: str) -> str:
+        """How processes stand that do not do what they should, and what all have logged."""
+        found = []
+        for name in names:
+            process = self.running[name]
+            if process.poll() is not None:
+                found.append(f"{name} has ended with exit code {process.returncode}")
+                continue
+            found.append(f"{name} runs: {described(process.pid)}")
+            if _heeds(process.pid, signal.SIGUSR2):
+                logged = len(self.log())
+                process.send_signal(signal.SIGUSR2)
+                with suppress(AssertionError):
+                    until(lambda since=logged: "most recent call first" in self.log()[since:], within_s=5.0)
+                    time.sleep(0.2)  # for the rest of it
+        return "\n".join([*found, self.log()])
 
     def log(self) -> str:
         return (self.path / "log").read_text()
@@ -134,7 +161,7 @@ class Ground:
                 self.running[name].send_signal(signal.SIGCONT)
                 self.running[name].terminate()
                 self.running[name].wait(PATIENCE_S)
-        deadline = time.monotonic() + 5.0
+        deadline = time.monotonic() + PATIENCE_S
         while (remaining := self.processes()) and time.monotonic() < deadline:
             time.sleep(0.01)
         self.left = [" ".join(process.info["cmdline"] or ()) for process in remaining] + self.groups()

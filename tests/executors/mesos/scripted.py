@@ -6,25 +6,15 @@ import asyncio
 import json
 import ssl
 import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
 from aiohttp import web
 
 from executors.mesos.codec import frame
+from tests.waiting import DEADLINE_S, until
 
 Message = dict[str, Any]
-DEADLINE_S = 60.0
-
-
-def until(condition: Callable[[], Any], what: str | Callable[[], str] = "") -> Any:
-    """What `condition` returns as soon as that is true; `what` says in words what is waited for."""
-    deadline = time.monotonic() + DEADLINE_S
-    while not (found := condition()):
-        assert time.monotonic() < deadline, f"waited in vain for {what() if callable(what) else what or condition}"
-        time.sleep(0.005)
-    return found
 
 
 def subscribed(framework: str = "F1", heartbeat_s: float = 15.0) -> Message:

@@ -25,6 +25,8 @@ from executors.mesos.master.state import Options as MasterOptions
 from executors.mesos.messages import identity, message
 from executors.mesos.pool_directory import AGENT_NAME, READER, PoolDirectory
 
+pytestmark = pytest.mark.slow
+
 PATIENCE_S = 40.0
 
 
@@ -282,7 +284,7 @@ def test_without_a_master_it_gives_up_and_leaves_nothing(ground: Ground) -> None
 
 
 def test_before_its_allocation_ends_it_leaves(ground: Ground, sleeper: Sleeper) -> None:
-    agent = ground.agent("--lasts", "6", "--margin", "3")
+    agent = ground.agent("--lasts", "12", "--margin", "3")
     sleeper.wait("TASK_RUNNING")
     offer = sleeper.offer
     assert offer["unavailability"]["start"]["nanoseconds"] > 0

@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from asa.core.units import MIB
 from executors.mesos.borrowing import PASS_S, RUN, Borrower, Lease
 from executors.mesos.decisions import NEVER_S, Accept, Decline
 from executors.mesos.messages import identity
 from executors.mesos.offered import Need, Offered, Program
-from executors.mesos.resources import MIB, Resources, parse, scalars
+from executors.mesos.resources import Resources, parse, scalars
 
 CORE = Need(1.0)
 

@@ -31,6 +31,7 @@ def has_null(value: object) -> bool:
     return value is None
 
 
+@pytest.mark.slow
 @given(st.lists(MESSAGES, max_size=5), st.data())
 def test_a_stream_reads_the_same_however_it_is_cut(messages: list[dict[str, object]], data: st.DataObject) -> None:
     stream = b"".join(map(frame, messages))

@@ -17,6 +17,8 @@ from executors.mesos.executor import Mesos
 from executors.mesos.operator import Operator
 from executors.mesos.pool_directory import READER, PoolDirectory
 
+pytestmark = pytest.mark.slow
+
 
 class TestConformance(ExecutorConformance):
     @pytest.fixture

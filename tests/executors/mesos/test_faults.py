@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.executors.mesos import live
 from tests.executors.mesos.ledger import Ledger
 from tests.executors.mesos.processes import Ground
-from tests.executors.mesos.scripted import until
+from tests.waiting import until
+
+pytestmark = pytest.mark.slow
 
 MACHINE = "executors.mesos.master.machine:Master"
 AGENT = "executors.mesos.agent.machine:Agent"
@@ -63,6 +69,19 @@ EXECUTOR_POINTS = {
     "it has said FINISHED": f"after {EXECUTOR}.sendStatusUpdate TASK_FINISHED",
 }
 WORK = ("a", "b", "c")
+HEEDS = """
+import signal, sys
+from tests.executors.mesos.programs import mortal
+
+def look(number, handler, install=signal.signal):
+    if number == signal.SIGUSR1:
+        sys.exit(" ".join(sys.modules))
+    return install(number, handler)
+
+signal.signal = look
+mortal.main(*sys.argv[1:])
+"""
+"""Says which modules are there when the process begins to heed the signal."""
 
 
 @pytest.fixture(scope="module")
@@ -92,6 +111,26 @@ def work_through(ground: Ground, ledger: Ledger, mortal: str, point: str) -> Non
     driver.stop()
     driver.join()
     ledger.check()
+
+
+@pytest.mark.parametrize(("which", "points"), [("master", MASTER_POINTS), ("agent", AGENT_POINTS)])
+def test_a_signal_is_heeded_once_all_that_a_point_may_name_is_loaded(
+    tmp_path: Path, which: str, points: dict[str, str]
+) -> None:
+    command = [sys.executable, "-c", HEEDS, str(tmp_path / "none"), which]
+    done = subprocess.run(command, env=os.environ | {"PYTHONPATH": str(live.ROOT)}, stderr=subprocess.PIPE, text=True)
+    assert {point.split()[1].partition(":")[0] for point in points.values()} <= set(done.stderr.split())
+
+
+@pytest.mark.parametrize("mortal", ["master", "agent"])
+def test_who_was_started_just_now_is_told_its_point(ground: Ground, tmp_path: Path, mortal: str) -> None:
+    ground.start(mortal)
+    work_through(ground, Ledger(tmp_path / "ledger", WORK), mortal, f"before {WRITE} table='tasks'")
+
+
+def test_a_process_that_does_not_do_what_it_should_is_explained(ground: Ground) -> None:
+    told = ground.explain("master")
+    assert "State:" in told and "loop_thread.py" in told
 
 
 @pytest.mark.parametrize("point", MASTER_POINTS)

@@ -20,6 +20,8 @@ from tests.executors.mesos import live
 from tests.executors.mesos.processes import Ground
 from tests.executors.mesos.scripted import until
 
+pytestmark = pytest.mark.slow
+
 SIZE = 4
 RANK = Path(__file__).parent / "programs" / "rank.py"
 INFO = live.FRAMEWORK | {"failover_timeout": 60}

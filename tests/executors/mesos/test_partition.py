@@ -19,6 +19,8 @@ from tests.executors.mesos.ledger import Ledger
 from tests.executors.mesos.processes import Ground
 from tests.executors.mesos.scripted import until
 
+pytestmark = pytest.mark.slow
+
 OPTIONS = Options(ping_s=0.5, pings=4)
 
 

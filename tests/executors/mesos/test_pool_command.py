@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from asa.core.command import CommandResult
-from asa.core.errors import BackendError, InvalidInput
+from asa.core.errors import BackendError, InvalidInput, RunNotFound
+from asa.log.rundir import RunDirectory
+from asa.security.files import private_directory
 from executors.mesos.codec import encode
 from executors.mesos.driver import SchedulerDriver
 from executors.mesos.pool_command import Pool
@@ -146,6 +148,20 @@ def test_pools_have_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     for name in ("", "..", "a/b"):
         with pytest.raises(InvalidInput, match="is no name of a pool"):
             asa_pool("nodes", "--name", name)
+
+
+def test_the_first_letters_of_a_runs_name_are_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    state = tmp_path / "state"
+    monkeypatch.setenv("ASA_STATE_DIR", str(state))
+    for name in ("montage-1a", "montage-2b", "blast-3c"):
+        PoolDirectory.create(RunDirectory.create(private_directory(state), name).path / "pool", name)
+    with pytest.raises(BackendError, match="blast-3c/pool has no master yet"):
+        asa_pool("nodes", "--run", "bla")
+    with pytest.raises(RunNotFound, match="beginning of several runs: montage-1a, montage-2b"):
+        asa_pool("nodes", "--run", "montage")
+    RunDirectory.create(state, "alone")
+    with pytest.raises(InvalidInput, match="there is no pool in"):
+        asa_pool("nodes", "--run", "alone")
 
 
 def test_a_node_that_does_not_answer_is_shown_as_such(tmp_path: Path) -> None:

@@ -18,11 +18,13 @@ from asa.core.ports import RunContext
 from asa.testing import tasks
 from asa.testing.executors import PATIENCE_S, Driver, Ground
 from executors.mesos import borrowing, driver_side, on_demand, tenant
+from executors.mesos.agent.shim import birth_of
 from executors.mesos.executor import Mesos
 from executors.mesos.operator import Operator
 from executors.mesos.pool_directory import READER, PoolDirectory
+from tests.waiting import until
 
-pytestmark = pytest.mark.mesos
+pytestmark = [pytest.mark.mesos, pytest.mark.slow]
 
 CORE = Resources()
 
@@ -43,17 +45,10 @@ class Pool:
 
     def master(self) -> int:
         """The master's process."""
-        deadline = time.monotonic() + PATIENCE_S
-        while (found := self.directory.master()) is None:
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
-        return found.pid
+        return until(self.directory.master, "a master").pid
 
     def until_gone(self, pid: int) -> None:
-        deadline = time.monotonic() + PATIENCE_S
-        while Path(f"/proc/{pid}").exists() and "zombie" not in Path(f"/proc/{pid}/status").read_text():
-            assert time.monotonic() < deadline, f"process {pid} goes on"
-            time.sleep(0.05)
+        until(lambda: birth_of(pid) is None, f"the end of process {pid}")
 
 
 @pytest.fixture
@@ -180,10 +175,7 @@ def test_the_master_is_missed_and_started_again(pool: Pool) -> None:
     os.kill(before, signal.SIGKILL)
     right.launch(tasks.echo, [("on",)], allocation=lease.allocation)
     assert right.values(1) == ["on"]
-    deadline = time.monotonic() + PATIENCE_S
-    while pool.master() == before:
-        assert time.monotonic() < deadline, "no new master"
-        time.sleep(0.1)
+    until(lambda: pool.master() != before, "a new master")
     right.executor.want(None, 0)  # type: ignore[attr-defined]
     left.executor.want(CORE, 1)  # type: ignore[attr-defined]
     seen(right, Recalled, lease.allocation)

@@ -10,12 +10,12 @@ import pytest
 
 from asa.core.event import Event, Leased, LeaseEnded, Recalled
 from asa.core.job import Resources
+from asa.core.units import MIB
 from executors.mesos.borrowing import Borrower, Lease
 from executors.mesos.decisions import Call, Outcome
 from executors.mesos.neighbours import Neighbour, Neighbourhood, Node
 from executors.mesos.offered import Need, Program
 from executors.mesos.operator import Operator
-from executors.mesos.resources import MIB
 from executors.mesos.scheduler import Scheduler
 from executors.mesos.tenant import IDLE_S, NOTICE_S, Tenant
 

@@ -17,6 +17,8 @@ from executors.mesos.pool_directory import READER, WRITER
 from tests.executors.mesos.agent.live_pool import PATIENCE_S, Pool, hang_up, process_of, sandbox_of, until
 from tests.executors.mesos.oracle import check
 
+pytestmark = pytest.mark.slow
+
 RECORDS = "application/recordio"
 
 

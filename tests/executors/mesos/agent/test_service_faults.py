@@ -34,6 +34,8 @@ from tests.executors.mesos.agent.live_pool import (
     until,
 )
 
+pytestmark = pytest.mark.slow
+
 
 def _agents(pool: Pool) -> int:
     answer = requests.post(

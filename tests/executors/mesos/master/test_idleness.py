@@ -16,6 +16,8 @@ from executors.mesos.resources import NONE
 from tests.executors.mesos import live
 from tests.executors.mesos.scripted import until
 
+pytestmark = pytest.mark.slow
+
 PATIENCE_S = 20.0
 
 

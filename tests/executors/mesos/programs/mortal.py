@@ -3,17 +3,20 @@
     mortal.py FILE (master | agent | framework | executor) ARGUMENTS
 
 The point is in the file, at the start or when SIGUSR1 comes, and the file is removed then. It is written ``before
-MODULE:CLASS.METHOD WORD ...`` or ``after ...``: a call whose arguments have all these words in them.
+MODULE:CLASS.METHOD WORD ...`` or ``after ...``: a call whose arguments have all these words in them. At SIGUSR2 it
+writes what all its threads are at to standard error.
 """
 
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import functools
 import importlib
 import os
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -39,30 +42,33 @@ def arm(file: Path) -> None:
     file.unlink()
 
 
-def main(file: str, which: str, *words: str) -> int:
-    signal.signal(signal.SIGUSR1, lambda number, frame: arm(Path(file)))
-    if Path(file).exists():
-        arm(Path(file))
-    if which == "framework":
+def load(which: str) -> Callable[..., int | None]:
+    """What it runs; whatever that loads late, for the sake of the command line, is loaded here."""
+    if which in ("framework", "executor"):
         from tests.executors.mesos import ledger
 
-        ledger.main(*words)
-        return 0
-    if which == "executor":
-        from tests.executors.mesos import ledger
-
-        ledger.execute()
-        return 0
+        return ledger.main if which == "framework" else ledger.execute
+    importlib.import_module(f"executors.mesos.{which}.service")
     if which == "agent":
         from executors.mesos import agent_command
 
-        return agent_command.main(words)
+        return lambda *words: agent_command.main(words)
     from executors.mesos.master_command import MasterCommand
 
     parser, command = argparse.ArgumentParser(), MasterCommand()
     command.configure(parser)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    return command.run(parser.parse_args(words)).exit_code
+    return lambda *words: command.run(parser.parse_args(words)).exit_code
+
+
+def main(file: str, which: str, *words: str) -> int | None:
+    faulthandler.register(signal.SIGUSR2)
+    if Path(file).exists():
+        arm(Path(file))
+    run = load(which)
+    # Not earlier: the signal may come at once, and a module that is just being loaded has none of its classes yet.
+    signal.signal(signal.SIGUSR1, lambda number, frame: arm(Path(file)))
+    return run(*words)
 
 
 if __name__ == "__main__":
