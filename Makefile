@@ -3,11 +3,15 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: help demo test types compiled test-slurm test-cgroup2 bench-cosched bench-cosched-full venv packages clean
+# Tests start Python some thousand times: what has been compiled is kept.
+unexport PYTHONDONTWRITEBYTECODE
+
+.PHONY: help demo test test-slow types compiled test-slurm test-cgroup2 bench-cosched bench-cosched-full venv packages clean
 
 help:
 	@echo "make demo        run the Montage workflow on this machine and write an HTML report"
-	@echo "make test        run the whole test suite"
+	@echo "make test        check types and style, and run all tests but those of the next two lines: some three minutes"
+	@echo "make test-slow   run the tests with real agents, programs and everything that takes long"
 	@echo "make test-slurm  install Slurm, boot a test cluster, run the integration suite, stop the cluster"
 	@echo "make test-cgroup2  boot a kernel with cgroups of version 2 in a virtual machine, run the quota suite in there"
 	@echo "make bench-cosched  a queue of real jobs under each sharing rule, on an idle machine: at most 30 minutes"
@@ -20,14 +24,22 @@ demo: .venv/.demo
 	    --backend local:cores=2 --strategy asa --report montage.html --json montage.json
 	@echo "open demo-output/montage.html"
 
-# Three files of tests at a time, on two cores: many wait for processes that they start. Real processes on a busy machine
-# miss a deadline now and then, so what failed (never a broken suite: that is another code) is run again, alone.
+# Tests with these marks, so many files at a time; those files (default: all). Real processes on a busy machine miss a
+# deadline now and then, so what failed (never a broken suite: that is another code) is run again, alone.
+pytest = $(BIN)/pytest -m "$(1)" --numprocesses=$(2) --dist=loadfile $(3) || \
+    { [ $$? -eq 1 ] && echo "Once more, one at a time:" && $(BIN)/pytest -m "$(1)" --last-failed $(3); }
+# To look through all other files for a mark, in each process, takes longer than to search them for it.
+marked = $(shell grep -rl --include='test_*.py' 'mark\.$(1)' tests)
+
 test: .venv/.test packages
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports
 	$(MAKE) --jobs=2 --output-sync=target types compiled
-	$(BIN)/pytest -m "not slurm" --numprocesses=3 --dist=loadfile || \
-	    { [ $$? -eq 1 ] && echo "Once more, one at a time:" && $(BIN)/pytest -m "not slurm" --last-failed; }
+	$(call pytest,not slurm and not slow,3)
+
+# Agents, masters and supervisors that really run, real programs, and whatever else takes more than a few seconds.
+test-slow: .venv/.test packages
+	$(call pytest,slow and not slurm,4,$(call marked,slow))
 
 types: .venv/.test
 	$(BIN)/mypy
@@ -36,12 +48,9 @@ types: .venv/.test
 compiled: .venv/.test
 	$(BIN)/python -m tests.simulator.compiled
 
-# Slurm's tests mostly wait for Slurm: six files at a time, each with a cluster of its own, and a second chance, too.
-# To look through all other files for them, six times, takes longer than to search them for the mark.
-SLURM = $(shell grep -rl --include='test_*.py' 'mark\.slurm' tests)
+# They mostly wait for Slurm: six at a time, each with a cluster of its own.
 test-slurm: .venv/.test packages
-	$(BIN)/pytest -m slurm --numprocesses=6 --dist=loadfile $(SLURM) || \
-	    { [ $$? -eq 1 ] && echo "Once more, one at a time:" && $(BIN)/pytest -m slurm --last-failed $(SLURM); }
+	$(call pytest,slurm,6,$(call marked,slurm))
 
 # Takes minutes: the machine is emulated. Installs qemu and busybox; needs root, and fails where it cannot run.
 test-cgroup2: .venv/.test

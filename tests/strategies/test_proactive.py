@@ -198,7 +198,7 @@ def test_options() -> None:
     ("spec", "said"),
     [
         ("asa:dependency=upfrnt", "unknown value of dependency 'upfrnt': did you mean 'upfront'?"),
-        ("asa:sampling=tuned,gamam=1", "unknown option of estimator 'algorithm1': 'gamam'"),
+        ("asa:sampling=tuned,gamam=1", "unknown option of strategy 'asa': 'gamam': did you mean 'gamma'?"),
         ("asa:estimator=fixedshare", "unknown estimator 'fixedshare': did you mean 'fixed-share'?"),
     ],
 )
