@@ -82,6 +82,8 @@ class EngineClock:
     def _check_alive(self) -> None:
         """Raise where the clock could only tick for ever."""
         world = self.engine.state.world[0]
+        if self._served.due < math.inf:  # a window is open
+            return
         if world["waiting"] and not world["running"] and not world["events"] and world["arrival"] == world["arrivals"]:
             self.engine.check_starved()
             raise Starved(f"{world['waiting']} jobs wait on an idle machine, and nothing will happen any more")

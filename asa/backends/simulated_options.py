@@ -10,7 +10,7 @@ from typing import Any
 from asa.backends.simulated_scene import Machine, Scene, make_scene
 from asa.core.errors import UnknownName
 from asa.core.job import QueueRegime
-from asa.core.registry import PRIORITIES
+from asa.core.registry import PRIORITIES, fitting
 from asa.core.units import duration
 from asa.simulator.priority import Fifo, Multifactor
 from asa.simulator.settings import Settings
@@ -95,14 +95,16 @@ class Options:
         ------
         UnknownName
             When there is no such option.
+        InvalidInput
+            When one is text that should be a number or a boolean.
         """
-        known, options = [item.name for item in fields(cls)], dict(given)
+        known, options = {item.name: item.type for item in fields(cls)}, dict(given)
         for word in [word for word, value in given.items() if word not in known]:
             if options[word] is not True or options.get("site"):
                 raise UnknownName("option of backend 'sim':", word, known)
             options["site"] = word.replace("_", "-")
             del options[word]
-        return cls(**options)
+        return cls(**{name: fitting(name, value, known[name]) for name, value in options.items()})
 
     @property
     def longest_s(self) -> float | None:

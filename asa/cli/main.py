@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from asa.cli.outputs import check_outputs
 from asa.core.command import CommandResult, tell
 from asa.core.errors import AsaError, UnknownName
 from asa.core.registry import COMMANDS
@@ -30,6 +31,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if command is None:
             parser.print_help()
             return USAGE
+        if options.json:
+            check_outputs(options)
         return _show(command.run(options), options.json)
     except AsaError as error:
         tell(f"error: {error}")

@@ -16,7 +16,7 @@ from asa.workflows.run import Run
 class Runs:
     """List runs."""
 
-    help = "list all runs"
+    help = "list all runs, the latest last"
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """No options."""
@@ -35,6 +35,6 @@ def _row(directory: RunDirectory) -> dict[str, Any]:
         state = "interrupted"
     row: dict[str, Any] = {"run": directory.name, "state": state, "started": None, "backend": None, "strategy": None}
     if isinstance(started, RunStarted):
-        row["started"] = datetime.datetime.fromtimestamp(started.at).isoformat(" ", "seconds")
+        row["started"] = datetime.datetime.fromtimestamp(directory.submitted).isoformat(" ", "seconds")
         row["backend"], row["strategy"] = started.backend, started.strategy
     return row

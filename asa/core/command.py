@@ -58,4 +58,4 @@ def table(rows: list[dict[str, Any]], empty: str) -> str:
 def _cell(value: Any) -> str:
     if value is None:
         return "-"
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    return f"{value:.4g}" if isinstance(value, float) else " ".join(str(value).split("\n"))

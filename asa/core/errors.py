@@ -25,12 +25,18 @@ which become the status of an answer and are no `AsaError`.
 
 from __future__ import annotations
 
+import copyreg
 import difflib
 from collections.abc import Iterable
+from typing import Any
 
 
 class AsaError(Exception):
     """Root of the tree: ``except asa.AsaError`` catches whatever ASA raises on purpose."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Travel to another process as it is, whatever its own constructor takes."""
+        return copyreg.__newobj__, (type(self), *self.args), self.__dict__  # type: ignore[attr-defined]
 
 
 class InvalidInput(AsaError, ValueError):
@@ -48,7 +54,7 @@ class UnknownName(InvalidInput):
         self.kind, self.name, self.known = kind, name, sorted(known)
         near = difflib.get_close_matches(name, self.known, n=1, cutoff=0.5)
         hint = f": did you mean {near[0]!r}?" if near else "."
-        super().__init__(f"unknown {kind} {name!r}{hint} Known: {', '.join(self.known)}")
+        super().__init__(f"unknown {kind} {name!r}{hint} Known: {', '.join(self.known) or 'none'}")
 
 
 class GraphError(InvalidInput):

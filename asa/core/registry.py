@@ -147,7 +147,9 @@ class Registry:
                     raise UnknownName(f"option of {self.kind} {name!r}:", option, parameters)
         defaults = {key: value for key, value in defaults.items() if key in parameters}
         try:
-            given = {key: _fit(key, value, parameters.get(key)) for key, value in options.items()}
+            given = dict(options)
+            for key in options.keys() & parameters.keys():
+                given[key] = fitting(key, options[key], parameters[key].annotation)
             signature.bind(**(defaults | given))
         except (TypeError, InvalidInput) as error:
             raise InvalidInput(f"{self.kind} {spec!r}: {error}") from error
@@ -178,9 +180,14 @@ class Registry:
         return list(metadata.entry_points(group=self._group)) if self._group else []
 
 
-def _fit(option: str, value: Any, parameter: inspect.Parameter | None) -> Any:
-    """The value of an option as the parameter's annotation wants it: what reads like a number may be meant as text."""
-    annotation = inspect.Parameter.empty if parameter is None else parameter.annotation
+def fitting(option: str, value: Any, annotation: Any) -> Any:
+    """The value of an option as an annotation wants it: what reads like a number may be meant as text.
+
+    Raises
+    ------
+    InvalidInput
+        When it is text, and a number or a boolean is wanted.
+    """
     kinds = set(getattr(annotation, "__name__", str(annotation)).split(" | ")) - {"None"}
     if kinds == {"str"}:
         return str(value)

@@ -6,6 +6,7 @@ import difflib
 import os
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -82,6 +83,14 @@ class RunDirectory:
         return self.path / "settings"
 
     @property
+    def submitted(self) -> float:
+        """When the run was submitted [s since the epoch], whatever clock it goes by; 0 if that cannot be told."""
+        for kept in (self.settings, self.path):
+            with suppress(OSError):
+                return kept.stat().st_mtime
+        return 0.0
+
+    @property
     def backend(self) -> Path:
         """Directory in which a backend on this machine keeps its own books."""
         return self.path / "backend"
@@ -145,7 +154,7 @@ class RunDirectory:
 
 
 def list_runs(state: Path) -> list[RunDirectory]:
-    """All runs of a state directory, by name.
+    """All runs of a state directory, in the order in which they were submitted.
 
     Raises
     ------
@@ -153,9 +162,9 @@ def list_runs(state: Path) -> list[RunDirectory]:
         When the state directory cannot be read.
     """
     try:
-        names = sorted(entry.name for entry in os.scandir(state / "runs") if _NAME.fullmatch(entry.name))
+        found = [RunDirectory(Path(entry.path)) for entry in os.scandir(state / "runs") if _NAME.fullmatch(entry.name)]
     except FileNotFoundError:
         return []
     except OSError as error:
         raise cannot("list", state / "runs", error) from error
-    return [RunDirectory(state / "runs" / name) for name in names]
+    return sorted(found, key=lambda run: (run.submitted, run.name))

@@ -24,12 +24,11 @@ def private_directory(path: Path) -> Path:
         When it cannot be made, is a symbolic link or no directory, belongs to somebody else, or is open to others.
     """
     try:
+        if not path.parent.is_dir():
+            private_parents(path)
         path.mkdir(0o700)
     except FileExistsError:
         pass
-    except FileNotFoundError:
-        private_parents(path)
-        return private_directory(path)
     except OSError as error:
         raise cannot("make the directory", path, error) from error
     return check_private(path, stat.S_IFDIR)

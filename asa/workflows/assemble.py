@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from asa.core.clock import SystemClock
-from asa.core.errors import InvalidInput
+from asa.core.errors import InvalidInput, RunNotFound
 from asa.core.event import RunStarted, RunState
 from asa.core.job import Capabilities, QueueRegime
 from asa.core.ports import Backend, Clock, Executor, RunContext, Sharing, Strategy, VirtualBackend
@@ -88,8 +88,20 @@ def save_settings(directory: RunDirectory, settings: Settings) -> None:
 
 
 def load_settings(directory: RunDirectory) -> Settings:
-    """What `save_settings` kept."""
-    settings: Settings = unpack(directory.settings.read_bytes())
+    """What `save_settings` kept.
+
+    Raises
+    ------
+    RunNotFound
+        When the run's driver died before it had kept anything.
+    """
+    try:
+        kept = directory.settings.read_bytes()
+    except FileNotFoundError as error:
+        raise RunNotFound(
+            f"run {directory.name} never began, its driver died too early: run the workflow again"
+        ) from error
+    settings: Settings = unpack(kept)
     return settings
 
 

@@ -70,10 +70,11 @@ class Graph:
         for name, node in self.nodes.items():
             needs = node.stage.needs
             if site.largest is not None and not needs.resources.fits(site.largest):
+                pretend = f"pretend with 'local:cores={needs.resources.cores}'"
                 raise GraphError(
                     f"stage {name!r} asks for {needs.resources}, more than {site.site} ever gives to one job "
-                    f"({site.largest}): lower the stage's needs"
-                    + (f", or pretend with 'local:cores={needs.resources.cores}'" if site.site == "local" else "")
+                    f"({site.largest}): lower the stage's needs, or "
+                    + (pretend if site.site == "local" else "choose a larger machine")
                 )
             if site.longest_s is not None and needs.walltime_s > site.longest_s:
                 raise GraphError(
@@ -98,7 +99,8 @@ class Graph:
         lines = ["digraph workflow {", "  rankdir=LR; node [shape=box, style=rounded];"]
         for name, node in self.nodes.items():
             shape = ', shape=box3d, style=""' if node.mapped else ""
-            lines.append(f'  "{name}" [label="{name}\\n{node.stage.needs.resources.cores} cores"{shape}];')
+            cores = node.stage.needs.resources.cores
+            lines.append(f'  "{name}" [label="{name}\\n{cores} core{"s" * (cores != 1)}"{shape}];')
         lines += [f'  "{before}" -> "{name}";' for name, befores in self.predecessors.items() for before in befores]
         return "\n".join([*lines, "}"])
 

@@ -115,7 +115,9 @@ class Run:
         """Why every stage that is not running is not running, in plain words."""
         if self._assembly is not None:
             return explain(self._assembly.runner.plan, self.now())
-        return explain(restore_plan(load_settings(self.directory), self._log), self.now())
+        text = explain(restore_plan(load_settings(self.directory), self._log), self.now())
+        gone = self.status is RunState.RUNNING and self.directory.lock().holder() is None
+        return f"{text}\ndriver: gone ({self._hint()})" if gone else text
 
     def report(self, path: str | Path) -> Path:
         """Write a report, by the file's ending: ``.html``, ``.png`` or ``.json``."""
@@ -138,7 +140,7 @@ class Run:
         return last if isinstance(last, RunEnded) else None
 
     def _hint(self) -> str:
-        """What can be done about a run that failed."""
+        """What can be done about a run that failed, or has lost its driver."""
         started = self._log.latest(RunStarted)
         if isinstance(started, RunStarted) and started.executor == VIRTUAL:
             return "it was in virtual time: run it again, it cannot be resumed"

@@ -309,6 +309,12 @@ def test_misspelt_options_are_named(spec: str) -> None:
         BACKENDS.create(spec)
 
 
+@pytest.mark.parametrize("option", ["load=busy", "nodes=many", "compute=maybe"])
+def test_text_is_no_number_and_no_boolean(option: str) -> None:
+    with pytest.raises(InvalidInput, match=option):
+        BACKENDS.create(f"sim:nodes=4,{option}")
+
+
 @pytest.mark.parametrize(
     "options",
     [

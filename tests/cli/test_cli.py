@@ -146,6 +146,38 @@ def test_an_unknown_option_is_told_with_those_that_the_command_has(capsys: pytes
     assert "[--backend BACKEND]" in told and "unrecognized arguments: --backnd local" in told
 
 
+def test_json_that_cannot_be_written_is_refused_before_anything_runs(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", "doubles.py", "--json", "none/run.json"]) == 1
+    assert "--json 'none/run.json' cannot be written: there is no directory 'none'" in capsys.readouterr().err
+    assert not (folder / "state").exists()
+
+
+def test_a_run_without_a_driver_is_explained_as_such(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    dies = "import asa, doubles, os; asa.submit(doubles.workflow(), orphan_grace=1); os._exit(0)"
+    subprocess.run([sys.executable, "-c", dies], cwd=folder, timeout=60, check=True)
+    name = run_of(folder)
+    assert main(["explain", name, "--json", "-"]) == 0
+    found = json.loads(capsys.readouterr().out)["stages"]
+    assert set(found) == {"double", "driver"}
+    assert found["driver"] == f"gone (`asa resume {name}` runs only what is not done)"
+    assert main(["resume", name, "--quiet"]) == 0
+    assert main(["explain", name]) == 0
+    assert "driver" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", ["explain", "resume"])
+def test_a_run_that_never_began_is_told_from_one_that_did(
+    folder: Path, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    assert main(["run", "doubles.py", "--quiet"]) == 0
+    name = run_of(folder)
+    (folder / "state" / "runs" / name / "settings").unlink()
+    assert main([command, name]) == 1
+    assert f"run {name} never began, its driver died too early: run the workflow again" in capsys.readouterr().err
+
+
 def test_the_module_is_the_command_line() -> None:
     """Where the script is not on the path, such as in the daemons that a run starts."""
     words = [sys.executable, "-P", "-m", "asa", "--version"]

@@ -1,3 +1,4 @@
+import os
 import stat
 from pathlib import Path
 
@@ -86,6 +87,14 @@ def test_what_is_not_found_is_explained(tmp_path, asked, message):
         RunDirectory.create(tmp_path, name)
     with pytest.raises(RunNotFound, match=message):
         RunDirectory.open(tmp_path, asked)
+
+
+def test_runs_are_listed_in_the_order_in_which_they_were_submitted(tmp_path):
+    for place, name in enumerate(("zebra", "ant", "mole")):
+        run = RunDirectory.create(tmp_path, name)
+        run.settings.touch()
+        os.utime(run.settings, (1000.0 * place, 1000.0 * place))
+    assert [run.name for run in list_runs(tmp_path)] == ["zebra", "ant", "mole"]
 
 
 def test_no_runs_at_all(tmp_path):

@@ -30,6 +30,12 @@ def test_a_generous_umask_opens_nothing(tmp_path):
     assert mode(directory / "file") == 0o600
 
 
+def test_a_parent_that_is_a_dangling_link_is_told(tmp_path):
+    (tmp_path / "scratch").symlink_to(tmp_path / "not mounted")
+    with pytest.raises(StateError, match="scratch"):
+        private_directory(tmp_path / "scratch" / "asa")
+
+
 def test_existing_parents_are_left_alone(tmp_path):
     (tmp_path / "shared").mkdir(mode=0o755)
     private_directory(tmp_path / "shared" / "mine")

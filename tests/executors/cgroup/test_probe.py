@@ -96,7 +96,7 @@ def test_nothing_is_tried_beyond_the_first_that_works(monkeypatch: pytest.Monkey
     monkeypatch.setattr(probe, "means", means)
     assert probe.best("space").name == "pretended"
     assert [(row["what"], row["found"]) for row in probe.rows()] == [
-        ("cpu quotas: a", "no: no"),
+        ("cpu quotas: a", "passed over: no"),
         ("cpu quotas", "b: for tests"),
     ]
 
