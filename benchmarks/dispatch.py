@@ -3,7 +3,8 @@
     python benchmarks/dispatch.py FOLDER [--budget 0.25] [--decisions 300]
 
 FOLDER has instances, SYSTEM_JOBS_NUMBER.json[.gz]. For each system and number of jobs, means over the instances of the
-mean slowdown and of the time; then what one decision of the dispatcher takes in a simulated queue, glue included.
+mean slowdown and of the time; the same of ten of the largest side by side as one; then what one decision of the
+dispatcher takes in a simulated queue, glue included.
 """
 
 from __future__ import annotations
@@ -78,6 +79,42 @@ def instances(folder: Path, budget: float) -> list[dict[str, Any]]:
     return rows
 
 
+def joined(parts: list[Instance]) -> Instance:
+    """Machines and queues side by side, as one."""
+    before = np.cumsum([0, *(len(part.capacity) for part in parts)])
+    kinds = np.cumsum([0, *(len(part.demands) for part in parts)])
+    demands, row = np.unique(np.concatenate([part.demands for part in parts]), axis=0, return_inverse=True)
+    row = row.reshape(-1)
+    release, kind, release_at = [], [], np.concatenate([part.release_at for part in parts])
+    for part, node, first in zip(parts, before, kinds, strict=False):
+        release.append(part.release + np.array([node, node, 0, 0]))
+        release[-1][:, 3] = row[part.release[:, 3] + first]
+        kind.append(row[part.kind + first])
+    order = np.argsort(release_at, kind="stable")
+    units, duration, waited = (
+        np.concatenate([getattr(part, name) for part in parts]) for name in ("units", "duration", "waited")
+    )
+    return Instance(
+        np.concatenate([part.capacity for part in parts]), parts[0].resources, demands,
+        np.ones((1, before[-1]), dtype=np.int64), tuple(range(len(units))), units, np.concatenate(kind),
+        np.zeros_like(units), np.zeros_like(units), duration, waited, release_at[order], np.concatenate(release)[order],
+    )  # fmt: skip
+
+
+def large(folder: Path, count: int) -> list[dict[str, Any]]:
+    paths = sorted(folder.glob("KIT_500_*.json*"))
+    instance = joined([read_instance(paths[number % len(paths)]) for number in range(count)])
+    rows = []
+    for scheme, plan_by in (("non-delay", nondelay), ("active", active)):
+        order = order_of(keys(instance, "dense"))
+        plan, seconds = best_of(lambda plan_by=plan_by, order=order: plan_by(instance, order))
+        rows.append({
+            "scheme": scheme, "nodes": len(instance.capacity), "jobs": len(instance),
+            "mean slowdown": checked(instance, plan), "[ms]": seconds * 1e3,
+        })  # fmt: skip
+    return rows
+
+
 def decisions(scheme: str, waiting: int, nodes: int, count: int) -> dict[str, Any]:
     """What decisions take while about so many jobs wait, on nodes of 16 cores and two GPUs."""
     draw = np.random.default_rng(1)
@@ -111,10 +148,9 @@ def main() -> None:
     parser.add_argument("--decisions", type=int, default=300, help="of the dispatcher (300)")
     options = parser.parse_args()
     show("Plans: mean slowdown (means over instances), and time", instances(options.folder, options.budget))
+    show("Ten of KIT_500 as one, rule dense", large(options.folder, 10))
     rows = [
-        decisions(scheme, 100, nodes, options.decisions)
-        for nodes in (64, 1173)
-        for scheme in ("non-delay", "active")
+        decisions(scheme, 100, nodes, options.decisions) for nodes in (64, 1173) for scheme in ("non-delay", "active")
     ]
     show("Decisions in a simulated queue", rows)
 

@@ -12,7 +12,7 @@ from asa.core.errors import InvalidInput, UnknownName
 from asa.core.table import TableView
 from asa.core.view import QueueView
 from asa.core.workload import Floats
-from asa.dispatchers.planning.active import active
+from asa.dispatchers.planning.active import active, reserving
 from asa.dispatchers.planning.instance import Instance, Plan, Planned
 from asa.dispatchers.planning.lists import RULES, improve, keys, order_of
 from asa.dispatchers.planning.nondelay import nondelay
@@ -32,8 +32,8 @@ class ListPlan:
         ``"active"``: each job as early as it can beside those before it, so that wide jobs get their turn; or
         ``"non-delay"``: whatever fits starts, in that order, which is quicker.
     overdue
-        A job that has waited for so many times its duration comes before all that have not; those who have waited
-        most for their length come first. Infinite: nobody does. At least 0.
+        A job that has waited for more than so many times its duration comes before all that have not, and has a
+        reservation in either scheme; who has been overdue for longest comes first. Infinite: nobody is. At least 0.
     seconds
         Search for a better order for so long at each decision [s]; active plans only.
 
@@ -48,6 +48,11 @@ class ListPlan:
     -----
     Deviation from PCP'20, which minimises the same objective: the plan is made by a list, and not by constraint
     programming; the bound of `asa dispatch` tells how much there is left to gain.
+
+    With `overdue`, and expected durations that nobody exceeds, every wait has an end: a job is overdue once it has
+    waited for `overdue` times its duration; then nobody comes before it but those who have been overdue for longer; and
+    the first of them starts at the latest when all that runs has ended. So nobody waits for more than `overdue` times
+    its duration and, for itself and each of those, the longest duration of all.
     """
 
     needs_estimates = True
@@ -77,10 +82,7 @@ class ListPlan:
             return []
         instance = from_view(view)
         plan = self._search(instance, self._seconds)[0] if self._seconds else self._plan(instance, now=True)
-        starts = np.flatnonzero(plan.start <= 0).tolist()
-        if isinstance(view, QueueView) or view.slots >= 0:
-            return [Start(instance.names[job]) for job in starts]
-        return [Start(instance.names[job], tuple(_runs(plan.nodes(job)))) for job in starts]
+        return starts_now(view, instance, plan)
 
     def solve(self, instance: Instance, seconds: float) -> Planned:
         """Plan all waiting jobs: at once with 0 seconds, else search for so long [s] for a better order."""
@@ -91,18 +93,29 @@ class ListPlan:
 
     def keys(self, instance: Instance) -> Floats:
         """Keys of the waiting jobs, shape (n,); the lowest is first. Those overdue have negative ones."""
-        waits = instance.waited / instance.duration
-        return np.where(waits > self._overdue, -waits, keys(instance, self._rule))
+        late = instance.waited - self._overdue * instance.duration
+        return np.where(late > 0, -late, keys(instance, self._rule))
 
     def _plan(self, instance: Instance, *, now: bool = False) -> Plan:
         """A plan of all jobs, or `now` of those only that start now."""
-        order = order_of(self.keys(instance))
+        key = self.keys(instance)
+        order, late = order_of(key), key < 0
         if self._scheme == SCHEMES[0]:
             return active(instance, order, now=now)
+        if late.any():
+            return reserving(instance, order, late, now=now)
         return nondelay(instance, order, 0.0 if now else math.inf)
 
     def _search(self, instance: Instance, seconds: float) -> tuple[Plan, int]:
         return improve(instance, self.keys(instance), seconds=seconds)
+
+
+def starts_now(view: QueueView | TableView, instance: Instance, plan: Plan) -> list[Start]:
+    """What a plan starts now, in the queue's order; on its nodes, where nodes matter."""
+    starts = np.flatnonzero(plan.start <= 0).tolist()
+    if isinstance(view, QueueView) or view.slots >= 0:
+        return [Start(instance.names[job]) for job in starts]
+    return [Start(instance.names[job], tuple(_runs(plan.nodes(job)))) for job in starts]
 
 
 def _runs(nodes: Iterable[tuple[int, int]]) -> list[NodeRun]:

@@ -12,9 +12,8 @@ from functools import partial
 from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 
-from asa.core.cluster import Ints
+from asa.core.cluster import Bools, Ints
 from asa.core.decision import JobKey, Start
 from asa.core.job import Resources
 from asa.core.ports import Placement
@@ -23,8 +22,6 @@ from asa.core.view import QueueView
 from asa.core.workload import Floats
 from asa.placement.native import FIRST_FIT, most_units
 from asa.placement.runs import amounts, choose
-
-Bools = npt.NDArray[np.bool_]
 
 
 class Room(Protocol):

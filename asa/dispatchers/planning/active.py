@@ -1,8 +1,9 @@
-"""Active list planning, compiled: job after job starts as early as it can beside those before it in the list.
+"""List planning that looks ahead, compiled: jobs start as early as they can beside those that have a reservation.
 
-The serial schedule-generation scheme of project scheduling, on nodes. Unlike a non-delay plan, nothing that comes later
-in the list holds up what comes earlier, even where it could have started at once; so short jobs that need much at a
-time do not wait until all has become quiet.
+Of an active plan that is every job before them in the list: the serial schedule-generation scheme of project
+scheduling, on nodes. Nothing that comes later holds up what comes earlier, even where it could have started at once; so
+short jobs that need much at a time do not wait until all has become quiet. When few jobs may have a reservation the
+plan is a non-delay one but for them.
 
 References
 ----------
@@ -13,18 +14,16 @@ Operational Research 90 (1996).
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 import numpy as np
 
-from asa.core.cluster import Ints
-from asa.core.compiled import compiled, inner, inner_allocating
-from asa.core.ranking import ranking
-from asa.core.workload import Floats
+from asa.core.cluster import Bools, Ints
+from asa.core.compiled import compiled, inner
+from asa.dispatchers.planning.earliest import earliest, not_before, sweep_room
+from asa.dispatchers.planning.fitting import fits_at, room_at, take
 from asa.dispatchers.planning.instance import Instance, Plan
-from asa.dispatchers.planning.problem import Problem, plan_of, problem
-
-_ROOM = 16  # stretches of a node, to begin with
+from asa.dispatchers.planning.problem import Problem, Starts, plan_of, problem, starts
+from asa.dispatchers.planning.timeline import Future, future, wider
 
 
 def active(instance: Instance, order: Ints, *, now: bool = False) -> Plan:
@@ -38,288 +37,94 @@ def active(instance: Instance, order: Ints, *, now: bool = False) -> Plan:
     >>> active(example(), np.array([2, 1, 0])).start
     array([15., 10.,  0.])
     """
-    p, t = problem(instance), timeline(instance)
+    p = problem(instance)
     found = starts(p)
-    serial(p, t, order, found, now=now)
-    return plan_of(p, found.start, found.rows, found.node, found.given)
+    serial(p, future(instance), order, found, now=now)
+    return plan_of(p, found)
 
 
-class Timeline(NamedTuple):
-    """What nodes have left over time: stretches, each until the next one begins, the last one for ever.
+def reserving(instance: Instance, order: Ints, may: Bools, *, now: bool = False) -> Plan:
+    """Plan them as a non-delay plan, with reservations for some: at every instant whatever fits beside these, in order.
 
-    `since` (nodes, stretches) is when they begin [s], `free` (nodes, stretches, resources) what is left, `used`
-    (nodes,) how many there are. `hold` (nodes, stretches) is there to compute with: how many units of the job at hand a
-    stretch holds.
+    Parameters
+    ----------
+    instance, order
+        What is planned, and in which order.
+    may
+        Which jobs may have a reservation, shape (n,). They get one when it is their turn for the first time, for as
+        early as possible.
+    now
+        Plan those only that start now, and as many others as decide on these.
+
+    Examples
+    --------
+    The wide job comes first and does not fit yet. Only with a reservation does the long one wait for it.
+
+    >>> from asa.dispatchers.planning.instance import example
+    >>> order = np.array([1, 0, 2])
+    >>> reserving(example(), order, np.array([False, False, False])).start
+    array([ 0., 20.,  0.])
+    >>> reserving(example(), order, np.array([False, True, False])).start
+    array([15., 10.,  0.])
     """
-
-    since: Floats
-    free: Floats
-    used: Ints
-    hold: Floats
-
-
-class Starts(NamedTuple):
-    """When jobs start, and where; as in `Book`."""
-
-    start: Floats
-    rows: Ints
-    node: Ints
-    given: Ints
-
-
-def timeline(instance: Instance) -> Timeline:
-    """An empty plan: what runs, and nothing else."""
-    nodes, resources = instance.capacity.shape
-    busy = np.zeros(nodes + 1, np.int64)
-    np.add.at(busy, instance.release[:, 0], 1)
-    np.add.at(busy, instance.release[:, 1] + 1, -1)
-    room = max(_ROOM, int(np.cumsum(busy).max(initial=0)) + 4)
-    made = Timeline(
-        np.zeros((nodes, room)), np.zeros((nodes, room, resources)), np.ones(nodes, np.int64), np.zeros((nodes, room))
-    )
-    made.free[:, 0] = instance.free
-    _give_back(made, instance.release_at, instance.release, instance.demands)
-    return made
-
-
-@compiled
-def _give_back(t: Timeline, release_at: Floats, release: Ints, demands: Ints) -> None:
-    for row in range(len(release)):
-        for node in range(release[row, 0], release[row, 1] + 1):
-            stretch = _cut(t, node, release_at[row])
-            for k in range(t.free.shape[2]):
-                t.free[node, stretch, k] += release[row, 2] * demands[release[row, 3], k]
-
-
-def _wider(t: Timeline) -> Timeline:
-    """The same with room for twice as many stretches."""
-    more = (0, 0), (0, t.since.shape[1])
-    return Timeline(np.pad(t.since, more), np.pad(t.free, (*more, (0, 0))), t.used, np.pad(t.hold, more))
-
-
-def starts(p: Problem) -> Starts:
-    """Room for the answer."""
-    jobs, rows = len(p.sort), int(p.first[-1])
-    return Starts(np.full(jobs, np.nan), np.zeros(jobs, np.int64), np.zeros(rows, np.int64), np.zeros(rows, np.int64))
-
-
-def serial(p: Problem, t: Timeline, order: Ints, found: Starts, *, now: bool = False) -> None:
-    """Plan jobs in this order, on a timeline that changes; `now`: until nothing more can start now."""
-    place = 0
-    while (place := _serial(p, t, order, place, found, now)) < len(order):
-        t = _wider(t)
-
-
-@compiled
-def _serial(p: Problem, t: Timeline, order: Ints, begin: int, found: Starts, now: bool) -> int:
-    """The same from a place in the order on; the place that was reached before there was no more room."""
-    changes, least = _changes_room(t), math.inf
-    for sort in range(p.need.shape[1]):
-        least = min(least, p.need[0, sort])
-    for place in range(begin, len(order)):
-        job = order[place]
-        if now and not _any_now(t, least):
+    p, t, at = problem(instance), future(instance), 0.0
+    found = starts(p)
+    while len(order):
+        t = _passed(p, t, order, found, (at, may, now))
+        order = order[np.isnan(found.start[order])]
+        ends = np.concatenate([p.back_at, found.start + p.duration])
+        if now or not (ends > at).any():
             break
-        for node in range(len(t.used)):
-            if t.used[node] + 2 > t.since.shape[1]:
-                return place
-        if p.units[job] == 1:
-            at, node = _when_one(p, t, job)
-            if at == math.inf:
-                continue  # nodes that it needs are down
-            first = p.first[job]
-            found.start[job], found.rows[job], found.node[first], found.given[first] = at, 1, node, 1
-            _reserve(p, t, node, at, p.duration[job], p.sort[job], 1)
-        else:
-            at = _when_many(p, t, job, changes)
-            if at < math.inf:
-                _take(p, t, job, at, found)
+        at = float(ends[ends > at].min())
+    return plan_of(p, found)
+
+
+def serial(p: Problem, t: Future, order: Ints, found: Starts, *, now: bool = False) -> None:
+    """Plan jobs in this order, on a future that changes; `now`: until nothing more can start now."""
+    _passed(p, t, order, found, (0.0, np.ones(len(p.sort), np.bool_), now))
+
+
+Turn = tuple[float, Bools, bool]
+"""When it is [s]; which jobs may have a reservation, shape (n,); whether nothing counts but what starts now."""
+
+
+def _passed(p: Problem, t: Future, order: Ints, found: Starts, turn: Turn) -> Future:
+    """Go through jobs once; the future that there is then."""
+    place = 0
+    while (place := _pass(p, t, order, place, found, turn)) < len(order):
+        t = wider(t)
+    return t
+
+
+@compiled
+def _pass(p: Problem, t: Future, order: Ints, begin: int, found: Starts, turn: Turn) -> int:
+    """The same from a place in the order on; the place that was reached before there was no more room."""
+    now, may, only_now = turn
+    sweep, room, last, used, most = sweep_room(t), room_at(p, t, now), len(order), _used(t), t.nodes.since.shape[1]
+    for place in range(begin, len(order)):
+        while only_now and last > place and not fits_at(p, t, order[last - 1], now, room):
+            last -= 1
+        if last == place:
+            break
+        if used + 2 > most:
+            used = _used(t)
+        if used + 2 > most:
+            return place
+        job, start, row = order[place], math.inf, 0
+        if may[job]:
+            start, row = earliest(p, t, job, not_before(p, order[:place], found, job, now), sweep)
+        elif fits_at(p, t, job, now, room):
+            start = now
+        if start < math.inf:  # else nodes that it needs are down
+            take(p, t, job, start, row, found)
+            used += 2
     return len(order)
 
 
-@compiled
-def earliest(p: Problem, t: Timeline) -> Floats:
-    """When each job could start if it were the next [s], shape (n,)."""
-    changes, found = _changes_room(t), np.empty(len(p.sort))
-    for job in range(len(found)):
-        if p.units[job] == 1:
-            found[job] = _when_one(p, t, job)[0]
-        else:
-            found[job] = _when_many(p, t, job, changes)
-    return found
-
-
-@inner_allocating
-def _any_now(t: Timeline, least: float) -> bool:
-    """Whether a node has so much of the first resource left now."""
-    return bool(t.free[:, 0, 0].max() >= least)
-
-
-class Changes(NamedTuple):
-    """How many more units of a job nodes hold from a start on, and how many fewer behind one; times in [s]."""
-
-    rising: Floats
-    growth: Floats
-    falling: Floats
-    loss: Floats
-
-
-@inner_allocating
-def _changes_room(t: Timeline) -> Changes:
-    size = t.since.size
-    return Changes(np.empty(size), np.empty(size), np.empty(size), np.empty(size))
-
-
 @inner
-def _holds(p: Problem, t: Timeline, node: int, stretch: int, sort: int) -> float:
-    """How many units of a sort a node holds during a stretch."""
-    holds = p.most[sort]
-    for k in range(t.free.shape[2]):
-        need, free = p.need[k, sort], t.free[node, stretch, k]
-        if need > 0:
-            if free < need:
-                return 0.0
-            holds = min(holds, np.floor(free / need))
-    return float(holds)
-
-
-@inner
-def _when_one(p: Problem, t: Timeline, job: int) -> tuple[float, int]:
-    """When a job of one unit can start, and on which node: the first one that has room so early."""
-    sort, lasts = p.sort[job], p.duration[job]
-    best, where = math.inf, 0
-    for node in range(len(t.used)):
-        if not p.members[p.part[sort], node]:
-            continue
-        since = math.inf
-        for stretch in range(t.used[node]):
-            begin = t.since[node, stretch]
-            if min(since, begin) >= best:
-                break
-            fits = p.most[sort] >= 1
-            for k in range(t.free.shape[2]):
-                fits &= t.free[node, stretch, k] >= p.need[k, sort]
-            if not fits:
-                since = math.inf
-                continue
-            since = min(since, begin)
-            if stretch + 1 == t.used[node] or t.since[node, stretch + 1] >= since + lasts:
-                best, where = since, node
-                break
-    return best, where
-
-
-@inner_allocating
-def _when_many(p: Problem, t: Timeline, job: int, changes: Changes) -> float:
-    """When a job of several units can start, all of them together; `hold` is what nodes hold of it."""
-    sort, there, ups, downs = p.sort[job], 0.0, 0, 0
-    for node in range(len(t.used)):
-        if p.members[p.part[sort], node]:
-            holds, ups, downs = _changes(p, t, node, job, changes, ups, downs)
-            there += holds
-    if there >= p.units[job]:
-        return 0.0
-    up, down, lost = ranking(changes.rising[:ups]), ranking(changes.falling[:downs]), 0
-    for place in range(ups):
-        at = changes.rising[up[place]]
-        while lost < downs and changes.falling[down[lost]] < at:
-            there -= changes.loss[down[lost]]
-            lost += 1
-        there += changes.growth[up[place]]
-        if there >= p.units[job]:
-            return float(at)
-    return math.inf
-
-
-@inner
-def _changes(
-    p: Problem, t: Timeline, node: int, job: int, changes: Changes, ups: int, downs: int
-) -> tuple[float, int, int]:
-    """How many units of a job a node holds throughout when it starts now, and how that changes with its start.
-
-    It grows when the start leaves a stretch behind, at that very time, and shrinks once the end has entered one. What
-    is found is put behind the `ups` and `downs` that there are; returned with their new numbers.
-    """
-    sort, lasts, count = p.sort[job], p.duration[job], t.used[node]
-    for stretch in range(count):
-        t.hold[node, stretch] = _holds(p, t, node, stretch, sort)
-    left, right, now = 0, 1, t.hold[node, 0]
-    while right < count and t.since[node, right] < lasts:
-        now = min(now, t.hold[node, right])
-        right += 1
-    first = now
-    while left + 1 < count:
-        leaves = t.since[node, left + 1]
-        enters = t.since[node, right] - lasts if right < count else math.inf
-        if leaves <= enters:
-            left += 1
-            then = t.hold[node, left]
-            for stretch in range(left + 1, right):
-                then = min(then, t.hold[node, stretch])
-            if then > now:
-                changes.rising[ups], changes.growth[ups] = leaves, then - now
-                ups += 1
-        else:
-            then = min(now, t.hold[node, right])
-            right += 1
-            if then < now:
-                changes.falling[downs], changes.loss[downs] = enters, now - then
-                downs += 1
-        now = then
-    return first, ups, downs
-
-
-@inner
-def _take(p: Problem, t: Timeline, job: int, at: float, found: Starts) -> None:
-    """Give a job of several units the first nodes that hold any, from its start on."""
-    sort, lasts, left, row = p.sort[job], p.duration[job], p.units[job], p.first[job]
-    for node in range(len(t.used)):
-        if left == 0:
-            break
-        if not p.members[p.part[sort], node]:
-            continue
-        stretch = 0
-        while stretch + 1 < t.used[node] and t.since[node, stretch + 1] <= at:
-            stretch += 1
-        least = t.hold[node, stretch]
-        stretch += 1
-        while stretch < t.used[node] and t.since[node, stretch] < at + lasts and least > 0:
-            least = min(least, t.hold[node, stretch])
-            stretch += 1
-        if least > 0:
-            given = min(left, int(least))
-            found.node[row], found.given[row] = node, given
-            row += 1
-            left -= given
-            _reserve(p, t, node, at, lasts, sort, given)
-    found.start[job], found.rows[job] = at, row - p.first[job]
-
-
-@inner
-def _reserve(p: Problem, t: Timeline, node: int, at: float, lasts: float, sort: int, units: int) -> None:
-    """Take so many units from a node, for a time."""
-    begin = _cut(t, node, at)
-    end = _cut(t, node, at + lasts)
-    for stretch in range(begin, end):
-        for k in range(t.free.shape[2]):
-            t.free[node, stretch, k] -= units * p.need[k, sort]
-
-
-@inner
-def _cut(t: Timeline, node: int, at: float) -> int:
-    """The stretch that begins at a time; the one that holds it is cut in two if there is none."""
-    count = t.used[node]
-    stretch = count
-    while stretch > 0 and t.since[node, stretch - 1] > at:
-        stretch -= 1
-    if stretch > 0 and t.since[node, stretch - 1] == at:
-        return int(stretch - 1)
-    for later in range(count, stretch, -1):
-        t.since[node, later] = t.since[node, later - 1]
-        for k in range(t.free.shape[2]):
-            t.free[node, later, k] = t.free[node, later - 1, k]
-    t.since[node, stretch] = at
-    for k in range(t.free.shape[2]):
-        t.free[node, stretch, k] = t.free[node, stretch - 1, k]
-    t.used[node] = count + 1
-    return int(stretch)
+def _used(t: Future) -> int:
+    """Stretches of the group that has most."""
+    most = 0
+    for row in range(t.groups[0]):
+        most = max(most, t.nodes.used[row])
+    return most

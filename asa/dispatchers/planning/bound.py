@@ -2,7 +2,7 @@
 
 All jobs together are taken for a fluid that one machine works off, the densest first, none before the time at which it
 could start on its nodes if it were alone. What a job weighs on that machine is its demand of one resource, or of a mix
-of two; and, for what nodes really can hold, of demands that were rounded in ways under which no node holds more than
+of two; and, for what nodes really can hold, its share of a node, rounded in ways under which no node holds more than
 before (dual feasible functions).
 
 References
@@ -21,12 +21,14 @@ from itertools import combinations, product
 
 import numpy as np
 
+from asa.core.cluster import Ints
 from asa.core.compiled import compiled
 from asa.core.ranking import ranking
 from asa.core.workload import Floats
-from asa.dispatchers.planning.active import earliest, timeline
+from asa.dispatchers.planning.earliest import earliest_starts
 from asa.dispatchers.planning.instance import Instance
 from asa.dispatchers.planning.problem import problem
+from asa.dispatchers.planning.timeline import future
 
 Rounding = Callable[[Floats], Floats]
 """Changes shares of a node, in [0, 1], in such a way that those that sum to at most 1 still do."""
@@ -39,15 +41,14 @@ def lower_bound(instance: Instance) -> float:
     if not len(instance):
         return 0.0
     p = problem(instance)
-    early = earliest(p, timeline(instance))
+    early = earliest_starts(p, future(instance))
     alone = float(p.weight @ early)
     best = max([alone, *(_fluid_cost(instance, p.weight, early, density) for density in _densities(instance))])
     return float((best + (p.weight * (instance.waited + instance.duration)).sum()) / len(instance))
 
 
 def roundings() -> Iterator[Rounding]:
-    """The identity, and dual feasible functions."""
-    yield np.copy
+    """Dual feasible functions."""
     yield from (partial(_steps, k) for k in (1, 2, 3, 4))
     yield from (partial(_ends, least) for least in (0.15, 0.25, 0.34))
 
@@ -65,29 +66,40 @@ def _steps(k: int, share: Floats) -> Floats:
 
 
 Density = tuple[Floats, Floats]
-"""What a unit of each kind takes of the machine, shape (kinds,), and what each node offers, shape (nodes,)."""
+"""What a unit of each kind takes of the machine, shape (kinds,), and what each node offers, shape (nodes,). The machine
+offers one a node, for what it has as a whole too, so that mixes are fair."""
 
 
 def _densities(instance: Instance) -> Iterator[Density]:
-    rounded = [
-        [_density(instance, resource, rounding) for rounding in roundings()]
-        for resource in range(len(instance.resources))
-    ]
-    for densities in rounded:
+    found = []
+    for k in range(len(instance.resources)):
+        amounts = _amounts(instance.demands[:, k], instance.capacity[:, k].astype(np.float64))
+        found.append([amounts, *(_rounded(instance, k, rounding) for rounding in roundings())])
+    nodes = np.ones(len(instance.capacity))
+    for k, amount in enumerate(instance.shared):
+        found.append([_amounts(instance.shared_demands[:, k], nodes * (amount / len(nodes)))])
+    for densities in found:
         yield from densities
-    for one, other in combinations(rounded, 2):
+    for one, other in combinations(found, 2):
         for first, second, mix in product(one, other, _MIXES):
             yield mix * first[0] + (1 - mix) * second[0], mix * first[1] + (1 - mix) * second[1]
 
 
-def _density(instance: Instance, resource: int, rounding: Rounding) -> Density:
+def _amounts(demands: Ints, has: Floats) -> Density:
+    """By plain amounts of something, of which each node has so much."""
+    total = float(has.sum())
+    scale = len(has) / total if total > 0 else 0.0
+    return demands.astype(np.float64) * scale, has * scale
+
+
+def _rounded(instance: Instance, resource: int, rounding: Rounding) -> Density:
     """By one resource: nodes that have some of it offer 1 each, a unit takes the least share that it is of any."""
     capacity = instance.capacity[:, resource].astype(np.float64)
     there = capacity > 0
     if not there.any():
         return np.zeros(len(instance.demands)), np.zeros(len(capacity))
-    shares = instance.demands[:, resource, None] / np.unique(capacity[there])[None, :]
-    return np.asarray(rounding(np.minimum(shares, 1.0)).min(axis=1)), there.astype(np.float64)
+    shares: Floats = instance.demands[:, resource, None] / np.unique(capacity[there])[None, :]
+    return rounding(np.minimum(shares, 1.0)).min(axis=1), there.astype(np.float64)
 
 
 def _fluid_cost(instance: Instance, weight: Floats, early: Floats, density: Density) -> float:

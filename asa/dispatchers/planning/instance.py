@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from asa.core.cluster import Ints
+from asa.core.compiled import compiled_alone
 from asa.core.errors import InvalidInput
 from asa.core.workload import Floats
 from asa.placement.native import most_units
@@ -44,6 +45,9 @@ class Instance:
     release_at, release
         When what runs is expected to end, in order, and what comes back then, shape (k,) and (k, 4): first node, last
         node, units of each, kind.
+    shared, shared_names, shared_demands
+        What the machine has as a whole, such as power or licences: amounts, shape (s,), their names, and what one unit
+        of a job of each kind draws while it runs, shape (kinds, s). None unless given.
     """
 
     capacity: Ints
@@ -59,6 +63,13 @@ class Instance:
     waited: Floats
     release_at: Floats
     release: Ints
+    shared: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    shared_names: tuple[str, ...] = ()
+    shared_demands: Ints = field(default_factory=lambda: np.zeros((0, 0), dtype=np.int64))
+
+    def __post_init__(self) -> None:
+        if not self.shared_names:
+            object.__setattr__(self, "shared_demands", np.zeros((len(self.demands), 0), dtype=np.int64))
 
     def check(self) -> None:
         """Raise `InvalidInput` when something makes no sense; who makes an instance of a checked machine need not."""
@@ -72,6 +83,13 @@ class Instance:
                     f"job {self.names[job]!r} can never run here: it has {self.units[job]} units of "
                     f"{amounts(self.resources, need.tolist())}, of which the empty machine holds {most}"
                 )
+        draws = self.units[:, None] * self.shared_demands[self.kind]
+        for job in np.flatnonzero((draws > self.shared).any(axis=1))[:1].tolist():
+            raise InvalidInput(
+                f"job {self.names[job]!r} can never run here: it draws "
+                f"{amounts(self.shared_names, draws[job].tolist())}"
+                f", but the machine has {amounts(self.shared_names, self.shared.tolist())}"
+            )
 
     def __len__(self) -> int:
         return len(self.units)
@@ -80,6 +98,18 @@ class Instance:
     def free(self) -> Ints:
         """What nodes have left, shape (nodes, resources)."""
         return self.capacity - held(self.release, self.demands, len(self.capacity))
+
+    @property
+    def drawn(self) -> Ints:
+        """What each row of `release` draws of what is shared, shape (k, s)."""
+        first, last, units, kind = self.release.T
+        found: Ints = ((last - first + 1) * units)[:, None] * self.shared_demands[kind]
+        return found
+
+    @property
+    def pool(self) -> Ints:
+        """What is left of what is shared, shape (s,)."""
+        return np.asarray(self.shared - self.drawn.sum(axis=0))
 
     @cached_property
     def sorts(self) -> Ints:
@@ -113,14 +143,15 @@ class Instance:
             raise InvalidInput(f"job {self.names[job]!r} has {values[job]:g} {what}: more than 0 expected")
 
 
+@compiled_alone
 def held(release: Ints, demands: Ints, nodes: int) -> Ints:
     """What running jobs, as in `Instance.release`, hold of each node; shape (nodes, resources)."""
-    first, last, units, kind = release.T
-    each = units[:, None] * demands[kind]
-    change = np.zeros((nodes + 1, demands.shape[1]), dtype=np.int64)
-    np.add.at(change, first, each)
-    np.subtract.at(change, last + 1, each)
-    return np.asarray(np.cumsum(change, axis=0)[:-1])
+    found = np.zeros((nodes, demands.shape[1]), np.int64)
+    for row in range(len(release)):
+        for node in range(release[row, 0], release[row, 1] + 1):
+            for k in range(demands.shape[1]):
+                found[node, k] += release[row, 2] * demands[release[row, 3], k]
+    return found
 
 
 def amounts(resources: Sequence[str], of_each: Sequence[int]) -> str:

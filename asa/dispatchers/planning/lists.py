@@ -11,9 +11,10 @@ import numpy as np
 from asa.core.cluster import Ints
 from asa.core.errors import UnknownName
 from asa.core.workload import Floats
-from asa.dispatchers.planning.active import Timeline, serial, starts, timeline
+from asa.dispatchers.planning.active import serial
 from asa.dispatchers.planning.instance import Instance, Plan
-from asa.dispatchers.planning.problem import plan_of, problem
+from asa.dispatchers.planning.problem import plan_of, problem, starts
+from asa.dispatchers.planning.timeline import copied, future
 
 Rule = Callable[[Instance], Floats]
 """Keys of the waiting jobs, shape (n,), at least 0; the lowest is first."""
@@ -21,13 +22,14 @@ Rule = Callable[[Instance], Floats]
 
 def share(instance: Instance) -> Floats:
     """What each job takes of the machine: the sum over resources of its parts of all there is, shape (n,)."""
-    total = np.maximum(instance.capacity.sum(axis=0), 1)
-    found: Floats = (instance.units[:, None] * instance.demands[instance.kind] / total).sum(axis=1)
+    total = np.concatenate([instance.capacity.sum(axis=0), instance.shared])
+    demands = np.hstack([instance.demands, instance.shared_demands])
+    found: Floats = (instance.units[:, None] * demands[instance.kind] / np.maximum(total, 1)).sum(axis=1)
     return found
 
 
 def _dense(instance: Instance) -> Floats:
-    return np.asarray(instance.duration**1.25 * share(instance) ** 0.5)
+    return np.asarray(instance.duration**2 * share(instance))
 
 
 def _pcp(instance: Instance) -> Floats:
@@ -42,9 +44,9 @@ RULES: Mapping[str, Rule] = {
     "pcp": _pcp,
     "fcfs": lambda instance: 1 / (1 + instance.waited),
 }
-"""``dense``: those first that bring most for what they take, by duration^1.25 share^0.5; near Smith's rule, by which
-weighted completion times are least on one machine. ``pcp``: PCP'20's priority, the slowdown by now, then the duration,
-then what is taken for how long."""
+"""``dense``: those first that bring most for what they take, by duration^2 share: Smith's rule, by which weighted
+completion times are least on one machine, for a weight of one over the duration. ``pcp``: PCP'20's priority, the
+slowdown by now, then the duration, then what is taken for how long."""
 
 
 def keys(instance: Instance, rule: str) -> Floats:
@@ -70,32 +72,40 @@ def improve(
 ) -> tuple[Plan, int]:
     """Search for keys that make a better active plan; the best one, and how many were tried.
 
-    In turn, one job is moved forward, drawn by what its wait adds to all slowdowns, or the keys of some are shaken.
-    What is not worse is kept. With `tries` and without `seconds` the result is always the same.
+    In turn, one job is moved forward, drawn by what its wait adds to all slowdowns; the keys of some are shaken; and
+    long jobs are moved on or back as against short ones. What is not worse is kept. Keys below 0 stay as they are:
+    those jobs come first, whatever that costs. With `tries` and without `seconds` the result is always the same.
     """
-    began, p, empty = time.perf_counter(), problem(instance), timeline(instance)
+    began, p, empty = time.perf_counter(), problem(instance), future(instance)
     draw, found, best = np.random.default_rng(seed), starts(p), starts(p)
-    jobs, tried, cost = len(instance), 0, math.inf
+    tried, cost = 0, math.inf
     trial, key = key.astype(np.float64), key.astype(np.float64)
-    while tries is None or tried <= tries:
-        serial(p, _copy(empty), order_of(trial), found)
+    movable = key >= 0
+    while True:
+        serial(p, copied(empty), order_of(trial), found)
         reached = float(np.nansum(p.weight * found.start))  # NaN where nodes that a job needs are down
         if reached <= cost:
             cost, key = reached, trial
             for column, kept in zip(found, best, strict=True):
                 kept[:] = column
-        if cost <= 0 or jobs < 2 or (tried and time.perf_counter() - began >= seconds):
-            break
+        harm = np.where(movable, np.nan_to_num(p.weight * best.start), 0.0)
+        enough = tried == tries or time.perf_counter() - began >= seconds
+        if enough or harm.sum() <= 0 or movable.sum() < 2:
+            return plan_of(p, best), tried
         trial, tried = key.copy(), tried + 1
-        harm = np.nan_to_num(p.weight * best.start)
-        if tried % 2:
-            job = int(np.searchsorted(np.cumsum(harm), draw.random() * harm.sum(), side="right"))
-            trial[min(job, jobs - 1)] *= math.exp(-abs(draw.normal()))
-        else:
-            shaken = draw.random(jobs) < max(2 / jobs, 0.02)
-            trial[shaken] *= np.exp(draw.normal(0.0, 0.7, int(shaken.sum())))
-    return plan_of(p, best.start, best.rows, best.node, best.given), tried
+        trial[movable] *= _move(draw, tried, p.duration, harm)[movable]
 
 
-def _copy(t: Timeline) -> Timeline:
-    return Timeline(t.since.copy(), t.free.copy(), t.used.copy(), t.hold)
+def _move(draw: np.random.Generator, turn: int, duration: Floats, harm: Floats) -> Floats:
+    """What the keys are to be multiplied by, shape (n,)."""
+    jobs = len(duration)
+    if turn % 3 == 0:
+        return np.asarray(duration ** draw.normal(0.0, 0.5))
+    factors = np.ones(jobs)
+    if turn % 3 == 1:
+        job = int(np.searchsorted(np.cumsum(harm), draw.random() * harm.sum(), side="right"))
+        factors[min(job, jobs - 1)] = math.exp(-abs(draw.normal()))
+    else:
+        shaken = draw.random(jobs) < max(2 / jobs, 0.02)
+        factors[shaken] = np.exp(draw.normal(0.0, 0.7, int(shaken.sum())))
+    return factors

@@ -76,13 +76,15 @@ def read_instance(path: str | Path) -> Instance:
 
     ``cap``: what each node has. ``running``: for each job ``req``, what a unit needs, ``rn``, how many units it has,
     ``end`` [s] and ``alloc``, pairs of node and units. ``queue``: for each job ``req``, ``rn``, ``d``, its duration
-    [s], and ``q``, when it was submitted [s], at most 0. Optional: ``resources``, their names, and ``id`` of a job.
+    [s], and ``q``, when it was submitted [s], at most 0. Optional: ``resources``, their names, and ``id`` of a job;
+    ``shared``, what the machine has as a whole, by name, and of a job what each of its units draws of that.
 
     Raises
     ------
     InvalidInput
         When it is no such file, a job can never run on this machine, a demand is negative or nothing, a duration is not
-        above 0, a running job should be over, or more runs than there is; names the job.
+        above 0, a running job should be over, draws what the machine does not have, or more runs than there is; names
+        the job.
     """
     path = Path(path)
     try:
@@ -102,35 +104,67 @@ def _made(found: Mapping[str, Any]) -> Instance:
     capacity = np.array(found["cap"], dtype=np.int64)
     width = capacity.shape[1]
     names = tuple(found.get("resources", ("cores", "memory", *(f"resource {k}" for k in range(2, width)))[:width]))
+    shared = _whole(found.get("shared", {}), "the machine")
     kinds: dict[tuple[int, ...], int] = {}
-    ends, release, left = [], [], capacity.copy()
+    ends, release, left, pool = [], [], capacity.copy(), np.array(list(shared.values()), dtype=np.int64)
     for number, job in enumerate(found["running"]):
-        name, need = job.get("id", number), _need(job, number, names)
-        for node, units in _places(job, name, len(capacity)):
-            left[node] -= units * np.array(need)
-            if (left[node] < 0).any():
-                raise InvalidInput(
-                    f"running job {name!r} needs more than node {node} has: with those before it, of "
-                    f"{amounts(names, capacity[node].tolist())} are left {amounts(names, left[node].tolist())}"
-                )
+        name, need, draws = job.get("id", number), _need(job, number, names), _draws(job, number, shared)
+        pool -= job["rn"] * np.array(draws, dtype=np.int64)
+        _refuse_if_too_much(name, "the machine", list(shared), list(shared.values()), pool.tolist())
+        for first, last, units in _places(job, name, len(capacity)):
+            left[first : last + 1] -= units * np.array(need)
+            for node in range(first, last + 1):
+                _refuse_if_too_much(name, f"node {node}", names, capacity[node].tolist(), left[node].tolist())
             ends.append(float(job["end"]))
-            release.append((node, node, units, kinds.setdefault(need, len(kinds))))
+            release.append((first, last, units, kinds.setdefault((*need, *draws), len(kinds))))
     queue: Sequence[Mapping[str, Any]] = found["queue"]
     order = np.argsort(np.array(ends), kind="stable")
     none = np.zeros(len(queue), dtype=np.int64)
-    kind_of = [kinds.setdefault(_need(job, number, names), len(kinds)) for number, job in enumerate(queue)]
+    wants = [(*_need(job, number, names), *_draws(job, number, shared)) for number, job in enumerate(queue)]
+    kind_of = [kinds.setdefault(each, len(kinds)) for each in wants]
     for number, job in enumerate(queue):
         if not job["q"] <= 0:
             raise InvalidInput(f"job {job.get('id', number)!r} is submitted after now: q must be at most 0")
+    demands = np.array(list(kinds), dtype=np.int64).reshape(-1, width + len(shared))
     return Instance(
-        capacity, names, np.array(list(kinds), dtype=np.int64).reshape(-1, width),
+        capacity, names, demands[:, :width],
         np.ones((1, len(capacity)), dtype=np.int64),
         tuple(job.get("id", number) for number, job in enumerate(queue)),
         np.array([job["rn"] for job in queue], dtype=np.int64), np.array(kind_of, dtype=np.int64), none, none,
         np.array([job["d"] for job in queue], dtype=np.float64),
         -np.array([job["q"] for job in queue], dtype=np.float64),
         np.array(ends)[order], np.array(release, dtype=np.int64).reshape(-1, 4)[order],
+        np.array(list(shared.values()), dtype=np.int64), tuple(shared), demands[:, width:],
     )  # fmt: skip
+
+
+def _whole(shared: Mapping[str, Any], who: str) -> Mapping[str, int]:
+    """What the machine has as a whole, or what a unit of a job draws of that."""
+    for name, amount in shared.items():
+        if not isinstance(amount, int) or amount < 0:
+            raise InvalidInput(
+                f"{who} has {amount!r} of the shared resource {name!r}: a whole number, at least 0, expected"
+            )
+    return shared
+
+
+def _draws(job: Mapping[str, Any], number: int, shared: Mapping[str, int]) -> tuple[int, ...]:
+    """What a unit of a job draws of what the machine has as a whole."""
+    name = job.get("id", number)
+    draws = _whole(job.get("shared", {}), f"a unit of job {name!r}")
+    if unknown := [each for each in draws if each not in shared]:
+        raise InvalidInput(f"job {name!r} draws {unknown[0]!r}, which the machine does not have: expected {[*shared]}")
+    return tuple(draws.get(each, 0) for each in shared)
+
+
+def _refuse_if_too_much(
+    job: str | int, who: str, names: Sequence[str], has: Sequence[int], left: Sequence[int]
+) -> None:
+    if any(amount < 0 for amount in left):
+        raise InvalidInput(
+            f"running job {job!r} needs more than {who} has: with those before it, of {amounts(names, has)} are left "
+            f"{amounts(names, left)}"
+        )
 
 
 def _need(job: Mapping[str, Any], number: int, names: Sequence[str]) -> tuple[int, ...]:
@@ -145,8 +179,8 @@ def _need(job: Mapping[str, Any], number: int, names: Sequence[str]) -> tuple[in
     return need
 
 
-def _places(job: Mapping[str, Any], name: str | int, nodes: int) -> list[tuple[int, int]]:
-    """Nodes of a running job, and units on each."""
+def _places(job: Mapping[str, Any], name: str | int, nodes: int) -> list[tuple[int, int, int]]:
+    """Nodes of a running job, as runs: first, last, and units on each."""
     if not job["end"] > 0:
         raise InvalidInput(
             f"running job {name!r} is expected to end at {job['end']} s, which is not after now (0 s): give one that "
@@ -161,4 +195,10 @@ def _places(job: Mapping[str, Any], name: str | int, nodes: int) -> list[tuple[i
             )
     if (there := sum(units for _, units in places)) != job["rn"]:
         raise InvalidInput(f"running job {name!r} has {job['rn']} units, and {there} on its nodes")
-    return places
+    runs: list[tuple[int, int, int]] = []
+    for node, units in places:
+        if runs and runs[-1][1:] == (node - 1, units):
+            runs[-1] = (runs[-1][0], node, units)
+        else:
+            runs.append((node, node, units))
+    return runs

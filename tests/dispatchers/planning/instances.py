@@ -10,17 +10,24 @@ from hypothesis import strategies as st
 from asa.dispatchers.planning.instance import Instance
 
 
-def instance(capacity, jobs, running=(), *, members=None):
-    """Jobs are (need, units, duration, waited[, per_node[, partition]]); what runs is (node, need, units, end)."""
+def instance(capacity, jobs, running=(), *, members=None, shared=()):
+    """Jobs are (need, units, duration, waited[, per_node[, partition[, draws]]]), what runs is (node, need, units,
+    end[, draws]); `draws` is of `shared`, nothing unless given.
+    """
     capacity = np.array(capacity, dtype=np.int64)
     kinds: dict[tuple[int, ...], int] = {}
-    kind = [kinds.setdefault(tuple(job[0]), len(kinds)) for job in jobs]
-    held = sorted((end, node, units, kinds.setdefault(tuple(need), len(kinds))) for node, need, units, end in running)
-    rest = [(*job, 0, 0)[4:6] if len(job) < 6 else job[4:6] for job in jobs]
+    rest = [(*job[4:], *(0, 0, [0] * len(shared))[len(job) - 4 :]) for job in jobs]
+    kind = [kinds.setdefault((*job[0], *draws), len(kinds)) for job, (_, _, draws) in zip(jobs, rest, strict=True)]
+    held = []
+    for node, need, units, end, *draws in running:
+        drawn = draws[0] if draws else [0] * len(shared)
+        held.append((end, node, units, kinds.setdefault((*need, *drawn), len(kinds))))
+    held.sort()
+    demands = np.array(list(kinds), dtype=np.int64).reshape(-1, capacity.shape[1] + len(shared))
     return Instance(
         capacity,
         tuple(f"r{k}" for k in range(capacity.shape[1])),
-        np.array(list(kinds), dtype=np.int64).reshape(-1, capacity.shape[1]),
+        demands[:, : capacity.shape[1]],
         np.ones((1, len(capacity)), dtype=np.int64) if members is None else np.array(members, dtype=np.int64),
         tuple(range(len(jobs))),
         np.array([job[1] for job in jobs], dtype=np.int64),
@@ -31,21 +38,27 @@ def instance(capacity, jobs, running=(), *, members=None):
         np.array([job[3] for job in jobs], dtype=np.float64),
         np.array([each[0] for each in held], dtype=np.float64),
         np.array([(node, node, units, kind) for _, node, units, kind in held], dtype=np.int64).reshape(-1, 4),
+        np.array(shared, dtype=np.int64),
+        tuple(f"s{k}" for k in range(len(shared))),
+        demands[:, capacity.shape[1] :],
     )
 
 
 @st.composite
 def instances(draw, most_jobs=8, most_nodes=3, most_units=3):
-    """Small machines of two resources, with something running, and jobs that fit the empty machine."""
+    """Small machines of two resources and maybe a cap on power, with something running, and jobs that can run there."""
     nodes = draw(st.integers(1, most_nodes))
     capacity = [[draw(st.integers(1, 4)), draw(st.integers(0, 4))] for _ in range(nodes)]
     partitions = draw(st.sampled_from([1, 2]))
     members = [[1] * nodes] if partitions == 1 else [[1] * nodes, [int(node == 0) for node in range(nodes)]]
-    running, left = [], [list(row) for row in capacity]
+    shared = [draw(st.integers(2, 8))] if draw(st.booleans()) else []
+    running, left, power = [], [list(row) for row in capacity], sum(shared)
     for node in range(nodes):
         if draw(st.booleans()):
             need = [draw(st.integers(1, left[node][0])), draw(st.integers(0, left[node][1]))]
-            running.append((node, need, 1, draw(st.integers(1, 6))))
+            draws = [draw(st.integers(0, power)) for _ in shared]
+            power -= sum(draws)
+            running.append((node, need, 1, draw(st.integers(1, 6)), draws))
     jobs = []
     for _ in range(draw(st.integers(1, most_jobs))):
         need = [draw(st.integers(1, 4)), draw(st.integers(0, 3))]
@@ -57,8 +70,13 @@ def instances(draw, most_jobs=8, most_nodes=3, most_units=3):
         ]
         if sum(holds):
             units = draw(st.integers(1, min(most_units, sum(holds))))
-            jobs.append((need, units, draw(st.integers(1, 9)), draw(st.integers(0, 20)), per_node, partition))
-    return instance(capacity, jobs, running, members=members)
+            draws = [draw(st.integers(0, amount // units)) for amount in shared]
+            jobs.append((need, units, draw(st.integers(1, 9)), draw(st.integers(0, 20)), per_node, partition, draws))
+    return instance(capacity, jobs, running, members=members, shared=shared)
+
+
+WHOLE = -1
+"""The machine, in the place of one of its nodes."""
 
 
 class Slowly:
@@ -66,27 +84,31 @@ class Slowly:
 
     def __init__(self, problem: Instance) -> None:
         self.problem = problem
-        self.planned: list[tuple[int, float, float, np.ndarray]] = []  # node, from, to, what
+        self.planned: list[tuple[int, float, float, np.ndarray]] = []  # node or WHOLE, from, to, what
         for at, (first, last, units, kind) in zip(problem.release_at, problem.release, strict=True):
             for node in range(first, last + 1):
                 self.planned.append((node, 0.0, at, units * problem.demands[kind]))
+                self.planned.append((WHOLE, 0.0, at, units * problem.shared_demands[kind]))
 
     def times(self) -> list[float]:
         return sorted({0.0, *(end for _, _, end, _ in self.planned)})
 
     def free(self, node: int, start: float, end: float) -> np.ndarray:
-        """The least that a node has left between two times."""
+        """The least that a node, or the machine as a whole, has left between two times."""
+        has = self.problem.shared if node == WHOLE else self.problem.capacity[node]
         looks = {start, *(begin for _, begin, _, _ in self.planned if start < begin < end)}
         left = []
         for at in looks:
             used = sum((what for n, begin, stop, what in self.planned if n == node and begin <= at < stop), start=0)
-            left.append(self.problem.capacity[node] - used)
+            left.append(has - used)
         return np.min(left, axis=0)
 
     def holds(self, job: int, start: float) -> list[int]:
-        """Units of a job that each node can hold from `start` until it ends."""
+        """Units of a job that each node can hold from `start` until it ends; none when it would draw too much."""
         problem, need = self.problem, self.problem.demands[self.problem.kind[job]]
-        found = []
+        found, draws = [], problem.units[job] * problem.shared_demands[problem.kind[job]]
+        if (draws > self.free(WHOLE, start, start + problem.duration[job])).any():
+            return [0] * len(problem.capacity)
         for node in range(len(problem.capacity)):
             free = self.free(node, start, start + problem.duration[job])
             most = min(int(left // n) for left, n in zip(free, need, strict=True) if n)
@@ -95,8 +117,10 @@ class Slowly:
         return found
 
     def take(self, job: int, start: float, given: dict[int, int]) -> None:
-        need, end = self.problem.demands[self.problem.kind[job]], start + self.problem.duration[job]
+        problem, end = self.problem, start + self.problem.duration[job]
+        need, draws = problem.demands[problem.kind[job]], problem.shared_demands[problem.kind[job]]
         self.planned += [(node, start, end, units * need) for node, units in given.items()]
+        self.planned.append((WHOLE, start, end, sum(given.values()) * draws))
 
     def first_fit(self, job: int, holds: list[int]) -> dict[int, int]:
         left, given = int(self.problem.units[job]), {}
@@ -130,6 +154,25 @@ def nondelay_slowly(problem: Instance, order) -> np.ndarray:
                 if sum(holds) >= problem.units[job]:
                     machine.take(job, at, machine.first_fit(job, holds))
                     start[job] = at
+        later = [time for time in machine.times() if time > at]
+        if not later:
+            break
+        at = later[0]
+    return start
+
+
+def reserving_slowly(problem: Instance, order, may) -> np.ndarray:
+    """Starts of a non-delay plan in which some may have a reservation."""
+    machine, start, at = Slowly(problem), np.full(len(problem), np.nan), 0.0
+    while np.isnan(start).any():
+        for job in order:
+            if np.isnan(start[job]):
+                for time in [time for time in machine.times() if time >= at and (time == at or may[job])]:
+                    holds = machine.holds(job, time)
+                    if sum(holds) >= problem.units[job]:
+                        machine.take(job, time, machine.first_fit(job, holds))
+                        start[job] = time
+                        break
         later = [time for time in machine.times() if time > at]
         if not later:
             break

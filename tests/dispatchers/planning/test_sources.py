@@ -31,12 +31,36 @@ def test_a_file(tmp_path, packed):
     assert found.free.tolist() == [[2, 7], [2, 7]]
     assert (found.duration.tolist(), found.waited.tolist()) == ([60.0, 10.0], [5.0, 0.0])
     assert found.need[found.sort].tolist() == [[4, 2], [1, 0]]
-    assert found.release_at.tolist() == [30.0, 30.0]
+    assert (found.release_at.tolist(), found.release.tolist()) == ([30.0], [[0, 1, 1, 0]])
+
+
+def test_what_the_machine_has_as_a_whole(tmp_path):
+    running = [{**GOOD["running"][0], "shared": {"power": 200}}]
+    queue = [{**GOOD["queue"][0], "shared": {"licences": 2}}, GOOD["queue"][1]]
+    found = read_instance(write(tmp_path, shared={"power": 500, "licences": 2}, running=running, queue=queue))
+    assert (found.shared.tolist(), found.shared_names) == ([500, 2], ("power", "licences"))
+    assert found.shared_demands[found.kind].tolist() == [[0, 2], [0, 0]]
+    assert found.pool.tolist() == [100, 2]
+    assert found.drawn.tolist() == [[400, 0]], "by one row: its two nodes are neighbours"
+    without = read_instance(write(tmp_path))
+    assert without.shared.shape == (0,) and without.shared_demands.shape == (3, 0)
+
+
+def asks(**changes):
+    return {"shared": {"power": 100}, "queue": [GOOD["queue"][1] | {"id": "x"} | changes]}
 
 
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
+        (asks(shared={"power": 40}), "'x' can never run here: it draws 120 power, but the machine has 100"),
+        (asks(shared={"power": -1}), "a unit of job 'x' has -1 of the shared resource 'power'"),
+        (asks(shared={"steam": 1}), "job 'x' draws 'steam', which the machine does not have: expected .'power'"),
+        (asks() | {"shared": {"power": 0.5}}, "the machine has 0.5 of the shared resource 'power'"),
+        (
+            {"shared": {"power": 100}, "running": [GOOD["running"][0] | {"shared": {"power": 60}}]},
+            "job 'r' needs more than the machine has: .* of 100 power are left -20 power",
+        ),
         ({"queue": [{"rn": 1, "req": [5, 0], "d": 60, "q": 0, "id": "big"}]}, "'big' can never run here.*holds 0"),
         ({"queue": [{"rn": 9, "req": [1, 0], "d": 60, "q": 0, "id": "big"}]}, "it has 9 units.*holds 8"),
         ({"queue": [{"rn": 1, "req": [-1, 0], "d": 60, "q": 0, "id": "neg"}]}, "a unit of job 'neg' needs -1 cores"),
@@ -75,6 +99,7 @@ def test_views():
     nodes = from_view(node_view([Job(2, kind=1), Job(1)], free=[[8], [3]], demands=[[1], [2]]))
     assert nodes.need[nodes.sort].tolist() == [[2], [1]]
     assert nodes.free.tolist() == [[8], [3]], "whoever holds the rest, it does not come back"
+    assert all(found.shared.shape == (0,) and found.drawn.shape[1] == 0 for found in (slots, nodes))
 
 
 def test_a_queue_of_resources():

@@ -30,3 +30,13 @@ def test_a_plan_that_keeps_all_laws():
 def test_laws(start, where, law):
     found = violations(PROBLEM, Plan(np.array(start), np.array(where)))
     assert any(law.replace("cores", "r0") in line for line in found), found
+
+
+def test_what_the_machine_has_as_a_whole():
+    problem = instance(
+        [[2], [2]], [([1], 2, 5.0, 0.0, 0, 0, [3]), ([1], 1, 5.0, 0.0)], [(1, [1], 1, 4.0, [5])], shared=[10]
+    )
+    where = np.array([[0, 0, 1], [0, 1, 1], [1, 0, 1]])
+    assert violations(problem, Plan(np.array([4.0, 0.0]), where)) == []
+    found = violations(problem, Plan(np.array([3.0, 0.0]), where))
+    assert found == ["the machine is asked for 11 s0 at 3 s: it has 10"]
