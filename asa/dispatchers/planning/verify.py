@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from asa.core.cluster import Ints
+from asa.core.workload import Floats
 from asa.dispatchers.planning.instance import Instance, Plan
 
 
@@ -43,42 +44,40 @@ def _jobs(instance: Instance, plan: Plan) -> Iterator[str]:
             yield f"job {name!r} has {held[job].max()} units on a node: {limit} at most"
 
 
-Change = tuple[float, int, int, int]
-"""When something begins (1) or ends (0), and units, negative at the end, of which kind."""
-
-
 def _nodes(instance: Instance, plan: Plan) -> Iterator[str]:
-    """What each node gives, at every start; running jobs have begun before, and end before anybody starts then."""
-    given: dict[int, list[Change]] = {}
-    for at, (first, last, units, kind) in zip(instance.release_at.tolist(), instance.release.tolist(), strict=True):
-        for node in range(first, last + 1):
-            given.setdefault(node, []).extend(_use(-1.0, at, units, kind))
-    for job, node, units in plan.where.tolist():
-        start, kind = float(plan.start[job]), int(instance.kind[job])
-        given.setdefault(node, []).extend(_use(start, start + instance.duration[job], units, kind))
-    for node, changes in sorted(given.items()):
-        yield from _over(f"node {node}", changes, instance.demands, instance.capacity[node], instance.resources)
+    """What each node gives; running jobs have begun before now, and end before anybody starts then."""
+    first, last, held, of = instance.release.T
+    count, (job, node, units) = last - first + 1, plan.where.T
+    where = np.concatenate([np.repeat(last - np.cumsum(count) + 1, count) + np.arange(count.sum()), node])
+    since = np.concatenate([np.full(count.sum(), -1.0), plan.start[job]])
+    until = np.concatenate([np.repeat(instance.release_at, count), plan.start[job] + instance.duration[job]])
+    taken = np.concatenate([np.repeat(held, count), units])[:, None]
+    taken = taken * instance.demands[np.concatenate([np.repeat(of, count), instance.kind[job]])]
+    yield from _over("node {}", (where, since, until, taken), instance.capacity, instance.resources)
 
 
 def _shared(instance: Instance, plan: Plan) -> Iterator[str]:
     """The same of what the machine has as a whole: a job draws by the units that it asked for."""
-    changes: list[Change] = []
-    for at, (first, last, units, kind) in zip(instance.release_at.tolist(), instance.release.tolist(), strict=True):
-        changes += _use(-1.0, at, units * (last - first + 1), kind)
-    for job, start in enumerate(plan.start.tolist()):
-        changes += _use(start, start + instance.duration[job], int(instance.units[job]), int(instance.kind[job]))
-    yield from _over("the machine", changes, instance.shared_demands, instance.shared, instance.shared_names)
+    where = np.zeros(len(instance.release) + len(instance), dtype=np.int64)
+    since = np.concatenate([np.full(len(instance.release), -1.0), plan.start])
+    until = np.concatenate([instance.release_at, plan.start + instance.duration])
+    taken = np.concatenate([instance.drawn, instance.units[:, None] * instance.shared_demands[instance.kind]])
+    yield from _over("the machine", (where, since, until, taken), instance.shared[None, :], instance.shared_names)
 
 
-def _use(start: float, end: float, units: int, kind: int) -> list[Change]:
-    return [(start, 1, units, kind), (end, 0, -units, kind)]
+Uses = tuple[Ints, Floats, Floats, Ints]
+"""Where, since when, until when [s], and what is taken, shape (n, resources)."""
 
 
-def _over(who: str, changes: list[Change], demands: Ints, has: Ints, names: Sequence[str]) -> Iterator[str]:
-    """When more is asked for than there is, for the first time."""
-    used = np.zeros(len(names), dtype=np.int64)
-    for at, _, units, kind in sorted(changes):
-        used += units * demands[kind]
-        if len(over := np.flatnonzero(used > has)):
-            yield f"{who} is asked for {used[over[0]]} {names[over[0]]} at {at:g} s: it has {has[over[0]]}"
-            return
+def _over(who: str, uses: Uses, has: Ints, names: Sequence[str]) -> Iterator[str]:
+    """Where more is asked for than there is, `has` (places, resources), and when for the first time."""
+    where, since, until, taken = uses
+    place, at = np.concatenate([where, where]), np.concatenate([since, until])
+    order = np.lexsort((np.arange(len(at)) < len(since), at, place))  # what ends then gives back before others begin
+    place, at = place[order], at[order]
+    used = np.cumsum(np.concatenate([taken, -taken])[order], axis=0)  # which is 0 again behind each place
+    wrong = np.flatnonzero((used > has[place]).any(axis=1))
+    for each, row in zip(*np.unique(place[wrong], return_index=True), strict=True):
+        asked, there = used[wrong[row]], has[each]
+        k = int(np.argmax(asked > there))
+        yield f"{who.format(each)} is asked for {asked[k]} {names[k]} at {at[wrong[row]]:g} s: it has {there[k]}"
