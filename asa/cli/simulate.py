@@ -17,6 +17,7 @@ if TYPE_CHECKING:  # NumPy is for those who simulate, not for those who ask for 
     from asa.core.cluster import Cluster
     from asa.core.schedule import Schedule
     from asa.core.workload import Workload
+    from asa.simulator.decisions import DecisionSample
 
 
 class Simulate:
@@ -42,6 +43,15 @@ class Simulate:
         add("--priority", default="fifo", metavar="NAME", help="the queue's order (fifo)")
         add("--predictor", default="user", metavar="NAME", help="what dispatchers take for run times (user: request)")
         add("--overrun", default="clip", choices=("clip", "allow"), help="jobs beyond their request: killed, or not")
+        add(
+            "--dispatch-time",
+            default="ignore",
+            choices=("ignore", "charge"),
+            help="time that decisions take: none passes for the jobs (ignore), or they start so much later",
+        )
+        add("--save-decisions", metavar="DIR", help="write some of the decisions as instances for asa dispatch")
+        add("--decisions", type=positive, default=2000, metavar="N", help="how many, drawn at random (2000)")
+        add("--seed", type=int, default=0, metavar="S", help="seed of that draw (0)")
         add("--csv", metavar="OUT", help="write the jobs as Batsim does; evalys reads it")
         add("--swf", metavar="OUT", help="write the schedule as an SWF log; gzipped when the name ends in .gz")
         add("--plot", metavar="OUT", help="draw the schedule, or the comparison: .png, .pdf or .svg")
@@ -64,13 +74,16 @@ class Simulate:
         cluster = trace.machine(options.nodes or 0, options.cores_per_node or 0)
         about: dict[str, Any] = {"trace": Path(options.trace).name, "nodes": cluster.nodes, "cores": cluster.cores}
         about |= {name: getattr(options, name) for name in ("placement", "priority", "predictor", "overrun")}
+        about["dispatch_time"] = options.dispatch_time
+        sample = _sample(options)
         rows = []
         for name in names:
-            schedule = _simulated(name, workload, cluster, options)
+            schedule = _simulated(name, workload, cluster, options, sample)
             rows.append({"dispatcher": name, **about, **summarise(schedule), "odd_records": trace.report.counts})
             if len(names) == 1:
                 _write(schedule, options)
-                return CommandResult(rows[0], f"{in_words(rows[0])}\n\n{trace.report}")
+                saved = sample.write(options.save_decisions) if sample else ""
+                return CommandResult(rows[0], "\n\n".join(filter(None, [in_words(rows[0]), saved, str(trace.report)])))
         if options.plot:
             from asa.report.kiviat import save_comparison
 
@@ -100,7 +113,18 @@ def days(workload: Workload, begin: float | None, until: float | None) -> Worklo
     return chosen
 
 
-def _simulated(name: str, workload: Workload, cluster: Cluster, options: argparse.Namespace) -> Schedule:
+def _sample(options: argparse.Namespace) -> DecisionSample | None:
+    """What draws the decisions that are to be saved."""
+    if not options.save_decisions:
+        return None
+    from asa.simulator.decisions import DecisionSample
+
+    return DecisionSample(options.decisions, options.seed)
+
+
+def _simulated(
+    name: str, workload: Workload, cluster: Cluster, options: argparse.Namespace, sample: DecisionSample | None
+) -> Schedule:
     from asa.simulator.run import simulate
 
     with progress_bar(name, quiet=options.quiet) as progress:
@@ -112,6 +136,8 @@ def _simulated(name: str, workload: Workload, cluster: Cluster, options: argpars
             priority=options.priority,
             predictor=options.predictor,
             overrun=options.overrun,
+            dispatch_time=options.dispatch_time,
+            watch=sample,
             progress=progress,
         )
 
@@ -137,6 +163,11 @@ def _check_outputs(options: argparse.Namespace, dispatchers: int) -> None:
     check_outputs(options, "csv", "swf", picture="plot")
     if dispatchers > 1 and (options.csv or options.swf):
         raise InvalidInput(f"--csv and --swf write one schedule: give one dispatcher, not {dispatchers}")
+    if folder := options.save_decisions:
+        if dispatchers > 1:
+            raise InvalidInput(f"--save-decisions saves those of one dispatcher: give one, not {dispatchers}")
+        if Path(folder).exists() and (not Path(folder).is_dir() or any(Path(folder).iterdir())):
+            raise InvalidInput(f"--save-decisions {folder}: a folder that is empty, or not there yet, expected")
     if options.plot:
         from asa.report.kiviat import DISPATCHERS_MOST
 

@@ -210,3 +210,23 @@ def test_help_names_what_there_is() -> None:
     Simulate().configure(parser)
     said = parser.format_help()
     assert "conservative" in said and "--from-day" in said
+
+
+def test_decisions_are_saved_and_planned(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = simulated("log.swf", "--dispatcher", "easy", "--save-decisions", "saved", "--decisions", "3", "--seed", "2")
+    assert found["mean_wait_s"] == pytest.approx(np.mean([0, 9, 0, 0])), "watching changes nothing"
+    said = capsys.readouterr().out
+    files = sorted((folder / "saved").iterdir())
+    assert len(files) == 3 and "3 of 6 decisions are in saved" in said
+    assert main(["dispatch", str(files[0]), "--json", "plan.json"]) == 0
+    assert json.loads((folder / "plan.json").read_text())["jobs"][0]["id"] in (1, 2, 3, 5)
+    assert main(["simulate", "log.swf", "--save-decisions", "saved"]) == 1
+    assert "a folder that is empty, or not there yet" in capsys.readouterr().err
+    assert main(["simulate", "log.swf", "--save-decisions", "new", "--dispatcher", "easy,fcfs"]) == 1
+    assert "give one, not 2" in capsys.readouterr().err
+
+
+def test_dispatch_time_is_charged() -> None:
+    free, charged = (simulated("log.swf", "--dispatch-time", what) for what in ("ignore", "charge"))
+    assert (free["dispatch_time"], charged["dispatch_time"]) == ("ignore", "charge")
+    assert free["mean_wait_s"] < charged["mean_wait_s"] < free["mean_wait_s"] + 5
