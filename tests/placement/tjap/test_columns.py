@@ -1,0 +1,61 @@
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from scipy.optimize import linprog
+
+from asa.placement.tjap.bound import lower_bound
+from asa.placement.tjap.certificate import proven
+from asa.placement.tjap.cost import cost, job_cost
+from asa.placement.tjap.free import Free
+from asa.placement.tjap.instance import grouped
+from asa.placement.tjap.seq import Sequential
+from tests.placement.tjap.windows import best_free, drawn, windows
+
+pytest.importorskip("ortools")
+from asa.placement.tjap.columns import dantzig_wolfe
+
+
+def relaxation(window) -> float:
+    """The linear program over all placements of each job at once, by HiGHS."""
+    leaf, jobs = window.tables.groups[0], len(window.sizes)
+    room = np.bincount(leaf)
+    costs, columns = [], []
+    for job, size in enumerate(window.sizes.tolist()):
+        for has in product(*(range(count + 1) for count in room.tolist())):
+            if sum(has) == size:
+                places = np.concatenate([np.flatnonzero(leaf == k)[:count] for k, count in enumerate(has)])
+                costs.append(job_cost(window, places))
+                columns.append((job, has))
+    choose = np.array([[job == mine for mine, _ in columns] for job in range(jobs)], dtype=float)
+    take = np.array([has for _, has in columns], dtype=float).T
+    found = linprog(costs, A_ub=take, b_ub=room, A_eq=choose, b_eq=np.ones(jobs))
+    assert found.status == 0
+    return float(found.fun)
+
+
+@given(windows(most_idle=7, most_jobs=3))
+@settings(max_examples=40, deadline=None)
+def test_it_is_the_linear_relaxation_over_all_placements(window):
+    bound, prices = dantzig_wolfe(window, Sequential().place(window))
+    assert bound == pytest.approx(relaxation(window), rel=1e-6, abs=1e-6)
+    assert proven(window, prices) == pytest.approx(bound, rel=1e-9, abs=1e-6)
+    assert bound <= best_free(window) * (1 + 1e-9) + 1e-9
+
+
+def test_it_is_at_least_the_lagrangian_bound():
+    better = 0
+    for seed in range(10):
+        window = drawn(seed, idle=100, jobs=4)
+        found = Free().place(window)
+        known = cost(window, found)
+        bound, lagrangian = dantzig_wolfe(window, found)[0], lower_bound(window, known)
+        assert lagrangian <= bound * (1 + 1e-12) and bound <= known * (1 + 1e-9)
+        better += bound > lagrangian * (1 + 1e-5)
+    assert better >= 1
+
+
+def test_no_jobs_cost_nothing():
+    window = grouped([1, 2], [], below=[2])
+    assert dantzig_wolfe(window, Sequential().place(window))[0] == 0.0
