@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
 from asa.cli.outputs import check_outputs
+from asa.cli.simulate import positive
 from asa.core.command import CommandResult, table
 from asa.core.errors import InvalidInput
-from asa.core.registry import Registry
+from asa.core.registry import DISPATCHERS, PREDICTORS, Registry
+from asa.core.units import duration
 
 FIGURES = Registry(
     "figure",
@@ -16,10 +19,39 @@ FIGURES = Registry(
         "asa-makespan": "asa.studies.paper_figures:asa_makespan",
         "asa-corehours": "asa.studies.paper_figures:asa_corehours",
         "asa-pareto": "asa.studies.pareto:asa_pareto",
+        "cp-times": "asa.studies.cp_figures:cp_times",
+        "cp-quality": "asa.studies.cp_figures:cp_quality",
+        "cp-ratios": "asa.studies.cp_figures:cp_ratios",
+        "tjap-5": "asa.studies.tjap_figures:tjap_5",
+        "tjap-6": "asa.studies.tjap_figures:tjap_6",
+        "tjap-table3": "asa.studies.tjap_figures:tjap_table3",
+        "tjap-table4": "asa.studies.tjap_figures:tjap_table4",
+        "tjap-loop": "asa.studies.tjap_figures:tjap_loop",
     },
 )
 
 _FROM_ROWS = ("asa-makespan", "asa-corehours", "asa-pareto")
+_LOOP = ("cp-times", "cp-quality")
+_CP = (*_LOOP, "cp-ratios")
+_TJAP = ("tjap-5", "tjap-6", "tjap-table3", "tjap-table4", "tjap-loop")
+_TAKEN_BY = {
+    "seeds": ("convergence", *_FROM_ROWS),
+    "from": (*_FROM_ROWS, *_CP, *_TJAP),
+    "trace": (*_CP, *_TJAP),
+    "from_day": _CP,
+    "to_day": _CP,
+    "dispatcher": (*_CP, "tjap-loop"),
+    "predictor": _LOOP,
+    "dispatch_time": _LOOP,
+    "decisions": ("cp-ratios",),
+    "time_limit": ("cp-ratios",),
+    "epochs": _TJAP,
+    "method": ("tjap-6",),
+    "overestimate": ("tjap-loop",),
+}
+"""Which figures take an option that not all take."""
+_CALLED = {"from": "source", "dispatcher": "dispatchers", "predictor": "predictors", "epochs": "epochs_shown"}
+"""What these options are called in Python."""
 
 
 class Figure:
@@ -29,35 +61,65 @@ class Figure:
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Declare the options."""
-        parser.add_argument("figure", metavar="NAME", help=", ".join(FIGURES))
-        parser.add_argument("-o", "--output", metavar="PATH", help="draw it into this file")
-        parser.add_argument("--seeds", type=int, help="repetitions (20; for those that begin with asa-, 10)")
-        parser.add_argument("--seed", type=int, default=0, help="first seed (0)")
-        parser.add_argument(
-            "--from",
-            dest="source",
-            metavar="JSON",
-            help=f"draw what asa compare --json wrote ({', '.join(_FROM_ROWS)})",
-        )
+        add = parser.add_argument
+        add("figure", metavar="NAME", help=", ".join(FIGURES))
+        add("-o", "--output", metavar="PATH", help="draw it into this file")
+        add("--seeds", type=int, help="repetitions (20; for those that begin with asa-, 10)")
+        add("--seed", type=int, default=0, help="first seed (0)")
+        made_from = f"what asa compare --json wrote ({', '.join(_FROM_ROWS)}), or this command (cp-..., tjap-...)"
+        add("--from", metavar="JSON", help=f"draw it again: {made_from}")
+        cp = parser.add_argument_group("figures cp-..., some also for tjap-...")
+        for name, what in (
+            ("--dispatcher", "several, repeated or with commas (the paper's and some more)"),
+            ("--predictor", "several (heuristic, last-two, oracle); not for cp-ratios"),
+        ):
+            cp.add_argument(name, metavar="NAME[:OPTIONS]", action="append", help=what)
+        cp.add_argument("--trace", metavar="TRACE", help="log of jobs (a made-up quarter of a machine like Eurora)")
+        cp.add_argument("--from-day", type=float, metavar="D", help="leave out jobs submitted before that day (0)")
+        cp.add_argument("--to-day", type=float, metavar="D", help="leave out jobs submitted on that day or later (1)")
+        cp.add_argument("--dispatch-time", choices=("ignore", "charge"), help="as asa simulate; not for cp-ratios")
+        cp.add_argument("--decisions", type=positive, metavar="N", help="for cp-ratios: how many, drawn (200)")
+        cp.add_argument("--time-limit", type=duration, metavar="S", help="for cp-ratios: time for each plan (1s)")
+        tjap = parser.add_argument_group("figures tjap-...; also --trace, and --dispatcher for tjap-loop")
+        tjap.add_argument("--epochs", type=positive, metavar="N", help="how many (10)")
+        tjap.add_argument("--method", metavar="NAME[:OPTIONS]", help="of tjap-6, to place jobs (free:iterations=300)")
+        tjap.add_argument("--overestimate", type=float, metavar="X", help="for tjap-loop: of requests, at most (1)")
 
     def run(self, options: argparse.Namespace) -> CommandResult:
         """Make it."""
         make = FIGURES.load(options.figure)
         check_outputs(options, picture="output")
-        given = {"seeds": options.seeds, "source": options.source}
-        if options.source is not None and options.figure not in _FROM_ROWS:
-            raise InvalidInput(
-                f"--from {options.source}: figure {options.figure!r} is not made from such a file; "
-                f"{', '.join(_FROM_ROWS)} are"
-            )
-        study = make(seed=options.seed, **{name: value for name, value in given.items() if value is not None})
+        study = make(seed=options.seed, **_given(options))
         if options.output:
             study.draw(options.output)
         data = study.to_json()
-        if options.figure == "asa-pareto":
+        if options.figure in ("asa-pareto", *_CP, *_TJAP):
             rows = study.table()
         elif options.figure in _FROM_ROWS:
             rows = [{name: value for name, value in row.items() if name != "stages"} for row in data["rows"]]
         else:
             rows = [{"sampling": name, **row} for name, row in data.items()]
         return CommandResult(data, table(rows, "nothing"))
+
+
+def _given(options: argparse.Namespace) -> dict[str, Any]:
+    """Arguments of the figure's function: options that were given.
+
+    Raises
+    ------
+    InvalidInput
+        When the figure does not take one of them, or they contradict one another.
+    """
+    found = {}
+    for name, takers in _TAKEN_BY.items():
+        if (value := getattr(options, name)) is None:
+            continue
+        if options.figure not in takers:
+            wrong = "is not made from such a file" if name == "from" else "takes no such option"
+            option = f"--{name.replace('_', '-')}"
+            raise InvalidInput(f"{option} {value}: figure {options.figure!r} {wrong}; it is for {', '.join(takers)}")
+        kinds = {"dispatcher": DISPATCHERS, "predictor": PREDICTORS}
+        found[_CALLED.get(name, name)] = kinds[name].split(value) if name in kinds else value
+    if options.figure in (*_CP, *_TJAP) and "source" in found and len(found) > 1:
+        raise InvalidInput("--from shows what was measured: leave out what says how to measure")
+    return found

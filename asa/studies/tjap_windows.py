@@ -1,0 +1,106 @@
+"""Placement methods on the same windows: what they cost, and how long they take."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from asa.core.registry import PLACEMENT_METHODS
+from asa.core.table import TableView
+from asa.core.workload import Workload
+from asa.dispatchers.nwp import Nwp
+from asa.placement.tjap.cost import cost
+from asa.placement.tjap.instance import Placed, PlacementMethod, Window
+from asa.simulator.run import simulate
+from asa.studies.tjap_case import MOST, PERIOD_S, PERIODS, Geometry, machine
+
+DRIVER = "scas"
+"""Whose placements the clusters have. The paper says that of its neural method; its authors' code (``test`` of
+``simanneal/test_sa.py``) takes what SCIP has found within 30 s where that is better, which it mostly is."""
+
+
+@dataclass(frozen=True)
+class WindowsRow:
+    """A method on the windows of one epoch.
+
+    Parameters
+    ----------
+    method, epoch
+        Its spec, and the epoch's number.
+    windows
+        How many there are; the epoch's other periods have no jobs of several nodes.
+    cost
+        Of all windows, by the number of periods.
+    mean_s, max_s
+        How long a window takes [s], compilation excluded.
+    """
+
+    method: str
+    epoch: int
+    windows: int
+    cost: float
+    mean_s: float
+    max_s: float
+
+    def to_json(self) -> dict[str, Any]:
+        """All of it, JSON-able."""
+        return asdict(self)
+
+
+class Recorder:
+    """A placement method that keeps the windows it places until some time.
+
+    Parameters
+    ----------
+    method
+        What places them.
+    until
+        Later ones are placed, but not kept [s].
+
+    Attributes
+    ----------
+    windows
+        In their order.
+    """
+
+    def __init__(self, method: PlacementMethod, until: float) -> None:
+        self._method, self._until, self._late, self.windows = method, until, False, list[Window]()
+
+    def watch(self, view: TableView) -> None:
+        """Be told of the time at which a window is going to be placed."""
+        self._late = view.now > self._until
+
+    def place(self, window: Window) -> Placed:
+        """What the method does."""
+        if len(window.sizes) and not self._late:
+            self.windows.append(window)
+        return self._method.place(window)
+
+
+def recorded(jobs: Workload, geometry: Geometry, driver: str = DRIVER, periods: int = PERIODS) -> list[Window]:
+    """The windows of an epoch's periods, on a cluster whose jobs are where `driver` puts them."""
+    recorder = Recorder(PLACEMENT_METHODS.create(driver), periods * PERIOD_S)
+    dispatcher = Nwp(window=PERIOD_S, method=recorder, topology=geometry.widths, hops=geometry.hops, most=MOST)
+    simulate(jobs, machine(), dispatcher, watch=recorder.watch)
+    return recorder.windows
+
+
+def on_windows(epochs: Iterable[Sequence[Window]], methods: Sequence[str], periods: int = PERIODS) -> list[WindowsRow]:
+    """Every method on all windows of each epoch."""
+    made = {spec: PLACEMENT_METHODS.create(spec) for spec in methods}
+    rows = []
+    for epoch, windows in enumerate(epochs):
+        for spec, method in made.items():
+            if epoch == 0 and windows:
+                method.place(max(windows, key=lambda each: len(each.sizes)))  # compiles
+            paid, seconds = 0.0, [0.0] * len(windows)
+            for place, window in enumerate(windows):
+                began = time.perf_counter()
+                found = method.place(window)
+                seconds[place] = time.perf_counter() - began
+                paid += cost(window, found)
+            mean, most = (sum(seconds) / len(windows), max(seconds)) if windows else (0.0, 0.0)
+            rows.append(WindowsRow(spec, epoch, len(windows), paid / periods, mean, most))
+    return rows

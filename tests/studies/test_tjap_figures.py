@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from asa.cli.main import main
+from asa.core.errors import InvalidInput
+from asa.core.registry import PLACEMENT_METHODS
+from asa.placement.tjap.cost import cost
+from asa.simulator.run import simulate
+from asa.studies.tjap_case import GEOMETRIES, costs, epochs, machine, workload
+from asa.studies.tjap_figures import three_hundred, tjap_6, tjap_loop
+from asa.studies.tjap_loop import ALONE, LoopRow, in_windows, loop
+from asa.studies.tjap_published import FIGURE_6, TABLES
+from asa.studies.tjap_tables import CHANGE, STEPS, change, gain_table, loop_table, pair, windows_table
+from asa.studies.tjap_windows import WindowsRow, on_windows, recorded
+from tests.traces.shared import shared_file
+
+CODE = GEOMETRIES["code"]
+
+
+@pytest.mark.slow
+def test_the_loop_compares_dispatchers_on_clusters_of_their_own() -> None:
+    jobs = list(epochs(workload(jobs=900), 0, 2, periods=40))
+    specs = ("nwp:method=seq", "nwp:method=scas")
+    rows = loop(jobs, specs, CODE, periods=40)
+    assert [(row.dispatcher, row.epoch) for row in rows] == [(name, k) for name in (ALONE, *specs) for k in (0, 1)]
+    alone, first, second = (rows[place : place + 2] for place in (0, 2, 4))
+    for bound, seq, scas in zip(alone, first, second, strict=True):
+        assert bound.cost < scas.cost < seq.cost
+        assert bound.jobs == seq.jobs == scas.jobs and bound.wait_s == seq.wait_s == scas.wait_s
+        assert scas.decisions > 30 and 0 < scas.mean_s <= scas.max_s
+
+
+@pytest.mark.slow
+def test_recorded_windows_cost_what_the_schedule_costs() -> None:
+    (jobs,) = epochs(workload(jobs=500), 0, 1, periods=60)
+    windows = recorded(jobs, CODE, "seq", periods=30)
+    seq = PLACEMENT_METHODS.create("seq")
+    schedule = simulate(jobs, machine(), in_windows("nwp:method=seq", CODE))
+    paid = costs(schedule, CODE)[schedule.start <= 1800].sum()
+    assert sum(cost(each, seq.place(each)) for each in windows) == pytest.approx(paid)
+    (row,) = on_windows([windows], ["seq"], periods=30)
+    assert row.windows == len(windows) <= 30 and row.cost == pytest.approx(paid / 30)
+
+
+def test_changes_are_paired_over_epochs() -> None:
+    found = change(np.array([90.0, 180.0, 45.0]), np.array([100.0, 200.0, 50.0]))
+    assert found.value == pytest.approx(-10.0) and found.low == pytest.approx(-10.0) == found.high
+
+
+def loop_row(name: str, cost: float, epoch: int = 0) -> LoopRow:
+    return LoopRow(name, "code", epoch, 3, cost, cost / 3, 60.0, 4, 0.002, 0.004)
+
+
+def test_the_loops_table_shows_changes_to_the_first_and_what_is_above_alone() -> None:
+    rows = [loop_row(ALONE, 50.0), loop_row("a", 100.0), loop_row("b", 80.0)]
+    alone, first, second = loop_table(rows)
+    assert (first[CHANGE].value, first["above alone [%]"]) == pytest.approx((0.0, 100.0))
+    assert second[CHANGE].value == pytest.approx(-20.0) and second["above alone [%]"] == pytest.approx(60.0)
+    assert alone[CHANGE].value == pytest.approx(-50.0) and second["mean [ms]"] == pytest.approx(2.0)
+
+
+def test_published_figures_stand_beside_methods_that_have_some() -> None:
+    first, other, scas = windows_table([WindowsRow(name, 0, 9, 100.0, 0.001, 0.002) for name in ("seq", "sa", "scas")])
+    assert first["published"] == round(TABLES["seq"][0]) and other["published"] is None
+    assert scas["published [%]"] == pytest.approx(-20.9, abs=0.1) and scas["published [ms]"] == 18_960
+
+
+def test_figure_5_compares_with_annealing_of_twice_the_iterations() -> None:
+    rows = []
+    for steps in STEPS:
+        plain, neural = pair(steps)
+        assert f"iterations={2 * steps}" in plain and f"iterations={steps}" in neural
+        rows += [WindowsRow(plain, 0, 9, 100.0, 0.001, 0.002), WindowsRow(neural, 0, 9, 95.0, 0.003, 0.004)]
+    assert [line[CHANGE].value for line in gain_table(rows)] == pytest.approx([-5.0] * len(STEPS))
+
+
+@pytest.mark.parametrize("name", ["tjap-loop", "tjap-6"])
+def test_a_figure_is_drawn_again_from_its_rows(name: str, tmp_path: Path, capsys: Any) -> None:
+    names = FIGURE_6 if name == "tjap-6" else (ALONE, "nwp:method=seq", "nwp:method=free")
+    rows = [loop_row(each, 30.0 + place + epoch, epoch) for place, each in enumerate(names) for epoch in range(3)]
+    source, again, picture = tmp_path / "rows.json", tmp_path / "again.json", tmp_path / "figure.svg"
+    source.write_text(json.dumps({"rows": [row.to_json() for row in rows]}))
+    assert main(["figure", name, "--from", str(source), "--json", str(again), "-o", str(picture)]) == 0
+    assert json.loads(again.read_text()) == json.loads(source.read_text())
+    assert picture.read_text().startswith("<?xml") and list(names)[-1] in capsys.readouterr().out
+
+
+def test_options_belong_to_some_figures_only(capsys: Any) -> None:
+    assert main(["figure", "tjap-6", "--overestimate", "3"]) != 0
+    assert "it is for tjap-loop" in capsys.readouterr().err
+    with pytest.raises(InvalidInput, match="at least 1"):
+        tjap_loop(overestimate=0.5)
+
+
+@pytest.mark.slow
+def test_windows_of_figure_6_make_jobs_wait_longer_and_pay_less() -> None:
+    rows = {row.dispatcher: row for row in tjap_6(epochs_shown=1, method="scas").rows}
+    assert rows["fcfs"].wait_s < rows["nwp 10 s"].wait_s < rows["nwp 60 s"].wait_s
+    assert rows["nwp 60 s"].job_cost < rows["nwp 10 s"].job_cost < rows["fcfs"].job_cost
+    with pytest.raises(InvalidInput, match="epoch 1"):
+        three_hundred(workload(jobs=599), 1)
+
+
+@pytest.mark.shared
+def test_fcfs_costs_on_the_authors_workload_what_they_published() -> None:
+    jobs = workload(shared_file("tjap", "hpcschedule-workload-100k.txt.gz"))
+    paid, waits = [], []
+    for epoch in range(10):
+        schedule = simulate(three_hundred(jobs, epoch), machine(), "fcfs")
+        paid.append(costs(schedule, CODE).mean())
+        waits.append(schedule.wait.mean())
+    # Whole numbers of each epoch were published, rounded down; where a job comes at the instant at which another ends,
+    # their code starts it before those nodes are free.
+    assert np.mean(paid) == pytest.approx(FIGURE_6["fcfs"][0], rel=5e-3)
+    assert np.mean(waits) == pytest.approx(FIGURE_6["fcfs"][1], abs=1.0)
