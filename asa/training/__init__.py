@@ -1,0 +1,1 @@
+"""Learning by reinforcement: environments, networks, and how they are trained. Needs the extra `learn`."""
