@@ -17,6 +17,18 @@ if TYPE_CHECKING:  # NumPy is for those who plan, not for those who ask for help
 SHOWN = 20
 """Jobs that are shown to people; ``--json`` has all."""
 
+BY = {
+    "cp": "constraints alone have found it",
+    "improved": "better than the list plan it began with",
+    "warm start": "the list plan it began with: constraints have found none that is better",
+}
+"""Who has found a plan, where constraints are at work."""
+
+WARM_UP_S = 0.05
+"""For a first plan, of an example: what compiles does so then, and is no part of what is measured."""
+
+PLANNERS = "listplan (the default), pcp20, pcp19 or hcp19"
+
 
 class Dispatch:
     """Plan when and where all jobs of a queue start."""
@@ -27,33 +39,38 @@ class Dispatch:
         """Declare the options."""
         add = parser.add_argument
         add("instance", metavar="INSTANCE.json", help="a machine, what runs on it, and its queue; gzipped or not")
-        add("--dispatcher", default="listplan", metavar="NAME[:OPTIONS]", help="who plans: listplan (the default)")
-        limit = "time to look for a better plan, such as 250ms (none: the first one will do)"
-        add("--time-limit", type=duration, default=0.0, metavar="S", help=limit)
+        add("--dispatcher", default="listplan", metavar="NAME[:OPTIONS]", help=f"who plans: {PLANNERS}")
+        limit = "time to look for a better plan, such as 250ms (listplan: none, the first one will do; others: 10s)"
+        add("--time-limit", type=duration, metavar="S", help=limit)
 
     def run(self, options: argparse.Namespace) -> CommandResult:
         """Plan it, and check the plan."""
         planner = DISPATCHERS.create(options.dispatcher)
         if not hasattr(planner, "solve"):
-            raise InvalidInput(f"dispatcher {options.dispatcher!r} makes no plans of whole queues: expected listplan")
+            raise InvalidInput(f"dispatcher {options.dispatcher!r} makes no plans of whole queues: {PLANNERS} expected")
         from asa.dispatchers.planning.bound import lower_bound
+        from asa.dispatchers.planning.instance import example
         from asa.dispatchers.planning.sources import read_instance
         from asa.dispatchers.planning.verify import violations
 
         instance = read_instance(options.instance)
+        limit = getattr(planner, "default_limit_s", 0.0) if options.time_limit is None else options.time_limit
+        planner.solve(example(), min(limit, WARM_UP_S))
         began = time.perf_counter()
-        found = planner.solve(instance, options.time_limit)
+        found = planner.solve(instance, limit)
         seconds = time.perf_counter() - began
         about = {"dispatcher": options.dispatcher, "status": found.status, "seconds": seconds}
         if found.plan is None:
-            text = f"{options.dispatcher} has found no plan in {options.time_limit:g} s: give it more (--time-limit)"
+            text = f"{options.dispatcher} has found no plan in {limit:g} s: give it more (--time-limit)"
             return CommandResult(about | dict(found.notes), text, 1)
         if broken := violations(instance, found.plan):
             return CommandResult(about | {"violations": broken}, "the plan breaks laws:\n" + "\n".join(broken), 1)
         objective, bound = found.plan.objective(instance), max(lower_bound(instance), found.bound or 0.0)
         data = about | {"objective": objective, "bound": bound, "gap": objective / bound - 1 if bound else 0.0}
         jobs = _jobs(instance, found.plan)
-        return CommandResult(data | {"notes": dict(found.notes), "jobs": jobs}, _text(data, jobs))
+        by = found.notes.get("by")
+        text = _text(data, jobs, f"{BY[by]}\n" if by else "")
+        return CommandResult(data | {"notes": dict(found.notes), "jobs": jobs}, text)
 
 
 def _jobs(instance: Instance, plan: Plan) -> list[dict[str, Any]]:
@@ -65,7 +82,7 @@ def _jobs(instance: Instance, plan: Plan) -> list[dict[str, Any]]:
     ]
 
 
-def _text(data: dict[str, Any], jobs: list[dict[str, Any]]) -> str:
+def _text(data: dict[str, Any], jobs: list[dict[str, Any]], by: str) -> str:
     first = sorted(jobs, key=lambda job: job["start"])[:SHOWN]
     rows = [
         {"job": job["id"], "start [s]": job["start"], "slowdown": job["slowdown"], "nodes": _nodes(job["nodes"])}
@@ -74,7 +91,7 @@ def _text(data: dict[str, Any], jobs: list[dict[str, Any]]) -> str:
     more = f"\n... and {len(jobs) - len(first)} more: --json has all" if len(jobs) > len(first) else ""
     return (
         f"{data['dispatcher']}: {data['status']} plan of {len(jobs)} jobs in {data['seconds']:.3g} s\n"
-        f"mean slowdown {data['objective']:.4f}; none is below {data['bound']:.4f} (gap {data['gap']:.1%})\n\n"
+        f"mean slowdown {data['objective']:.4f}; none is below {data['bound']:.4f} (gap {data['gap']:.1%})\n{by}\n"
         f"{table(rows, 'nobody waits')}{more}"
     )
 

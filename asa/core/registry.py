@@ -255,6 +255,10 @@ DISPATCHERS = Registry(
         "random": "asa.dispatchers.random:Random",
         "knapsack": "asa.dispatchers.knapsack:Knapsack",
         "listplan": "asa.dispatchers.listplan:ListPlan",
+        "nwp": "asa.dispatchers.nwp:Nwp",
+        "pcp20": "asa.dispatchers.cp.pcp20:Pcp20",
+        "pcp19": "asa.dispatchers.cp.pcp19:Pcp19",
+        "hcp19": "asa.dispatchers.cp.hcp19:Hcp19",
     },
     group="asa.dispatchers",
 )
@@ -283,6 +287,19 @@ PLACEMENTS = Registry(
         "contiguous": "asa.placement.contiguous:Contiguous",
     },
     group="asa.placements",
+)
+PLACEMENT_METHODS = Registry(
+    "placement method",
+    {
+        "seq": "asa.placement.tjap.seq:Sequential",
+        "scas": "asa.placement.tjap.scas:Scas",
+        "sa": "asa.placement.tjap.anneal:Anneal",
+        "nsa": "asa.placement.tjap.nsa:Neural",
+        "dcas-alns": "asa.placement.tjap.dcas:DcasAlns",
+        "free": "asa.placement.tjap.free:Free",
+        "together": "asa.placement.tjap.together:Together",
+    },
+    group="asa.placement_methods",
 )
 EXPERTS = Registry(
     "expert",
@@ -322,11 +339,13 @@ COMMANDS = Registry(
             "explain",
             "figure",
             "graph",
+            "place",
             "report",
             "resume",
             "run",
             "runs",
             "simulate",
+            "train",
             "waits",
         )
     }

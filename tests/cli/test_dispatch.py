@@ -3,6 +3,9 @@ import json
 import pytest
 
 from asa.cli.main import main
+from asa.dispatchers.listplan import ListPlan
+from asa.dispatchers.planning.instance import Planned
+from asa.dispatchers.planning.sources import read_instance
 
 INSTANCE = {
     "cap": [[2], [2]],
@@ -44,7 +47,28 @@ def test_nobody_waits(tmp_path, capsys):
 
 def test_who_makes_no_plans(path, capsys):
     assert main(["dispatch", path, "--dispatcher", "easy"]) == 1
-    assert "makes no plans of whole queues: expected listplan" in capsys.readouterr().err
+    assert "makes no plans of whole queues: listplan (the default), pcp20, pcp19 or hcp19" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("options", "limit"), [([], 10.0), (["--time-limit", "50ms"], 0.05)])
+def test_how_long_a_planner_may_search(path, capsys, monkeypatch, options, limit):
+    """As long as it is told, or as it takes for itself."""
+    nothing = Planned(None, "unknown")
+    monkeypatch.setattr("asa.dispatchers.cp.planner.CpDispatcher.solve", lambda self, instance, seconds: nothing)
+    assert main(["dispatch", path, "--dispatcher", "pcp20", *options]) == 1
+    assert f"has found no plan in {limit:g} s: give it more (--time-limit)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("by", "words"),
+    [("cp", "constraints alone have found it"), ("improved", "better than the list"), ("warm start", "the list plan")],
+)
+def test_who_has_found_it(path, capsys, monkeypatch, by, words):
+    plan = ListPlan().solve(read_instance(path), 0.0).plan
+    found = Planned(plan, "feasible", notes={"by": by})
+    monkeypatch.setattr("asa.dispatchers.cp.planner.CpDispatcher.solve", lambda self, instance, seconds: found)
+    assert main(["dispatch", path, "--dispatcher", "hcp19"]) == 0
+    assert words in capsys.readouterr().out
 
 
 def test_a_plan_that_breaks_laws_is_told(path, capsys, monkeypatch):

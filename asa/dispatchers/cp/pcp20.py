@@ -1,0 +1,40 @@
+"""PCP'20: all in one model, whose size does not depend on the machine's."""
+
+from __future__ import annotations
+
+import time
+
+from asa.dispatchers.cp.boxes import Boxes
+from asa.dispatchers.cp.pcp19 import better
+from asa.dispatchers.cp.planner import CpDispatcher, Search
+from asa.dispatchers.cp.solver import run
+
+
+class Pcp20(CpDispatcher):
+    """Plan the queue with units as boxes, in a line of all that a resource has; see `CpDispatcher`.
+
+    References
+    ----------
+    C. Galleguillos, Z. Kiziltan and R. Soto, "A constraint programming-based job dispatcher for modern HPC systems and
+    applications", arXiv:2009.10348 (2020).
+
+    Notes
+    -----
+    In a box, a unit holds neighbouring cores throughout, which nodes do not ask for: what is free in two pieces can be
+    had together. So the best plan of boxes need not be the best of all. It is called so only once a model of counts,
+    PCP'19's, has shown that nothing is better; what windows leave of that one is small by then.
+    """
+
+    def _search(self, search: Search) -> None:
+        schedule, boxes = search.build(Boxes)
+        if search.best is not None:
+            boxes.hint(search.best)
+        # It must be presolved: OR-Tools 9.15 crashes on boxes that are not.
+        outcome = run(schedule.model, search.budget, search.effort, ordered=True)
+        search.notes |= {"solve_s": outcome.seconds, "best of boxes": outcome.complete}
+        if outcome.found:
+            search.offer(boxes.plan(outcome))
+        if outcome.complete:
+            began = time.perf_counter()
+            better(search)
+            search.notes["check_s"] = time.perf_counter() - began
