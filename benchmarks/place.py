@@ -130,11 +130,13 @@ def large(windows: Sequence[Window]) -> list[dict[str, Any]]:
 
 def published(path: Path, count: int, driver: str) -> list[dict[str, Any]]:
     """Tables III and IV of the paper, on its authors' workload; jobs are where `driver` puts them."""
-    from asa.studies.tjap_case import GEOMETRIES, epochs, workload
+    from asa.studies.tjap_case import epochs, workload
     from asa.studies.tjap_tables import windows_table
-    from asa.studies.tjap_windows import on_windows, recorded
+    from asa.studies.tjap_windows import on_windows
+    from asa.training.windows import GEOMETRIES, recorded
 
-    windows = [recorded(each, GEOMETRIES["code"], driver) for each in epochs(workload(path), 0, count)]
+    made = PLACEMENT_METHODS.create(driver)
+    windows = [recorded(each, GEOMETRIES["code"], made) for each in epochs(workload(path), 0, count)]
     return windows_table(on_windows(windows, PUBLISHED))
 
 

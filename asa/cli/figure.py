@@ -22,6 +22,7 @@ FIGURES = Registry(
         "cp-times": "asa.studies.cp_figures:cp_times",
         "cp-quality": "asa.studies.cp_figures:cp_quality",
         "cp-ratios": "asa.studies.cp_figures:cp_ratios",
+        "tjap-4": "asa.studies.tjap_learning:tjap_4",
         "tjap-5": "asa.studies.tjap_figures:tjap_5",
         "tjap-6": "asa.studies.tjap_figures:tjap_6",
         "tjap-table3": "asa.studies.tjap_figures:tjap_table3",
@@ -34,9 +35,10 @@ _FROM_ROWS = ("asa-makespan", "asa-corehours", "asa-pareto")
 _LOOP = ("cp-times", "cp-quality")
 _CP = (*_LOOP, "cp-ratios")
 _TJAP = ("tjap-5", "tjap-6", "tjap-table3", "tjap-table4", "tjap-loop")
+_MEASURED = (*_CP, "tjap-4", *_TJAP)
 _TAKEN_BY = {
     "seeds": ("convergence", *_FROM_ROWS),
-    "from": (*_FROM_ROWS, *_CP, *_TJAP),
+    "from": (*_FROM_ROWS, *_MEASURED),
     "trace": (*_CP, *_TJAP),
     "from_day": _CP,
     "to_day": _CP,
@@ -47,10 +49,18 @@ _TAKEN_BY = {
     "time_limit": ("cp-ratios",),
     "epochs": _TJAP,
     "method": ("tjap-6",),
+    "network": ("tjap-4",),
+    "steps": ("tjap-4",),
     "overestimate": ("tjap-loop",),
 }
 """Which figures take an option that not all take."""
-_CALLED = {"from": "source", "dispatcher": "dispatchers", "predictor": "predictors", "epochs": "epochs_shown"}
+_CALLED = {
+    "from": "source",
+    "dispatcher": "dispatchers",
+    "predictor": "predictors",
+    "epochs": "epochs_shown",
+    "network": "networks",
+}
 """What these options are called in Python."""
 
 
@@ -80,9 +90,11 @@ class Figure:
         cp.add_argument("--dispatch-time", choices=("ignore", "charge"), help="as asa simulate; not for cp-ratios")
         cp.add_argument("--decisions", type=positive, metavar="N", help="for cp-ratios: how many, drawn (200)")
         cp.add_argument("--time-limit", type=duration, metavar="S", help="for cp-ratios: time for each plan (1s)")
-        tjap = parser.add_argument_group("figures tjap-...; also --trace, and --dispatcher for tjap-loop")
+        tjap = parser.add_argument_group("figures tjap-...; but for tjap-4 also --trace, for tjap-loop --dispatcher")
         tjap.add_argument("--epochs", type=positive, metavar="N", help="how many (10)")
         tjap.add_argument("--method", metavar="NAME[:OPTIONS]", help="of tjap-6, to place jobs (free:iterations=300)")
+        tjap.add_argument("--network", metavar="NAME", action="append", help="for tjap-4: one, repeated (all six)")
+        tjap.add_argument("--steps", type=positive, metavar="N", help="for tjap-4: actions to learn from (300000)")
         tjap.add_argument("--overestimate", type=float, metavar="X", help="for tjap-loop: of requests, at most (1)")
 
     def run(self, options: argparse.Namespace) -> CommandResult:
@@ -93,7 +105,7 @@ class Figure:
         if options.output:
             study.draw(options.output)
         data = study.to_json()
-        if options.figure in ("asa-pareto", *_CP, *_TJAP):
+        if options.figure in ("asa-pareto", *_MEASURED):
             rows = study.table()
         elif options.figure in _FROM_ROWS:
             rows = [{name: value for name, value in row.items() if name != "stages"} for row in data["rows"]]
@@ -120,6 +132,6 @@ def _given(options: argparse.Namespace) -> dict[str, Any]:
             raise InvalidInput(f"{option} {value}: figure {options.figure!r} {wrong}; it is for {', '.join(takers)}")
         kinds = {"dispatcher": DISPATCHERS, "predictor": PREDICTORS}
         found[_CALLED.get(name, name)] = kinds[name].split(value) if name in kinds else value
-    if options.figure in (*_CP, *_TJAP) and "source" in found and len(found) > 1:
+    if options.figure in _MEASURED and "source" in found and len(found) > 1:
         raise InvalidInput("--from shows what was measured: leave out what says how to measure")
     return found

@@ -142,7 +142,7 @@ class Nwp:
             tree.groups[:, idle],
             sizes[:together],
             tree.hops(self._convention),
-            potential=self._potential[: len(tree.groups) - 1],
+            potential=self._potential[: len(tree.groups) - 1] if any(self._potential) else (),
         )
         found = self._found(view, window, rows[:together])
         given = [idle[places] for places in found.places]

@@ -1,75 +1,29 @@
-"""Machines and workloads of the topology-aware allocation paper, and what a schedule costs in hops.
-
-References
-----------
-The paper of `asa.placement.tjap.instance.Window`, section VI, and its authors' code, github.com/lzk23/hpcschedule: the
-machine in ``config.py`` is not the paper's.
-"""
+"""Workloads of the topology-aware allocation paper, and what a schedule costs in hops on its machine."""
 
 from __future__ import annotations
 
 import gzip
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 
-from asa.core.cluster import Cluster
 from asa.core.errors import InvalidInput
 from asa.core.schedule import Schedule
 from asa.core.workload import Floats, Workload
 from asa.placement.network import network
 from asa.placement.tjap.instance import PRICE, Window
 from asa.placement.tjap.together import Together
-from asa.placement.topology import CONVENTIONS, Convention, Topology
+from asa.placement.topology import Topology
 from asa.traces.tjap import uniform
+from asa.training.windows import NODES, PERIOD_S, PERIODS, Geometry
 
-NODES, LARGEST = 1000, 40
-"""Nodes of the machine, and those of the largest job."""
-PERIODS, PERIOD_S = 100, 60.0
-"""Periods of an epoch, and the length of one [s]; Table I."""
-MOST = 5
-"""Most jobs of several nodes in one window: ``max_queue_size`` of the authors' code."""
+LARGEST = 40
+"""Nodes of the largest job."""
 BETWEEN = 400
 """Jobs from the beginning of one epoch to that of the next; more than are submitted in one."""
-
-
-@dataclass(frozen=True)
-class Geometry:
-    """A network, and how its hops are counted.
-
-    Parameters
-    ----------
-    name
-        What it is called.
-    widths
-        As `asa.placement.network.network` takes it.
-    hops
-        A name of `asa.placement.topology.CONVENTIONS`. Here each pair of nodes counts once, and nothing is rounded.
-    """
-
-    name: str
-    widths: str
-    hops: str
-
-    @property
-    def convention(self) -> Convention:
-        """How hops are counted."""
-        return replace(CONVENTIONS[self.hops], both_ways=False, whole=False)
-
-
-GEOMETRIES = {
-    "code": Geometry("code", "25x4x10", "code"),
-    "text": Geometry("text", "10x10x10", "paper"),
-}
-"""25 pods of 40 nodes with 1, 3 or 5 hops, as in the authors' code; 10 pods of 100 with 2, 4 or 6, as in the paper."""
-
-
-def machine() -> Cluster:
-    """The machine."""
-    return Cluster.of(nodes=NODES)
 
 
 def workload(path: str | Path | None = None, *, jobs: int = 20_000, seed: int = 0) -> Workload:

@@ -10,13 +10,15 @@ from typing import Any
 import numpy as np
 
 from asa.core.errors import InvalidInput
+from asa.core.registry import PLACEMENT_METHODS
 from asa.core.workload import Workload
 from asa.studies.cp_figures import read_rows
-from asa.studies.tjap_case import GEOMETRIES, epochs, moved, workload
+from asa.studies.tjap_case import epochs, moved, workload
 from asa.studies.tjap_loop import LoopRow, in_windows, loop, row, timed
 from asa.studies.tjap_picture import draw_change, draw_figure_6, draw_gain
 from asa.studies.tjap_tables import STEPS, Rows, gain_table, loop_table, pair, table_6, windows_table
-from asa.studies.tjap_windows import WindowsRow, on_windows, recorded
+from asa.studies.tjap_windows import DRIVER, WindowsRow, on_windows
+from asa.training.windows import GEOMETRIES, recorded
 
 SEQ = "nwp:method=seq"
 FORESIGHTED = (
@@ -193,5 +195,6 @@ def same_windows(
         return TjapFigure(read_rows(source, WindowsRow), windows_table, draw_change)
     geometry = GEOMETRIES["code"]
     jobs = epochs(workload(trace, seed=seed), 0, epochs_shown)
-    rows = on_windows((recorded(each, geometry) for each in jobs), methods)
+    driver = PLACEMENT_METHODS.create(DRIVER)
+    rows = on_windows((recorded(each, geometry, driver) for each in jobs), methods)
     return TjapFigure(rows, windows_table, draw_change)

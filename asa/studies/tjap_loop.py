@@ -19,7 +19,8 @@ from asa.core.schedule import Schedule
 from asa.core.workload import Workload
 from asa.simulator.engine import Engine
 from asa.simulator.run import rehearse, simulate
-from asa.studies.tjap_case import MOST, PERIOD_S, PERIODS, Geometry, alone, costs, machine
+from asa.studies.tjap_case import alone, costs
+from asa.training.windows import MOST, PERIOD_S, PERIODS, Geometry, machine
 
 Ran = tuple[Schedule, list[float]]
 """A schedule, and how long each decision took [s]."""

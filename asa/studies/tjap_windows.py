@@ -8,13 +8,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from asa.core.registry import PLACEMENT_METHODS
-from asa.core.table import TableView
-from asa.core.workload import Workload
-from asa.dispatchers.nwp import Nwp
 from asa.placement.tjap.cost import cost
-from asa.placement.tjap.instance import Placed, PlacementMethod, Window
-from asa.simulator.run import simulate
-from asa.studies.tjap_case import MOST, PERIOD_S, PERIODS, Geometry, machine
+from asa.placement.tjap.instance import Window
+from asa.training.windows import PERIODS
 
 DRIVER = "scas"
 """Whose placements the clusters have. The paper says that of its neural method; its authors' code (``test`` of
@@ -47,44 +43,6 @@ class WindowsRow:
     def to_json(self) -> dict[str, Any]:
         """All of it, JSON-able."""
         return asdict(self)
-
-
-class Recorder:
-    """A placement method that keeps the windows it places until some time.
-
-    Parameters
-    ----------
-    method
-        What places them.
-    until
-        Later ones are placed, but not kept [s].
-
-    Attributes
-    ----------
-    windows
-        In their order.
-    """
-
-    def __init__(self, method: PlacementMethod, until: float) -> None:
-        self._method, self._until, self._late, self.windows = method, until, False, list[Window]()
-
-    def watch(self, view: TableView) -> None:
-        """Be told of the time at which a window is going to be placed."""
-        self._late = view.now > self._until
-
-    def place(self, window: Window) -> Placed:
-        """What the method does."""
-        if len(window.sizes) and not self._late:
-            self.windows.append(window)
-        return self._method.place(window)
-
-
-def recorded(jobs: Workload, geometry: Geometry, driver: str = DRIVER, periods: int = PERIODS) -> list[Window]:
-    """The windows of an epoch's periods, on a cluster whose jobs are where `driver` puts them."""
-    recorder = Recorder(PLACEMENT_METHODS.create(driver), periods * PERIOD_S)
-    dispatcher = Nwp(window=PERIOD_S, method=recorder, topology=geometry.widths, hops=geometry.hops, most=MOST)
-    simulate(jobs, machine(), dispatcher, watch=recorder.watch)
-    return recorder.windows
 
 
 def on_windows(epochs: Iterable[Sequence[Window]], methods: Sequence[str], periods: int = PERIODS) -> list[WindowsRow]:

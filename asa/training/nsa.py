@@ -16,6 +16,7 @@ from asa.core.errors import InvalidInput, UnknownName
 from asa.placement.tjap.anneal import Anneal
 from asa.placement.tjap.instance import Window
 from asa.placement.tjap.nsa_network import NETWORKS
+from asa.training.libraries import check_libraries
 from asa.training.windows import epoch
 
 Progress = Callable[[float, float], None]
@@ -122,7 +123,7 @@ def train(
     Raises
     ------
     InvalidInput
-        When there is nothing to do.
+        When there is nothing to do, or a library for learning is not installed.
     UnknownName
         When there is no such network, state or geometry.
 
@@ -135,6 +136,7 @@ def train(
         raise UnknownName("network", network, NETWORKS)
     if steps < 1 or epochs < 1:
         raise InvalidInput(f"{steps} steps, {epochs} epochs: at least 1 of each expected")
+    check_libraries()
     import torch
     from sb3_contrib import MaskablePPO
     from stable_baselines3.common.vec_env import DummyVecEnv

@@ -1,89 +1,120 @@
-"""Windows to learn from: those that a cluster meets on which a placement method drives the paper's workload."""
+"""Windows of jobs as the paper's machine meets them: those that a cluster sees on which a placement method decides.
+
+References
+----------
+The paper of `asa.placement.tjap.instance.Window`, section VI, and its authors' code, github.com/lzk23/hpcschedule: the
+machine in ``config.py`` is not the paper's.
+"""
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
-from asa.core.cluster import Ints
-from asa.core.errors import InvalidInput
-from asa.placement.tjap.instance import PlacementMethod, Window, grouped
+from asa.core.cluster import Cluster
+from asa.core.errors import UnknownName
+from asa.core.table import TableView
+from asa.core.workload import Workload
+from asa.dispatchers.nwp import Nwp
+from asa.placement.tjap.instance import Placed, PlacementMethod, Window
+from asa.placement.topology import CONVENTIONS, Convention
+from asa.simulator.run import simulate
 from asa.traces.tjap import uniform
 
-PERIOD_S, PERIODS, NODES, MOST_JOBS = 60.0, 100, 1000, 5
-"""Time between windows [s], windows of an epoch, and nodes (paper, section VI); jobs of a window (authors' code)."""
-GEOMETRIES = {"code": ((10, 40), (1.0, 3.0, 5.0)), "text": ((10, 100), (2.0, 4.0, 6.0))}
-"""Nodes below a leaf switch and in a pod, and hops: as in the authors' code, and as in the paper's text."""
+NODES = 1000
+"""Nodes of the machine."""
+PERIODS, PERIOD_S = 100, 60.0
+"""Periods of an epoch, and the length of one [s]; Table I."""
+MOST = 5
+"""Most jobs of several nodes in one window: ``max_queue_size`` of the authors' code."""
+SHORTEST_PAUSE_S = 5
+"""Between jobs of the paper's workload."""
 
 
-@dataclass(eq=False, slots=True)
-class _Waiting:
-    """A job that waits: so many nodes, so long a run [s], for so many periods until now."""
+@dataclass(frozen=True)
+class Geometry:
+    """A network, and how its hops are counted.
 
-    nodes: int
-    run_s: float
-    periods: int = 0
+    Parameters
+    ----------
+    name
+        What it is called.
+    widths
+        As `asa.placement.network.network` takes it.
+    hops
+        A name of `asa.placement.topology.CONVENTIONS`. Here each pair of nodes counts once, and nothing is rounded.
+    """
+
+    name: str
+    widths: str
+    hops: str
+
+    @property
+    def convention(self) -> Convention:
+        """How hops are counted."""
+        return replace(CONVENTIONS[self.hops], both_ways=False, whole=False)
 
 
-def epoch(method: PlacementMethod, *, seed: int, geometry: str = "code") -> Iterator[Window]:
-    """The windows of an epoch, which begins with an empty machine; `method` places the jobs of each.
+GEOMETRIES = {
+    "code": Geometry("code", "25x4x10", "code"),
+    "text": Geometry("text", "10x10x10", "paper"),
+}
+"""25 pods of 40 nodes with 1, 3 or 5 hops, as in the authors' code; 10 pods of 100 with 2, 4 or 6, as in the paper."""
 
-    Jobs that have waited for more periods come first, then smaller ones, until one does not fit or the window is full.
-    Jobs of one node cost nothing anywhere: they take the first nodes that are left, and are in no window.
+
+def machine() -> Cluster:
+    """The machine."""
+    return Cluster.of(nodes=NODES)
+
+
+class Recorder:
+    """A placement method that keeps the windows it places until some time.
+
+    Parameters
+    ----------
+    method
+        What places them.
+    until
+        Later ones are placed, but not kept [s].
+
+    Attributes
+    ----------
+    windows
+        In their order.
+    """
+
+    def __init__(self, method: PlacementMethod, until: float) -> None:
+        self._method, self._until, self._late, self.windows = method, until, False, list[Window]()
+
+    def watch(self, view: TableView) -> None:
+        """Be told of the time at which a window is going to be placed."""
+        self._late = view.now > self._until
+
+    def place(self, window: Window) -> Placed:
+        """What the method does."""
+        if len(window.sizes) and not self._late:
+            self.windows.append(window)
+        return self._method.place(window)
+
+
+def recorded(jobs: Workload, geometry: Geometry, driver: PlacementMethod, periods: int = PERIODS) -> list[Window]:
+    """The windows of an epoch's periods, on a cluster whose jobs are where `driver` puts them."""
+    recorder = Recorder(driver, periods * PERIOD_S)
+    options: dict[str, Any] = {"topology": geometry.widths, "hops": geometry.hops, "most": MOST}
+    simulate(jobs, machine(), Nwp(window=PERIOD_S, method=recorder, **options), watch=recorder.watch)
+    return recorder.windows
+
+
+def epoch(driver: PlacementMethod, *, seed: int, geometry: str = "code") -> list[Window]:
+    """The windows of an epoch of jobs that are made up as the paper's are; see `recorded`.
 
     Raises
     ------
-    InvalidInput
+    UnknownName
         When the geometry is not known.
-
-    References
-    ----------
-    Section VI of the paper; order, and how many jobs, are those of its authors' code.
     """
     if geometry not in GEOMETRIES:
-        raise InvalidInput(f"geometry {geometry!r}: one of {', '.join(GEOMETRIES)} expected")
-    below, hops = GEOMETRIES[geometry]
-    work = uniform(int(PERIODS * PERIOD_S / 5) + 1, seed=seed)
-    idle, waiting, come = np.ones(NODES, dtype=np.bool_), list[_Waiting](), 0
-    ends: list[tuple[float, int, list[int]]] = []
-    for period in range(1, PERIODS + 1):
-        now = period * PERIOD_S
-        for each in waiting:
-            each.periods += 1
-        while come < len(work.submit) and work.submit[come] <= now:
-            waiting.append(_Waiting(int(work.cores[come]), float(work.run[come])))
-            come += 1
-        while ends and ends[0][0] <= now:
-            idle[heapq.heappop(ends)[2]] = True
-        chosen = _chosen(waiting, int(idle.sum()))
-        several = [job for job in chosen if job.nodes > 1]
-        if several:
-            window = grouped(np.flatnonzero(idle), [job.nodes for job in several], below, hops=hops)
-            yield window
-            for job, mine in zip(several, method.place(window).places, strict=True):
-                _start(idle, window.idle[mine], ends, now + job.run_s)
-        for job in chosen:
-            if job.nodes == 1:
-                _start(idle, np.flatnonzero(idle)[:1], ends, now + job.run_s)
-        waiting = [job for job in waiting if job not in chosen]
-
-
-def _start(idle: npt.NDArray[np.bool_], nodes: Ints, ends: list[tuple[float, int, list[int]]], end_s: float) -> None:
-    idle[nodes] = False
-    heapq.heappush(ends, (end_s, int(nodes[0]), nodes.tolist()))
-
-
-def _chosen(waiting: list[_Waiting], idle: int) -> list[_Waiting]:
-    """Jobs of the next window, and those of one node that start beside them."""
-    chosen: list[_Waiting] = []
-    for job in sorted(waiting, key=lambda each: (-each.periods, each.nodes)):
-        full = job.nodes > 1 and sum(each.nodes > 1 for each in chosen) == MOST_JOBS
-        if full or job.nodes > idle:
-            break
-        chosen.append(job)
-        idle -= job.nodes
-    return chosen
+        raise UnknownName("geometry", geometry, GEOMETRIES)
+    length = PERIODS * PERIOD_S
+    jobs = uniform(int(length / SHORTEST_PAUSE_S) + 1, seed=seed)
+    return recorded(jobs.between(0.0, length + 1), GEOMETRIES[geometry], driver)

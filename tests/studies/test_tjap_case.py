@@ -8,7 +8,8 @@ import pytest
 
 from asa.core.errors import InvalidInput
 from asa.simulator.run import simulate
-from asa.studies.tjap_case import BETWEEN, GEOMETRIES, alone, costs, epochs, machine, moved, tree_of, workload
+from asa.studies.tjap_case import BETWEEN, alone, costs, epochs, moved, tree_of, workload
+from asa.training.windows import GEOMETRIES, machine
 
 
 def test_a_file_has_a_line_for_each_job(tmp_path: Path) -> None:

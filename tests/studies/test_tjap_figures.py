@@ -12,12 +12,13 @@ from asa.core.errors import InvalidInput
 from asa.core.registry import PLACEMENT_METHODS
 from asa.placement.tjap.cost import cost
 from asa.simulator.run import simulate
-from asa.studies.tjap_case import GEOMETRIES, costs, epochs, machine, workload
+from asa.studies.tjap_case import costs, epochs, workload
 from asa.studies.tjap_figures import three_hundred, tjap_6, tjap_loop
 from asa.studies.tjap_loop import ALONE, LoopRow, in_windows, loop
 from asa.studies.tjap_published import FIGURE_6, TABLES
 from asa.studies.tjap_tables import CHANGE, STEPS, change, gain_table, loop_table, pair, windows_table
-from asa.studies.tjap_windows import WindowsRow, on_windows, recorded
+from asa.studies.tjap_windows import WindowsRow, on_windows
+from asa.training.windows import GEOMETRIES, machine, recorded
 from tests.traces.shared import shared_file
 
 CODE = GEOMETRIES["code"]
@@ -39,8 +40,8 @@ def test_the_loop_compares_dispatchers_on_clusters_of_their_own() -> None:
 @pytest.mark.slow
 def test_recorded_windows_cost_what_the_schedule_costs() -> None:
     (jobs,) = epochs(workload(jobs=500), 0, 1, periods=60)
-    windows = recorded(jobs, CODE, "seq", periods=30)
     seq = PLACEMENT_METHODS.create("seq")
+    windows = recorded(jobs, CODE, seq, periods=30)
     schedule = simulate(jobs, machine(), in_windows("nwp:method=seq", CODE))
     paid = costs(schedule, CODE)[schedule.start <= 1800].sum()
     assert sum(cost(each, seq.place(each)) for each in windows) == pytest.approx(paid)
