@@ -35,7 +35,8 @@ class ListPlan:
         A job that has waited for more than so many times its duration comes before all that have not, and has a
         reservation in either scheme; who has been overdue for longest comes first. Infinite: nobody is. At least 0.
     seconds
-        Search for a better order for so long at each decision [s]; active plans only.
+        Search for a better order for so long at each decision, or in `asa dispatch` unless that is told a limit [s];
+        active plans only.
 
     Raises
     ------
@@ -75,6 +76,7 @@ class ListPlan:
         if seconds and scheme != SCHEMES[0]:
             raise InvalidInput(f"seconds={seconds:g} with scheme={scheme}: orders are searched for active plans only")
         self._rule, self._scheme, self._overdue, self._seconds = rule, scheme, overdue, seconds
+        self.default_limit_s = seconds  # for asa dispatch without a limit
 
     def decide(self, view: QueueView | TableView) -> list[Start]:
         """What to start now, in the queue's order."""

@@ -50,12 +50,22 @@ def test_who_makes_no_plans(path, capsys):
     assert "makes no plans of whole queues: listplan (the default), pcp20, pcp19 or hcp19" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("options", "limit"), [([], 10.0), (["--time-limit", "50ms"], 0.05)])
-def test_how_long_a_planner_may_search(path, capsys, monkeypatch, options, limit):
+@pytest.mark.parametrize(
+    ("dispatcher", "options", "limit"),
+    [
+        ("pcp20", [], 10.0),
+        ("pcp20:seconds=3", [], 3.0),
+        ("pcp20:seconds=3", ["--time-limit", "50ms"], 0.05),
+        ("listplan", [], 0.0),
+        ("listplan:seconds=3", [], 3.0),
+    ],
+)
+def test_how_long_a_planner_may_search(path, capsys, monkeypatch, dispatcher, options, limit):
     """As long as it is told, or as it takes for itself."""
     nothing = Planned(None, "unknown")
-    monkeypatch.setattr("asa.dispatchers.cp.planner.CpDispatcher.solve", lambda self, instance, seconds: nothing)
-    assert main(["dispatch", path, "--dispatcher", "pcp20", *options]) == 1
+    for planner in ("cp.planner.CpDispatcher", "listplan.ListPlan"):
+        monkeypatch.setattr(f"asa.dispatchers.{planner}.solve", lambda self, instance, seconds: nothing)
+    assert main(["dispatch", path, "--dispatcher", dispatcher, *options]) == 1
     assert f"has found no plan in {limit:g} s: give it more (--time-limit)" in capsys.readouterr().err
 
 

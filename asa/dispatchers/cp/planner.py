@@ -25,6 +25,9 @@ from asa.dispatchers.planning.sources import from_view
 
 Made = TypeVar("Made")
 
+DECISION_S, INSTANCE_S = 1.0, 10.0
+"""Time for a plan, if nothing is said: of a decision in a simulated queue, and of a single instance."""
+
 ROUNDING = 1e-6
 """A plan is called the best when its mean slowdown is within this share of the bound: costs are whole numbers."""
 
@@ -92,7 +95,8 @@ class CpDispatcher:
         Begin with a list plan, which the answer is never worse than (with times as the solver has them: rounded up to
         1/1024 s). Else the solver is on its own.
     seconds
-        Time for each decision in a simulated queue [s], building included; above 0.
+        Time for each decision in a simulated queue [s], building included, above 0; unless given, 1. If it is given,
+        `asa dispatch` plans for as long too.
     workers
         Threads of the solver, at least 1. With one, and time enough, the answer is always the same.
     seed
@@ -105,17 +109,17 @@ class CpDispatcher:
     """
 
     needs_estimates = True
-    default_limit_s = 10.0
-    """How long `asa dispatch` lets it plan, if nothing else is said."""
 
-    def __init__(self, *, warm: bool = True, seconds: float = 1.0, workers: int = 2, seed: int = 0) -> None:
-        if not 0 < seconds < math.inf:
+    def __init__(self, *, warm: bool = True, seconds: float | None = None, workers: int = 2, seed: int = 0) -> None:
+        if seconds is not None and not 0 < seconds < math.inf:
             raise InvalidInput(f"seconds is {seconds!r}: a finite number above 0 expected")
         if not (workers >= 1 and workers == int(workers)):
             raise InvalidInput(f"workers is {workers!r}: a whole number of at least 1 expected")
         if not (0 <= seed < 2**31 and seed == int(seed)):
             raise InvalidInput(f"seed is {seed!r}: a whole number from 0 to 2^31 - 1 expected")
-        self._warm, self._seconds, self._effort = warm, seconds, Effort(int(workers), int(seed))
+        self._warm, self._effort = warm, Effort(int(workers), int(seed))
+        self._seconds = DECISION_S if seconds is None else seconds
+        self.default_limit_s = INSTANCE_S if seconds is None else seconds  # for asa dispatch without a limit
 
     def decide(self, view: QueueView | TableView) -> list[Start]:
         """What to start now, in the queue's order. There is no search where nothing can start now."""

@@ -62,6 +62,10 @@ def keys(instance: Instance, rule: str) -> Floats:
     return RULES[rule](instance)
 
 
+LEAST_KEY = 1e-300
+"""Keys that a search makes stay between this and its reciprocal."""
+
+
 def order_of(key: Floats) -> Ints:
     """Jobs by their keys; of equal ones, those who have stood longer."""
     return np.argsort(key, kind="stable")
@@ -93,7 +97,9 @@ def improve(
         if enough or harm.sum() <= 0 or movable.sum() < 2:
             return plan_of(p, best), tried
         trial, tried = key.copy(), tried + 1
-        trial[movable] *= _move(draw, tried, p.duration, harm)[movable]
+        with np.errstate(over="ignore"):  # keys drift as long as nothing is better
+            moved = trial[movable] * _move(draw, tried, p.duration, harm)[movable]
+        trial[movable] = np.clip(moved, LEAST_KEY, 1 / LEAST_KEY)
 
 
 def _move(draw: np.random.Generator, turn: int, duration: Floats, harm: Floats) -> Floats:

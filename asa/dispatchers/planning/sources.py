@@ -91,11 +91,14 @@ def read_instance(path: str | Path) -> Instance:
         data = path.read_bytes()
         found = json.loads(gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data)
     except (OSError, EOFError, ValueError) as error:
-        raise InvalidInput(f"{path}: {error}. Expected a JSON file with 'cap', 'running' and 'queue'") from error
+        what = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise InvalidInput(f"{path}: {what}. Expected a JSON file with 'cap', 'running' and 'queue'") from error
     try:
         made = _made(found)
         made.check()
         return made
+    except InvalidInput as error:
+        raise InvalidInput(f"{path}: {error}") from error
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise InvalidInput(f"{path}: {error!r}. Expected cap, running, queue as docs/dispatch.md has them") from error
 
@@ -103,6 +106,8 @@ def read_instance(path: str | Path) -> Instance:
 def _made(found: Mapping[str, Any]) -> Instance:
     capacity = np.array(found["cap"], dtype=np.int64)
     width = capacity.shape[1]
+    _check_numbers(found["running"], ("rn", "end"), "running job")
+    _check_numbers(found["queue"], ("rn", "d", "q"), "job")
     names = tuple(found.get("resources", ("cores", "memory", *(f"resource {k}" for k in range(2, width)))[:width]))
     shared = _whole(found.get("shared", {}), "the machine")
     kinds: dict[tuple[int, ...], int] = {}
@@ -136,6 +141,13 @@ def _made(found: Mapping[str, Any]) -> Instance:
         np.array(ends)[order], np.array(release, dtype=np.int64).reshape(-1, 4)[order],
         np.array(list(shared.values()), dtype=np.int64), tuple(shared), demands[:, width:],
     )  # fmt: skip
+
+
+def _check_numbers(jobs: Sequence[Mapping[str, Any]], keys: Sequence[str], who: str) -> None:
+    for number, job in enumerate(jobs):
+        for key in keys:
+            if isinstance(value := job.get(key), bool) or not isinstance(value, int | float):
+                raise InvalidInput(f"{who} {job.get('id', number)!r} has {key} {value!r}: a number expected")
 
 
 def _whole(shared: Mapping[str, Any], who: str) -> Mapping[str, int]:

@@ -213,6 +213,12 @@ def test_options_out_of_range(name, options, words):
         DISPATCHERS.load(name)(**options)
 
 
+def test_its_time_is_that_of_a_single_instance_as_well():
+    """`asa dispatch` asks for it where there is no --time-limit."""
+    assert DISPATCHERS.create("pcp20").default_limit_s == 10.0
+    assert DISPATCHERS.create("hcp19:seconds=0.5").default_limit_s == 0.5
+
+
 def test_without_the_solver(monkeypatch):
     monkeypatch.setitem(sys.modules, "ortools.sat.python.cp_model", None)
     with pytest.raises(AsaError, match=r"needs ortools: pip install 'asa-hpc\[cp\]'"):

@@ -1,5 +1,7 @@
 """Both schemes against plain ones, the verifier, the exhaustive optimum, and the bound."""
 
+import warnings
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -92,6 +94,15 @@ def test_searching_never_makes_it_worse_and_always_finds_the_same(problem, seed)
     assert tried <= 6
     again, _ = improve(problem, key, tries=6, seed=seed)
     assert again.start.tolist() == plan.start.tolist()
+
+
+def test_keys_that_drift_stay_numbers():
+    """Both jobs wait, and start together whatever their keys: every trial is kept, and the next one goes on from it."""
+    problem = instance([[2]], [([1], 1, 9.0, 0.0), ([1], 1, 900.0, 0.0)], running=[(0, [2], 1, 5.0)])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        plan, tried = improve(problem, np.array([1e307, 1e-307]), tries=300)
+    assert tried == 300 and plan.start.tolist() == [5.0, 5.0]
 
 
 def test_a_wide_job_does_not_wait_for_all_that_are_longer():

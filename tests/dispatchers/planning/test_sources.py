@@ -76,6 +76,9 @@ def asks(**changes):
         ({"running": [{"rn": 1, "req": [2, 1], "end": 9, "alloc": [[7, 1]]}]}, "on node 7: .*from 0 to 1"),
         ({"running": [{"rn": 3, "req": [2, 1], "end": 9, "alloc": [[0, 3]]}]}, "job 0 needs more than node 0 has"),
         ({"queue": 3}, "Expected cap, running, queue"),
+        ({"queue": [{"rn": 1, "req": [1, 0], "q": 0, "id": "x"}]}, r"^/.*\.json: job 'x' has d None: a number"),
+        ({"queue": [{"rn": 1, "req": [1, 0], "d": "10m", "q": 0, "id": "x"}]}, "job 'x' has d '10m'"),
+        ({"running": [{"rn": 1, "req": [2, 1], "alloc": [[0, 1]], "id": "r"}]}, "running job 'r' has end None"),
     ],
 )
 def test_what_makes_no_sense(tmp_path, changes, words):
@@ -84,7 +87,7 @@ def test_what_makes_no_sense(tmp_path, changes, words):
 
 
 def test_no_such_file(tmp_path):
-    with pytest.raises(InvalidInput, match="No such file"):
+    with pytest.raises(InvalidInput, match=r"^[^:]*none\.json: No such file or directory. Expected"):
         read_instance(tmp_path / "none.json")
     (tmp_path / "text.json").write_text("{")
     with pytest.raises(InvalidInput, match="Expected a JSON file"):
