@@ -6,13 +6,16 @@ INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint c
 # Tests start Python some thousand times: what has been compiled is kept.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-slow types compiled test-slurm test-cgroup2 bench-cosched bench-cosched-full venv packages clean
+.PHONY: help demo docs test test-slow types compiled test-slurm test-browser test-cgroup2 bench-cosched \
+    bench-cosched-full venv packages clean
 
 help:
 	@echo "make demo        run the Montage workflow on this machine and write an HTML report"
+	@echo "make docs        build the documentation site into build/site"
 	@echo "make test        check types and style, and run all tests but those of the next two lines: some three minutes"
 	@echo "make test-slow   run the tests with real agents, programs and everything that takes long"
 	@echo "make test-slurm  install Slurm, boot a test cluster, run the integration suite, stop the cluster"
+	@echo "make test-browser  install Chromium, open the dashboard in it: a minute; pictures are in build/screenshots"
 	@echo "make test-cgroup2  boot a kernel with cgroups of version 2 in a virtual machine, run the quota suite in there"
 	@echo "make bench-cosched  a queue of real jobs under each sharing rule, on an idle machine: at most 30 minutes"
 	@echo "make bench-cosched-full  several lengths of queues, for the figures in the docs: at most 4 hours"
@@ -23,6 +26,11 @@ demo: .venv/.demo
 	cd demo-output && ../$(BIN)/asa run ../examples/workflows/montage/workflow.py --set cores=2 \
 	    --backend local:cores=2 --strategy asa --report montage.html --json montage.json
 	@echo "open demo-output/montage.html"
+
+# Broken links, pages that the navigation forgets and docstrings that cannot be read are errors.
+docs: .venv/.test
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --config-file docs/site/mkdocs.yml
+	@echo "open build/site/index.html"
 
 # Tests with these marks, so many files at a time; those files (default: all). Real processes on a busy machine miss a
 # deadline now and then, so what failed (never a broken suite: that is another code) is run again, alone.
@@ -39,7 +47,7 @@ test: .venv/.test packages
 
 # Agents, masters and supervisors that really run, real programs, and whatever else takes more than a few seconds.
 test-slow: .venv/.test packages
-	$(call pytest,slow and not slurm,4,$(call marked,slow))
+	$(call pytest,slow and not slurm and not browser,4,$(call marked,slow))
 
 types: .venv/.test
 	$(BIN)/mypy
@@ -51,6 +59,10 @@ compiled: .venv/.test
 # They mostly wait for Slurm: six at a time, each with a cluster of its own.
 test-slurm: .venv/.test packages
 	$(call pytest,slurm,6,$(call marked,slurm))
+
+# One browser for all tests, one page after the other.
+test-browser: .venv/.test packages
+	$(call pytest,browser,1,tests/browser)
 
 # Takes minutes: the machine is emulated. Installs qemu and busybox; needs root, and fails where it cannot run.
 test-cgroup2: .venv/.test

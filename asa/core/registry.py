@@ -349,7 +349,11 @@ COMMANDS = Registry(
             "waits",
         )
     }
-    | {"replay-waits": "asa.cli.replay_waits:ReplayWaits"},
+    | {
+        "dashboard": "asa.dashboard.command:Dashboard",
+        "replay-waits": "asa.cli.replay_waits:ReplayWaits",
+        "top": "asa.dashboard.top_command:Top",
+    },
     group="asa.commands",
 )
 DOCTOR = Registry("check", {}, group="asa.doctor")

@@ -1,17 +1,18 @@
 #!/bin/sh
-# Install the Debian packages the tests need. Usage: install-debian.sh [cluster] [database] [rest] [examples] [mpi]
+# Install the Debian packages the tests need. Usage: install-debian.sh [GROUP ...]
 #   cluster   Slurm's controller, node daemon and clients, and munge (the default)
 #   database  slurmdbd and the MariaDB server that stores its records
 #   rest      slurmrestd and the JWT plugin it authenticates with
 #   examples  ncbi-blast+ and montage, the programs of the example workflows
 #   mpi       Open MPI, and what compiles a program for it
+#   browser   Chromium, in which the dashboard is tested
 #   all       every group above
 # Idempotent: what is installed already is left as it is, and the package lists are refreshed only when they do not
 # offer a missing package. No service is left running by the installation.
 set -eu
 
 usage() {
-    sed -n '2,8s/^# \{0,1\}//p' "$0" >&2
+    sed -n '2,9s/^# \{0,1\}//p' "$0" >&2
     exit 2
 }
 
@@ -24,8 +25,10 @@ for group in "$@"; do
         rest) packages="$packages slurmrestd slurm-wlm-jwt-plugin" ;;
         examples) packages="$packages ncbi-blast+ montage" ;;
         mpi) packages="$packages openmpi-bin libopenmpi-dev gcc libc6-dev" ;;
+        browser) packages="$packages chromium" ;;
         all) packages="$packages slurmctld slurmd slurm-client munge slurmdbd mariadb-server slurmrestd"
-             packages="$packages slurm-wlm-jwt-plugin ncbi-blast+ montage openmpi-bin libopenmpi-dev gcc libc6-dev" ;;
+             packages="$packages slurm-wlm-jwt-plugin ncbi-blast+ montage openmpi-bin libopenmpi-dev gcc libc6-dev"
+             packages="$packages chromium" ;;
         *) usage ;;
     esac
 done

@@ -1,0 +1,63 @@
+"""``asa dashboard``: the live page of a run."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import socket
+import sys
+from pathlib import Path
+
+from asa.core.command import CommandResult, tell
+from asa.log.rundir import state_directory
+
+_DEFAULT_PORT = 8765
+
+
+class Dashboard:
+    """Serve a page that shows runs as they go on, and as they were."""
+
+    help = "serve a page that shows a run as it goes on, or replays it"
+
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        """Declare the options."""
+        parser.add_argument(
+            "run", metavar="RUN", nargs="?", default="", help="run or co-scheduled queue to show first (the newest run)"
+        )
+        parser.add_argument("--host", default="127.0.0.1", help="address to listen on (127.0.0.1; others need TLS)")
+        parser.add_argument("--port", type=int, help=f"port to listen on ({_DEFAULT_PORT}, or any if that is in use)")
+        parser.add_argument("--certificate", type=Path, metavar="FILE", help="PEM file with key and certificate: TLS")
+
+    def run(self, options: argparse.Namespace) -> CommandResult:
+        """Serve until Ctrl-C."""
+        from asa.dashboard.service import Dashboard as Service  # here: the page of options does without sockets
+
+        port = _free_port(options.host) if options.port is None else options.port
+        service = Service(state_directory(), options.run, host=options.host, port=port, certificate=options.certificate)
+        with service:
+            _announce(service.link, service.address.url, service.address.file, service.shows)
+            with contextlib.suppress(KeyboardInterrupt):
+                service.wait()
+            where = {"url": service.address.url, "shows": service.shows}
+        return CommandResult(where, "the dashboard has ended")
+
+
+def _announce(link: str, url: str, file: Path, shows: str) -> None:
+    """Where it is. The link is a secret, if for one use only: it is shown to eyes, and goes into no log."""
+    host, _, port = url.rpartition("://")[2].rpartition(":")
+    tell(f"dashboard of {shows} at {url}")
+    if sys.stderr.isatty():
+        tell(f"open {link}")
+    tell(f"the link that opens it, for one use at a time, is in {file}")
+    tell(f"from elsewhere: ssh -N -L {port}:{host}:{port} {socket.gethostname()}")
+
+
+def _free_port(host: str) -> int:
+    """The usual port, so that links and tunnels stay the same; 0, any, where that is in use."""
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, _DEFAULT_PORT))
+        except OSError:
+            return 0
+    return _DEFAULT_PORT

@@ -1,0 +1,261 @@
+// The page: who looks, what is looked at, and when everything is drawn.
+
+import { drawFigures, drawHours, drawPool, drawStages, drawWhy } from "./cards.js";
+import { byId, h } from "./dom.js";
+import { Feed } from "./feed.js";
+import { Gantt } from "./gantt.js";
+import { Graph } from "./graph.js";
+import { kind, sign } from "./palette.js";
+import { drawQueue } from "./queue.js";
+import { ask, enter, known, path } from "./session.js";
+import { Time } from "./time.js";
+import { drawBeliefs, drawWaits } from "./waits.js";
+
+const SOON_MS = 300; // after what matters more
+const ASIDE_MS = 4000, LIST_MS = 15000, SECOND_MS = 1000;
+
+// Tables without rows are not told.
+const EMPTY = { stages: {}, jobs: {}, underway: {}, nodes: {}, waits: {}, why: {}, names: {}, queued: {}, decisions: {} };
+
+const state = { feed: null, past: null, chosen: null, beliefs: null, containers: null, used: new Map() };
+const graph = new Graph(choose);
+const gantt = new Gantt(choose);
+const time = new Time(travel);
+let drawing = false;
+
+// ------------------------------------------------------ drawing
+
+function redraw() {
+  if (drawing) return;
+  drawing = true;
+  requestAnimationFrame(() => {
+    drawing = false;
+    draw();
+  });
+}
+
+// What is shown: as of now, or as of the time that was chosen.
+function view() {
+  const { feed, past, chosen } = state;
+  const now = past ? past.when : feed.time();
+  return { tables: { ...EMPTY, ...(past ? past.tables : feed.tables) }, bars: feed.bars, shown: past ? past.bars : feed.bars.length, now,
+    from: feed.from, to: Math.max(feed.to, feed.time()), live: feed.live && !past, chosen, kind: feed.kind };
+}
+
+function draw() {
+  if (!state.feed || !Object.keys(state.feed.tables).length) return;
+  const seen = view();
+  byId("live").hidden = !seen.live;
+  time.draw(seen);
+  if (seen.kind === "queues" && seen.tables.queue) drawQueue(seen);
+  if (seen.kind === "runs" && seen.tables.run) drawRun(seen);
+  document.body.dataset.drawn = String(Math.round(1000 * seen.now));
+}
+
+function drawRun(seen) {
+  const { tables } = seen;
+  const { run } = tables;
+  document.title = `${sign(run.state)} ${run.run}`;
+  const status = run.state === "running" && !state.past && !state.feed.written ? "interrupted" : run.state;
+  byId("state").textContent = `${sign(status)} ${status}`;
+  byId("state").className = `badge ${kind(status)}`;
+  byId("about").textContent = [run.workflow, run.strategy, run.executor, [run.site, run.partition].filter(Boolean).join(" "),
+    run.resumes ? `resumed ${run.resumes} times` : ""].filter(Boolean).join(" · ");
+  trouble([run.trouble && `the batch system does not answer: ${run.trouble}`, run.message].filter(Boolean).join("\n"));
+  drawFigures(tables, seen);
+  gantt.draw(seen);
+  graph.draw(tables.stages, state.chosen);
+  drawWhy(tables, state.chosen);
+  drawPool(seen, state.past ? null : state.containers);
+  drawHours(tables);
+  drawWaits(tables);
+  drawBeliefs(state.beliefs, tables);
+  drawStages(tables, state.chosen, seen.from);
+}
+
+function trouble(words) {
+  const shown = [state.feed?.trouble, words].filter(Boolean).join("\n");
+  byId("trouble").textContent = shown;
+  byId("trouble").hidden = !shown;
+}
+
+function choose(name) {
+  state.chosen = name === state.chosen ? null : name;
+  redraw();
+}
+
+// ------------------------------------------------------ time
+
+let wanted, asking = false;
+
+// One question at a time; of those asked meanwhile, the last.
+async function travel(when) {
+  wanted = when;
+  if (when === null) {
+    state.past = null;
+    return redraw();
+  }
+  if (asking) return;
+  asking = true;
+  try {
+    while (wanted !== null && wanted !== state.past?.when) {
+      const [asked, feed] = [wanted, state.feed];
+      const found = await feed.at(asked);
+      if (feed !== state.feed || wanted === null) break;
+      state.past = { when: asked, ...found };
+      redraw();
+    }
+  } catch (error) {
+    if (error.name !== "AbortError") state.feed.troubled(error.message);
+  } finally {
+    asking = false;
+  }
+}
+
+// ------------------------------------------------------ what is looked at
+
+function look(of, name) {
+  state.feed?.close();
+  Object.assign(state, { past: null, chosen: null, beliefs: null, containers: null });
+  time.stop();
+  time.when = null;
+  gantt.reset();
+  for (const card of document.querySelectorAll("[data-page]")) card.hidden = card.dataset.page !== of;
+  for (const id of ["state", "about"]) byId(id).textContent = "";
+  trouble("");
+  history.replaceState(null, "", `/#/${of}/${encodeURIComponent(name)}`);
+  document.title = name;
+  const feed = new Feed(of, name, {
+    changed: (tables) => {
+      if (tables.has("waits")) setTimeout(aside, SOON_MS, "beliefs");
+      redraw();
+    },
+    troubled: (words) => {
+      state.feed.trouble = words;
+      trouble("");
+      redraw();
+    },
+    refused: shut,
+  });
+  state.feed = feed;
+  setTimeout(list, SOON_MS);
+}
+
+// What is asked for beside the log.
+async function aside(what) {
+  const { feed } = state;
+  if (feed?.kind !== "runs") return;
+  try {
+    const { rows, at } = await (await ask(path("runs", feed.name, what))).json();
+    if (feed !== state.feed) return;
+    state[what] = what === "containers" ? withUse(rows, at) : rows;
+    redraw();
+  } catch {
+    // it is told by the stream that nothing answers
+  }
+}
+
+// Cores in use, from the CPU times of two looks.
+function withUse(rows, at) {
+  if (rows === null) return null;
+  const before = state.used;
+  state.used = new Map(rows.map((row) => [row.container, { at, cpu: row.cpu_s }]));
+  return rows.map((row) => {
+    const last = before.get(row.container);
+    const known = last && row.cpu_s !== null && last.cpu !== null && at > last.at;
+    return { ...row, used: known ? Math.max(0, row.cpu_s - last.cpu) / (at - last.at) : null };
+  });
+}
+
+async function list() {
+  if (!known()) return;
+  try {
+    const { rows } = await (await ask("/api/list")).json();
+    const box = byId("choose");
+    if (document.activeElement === box) return;
+    box.replaceChildren(...rows.map((row) => h("option", { value: `${row.kind}/${row.name}`,
+      selected: row.kind === state.feed?.kind && row.name === state.feed?.name },
+    row.kind === "queues" ? `${row.name} (queue)` : `${sign(row.state)} ${row.name}`)));
+  } catch {
+    // as above
+  }
+}
+
+// ------------------------------------------------------ who looks
+
+const PARTS = ["main", "time", "choose"];
+
+function shut(words) {
+  state.feed?.close();
+  state.feed = null;
+  for (const id of PARTS) byId(id).hidden = true;
+  byId("door").hidden = false;
+  byId("said").textContent = words ?? "";
+  byId("code").focus();
+}
+
+function open(of, name) {
+  byId("door").hidden = true;
+  for (const id of PARTS) byId(id).hidden = false;
+  look(of, name);
+}
+
+async function come(code) {
+  try {
+    const { kind: of, name } = await enter(code);
+    open(of, name);
+  } catch (error) {
+    shut(error.message);
+  }
+}
+
+function begin() {
+  const mark = location.hash.slice(1);
+  const [, of, name] = mark.split("/");
+  history.replaceState(null, "", mark.startsWith("/") ? location.href : "/"); // the code is not to stay in sight
+  if (mark && !mark.startsWith("/")) come(mark);
+  else if (known() && name) open(of, decodeURIComponent(name));
+  else shut();
+}
+
+// ------------------------------------------------------ hands
+
+const KEYS = {
+  " ": () => time.play(), l: () => time.go(null), End: () => time.go(null), "<": () => time.step(-1), ",": () => time.step(-1),
+  ">": () => time.step(1), ".": () => time.step(1), "+": () => gantt.zoomBy(1.6), "=": () => gantt.zoomBy(1.6),
+  "-": () => gantt.zoomBy(1 / 1.6), 0: () => gantt.showAll(), "?": () => byId("keys").showModal(),
+  Escape: () => choose(state.chosen),
+};
+
+addEventListener("keydown", (event) => {
+  const busy = ["INPUT", "SELECT"].includes(event.target.tagName) && event.target.type !== "range";
+  if (!state.feed || busy || event.ctrlKey || event.metaKey || event.altKey || byId("keys").open) return;
+  if (event.target.tagName === "BUTTON" && [" ", "Enter"].includes(event.key)) return;
+  const act = KEYS[event.key.length === 1 ? event.key.toLowerCase() : event.key];
+  if (!act) return;
+  event.preventDefault();
+  act();
+});
+byId("help").addEventListener("click", () => byId("keys").showModal());
+byId("close").addEventListener("click", () => byId("keys").close());
+byId("choose").addEventListener("change", (event) => {
+  const [of, ...name] = event.target.value.split("/");
+  event.target.blur();
+  look(of, name.join("/"));
+});
+byId("door").addEventListener("submit", (event) => {
+  event.preventDefault();
+  const words = byId("code").value.trim();
+  byId("code").value = "";
+  come(words.slice(words.lastIndexOf("#") + 1));
+});
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
+addEventListener("hashchange", begin);
+setInterval(() => {
+  if (state.feed?.live && !state.past) redraw();
+}, SECOND_MS);
+setInterval(() => {
+  if (state.feed?.live && !state.past && !document.hidden) aside("containers");
+}, ASIDE_MS);
+setInterval(list, LIST_MS);
+begin();

@@ -1,0 +1,168 @@
+"""Rows of the page's tables. Times are seconds since the epoch, cut to milliseconds."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from asa.core.event import Learned
+from asa.core.geometry import geometry_of
+from asa.core.reason import explained
+from asa.core.stage import StageSpec
+from asa.dashboard.document import plain
+from asa.metrics.timeline import JobLife, Timeline
+from asa.metrics.workflow import JobSummary, RunSummary, StageSummary
+from asa.pool.pool import Held
+from asa.report.words import last_words, stage_state
+
+Row = dict[str, Any]
+Bar = list[float]
+"""A run of a task: stage, index, job and node (see the table `names`), cores, start and end [s since the run's start],
+outcome (`asa.metrics.attempts.Outcome`)."""
+
+WORDS_MOST = 600
+"""Letters of an error or a reason that are shown; the end of it, which matters."""
+NODES_MOST = 64
+"""Names of nodes that a job's row has."""
+
+
+def run_row(run: RunSummary, trouble: str) -> Row:
+    """The run, by field."""
+    start = run.start
+    described = ("run", "workflow", "backend", "strategy", "executor", "pool", "site", "partition")
+    hours = ("charged", "used", "borrowed", "wasted")
+    return {
+        **{name: getattr(start, name) for name in described},
+        "state": run.state.value,
+        "message": last_words(run.message, WORDS_MOST),
+        "trouble": last_words(trouble, WORDS_MOST),
+        "started": plain(start.at),
+        "ended": plain(run.ended),
+        "resumes": run.resumes,
+        "failed_attempts": run.failed_attempts,
+        "makespan_s": plain(run.makespan_s),
+        "total_perceived_wait_s": plain(run.total_perceived_wait_s),
+        **{f"core_hours_{name}": plain(getattr(run, f"core_hours_{name}"), 5) for name in hours},
+        **{f"{name}_core_hours": plain(getattr(run, f"{name}_core_hours"), 5) for name in _COMPARED},
+    }
+
+
+_COMPARED = ("overhead", "big_job", "per_stage")
+
+
+def stage_row(position: int, stage: StageSummary, run: RunSummary, spec: StageSpec) -> Row:
+    """The stage at this position of the workflow; `state` as reports say it."""
+    times = ("ready", "started", "ended", "predicted_wait_s", "wait_s", "perceived_wait_s", "run_time_s")
+    return {
+        "position": position,
+        "state": stage_state(stage, run),
+        "after": list(spec.predecessors),
+        "cores": stage.cores,
+        "task_cores": spec.task.cores,
+        "tasks": stage.tasks,
+        "done": stage.done,
+        "running": stage.running,
+        "job": stage.job,
+        **{name: plain(getattr(stage, name)) for name in times},
+        "error": last_words(stage.error, WORDS_MOST),
+    }
+
+
+def job_row(job: JobSummary, life: JobLife, held: Held | None) -> Row:
+    """A job, or a lease; of one that runs, the last of `runs` has no end. `predicted` is when it was to start."""
+    runs: list[list[float | None]] = [[plain(start), plain(end)] for start, end in job.runs]
+    if life.since is not None:
+        runs[-1][1] = None
+    predicted = None if job.predicted_wait_s is None else plain(job.submitted + job.predicted_wait_s)
+    busy = 0 if held is None else min(held.cores_busy, job.cores)
+    return {
+        "id": job.job_id,
+        "for": list(job.stages),
+        "state": job.state.value,
+        "leaving": life.leaving and job.ended is None,
+        "cores": job.cores,
+        "busy": busy,
+        "nodes": list(job.nodes[:NODES_MOST]),
+        "after": [] if held is None else list(held.after),
+        "walltime_s": job.walltime_s,
+        "submitted": plain(job.submitted),
+        "predicted": predicted,
+        "wait_s": plain(job.wait_s),
+        "runs": runs,
+        "ends": plain(life.since + job.walltime_s) if life.since is not None else None,
+        "ended": plain(job.ended),
+        "charged": plain(job.core_hours_charged, 5),
+        "used": plain(job.core_hours_used, 5),
+        "early": plain(job.overhead_core_hours, 5),
+        "reason": last_words(job.reason, WORDS_MOST),
+        "queue": explained(held.reason) if held is not None and held.reason else "",
+        "lender": job.lender,
+    }
+
+
+def underway(held: Held, numbers: Mapping[str, int]) -> list[list[float]]:
+    """Tasks that an allocation has and that have not reported: place of the stage in the workflow, index, cores, and
+    when it was given out. Those that came first; more than have room at a time wait for it there."""
+    if held.started is None and not held.lender:
+        return []
+    room, found = held.request.resources.cores, list[list[float]]()
+    for (stage, index), (needs, launched) in held.running.items():
+        room -= needs.cores
+        if room < 0:
+            break
+        found.append([numbers[stage], index, needs.cores, round(launched, 3)])
+    return found
+
+
+def node_rows(held: Mapping[str, Held], jobs: Mapping[str, JobLife]) -> dict[str, Row]:
+    """The nodes that take part now, by allocation and name."""
+    return {
+        f"{key} {node}": {"job": key, "node": node, "cores": cores}
+        for key, item in held.items()
+        if key in jobs
+        for node, cores in item.nodes.items()
+    }
+
+
+def wait_row(event: Learned, timeline: Timeline) -> Row:
+    """A wait that became known, and what had been said of it."""
+    job, start = timeline.jobs.get(event.allocation), timeline.start
+    geometry = None
+    if job is not None and start is not None:
+        request = job.request
+        geometry = str(geometry_of(start.site, start.partition, request.resources.cores, request.walltime_s))
+    return {
+        "at": plain(event.at),
+        "stage": event.stage,
+        "geometry": geometry,
+        "wait_s": plain(event.wait_s),
+        "predicted_s": plain(event.predicted_s),
+        "censored": event.censored,
+    }
+
+
+def why_rows(words: str, stages: Collection[str]) -> dict[str, str]:
+    """What `asa.workflows.explain.explain` says, by stage; the strategy's own line has the key "".
+
+    >>> why_rows("strategy: waits\\nadd: failed: no\\nroom\\nshow: waits for add", ["add", "show"])
+    {'': 'waits', 'add': 'failed: no\\nroom', 'show': 'waits for add'}
+    """
+    found: dict[str, str] = {}
+    todo, current = ["", *stages], None
+    for line in words.split("\n"):
+        head, colon, rest = line.partition(": ")
+        key = "" if head == "strategy" and not found else head
+        if colon and key in todo:
+            todo = todo[todo.index(key) + 1 :]
+            current, found[key] = key, rest
+        elif current is not None:
+            found[current] += f"\n{line}"
+    return {key: last_words(text, WORDS_MOST) for key, text in found.items()}
+
+
+def bars(columns: Mapping[str, array[Any]], first: int, zero: float) -> list[Bar]:
+    """Runs of tasks from the row `first` on; see `Bar`."""
+    parts = [columns[name][first:] for name in ("stage", "index", "allocation", "node", "cores")]
+    spans = [[round(time - zero, 3) for time in columns[name][first:]] for name in ("started", "ended")]
+    return [list(row) for row in zip(*parts, *spans, columns["outcome"][first:], strict=True)]

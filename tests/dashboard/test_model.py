@@ -1,0 +1,142 @@
+"""The page's model of a run: what reports and `asa explain` say, at any time of the log."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from asa.core.event import Event, RunEnded, RunState, TaskDone, Trouble
+from asa.dashboard.document import Document, difference, patched
+from asa.dashboard.model import RunModel
+from asa.metrics.workflow import summarise
+from asa.testing.runlogs import MadeStage, job_asked, montage, run_begins, run_log, stage_spec
+
+STAGES = (
+    MadeStage("first", 4, 9, 40, (), 120, 60),
+    MadeStage("second", 2, 3, 30, ("first",), 90, 100, 100, lost_after_s=20),
+    MadeStage("third", 2, 4, 10, ("second",), 5, None, 0, bad_tasks=1),
+)
+LOG = run_log(STAGES)
+
+
+def folded(events: Sequence[Event]) -> RunModel:
+    model = RunModel()
+    for event in events:
+        model.on(event)
+    return model
+
+
+def test_numbers_are_those_of_reports() -> None:
+    model, run = folded(LOG), summarise(LOG)
+    shown = model.document(model.last)
+    assert shown["run"]["state"] == "succeeded"
+    assert shown["run"]["core_hours_charged"] == pytest.approx(run.core_hours_charged, abs=1e-5)
+    assert shown["run"]["big_job_core_hours"] == pytest.approx(run.big_job_core_hours, abs=1e-5)
+    for stage in run.stages:
+        row = shown["stages"][stage.name]
+        assert (row["done"], row["tasks"], row["state"]) == (stage.done, stage.tasks, stage.state.value)
+        assert row["perceived_wait_s"] == pytest.approx(stage.perceived_wait_s, abs=1e-3)
+    assert [row["id"] for row in shown["jobs"].values()] == [job.job_id for job in run.jobs]
+    assert model.bars == len(run.attempts)
+
+
+def test_bars_are_the_runs_of_tasks() -> None:
+    model, run = folded(LOG), summarise(LOG)
+    names = model.document(model.last)["names"]
+    for bar, attempt in zip(model.bars_from(0), run.attempts, strict=True):
+        stage, index, job, node, cores, start, end, outcome = bar
+        assert names["stages"][int(stage)] == attempt.stage
+        assert names["jobs"][int(job)] == attempt.allocation
+        assert names["nodes"][int(node)] == attempt.node
+        assert (index, cores, outcome) == (attempt.index, attempt.cores, attempt.outcome)
+        assert start == pytest.approx(attempt.started - run.start.at, abs=1e-3)
+        assert end == pytest.approx(attempt.ended - run.start.at, abs=1e-3)
+
+
+@settings(max_examples=25)
+@given(st.lists(st.integers(0, len(LOG)), max_size=5))
+def test_increments_make_the_whole(cuts: list[int]) -> None:
+    model, seen = RunModel(), 0
+    shown: Document = {}
+    bars: list[list[float]] = []
+    for cut in sorted({*cuts, len(LOG)}):
+        for event in LOG[seen:cut]:
+            model.on(event)
+        seen = cut
+        now = model.document(model.last)
+        change = json.loads(json.dumps(difference(shown, now), allow_nan=False))
+        shown = patched(shown, change)
+        bars += model.bars_from(len(bars)) if model.timeline.start else []
+    whole = folded(LOG)
+    expected = {table: dict(rows) for table, rows in whole.document(whole.last).items() if rows}
+    assert {table: rows for table, rows in shown.items() if rows} == json.loads(json.dumps(expected))
+    assert bars == whole.bars_from(0)
+
+
+@settings(max_examples=25)
+@given(st.integers(2, len(LOG)))
+def test_any_beginning_of_a_log_can_be_shown(count: int) -> None:
+    model = folded(LOG[:count])
+    shown = model.document(model.last + 1.0)
+    json.dumps(shown, allow_nan=False)
+    assert set(shown["why"]) - {""} == {stage.name for stage in STAGES}
+    for token, tasks in shown["underway"].items():
+        assert sum(cores for _, _, cores, _ in tasks) <= shown["jobs"][token]["cores"]
+        assert shown["jobs"][token]["state"] == "running"
+    done = sum(isinstance(event, TaskDone) for event in LOG[:count])
+    assert sum(row["done"] for row in shown["stages"].values()) == done
+
+
+def test_a_stage_says_why_it_does_not_run() -> None:
+    log = [
+        *run_begins(stage_spec("a", 2, 1), stage_spec("b", 2, 1, "a")),
+        *job_asked(10.0, "j", 2, "a", predicted=30.0),
+    ]
+    shown = folded(log).document(40.0)
+    assert "has been in the queue for 30 s" in shown["why"]["a"]
+    assert shown["why"]["b"].startswith("waits for a")
+    assert shown["jobs"]["j"]["predicted"] == 40.0
+
+
+def test_a_silent_batch_system_is_told() -> None:
+    log = [*run_begins(stage_spec("a", 2, 1)), Trouble(1.0, "slurm_load_jobs error: <b>no</b>")]
+    assert folded(log).document(2.0)["run"]["trouble"] == "slurm_load_jobs error: <b>no</b>"
+
+
+def test_nothing_is_shown_before_the_first_event() -> None:
+    model = RunModel()
+    assert model.document(0.0) == {}
+    assert model.bars == 0
+    assert not model.over
+
+
+def test_a_run_is_over_once_its_last_job_is() -> None:
+    log = [
+        *run_begins(stage_spec("a", 2, 1)),
+        *job_asked(10.0, "j", 2, "a"),
+        RunEnded(20.0, RunState.CANCELLED, "enough"),
+    ]
+    assert not folded(log).over
+    assert folded(LOG).over
+
+
+def test_a_strategy_of_somebodys_own_can_be_shown() -> None:
+    from dataclasses import replace
+
+    begins = run_begins(stage_spec("a", 2, 1))
+    shown = folded([replace(begins[0], strategy="<mine.Strategy object>"), begins[1]]).document(0.0)  # type: ignore[type-var]
+    assert shown["run"]["strategy"] == "<mine.Strategy object>"
+    assert shown["why"]["a"]
+
+
+def test_montage_is_shown() -> None:
+    model = folded(run_log(montage(4)))
+    shown = model.document(model.last)
+    assert len(shown["stages"]) == 9
+    assert [row["position"] for row in shown["stages"].values()] == list(range(9))
+    assert len(shown["waits"]) == len(shown["jobs"]) == 10
+    assert shown["waits"]["montage-3fa1.3"]["geometry"] == "hpc2n/batch/84/15m"

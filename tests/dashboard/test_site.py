@@ -1,0 +1,289 @@
+"""The server, from outside: who is let in, and what is answered."""
+
+from __future__ import annotations
+
+import gzip
+import http.client
+import json
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+
+from asa.core.errors import InvalidInput, RunNotFound, StateError
+from asa.core.event import RunEnded, RunState, StageExpanded
+from asa.dashboard.access import SESSIONS_MOST
+from asa.dashboard.service import Dashboard
+from asa.dashboard.shelf import POLICY
+from asa.log.events import EventLog
+from asa.log.rundir import RunDirectory
+from asa.security.signing import certificates
+from asa.testing.runlogs import run_begins, stage_spec
+from tests.waiting import until
+
+RUN = "/api/runs/montage-3fa1"
+
+
+def enter(dashboard: Dashboard, link: str = "") -> requests.Session:
+    url, _, code = (link or dashboard.link).partition("/#")
+    session = requests.Session()
+    answer = session.post(f"{url}/api/session", json={"code": code}, timeout=10)
+    assert answer.status_code == 200, answer.text
+    session.headers["Authorization"] = f"Bearer {answer.json()['token']}"
+    return session
+
+
+def get(session: requests.Session, dashboard: Dashboard, path: str) -> requests.Response:
+    return session.get(dashboard.address.url + path, timeout=30)
+
+
+def records(answer: requests.Response) -> Any:
+    return (json.loads(line) for line in answer.iter_lines(chunk_size=1) if line)
+
+
+def test_strangers_see_the_page_and_nothing_of_a_run(dashboard: Dashboard) -> None:
+    page = requests.get(dashboard.address.url, timeout=10)
+    assert page.status_code == 200
+    assert "montage" not in page.text
+    for path in ("/api/list", f"{RUN}/stream", f"{RUN}/at?t=0", f"{RUN}/beliefs", f"{RUN}/containers"):
+        for headers in (
+            {},
+            {"Authorization": "Bearer "},
+            {"Authorization": "Bearer x"},
+            {"Authorization": "Basic eDp5"},
+        ):
+            answer = requests.get(dashboard.address.url + path, headers=headers, timeout=10)
+            assert answer.status_code == 401
+            assert "montage" not in answer.text
+            assert "WWW-Authenticate" not in answer.headers
+
+
+def test_every_answer_forbids_what_is_not_ours(dashboard: Dashboard) -> None:
+    for path in ("/", "/page/main.js", "/nothing", "/api/list"):
+        headers = requests.get(dashboard.address.url + path, timeout=10).headers
+        assert headers["Content-Security-Policy"] == POLICY
+        assert headers["X-Content-Type-Options"] == "nosniff"
+        assert headers["Cache-Control"] == "no-store"
+        assert "Set-Cookie" not in headers
+
+
+def test_a_link_opens_one_page(dashboard: Dashboard) -> None:
+    first = dashboard.address.file.read_text().strip()
+    assert first == dashboard.link
+    session = enter(dashboard, first)
+    assert get(session, dashboard, "/api/list").json()["rows"][0]["name"] == "montage-3fa1"
+    code = first.partition("#")[2]
+    again = requests.post(f"{dashboard.address.url}/api/session", json={"code": code}, timeout=10)
+    assert again.status_code == 403
+    assert enter(dashboard, dashboard.address.file.read_text().strip()) is not None
+
+
+def test_the_link_is_for_its_owner_and_as_long_as_the_dashboard(dashboard: Dashboard) -> None:
+    file = dashboard.address.file
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
+    dashboard.close()
+    assert not file.exists()
+
+
+def test_guessing_is_slowed_down(dashboard: Dashboard) -> None:
+    def guess() -> int:
+        return requests.post(f"{dashboard.address.url}/api/session", json={"code": "x"}, timeout=10).status_code
+
+    assert [guess() for _ in range(11)].count(403) == 10
+    assert guess() == 429
+    assert enter(dashboard) is not None  # who has the code comes in nevertheless
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"{}", b"nonsense", b"\xff\xfe", b"[" * 180])
+def test_what_is_no_code_is_refused(dashboard: Dashboard, body: bytes) -> None:
+    answer = requests.post(f"{dashboard.address.url}/api/session", data=body, timeout=10)
+    assert answer.status_code == 400
+
+
+def test_no_long_body_is_read(dashboard: Dashboard) -> None:
+    answer = requests.post(f"{dashboard.address.url}/api/session", data=b"x" * 10_000, timeout=10)
+    assert answer.status_code == 413
+
+
+def test_old_pages_make_room(dashboard: Dashboard) -> None:
+    first = enter(dashboard)
+    for _ in range(SESSIONS_MOST):
+        last = enter(dashboard)
+    assert get(first, dashboard, "/api/list").status_code == 401
+    assert get(last, dashboard, "/api/list").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Host": "evil.example"}, 421),
+        ({"Host": ""}, 421),
+        ({"Origin": "http://evil.example"}, 403),
+        ({"Sec-Fetch-Site": "cross-site"}, 403),
+        ({"Sec-Fetch-Site": "same-site"}, 403),
+        ({"Sec-Fetch-Site": "same-origin"}, 200),
+        ({"Host": "localhost:9"}, 200),  # through a tunnel
+    ],
+)
+def test_pages_of_others_are_not_answered(dashboard: Dashboard, headers: dict[str, str], status: int) -> None:
+    connection = http.client.HTTPConnection(dashboard.address.host, dashboard.address.port, timeout=10)
+    connection.putrequest("GET", "/", skip_host=True)
+    for name, value in ({"Host": "127.0.0.1"} | headers).items():
+        connection.putheader(name, value)
+    connection.endheaders()
+    assert connection.getresponse().status == status
+    connection.close()
+
+
+@pytest.mark.parametrize(
+    "path", ["/page/../service.py", "/page/%2e%2e/service.py", "/page/", "/page/__init__.py", "/etc/passwd"]
+)
+def test_only_the_pages_own_files_are_served(dashboard: Dashboard, path: str) -> None:
+    connection = http.client.HTTPConnection(dashboard.address.host, dashboard.address.port, timeout=10)
+    connection.request("GET", path)
+    assert connection.getresponse().status == 404
+    connection.close()
+
+
+@pytest.mark.parametrize(("method", "path"), [("POST", "/"), ("GET", "/api/session"), ("DELETE", "/page/main.js")])
+def test_methods_are_as_meant(dashboard: Dashboard, method: str, path: str) -> None:
+    assert requests.request(method, dashboard.address.url + path, timeout=10).status_code == 405
+
+
+def test_files_come_squeezed_or_not(dashboard: Dashboard) -> None:
+    url = f"{dashboard.address.url}/page/main.js"
+    plain = requests.get(url, headers={"Accept-Encoding": "identity"}, timeout=10)
+    squeezed = requests.get(url, headers={"Accept-Encoding": "gzip"}, timeout=10, stream=True)
+    assert gzip.decompress(squeezed.raw.read(decode_content=False)) == plain.content
+
+
+def test_a_stream_begins_with_the_whole(dashboard: Dashboard) -> None:
+    session = enter(dashboard)
+    with session.get(f"{dashboard.address.url}{RUN}/stream", stream=True, timeout=30) as answer:
+        first = next(records(answer))
+    assert set(first["change"]) >= {"run", "stages", "jobs", "waits", "why", "names"}
+    assert first["change"]["run"]["put"]["run"] == "montage-3fa1"
+    assert not first["live"]
+    assert first["from"] < first["to"] == first["now"]
+    assert len(first["bars"]) == sum(row["done"] for row in first["change"]["stages"]["put"].values()) + 3 + 16
+
+
+def test_what_is_logged_meanwhile_is_told(dashboard: Dashboard, state: Path) -> None:
+    session = enter(dashboard)
+    with session.get(f"{dashboard.address.url}{RUN}/stream", stream=True, timeout=30) as answer:
+        told = records(answer)
+        first = next(told)
+        with EventLog(RunDirectory.open(state, "montage-3fa1").events) as log:
+            log.append([RunEnded(first["to"] + 1, RunState.CANCELLED, "<script>alert(1)</script>")])
+        change = next(told)
+    assert change["change"]["run"]["put"]["message"] == "<script>alert(1)</script>"
+    assert "stages" not in change["change"]
+    assert change["bars"] == []
+    assert change["to"] == first["to"] + 1
+
+
+def test_the_page_of_another_time(dashboard: Dashboard, state: Path) -> None:
+    session = enter(dashboard)
+    RunDirectory.create(state, "other")
+    assert get(session, dashboard, "/api/runs/other/at?t=0").status_code == 409  # nobody looks
+    with session.get(f"{dashboard.address.url}{RUN}/stream", stream=True, timeout=30) as answer:
+        first = next(records(answer))
+        half = get(session, dashboard, f"{RUN}/at?t={(first['from'] + first['to']) / 2}").json()
+        begin = get(session, dashboard, f"{RUN}/at?t={first['from'] - 1}").json()
+        whole = get(session, dashboard, f"{RUN}/at?t={first['to']}").json()
+        for wrong in ("", "?t=x", "?t=nan", "?t=inf"):
+            assert get(session, dashboard, f"{RUN}/at{wrong}").status_code == 400
+    assert begin == {"document": {}, "bars": 0, "now": first["from"] - 1}
+    assert 0 < half["bars"] < whole["bars"] == len(first["bars"])
+    assert half["document"]["run"]["state"] == "running"
+    assert whole["document"]["stages"] == first["change"]["stages"]["put"]
+
+
+@pytest.mark.parametrize("path", ["/api/runs/nothing/stream", "/api/queues/nothing/stream", "/api/runs/montage/stream"])
+def test_what_is_not_there(dashboard: Dashboard, path: str) -> None:
+    assert get(enter(dashboard), dashboard, path).status_code == 404
+
+
+@pytest.mark.parametrize("path", ["/api", "/api/", "/api/runs", "/api/other/x/stream/y"])
+def test_other_paths_are_not_there(dashboard: Dashboard, path: str) -> None:
+    assert get(enter(dashboard), dashboard, path).status_code == 404
+
+
+def test_a_damaged_log_is_told(dashboard: Dashboard, state: Path) -> None:
+    file = RunDirectory.create(state, "broken").events
+    file.write_bytes(b"no database, certainly" * 100)
+    file.chmod(0o600)
+    answer = get(enter(dashboard), dashboard, "/api/runs/broken/stream")
+    assert answer.status_code == 503
+    assert "damaged" in answer.text
+    assert [row["name"] for row in get(enter(dashboard), dashboard, "/api/list").json()["rows"]] == ["montage-3fa1"]
+
+
+def test_a_log_that_makes_no_sense_is_told(dashboard: Dashboard, state: Path) -> None:
+    begins = run_begins(stage_spec("a", 1, 1))
+    with EventLog(RunDirectory.create(state, "odd").events) as log:
+        log.append([*begins, StageExpanded(1.0, "there is no such stage", 3)])
+    session = enter(dashboard)
+    with session.get(f"{dashboard.address.url}/api/runs/odd/stream", stream=True, timeout=30) as answer:
+        assert [set(record) for record in records(answer)] == [{"error"}]
+
+
+def test_beliefs_and_containers_are_there_where_there_are_any(dashboard: Dashboard) -> None:
+    session = enter(dashboard)
+    assert get(session, dashboard, f"{RUN}/beliefs").json() == {"rows": []}
+    assert get(session, dashboard, f"{RUN}/containers").json()["rows"] is None
+
+
+def test_a_log_is_let_go_when_nobody_looks(dashboard: Dashboard, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("asa.dashboard.watching._ALONE_MOST", 1)
+    session = enter(dashboard)
+    with session.get(f"{dashboard.address.url}{RUN}/stream", stream=True, timeout=30) as answer:
+        next(records(answer))
+    session.close()
+    again = enter(dashboard)
+    until(lambda: get(again, dashboard, f"{RUN}/at?t=0").status_code == 409, "the log to be closed", within_s=30)
+
+
+def test_tls_is_spoken_with_a_certificate(state: Path, tmp_path: Path) -> None:
+    made = certificates("dashboard", 1_800_000_000.0)
+    certificate = tmp_path / "mine.pem"
+    certificate.touch(0o600)
+    certificate.write_bytes(made["driver.pem"])
+    with Dashboard(state, certificate=certificate) as secured:
+        assert secured.address.scheme == "https"
+        assert secured.link.startswith("https://127.0.0.1:")
+        with pytest.warns(Warning, match="Unverified"):
+            assert requests.get(secured.address.url, verify=False, timeout=10).status_code == 200
+        with pytest.raises(requests.ConnectionError):
+            requests.get(secured.address.url.replace("https", "http"), timeout=10)
+
+
+def test_other_machines_need_tls(state: Path) -> None:
+    with pytest.raises(InvalidInput, match="loopback only"):
+        Dashboard(state, host="0.0.0.0")
+
+
+def test_a_certificate_that_others_can_read_is_refused(state: Path, tmp_path: Path) -> None:
+    certificate = tmp_path / "mine.pem"
+    certificate.write_bytes(b"")
+    certificate.chmod(0o644)
+    with pytest.raises(StateError, match="open to other users"):
+        Dashboard(state, certificate=certificate)
+    certificate.chmod(0o600)
+    with pytest.raises(StateError, match="cannot be used"):
+        Dashboard(state, certificate=certificate)
+
+
+def test_a_run_that_is_not_there(state: Path) -> None:
+    with pytest.raises(RunNotFound):
+        Dashboard(state, "other")
+
+
+def test_the_address_is_known_once_it_listens(state: Path) -> None:
+    with pytest.raises(StateError, match="start it first"):
+        _ = Dashboard(state).address
+    with Dashboard(state) as first, pytest.raises(StateError, match="cannot listen"):
+        Dashboard(state, port=first.address.port).start()

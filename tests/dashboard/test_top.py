@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from asa.core.event import Trouble
+from asa.dashboard.feed import View
+from asa.dashboard.model import RunModel
+from asa.dashboard.top import first, screen
+from asa.testing.runlogs import MadeStage, job_asked, run_begins, run_log, stage_spec
+
+
+def shown(model: RunModel, rows: int = 60, width: int = 120) -> str:
+    console = Console(width=width, record=True, file=io.StringIO())
+    console.print(screen(View(model.document(model.last), model.bars, model.last), rows))
+    return console.export_text()
+
+
+def model(events: Any) -> RunModel:
+    found = RunModel()
+    for event in events:
+        found.on(event)
+    return found
+
+
+def test_a_run_that_waits() -> None:
+    log = [
+        *run_begins(stage_spec("a", 2, 4), stage_spec("b", 2, None, "a")),
+        *job_asked(10.0, "j", 2, "a", predicted=30.0),
+    ]
+    text = shown(model([*log, Trouble(40.0, "no answer")]))
+    assert "ready, waits for an allocation; job J has been in the queue" in text.replace("\n", " ")
+    assert "0/?" in text
+    assert "the batch system does not answer: no answer" in text
+
+
+def test_a_large_run_fits_the_screen() -> None:
+    stages = tuple(MadeStage(f"s{number}", 2, 2, 5, () if number == 0 else (f"s{number - 1}",)) for number in range(60))
+    log = run_log(stages)
+    text = shown(model(log), rows=40)
+    assert len(text.splitlines()) <= 40
+    assert "more stages" in text
+    assert "more jobs" in text
+
+
+def test_nothing_has_begun() -> None:
+    assert "not begun" in shown(RunModel())
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_narrow_screens_do_not_break_it(width: int) -> None:
+    assert "s0" in shown(model(run_log((MadeStage("s0", 2, 2, 5),))), width=width)
+
+
+def test_what_is_over_makes_room_first() -> None:
+    items = [(str(number), {"over": number < 6}) for number in range(10)]
+    assert [name for name, _ in first(items, 5, lambda row: row["over"])] == ["5", "6", "7", "8", "9"]
+    assert [name for name, _ in first(items, 2, lambda row: row["over"])] == ["6", "7"]
