@@ -1,59 +1,23 @@
 """Names that users type, and the objects behind them.
 
 One table per kind: a name -> ``"module:Object"``, imported only when somebody asks for it. Third parties add names with
-an entry point of the kind's group. A *spec* is a name with options, the same on the command line and in Python:
-``easy``, ``slurm:partition=core``, ``asa:dependency=predicted,sampling=tuned``.
+an entry point of the kind's group. A *spec* is a name with options (`asa.core.specs`).
 """
 
 from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from asa.core.errors import InvalidInput, UnknownName
+from asa.core.specs import fitting
+from asa.core.specs import parse_spec as parse_spec
+from asa.core.specs import with_options as with_options
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
-
-
-def parse_spec(spec: str) -> tuple[str, dict[str, Any]]:
-    """Split ``name:key=value,flag`` into the name and its options; numbers and booleans are converted.
-
-    >>> parse_spec("slurm:partition=core,nice=10,exclusive")
-    ('slurm', {'partition': 'core', 'nice': 10, 'exclusive': True})
-    """
-    name, _, rest = spec.partition(":")
-    options: dict[str, Any] = {}
-    for part in filter(None, (piece.strip() for piece in rest.split(","))):
-        key, equals, value = part.partition("=")
-        options[key.strip().replace("-", "_")] = convert(value.strip()) if equals else True
-    return name.strip(), options
-
-
-def with_options(spec: str, **options: Any) -> str:
-    """The spec with these options added; None for one that is not given.
-
-    >>> with_options("auto:lead_s=10", patience=50.0, max_overhead=None)
-    'auto:lead_s=10,patience=50.0'
-    """
-    added = ",".join(f"{key}={value}" for key, value in options.items() if value is not None)
-    return spec + ("," if ":" in spec else ":") * bool(added) + added
-
-
-def convert(text: str) -> Any:
-    """A number or boolean when `text` reads like one, else the text."""
-    if text.lower() in ("true", "yes"):
-        return True
-    if text.lower() in ("false", "no"):
-        return False
-    for number in (int, float):
-        try:
-            return number(text)
-        except ValueError:
-            pass
-    return text
 
 
 class Registry:
@@ -67,10 +31,14 @@ class Registry:
         Name -> ``"module:Object"``.
     group
         Entry-point group in which third parties add names. Built-in names win.
+    owes
+        Methods that what a spec makes must have.
     """
 
-    def __init__(self, kind: str, table: Mapping[str, str], group: str | None = None) -> None:
-        self.kind, self._table, self._group = kind, dict(table), group
+    def __init__(
+        self, kind: str, table: Mapping[str, str], group: str | None = None, *, owes: Sequence[str] = ()
+    ) -> None:
+        self.kind, self._table, self._group, self._owes = kind, dict(table), group, tuple(owes)
 
     def names(self) -> list[str]:
         """All names, those of third parties included."""
@@ -86,13 +54,15 @@ class Registry:
         ------
         UnknownName
             When no table has it; the message shows the nearest name.
+        InvalidInput
+            When its entry point leads nowhere.
         """
         if target := self._table.get(name):
             module, _, attribute = target.partition(":")
             return getattr(importlib.import_module(module), attribute)
         for entry in self._entry_points():
             if entry.name == name:
-                return entry.load()
+                return self._loaded(entry)
         raise UnknownName(self.kind, name, self.names())
 
     def split(self, words: Iterable[str]) -> list[str]:
@@ -133,12 +103,14 @@ class Registry:
             When the name, or one of the options, is not known.
         InvalidInput
             When an option is missing, is text where the factory is annotated to take a number or a boolean, or is one
-            that the factory refuses.
+            that the factory refuses; when what it makes lacks a method.
         """
         if not isinstance(spec, str):
             return spec
         name, options = parse_spec(spec)
         factory = self.load(name)
+        if not callable(factory):
+            raise InvalidInput(f"{self.kind} {name!r} is {factory!r}: a class or a function that makes one expected")
         signature = inspect.signature(factory)
         parameters = signature.parameters
         if not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
@@ -153,7 +125,24 @@ class Registry:
             signature.bind(**(defaults | given))
         except (TypeError, InvalidInput) as error:
             raise InvalidInput(f"{self.kind} {spec!r}: {error}") from error
-        return self._make(spec, factory, parameters, defaults | given)
+        made = self._make(spec, factory, parameters, defaults | given)
+        if lacking := [method for method in self._owes if not callable(getattr(made, method, None))]:
+            raise InvalidInput(
+                f"{self.kind} {name!r} makes a {type(made).__name__}, which has no method {', '.join(lacking)}: "
+                f"it must have {', '.join(self._owes)} (asa.core.ports)"
+            )
+        return made
+
+    def _loaded(self, entry: EntryPoint) -> Any:
+        """What an entry point names; told as a mistake of its package when that is not there."""
+        try:
+            return entry.load()
+        except (ImportError, AttributeError) as error:
+            package = f" of package {entry.dist.name}" if entry.dist else ""
+            raise InvalidInput(
+                f"{self.kind} {entry.name!r}: its entry point {entry.value!r}{package} cannot be loaded: {error}: "
+                "correct it, then install the package anew"
+            ) from error
 
     def _make(self, spec: str, factory: Any, parameters: Mapping[str, inspect.Parameter], given: dict[str, Any]) -> Any:
         """Call the factory; what it says against an option is said of the spec."""
@@ -180,37 +169,23 @@ class Registry:
         return list(metadata.entry_points(group=self._group)) if self._group else []
 
 
-def fitting(option: str, value: Any, annotation: Any) -> Any:
-    """The value of an option as an annotation wants it: what reads like a number may be meant as text.
-
-    Raises
-    ------
-    InvalidInput
-        When it is text, and a number or a boolean is wanted.
-    """
-    kinds = set(getattr(annotation, "__name__", str(annotation)).split(" | ")) - {"None"}
-    if kinds == {"str"}:
-        return str(value)
-    if kinds and kinds <= {"int", "float"} and isinstance(value, str | bool):
-        raise InvalidInput(f"{option}={value} is no number")
-    if kinds == {"bool"} and isinstance(value, str):
-        raise InvalidInput(f"{option}={value}: true or false expected")
-    return value
-
-
 BACKENDS = Registry(
     "backend",
     {
         "local": "asa.backends.local:Local",
+        "flux": "asa.backends.flux.backend:Flux",
+        "pbs": "asa.backends.pbs.backend:Pbs",
         "sim": "asa.backends.simulated:Simulated",
         "slurm": "asa.backends.slurm.backend:Slurm",
     },
     group="asa.backends",
+    owes=("capabilities", "submit", "query", "find", "update", "cancel", "look", "close"),
 )
 EXECUTORS = Registry(
     "executor",
     {"local": "executors.local:local", "dask": "executors.dask:dask", "mesos": "executors.mesos.executor:Mesos"},
     group="asa.executors",
+    owes=("bootstrap", "start", "launch", "release", "close"),
 )
 STRATEGIES = Registry(
     "strategy",
@@ -225,6 +200,7 @@ STRATEGIES = Registry(
         "auto": "asa.strategies.auto:Auto",
     },
     group="asa.strategies",
+    owes=("decide",),
 )
 ESTIMATORS = Registry(
     "estimator",
@@ -243,6 +219,7 @@ ESTIMATORS = Registry(
         "forecast": "asa.forecast.lookahead:Lookahead",
     },
     group="asa.estimators",
+    owes=("predict", "learn", "state", "restore"),
 )
 DISPATCHERS = Registry(
     "dispatcher",
@@ -266,6 +243,7 @@ PREDICTORS = Registry(
     "predictor",
     {
         "user": "asa.dispatchers.predictors:UserEstimate",
+    owes=("decide",),
         "last-two": "asa.dispatchers.predictors:LastTwo",
         "heuristic": "asa.dispatchers.predictors_datadriven:DataDriven",
         "oracle": "asa.dispatchers.predictors:Oracle",
@@ -276,6 +254,7 @@ PREDICTORS = Registry(
 
 def is_pooled(estimator: str) -> bool:
     """Whether the estimator of this spec learns from jobs of all geometries together, which it tells by the context."""
+    owes=("predict", "learn"),
     return bool(getattr(ESTIMATORS.load(parse_spec(estimator)[0]), "pooled", False))
 
 
@@ -292,6 +271,7 @@ PLACEMENT_METHODS = Registry(
     "placement method",
     {
         "seq": "asa.placement.tjap.seq:Sequential",
+    owes=("choose",),
         "scas": "asa.placement.tjap.scas:Scas",
         "sa": "asa.placement.tjap.anneal:Anneal",
         "nsa": "asa.placement.tjap.nsa:Neural",
@@ -316,6 +296,7 @@ SHARING_RULES = Registry(
     "sharing rule",
     {
         "space": "coscheduler.sharing.space:Space",
+    owes=("vote",),
         "static": "coscheduler.sharing.static:Static",
         "asax": "coscheduler.sharing.asax:AsaX",
         "scavenger": "coscheduler.sharing.scavenger:Scavenger",
@@ -326,6 +307,7 @@ PRIORITIES = Registry(
     "priority",
     {"fifo": "asa.simulator.priority:Fifo", "multifactor": "asa.simulator.priority:Multifactor"},
 )
+    owes=("decide", "learn", "state", "restore"),
 COMMANDS = Registry(
     "command",
     {
@@ -343,6 +325,7 @@ COMMANDS = Registry(
             "report",
             "resume",
             "run",
+            "export",
             "runs",
             "simulate",
             "train",

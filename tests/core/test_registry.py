@@ -2,12 +2,13 @@ from __future__ import annotations
 
 import sys
 import types
+from importlib.metadata import EntryPoint
 from typing import Any
 
 import pytest
 
 from asa.core.errors import InvalidInput, UnknownName
-from asa.core.registry import Registry
+from asa.core.registry import ESTIMATORS, EXPERTS, PLACEMENTS, PREDICTORS, SHARING_RULES, STRATEGIES, Registry
 
 
 class Sized:
@@ -34,7 +35,8 @@ def registry(monkeypatch: pytest.MonkeyPatch) -> Registry:
     module: Any = types.ModuleType("things_of_this_test")
     module.sized, module.passing, module.broken, module.refusing = Sized, passing, broken, refusing
     monkeypatch.setitem(sys.modules, module.__name__, module)
-    return Registry("thing", {name: f"{module.__name__}:{name}" for name in ("sized", "passing", "broken", "refusing")})
+    names = ("sized", "passing", "broken", "refusing")
+    return Registry("thing", {name: f"{module.__name__}:{name}" for name in names}, group="asa.things_of_this_test")
 
 
 def test_options_come_as_the_factory_takes_them(registry: Registry) -> None:
@@ -75,3 +77,45 @@ def test_an_option_that_is_passed_on_may_have_been_meant_for_the_thing_itself(re
 def test_a_mistake_of_the_factory_is_not_the_users(registry: Registry, spec: str) -> None:
     with pytest.raises(TypeError, match="has no len"):
         registry.create(spec)
+
+
+@pytest.fixture
+def installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A package whose entry points lead to things of this test, or nowhere."""
+    entries = [
+        EntryPoint(name, f"things_of_this_test:{target}", "asa.things_of_this_test")
+        for name, target in (("good", "sized"), ("absent", "nothing"), ("constant", "__name__"))
+    ]
+    entries.append(EntryPoint("lost", "no_such_module:Thing", "asa.things_of_this_test"))
+    monkeypatch.setattr(
+        "importlib.metadata.entry_points", lambda group: [each for each in entries if each.group == group]
+    )
+
+
+@pytest.mark.usefixtures("installed")
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("absent", "thing 'absent': its entry point 'things_of_this_test:nothing' cannot be loaded.*no attribute"),
+        ("lost", "thing 'lost': its entry point 'no_such_module:Thing' cannot be loaded: No module named"),
+        ("constant", "thing 'constant' is 'things_of_this_test': a class or a function that makes one expected"),
+    ],
+)
+def test_an_entry_point_that_leads_nowhere_is_named(registry: Registry, name: str, message: str) -> None:
+    assert name in registry.names()
+    with pytest.raises(InvalidInput, match=message):
+        registry.create(name)
+    assert registry.create("good:size=3").options == (3, None, "", False)
+
+
+def test_what_is_made_has_the_methods_that_are_called(registry: Registry) -> None:
+    owing = Registry("thing", registry._table, owes=("options", "decide"))
+    with pytest.raises(InvalidInput, match="'sized' makes a Sized, which has no method options, decide: it must have"):
+        owing.create("sized:size=1")
+    assert Registry("thing", registry._table, owes=("__repr__",)).create("sized:size=1").options[0] == 1
+
+
+def test_all_that_is_built_in_keeps_the_rule() -> None:
+    for kind in (ESTIMATORS, PREDICTORS, PLACEMENTS, STRATEGIES, EXPERTS, SHARING_RULES):
+        for name in kind._table:
+            kind.create(name, **({"runs": {}} if kind is PREDICTORS else {}))

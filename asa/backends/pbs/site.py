@@ -1,0 +1,63 @@
+"""What matters to planning of a site under PBS. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from asa.backends.pbs.parse import Attributes, document, seconds, size
+from asa.core.job import Capabilities, JobRequest, QueueRegime, Resources
+from asa.core.units import brief
+
+_AWAY = ("down", "offline", "unknown", "stale", "provisioning")
+
+
+def server(text: str) -> tuple[str, Attributes]:
+    """The server's name and settings, from ``qstat -B -f -F json``."""
+    for name, settings in document(text, "Server").items():
+        return name, settings
+    return "pbs", {}
+
+
+def capabilities(
+    name: str, queue: str, settings: Attributes, of_queue: Attributes, nodes: Iterable[Attributes], *, poll_s: float
+) -> Capabilities:
+    """What a server, its settings, those of a queue, and its nodes amount to.
+
+    The regime is the strictest: a job that waits for another is not eligible, and gathers no eligible time.
+    """
+    able = [node for node in nodes if not any(word in str(node.get("state", "")) for word in _AWAY)]
+    rooms = [node.get("resources_available", {}) for node in able]
+    cores = [int(room.get("ncpus", 0)) for room in rooms]
+    memory = [size(room.get("mem")) for room in rooms]
+    largest = None
+    if sum(cores):
+        known = [amount for amount in memory if amount is not None]
+        whole = sum(known) if len(known) == len(memory) else None
+        largest = Resources(sum(cores), None, whole, sum(int(room.get("ngpus", 0)) for room in rooms))
+    details = {"reached through": "PBS's commands", "version": str(settings.get("pbs_version", "?"))}
+    if str(settings.get("job_history_enable", "")).lower() != "true":
+        details["job history"] = "off: jobs that have ended count as lost; ask the site for job_history_enable"
+    return Capabilities(
+        site=name,
+        partition=queue,
+        regime=QueueRegime.LIMITS,
+        largest=largest,
+        cores_per_node=max(cores, default=None),
+        longest_s=seconds(of_queue.get("resources_max", {}).get("walltime")),
+        poll_s=poll_s,
+        details=details,
+    )
+
+
+def misfit(request: JobRequest, site: Capabilities) -> str | None:
+    """Why a job could never start there, or None."""
+    need = request.resources
+    if site.largest is not None and not need.fits(site.largest):
+        return f"it asks for {need}, more than there is: {site.largest}"
+    if site.cores_per_node is not None and need.cores // (need.nodes or 1) > site.cores_per_node:
+        return f"it asks for {need}, and a node has {site.cores_per_node} cores at most: give it more nodes"
+    if site.longest_s is not None and request.walltime_s > site.longest_s:
+        return (
+            f"it asks for {brief(request.walltime_s)}, more than the {brief(site.longest_s)} of queue {site.partition}"
+        )
+    return None

@@ -1,0 +1,1 @@
+"""Other libraries' ways to hand work over, and to take results away."""

@@ -1,0 +1,146 @@
+"""Command lines, refusals and a job script that really runs."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import threading
+from pathlib import Path
+
+import pytest
+
+from asa.backends.pbs import directives
+from asa.backends.pbs.backend import Pbs
+from asa.backends.pbs.directives import Options
+from asa.core.clock import ManualClock
+from asa.core.errors import BackendError, InvalidInput
+from asa.core.job import Dependency, JobChanges, JobHandle, JobRequest, JobState, QueueRegime, Refused, Resources
+from asa.core.registry import BACKENDS
+from asa.core.units import MIB
+from tests.backends.pbs.fake import FakePbs
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(1_700_000_000.0)
+
+
+@pytest.fixture
+def fake(clock: ManualClock) -> FakePbs:
+    return FakePbs(clock)
+
+
+@pytest.fixture
+def pbs(fake: FakePbs, clock: ManualClock) -> Pbs:
+    return Pbs(clock=clock, ask=fake)
+
+
+def request(token: str = "asa-1", cores: int = 1, nodes: int | None = None, **fields: object) -> JobRequest:
+    return JobRequest(token, Resources(cores, nodes), 60.0, ("sh", "-c", "sleep 9; exit 0"), **fields)  # type: ignore[arg-type]
+
+
+def test_a_submission_in_words() -> None:
+    wanted = Options(queue="short", account="p123", chunk="model=bro", extra="-M 'a b' -m n")
+    asked = JobRequest("asa-1", Resources(16, 2, 3 * MIB + 1, 4), 5400.5, ("true",), begin=0.0)
+    words = directives.options(asked, wanted)
+    assert words[:10] == [
+        "-N", "asa-1", "-l", "select=2:ncpus=8:mem=2mb:ngpus=2:model=bro", "-l", "place=scatter", "-l",
+        "walltime=01:30:01", "-j", "oe",
+    ]  # fmt: skip
+    assert words[-8:] == ["-q", "short", "-A", "p123", "-M", "a b", "-m", "n"]
+
+
+@pytest.mark.parametrize("extra", ["-N mine", "-lwalltime=1", "-W depend=1"])
+def test_what_asa_says_itself_cannot_be_said_twice(extra: str) -> None:
+    with pytest.raises(InvalidInput, match="cannot be passed through"):
+        Pbs(extra=extra)
+
+
+def test_a_token_that_is_no_name_is_refused(pbs: Pbs) -> None:
+    with pytest.raises(InvalidInput, match="a letter expected first"):
+        pbs.submit([request("1-asa")])
+
+
+def test_the_site(pbs: Pbs) -> None:
+    site = pbs.capabilities()
+    assert (site.site, site.partition, site.regime) == ("pbs1", "workq", QueueRegime.LIMITS)
+    assert (site.largest, site.cores_per_node) == (Resources(4, None, 32 * 2**30), 4)
+    assert site.longest_s == 3600.0 and "job history" not in site.details
+
+
+def test_what_never_fits_is_refused_in_words(pbs: Pbs) -> None:
+    long = JobRequest("asa-2", Resources(1), 7200.0, ("true",))
+    outcomes = pbs.submit([request(cores=8), long, request("asa-3", array="a")])
+    assert [isinstance(outcome, Refused) for outcome in outcomes] == [True] * 3
+    reasons = [outcome.reason for outcome in outcomes if isinstance(outcome, Refused)]
+    assert "more than there is" in reasons[0] and "2 h" in reasons[1] and "no job arrays" in reasons[2]
+
+
+def test_one_question_for_all_and_one_more_for_the_unknown(pbs: Pbs, fake: FakePbs) -> None:
+    handles = [handle for handle in pbs.submit([request("a"), request("b")]) if isinstance(handle, JobHandle)]
+    fake.said.clear()
+    pbs.query(handles)
+    assert len(fake.said) == 1
+    gone = JobHandle("77.pbs1", "c", 0.0)
+    states = [status.state for status in pbs.query([handles[0], gone, handles[1]])]
+    assert states == [JobState.RUNNING, JobState.LOST, JobState.RUNNING] and len(fake.said) == 3
+
+
+def test_a_job_after_one_that_failed_is_refused(pbs: Pbs, clock: ManualClock) -> None:
+    bad = JobRequest("bad", Resources(1), 60.0, ("sh", "-c", "sleep 1; exit 3"))
+    (failed,) = pbs.submit([bad])
+    assert isinstance(failed, JobHandle)
+    clock.wait(threading.Event(), clock.now() + 20)
+    (outcome,) = pbs.submit([request(dependencies=(Dependency(failed),))])
+    assert isinstance(outcome, Refused) and "which ended as failed" in outcome.reason
+
+
+def test_throttles_and_parking_are_not_there(pbs: Pbs) -> None:
+    (handle,) = pbs.submit([request()])
+    assert isinstance(handle, JobHandle)
+    for changes in (JobChanges(throttle=2), JobChanges(parked=True)):
+        with pytest.raises(BackendError, match="neither throttles nor parking"):
+            pbs.update(handle, changes)
+
+
+def test_the_script_runs_its_program(tmp_path: Path) -> None:
+    (tmp_path / "a b").mkdir()
+    words = ("printf", "%s|", "two words", "", "'\"`$HOME`", "*", "grün", "two\nlines")
+    asked = JobRequest("a", Resources(), 60.0, words, str(tmp_path / "a b"), str(tmp_path / "out put"))
+    subprocess.run(["sh"], input=directives.script(asked, Options(setup=("pwd",))), text=True, check=True, cwd="/")
+    assert (tmp_path / "out put").read_text() == f"{tmp_path / 'a b'}\n" + "|".join(words[2:]) + "|"
+
+
+def test_the_script_of_several_nodes_starts_it_on_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shell = tmp_path / "pbsdsh"
+    shell.write_text('#!/bin/sh\nshift\nfor node in 1 2; do (cd / && env -i NODE=$node "$@"); done\n')
+    shell.chmod(0o700)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    words = ("sh", "-c", 'echo "$NODE $PWD $1"', "-", "x  y")
+    asked = JobRequest("a", Resources(4, 2), 60.0, words, str(tmp_path), str(tmp_path / "out"))
+    subprocess.run(["sh"], input=directives.script(asked, Options()), text=True, check=True)
+    assert (tmp_path / "out").read_text() == f"1 {tmp_path} x  y\n2 {tmp_path} x  y\n"
+
+
+def program(path: Path, text: str) -> None:
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+
+
+def test_it_speaks_to_programs_in_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    pbs = BACKENDS.create("pbs:queue=short,timeout_s=20")
+    with pytest.raises(BackendError, match="no program 'qstat' in PATH"):
+        pbs.capabilities()
+    program(tmp_path / "qstat", "echo 'qstat: cannot connect to server pbs1 (errno=15010)' >&2; exit 255")
+    with pytest.raises(BackendError) as caught:
+        pbs.query([JobHandle("1.pbs1", "a", 0.0)])
+    assert caught.value.transient
+    program(tmp_path / "qstat", 'case "$*" in *-B*) echo \'{"Server":{"pbs1":{}}}\';; *) echo \'{"Queue":{}}\';; esac')
+    program(tmp_path / "pbsnodes", "echo '{}'")
+    program(tmp_path / "qsub", "cat >script; echo 'qsub: Unauthorized Request' >&2; exit 159")
+    monkeypatch.chdir(tmp_path)
+    assert pbs.submit([request()]) == [Refused("asa-1", "Unauthorized Request")]
+    assert (tmp_path / "script").read_text().startswith("#!/bin/sh\n")
+    assert "job history" in pbs.capabilities().details
