@@ -30,7 +30,7 @@ demo: .venv/.demo
 # Broken links, pages that the navigation forgets and docstrings that cannot be read are errors.
 docs: .venv/.test
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --config-file docs/site/mkdocs.yml
-	@echo "open build/site/index.html"
+	@echo "open build/site/index.html, or serve it, for the search: python -m http.server --directory build/site"
 
 # Tests with these marks, so many files at a time; those files (default: all). Real processes on a busy machine miss a
 # deadline now and then, so what failed (never a broken suite: that is another code) is run again, alone.

@@ -19,7 +19,7 @@ import pytest
 
 import asa
 from asa.cli.figure import FIGURES
-from asa.cli.main import _parser
+from asa.cli.main import make_parser
 from asa.core import registry
 from asa.core.registry import COMMANDS, DOCTOR, EXPLAIN, Registry, parse_spec
 from tests.definitions import OURS, ROOT, definition, parameters
@@ -87,7 +87,7 @@ def options(kind: str, name: str) -> dict[str, str]:
 
 def parsers() -> dict[str, argparse.ArgumentParser]:
     """The parser of each command and part of a command, by its words."""
-    found, todo = {}, [("asa", _parser([])[0])]
+    found, todo = {}, [("asa", make_parser([])[0])]
     for words, parser in todo:
         inner = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
         todo += [(f"{words} {name}", part) for action in inner for name, part in action.choices.items()]
@@ -156,7 +156,7 @@ def lines(page: Page) -> Iterator[str]:
 def commands(page: Page) -> Iterator[list[str]]:
     for line in lines(page):
         if found := re.match(r"(?:\S*/|python -m )?asa (?=[a-z-])(.*)", line.strip()):
-            yield shlex.split(found[1])
+            yield shlex.split(re.sub(r"\s>.*", "", found[1]))
 
 
 def wrong_in(words: list[str], page: Page) -> Iterator[str]:

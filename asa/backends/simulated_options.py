@@ -10,7 +10,8 @@ from typing import Any
 from asa.backends.simulated_scene import Machine, Scene, make_scene
 from asa.core.errors import UnknownName
 from asa.core.job import QueueRegime
-from asa.core.registry import PRIORITIES, fitting
+from asa.core.registry import PRIORITIES
+from asa.core.specs import fitting
 from asa.core.units import duration
 from asa.simulator.priority import Fifo, Multifactor
 from asa.simulator.settings import Settings

@@ -6,6 +6,7 @@ import argparse
 import os
 
 from asa.cli.outputs import check_outputs, progress_bar
+from asa.cli.run import add_set_option
 from asa.core.command import CommandResult
 from asa.core.errors import InvalidInput
 from asa.core.registry import STRATEGIES
@@ -23,6 +24,7 @@ class Compare:
         """Declare the options."""
         add = parser.add_argument
         add("workflow", metavar="WORKFLOW", help="FILE[:NAME]; or the paper's montage, blast, statistics, or all three")
+        add_set_option(parser)
         add("--system", default="hpc2n", metavar="NAME", help="hpc2n, uppmax, or a model's file; several, with commas")
         add("--cores", default="", metavar="N,N", help="scales (those of the paper there; the file's own)")
         add("--strategies", default=_DEFAULT, metavar="NAMES", help=f"of {', '.join(STRATEGIES)} ({_DEFAULT})")
@@ -46,10 +48,12 @@ class Compare:
         check_outputs(options, picture="plot")
         cores = _counts(options.cores)
         from asa.studies.compare import compare
+        from asa.workflows.file import assignment
 
         with progress_bar("runs", quiet=options.quiet, counts=True) as progress:
             found = compare(
                 options.workflow,
+                arguments=dict(map(assignment, options.set)),
                 systems=_words(options.system),
                 cores=cores,
                 strategies=STRATEGIES.split([options.strategies]),

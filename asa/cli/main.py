@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 from asa.cli.outputs import check_outputs
 from asa.core.command import CommandResult, tell
-from asa.core.errors import AsaError, UnknownName
+from asa.core.errors import AsaError, InvalidInput, UnknownName
 from asa.core.registry import COMMANDS
 
 FAILED, USAGE, INTERRUPTED = 1, 2, 130
@@ -24,7 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, _interrupt)
     signal.signal(signal.SIGHUP, _interrupt)
     try:
-        parser, command = _parser(words)
+        parser, command = make_parser(words)
         options, unknown = parser.parse_known_args(words)
         if unknown:  # told with the command's own usage, which has the options that there are
             getattr(options, "parser", parser).error(f"unrecognized arguments: {' '.join(unknown)}")
@@ -45,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return FAILED
 
 
-def _parser(words: Sequence[str]) -> tuple[argparse.ArgumentParser, Any]:
+def make_parser(words: Sequence[str]) -> tuple[argparse.ArgumentParser, Any]:
     """A parser for the command that is named first, or for all of them when none is; and that command."""
     parser = argparse.ArgumentParser(prog="asa", description="Workflow-aware elastic execution for HPC.")
     import asa
@@ -57,7 +57,13 @@ def _parser(words: Sequence[str]) -> tuple[argparse.ArgumentParser, Any]:
         raise UnknownName("command", name, COMMANDS)
     chosen = None
     for each in [name] if name else COMMANDS:
-        command = COMMANDS.load(each)()
+        try:
+            command = COMMANDS.load(each)()
+        except InvalidInput as error:  # one package's mistake must not hide the commands of the others
+            if name:
+                raise
+            tell(f"warning: {error}")
+            continue
         chosen = command if name else None
         part = commands.add_parser(each, help=command.help, description=command.help)
         part.add_argument("--json", metavar="OUT", help="write the result as JSON to this file; '-' is standard output")

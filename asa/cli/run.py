@@ -61,6 +61,11 @@ class Run:
 def add_workflow_options(parser: argparse.ArgumentParser) -> None:
     """Options of commands that take a workflow; see `workflow_of`."""
     parser.add_argument("workflow", metavar="FILE[:NAME]", help="Python file, and the workflow in it (workflow)")
+    add_set_option(parser)
+
+
+def add_set_option(parser: argparse.ArgumentParser) -> None:
+    """The option that gives a workflow its arguments."""
     parser.add_argument(
         "--set", metavar="NAME=VALUE", action="append", default=[], help="argument for NAME, when it is a function"
     )

@@ -238,23 +238,23 @@ DISPATCHERS = Registry(
         "hcp19": "asa.dispatchers.cp.hcp19:Hcp19",
     },
     group="asa.dispatchers",
+    owes=("decide",),
 )
 PREDICTORS = Registry(
     "predictor",
     {
         "user": "asa.dispatchers.predictors:UserEstimate",
-    owes=("decide",),
         "last-two": "asa.dispatchers.predictors:LastTwo",
         "heuristic": "asa.dispatchers.predictors_datadriven:DataDriven",
         "oracle": "asa.dispatchers.predictors:Oracle",
     },
     group="asa.predictors",
+    owes=("predict", "learn"),
 )
 
 
 def is_pooled(estimator: str) -> bool:
     """Whether the estimator of this spec learns from jobs of all geometries together, which it tells by the context."""
-    owes=("predict", "learn"),
     return bool(getattr(ESTIMATORS.load(parse_spec(estimator)[0]), "pooled", False))
 
 
@@ -266,12 +266,12 @@ PLACEMENTS = Registry(
         "contiguous": "asa.placement.contiguous:Contiguous",
     },
     group="asa.placements",
+    owes=("choose",),
 )
 PLACEMENT_METHODS = Registry(
     "placement method",
     {
         "seq": "asa.placement.tjap.seq:Sequential",
-    owes=("choose",),
         "scas": "asa.placement.tjap.scas:Scas",
         "sa": "asa.placement.tjap.anneal:Anneal",
         "nsa": "asa.placement.tjap.nsa:Neural",
@@ -291,23 +291,23 @@ EXPERTS = Registry(
         "contention": "coscheduler.experts.contention:LearnedContention",
     },
     group="asa.experts",
+    owes=("vote",),
 )
 SHARING_RULES = Registry(
     "sharing rule",
     {
         "space": "coscheduler.sharing.space:Space",
-    owes=("vote",),
         "static": "coscheduler.sharing.static:Static",
         "asax": "coscheduler.sharing.asax:AsaX",
         "scavenger": "coscheduler.sharing.scavenger:Scavenger",
     },
     group="asa.sharing_rules",
+    owes=("decide", "learn", "state", "restore"),
 )
 PRIORITIES = Registry(
     "priority",
     {"fifo": "asa.simulator.priority:Fifo", "multifactor": "asa.simulator.priority:Multifactor"},
 )
-    owes=("decide", "learn", "state", "restore"),
 COMMANDS = Registry(
     "command",
     {
@@ -316,16 +316,17 @@ COMMANDS = Registry(
             "calibrate",
             "clean",
             "compare",
+            "completion",
             "dispatch",
             "doctor",
             "explain",
+            "export",
             "figure",
             "graph",
             "place",
             "report",
             "resume",
             "run",
-            "export",
             "runs",
             "simulate",
             "train",

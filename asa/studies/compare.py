@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from dataclasses import dataclass, fields
 from multiprocessing import get_context
@@ -12,7 +12,7 @@ from typing import Any
 
 from asa.core.errors import InvalidInput, UnknownName
 from asa.core.registry import STRATEGIES
-from asa.studies.case import ALL, cases
+from asa.studies.case import ALL
 from asa.studies.compare_row import ORACLE, Row
 from asa.studies.compare_unit import Unit, run_unit
 from asa.studies.compare_words import in_words
@@ -90,6 +90,7 @@ class Comparison:
 def compare(
     workflow: str = ALL,
     *,
+    arguments: Mapping[str, Any] | None = None,
     systems: Sequence[Any] = ("hpc2n",),
     cores: Sequence[int] = (),
     strategies: Sequence[str] = STRATEGIES_SHOWN,
@@ -109,6 +110,8 @@ def compare(
     workflow
         A workflow of the paper (``montage``, ``blast``, ``statistics``), ``all`` of them, or ``FILE[:NAME]``, whose
         stages declare their run times.
+    arguments
+        For a function in a file, beside ``cores``.
     systems
         Site models: names, files, or `Site` objects.
     cores
@@ -158,10 +161,11 @@ def compare(
             tuple(cores) or _scales(workflow, system),
             tuple(chosen),
             table2 and regime == regimes[0],  # no probe depends on another job
+            tuple((arguments or {}).items()),
         )
         for regime, system, each in itertools.product(dict.fromkeys(regimes), dict.fromkeys(systems), range(seeds))
     ]
-    runs = [len(cases(unit.target, unit.cores)) * len(chosen) for unit in units]
+    runs = [len(unit.cases()) * len(chosen) for unit in units]
     found = dict(_results(units, processes, runs, progress or (lambda _done, _all: None)))
     parts = [found[place] for place in range(len(units))]
     return Comparison(

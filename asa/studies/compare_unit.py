@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from asa.core.errors import InvalidInput
 from asa.core.job import Capabilities
@@ -35,8 +36,8 @@ class Unit:
     ----------
     queue
         The queue.
-    target, cores
-        Workflow and scales, as `asa.studies.case.cases` takes them.
+    target, cores, arguments
+        Workflow, scales and names with values, as `asa.studies.case.cases` takes them.
     strategies
         Specs; ``oracle`` is one.
     table2
@@ -48,6 +49,11 @@ class Unit:
     cores: tuple[int, ...]
     strategies: tuple[str, ...]
     table2: bool = False
+    arguments: tuple[tuple[str, Any], ...] = ()
+
+    def cases(self) -> list[Case]:
+        """The workflow at each of the scales."""
+        return cases(self.target, self.cores, dict(self.arguments))
 
 
 @dataclass(frozen=True)
@@ -81,7 +87,7 @@ def run_unit(unit: Unit, tell: Callable[[], None] = lambda: None) -> tuple[list[
     parts: list[Part] = []
 
     def kinds(site: Capabilities) -> Iterable[Kind]:
-        for case in cases(unit.target, unit.cores):
+        for case in unit.cases():
             graph = make_graph(case.workflow)
             parts.append(Part(case, graph, graph.specs(site)))
         return set().union(*(part.kinds for part in parts))

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from asa.core.errors import UnknownName
+from asa.core.errors import InvalidInput, UnknownName
 from asa.core.units import DAY, HOUR
 from asa.traces.mixture import JobClass
 from asa.traces.site import Site
@@ -91,7 +91,7 @@ def site(name: str) -> Site:
     UnknownName
         When there is neither.
     InvalidInput
-        When the file holds no site model.
+        When the file is not there, or holds no site model.
 
     Examples
     --------
@@ -102,4 +102,8 @@ def site(name: str) -> Site:
         return SITES[name]
     if Path(name).is_file():
         return Site.read(name)
+    if "/" in name or Path(name).suffix:
+        raise InvalidInput(
+            f"there is no file {name!r}: a site model is one of {', '.join(SITES)}, or a file that `asa calibrate` made"
+        )
     raise UnknownName("site", name, SITES)

@@ -11,7 +11,7 @@ from typing import Any
 import cloudpickle
 
 from asa.core.errors import AsaError, InvalidInput, UnknownName
-from asa.core.registry import convert
+from asa.core.specs import convert
 from asa.workflows.stage import Node, Stage, nodes_in
 
 DEFAULT_NAME = "workflow"

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from asa.core.errors import AsaError, RunFailed
+from asa.core.errors import AsaError, InvalidInput, RunFailed
 from asa.core.event import DriverStarted, Event, RunEnded, RunStarted, RunState
 from asa.core.units import duration
 from asa.log.events import EventLog
@@ -195,6 +195,9 @@ def submit(
 ) -> Run:
     """Start a workflow and return at once. Takes the same parameters as `run`."""
     graph = make_graph(workflow)
+    place = Path(workdir).resolve()
+    if not place.is_dir():  # said at once: jobs that wait for hours would fail one by one
+        raise InvalidInput(f"workdir {str(workdir)!r}: there is no such directory: make it, or name the one to run in")
     settings = Settings(
         result=workflow,
         name=name or next(reversed(graph.nodes)),
@@ -202,7 +205,7 @@ def submit(
         strategy=strategy,
         executor=executor,
         pool=pool,
-        workdir=str(Path(workdir).resolve()),
+        workdir=str(place),
         orphan_grace_s=duration(orphan_grace, what="orphan_grace"),
     )
     directory = RunDirectory.create(_state(state), f"{_clean(settings.name)}-{secrets.token_hex(3)}")
@@ -236,7 +239,7 @@ def run(workflow: Any, **options: Any) -> Run:
     name
         Beginning of the run's name; default the last stage's name.
     workdir
-        Directory that tasks run in; default the current one.
+        Directory that tasks run in, which must be there; default the current one.
     state
         State directory; default ``$ASA_STATE_DIR`` or ``~/.local/state/asa``.
     orphan_grace

@@ -66,6 +66,7 @@ class DriverSide:
         self._directory = PoolDirectory.create(path, context.run)
         self._kept: Path = context.directory / _FRAMEWORK
         self._letters: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        self._sent_home: set[str] = set()  # agents whose ends are no news
         self._master: MasterService | None = None
         self._missed = 0.0
         if context.pool is None:
@@ -181,7 +182,7 @@ class DriverSide:
         for outcome in outcomes:
             if self.tenant is not None and self.tenant.heed(outcome):
                 continue
-            if outcome.state == "failed":
+            if outcome.state == "failed" and outcome.agent not in self._sent_home:
                 who = f"agent {outcome.agent}" if outcome.agent else f"our {outcome.key}"
                 tell(f"{who}: {outcome.reason}")
 
@@ -200,6 +201,7 @@ class DriverSide:
                     continue
                 for node in hood.nodes.values():
                     if node.allocation in self._released:
+                        self._sent_home.add(node.agent)
                         self._operator.call("MARK_AGENT_GONE", agent_id=identity(node.agent))
 
     def _has_turn(self) -> bool:

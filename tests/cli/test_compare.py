@@ -45,6 +45,8 @@ def test_a_comparison_is_printed_written_and_drawn(folder: Path, capsys: pytest.
         "asa:estimator=last,dependency=predicted",
         "oracle",
     }
+    assert main([*words[:4], "--set", "cores=8", *words[6:10], "--strategies", "per-stage", "--json", "set.json"]) == 0
+    assert {row["cores"] for row in json.loads((folder / "set.json").read_text())["rows"]} == {8}
     assert {"out.png", "out-corehours.png"} <= {path.name for path in folder.iterdir()}
 
     assert main(["figure", "asa-corehours", "--from", "out.json", "-o", "again.svg", "--json", "again.json"]) == 0
@@ -63,6 +65,10 @@ def test_a_comparison_is_printed_written_and_drawn(folder: Path, capsys: pytest.
         (["montage", "--json", "nowhere/out.json"], "there is no directory"),
         (["montag", "--cores", "28"], "give montage, blast, statistics"),
         (["flow.py", "--system", "small.json"], "--set NAME=VALUE"),
+        (["flow.py", "--system", "small.json", "--set", "cores"], "write NAME=VALUE"),
+        (["flow.py", "--system", "small.json", "--set", "cores=4", "--cores", "8"], "give one of them"),
+        (["montage", "--cores", "28", "--set", "tiles=4"], "montage takes no --set"),
+        (["montage", "--cores", "28", "--system", "none.json"], "there is no file 'none.json'"),
         (["montage", "--system", "small.json"], "--cores"),
     ],
 )

@@ -49,6 +49,17 @@ def test_a_file_with_one_scale(file: str) -> None:
     assert (case.name, case.cores) == ("flow", 6)
 
 
+def test_a_function_in_a_file_takes_arguments(file: str) -> None:
+    (alone,) = cases(f"{file}:scaled", arguments={"cores": 2})
+    assert alone.cores == 2
+    with pytest.raises(InvalidInput, match="give one of them"):
+        cases(f"{file}:scaled", (3,), {"cores": 2})
+    with pytest.raises(InvalidInput, match=r"unexpected keyword argument 'width'.*--set"):
+        cases(f"{file}:scaled", (3,), {"width": 2})
+    with pytest.raises(InvalidInput, match="montage takes no --set"):
+        cases("montage", (28,), {"width": 2})
+
+
 def test_what_has_no_scales_refuses_them(file: str) -> None:
     with pytest.raises(InvalidInput, match=r"--cores 4: .*has no such scale"):
         cases(file, (4,))

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+import asa
 from asa.core.allocation import Allocation
 from asa.core.errors import InvalidInput
 from asa.core.job import Resources
@@ -71,6 +73,14 @@ def test_the_program_of_each_node_is_an_agent_that_holds_no_secret(context: RunC
     assert attributes == {"allocation=key", "run=r1", "grace=60"}
     assert given["--lasts"] == "60.0"
     assert given["--directory"] == str(context.directory / "pool")
+
+
+def test_a_run_that_went_well_ends_without_a_word(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Its agents are sent away, and what ran on them is gone with them: that is no news."""
+    node = asa.stage(cores=1)(len)("word")
+    run = asa.run(node, backend="local:cores=1", executor="mesos", state=tmp_path / "state", workdir=tmp_path)
+    assert run.result() == 4 and run.wait(60)
+    assert capfd.readouterr().err == ""
 
 
 def test_options_are_checked() -> None:

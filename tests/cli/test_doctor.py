@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import socket
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from asa.cli import doctor_machine
+from asa.cli.doctor import conclusions
+from asa.cli.main import main
+from tests.definitions import ROOT
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("ASA_STATE_DIR", str(tmp_path / "state"))
+    return tmp_path / "state"
+
+
+def looked(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Rows by what they are about, and what is said to work."""
+    assert main(["doctor", *words, "--json", "-"]) == code
+    found = json.loads(capsys.readouterr().out)
+    return {row["what"]: row for row in found["rows"]}, found["works"]
+
+
+def test_all_is_well_on_a_machine_without_slurm(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, state: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    rows, works = looked(capsys)
+    assert {"python", "state directory", "file locks", "event log", "sockets", "ports", "slurm", "extras"} <= set(rows)
+    assert "not installed here" in rows["slurm"]["found"]
+    assert works["workflows on this machine"] is True and works["workflows on Slurm"] is None
+    assert list(state.iterdir()) == []
+    assert main(["doctor"]) == 0
+    assert "not tried: workflows on Slurm" in capsys.readouterr().out
+
+
+def test_half_a_slurm_is_told(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "squeue").touch(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    rows, works = looked(capsys, "--backend", "local", code=1)
+    assert rows["slurm"]["found"].startswith("sbatch, scancel, scontrol, sinfo not in PATH")
+    assert works["workflows on Slurm"] is False and works["workflows on this machine"] is True
+
+
+def test_a_state_directory_that_others_may_read_is_refused(capsys: pytest.CaptureFixture[str], state: Path) -> None:
+    state.mkdir(mode=0o755)
+    state.chmod(0o755)
+    rows, works = looked(capsys, "--backend", "local", code=1)
+    assert not rows["state directory"]["ok"] and "file locks" not in rows
+    assert works["workflows on this machine"] is False
+
+
+def test_locks_that_keep_nobody_out_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert doctor_machine.locks(tmp_path)["ok"]
+    monkeypatch.setattr(fcntl, "lockf", lambda *_: None)  # as on a file system that only says yes
+    found = doctor_machine.locks(tmp_path)
+    assert not found["ok"] and "keep nobody out" in found["found"]
+
+
+def test_locks_that_cannot_be_had_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(37, "No locks available")
+
+    monkeypatch.setattr(fcntl, "lockf", refuse)
+    assert "No locks available" in doctor_machine.locks(tmp_path)["found"]
+
+
+def test_a_directory_without_sockets_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert doctor_machine.unix_socket(tmp_path)["ok"]
+    found = doctor_machine.unix_socket(tmp_path)  # there is one of that name by now
+    assert not found["ok"] and os.strerror(98) in found["found"]
+
+
+def test_a_name_that_leads_nowhere_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert doctor_machine.ports()["ok"]
+    monkeypatch.setattr(socket, "gethostname", lambda: "no-such-host.invalid")
+    assert "no-such-host.invalid leads nowhere" in doctor_machine.ports()["found"]
+
+
+def test_a_check_that_cannot_be_loaded_is_a_row(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = EntryPoint("theirs", "no_such_module:rows", "asa.doctor")
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: [entry] if group == entry.group else [])
+    rows, _ = looked(capsys, "--backend", "local", code=1)
+    assert "No module named 'no_such_module'" in rows["theirs"]["found"]
+
+
+def test_a_command_that_cannot_be_loaded_hides_no_other(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = EntryPoint("theirs", "no_such_module:Command", "asa.commands")
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: [entry] if group == entry.group else [])
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    seen = capsys.readouterr()
+    assert "run the workflow in a Python file" in seen.out
+    assert "warning: command 'theirs': its entry point" in seen.err
+    assert main(["theirs"]) == 1
+
+
+def test_what_was_not_looked_at_is_not_said_to_work() -> None:
+    assert set(conclusions([]).values()) == {None}
+    assert conclusions([{"what": "cpu quotas: cgroup v2", "ok": False}])["CPU limits of containers"] is False
+
+
+def test_extras_are_those_that_can_be_installed() -> None:
+    setup = (ROOT / "setup.cfg").read_text()
+    for name in doctor_machine.EXTRAS:
+        assert f"\n{name} =\n" in setup

@@ -1,0 +1,116 @@
+"""Pages whose code is run as it stands, pages whose code needs something before it, and what is run nowhere."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.definitions import ROOT
+from tests.docs.blocks import follow, read, steps
+from tests.traces.shared import shared_file
+
+pytestmark = pytest.mark.timeout(600)
+
+FOLLOWED = {
+    "comparison.md": 1,
+    "howto/calibrate-your-queue.md": 5,
+    "howto/migrate.md": 4,
+    "howto/set-up-a-site.md": 1,
+    "howto/write-a-backend.md": 2,
+    "howto/write-a-dispatcher.md": 1,
+    "howto/write-a-strategy.md": 1,
+    "index.md": 1,
+    "place.md": 1,
+}
+"""Pages, and how many steps of theirs are done."""
+
+WORKFLOW = "import asa\nworkflow = asa.stage(len)([1, 2])\n"
+STAGES = """
+import asa
+double = asa.stage(lambda x: 2 * x, name="double", cores=16)
+project = correct = double
+background = asa.stage(list, name="background")
+add = asa.stage(sum, name="add")
+images = [1, 2, 3]
+mosaic = add(double.map(images))
+"""
+HERE = {
+    '"slurm:partition=core,account=p123"': '"local"',
+    '"slurm:partition=core"': '"local:cores=16"',
+    'backend="slurm"': 'backend="local", executor="mesos"',
+    "asa.run(workflow, backend=slurm)": "",
+}
+"""What stands for a cluster where there is none."""
+FRAGMENTS = {
+    "howto/agents.md": (WORKFLOW, 1),
+    "howto/dask.md": (WORKFLOW + "step = abs\n", 2),
+    "howto/shared-pools.md": (WORKFLOW, 1),
+    "howto/slurm.md": (WORKFLOW, 2),
+    "howto/write-a-workflow.md": (STAGES, 4),
+}
+"""Pages, what a reader has before them, and how many blocks of Python they have."""
+
+ELSEWHERE = {
+    "howto/doors.md": "tests/doors/test_page.py",
+    "howto/simulate-a-trace.md": "tests/docs/test_pages.py",
+    "howto/simulated-backend.md": "tests/workflows/test_virtual.py",
+    "howto/test-your-workflow.md": "tests/testing/test_plugin.py",
+    "howto/write-a-sharing-rule.md": "tests/coscheduler/test_howto.py",
+    "howto/write-an-estimator.md": "tests/estimators/test_howto.py",
+    "howto/write-an-executor.md": "tests/executors/test_howto.py",
+    "tutorial.md": "tests/docs/test_tutorial.py",
+}
+"""Pages whose Python another test runs."""
+NOWHERE = {
+    "howto/mpi.md": "needs mpi4py and a cluster: tests/integration/mpi_flows.py has such stages",
+    "howto/test-cluster.md": "is the beginning of a test of ours",
+    "mesos.md": "needs pymesos, which installs a handler of signals: tests/executors/mesos/test_pymesos.py",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", FOLLOWED)
+def test_a_page_does_what_it_says(page: str, tmp_path: Path) -> None:
+    assert follow(read(page), tmp_path) == FOLLOWED[page]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", FRAGMENTS)
+def test_pieces_of_code_run_where_their_names_mean_something(page: str, tmp_path: Path) -> None:
+    if page == "howto/dask.md":
+        pytest.importorskip("distributed")
+    before, count = FRAGMENTS[page]
+    blocks = [step.text for step in steps(read(page)) if step.language == "python"]
+    assert len(blocks) == count
+    for text in blocks:
+        for theirs, ours in HERE.items():
+            text = text.replace(theirs, ours)
+        follow(f"```python\n{before}{text}```\n", tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.shared
+def test_a_trace_is_simulated_as_the_page_has_it(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    shutil.copy(shared_file("swf", "KTH-SP2-1996-2.swf.gz"), tmp_path)
+    (code,) = [step.text for step in steps(read("howto/simulate-a-trace.md")) if step.language == "python"]
+    assert follow(f"```python\n{code}```\n", tmp_path) == 1
+    assert (tmp_path / "kth.png").stat().st_size > 10_000
+
+
+def test_every_page_with_python_is_run_or_says_why_not() -> None:
+    pages = {str(path.relative_to(ROOT / "docs")): path.read_text() for path in (ROOT / "docs").rglob("*.md")}
+    coded = {name for name, text in pages.items() if any(step.language == "python" for step in steps(text))}
+    assert coded - {*FOLLOWED, *FRAGMENTS, *ELSEWHERE, *NOWHERE} == set()
+    for name, test in ELSEWHERE.items():
+        assert Path(name).name in (ROOT / test).read_text()
+
+
+def test_code_of_other_libraries_is_not_taken_for_ours() -> None:
+    for path in (ROOT / "docs").rglob("*.md"):
+        theirs = [step.text for step in steps(path.read_text()) if step.language == "py"]
+        assert all(re.search(r"^(import|from) (submitit|parsl|dask)", text, re.M) for text in theirs), path
+        assert not theirs or path.name == "migrate.md"

@@ -1,0 +1,160 @@
+"""What is built of the sources, and whether it works where nothing but that is installed."""
+
+from __future__ import annotations
+
+import configparser
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import zipfile
+from email.parser import HeaderParser
+from pathlib import Path
+
+import pytest
+
+from tests.definitions import ROOT
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+PACKAGES = ("asa", "coscheduler", "executors")
+SOURCES = (*PACKAGES, "setup.cfg", "pyproject.toml", "README.md", "LICENSE")
+BUILD = "import sys; from setuptools import build_meta; print(build_meta.{what}(sys.argv[1]))"
+HELLO = """
+import asa
+
+@asa.stage(cores=2)
+def double(x):
+    return 2 * x
+
+@asa.stage
+def where(xs):
+    import asa, executors
+    return sum(xs), asa.__file__, executors.__file__
+
+workflow = where(double.map(range(4)))
+"""
+
+
+def config() -> configparser.ConfigParser:
+    found = configparser.ConfigParser()
+    found.read(ROOT / "setup.cfg")
+    return found
+
+
+EXTRAS = [name for name in config()["options.extras_require"] if name != "dev"]
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A wheel and an sdist of a copy of the sources, and a wheel of that sdist; without a network."""
+    pytest.importorskip("setuptools")
+    folder = tmp_path_factory.mktemp("built")
+    tree = folder / "tree"
+    for name in SOURCES:
+        source = ROOT / name
+        if source.is_dir():
+            shutil.copytree(source, tree / name, ignore=shutil.ignore_patterns("__pycache__", "*.pyc"))
+        else:
+            shutil.copy(source, tree / name)
+    made = {"sdist": make("build_sdist", tree, folder / "sdist"), "wheel": make("build_wheel", tree, folder / "wheel")}
+    with tarfile.open(made["sdist"]) as archive:
+        archive.extractall(folder / "unpacked", filter="data")
+    (unpacked,) = (folder / "unpacked").iterdir()
+    return made | {"again": make("build_wheel", unpacked, folder / "again")}
+
+
+def make(what: str, tree: Path, into: Path) -> Path:
+    into.mkdir()
+    words = [sys.executable, "-c", BUILD.format(what=what), str(into)]
+    done = subprocess.run(words, cwd=tree, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    return into / done.stdout.splitlines()[-1]
+
+
+def contents(wheel: Path) -> set[str]:
+    with zipfile.ZipFile(wheel) as archive:
+        return {name for name in archive.namelist() if ".dist-info/" not in name}
+
+
+def test_every_file_of_the_packages_is_in_the_wheel_and_nothing_else(built: dict[str, Path]) -> None:
+    files = {
+        str(path.relative_to(ROOT))
+        for top in PACKAGES
+        for path in (ROOT / top).rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    assert contents(built["wheel"]) == files
+    assert {"asa/py.typed", "asa/placement/tjap/models/README.md"} & files <= contents(built["wheel"])
+    assert contents(built["again"]) == files
+
+
+def test_what_is_said_of_it_is_complete(built: dict[str, Path]) -> None:
+    with zipfile.ZipFile(built["wheel"]) as archive:
+        names = {name.partition("/")[2]: name for name in archive.namelist() if ".dist-info/" in name}
+        said = HeaderParser().parsestr(archive.read(names["METADATA"]).decode())
+        points = archive.read(names["entry_points.txt"]).decode()
+    assert {"licenses/LICENSE", "entry_points.txt"} <= set(names)
+    assert said["Name"] == "asa-hpc" and said["Version"] and said["Requires-Python"] == ">=3.11"
+    assert "Apache-2.0" in (said["License-Expression"], said["License"])
+    assert said["Description-Content-Type"] == "text/markdown" and said["Summary"] and said["Keywords"]
+    assert set(said.get_all("Provides-Extra", [])) >= set(EXTRAS)
+    assert "asa = asa.cli.main:main" in points and "asa = asa.testing.pytest_plugin" in points
+    assert said["Version"] == config()["metadata"]["version"]
+
+
+@pytest.fixture(scope="module")
+def clean(built: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A fresh environment with the wheel in it; what it depends on is this one's, and ours is not."""
+    folder = tmp_path_factory.mktemp("clean") / "env"
+    run([sys.executable, "-m", "venv", str(folder)])
+    run([str(folder / "bin" / "python"), "-m", "pip", "install", "--no-index", "--no-deps", str(built["wheel"])])
+    (libraries,) = folder.glob("lib/python*/site-packages")
+    (libraries / "theirs.pth").write_text(sysconfig.get_path("purelib") + "\n")  # whose own .pth files do not count
+    return folder
+
+
+def run(words: list[str], folder: Path | None = None) -> str:
+    """Run it as somebody who knows nothing of these sources."""
+    state = {} if folder is None else {"ASA_STATE_DIR": str(folder / "state"), "HOME": str(folder)}
+    env = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", **state}
+    done = subprocess.run(words, cwd=folder, env=env, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, f"{words}: {done.stdout}{done.stderr}"
+    return done.stdout
+
+
+@pytest.mark.parametrize("executor", ["local", "mesos"])
+def test_the_wheel_runs_a_workflow(clean: Path, tmp_path: Path, executor: str) -> None:
+    (tmp_path / "hello.py").write_text(HELLO)
+    words = ["run", "hello.py", "--backend", "local:cores=2", "--executor", executor, "--quiet"]
+    said = run([str(clean / "bin" / "asa"), *words], tmp_path)
+    assert said.startswith("(12, ") and said.count(str(clean)) == 2
+
+
+def test_the_wheel_has_a_command_line(clean: Path, tmp_path: Path) -> None:
+    asa = str(clean / "bin" / "asa")
+    assert run([asa, "--version"], tmp_path).split() == ["asa", config()["metadata"]["version"]]
+    assert "works: workflows on this machine" in run([asa, "doctor", "--backend", "local"], tmp_path)
+    assert "complete -o default" in run([asa, "completion", "bash"], tmp_path)
+    log, job = tmp_path / "tiny.swf", "60 2 -1 -1 2 90 -1 1 1 1 1 1 1 -1 -1"
+    log.write_text(f"; MaxProcs: 4\n1 10 -1 {job}\n2 20 -1 {job}\n")
+    assert "easy" in run([asa, "simulate", str(log), "--dispatcher", "easy"], tmp_path)
+
+
+@pytest.mark.parametrize("extra", EXTRAS)
+def test_each_extra_can_be_had_in_the_versions_that_were_tested(built: dict[str, Path], extra: str) -> None:
+    """All is here already, so nothing is fetched: what an extra asks for, this environment must satisfy."""
+    asked = f"asa-hpc[{extra}] @ {built['wheel'].as_uri()}"
+    words = ["install", "--dry-run", "--no-index", "--no-build-isolation", asked]
+    said = run([sys.executable, "-m", "pip", *words])
+    assert "Would install asa-hpc" in said or "Requirement already satisfied" in said
+    assert said.count("Would install") == 0 or said.split("Would install")[1].split() == ["asa-hpc-0.1.0"]
+
+
+def test_the_recipe_for_conda_says_the_same() -> None:
+    recipe, setup = (ROOT / "docs" / "packaging" / "conda" / "meta.yaml").read_text(), config()
+    assert f'set version = "{setup["metadata"]["version"]}"' in recipe
+    for line in setup["options"]["install_requires"].split():
+        assert f"- {line.replace('>=', ' >=')}\n" in recipe
+    assert "asa = asa.cli.main:main" in recipe
