@@ -28,6 +28,13 @@ FIGURES = Registry(
         "tjap-table3": "asa.studies.tjap_figures:tjap_table3",
         "tjap-table4": "asa.studies.tjap_figures:tjap_table4",
         "tjap-loop": "asa.studies.tjap_figures:tjap_loop",
+        "dras-4": "asa.studies.dras_curves:dras_4",
+        "dras-5": "asa.studies.dras_curves:dras_5",
+        "dras-6": "asa.studies.dras_figures:dras_6",
+        "dras-7": "asa.studies.dras_figures:dras_7",
+        "dras-8": "asa.studies.dras_figures:dras_8",
+        "dras-9": "asa.studies.dras_figures:dras_9",
+        "dras-table4": "asa.studies.dras_figures:dras_table4",
     },
 )
 
@@ -35,14 +42,16 @@ _FROM_ROWS = ("asa-makespan", "asa-corehours", "asa-pareto")
 _LOOP = ("cp-times", "cp-quality")
 _CP = (*_LOOP, "cp-ratios")
 _TJAP = ("tjap-5", "tjap-6", "tjap-table3", "tjap-table4", "tjap-loop")
-_MEASURED = (*_CP, "tjap-4", *_TJAP)
+_CURVES = ("dras-4", "dras-5")
+_DRAS = ("dras-6", "dras-7", "dras-8", "dras-9", "dras-table4")
+_MEASURED = (*_CP, "tjap-4", *_TJAP, *_CURVES, *_DRAS)
 _TAKEN_BY = {
     "seeds": ("convergence", *_FROM_ROWS),
     "from": (*_FROM_ROWS, *_MEASURED),
-    "trace": (*_CP, *_TJAP),
-    "from_day": _CP,
-    "to_day": _CP,
-    "dispatcher": (*_CP, "tjap-loop"),
+    "trace": (*_CP, *_TJAP, *_DRAS),
+    "from_day": (*_CP, *_DRAS),
+    "to_day": (*_CP, *_DRAS),
+    "dispatcher": (*_CP, "tjap-loop", *_DRAS),
     "predictor": _LOOP,
     "dispatch_time": _LOOP,
     "decisions": ("cp-ratios",),
@@ -76,17 +85,21 @@ class Figure:
         add("-o", "--output", metavar="PATH", help="draw it into this file")
         add("--seeds", type=int, help="repetitions (20; for those that begin with asa-, 10)")
         add("--seed", type=int, default=0, help="first seed (0)")
-        made_from = f"what asa compare --json wrote ({', '.join(_FROM_ROWS)}), or this command (cp-..., tjap-...)"
-        add("--from", metavar="JSON", help=f"draw it again: {made_from}")
-        cp = parser.add_argument_group("figures cp-..., some also for tjap-...")
+        made_from = (
+            f"what asa compare --json wrote ({', '.join(_FROM_ROWS)}), asa train dras (several, for dras-4 and -5)"
+        )
+        add("--from", metavar="JSON", help=f"draw it again: {made_from}, or this command (cp-..., tjap-..., dras-...)")
+        cp = parser.add_argument_group("figures cp-..., some also for tjap-... and dras-6 to dras-table4")
         for name, what in (
             ("--dispatcher", "several, repeated or with commas (the paper's and some more)"),
             ("--predictor", "several (heuristic, last-two, oracle); not for cp-ratios"),
         ):
             cp.add_argument(name, metavar="NAME[:OPTIONS]", action="append", help=what)
-        cp.add_argument("--trace", metavar="TRACE", help="log of jobs (a made-up quarter of a machine like Eurora)")
+        cp.add_argument("--trace", metavar="TRACE", help="log of jobs (cp-...: a made-up quarter like Eurora's)")
         cp.add_argument("--from-day", type=float, metavar="D", help="leave out jobs submitted before that day (0)")
-        cp.add_argument("--to-day", type=float, metavar="D", help="leave out jobs submitted on that day or later (1)")
+        cp.add_argument(
+            "--to-day", type=float, metavar="D", help="leave out jobs submitted on that day or later (cp-...: 1)"
+        )
         cp.add_argument("--dispatch-time", choices=("ignore", "charge"), help="as asa simulate; not for cp-ratios")
         cp.add_argument("--decisions", type=positive, metavar="N", help="for cp-ratios: how many, drawn (200)")
         cp.add_argument("--time-limit", type=duration, metavar="S", help="for cp-ratios: time for each plan (1s)")

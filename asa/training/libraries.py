@@ -6,17 +6,15 @@ import importlib.util
 
 from asa.core.errors import InvalidInput
 
-NEEDED = ("torch", "sb3_contrib", "safetensors")
 
-
-def check_libraries(names: tuple[str, ...] = NEEDED) -> None:
-    """See to it that these can be imported, before anything begins.
+def need(*libraries: str) -> None:
+    """Refuse to go on without these libraries, before anything begins.
 
     Raises
     ------
     InvalidInput
         When one is not installed; says how to install it.
     """
-    for name in names:
+    for name in libraries:
         if importlib.util.find_spec(name) is None:
             raise InvalidInput(f"{name} is not installed: pip install 'asa-hpc[learn]'")

@@ -16,7 +16,7 @@ from asa.core.errors import InvalidInput, UnknownName
 from asa.placement.tjap.anneal import Anneal
 from asa.placement.tjap.instance import Window
 from asa.placement.tjap.nsa_network import NETWORKS
-from asa.training.libraries import check_libraries
+from asa.training.libraries import need
 from asa.training.windows import epoch
 
 Progress = Callable[[float, float], None]
@@ -136,7 +136,7 @@ def train(
         raise UnknownName("network", network, NETWORKS)
     if steps < 1 or epochs < 1:
         raise InvalidInput(f"{steps} steps, {epochs} epochs: at least 1 of each expected")
-    check_libraries()
+    need("torch", "sb3_contrib", "safetensors")
     import torch
     from sb3_contrib import MaskablePPO
     from stable_baselines3.common.vec_env import DummyVecEnv

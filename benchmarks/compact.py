@@ -1,0 +1,141 @@
+"""The dispatcher `compact` beside rules: on the days that it has not seen, and on machines that it was not trained on.
+
+    python benchmarks/compact.py FOLDER [theta] [others] [time] [--seeds 5] [--models FILE ...]
+
+FOLDER has logs in the Standard Workload Format. Theta: all that was submitted from day 120 on, once as it was and then
+with jobs up to half an hour later, drawn anew for each seed; numbers are in shares of EASY's on the same jobs, with
+intervals of 95 % over the seeds. Others: stretches of other logs, likewise. Time: of one decision, from a view to
+what to start, and of an episode. Other models may be given, from other seeds of the training.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from measure import show
+
+from asa.core.cluster import Cluster
+from asa.core.units import DAY
+from asa.core.workload import Workload
+from asa.dispatchers.learned.compact import Compact
+from asa.metrics.schedule import summarise
+from asa.simulator.run import simulate
+from asa.studies.interval import estimate
+from asa.traces.load import load_trace
+from asa.training.compact_environment import SETTINGS, delayed
+
+RULES = ("easy:order=sjf", "easy:order=wfp3", "easy:order=f1", "conservative")
+UNORDERED = ("binpacking", "random", "knapsack")
+THETA = "theta_argonne_2023_norm.swf.gz"
+OTHERS = {
+    "KTH-SP2-1996-2.swf.gz": (0, 100),
+    "CTC-SP2-1996-3.1-cln.swf.gz": (0, 100),
+    "HPC2N-2002-2.2-cln.swf.gz": (0, 400),
+    "lublin_256.swf.gz": (0,),
+    "CEA-Curie-2011-2.1-cln.swf.gz": (60, 100, 150, 200),
+}
+"""Logs, and the days from which jobs are taken."""
+JOBS = 10_000
+"""How many."""
+COLUMNS = ("mean_wait_s", "mean_bounded_slowdown", "max_wait_s", "utilisation_while_submitting")
+
+
+def versions(log: Workload, seeds: int) -> Iterator[Workload]:
+    """The log, and the same with delays."""
+    yield log
+    for seed in range(1, seeds):
+        yield delayed(log, np.random.default_rng(seed))
+
+
+def numbers(log: Workload, cluster: Cluster, dispatcher: Any) -> list[float]:
+    found = summarise(simulate(log, cluster, dispatcher, **SETTINGS))
+    return [found[name] for name in COLUMNS]
+
+
+def against_easy(log: Workload, cluster: Cluster, names: Sequence[str], seeds: int) -> list[dict[str, Any]]:
+    """A row for each dispatcher: what it has in shares of what EASY has."""
+    logs = list(versions(log, seeds))
+    easy = np.array([numbers(each, cluster, "easy") for each in logs])
+    rows = []
+    for name in ("easy", *names):
+        found = easy if name == "easy" else np.array([numbers(each, cluster, name) for each in logs])
+        wait, slowdown, longest, use = (
+            estimate(lambda values: values.mean((-2, -1)), shares[:, None]) for shares in (found / easy).T
+        )
+        row = {
+            "dispatcher": f"`{name}`",
+            "mean wait [s]": round(found[:, 0].mean()),
+            "wait": str(wait),
+            "slowdown": str(slowdown),
+        }
+        rows.append(row | {"longest wait": str(longest), "utilisation": str(use)})
+    return rows
+
+
+def with_walltimes(log: Workload, day: float) -> Workload:
+    """Jobs from a day on that have a wall time; where none has any, run times are taken for them."""
+    log = log.between(log.submit[0] + day * DAY, np.inf)
+    known = np.isfinite(log.walltime)
+    if not known.any():
+        log, known = replace(log, walltime=np.maximum(log.run, 1.0)), ~known
+    return log.take(np.flatnonzero(known)[:JOBS])
+
+
+class Timed:
+    """Notes what each decision takes that has something to select."""
+
+    needs_estimates = True
+
+    def __init__(self, inner: Compact) -> None:
+        self._inner, self.seconds = inner, list[float]()
+
+    def decide(self, view: Any) -> Any:
+        began = time.perf_counter()
+        decisions = self._inner.decide(view)
+        self.seconds.append(time.perf_counter() - began)
+        return decisions
+
+
+def times(log: Workload, cluster: Cluster) -> list[dict[str, Any]]:
+    """Of decisions [ms], and of the whole [s]."""
+    simulate(log.take(np.arange(200)), cluster, Timed(Compact()))
+    timed, began = Timed(Compact()), time.process_time()
+    simulate(log, cluster, timed, **SETTINGS)
+    spent, each = time.process_time() - began, 1e3 * np.array(timed.seconds)
+    median, high = np.percentile(each, (50, 99)).tolist()
+    row = {"jobs": len(log), "decisions": len(each), "mean [ms]": each.mean(), "median [ms]": median}
+    return [row | {"99 % [ms]": high, "most [ms]": each.max(), "CPU [s]": spent}]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("what", nargs="*", default=["theta", "others", "time"])
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--models", nargs="*", default=[])
+    parser.add_argument("--logs", nargs="*", default=[*OTHERS])
+    parser.add_argument("--dispatchers", nargs="*", default=["compact", *RULES, *UNORDERED])
+    options = parser.parse_args()
+    names = [*options.dispatchers, *(f"compact:model={model}" for model in options.models)]
+    theta = load_trace(options.folder / THETA)
+    if "theta" in options.what:
+        log = theta.workload.between(120 * DAY, np.inf)
+        show("Theta, day 120 to the end", against_easy(log, theta.machine(), names, options.seeds))
+    for name in options.logs if "others" in options.what else ():
+        trace = load_trace(options.folder / name)
+        for day in OTHERS[name]:
+            log = with_walltimes(trace.workload, day)
+            rows = against_easy(log, trace.machine(), names, options.seeds)
+            show(f"{name}, {len(log)} jobs from day {day}", rows)
+    if "time" in options.what:
+        show("Time", times(theta.workload.between(30 * DAY, np.inf).take(np.arange(3000)), theta.machine()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from asa.core.cluster import Cluster
+from asa.core.errors import InvalidInput
+from asa.core.registry import DISPATCHERS
+from asa.core.workload import Workload
+from asa.dispatchers.learned.compact import Compact, greedy
+from asa.dispatchers.learned.compact_network import COLUMNS
+from asa.dispatchers.learned.dispatcher import Selecting
+from asa.simulator.run import simulate
+from tests.dispatchers.learned.compact_networks import by_column, drawn
+from tests.dispatchers.learned.policies import NODES, first, workloads
+
+MACHINE = Cluster.of(NODES)
+FEW = settings(deadline=None, max_examples=25)
+
+
+@given(st.lists(st.booleans(), min_size=1, max_size=9).filter(any), st.integers(0, 99))
+def test_a_masked_job_is_never_chosen(there: list[bool], seed: int) -> None:
+    mask, policy = np.array(there), greedy(drawn(seed))
+    observation = np.random.default_rng(seed).normal(size=(1 + len(mask), COLUMNS)).astype(np.float32)
+    assert mask[policy(observation, mask)]
+
+
+@FEW
+@given(workloads(), st.integers(0, 9))
+def test_every_job_starts(jobs: Workload, seed: int) -> None:
+    assert np.isfinite(simulate(jobs, MACHINE, Compact(drawn(seed))).start).all()
+
+
+@FEW
+@given(workloads())
+def test_without_patience_it_reserves_as_easy_does(jobs: Workload) -> None:
+    """Then the head of the queue is all that there is to select at level 1; what fills the gaps may differ."""
+    easy = simulate(jobs, MACHINE, Selecting(first, patience=0))
+    one = simulate(jobs, MACHINE, Compact(by_column(15, -1.0), patience=0))
+    assert one.start.tolist() == easy.start.tolist()
+
+
+def test_a_trivial_queue_is_solved() -> None:
+    """All at once on one node: shortest first is best, and a network that sees lengths does it."""
+    run = np.array([50.0, 10.0, 40.0, 20.0, 30.0])
+    jobs = Workload.of(submit=np.zeros(5), run=run, cores=[1] * 5, walltime=run)
+    found = simulate(jobs, Cluster.of(1), Compact(by_column(3, -1.0)))
+    assert np.argsort(found.start).tolist() == [1, 3, 4, 2, 0]
+    assert found.wait.sum() == 10 * 4 + 20 * 3 + 30 * 2 + 40
+
+
+@FEW
+@given(workloads(), st.integers(2, 9), st.integers(0, 9))
+def test_a_larger_machine_with_larger_jobs_is_the_same(jobs: Workload, times: int, seed: int) -> None:
+    larger = Workload.of(submit=jobs.submit, run=jobs.run, cores=times * jobs.cores, walltime=jobs.walltime)
+    one, other = Compact(drawn(seed)), Compact(drawn(seed))
+    start = simulate(jobs, MACHINE, one).start.tolist()
+    assert simulate(larger, Cluster.of(times * NODES), other).start.tolist() == start
+
+
+def starving(count: int) -> Workload:
+    """A long job of the whole machine, and short ones that cannot run side by side, more than there is time for."""
+    submit = np.array([0.0] * 5 + [1.0] + [250.0 * k for k in range(1, count + 1)])
+    long = submit == 1.0
+    run = np.where(long, 36000.0, 300.0)
+    return Workload.of(submit=submit, run=run, cores=np.where(long, NODES, NODES // 2 + 1), walltime=2 * run)
+
+
+def test_the_model_that_ships_lets_nobody_starve_but_where_patience_is_endless() -> None:
+    waits = {
+        patience: [simulate(starving(count), MACHINE, f"compact:patience={patience}").wait[5] for count in (60, 90)]
+        for patience in (10, 1000)
+    }
+    assert waits[10][0] == waits[10][1] < waits[1000][0] < waits[1000][1]
+
+
+def test_the_model_that_ships_prefers_short_jobs() -> None:
+    run = np.array([86400.0, 60.0, 3600.0])
+    mixed = Workload.of(submit=np.zeros(3), run=run, cores=[NODES] * 3, walltime=run)
+    assert np.argsort(simulate(mixed, MACHINE, "compact").start).tolist() == [1, 2, 0]
+
+
+def test_the_same_again() -> None:
+    draw = np.random.default_rng(3)
+    run = draw.integers(1, 50, 80)
+    jobs = Workload.of(submit=np.arange(80), run=run, cores=draw.integers(1, 9, 80), walltime=run)
+    one, same = (simulate(jobs, MACHINE, "compact").start.tolist() for _ in range(2))
+    assert one == same
+
+
+def test_what_is_refused(tmp_path) -> None:
+    with pytest.raises(InvalidInput, match="asa train compact"):
+        DISPATCHERS.create(f"compact:model={tmp_path / 'none'}")
+    with pytest.raises(InvalidInput, match="patience must be at least 0"):
+        DISPATCHERS.create("compact:patience=-1")
+    with pytest.raises(InvalidInput, match="at least 1 job, not 0"):
+        DISPATCHERS.create("compact:window=0")
