@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from asa.cli.arguments import positive
 from asa.cli.outputs import check_outputs, progress_bar
-from asa.cli.simulate import positive
 from asa.core.command import CommandResult
 
 

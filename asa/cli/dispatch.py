@@ -6,10 +6,10 @@ import argparse
 import time
 from typing import TYPE_CHECKING, Any
 
+from asa.cli.arguments import duration
 from asa.core.command import CommandResult, table
 from asa.core.errors import InvalidInput
 from asa.core.registry import DISPATCHERS
-from asa.core.units import duration
 
 if TYPE_CHECKING:  # NumPy is for those who plan, not for those who ask for help
     from asa.dispatchers.planning.instance import Instance, Plan

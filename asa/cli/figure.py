@@ -5,12 +5,11 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from asa.cli.arguments import duration, positive
 from asa.cli.outputs import check_outputs
-from asa.cli.simulate import positive
 from asa.core.command import CommandResult, table
 from asa.core.errors import InvalidInput
 from asa.core.registry import DISPATCHERS, PREDICTORS, Registry
-from asa.core.units import duration
 
 FIGURES = Registry(
     "figure",

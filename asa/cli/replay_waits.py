@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from asa.cli.arguments import positive
 from asa.cli.outputs import check_outputs
-from asa.cli.simulate import positive
 from asa.core.command import CommandResult
 from asa.core.errors import InvalidInput
 from asa.core.registry import ESTIMATORS

@@ -7,6 +7,7 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from asa.cli.arguments import positive
 from asa.cli.outputs import check_outputs, progress_bar
 from asa.core.command import CommandResult
 from asa.core.errors import InvalidInput
@@ -173,14 +174,3 @@ def _check_outputs(options: argparse.Namespace, dispatchers: int) -> None:
 
         if dispatchers > DISPATCHERS_MOST:
             raise InvalidInput(f"--plot tells at most {DISPATCHERS_MOST} dispatchers apart, not {dispatchers}")
-
-
-def positive(text: str) -> int:
-    """A whole number above 0, for options."""
-    try:
-        number = int(text)
-    except ValueError:
-        number = 0
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
-    return number

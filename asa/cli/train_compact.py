@@ -6,8 +6,8 @@ import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from asa.cli.arguments import positive
 from asa.cli.outputs import check_outputs, progress_bar
-from asa.cli.simulate import positive
 from asa.cli.train_days import add_days, parts
 from asa.core.command import CommandResult, table
 from asa.training.libraries import need

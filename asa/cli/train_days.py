@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from asa.cli.simulate import days, positive
+from asa.cli.arguments import positive
+from asa.cli.simulate import days
 from asa.core.errors import InvalidInput
 
 if TYPE_CHECKING:

@@ -52,8 +52,9 @@ class UnknownName(InvalidInput):
 
     def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
         self.kind, self.name, self.known = kind, name, sorted(known)
-        near = difflib.get_close_matches(name, self.known, n=1, cutoff=0.5)
-        hint = f": did you mean {near[0]!r}?" if near else "."
+        alike = {each.casefold(): each for each in self.known}
+        near = difflib.get_close_matches(name.casefold(), alike, n=1, cutoff=0.5)
+        hint = f": did you mean {alike[near[0]]!r}?" if near else "."
         super().__init__(f"unknown {kind} {name!r}{hint} Known: {', '.join(self.known) or 'none'}")
 
 

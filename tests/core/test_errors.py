@@ -21,5 +21,9 @@ def test_errors_travel_to_other_processes_as_they_are(error: AsaError) -> None:
     assert (str(there), vars(there)) == (str(error), vars(error))
 
 
+def test_the_nearest_name_is_found_in_whatever_case() -> None:
+    assert "did you mean 'pcp20'?" in str(UnknownName("dispatcher", "PCP20", ["easy", "pcp20"]))
+
+
 def test_nothing_known_is_said_so() -> None:
     assert str(UnknownName("option of strategy 'big-job':", "patience", [])).endswith("Known: none")
