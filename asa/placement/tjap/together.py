@@ -134,7 +134,7 @@ def search(t: Tables, sizes: Ints, owner: Ints, times: Times, moves: tuple[int, 
             shift(tree, has, count, room, job, 1)
         found = spent.sum() - value(worth, times, count)
         if turn == 0:
-            scale = spent.sum() / jobs
+            scale = spent.sum() / jobs if spent.sum() > 0 else t.far  # with a potential, jobs that cost nothing move
         heat = scale * HOT * (COLD / HOT) ** (turn / max(moves[0], 1))
         if found <= known or (heat > 0 and draw(state) < math.exp((known - found) / heat)):
             known = found
