@@ -33,14 +33,14 @@ class KeptPlaces:
 
     def test_a_wider_throttle_lets_the_next_element_go(self, site: Site) -> None:
         _need_arrays(site)
-        first, second, third = site.submit_array(*[site.request(run_s=site.walltime_s / 2) for _ in range(3)])
-        site.reach(first, JobState.RUNNING)
+        handles = site.submit_array(*[site.request(run_s=site.walltime_s / 2) for _ in range(3)])
+        first, second, third = _running_first(site, *handles)
         site.until(lambda: site.status(second).reason)  # once the batch system has looked at it
         assert [status.state for status in site.backend.query([first, second, third])] == [
             JobState.RUNNING, JobState.PENDING, JobState.PENDING,
         ]  # fmt: skip
         site.backend.update(first, JobChanges(throttle=2))
-        site.reach(second, JobState.RUNNING)
+        second, third = _running_first(site, second, third)
         assert site.status(first).state is JobState.RUNNING
         assert site.status(third).state is JobState.PENDING
         site.backend.cancel([first, second, third])
@@ -48,8 +48,8 @@ class KeptPlaces:
     def test_a_narrower_throttle_holds_the_next_element_back(self, site: Site) -> None:
         _need_arrays(site)
         long = [site.request(run_s=site.walltime_s / 2) for _ in range(2)]
-        first, second, third = site.submit_array(*long, site.request())
-        site.reach(first, JobState.RUNNING)
+        *long_ones, third = site.submit_array(*long, site.request())
+        first, second = _running_first(site, *long_ones)
         site.backend.update(second, JobChanges(throttle=2))
         site.reach(second, JobState.RUNNING)
         site.backend.update(third, JobChanges(throttle=1))
@@ -205,6 +205,18 @@ class KeptPlaces:
         assert view.running[0].ends > view.now
         assert site.later(waiting.submitted, view.queue[0].submitted)
         site.backend.cancel([running, waiting])
+
+
+def _running_first(site: Site, *elements: JobHandle) -> list[JobHandle]:
+    """Wait until one of these runs; that one, then the others. (Slurm now and then starts the second one first.)"""
+    running: list[JobHandle] = []
+
+    def one_runs() -> bool:
+        running[:] = [each for each in elements if site.status(each).state is JobState.RUNNING]
+        return bool(running)
+
+    site.until(one_runs)
+    return [*running, *(each for each in elements if each not in running)]
 
 
 def _need_arrays(site: Site) -> None:
