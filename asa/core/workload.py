@@ -13,6 +13,7 @@ from asa.core.cluster import RESOURCES, Ints
 from asa.core.errors import InvalidInput
 
 Floats = npt.NDArray[np.float64]
+Reals = npt.NDArray[np.float32]
 UNKNOWN = -1
 """Code of a user, group, name, queue or partition that the source does not tell."""
 _CODES = ("user", "group", "name", "partition")

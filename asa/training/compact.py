@@ -11,11 +11,10 @@ import numpy as np
 
 from asa.core.cluster import Cluster
 from asa.core.errors import InvalidInput
-from asa.core.workload import Workload
+from asa.core.workload import Reals, Workload
 from asa.dispatchers.learned.compact import PATIENCE, Compact
 from asa.dispatchers.learned.compact_network import Network
 from asa.dispatchers.learned.compact_sight import Shares
-from asa.dispatchers.learned.observation import Reals
 from asa.metrics.schedule import summarise
 from asa.simulator.run import simulate
 from asa.training.compact_environment import SETTINGS, Accrued, Cost, cost_under, delayed, pieces

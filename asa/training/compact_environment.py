@@ -13,9 +13,8 @@ from asa.core.cluster import Bools, Cluster
 from asa.core.errors import InvalidInput
 from asa.core.schedule import Schedule
 from asa.core.units import DAY
-from asa.core.workload import Floats, Workload
+from asa.core.workload import Floats, Reals, Workload
 from asa.dispatchers.learned.compact_sight import Shares
-from asa.dispatchers.learned.observation import Reals
 from asa.metrics.job import bounded_slowdown
 from asa.simulator.run import simulate
 from asa.training.environment import Dispatching

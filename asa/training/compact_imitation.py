@@ -10,8 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from asa.core.cluster import Bools, Ints
-from asa.core.workload import Floats
-from asa.dispatchers.learned.observation import Reals
+from asa.core.workload import Floats, Reals
 from asa.training.compact_environment import Accrued
 
 AGEING, SIZE = 0.5, 0.3

@@ -9,9 +9,9 @@ import torch
 from sb3_contrib.common.maskable.policies import MaskableActorCriticPolicy
 from torch import nn
 
+from asa.core.workload import Reals
 from asa.dispatchers.learned.compact_network import LAYERS, SHAPES, WIDTH
 from asa.dispatchers.learned.compact_sight import COLUMNS
-from asa.dispatchers.learned.observation import Reals
 
 MANY = 16
 """Jobs in a queue of usual length: sums over jobs are told in units of it."""

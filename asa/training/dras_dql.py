@@ -16,8 +16,8 @@ import torch
 
 from asa.core.cluster import Bools
 from asa.core.errors import InvalidInput
+from asa.core.workload import Reals
 from asa.dispatchers.learned.model import Shape
-from asa.dispatchers.learned.observation import Reals
 from asa.training.dras_episode import Step
 from asa.training.dras_network import Network, Tensors, network_of, optimiser_of, restore, tensors_of
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
 from asa.core.cluster import Bools
-from asa.dispatchers.learned.observation import Reals
+from asa.core.workload import Reals
 
 INSTANCES = 10
 """Scheduling instances until the network is changed."""

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import nn
 
+from asa.core.workload import Reals
 from asa.dispatchers.learned.model import SLOPE, Model, Shape
-from asa.dispatchers.learned.observation import Reals
 
 Tensors = Mapping[str, Reals]
 """Arrays by name, as a safetensors file has them."""

@@ -15,9 +15,8 @@ import numpy as np
 import torch
 
 from asa.core.cluster import Bools
-from asa.core.workload import Floats
+from asa.core.workload import Floats, Reals
 from asa.dispatchers.learned.model import Shape
-from asa.dispatchers.learned.observation import Reals
 from asa.training.dras_episode import Step
 from asa.training.dras_network import Network, Tensors, network_of, optimiser_of, restore, tensors_of
 

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save_file
 
 from asa.core.errors import InvalidInput
+from asa.log.tensors import write_tensors
 from asa.training.dras_network import Tensors
 from asa.training.dras_plan import Plan
 from asa.training.dras_point import Point
@@ -39,8 +39,7 @@ def write(folder: Path, plan: Plan, curve: Sequence[Point], learner: Keeps) -> N
     """Write the curve and what the learner keeps; an episode's are there as a whole, or those of the one before."""
     tensors, about = learner.memory()
     found = {"plan": plan.to_json(), "curve": [asdict(point) for point in curve]}
-    text = json.dumps(found | {"learner": about})
-    _replaced(folder / STATE, lambda path: save_file(dict(tensors), path, metadata={"asa": text}))
+    _replaced(folder / STATE, lambda path: write_tensors(path, tensors, found | {"learner": about}))
     _replaced(folder / CURVE, lambda path: path.write_text(json.dumps(found, indent=1) + "\n"))
 
 

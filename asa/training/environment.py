@@ -13,9 +13,9 @@ from asa.core.errors import InvalidInput, UnknownName
 from asa.core.objective import OBJECTIVES, Objective, Waiting
 from asa.core.registry import parse_spec
 from asa.core.schedule import Schedule
-from asa.core.workload import Workload
+from asa.core.workload import Reals, Workload
 from asa.dispatchers.learned.dispatcher import PATIENCE
-from asa.dispatchers.learned.observation import Reals, Rows, Sight
+from asa.dispatchers.learned.observation import Rows, Sight
 from asa.dispatchers.learned.queue import queue_of
 from asa.dispatchers.learned.selection import Memory, Mode, Selection
 from asa.simulator.engine import Engine

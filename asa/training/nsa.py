@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -13,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from asa.core.errors import InvalidInput, UnknownName
+from asa.log.tensors import write_tensors
 from asa.placement.tjap.anneal import Anneal
 from asa.placement.tjap.instance import Window
 from asa.placement.tjap.nsa_network import NETWORKS
@@ -72,10 +72,7 @@ class Trained:
 
     def save(self, path: str | Path) -> None:
         """Write a safetensors file, for the option `model` of the placement method `nsa`."""
-        from safetensors.numpy import save_file
-
-        about = json.dumps({**self.about, "biggest": BIGGEST})
-        save_file(dict(self.tensors), path, metadata={"asa": about})  # one entry, for their order is random
+        write_tensors(path, self.tensors, {**self.about, "biggest": BIGGEST})
 
     def to_json(self) -> dict[str, Any]:
         """All but the weights."""

@@ -18,10 +18,11 @@ from asa.core.objective import Objective
 from asa.core.table import TableView
 from asa.core.units import WEEK
 from asa.core.view import QueueView
+from asa.core.workload import Reals
 from asa.dispatchers.backfill import Easy
 from asa.dispatchers.learned.dispatcher import PATIENCE
 from asa.dispatchers.learned.model import Model, read_model
-from asa.dispatchers.learned.observation import Reals, Rows
+from asa.dispatchers.learned.observation import Rows
 from asa.dispatchers.learned.queue import Queue, queue_of
 from asa.dispatchers.learned.selection import Memory, Selection
 from asa.training.dras_dql import QLearning

@@ -13,10 +13,11 @@ import numpy.typing as npt
 from asa.core.cluster import Ints
 from asa.core.compiled import compiled
 from asa.core.errors import InvalidInput, UnknownName
+from asa.core.workload import Reals
 from asa.placement.tjap.instance import Tables, Window
 from asa.placement.tjap.native import give_back, rest_of, stretch, stretches, take
 from asa.placement.tjap.nsa import observe, places_of
-from asa.placement.tjap.nsa_network import ATTRIBUTES, PLACES, STATES, Reals
+from asa.placement.tjap.nsa_network import ATTRIBUTES, PLACES, STATES
 from asa.placement.tjap.seq import in_order
 
 MOVES = 20

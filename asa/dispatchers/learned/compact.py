@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 
 from asa.core.cluster import Bools
+from asa.core.workload import Reals
 from asa.dispatchers.learned.compact_network import Network, read_network
 from asa.dispatchers.learned.compact_sight import Shares
 from asa.dispatchers.learned.dispatcher import Policy, Selecting
-from asa.dispatchers.learned.observation import Reals
 
 MODEL = Path(__file__).parent / "models" / "compact.safetensors"
 """The model that ships with ASA; docs/compact.md tells how it was trained."""

@@ -11,7 +11,6 @@ M. Zaheer, S. Kottur, S. Ravanbakhsh, B. Poczos, R. Salakhutdinov and A. Smola, 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,8 +19,9 @@ from typing import Any
 import numpy as np
 
 from asa.core.errors import InvalidInput
+from asa.core.workload import Reals
 from asa.dispatchers.learned.compact_sight import COLUMNS
-from asa.dispatchers.learned.observation import Reals
+from asa.log.tensors import UNREADABLE, read_tensors, write_tensors
 
 WIDTH = 64
 """Values between two layers."""
@@ -97,12 +97,7 @@ class Network:
         InvalidInput
             When the library for these files is not installed.
         """
-        try:
-            from safetensors.numpy import save_file
-        except ImportError:
-            raise InvalidInput("safetensors is not installed: pip install 'asa-hpc[learn]'") from None
-        tensors = {name: np.ascontiguousarray(values) for name, values in self.tensors.items()}
-        save_file(tensors, path, metadata={"asa": json.dumps({"kind": "compact", **self.about})})
+        write_tensors(path, self.tensors, {"kind": "compact", **self.about})
 
 
 def read_network(path: str | Path) -> Network:
@@ -112,27 +107,11 @@ def read_network(path: str | Path) -> Network:
     ------
     InvalidInput
         When it is no such file, or holds another network.
-
-    Notes
-    -----
-    The format is a length (8 bytes, little-endian), a JSON header of that length, and the tensors
-    (https://github.com/huggingface/safetensors): read here, so that dispatching needs no library for it. Nothing in
-    such a file can run.
     """
     try:
-        data = Path(path).read_bytes()
-        size = int.from_bytes(data[:8], "little")
-        header = json.loads(data[8 : 8 + size])
-        about = json.loads(header.pop("__metadata__")["asa"])
+        tensors, about = read_tensors(path)
         if about.pop("kind") != "compact":
             raise ValueError("a model of another dispatcher")
-        return Network({name: _values(data[8 + size :], entry) for name, entry in header.items()}, about)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        return Network(tensors, about)
+    except UNREADABLE as error:
         raise InvalidInput(f"{path}: {error!r}. Expected a model that `asa train compact` wrote") from error
-
-
-def _values(data: bytes, entry: Mapping[str, Any]) -> Reals:
-    if entry["dtype"] != "F32":
-        raise ValueError(f"dtype {entry['dtype']}: F32 expected")
-    begin, end = entry["data_offsets"]
-    return np.frombuffer(data[begin:end], dtype="<f4").reshape(entry["shape"]).astype(np.float32)

@@ -14,8 +14,7 @@ import numpy as np
 from asa.core.cluster import Ints
 from asa.core.errors import InvalidInput
 from asa.core.units import HOUR
-from asa.core.workload import Floats
-from asa.dispatchers.learned.observation import Reals
+from asa.core.workload import Floats, Reals
 from asa.dispatchers.learned.selection import Selection
 
 MINUTE = 60.0

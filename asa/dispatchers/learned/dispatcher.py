@@ -18,8 +18,9 @@ from asa.core.decision import Reserve, Start
 from asa.core.errors import InvalidInput
 from asa.core.table import TableView
 from asa.core.view import QueueView
+from asa.core.workload import Reals
 from asa.dispatchers.learned.model import Model, read_model
-from asa.dispatchers.learned.observation import Reals, Rows, Sight
+from asa.dispatchers.learned.observation import Rows, Sight
 from asa.dispatchers.learned.queue import Queue, queue_of
 from asa.dispatchers.learned.selection import Memory, Selection
 

@@ -7,7 +7,6 @@ Y. Fan et al., "Deep Reinforcement Agent for Scheduling in HPC", IPDPS 2021, sec
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,7 +14,9 @@ from pathlib import Path
 import numpy as np
 
 from asa.core.errors import InvalidInput, UnknownName
-from asa.dispatchers.learned.observation import SCALINGS, Reals
+from asa.core.workload import Reals
+from asa.dispatchers.learned.observation import SCALINGS
+from asa.log.tensors import UNREADABLE, read_tensors, write_tensors
 
 KINDS = ("pg", "dql")
 """A policy over the window, or the value of one job."""
@@ -153,11 +154,7 @@ class Model:
         InvalidInput
             When the library for these files is not installed.
         """
-        try:
-            from safetensors.numpy import save_file
-        except ImportError:
-            raise InvalidInput("safetensors is not installed: pip install 'asa-hpc[learn]'") from None
-        save_file(dict(self.tensors), path, metadata={"asa": json.dumps(asdict(self.shape))})
+        write_tensors(path, self.tensors, asdict(self.shape))
 
 
 def rectified(values: Reals) -> Reals:
@@ -172,18 +169,12 @@ def read_model(path: str | Path) -> Model:
     Raises
     ------
     InvalidInput
-        When it is no such file, or holds another network than it says, or the library for these files is not installed.
+        When it is no such file, or holds another network than it says.
     """
-    try:
-        from safetensors import SafetensorError, safe_open
-    except ImportError:
-        raise InvalidInput("safetensors is not installed: pip install 'asa-hpc[learn]'") from None
     shipped = SHIPPED / f"{path}.safetensors"
     path = shipped if Path(path).name == str(path) and shipped.is_file() and not Path(path).exists() else path
     try:
-        with safe_open(path, framework="numpy") as file:
-            about = json.loads((file.metadata() or {})["asa"])
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
+        tensors, about = read_tensors(path)
         return Model(Shape(**about | {"hidden": tuple(about["hidden"])}), tensors)
-    except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
+    except UNREADABLE as error:
         raise InvalidInput(f"{path}: {error!r}. Expected a model of DRAS: a safetensors file") from error

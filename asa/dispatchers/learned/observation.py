@@ -13,16 +13,13 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from asa.core.cluster import Ints
 from asa.core.errors import InvalidInput, UnknownName
 from asa.core.units import DAY
-from asa.core.workload import Floats
+from asa.core.workload import Floats, Reals
 from asa.dispatchers.learned.queue import Queue
 from asa.dispatchers.learned.selection import Selection
-
-Reals = npt.NDArray[np.float32]
 
 
 class Sight(Protocol):

@@ -10,7 +10,7 @@ import numpy as np
 from asa.core.cluster import Ints
 from asa.core.compiled import compiled, inner
 from asa.core.errors import InvalidInput
-from asa.core.workload import Floats
+from asa.core.workload import Floats, Reals
 from asa.placement.tjap.instance import Placed, Tables, Window, placed
 from asa.placement.tjap.native import (
     Random,
@@ -25,7 +25,7 @@ from asa.placement.tjap.native import (
     stretch,
     take,
 )
-from asa.placement.tjap.nsa_network import NONE, PLACES, Network, Reals, forward, read_network, widest
+from asa.placement.tjap.nsa_network import NONE, PLACES, Network, forward, read_network, widest
 from asa.placement.tjap.seq import in_order
 
 MODEL = Path(__file__).parent / "models" / "nsa.safetensors"

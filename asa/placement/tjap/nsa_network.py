@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -13,9 +12,9 @@ import numpy.typing as npt
 from asa.core.cluster import Ints
 from asa.core.compiled import compiled, inner
 from asa.core.errors import InvalidInput, UnknownName
-from asa.core.workload import Floats
+from asa.core.workload import Floats, Reals
+from asa.log.tensors import UNREADABLE, read_tensors
 
-Reals = npt.NDArray[np.float32]
 ATTRIBUTES, PLACES = 4, 100
 """Rows and columns of a state: attributes of a node, and how many nodes are seen (q). There are as many actions."""
 LINEAR, CONVOLUTION, TANH = 0, 1, 2
@@ -164,28 +163,12 @@ def read_network(path: str | Path) -> Network:
     ------
     InvalidInput
         When it is no such file, or holds another network than it says.
-
-    Notes
-    -----
-    The format is a length (8 bytes, little-endian), a JSON header of that length, and the tensors
-    (https://github.com/huggingface/safetensors): read here, so that placing jobs needs no library for it.
     """
     try:
-        data = Path(path).read_bytes()
-        size = int.from_bytes(data[:8], "little")
-        header = json.loads(data[8 : 8 + size])
-        about = json.loads(header.pop("__metadata__")["asa"])
-        tensors = {name: _values(data[8 + size :], entry) for name, entry in header.items()}
+        tensors, about = read_tensors(path)
         return network(about["network"], tensors, about["state"], float(about["biggest"]))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except UNREADABLE as error:
         raise InvalidInput(f"{path}: {error!r}. Expected a model that `asa train nsa` wrote") from error
-
-
-def _values(data: bytes, entry: Mapping[str, Any]) -> Reals:
-    if entry["dtype"] != "F32":
-        raise ValueError(f"dtype {entry['dtype']}: F32 expected")
-    begin, end = entry["data_offsets"]
-    return np.frombuffer(data[begin:end], dtype="<f4").reshape(entry["shape"]).astype(np.float32)
 
 
 def widest(network: Network) -> int:

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from asa.core.compiled import compiled
 from asa.core.errors import InvalidInput, UnknownName
+from asa.core.workload import Reals
 from asa.placement.tjap.nsa_network import (
     CONVOLUTION,
     LINEAR,
     NETWORKS,
     TANH,
-    Reals,
     network,
     read_network,
     scores,
