@@ -18,8 +18,8 @@
 Outcomes that are to be expected (a job that failed, a wall time reached) are states, not exceptions.
 Only ``BackendError.transient`` decides whether a call is tried again.
 
-Elsewhere are kinds of these that only their own package tells apart (`BackendError`: ``CommandError``, and
-``SiteRefusal`` and others of the Slurm backend), and those of the Mesos protocol (``BadMessage``, ``Refused`` ...),
+Elsewhere are kinds of these that only their own package tells apart (`BackendError`: ``CommandError``,
+``SiteRefusal``, and others of the Slurm backend), and those of the Mesos protocol (``BadMessage``, ``Refused`` ...),
 which become the status of an answer and are no `AsaError`.
 """
 

@@ -7,10 +7,10 @@ Flux RFC 19 (F58 job ids), 21 (job states and events).
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
+from asa.backends.asking import table
 from asa.backends.slurm.hostlist import expand
 from asa.core.errors import BackendError
 from asa.core.job import Capabilities, JobHandle, JobState, JobStatus, QueueRegime, Resources
@@ -51,16 +51,11 @@ def jobs(text: str) -> dict[str, Attributes]:
     BackendError
         When it is no JSON.
     """
-    if not text.strip():
-        return {}
-    try:
-        found = json.loads(text)
-        listed = found.get("jobs", [found] if "id" in found else [])
-        return {str(job["id"]): job for job in listed}
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise BackendError(
-            f"flux printed what is no JSON ({type(error).__name__}: {error}): a flux with 'flux jobs --json' expected"
-        ) from error
+    return table(text, _listed, "flux", "a flux with 'flux jobs --json' expected")
+
+
+def _listed(found: Any) -> dict[str, Attributes]:
+    return {str(job["id"]): job for job in found.get("jobs", [found] if "id" in found else [])}
 
 
 def status(handle: JobHandle, job: Attributes) -> JobStatus:

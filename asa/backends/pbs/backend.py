@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 
+from asa.backends import batch
+from asa.backends.asking import Ask, by_subprocess
 from asa.backends.pbs import directives, parse, site
-from asa.backends.pbs.commands import Ask, Commands, Refusal, by_subprocess
+from asa.backends.pbs.commands import Commands
 from asa.backends.pbs.directives import Options
 from asa.core.clock import SystemClock
 from asa.core.errors import BackendError
-from asa.core.job import (
-    Capabilities,
-    Dependency,
-    DependencyKind,
-    JobChanges,
-    JobHandle,
-    JobRequest,
-    JobState,
-    JobStatus,
-    Refused,
-)
+from asa.core.job import Capabilities, JobChanges, JobHandle, JobRequest, JobStatus, Refused
 from asa.core.ports import Clock
 from asa.core.view import QueueView
 
@@ -112,62 +103,29 @@ class Pbs:
 
         A job that could never start is refused here where PBS would not. It has no job arrays whose elements differ.
         """
-        outcomes: list[JobHandle | Refused] = []
-        for request in requests:
-            try:
-                outcomes.append(self._submit(request))
-            except BackendError as error:
-                if error.transient:
-                    raise
-                outcomes.append(Refused(request.token, error.reason if isinstance(error, Refusal) else str(error)))
-        return self._with_servers_time(outcomes)
+        return batch.by_their_clock(batch.outcomes(requests, self._submit), self._submitted)
 
     def _submit(self, request: JobRequest) -> JobHandle:
-        if request.array:
-            raise Refusal("the PBS backend has no job arrays")
-        if (misfit := site.misfit(request, self._site)) is not None:
-            raise Refusal(misfit)
-        request = replace(
-            request,
-            workdir=os.path.abspath(request.workdir),
-            dependencies=self._unfulfilled(request.dependencies),
-        )
+        request = batch.submittable(request, self._site, self.query, "PBS")
         now = self._clock.now()
         words = directives.options(request, self._options)
         told = self._pbs.submit(words, directives.script(request, self._options))
         return JobHandle(parse.job_id(told), request.token, now)
 
-    def _unfulfilled(self, dependencies: Sequence[Dependency]) -> tuple[Dependency, ...]:
-        """Those that are not fulfilled yet; PBS turns down a job that is to follow one that has ended."""
-        left: list[Dependency] = []
-        for item, status in zip(dependencies, self.query([item.on for item in dependencies]), strict=True):
-            if not status.state.final and not (item.kind is DependencyKind.AFTER and status.started is not None):
-                left.append(item)
-            elif item.kind is DependencyKind.AFTER_OK and status.state is not JobState.COMPLETED:
-                raise Refusal(
-                    f"it was to follow job {item.on.job_id} ({item.on.token}), which ended as {status.state.value}"
-                )
-        return tuple(left)
+    def _submitted(self, handles: Sequence[JobHandle]) -> dict[JobHandle, float]:
+        known = self._known(handles)
+        return {handle: at for handle in handles if (at := parse.submitted(known.get(handle.job_id, {}))) is not None}
 
-    def _with_servers_time(self, outcomes: list[JobHandle | Refused]) -> list[JobHandle | Refused]:
-        """Waits are differences of the server's times, so submission is told by its clock too, where it answers."""
-        ids = [outcome.job_id for outcome in outcomes if isinstance(outcome, JobHandle)]
-        try:
-            known = parse.document(self._pbs.jobs(ids), "Jobs")
-        except BackendError:  # the jobs are in; this machine's clock has to do
-            return outcomes
-        return [
-            replace(outcome, submitted=at)
-            if isinstance(outcome, JobHandle) and (at := parse.submitted(known.get(outcome.job_id, {}))) is not None
-            else outcome
-            for outcome in outcomes
-        ]
+    def _known(self, handles: Sequence[JobHandle]) -> dict[str, parse.Attributes]:
+        return parse.document(self._pbs.jobs([handle.job_id for handle in handles]), "Jobs")
 
     def query(self, handles: Sequence[JobHandle]) -> list[JobStatus]:
         """One status per handle, in order, from one qstat."""
-        known = parse.document(self._pbs.jobs([handle.job_id for handle in handles]), "Jobs")
+        known = self._known(handles)
         return [
-            parse.status(handle, job) if (job := known.get(handle.job_id)) and _is(handle, job) else _lost(handle)
+            parse.status(handle, job)
+            if (job := known.get(handle.job_id)) and _is(handle, job)
+            else batch.lost(handle, "PBS")
             for handle in handles
         ]
 
@@ -175,11 +133,10 @@ class Pbs:
         """Jobs by the token they were submitted under: one qselect for each, and one qstat."""
         ids = [job for token in tokens for job in self._pbs.named(token)]
         known = parse.document(self._pbs.jobs(ids), "Jobs")
-        handles = [
+        handles = (
             JobHandle(job_id, str(job["Job_Name"]), parse.submitted(job) or 0.0) for job_id, job in known.items()
-        ]
-        ordered = sorted(handles, key=lambda handle: handle.submitted, reverse=True)
-        return {handle.token: handle for handle in ordered if handle.token in tokens}
+        )
+        return batch.first_submitted(handles, tokens)
 
     def update(self, handle: JobHandle, changes: JobChanges) -> None:
         """Change a job that waits.
@@ -190,21 +147,18 @@ class Pbs:
             When it waits no more, is to follow one that failed, or the site says no; for throttles and parking, which
             PBS has not.
         """
-        name = f"{handle.job_id} ({handle.token})"
         if changes.throttle is not None or changes.parked is not None:
+            name = batch.called(handle)
             raise BackendError(f"PBS job {name} cannot be changed so: it has neither throttles nor parking")
-        (status,) = self.query([handle])
-        if status.state is not JobState.PENDING:
-            raise BackendError(f"PBS job {name} cannot be changed: it is {status.state.value}")
+        batch.must_wait(self.query([handle])[0], "PBS")
         if changes.dependencies:
-            changes = replace(changes, dependencies=self._unfulfilled(changes.dependencies))
+            changes = replace(changes, dependencies=batch.unfulfilled(changes.dependencies, self.query))
         if words := directives.changes(changes, self._clock.now(), self._options.chunk):
             self._pbs.alter(handle.job_id, words)
 
     def cancel(self, handles: Sequence[JobHandle]) -> None:
         """Ask that these jobs end; they are looked up first, and those that have ended passed over."""
-        statuses = self.query(handles)
-        self._pbs.delete([status.handle.job_id for status in statuses if not status.state.final])
+        self._pbs.delete(batch.live(self.query(handles)))
 
     def look(self) -> QueueView | None:
         """Nothing: other people's jobs are not looked at."""
@@ -218,7 +172,3 @@ def _is(handle: JobHandle, job: parse.Attributes) -> bool:
     """Whether this is the job of the handle: ids may begin anew after a server has lost its state."""
     at = parse.submitted(job)
     return job.get("Job_Name") == handle.token and (at is None or abs(at - handle.submitted) <= CLOCK_SKEW_S)
-
-
-def _lost(handle: JobHandle) -> JobStatus:
-    return JobStatus(handle, JobState.LOST, "PBS does not know it (any more)")

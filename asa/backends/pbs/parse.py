@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 import time
 from collections.abc import Mapping
 from typing import Any
 
+from asa.backends.asking import table
 from asa.core.errors import BackendError
 from asa.core.job import JobHandle, JobState, JobStatus
 from asa.core.reason import Reason
@@ -32,15 +32,8 @@ def document(text: str, key: str) -> dict[str, Attributes]:
     BackendError
         When it is no JSON.
     """
-    if not text.strip():
-        return {}
-    try:
-        found = json.loads(text, strict=False)
-        return dict(found.get(key, {}))
-    except (ValueError, AttributeError, TypeError) as error:
-        raise BackendError(
-            f"PBS printed what is no JSON ({error}): OpenPBS 14.1 or later expected, with 'qstat -f -F json'"
-        ) from error
+    expected = "OpenPBS 14.1 or later expected, with 'qstat -f -F json'"
+    return table(text, lambda found: dict(found.get(key, {})), "PBS", expected)
 
 
 def job_id(text: str) -> str:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from asa.backends.pbs.parse import Attributes, document, seconds, size
-from asa.core.job import Capabilities, JobRequest, QueueRegime, Resources
-from asa.core.units import brief
+from asa.core.job import Capabilities, QueueRegime, Resources
 
 _AWAY = ("down", "offline", "unknown", "stale", "provisioning")
 
@@ -47,17 +46,3 @@ def capabilities(
         poll_s=poll_s,
         details=details,
     )
-
-
-def misfit(request: JobRequest, site: Capabilities) -> str | None:
-    """Why a job could never start there, or None."""
-    need = request.resources
-    if site.largest is not None and not need.fits(site.largest):
-        return f"it asks for {need}, more than there is: {site.largest}"
-    if site.cores_per_node is not None and need.cores // (need.nodes or 1) > site.cores_per_node:
-        return f"it asks for {need}, and a node has {site.cores_per_node} cores at most: give it more nodes"
-    if site.longest_s is not None and request.walltime_s > site.longest_s:
-        return (
-            f"it asks for {brief(request.walltime_s)}, more than the {brief(site.longest_s)} of queue {site.partition}"
-        )
-    return None

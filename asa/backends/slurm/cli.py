@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 
-from asa.backends.command import CommandError, run
+from asa.backends.asking import Asking, by_subprocess
+from asa.backends.command import CommandError
 from asa.backends.slurm import commands, failures, parse
 from asa.backends.slurm.record import JobRecord, NodeGroup, VisibleJob
 
@@ -26,9 +27,10 @@ class Commands:
     arrays = True
 
     def __init__(self, cluster: str | None, timeout_s: float, environment: Mapping[str, str]) -> None:
-        self._cluster, self._timeout_s = cluster, timeout_s
-        self._for_submission = commands.submission_environment(environment)
-        self._for_queries = commands.query_environment(environment)
+        self._cluster = cluster
+        submitting, asking = commands.submission_environment(environment), commands.query_environment(environment)
+        self._submission = Asking(by_subprocess(timeout_s, submitting), failures.MESSAGES)
+        self._question = Asking(by_subprocess(timeout_s, asking), failures.MESSAGES)
         self._user = str(os.geteuid())
 
     def name(self) -> str:
@@ -38,7 +40,7 @@ class Commands:
         return parse.version(self._ask(commands.version()))
 
     def submit(self, options: Sequence[str], script: str) -> str:
-        return parse.job_id(self._ask(commands.submit(options), stdin=script, environment=self._for_submission))
+        return parse.job_id(self._submission(commands.on_cluster(commands.submit(options), self._cluster), script))
 
     def queue(self, keys: Sequence[str]) -> list[JobRecord]:
         return self._jobs(commands.queue(self._user, keys=keys)) if keys else []
@@ -60,7 +62,7 @@ class Commands:
 
     def cancel(self, keys: Sequence[str]) -> None:
         for some in commands.portions(keys):
-            self._ask(commands.cancel(some), unless=failures.ended_job)
+            self._ask(commands.cancel(some), unless=failures.MESSAGES.only_ended)
 
     def configuration(self) -> dict[str, str]:
         return parse.configuration(self._ask(commands.configuration()))
@@ -81,23 +83,5 @@ class Commands:
             for record in parse.accounting(self._ask(question(some), unless=failures.no_accounting))
         ]
 
-    def _ask(
-        self,
-        argv: list[str],
-        *,
-        stdin: str = "",
-        environment: Mapping[str, str] | None = None,
-        unless: Callable[[CommandError], bool] = lambda error: False,
-    ) -> str:
-        """What a command prints; "" when it fails in the way that `unless` knows to be no failure."""
-        try:
-            return run(
-                commands.on_cluster(argv, self._cluster),
-                timeout_s=self._timeout_s,
-                stdin=stdin,
-                environment=environment or self._for_queries,
-            ).stdout
-        except CommandError as error:
-            if error.returncode is not None and unless(error):
-                return ""
-            raise failures.translate(error) from error
+    def _ask(self, argv: list[str], *, unless: Callable[[CommandError], bool] | None = None) -> str:
+        return self._question(commands.on_cluster(argv, self._cluster), unless=unless)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
+from asa.backends import batch
 from asa.backends.slurm import identity, states
-from asa.backends.slurm.failures import SiteRefusal
 from asa.backends.slurm.record import JobRecord
 from asa.backends.slurm.transport import Transport
-from asa.core.job import Dependency, DependencyKind, JobHandle, JobState, JobStatus
+from asa.core.job import Dependency, DependencyKind, JobHandle, JobStatus
 
 
 def in_queue(slurm: Transport, handles: Sequence[JobHandle]) -> dict[JobHandle, JobRecord]:
@@ -74,9 +74,6 @@ def unfulfilled(
     SiteRefusal
         When one can never be fulfilled.
     """
-    needed = [item.on for item in dependencies if item.kind is DependencyKind.AFTER_OK]
-    for status in query(slurm, [handle for handle in needed if handle not in queued], now):
-        if status.state is not JobState.COMPLETED:
-            name = f"{identity.key(status.handle)} ({status.handle.token})"
-            raise SiteRefusal(f"it was to follow job {name}, which ended as {status.state.value}")
-    return tuple(item for item in dependencies if item.on in queued)
+    there = [item for item in dependencies if item.on in queued]
+    gone = [item for item in dependencies if item.on not in queued and item.kind is DependencyKind.AFTER_OK]
+    return (*there, *batch.unfulfilled(gone, lambda handles: query(slurm, handles, now)))

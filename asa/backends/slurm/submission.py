@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 
+from asa.backends.batch import Outcome, by_their_clock, why_refused
 from asa.backends.slurm import array, directives, lookup
 from asa.backends.slurm.directives import Options
 from asa.backends.slurm.failures import SiteRefusal
@@ -13,7 +14,6 @@ from asa.backends.slurm.transport import Transport
 from asa.core.errors import BackendError
 from asa.core.job import JobHandle, JobRequest, Refused
 
-Outcome = JobHandle | Refused
 Misfit = Callable[[JobRequest], str | None]
 
 
@@ -48,7 +48,7 @@ class Submissions:
         for group in array.groups(requests):
             told = self._together(group, waited_for) if group[0].array else [self._single(group[0], waited_for)]
             outcomes |= zip((request.token for request in group), told, strict=True)
-        return self._with_controllers_time([outcomes[request.token] for request in requests])
+        return by_their_clock([outcomes[request.token] for request in requests], self._submitted)
 
     def _single(self, request: JobRequest, waited_for: Mapping[JobHandle, JobRecord]) -> Outcome:
         if (reason := self._misfit(request)) is not None:
@@ -61,7 +61,7 @@ class Submissions:
             script = directives.job_script(request, self._options)
             return JobHandle(self._slurm.submit(options, script), request.token, submitted)
         except BackendError as error:
-            return Refused(request.token, _reason(error))
+            return Refused(request.token, why_refused(error))
 
     def _together(self, requests: Sequence[JobRequest], waited_for: Mapping[JobHandle, JobRecord]) -> list[Outcome]:
         """All elements of an array, or none: one that is not as it was asked for is cancelled before it may start."""
@@ -75,7 +75,7 @@ class Submissions:
             job_id = self._slurm.submit(options, script)
             self._edit(job_id, requests)
         except BackendError as error:
-            reason = _reason(error)
+            reason = why_refused(error)
             return [Refused(request.token, reason) for request in requests]
         return [JobHandle(job_id, request.token, submitted, at) for at, request in enumerate(requests)]
 
@@ -94,22 +94,5 @@ class Submissions:
         misfits = (f"{request.token}: {why}" for request in requests if (why := self._misfit(request)))
         return array.problem(requests, self._options) or next(misfits, None)
 
-    def _with_controllers_time(self, outcomes: list[Outcome]) -> list[Outcome]:
-        """Waits are differences of the controller's times, so submission is told by its clock too, where it answers."""
-        try:
-            queued = lookup.in_queue(self._slurm, [outcome for outcome in outcomes if isinstance(outcome, JobHandle)])
-        except BackendError:  # the jobs are in; this machine's clock has to do
-            return outcomes
-        return [
-            dataclasses.replace(outcome, submitted=queued[outcome].submitted)
-            if isinstance(outcome, JobHandle) and outcome in queued
-            else outcome
-            for outcome in outcomes
-        ]
-
-
-def _reason(error: BackendError) -> str:
-    """Why the site refused; an error that may pass is raised."""
-    if error.transient:
-        raise error
-    return error.reason if isinstance(error, SiteRefusal) else str(error)
+    def _submitted(self, handles: Sequence[JobHandle]) -> dict[JobHandle, float]:
+        return {handle: record.submitted for handle, record in lookup.in_queue(self._slurm, handles).items()}

@@ -44,8 +44,8 @@ class FakeFlux:
         self.submitted: dict[str, tuple[JobHandle, JobRequest]] = {}
         self.said: list[list[str]] = []
 
-    def __call__(self, argv: Sequence[str]) -> str:
-        assert argv[0] == "flux"
+    def __call__(self, argv: Sequence[str], stdin: str) -> str:
+        assert argv[0] == "flux" and not stdin
         self.said.append(list(argv))
         answer: str = getattr(self, argv[1])(list(argv[2:]))
         return answer

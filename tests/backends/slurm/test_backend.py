@@ -167,6 +167,17 @@ def test_afterok_of_a_forgotten_job_that_failed_is_refused(slurm: Slurm, fake: F
     submit(slurm, request("other", Dependency(parent, DependencyKind.AFTER_ANY)))
 
 
+def test_a_dependency_that_is_in_the_queue_at_the_second_look_only_is_left_to_slurm(
+    slurm: Slurm, fake: FakeSlurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (parent,) = submit(slurm, request("parent"))
+    looks = iter([False])
+    ask = fake.queue
+    monkeypatch.setattr(fake, "queue", lambda keys: ask(keys) if next(looks, True) else [])
+    submit(slurm, request("child", Dependency(parent)))
+    assert "--dependency=afterok:1" in fake.options[-1]
+
+
 def test_a_dependency_that_is_added_later_is_judged_alike(slurm: Slurm, fake: FakeSlurm) -> None:
     done, failed, live, child = submit(slurm, request("done"), request("failed"), request("live"), request("child"))
     fake.end(done, "COMPLETED")

@@ -6,7 +6,7 @@ import pytest
 
 from asa.backends.command import CommandError
 from asa.backends.slurm import failures
-from asa.backends.slurm.failures import SiteRefusal, translate
+from asa.backends.slurm.failures import MESSAGES, SiteRefusal
 
 
 def failed(stderr: str, returncode: int = 1) -> CommandError:
@@ -29,7 +29,7 @@ def failed(stderr: str, returncode: int = 1) -> CommandError:
     ],
 )
 def test_no_answer_may_be_tried_again(stderr: str) -> None:
-    assert translate(failed(stderr)).transient
+    assert MESSAGES.meaning(failed(stderr)).transient
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_no_answer_may_be_tried_again(stderr: str) -> None:
     ],
 )
 def test_a_refusal_has_the_sites_words(stderr: str, reason: str) -> None:
-    refusal = translate(failed(stderr))
+    refusal = MESSAGES.meaning(failed(stderr))
     assert isinstance(refusal, SiteRefusal)
     assert refusal.reason == reason
     assert not refusal.transient
@@ -72,23 +72,23 @@ def test_a_refusal_has_the_sites_words(stderr: str, reason: str) -> None:
 )
 def test_a_broken_installation_is_neither(stderr: str) -> None:
     error = failed(stderr)
-    assert translate(error) is error
+    assert MESSAGES.meaning(error) is error
     assert not error.transient
 
 
 def test_a_command_that_never_ended_stays_as_it_is() -> None:
     late = CommandError(["sbatch"], "no answer within 60 s", transient=True)
     missing = CommandError(["sbatch"], "no program 'sbatch'")
-    assert translate(late) is late
-    assert translate(missing) is missing
+    assert MESSAGES.meaning(late) is late
+    assert MESSAGES.meaning(missing) is missing
 
 
 def test_failures_that_are_none() -> None:
     assert failures.unknown_job(failed("slurm_load_jobs error: Invalid job id specified\n"))
     assert failures.no_accounting(failed("Slurm accounting storage is disabled\n"))
-    assert failures.ended_job(
+    assert MESSAGES.only_ended(
         failed("scancel: error: Kill job error on job id 7: Invalid job id specified\n")
     )  # by hand
-    assert failures.ended_job(failed("Job has already finished for job 24\n"))
-    assert not failures.ended_job(failed(""))
-    assert not failures.ended_job(failed("scancel: error: Kill job error on job id 7: Access/permission denied\n"))
+    assert MESSAGES.only_ended(failed("Job has already finished for job 24\n"))
+    assert not MESSAGES.only_ended(failed(""))
+    assert not MESSAGES.only_ended(failed("scancel: error: Kill job error on job id 7: Access/permission denied\n"))
