@@ -9,35 +9,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
-from ssl import TLSVersion
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import dask
 from dask.base import annotate
 from distributed import Client, Future, Scheduler, SchedulerPlugin
-from distributed.security import Security
 
+from asa.security.dask import dask_security
 from executors.dask_bench import Given, order_size
-from executors.dask_wire import WORKER
 
 _PIECE = 8 << 20
 _NEVER_S = 1e9
 _RELEASE_S = 0.2
-
-
-def security(certificates: str) -> Security:
-    """Mutual TLS 1.3 under the run's own authority. Any node of the run may listen and connect."""
-    own = f"{certificates}/{WORKER}"
-    make: Callable[..., Security] = Security  # it is not typed, here and below
-    return make(
-        require_encryption=True,
-        tls_min_version=TLSVersion.TLSv1_3,
-        tls_ca_file=f"{certificates}/ca.pem",
-        tls_scheduler_cert=own,
-        tls_worker_cert=own,
-        tls_client_cert=own,
-    )
 
 
 class Farm:
@@ -126,7 +111,7 @@ async def farm(
     with dask.config.set(routes):
         scheduler = Scheduler(
             **both,
-            security=security(certificates),
+            security=dask_security(Path(certificates)),
             dashboard=dashboard is not None,
             dashboard_address=dashboard or "127.0.0.1:0",
             allowed_failures=0,

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-WORKER = "worker.pem"
-"""Certificate with which dask's scheduler and workers both listen and connect, in the directory of the run's."""
 SOCKET = "crew.sock"
 """On which a node's workers reach their crew, in the crew's own directory."""
 

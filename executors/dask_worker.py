@@ -14,13 +14,14 @@ import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any, cast
 
 import dask
 from distributed import Worker, WorkerPlugin, get_worker
 
+from asa.security.dask import dask_security
 from executors.call import Caller
-from executors.dask_scheduler import security
 from executors.dask_wire import SOCKET, Begun, Emptied, Full, Here, Place, Ready, Recall, Returned, Scheduler
 from executors.wire import Order, Outcome, frame, read
 from executors.worker import tail
@@ -59,7 +60,7 @@ async def _work(name: str, place: Place, hand: _Hand) -> None:
         address,
         nthreads=1,
         name=name,
-        security=security(place.certificates),
+        security=dask_security(Path(place.certificates)),
         local_directory=place.scratch,
         memory_limit=0,
         death_timeout=_PATIENCE_S,

@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
-from asa.core.errors import RunFailed, Unpicklable
+from asa.core.errors import AsaError, RunFailed
 from asa.core.event import TaskDone, TaskFailed
 from asa.core.job import Resources
 from asa.core.task import Task, Value
@@ -18,6 +18,7 @@ from asa.doors.call import call, raised
 from asa.log.rundir import RunDirectory
 from asa.log.values import INLINE_MOST, dump, load
 from asa.security.files import write_private
+from asa.workflows.payload import dump_or_explain
 
 _NOTHING = dump(((None, (), {}), {}))
 
@@ -63,11 +64,12 @@ class CallBook:
         self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], tell: Callable[[], None]
     ) -> Future[Any]:
         """One more call; `tell` is called when it is cancelled. What cannot travel fails its future."""
+        called = getattr(function, "__qualname__", type(function).__qualname__)
         try:
-            arguments = self._keep(dump(((function, args, kwargs), {})))
-        except Exception as error:  # pickling runs foreign code, which may raise anything
+            arguments = self._keep(dump_or_explain(((function, args, kwargs), {}), f"a call of {called}"))
+        except AsaError as error:
             failed: Future[Any] = Future()
-            failed.set_exception(_unpicklable(function, error))
+            failed.set_exception(error)
             return failed
         with self._lock:
             index, self._width = self._width, self._width + 1
@@ -170,11 +172,3 @@ def _answer(future: CallFuture, value: Value) -> None:
         future.set_result(answered[1])
     else:
         future.set_exception(raised(answered))
-
-
-def _unpicklable(function: Callable[..., Any], error: Exception) -> Unpicklable:
-    name = getattr(function, "__qualname__", type(function).__qualname__)
-    return Unpicklable(
-        f"a call of {name} cannot be sent to another process: {type(error).__name__}: {error}. Pass a path, or what is "
-        "needed to make it there (open files, locks, sockets and database connections do not travel)"
-    )

@@ -74,6 +74,17 @@ class Calls:
         self._losses: dict[int, int] = {}
 
     @property
+    def slots(self) -> int:
+        """Calls that run at once in one allocation."""
+        whole, one = self.spec.resources, self.spec.task
+        counts = [whole.cores // one.cores]
+        if one.memory and whole.memory:
+            counts.append(whole.memory // one.memory)
+        if one.gpus:
+            counts.append(whole.gpus // one.gpus)
+        return min(counts)
+
+    @property
     def unfinished(self) -> int:
         """Calls that have not ended."""
         return len(self.waiting) + sum(len(held.running) for held in self.pool.held.values())

@@ -16,9 +16,10 @@ from distributed.deploy.cluster import Cluster
 from distributed.deploy.spec import ProcessInterface, SpecCluster
 
 from asa.core.errors import RunFailed
-from asa.doors.dask_worker import security, serve
+from asa.doors.dask_worker import serve
 from asa.doors.futures import Executor
 from asa.security.ca import create
+from asa.security.dask import dask_security
 
 logger = logging.getLogger(__name__)
 
@@ -87,7 +88,7 @@ class ASACluster(SpecCluster):
         try:
             certificates = self.executor.directory.path / "dask"
             create(certificates, self.executor.name)
-            tls = security(str(certificates))
+            tls = dask_security(certificates)
             local = self.executor.local
             scheduler = {
                 "host": ("127.0.0.1" if local else "") if host is None else host,

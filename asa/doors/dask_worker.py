@@ -7,38 +7,18 @@ import logging
 import os
 import time
 from collections.abc import Mapping
-from ssl import TLSVersion
+from pathlib import Path
 from typing import Any
 
 import dask
 import psutil
 from distributed import Worker
-from distributed.security import Security
 
 from asa.pool.lifetime import drain_margin
+from asa.security.dask import dask_security
 
 _PATIENCE_S = 60.0
 _LEAST_S = 1.0
-
-
-def security(certificates: str) -> Security:
-    """Mutual TLS 1.3 under an authority of the cluster's own.
-
-    Parameters
-    ----------
-    certificates
-        Directory, on a file system that nodes share, which `asa.security.ca.create` has filled.
-    """
-    own = f"{certificates}/worker.pem"  # the one role that may both listen and connect
-    made: Security = Security(
-        require_encryption=True,
-        tls_min_version=TLSVersion.TLSv1_3,
-        tls_ca_file=f"{certificates}/ca.pem",
-        tls_scheduler_cert=own,
-        tls_worker_cert=own,
-        tls_client_cert=own,
-    )
-    return made
 
 
 def serve(scheduler: str, certificates: str, walltime_s: float, options: Mapping[str, Any]) -> str:
@@ -46,6 +26,8 @@ def serve(scheduler: str, certificates: str, walltime_s: float, options: Mapping
 
     Parameters
     ----------
+    certificates
+        Directory, as `asa.security.dask.dask_security` takes it.
     walltime_s
         Of the allocation [s]. Before it is over the worker hands over what it has, and closes.
     options
@@ -65,7 +47,7 @@ async def _work(scheduler: str, certificates: str, left_s: float, options: Mappi
     # Its HTTP server cannot be left out, but need not serve anything.
     dask.config.set({"distributed.worker.http.routes": []})
     settings: dict[str, Any] = {
-        "security": security(certificates),
+        "security": dask_security(Path(certificates)),
         "death_timeout": _PATIENCE_S,
         "dashboard_address": "127.0.0.1:0",
         "lifetime": left_s,

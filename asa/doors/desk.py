@@ -1,4 +1,4 @@
-"""Between futures and the runner: what stands where a workflow, its clock and its log do in a run."""
+"""Between futures and the runner: what stands where a workflow's plan, clock and log do in a run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from asa.workflows.action import Action, Expand
 
 
 class Desk:
-    """An `Elastic` plan whose calls are futures; the runner takes it for its plan.
+    """An `Elastic` plan whose calls are futures; satisfies `asa.workflows.runner.Decider`.
 
     Parameters
     ----------
@@ -41,6 +41,11 @@ class Desk:
         return self._elastic.closed
 
     @property
+    def broken(self) -> str:
+        """Why no allocation is of use, or ""."""
+        return self._elastic.broken
+
+    @property
     def busy(self) -> bool:
         """Whether something is to happen although nobody calls."""
         elastic = self._elastic
@@ -55,7 +60,7 @@ class Desk:
             self._book.give_up(index, reason)
 
     def decide(self, now: float) -> list[Action]:
-        """What should be done now."""
+        """What should be done now. What users did since the last time is heard first: no event tells of it."""
         closing = self.closing  # before the width is looked at: no call comes once it is set
         if self._book.width() > self._elastic.width:
             return [Expand(self._elastic.spec.name)]

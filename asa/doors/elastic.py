@@ -106,11 +106,11 @@ class Elastic(Calls):
         """How many allocations the calls are worth."""
         if self._is_over:
             return 0
-        calls, slots = self.unfinished, self.spec.resources.cores // self.spec.task.cores
+        calls = self.unfinished
         worth = float(calls)
         if self.progress.mean_s is not None and self.limits.worth_s:
             worth = min(worth, calls * self.progress.mean_s / self.limits.worth_s)
-        wanted = max(math.ceil(worth / slots), min(calls, 1))
+        wanted = max(math.ceil(worth / self.slots), min(calls, 1))
         return max(self.limits.minimum, min(wanted, self.limits.maximum))
 
     def on(self, event: Event) -> dict[int, str]:

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import atexit
-import secrets
-import shutil
 import weakref
 from collections.abc import Callable
 from concurrent import futures
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar, cast
 
-from asa.core.errors import AsaError
 from asa.core.stage import StageSpec
 from asa.core.units import duration
 from asa.doors.driver import Driver
-from asa.log.rundir import RunDirectory, state_directory
-from asa.workflows.assemble import Settings
+from asa.workflows.settings import make_settings, new_directory
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -45,7 +41,7 @@ class Executor(futures.Executor):
     name
         Beginning of the run's name.
     workdir
-        Directory that calls run in; default the current one.
+        Directory that calls run in, which must be there; default the current one.
     state
         State directory; default as for `asa.run`.
     orphan_grace
@@ -92,13 +88,8 @@ class Executor(futures.Executor):
         orphan_grace: float | str = 60.0,
         **needs: Any,
     ) -> None:
-        settings = Settings(
-            result=_WHAT,
-            name=name,
-            backend=backend,
-            executor=executor,
-            workdir=str(Path(workdir).resolve()),
-            orphan_grace_s=duration(orphan_grace, what="orphan_grace"),
+        settings = make_settings(
+            _WHAT, name, workdir=workdir, orphan_grace=orphan_grace, backend=backend, executor=executor
         )
         limits = {
             "minimum": minimum,
@@ -106,13 +97,8 @@ class Executor(futures.Executor):
             "idle_s": None if idle is None else _seconds(idle, "idle"),
             "worth_s": _seconds(worth, "worth"),
         }
-        home = state_directory() if state is None else Path(state).expanduser().absolute()
-        directory = RunDirectory.create(home, f"{name}-{secrets.token_hex(3)}")
-        try:
+        with new_directory(name, state) as directory:
             self._driver = Driver(directory, settings, limits, needs)
-        except AsaError:
-            shutil.rmtree(directory.path)  # it never came to be a run
-            raise
         self.directory, self.name = directory, directory.name
         weakref.finalize(self, self._driver.close)
         atexit.register(_finish, weakref.ref(self._driver))
@@ -130,7 +116,12 @@ class Executor(futures.Executor):
     @property
     def slots(self) -> int:
         """Calls that run at once in one allocation."""
-        return self.spec.resources.cores // self.spec.task.cores
+        return self._driver.slots
+
+    @property
+    def most(self) -> int:
+        """Calls that run at once when there are as many allocations as there may be."""
+        return self._driver.most
 
     def submit(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> futures.Future[R]:
         """Have ``fn(*args, **kwargs)`` called in an allocation.
@@ -141,11 +132,6 @@ class Executor(futures.Executor):
             After `shutdown`.
         """
         return cast("futures.Future[R]", self._driver.submit(fn, args, kwargs))
-
-    @property
-    def most(self) -> int:
-        """Calls that run at once when there are as many allocations as there may be."""
-        return self._driver.limits.maximum * self.slots
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Take no more calls; give allocations back when those there are have ended.

@@ -10,12 +10,10 @@ from datetime import UTC, datetime
 from asa.core.errors import InvalidInput
 from asa.core.event import (
     Event,
-    NodeJoined,
     RunEnded,
     RunStarted,
     RunState,
     StageExpanded,
-    StageFailed,
     TaskDone,
     TaskFailed,
 )
@@ -23,7 +21,7 @@ from asa.core.stage import StageSpec
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class Attempt:
     """The last attempt at a task, from `started` to `ended` [s since the epoch]; `error` is "" when it returned."""
 
     stage: str
@@ -53,12 +51,8 @@ class RecordedRun:
         How it stands.
     widths
         Stage -> number of its tasks, as far as known.
-    calls
+    ended
         Stage -> task -> how it ended last; one that returned stands.
-    nodes
-        Nodes that took tasks -> cores of theirs that an allocation had.
-    failed
-        Stage -> why it was given up before a task ran.
     """
 
     start: RunStarted
@@ -66,9 +60,7 @@ class RecordedRun:
     state: RunState = RunState.RUNNING
     message: str = ""
     widths: dict[str, int] = field(default_factory=dict)
-    calls: dict[str, dict[int, Call]] = field(default_factory=dict)
-    nodes: dict[str, int] = field(default_factory=dict)
-    failed: dict[str, str] = field(default_factory=dict)
+    ended: dict[str, dict[int, Attempt]] = field(default_factory=dict)
 
     @property
     def stages(self) -> tuple[StageSpec, ...]:
@@ -77,31 +69,31 @@ class RecordedRun:
 
     def tasks(self, stage: str) -> range:
         """Numbers of a stage's tasks."""
-        known = self.calls.get(stage, {})
-        return range(max(self.widths.get(stage, 0), max(known, default=-1) + 1))
+        return range(max(self.widths.get(stage, 0), max(self.ended.get(stage, {}), default=-1) + 1))
+
+    def attempts(self, stage: str) -> list[Attempt]:
+        """How a stage's tasks ended last, in order."""
+        known = self.ended.get(stage, {})
+        return [known[index] for index in sorted(known)]
 
     def on(self, event: Event) -> None:
         """Fold one event."""
         match event:
             case StageExpanded():
                 self.widths[event.stage] = event.width
-            case NodeJoined():
-                self.nodes[event.node] = max(self.nodes.get(event.node, 0), event.cores)
             case TaskDone():
-                self._ended(Call(event.stage, event.index, event.node, event.started, event.at))
+                self._note(Attempt(event.stage, event.index, event.node, event.started, event.at))
             case TaskFailed():
-                self._ended(Call(event.stage, event.index, event.node, event.started, event.at, event.error))
-            case StageFailed():
-                self.failed[event.stage] = event.reason
+                self._note(Attempt(event.stage, event.index, event.node, event.started, event.at, event.error))
             case RunEnded():
                 self.state, self.message = event.state, event.message
         if self.state is RunState.RUNNING or isinstance(event, RunEnded):
             self.last = max(self.last, event.at)
 
-    def _ended(self, call: Call) -> None:
-        known = self.calls.setdefault(call.stage, {})
-        if call.index not in known or known[call.index].error:
-            known[call.index] = call
+    def _note(self, attempt: Attempt) -> None:
+        known = self.ended.setdefault(attempt.stage, {})
+        if attempt.index not in known or known[attempt.index].error:
+            known[attempt.index] = attempt
 
 
 def recorded(events: Iterable[Event]) -> RecordedRun:

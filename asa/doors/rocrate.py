@@ -16,7 +16,7 @@ from typing import Any
 from asa.core.errors import InvalidInput, StateError
 from asa.core.event import Event, RunState, encode
 from asa.core.serial import to_json
-from asa.doors.recorded import Call, RecordedRun, identifiers, recorded, timestamp
+from asa.doors.recorded import Attempt, RecordedRun, identifiers, recorded, timestamp
 
 METADATA = "ro-crate-metadata.json"
 WORKFLOW, EVENTS = "workflow.json", "events.jsonl"
@@ -40,7 +40,7 @@ _DONE, _FAILED = "http://schema.org/CompletedActionStatus", "http://schema.org/F
 def write_crate(events: Sequence[Event], folder: Path, version: str, license_: str = _LICENSE) -> Path:
     """Write a run's crate: its description, the workflow (`WORKFLOW`) and the whole event log (`EVENTS`).
 
-    What calls were given and what they returned is not in it; nor is who ran it, which a log does not tell.
+    What tasks were given and what they returned is not in it; nor is who ran it, which a log does not tell.
 
     Parameters
     ----------
@@ -154,8 +154,8 @@ def _retrospective(run: RecordedRun, names: dict[str, str]) -> list[Entity]:
     found: list[Entity] = []
     controls: list[str] = []
     for stage in run.stages:
-        calls, name = run.calls.get(stage.name, {}), names[stage.name]
-        tasks = [_task(calls[index], name) for index in sorted(calls)]
+        name = names[stage.name]
+        tasks = [_task(attempt, name) for attempt in run.attempts(stage.name)]
         if tasks:
             controls.append(f"#control-{name}")
             control: Entity = {"@id": controls[-1], "@type": "ControlAction", "name": f"Run stage {stage.name}"}
@@ -184,16 +184,16 @@ def _retrospective(run: RecordedRun, names: dict[str, str]) -> list[Entity]:
     return [action, organize, *found]
 
 
-def _task(call: Call, name: str) -> Entity:
+def _task(attempt: Attempt, name: str) -> Entity:
     return {
-        "@id": f"#task-{name}-{call.index}",
+        "@id": f"#task-{name}-{attempt.index}",
         "@type": "CreateAction",
-        "name": f"Task {call.index} of {call.stage}",
-        "description": f"on node {call.node}",
+        "name": f"Task {attempt.index} of {attempt.stage}",
+        "description": f"on node {attempt.node}",
         "instrument": {"@id": f"#stage-{name}"},
-        "startTime": timestamp(call.started),
-        "endTime": timestamp(max(call.started, call.ended)),
-        **_status(call.error, failed=bool(call.error)),
+        "startTime": timestamp(attempt.started),
+        "endTime": timestamp(max(attempt.started, attempt.ended)),
+        **_status(attempt.error, failed=bool(attempt.error)),
     }
 
 

@@ -13,8 +13,7 @@ from typing import Any
 
 from asa.core.errors import InvalidInput
 from asa.core.event import Event
-from asa.core.stage import StageSpec
-from asa.doors.recorded import Call, RecordedRun, identifiers, recorded, timestamp
+from asa.doors.recorded import Attempt, RecordedRun, identifiers, recorded, timestamp
 
 SCHEMA = "1.5"
 EDGES_MOST = 100_000
@@ -40,15 +39,15 @@ def wfformat(events: Iterable[Event], version: str) -> dict[str, Any]:
     """
     run = recorded(events)
     graph = _Graph(run)
-    done = [call for stage in run.stages for call in _done(run, stage)]
+    done = [attempt for stage in run.stages for attempt in run.attempts(stage.name) if not attempt.error]
     if not done:
         raise InvalidInput(f"run {run.start.run}: no task has returned, so there is nothing to tell in WfFormat")
-    first = min(call.started for call in done)
+    first = min(attempt.started for attempt in done)
     execution = {
         "makespanInSeconds": max(0.0, run.last - run.start.at),
         "executedAt": timestamp(run.start.at),
-        "tasks": [*(graph.execution(call) for call in done), *graph.joints(first)],
-        "machines": [{"nodeName": node, "system": "linux"} for node in sorted({call.node for call in done})],
+        "tasks": [*(graph.execution(attempt) for attempt in done), *graph.joints(first)],
+        "machines": [{"nodeName": node, "system": "linux"} for node in sorted({attempt.node for attempt in done})],
     }
     return {
         "name": run.start.run,
@@ -58,11 +57,6 @@ def wfformat(events: Iterable[Event], version: str) -> dict[str, Any]:
         "runtimeSystem": {"name": "ASA", "version": version},
         "workflow": {"specification": {"tasks": graph.tasks()}, "execution": execution},
     }
-
-
-def _done(run: RecordedRun, stage: StageSpec) -> list[Call]:
-    calls = run.calls.get(stage.name, {})
-    return [calls[index] for index in sorted(calls) if not calls[index].error]
 
 
 class _Graph:
@@ -95,15 +89,15 @@ class _Graph:
             for name, task in self._named()
         ]
 
-    def execution(self, call: Call) -> dict[str, Any]:
+    def execution(self, attempt: Attempt) -> dict[str, Any]:
         """How a task ran."""
         return {
-            "id": self._ids[call.stage][call.index],
-            "runtimeInSeconds": call.run_time_s,
-            "executedAt": timestamp(call.started),
-            "command": {"program": call.stage},
-            "coreCount": self._specs[call.stage].task.cores,
-            "machines": [call.node],
+            "id": self._ids[attempt.stage][attempt.index],
+            "runtimeInSeconds": attempt.run_time_s,
+            "executedAt": timestamp(attempt.started),
+            "command": {"program": attempt.stage},
+            "coreCount": self._specs[attempt.stage].task.cores,
+            "machines": [attempt.node],
         }
 
     def joints(self, at: float) -> Iterator[dict[str, Any]]:

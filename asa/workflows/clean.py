@@ -16,7 +16,7 @@ from asa.core.view import QueueView
 from asa.log.events import EventLog
 from asa.log.rundir import RunDirectory, list_runs
 from asa.pool.pool import Pool
-from asa.workflows.assemble import load_settings
+from asa.workflows.settings import load_settings
 
 
 @dataclass(frozen=True)

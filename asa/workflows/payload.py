@@ -80,7 +80,7 @@ class Payloads:
         for name, node in self._graph.nodes.items():
             function = node.stage.function
             if id(function) not in written:
-                written[id(function)] = _dump_or_explain(function, f"the function of stage {name!r}")
+                written[id(function)] = dump_or_explain(function, f"the function of stage {name!r}")
             write_private(Path(self._files[name]), written[id(function)])
             first = (
                 tuple(column[0] for column in node.args if not isinstance(column, Node) and column)
@@ -143,7 +143,7 @@ class Payloads:
         mapped = _Mapped(lengths.pop(), columns, {})
         for key, value in node.kwargs.items():
             placed = replace_nodes(value, lambda other: self._place(other, mapped.shared))
-            data = _dump_or_explain(placed, f"argument {key!r} of stage {name!r}", _ArgumentPickler)
+            data = dump_or_explain(placed, f"argument {key!r} of stage {name!r}", _ArgumentPickler)
             if len(data) > _COMMON_INLINE_MOST and placed is value:
                 path = self._values / f"{Path(self._files[name]).stem}-{key}.pkl"
                 write_private(path, data)
@@ -191,7 +191,7 @@ class Payloads:
             return dump((args, kwargs), _ArgumentPickler)
         except Exception:
             for key, value in [*enumerate(args), *kwargs.items()]:
-                _dump_or_explain(value, f"argument {key!r} of stage {name!r}", _ArgumentPickler)
+                dump_or_explain(value, f"argument {key!r} of stage {name!r}", _ArgumentPickler)
             raise
 
     def _value(self, data: bytes, stem: str) -> Value:
@@ -210,7 +210,7 @@ def pack(value: Any, sys_path: Sequence[str]) -> bytes:
     Unpicklable
         When it cannot travel.
     """
-    return pickle.dumps((sys_path, _dump_or_explain(value, "the workflow")))
+    return pickle.dumps((sys_path, dump_or_explain(value, "the workflow")))
 
 
 def unpack(data: bytes) -> Any:
@@ -220,7 +220,14 @@ def unpack(data: bytes) -> Any:
     return pickle.loads(value)
 
 
-def _dump_or_explain(value: Any, what: str, pickler: type[cloudpickle.Pickler] | None = None) -> bytes:
+def dump_or_explain(value: Any, what: str, pickler: type[cloudpickle.Pickler] | None = None) -> bytes:
+    """`value`, pickled as `asa.log.values.dump` does; `what` it is called in errors.
+
+    Raises
+    ------
+    Unpicklable, GraphError
+        When it cannot travel, or holds a node whose result cannot be put in its place.
+    """
     try:
         return dump(value, pickler)
     except GraphError as error:

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import math
-import secrets
-import shutil
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from asa.core.errors import AsaError, InvalidInput, RunFailed
+from asa.core.errors import RunFailed
 from asa.core.event import DriverStarted, Event, RunEnded, RunStarted, RunState
-from asa.core.units import duration
 from asa.log.events import EventLog
-from asa.log.rundir import RunDirectory, state_directory
+from asa.log.rundir import RunDirectory
 from asa.log.values import load
-from asa.workflows.assemble import VIRTUAL, Assembly, Settings, assemble, load_settings, restore_plan
+from asa.workflows.assemble import Assembly, assemble, restore_plan
 from asa.workflows.explain import explain
 from asa.workflows.graph import Graph, make_graph
+from asa.workflows.ground import VIRTUAL
+from asa.workflows.settings import Settings, load_settings, make_settings, new_directory, state_path
 from asa.workflows.stage import Node, replace_nodes
 
 if TYPE_CHECKING:
@@ -114,7 +113,7 @@ class Run:
     def explain(self) -> str:
         """Why every stage that is not running is not running, in plain words."""
         if self._assembly is not None:
-            return explain(self._assembly.runner.plan, self.now())
+            return explain(self._assembly.plan, self.now())
         text = explain(restore_plan(load_settings(self.directory), self._log), self.now())
         gone = self.status is RunState.RUNNING and self.directory.lock().holder() is None
         return f"{text}\ndriver: gone ({self._hint()})" if gone else text
@@ -159,7 +158,7 @@ class Run:
         def drive() -> None:
             try:
                 if assembly.virtual:
-                    assembly.start_executor()
+                    assembly.runner.start_executor()
                 assembly.runner.run()
             except BaseException as error:
                 self._error = error
@@ -174,7 +173,7 @@ class Run:
         self._thread.start()
         try:
             if not assembly.virtual:
-                assembly.start_executor()
+                assembly.runner.start_executor()
         except BaseException as error:
             self._error = error
             self.cancel(f"the executor did not start: {error}")
@@ -195,26 +194,18 @@ def submit(
 ) -> Run:
     """Start a workflow and return at once. Takes the same parameters as `run`."""
     graph = make_graph(workflow)
-    place = Path(workdir).resolve()
-    if not place.is_dir():  # said at once: jobs that wait for hours would fail one by one
-        raise InvalidInput(f"workdir {str(workdir)!r}: there is no such directory: make it, or name the one to run in")
-    settings = Settings(
-        result=workflow,
-        name=name or next(reversed(graph.nodes)),
+    settings = make_settings(
+        workflow,
+        name or next(reversed(graph.nodes)),
+        workdir=workdir,
+        orphan_grace=orphan_grace,
         backend=backend,
         strategy=strategy,
         executor=executor,
         pool=pool,
-        workdir=str(place),
-        orphan_grace_s=duration(orphan_grace, what="orphan_grace"),
     )
-    directory = RunDirectory.create(_state(state), f"{_clean(settings.name)}-{secrets.token_hex(3)}")
-    try:
+    with new_directory(settings.name, state) as directory:
         return _go(directory, graph, settings)
-    except AsaError:
-        if not directory.settings.exists():  # it never came to be a run
-            shutil.rmtree(directory.path)
-        raise
 
 
 def run(workflow: Any, **options: Any) -> Run:
@@ -282,14 +273,14 @@ def resume(name: str, *, state: str | Path | None = None) -> Run:
     StateError
         When another driver is at it.
     """
-    directory = RunDirectory.open(_state(state), name)
+    directory = RunDirectory.open(state_path(state), name)
     settings = load_settings(directory)
     return _go(directory, make_graph(settings.result), settings)
 
 
 def open_run(name: str, *, state: str | Path | None = None) -> Run:
     """Look at a run, of whichever driver, without touching it."""
-    return Run(RunDirectory.open(_state(state), name), None, None)
+    return Run(RunDirectory.open(state_path(state), name), None, None)
 
 
 def finish(run: Run, while_waiting: Callable[[Run], None] | None = None) -> Run:
@@ -308,18 +299,9 @@ def finish(run: Run, while_waiting: Callable[[Run], None] | None = None) -> Run:
 def _go(directory: RunDirectory, graph: Graph, settings: Settings) -> Run:
     assembly = assemble(directory, graph, settings)
     result = Run(directory, graph, assembly)
-    if assembly.runner.plan.outcome is RunState.SUCCEEDED:
+    if assembly.plan.outcome is RunState.SUCCEEDED:
         assembly.runner.decided.set()
         assembly.close()
     else:
         result._start()
     return result
-
-
-def _state(state: str | Path | None) -> Path:
-    return state_directory() if state is None else Path(state).expanduser().absolute()
-
-
-def _clean(name: str) -> str:
-    """A run's name as a part of job and file names."""
-    return "".join(letter if letter.isalnum() or letter in "-_" else "-" for letter in name)[:40].strip("-") or "run"

@@ -11,7 +11,7 @@ import math
 import os
 import socket
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -41,16 +41,42 @@ from asa.core.event import (
 from asa.core.job import Dependency, JobChanges, JobRequest, Resources
 from asa.core.ports import Clock, Executor, RunContext, Sharing
 from asa.core.task import Task
+from asa.pool.pool import Pool
 from asa.pool.watch import JobWatch
 from asa.workflows.action import Action, AskWait, Cancel, Expand, Finish, Launch, Release, Submit, Teach, Update, Want
 from asa.workflows.contexts import Contexts
 from asa.workflows.inbox import Inbox
-from asa.workflows.plan import Plan
+from asa.workflows.progress import Progress
 
 CLOSING_S = 60.0
 """How long a run whose outcome is known waits for its jobs to end [s]; `asa clean` finds those that did not."""
 
 _ROUNDS_MOST = 10_000
+
+
+class Decider(Protocol):
+    """What the runner asks of a plan: fold what happened, say what is to be done; neither does the other's work."""
+
+    @property
+    def pool(self) -> Pool:
+        """Allocations that have not ended."""
+
+    @property
+    def stages(self) -> Mapping[str, Progress]:
+        """What it names in `Launch` and `AskWait`, by name."""
+
+    @property
+    def closed(self) -> bool:
+        """The outcome is known and no job is left."""
+
+    def on(self, event: Event) -> None:
+        """Fold an event, which is in the log by now."""
+
+    def decide(self, now: float) -> Sequence[Action]:
+        """What should be done now [s since the epoch]; asked again until that is nothing."""
+
+    def wake_at(self, now: float) -> float:
+        """When to decide again although nothing happened [s since the epoch]; infinite when there is no need."""
 
 
 class Log(Protocol):
@@ -92,7 +118,7 @@ class Runner:
     plan
         Decides; has folded what an earlier driver logged.
     payloads
-        Makes tasks.
+        Makes the tasks.
     executor, watch
         Run tasks; look after jobs. Both post to `inbox`.
     log
@@ -105,7 +131,7 @@ class Runner:
         Directory for the jobs' output files.
     """
 
-    plan: Plan
+    plan: Decider
     payloads: TaskMaker
     executor: Executor
     watch: JobWatch
@@ -121,6 +147,10 @@ class Runner:
 
     def __post_init__(self) -> None:
         self._contexts = Contexts(self.plan.pool, self.watch)
+
+    def start_executor(self) -> None:
+        """Begin to listen for nodes. On real clocks the first job may be on its way already."""
+        self.executor.start(self.context, self.inbox.post)
 
     def run(self) -> None:
         """Drive the plan until its outcome is known and its jobs have ended.

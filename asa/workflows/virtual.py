@@ -20,9 +20,11 @@ from asa.core.job import JobRequest, Resources
 from asa.core.ports import Estimator, Outcome, RunContext, Strategy, VirtualBackend
 from asa.core.registry import ESTIMATORS, is_pooled
 from asa.core.task import Task
-from asa.workflows.assemble import POOLS, VIRTUAL, Settings, Timing, make_plan, started, wire
+from asa.workflows.assemble import chosen_strategy, make_plan
 from asa.workflows.graph import Graph, make_graph
+from asa.workflows.ground import VIRTUAL, Timing, looks_at_queue, started, wire
 from asa.workflows.runner import WaitBook
+from asa.workflows.settings import POOLS, Settings
 from asa.workflows.stage import Node, replace_nodes
 from asa.workflows.virtual_work import Times, check_known
 
@@ -90,7 +92,16 @@ def run_virtual(
     with contextlib.ExitStack() as held:
         timing = Timing.of(backend, held)
         stages = graph.specs(plan.site, run_time)
-        start = started(plan, settings, stages, run=name, executor=VIRTUAL, at=timing.clock.now())
+        start = started(
+            settings,
+            plan.site,
+            stages,
+            run=name,
+            strategy=chosen_strategy(settings, plan.site),
+            executor=VIRTUAL,
+            shared=plan.shared,
+            at=timing.clock.now(),
+        )
         log.append([start])
         plan.on(start)
         runner = wire(
@@ -98,6 +109,7 @@ def run_virtual(
             backend,
             timing,
             plan,
+            looks=looks_at_queue(plan.site, plan.strategy.estimator),
             executor=backend.executor(outlines),
             payloads=outlines,
             log=log,
@@ -105,7 +117,7 @@ def run_virtual(
             context=RunContext(name, Path(), ".", ()),
             outputs=".",
         )
-        runner.executor.start(runner.context, runner.inbox.post)
+        runner.start_executor()
         runner.run()
     return log.events
 

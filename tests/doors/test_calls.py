@@ -1,15 +1,19 @@
 from __future__ import annotations
 
+import pytest
+
 from asa.core.event import (
     CancelAsked,
     JobEnded,
     NodeJoined,
     RunState,
     SubmitRefused,
+    Submitting,
     TaskFailed,
 )
-from asa.core.job import JobState
-from asa.doors.calls import LOSSES_MOST
+from asa.core.job import JobRequest, JobState, Resources
+from asa.core.stage import StageSpec
+from asa.doors.calls import LOSSES_MOST, Calls
 from tests.doors.world import World, world
 
 
@@ -101,3 +105,20 @@ def test_who_wants_it_to_end_is_heard() -> None:
     there.tell(CancelAsked(2.0, "enough"))
     there.run(3.0)
     assert there.elastic.outcome is RunState.CANCELLED and there.elastic.closed
+
+
+@pytest.mark.parametrize(
+    ("whole", "one", "slots"),
+    [
+        (Resources(8), Resources(3), 2),
+        (Resources(8, memory=100), Resources(2, memory=30), 3),
+        (Resources(8, memory=100), Resources(2), 4),
+        (Resources(8, gpus=1), Resources(2, gpus=1), 1),
+        (Resources(8, gpus=2), Resources(2), 4),
+    ],
+)
+def test_what_there_is_least_of_bounds_the_calls_that_run_at_once(whole: Resources, one: Resources, slots: int) -> None:
+    calls = Calls(StageSpec("calls", whole, one, 60.0, 60.0, width=None))
+    calls.on(Submitting(0.0, "job", JobRequest("job", whole, 60.0, ()), ("calls",)))
+    calls.on(NodeJoined(0.0, "job", "n1", whole.cores))
+    assert calls.slots == calls.pool.held["job"].room(one, ahead=0.0) == slots

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from asa.core.errors import GraphError, InvalidInput, RunFailed, Unpicklable
-from asa.core.event import JobEnded, RunEnded, RunState, StageExpanded, Submitting, TasksLaunched
+from asa.core.event import JobEnded, RunEnded, RunStarted, RunState, StageExpanded, Submitting, TasksLaunched
 from asa.doors.call import RemoteTraceback
 from asa.doors.futures import Executor
 from asa.log.events import EventLog
@@ -204,6 +204,7 @@ class _Unbootable:
         ({"launcher": "srun"}, "neither a launcher"),
         ({"coers": 1}, "unknown option"),
         ({"backend": "sim:nodes=1,cores=1", "executor": "local"}, "brings an executor of its own"),
+        ({"backend": "sim:nodes=1,cores=1,compute=false"}, "stage 'calls' has no run time"),
     ],
 )
 def test_what_cannot_be_leaves_nothing_behind(options: dict[str, object], said: str, tmp_path: Path) -> None:
@@ -212,15 +213,42 @@ def test_what_cannot_be_leaves_nothing_behind(options: dict[str, object], said: 
     assert not os.listdir(tmp_path / "runs")
 
 
-def test_in_virtual_time_hours_pass_in_no_time(state: Path) -> None:
-    began = time.monotonic()
+def test_a_working_directory_that_is_not_there_is_refused_before_anything_is_made(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="workdir '/nonexistent': there is no such directory"):
+        Executor("local:cores=1", workdir="/nonexistent", state=tmp_path)
+    assert not os.listdir(tmp_path)
+
+
+def test_any_name_will_do_and_calls_run_in_the_working_directory(state: Path, tmp_path: Path) -> None:
+    with Executor("local:cores=1", name="größe/2", workdir=tmp_path, state=state) as executor:
+        assert executor.name.startswith("gr--e-2-")
+        assert executor.submit(os.getcwd).result() == str(tmp_path)
+
+
+@pytest.mark.slow
+def test_what_is_shared_by_calls_bounds_how_many_run_at_once(tmp_path: Path) -> None:
+    needs = {"cores": 4, "gpus": 1, "run_time": "1h", "walltime": "2h", "maximum": 3}
+    with Executor("sim:nodes=4,cores=4,gpus=1", **needs, state=tmp_path) as executor:
+        assert (executor.slots, executor.most) == (1, 3)
+        assert list(executor.map(divide, range(3))) == [0, 1, 2]
+    with EventLog(executor.directory.events) as log:
+        assert sum(isinstance(event, Submitting) for _, event in log.read()) == 3
+
+
+def test_hours_of_virtual_time_do_not_pass_here(state: Path) -> None:
     with Executor("sim:nodes=2,cores=4", cores=4, run_time="2h", walltime="5h", maximum=2, state=state) as executor:
         assert list(executor.map(divide, range(8))) == list(range(8))
-    assert time.monotonic() - began < 60
     with EventLog(executor.directory.events) as log:
         events = [event for _, event in log.read()]
+    assert isinstance(events[0], RunStarted)
+    assert (events[0].strategy, events[0].executor, events[0].pool) == ("elastic", "virtual", "shared")
     (ended,) = [event for event in events if isinstance(event, RunEnded)]
     assert 2 * 3600 <= ended.at - events[0].at < 4.5 * 3600
+
+
+def test_in_virtual_time_calls_need_not_be_made(state: Path) -> None:
+    with Executor("sim:nodes=1,cores=2,compute=false", run_time="2h", walltime="5h", state=state) as executor:
+        assert executor.submit(os.abort).result() is None
 
 
 @pytest.mark.slow

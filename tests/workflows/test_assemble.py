@@ -12,14 +12,14 @@ import asa
 from asa.core.context import Context
 from asa.core.errors import InvalidInput, Unpicklable
 from asa.core.event import RunStarted
-from asa.core.job import Capabilities, QueueRegime, Resources
+from asa.core.job import Resources
 from asa.core.ports import Sharing
 from asa.core.registry import EXECUTORS
 from asa.log.events import EventLog
 from asa.log.rundir import RunDirectory
 from asa.workflows import assemble
-from asa.workflows.assemble import Settings
 from asa.workflows.graph import make_graph
+from asa.workflows.settings import Settings
 
 
 @asa.stage
@@ -31,48 +31,8 @@ def one() -> int:
 def take(_: object) -> None: ...
 
 
-@pytest.mark.parametrize(
-    ("regime", "installed", "pool", "expected"),
-    [
-        (QueueRegime.IMMEDIATE, True, None, "local"),
-        (QueueRegime.IMMEDIATE, False, None, "local"),
-        (QueueRegime.IMMEDIATE, True, "ours", "mesos:tasks=dask"),
-        (QueueRegime.IMMEDIATE, False, "ours", "mesos"),
-        (QueueRegime.FIFO, True, None, "mesos:tasks=dask"),
-        (QueueRegime.LIMITS, True, None, "mesos:tasks=dask"),
-        (QueueRegime.FIFO, False, None, "mesos"),
-        (QueueRegime.FIFO, False, "ours", "mesos"),
-    ],
-)
-def test_agents_where_there_is_a_queue_or_a_pool_with_dask_where_it_is_installed(
-    monkeypatch: pytest.MonkeyPatch, regime: QueueRegime, installed: bool, pool: str | None, expected: str
-) -> None:
-    monkeypatch.setattr(assemble, "find_spec", lambda name: object() if installed and name == "distributed" else None)
-    assert assemble.default_executor(Capabilities(site="s", regime=regime), pool) == expected
-
-
 def settings(pool: str) -> Settings:
     return Settings(None, "w", "local", None, None, pool, "/")
-
-
-class TestPool:
-    @pytest.mark.parametrize("pool", ["shared", "per-stage"])
-    def test_without_a_name(self, pool: str) -> None:
-        assert settings(pool).pool_name is None
-
-    @pytest.mark.parametrize("name", ["a", "my-lab.2026_x", "7", "x" * 64])
-    def test_with_a_name(self, name: str) -> None:
-        assert settings(f"shared:{name}").pool_name == name
-
-    @pytest.mark.parametrize(
-        "pool",
-        ["", "mine", "shared:", "shared:..", "shared:.x", "shared:-x", "shared:a/b", "shared:a b", "shared:a\n",
-         "shared:caf\u00e9", "shared:" + "x" * 65, "per-stage:a", "Shared:a"],
-    )  # fmt: skip
-    def test_a_name_that_is_none_is_refused(self, pool: str) -> None:
-        with pytest.raises(InvalidInput, match="shared:NAME with a name of letters, digits") as caught:
-            settings(pool)
-        assert repr(pool) in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -105,7 +65,7 @@ def test_runs_with_the_same_pool_meet_in_its_directory(tmp_path: Path, pool: str
         assembly.close()
         started = EventLog(directory.events).latest(RunStarted)
         assert isinstance(started, RunStarted) and started.pool == pool
-        found.append((assembly.runner.context.pool, assembly.runner.plan.borrows, assembly.runner.plan.shared))
+        found.append((assembly.runner.context.pool, assembly.plan.borrows, assembly.plan.shared))
     expected = (tmp_path / "pools" / "ours", True, True) if pool == "shared:ours" else (None, False, True)
     assert found == [expected] * 2
 

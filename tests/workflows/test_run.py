@@ -7,7 +7,7 @@ import pytest
 import asa
 from asa.log.rundir import RunDirectory
 from asa.workflows import run
-from asa.workflows.assemble import Settings, save_settings
+from asa.workflows.settings import Settings, save_settings
 
 
 @asa.stage

@@ -14,6 +14,9 @@ from asa.core.event import RunState
 from asa.core.job import QueueRegime
 from asa.core.view import WorkflowView
 from asa.strategies.asking import ask_for, lacks_allocation
+from asa.workflows.runner import Decider, Runner
+from tests.workflows import world
+from tests.workflows.lender import Terms
 from tests.workflows.world import World
 
 STRATEGIES = [
@@ -50,13 +53,32 @@ def workflow() -> Any:
     return total(square.map(spread(7)))
 
 
+class Narrow:
+    """A plan that has what `Decider` names, and nothing else."""
+
+    def __init__(self, plan: Decider) -> None:
+        self._plan = plan
+
+    def __getattr__(self, name: str) -> Any:
+        assert not name.startswith("_") and name in vars(Decider), f"no decider need have {name!r}"
+        return getattr(self._plan, name)
+
+
+def test_the_runner_asks_no_more_of_a_plan_than_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(world, "Runner", lambda plan, *others: Runner(Narrow(plan), *others))
+    there = World(tmp_path, workflow(), "asa:dependency=predicted", wait=20.0, lends=Terms(cores=4))
+    assert there.drive() is RunState.SUCCEEDED
+    with pytest.raises(AssertionError, match="outcome"):
+        _ = there.runner.plan.outcome
+
+
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("regime", [QueueRegime.FIFO, QueueRegime.LIMITS])
 def test_every_strategy_gets_the_result(tmp_path: Path, strategy: str, regime: QueueRegime) -> None:
-    world = World(tmp_path, workflow(), strategy, regime=regime, wait=20.0, predicted_wait_s=5.0, on_disk=True)
-    assert world.drive() is RunState.SUCCEEDED
-    assert world.result() == sum(x * x for x in range(7))
-    assert all(status.state.final for _, status in world.batch.jobs()), "every job has ended"
+    there = World(tmp_path, workflow(), strategy, regime=regime, wait=20.0, predicted_wait_s=5.0, on_disk=True)
+    assert there.drive() is RunState.SUCCEEDED
+    assert there.result() == sum(x * x for x in range(7))
+    assert all(status.state.final for _, status in there.batch.jobs()), "every job has ended"
 
 
 class PassingClock(ManualClock):
@@ -84,5 +106,5 @@ class SoonAfter:
 
 @pytest.mark.parametrize("seconds", [0.0005, 0.0015, 10.0])
 def test_a_time_to_wake_up_that_comes_right_after_the_decision_is_not_missed(tmp_path: Path, seconds: float) -> None:
-    world = World(tmp_path, spread(7), SoonAfter(seconds), clock=PassingClock(1000.0))
-    assert world.drive() is RunState.SUCCEEDED
+    there = World(tmp_path, spread(7), SoonAfter(seconds), clock=PassingClock(1000.0))
+    assert there.drive() is RunState.SUCCEEDED
