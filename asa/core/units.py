@@ -25,10 +25,11 @@ _BYTES = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 _MEMORY = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:I?B)?", re.IGNORECASE)
 
 
-def duration(value: float | str | timedelta, *, what: str = "duration") -> float:
+def duration(value: float | str | timedelta, *, what: str = "duration", endless: bool = False) -> float:
     """Seconds [s] of a number of seconds, a ``timedelta``, ``"1h30m"``, ``"90 min"``, ``"HH:MM:SS"``, ``"D-HH:MM:SS"``.
 
-    A bare number in quotes is refused: batch systems read it as minutes, people as seconds.
+    A bare number in quotes is refused: batch systems read it as minutes, people as seconds. Infinity is one only where
+    that is said to be `endless`.
 
     Raises
     ------
@@ -47,7 +48,7 @@ def duration(value: float | str | timedelta, *, what: str = "duration") -> float
         seconds = float(value)
     elif isinstance(value, str):
         seconds = _from_text(value.strip().lower())
-    if not (math.isfinite(seconds) and seconds > 0):
+    if not (seconds > 0 and (math.isfinite(seconds) or endless)):
         raise InvalidInput(
             f"{what} {value!r} is not a positive duration: write '90s', '30m', '1h30m', '2d', 'HH:MM:SS' or "
             "'D-HH:MM:SS', or, in Python, seconds as a number"

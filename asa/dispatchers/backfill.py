@@ -35,11 +35,14 @@ class Rule(NamedTuple):
         How many waiting jobs are looked at.
     order
         A code of `asa.dispatchers.order`; -1 for the order in which the queue stands.
+    threshold
+        In an order, jobs that have waited for longer [s] come first.
     """
 
     depth: float
     limit: int = EVERYBODY
     order: int = -1
+    threshold: float = math.inf
 
 
 def rule_of(dispatcher: Any) -> Rule:
@@ -55,7 +58,7 @@ def rule_of(dispatcher: Any) -> Rule:
     Examples
     --------
     >>> rule_of("backfill:depth=2,limit=100")
-    Rule(depth=2.0, limit=100, order=-1)
+    Rule(depth=2.0, limit=100, order=-1, threshold=inf)
     """
     rule: Rule | None = getattr(DISPATCHERS.create(dispatcher), "native", None)
     if rule is None:
@@ -88,11 +91,14 @@ class Backfill:
         How many waiting jobs are looked at, from the front of the queue; a whole number >= 0, or infinite.
     order
         Another order than that in which the queue stands: a name of `asa.dispatchers.order`, or a key.
+    threshold
+        With an order, jobs that have waited for longer come first, as they stand: seconds, or like ``"3d"``; > 0.
 
     Raises
     ------
     InvalidInput
-        When `depth` or `limit` is negative or not a whole number.
+        When `depth` or `limit` is negative or not a whole number, `threshold` no duration, or there is no order to put
+        jobs before.
     UnknownName
         When there is no such order.
 
@@ -121,7 +127,13 @@ class Backfill:
     [Reserve(job='A', at=10.0), Reserve(job='C', at=15.0), Start(job='B', nodes=())]
     """
 
-    def __init__(self, depth: float = 1, limit: float = math.inf, order: str | Key | None = None) -> None:
+    def __init__(
+        self,
+        depth: float = 1,
+        limit: float = math.inf,
+        order: str | Key | None = None,
+        threshold: float | str = math.inf,
+    ) -> None:
         for name, value in (("depth", depth), ("limit", limit)):
             if not (value == math.inf or (value >= 0 and float(value).is_integer())):
                 raise InvalidInput(f"backfill {name} must be a whole number of at least 0, or inf, not {value!r}")
@@ -130,7 +142,9 @@ class Backfill:
         if order is not None:
             from asa.dispatchers.order import order as find  # here, because it needs the compiler
 
-            self.order = find(order)
+            self.order = find(order, threshold)
+        elif threshold != math.inf:
+            raise InvalidInput("threshold= puts jobs before the order's first, and there is no order: say order=sjf")
 
     @property
     def needs_estimates(self) -> bool:
@@ -142,7 +156,8 @@ class Backfill:
         """The rule as numbers, for the compiled loop of the simulator; None where the order is a Python function."""
         if self.order is not None and self.order.key is not None:
             return None
-        return Rule(float(self.depth), int(min(self.limit, EVERYBODY)), -1 if self.order is None else self.order.code)
+        rule = Rule(float(self.depth), int(min(self.limit, EVERYBODY)))
+        return rule if self.order is None else rule._replace(order=self.order.code, threshold=self.order.threshold)
 
     def decide(self, view: QueueView | TableView) -> list[DispatchDecision]:
         """What to start now, and which later starts are promised; in the queue's order."""
@@ -172,19 +187,25 @@ class Backfill:
 class Fcfs(Backfill):
     """First come, first served: nobody is overtaken."""
 
-    def __init__(self, limit: float = math.inf, order: str | Key | None = None) -> None:
-        super().__init__(0, limit, order)
+    def __init__(
+        self, limit: float = math.inf, order: str | Key | None = None, threshold: float | str = math.inf
+    ) -> None:
+        super().__init__(0, limit, order, threshold)
 
 
 class Easy(Backfill):
     """EASY backfilling: the first blocked job has a reservation, the others fill what it leaves."""
 
-    def __init__(self, limit: float = math.inf, order: str | Key | None = None) -> None:
-        super().__init__(1, limit, order)
+    def __init__(
+        self, limit: float = math.inf, order: str | Key | None = None, threshold: float | str = math.inf
+    ) -> None:
+        super().__init__(1, limit, order, threshold)
 
 
 class Conservative(Backfill):
     """Conservative backfilling: every blocked job has a reservation."""
 
-    def __init__(self, limit: float = math.inf, order: str | Key | None = None) -> None:
-        super().__init__(math.inf, limit, order)
+    def __init__(
+        self, limit: float = math.inf, order: str | Key | None = None, threshold: float | str = math.inf
+    ) -> None:
+        super().__init__(math.inf, limit, order, threshold)

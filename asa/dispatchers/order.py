@@ -4,14 +4,15 @@ References
 ----------
 WFP3: W. Tang, Z. Lan, N. Desai and D. Buettner, "Fault-aware, utility-based job scheduling on Blue Gene/P systems",
 IEEE Cluster 2009. F1: D. Carastan-Santos and R. Y. de Camargo, "Obtaining dynamic scheduling policies with simulation
-and machine learning", SC 2017, table 3. The others are folklore.
+and machine learning", SC 2017, table 3. The others are folklore. Threshold: J. Lelong, V. Reis and D. Trystram, "Tuning
+EASY-backfilling queues", JSSPP 2017, section 4.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +21,7 @@ from asa.core.cluster import Ints
 from asa.core.compiled import compiled
 from asa.core.errors import InvalidInput, UnknownName
 from asa.core.table import TableView
+from asa.core.units import duration
 from asa.core.view import QueuedJob, QueueView
 from asa.core.workload import Floats
 from asa.dispatchers.room import columns
@@ -55,11 +57,17 @@ def order_key(code: int, now: float, submit: float, estimate: float, cores: int)
 
 
 @compiled
-def order_keys(code: int, now: float, submit: Floats, estimate: Floats, cores: Ints) -> Floats:
-    """Keys of many jobs, shape (q,); see `order_key`."""
+def queue_key(code: int, threshold: float, now: float, submit: float, estimate: float, cores: int) -> float:
+    """`order_key`, or minus infinity for a job that has waited for longer than `threshold` [s]."""
+    return -math.inf if now - submit > threshold else order_key(code, now, submit, estimate, cores)
+
+
+@compiled
+def queue_keys(code: int, threshold: float, now: float, submit: Floats, estimate: Floats, cores: Ints) -> Floats:
+    """Keys of many jobs, shape (q,); see `queue_key`."""
     keys = np.empty(len(submit))
     for job in range(len(submit)):
-        keys[job] = order_key(code, now, submit[job], estimate[job], cores[job])
+        keys[job] = queue_key(code, threshold, now, submit[job], estimate[job], cores[job])
     return keys
 
 
@@ -77,12 +85,16 @@ class Order:
         Whether a job's key changes while it waits.
     key
         The function behind an order of one's own.
+    threshold
+        Jobs that have waited for longer [s] come before all others, and stay among themselves as they stand: so no
+        order starves a job for ever. Infinite: there are none.
     """
 
     name: str
     code: int
     dynamic: bool = False
     key: Key | None = None
+    threshold: float = math.inf
 
     def rank(self, now: float, submit: npt.ArrayLike, estimate: npt.ArrayLike, cores: npt.ArrayLike) -> Floats:
         """Keys of jobs that are given as columns, shape (q,).
@@ -94,8 +106,9 @@ class Order:
         """
         if self.key is not None:
             raise InvalidInput(f"order {self.name!r} is a function of jobs: give `keys` a view instead of columns")
-        keys: Floats = order_keys(
+        keys: Floats = queue_keys(
             self.code,
+            self.threshold,
             float(now),
             np.ascontiguousarray(submit, dtype=np.float64),
             np.ascontiguousarray(estimate, dtype=np.float64),
@@ -106,7 +119,9 @@ class Order:
     def keys(self, view: QueueView | TableView) -> Floats:
         """Keys of a view's waiting jobs, shape (q,)."""
         if self.key is not None:
-            return np.array([self.key(job, view.now) for job in view.queue], dtype=np.float64)
+            keys = np.array([self.key(job, view.now) for job in view.queue], dtype=np.float64)
+            keys[view.now - columns(view)[0] > self.threshold] = -math.inf
+            return keys
         return self.rank(view.now, *columns(view))
 
     def arrange(self, view: QueueView | TableView) -> Ints:
@@ -131,11 +146,20 @@ depend on when time begins, which for it is the begin of the trace.
 """
 
 
-def order(what: str | Order | Key) -> Order:
+def order(what: str | Order | Key, threshold: float | str = math.inf) -> Order:
     """The order of that name, or one made of a function ``key(job, now)``, which is taken to change with time.
+
+    Parameters
+    ----------
+    what
+        Name, function, or an order.
+    threshold
+        See `Order`: seconds, or like ``"3d"``; > 0.
 
     Raises
     ------
+    InvalidInput
+        When the threshold is no duration.
     UnknownName
         When there is no order of that name.
 
@@ -143,9 +167,16 @@ def order(what: str | Order | Key) -> Order:
     --------
     >>> order("sjf").rank(now=0.0, submit=[0.0, 0.0], estimate=[60.0, 30.0], cores=[1, 8])
     array([60., 30.])
+    >>> order("sjf", "1h").rank(now=3601.0, submit=[0.0, 60.0], estimate=[60.0, 30.0], cores=[1, 8])
+    array([-inf,  30.])
     >>> order(lambda job, now: job.resources.cores).dynamic
     True
     """
+    found, limit = _found(what), duration(threshold, what="threshold", endless=True)
+    return found if limit == math.inf else replace(found, threshold=limit, dynamic=True)
+
+
+def _found(what: str | Order | Key) -> Order:
     if isinstance(what, Order):
         return what
     if not isinstance(what, str):

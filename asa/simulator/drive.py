@@ -12,7 +12,7 @@ from asa.core.compiled import compiled, inner
 from asa.core.ranking import picked, ranking
 from asa.core.workload import Floats
 from asa.dispatchers.nodescan import scan_nodes
-from asa.dispatchers.order import order_key
+from asa.dispatchers.order import queue_key
 from asa.dispatchers.scan import scan
 from asa.simulator.calendar import advance, spare
 from asa.simulator.machine import start
@@ -24,11 +24,19 @@ from asa.simulator.waitlist import leave
 
 @compiled
 def drive(
-    s: State, until: float, depth: float, limit: int, order: int, weights: Floats, promise: bool, most: int
+    s: State,
+    until: float,
+    depth: float,
+    limit: int,
+    order: int,
+    threshold: float,
+    weights: Floats,
+    promise: bool,
+    most: int,
 ) -> int:
     """Run until `until` [s], until nothing more happens, or for `most` decisions; why it came back.
 
-    `order` is a code of `asa.dispatchers.order`, or -1; `weights` the priority model's.
+    `order` is a code of `asa.dispatchers.order`, or -1, with its `threshold` [s]; `weights` the priority model's.
     """
     world = s.world[0]
     starts, promised = np.empty(64, np.int64), np.empty(64)
@@ -46,7 +54,7 @@ def drive(
         if world.waiting == 0 or (world.free == 0 and world.slots >= 0 and not promise):
             continue
         world.decisions += 1
-        waiting = ranked(s, order, weights)
+        waiting = ranked(s, order, threshold, weights)
         if world.slots >= 0:
             started = scan(
                 world.now, depth, limit, world.free, world.slots, s.jobs, waiting,
@@ -72,7 +80,7 @@ def drive(
 
 
 @compiled
-def ranked(s: State, order: int, weights: Floats) -> Ints:
+def ranked(s: State, order: int, threshold: float, weights: Floats) -> Ints:
     """The waiting rows in order: by the machine's priorities, and then by the dispatcher's own order."""
     world = s.world[0]
     waiting = s.queue[: world.waiting]
@@ -83,7 +91,7 @@ def ranked(s: State, order: int, weights: Floats) -> Ints:
     keys = np.empty(len(waiting))
     for k in range(len(waiting)):
         job = s.jobs[waiting[k]]
-        keys[k] = order_key(order, world.now, job.submit, job.estimate, job.cores)
+        keys[k] = queue_key(order, threshold, world.now, job.submit, job.estimate, job.cores)
     return picked(waiting, ranking(keys))
 
 

@@ -124,7 +124,7 @@ class Engine:
             now=float(world["now"]),
             cluster=self.cluster,
             jobs=_frozen(s.jobs[: world["jobs"]]),
-            waiting=_frozen(ranked(s, -1, self.weights)),
+            waiting=_frozen(ranked(s, -1, math.inf, self.weights)),
             active=_frozen(s.active[:running]),
             ends=_frozen(np.maximum(s.ends[:running], world["now"])),
             free=_frozen(s.free),
@@ -174,8 +174,8 @@ class Engine:
 
         `promise` keeps the promised starts in the table of jobs; `most` ends it after so many decisions.
         """
-        depth, limit, order = float(rule.depth), rule.limit, rule.order
-        while (why := drive(self._state, float(until), depth, limit, order, self.weights, promise, most)) == Why.GROW:
+        numbers = float(until), float(rule.depth), rule.limit, rule.order, float(rule.threshold)
+        while (why := drive(self._state, *numbers, self.weights, promise, most)) == Why.GROW:
             self.grow()
         return Why(why)
 

@@ -205,3 +205,19 @@ def test_depth_must_be_a_whole_number() -> None:
 def test_registered_names() -> None:
     depths = {name: DISPATCHERS.create(name).depth for name in ("fcfs", "easy", "conservative")}
     assert depths == {"fcfs": 0, "easy": 1, "conservative": math.inf}
+
+
+def test_a_threshold_needs_an_order() -> None:
+    with pytest.raises(InvalidInput, match="there is no order: say order=sjf"):
+        DISPATCHERS.create("easy:threshold=3d")
+
+
+def test_jobs_beyond_the_threshold_come_before_the_shortest() -> None:
+    queue = (
+        QueuedJob("long", Resources(cores=4), walltime_s=500.0, submitted=0.0),
+        QueuedJob("short", Resources(cores=4), walltime_s=5.0, submitted=90.0),
+    )
+    view = QueueView(now=100.0, capacity=Resources(cores=4), queue=queue, running=())
+    for threshold, job in (("2m", "short"), (99.0, "long"), (100.0, "short")):
+        first = Easy(order="sjf", threshold=threshold).decide(view)[0]
+        assert first == Start(job)

@@ -109,6 +109,29 @@ def test_only_dynamic_orders_change_with_time(name: str, jobs: list[int], later:
     assert order(name).dynamic or (now == then).all()
 
 
+@pytest.mark.parametrize("name", sorted(ORDERS))
+def test_jobs_beyond_the_threshold_come_first_as_they_stand(name: str) -> None:
+    """At 100 s, of jobs that came at 10, 20, 30 and 40 s."""
+    late = order(name, 75.0)
+    assert late.dynamic and late.name == name
+    for make in (queue_view, slot_view):
+        assert late.arrange(make(JOBS, 1, 8)).tolist()[:2] == [0, 1]
+        assert late.keys(make(JOBS, 1, 8))[2:].tolist() == order(name).keys(make(JOBS, 1, 8))[2:].tolist()
+    assert order(name, math.inf) is ORDERS[name]
+
+
+def test_an_order_of_ones_own_has_a_threshold_too() -> None:
+    mine = order(lambda job, now: -job.submitted, "75s")
+    for make in (queue_view, slot_view):
+        assert mine.arrange(make(JOBS, 1, 8)).tolist() == [0, 1, 3, 2]
+
+
+@pytest.mark.parametrize("threshold", [0.0, -1.0, math.nan, "soon"])
+def test_a_threshold_is_a_duration(threshold: float | str) -> None:
+    with pytest.raises(InvalidInput, match=r"threshold .* is not a positive duration"):
+        order("sjf", threshold)
+
+
 def test_a_function_of_jobs_is_an_order() -> None:
     def last_come(job: QueuedJob, now: float) -> float:
         return now - job.submitted

@@ -68,9 +68,9 @@ def test_tables_and_objects_give_the_same_decisions(depth: float, jobs: Workload
 
 @pytest.mark.slow
 @pytest.mark.parametrize("order", ["sjf", "largest-area", "wfp3", "f1"])
-@given(jobs=workloads())
-def test_orders_agree_between_compiled_and_pull_loop(order: str, jobs: Workload) -> None:
-    rule = Easy(order=order)
+@given(jobs=workloads(), threshold=st.sampled_from([1e-9, 30.0, math.inf]))
+def test_orders_agree_between_compiled_and_pull_loop(order: str, jobs: Workload, threshold: float) -> None:
+    rule = Easy(order=order, threshold=threshold)
     assert same(simulate(jobs, machine, rule).start, pull(jobs, machine, rule).start)
 
 
