@@ -13,26 +13,26 @@ from asa.metrics.attempts import Outcome
 from asa.metrics.workflow import RunSummary
 from asa.report.axis import ticks
 from asa.report.chart import Chart, JobRow, Span, StageRow, chart
-from asa.report.palette import GRID, IDLE, stage_colour
-from asa.report.picture import WIDTH_IN, new_figure
+from asa.report.palette import BAD, IDLE, stage_colour
+from asa.report.picture import DPI, SMALL_PT, WIDTH_IN, charts, heading, legend, new_figure, save_figure
 from asa.report.words import job_words, shortened, stage_words
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_WAIT, _HELD, _EARLY, _BUSY, _FAILED = "#6b7280", "#e3e6eb", "#b35900", "#2b6cb0", "#b3261e"
+_WAIT, _HELD, _EARLY, _BUSY = "#6b7280", "#e3e6eb", "#b35900", "#2b6cb0"
 
 
-def save(run: RunSummary, path: Path, *, dpi: int = 200) -> None:
+def save(run: RunSummary, path: Path, *, dpi: int = DPI) -> None:
     """Draw a run to a file.
 
     Raises
     ------
     InvalidInput
-        When matplotlib is not installed.
+        When the file cannot be written, or matplotlib is not installed.
     """
-    figure(run).savefig(path, dpi=dpi)
+    save_figure(figure(run), path, dpi=dpi)
 
 
 def figure(run: RunSummary) -> Figure:
@@ -46,19 +46,14 @@ def figure(run: RunSummary) -> Figure:
     drawn = chart(run)
     heights = [_stages_height(drawn), _jobs_height(drawn), 1.0]
     made = new_figure(WIDTH_IN, sum(heights) + 0.9)
-    axes = made.subplots(3, 1, sharex=True, height_ratios=heights)
+    axes = charts(made, 3, grid="x", sharex=True, height_ratios=heights)
     _draw_stages(axes[0], drawn)
     _draw_jobs(axes[1], drawn)
     _draw_pool(axes[2], drawn)
     axis = ticks(drawn.span_s, 8)
     axes[2].set_xticks(axis.at, axis.labels)
     axes[2].set_xlim(0, drawn.span_s * 1.01)
-    axes[2].set_xlabel(f"time since the start [{axis.unit}]", fontsize=8)
-    for each in axes:
-        each.tick_params(labelsize=7, length=2)
-        each.spines[["top", "right"]].set_visible(False)
-        each.grid(axis="x", color=GRID, linewidth=0.5)
-        each.set_axisbelow(True)
+    axes[2].set_xlabel(f"time since the start [{axis.unit}]")
     return made
 
 
@@ -82,7 +77,7 @@ def _draw_stages(axes: Axes, drawn: Chart) -> None:
         range(len(drawn.stages)), [_label(*stage_words(row.stage)) for row in drawn.stages], parse_math=False
     )
     axes.set_ylim(max(len(drawn.stages), 1) - 0.4, -0.6)
-    axes.set_title("Stages", fontsize=8, loc="left", fontweight="bold")
+    heading(axes, "Stages")
 
 
 def _draw_stage(axes: Axes, row: StageRow, y: float) -> None:
@@ -103,7 +98,7 @@ def _draw_jobs(axes: Axes, drawn: Chart) -> None:
         y += tall + 0.25
     axes.set_yticks(middles, [_label(*job_words(row.job)) for row in drawn.jobs], parse_math=False)
     axes.set_ylim(max(y, 1.0), -0.2)
-    axes.set_title("Jobs", fontsize=8, loc="left", fontweight="bold")
+    heading(axes, "Jobs")
 
 
 def _draw_job(axes: Axes, row: JobRow, y: float, tall: float) -> None:
@@ -125,7 +120,7 @@ def _draw_job(axes: Axes, row: JobRow, y: float, tall: float) -> None:
         axes.stairs(top, curve.times, baseline=y + tall, fill=True, color=stage_colour(curve.colour), linewidth=0)
     lane = tall / row.job.cores
     for task in row.tasks:
-        colour = stage_colour(task.position) if task.outcome is Outcome.DONE else _FAILED
+        colour = stage_colour(task.position) if task.outcome is Outcome.DONE else BAD
         look = {"facecolor": colour, "edgecolor": "white", "linewidth": 0.2}
         _bars(axes, [task.span], y + task.lane * lane, lane * task.cores, **look)
     if row.predicted is not None:
@@ -134,17 +129,17 @@ def _draw_job(axes: Axes, row: JobRow, y: float, tall: float) -> None:
     if row.job.state not in (JobState.COMPLETED, JobState.RUNNING):
         last = row.runs[-1] if row.runs else row.queued
         words = " " + row.job.state.value.replace("_", " ")
-        axes.text(last[1], y + tall / 2, words, fontsize=7, color=_FAILED, verticalalignment="center")
+        axes.text(last[1], y + tall / 2, words, fontsize=SMALL_PT, color=BAD, verticalalignment="center")
 
 
 def _draw_pool(axes: Axes, drawn: Chart) -> None:
     if len(drawn.held):
         axes.stairs(drawn.held, drawn.pool_times, fill=True, color=IDLE, label="held, idle")
         axes.stairs(drawn.busy, drawn.pool_times, fill=True, color=_BUSY, label="busy")
-        axes.legend(fontsize=7, frameon=False, ncols=2, loc="lower right", bbox_to_anchor=(1, 1), borderpad=0)
+        legend(axes, ncols=2, loc="lower right", bbox_to_anchor=(1, 1), borderpad=0)
     axes.set_ylim(bottom=0)
-    axes.set_ylabel("cores", fontsize=8)
-    axes.set_title("Pool", fontsize=8, loc="left", fontweight="bold")
+    axes.set_ylabel("cores")
+    heading(axes, "Pool")
 
 
 def _label(name: str, detail: str) -> str:

@@ -12,8 +12,8 @@ import numpy.typing as npt
 
 from asa.core.errors import InvalidInput
 from asa.core.units import brief
-from asa.report.palette import GRID, LIGHT, LINE
-from asa.report.picture import WIDTH_IN, new_figure
+from asa.report.palette import GRID, LIGHT, LINE, series_colour
+from asa.report.picture import DPI, SMALL_PT, WIDTH_IN, legend_above, new_figure, save_figure, style_axes
 from asa.report.waits_by_size import size_axis, wait_axis
 from asa.report.words import shortened
 
@@ -42,10 +42,9 @@ _BARS = {
     "utilisation": "utilisation",
 }
 
-DISPATCHERS_MOST = 9
+DISPATCHERS_MOST = len(LIGHT)
 """Dispatchers that a picture tells apart by colour."""
 
-_ORDER = (0, 6, 2, 5, 1, 7, 3, 8, 4)  # of the palette, so that a few dispatchers are told apart best
 _RADIUS = 0.15  # of the circle for the worst: at 0, a dispatcher that is worst in everything would be a dot
 
 
@@ -88,9 +87,9 @@ def kiviat(rows: Rows) -> npt.NDArray[np.float64]:
     return good
 
 
-def save_comparison(rows: Rows, path: str | Path, *, title: str = "", dpi: int = 200) -> None:
+def save_comparison(rows: Rows, path: str | Path, *, title: str = "", dpi: int = DPI) -> None:
     """Draw dispatchers side by side to a PNG, PDF or SVG file, as the name ends; see `comparison_figure`."""
-    comparison_figure(rows, title).savefig(path, dpi=dpi)
+    save_figure(comparison_figure(rows, title), path, dpi=dpi)
 
 
 def comparison_figure(rows: Rows, title: str = "") -> Figure:
@@ -118,15 +117,8 @@ def comparison_figure(rows: Rows, title: str = "") -> Figure:
     for place, name in enumerate(AXES):
         _draw_bars(made.add_subplot(bars[place]), rows, name)
     _draw_waits(made.add_subplot(grid[1, :]), rows)
-    made.legend(
-        handles=[Patch(color=_colour(k), label=shortened(row["dispatcher"], 40)) for k, row in enumerate(rows)],
-        loc="outside upper center",
-        ncols=min(len(rows), 4),
-        fontsize=8,
-        frameon=False,
-        title=title or None,
-        title_fontsize=9,
-    )
+    handles = [Patch(color=series_colour(k), label=shortened(row["dispatcher"], 40)) for k, row in enumerate(rows)]
+    legend_above(made, handles, title=title)
     return made
 
 
@@ -137,9 +129,9 @@ def _draw_kiviat(axes: PolarAxes, good: npt.NDArray[np.float64]) -> None:
     axes.set_ylim(-_RADIUS / (1 - _RADIUS), 1)
     for k, values in enumerate(good):
         around = np.append(angles, angles[0]), np.append(values, values[0])
-        axes.plot(*around, color=_colour(k), linewidth=1.6)
-        axes.fill(*around, color=_colour(k), alpha=0.12)
-    axes.set_xticks(angles, list(AXES.values()), fontsize=7)
+        axes.plot(*around, color=series_colour(k), linewidth=1.6)
+        axes.fill(*around, color=series_colour(k), alpha=0.12)
+    axes.set_xticks(angles, list(AXES.values()), fontsize=SMALL_PT)
     for label, angle in zip(axes.get_xticklabels(), angles, strict=True):
         side = math.sin(angle)
         label.set_horizontalalignment("center" if abs(side) < 0.1 else "left" if side > 0 else "right")
@@ -153,15 +145,16 @@ def _draw_kiviat(axes: PolarAxes, good: npt.NDArray[np.float64]) -> None:
 def _draw_bars(axes: Axes, rows: Rows, name: str) -> None:
     values = [row[name] for row in rows]
     places = range(len(rows))
-    axes.barh(places, values, color=[_colour(k) for k in places], height=0.75)
+    axes.barh(places, values, color=[series_colour(k) for k in places], height=0.75)
     for place, value in zip(places, values, strict=True):
-        axes.text(value, place, f" {_words(name, value)}", fontsize=7, va="center")
+        axes.text(value, place, f" {_words(name, value)}", fontsize=SMALL_PT, va="center")
     axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.set_xlim(0, max(values) * 1.35 or 1.0)
     axes.set_xticks([])
     axes.set_yticks([])
-    axes.spines[["top", "right", "bottom"]].set_visible(False)
-    axes.set_title(_BARS[name], fontsize=7, loc="left", pad=2)
+    style_axes(axes, "")
+    axes.spines["bottom"].set_visible(False)
+    axes.set_title(_BARS[name], fontsize=SMALL_PT, loc="left", pad=2)
 
 
 def _words(name: str, value: float) -> str:
@@ -174,18 +167,12 @@ def _draw_waits(axes: Axes, rows: Rows) -> None:
     classes = {entry["cores"]: entry["jobs"] for row in rows for entry in row["by_size"]}
     order = sorted(classes, key=lambda name: int(name.partition("-")[0]))
     waits = []
-    axes.tick_params(labelsize=7, length=2)
+    style_axes(axes, "y")
     for k, row in enumerate(rows):
         mean = {entry["cores"]: entry["mean_wait_s"] for entry in row["by_size"]}
         found = [(place, mean[name]) for place, name in enumerate(order) if name in mean]
         waits += [wait for _, wait in found]
-        axes.plot(*zip(*found, strict=True), "o-", color=_colour(k), markersize=3.5, linewidth=1.2)
+        axes.plot(*zip(*found, strict=True), "o-", color=series_colour(k), markersize=3.5, linewidth=1.2)
     wait_axis(axes, min(waits), max(waits))
-    axes.set_ylabel("mean wait", fontsize=8)
+    axes.set_ylabel("mean wait")
     size_axis(axes, range(len(order)), [(name, classes[name]) for name in order])
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(axis="y", color=GRID, linewidth=0.5)
-
-
-def _colour(position: int) -> str:
-    return LIGHT[_ORDER[position]]

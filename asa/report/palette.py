@@ -12,6 +12,10 @@ BUSY, IDLE = "#8fbbe3", "#f0c27b"
 """Cores in use; what waits, or is held and not used."""
 LINE, GRID = "#5d6570", "#d9dce1"
 """Lines and words beside the data; lines of the grid."""
+BAD = "#b3261e"
+"""What failed, and the worst."""
+
+_TELLING = (0, 6, 2, 5, 1, 7, 3, 8, 4)  # of the stage colours, so that a few are told apart best
 
 
 def stage_colour(position: int) -> str:
@@ -21,3 +25,12 @@ def stage_colour(position: int) -> str:
     ('#332288', '#332288')
     """
     return LIGHT[position % len(LIGHT)]
+
+
+def series_colour(position: int) -> str:
+    """Colour of what is compared, at this position, on white: neighbours differ most; they repeat after nine.
+
+    >>> series_colour(0), series_colour(1), series_colour(9)
+    ('#332288', '#cc6677', '#332288')
+    """
+    return LIGHT[_TELLING[position % len(_TELLING)]]

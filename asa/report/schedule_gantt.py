@@ -10,6 +10,7 @@ import numpy.typing as npt
 from asa.core.schedule import Schedule
 from asa.metrics.cores import CoreRuns, core_runs, first_cores
 from asa.report.palette import LIGHT
+from asa.report.picture import heading
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -45,9 +46,9 @@ def draw_gantt(axes: Axes, schedule: Schedule, zero: float) -> None:
         axes.imshow(image, extent=(0, span, cores, 0), aspect="auto", interpolation="nearest")
     axes.set_ylim(cores, 0)
     axes.set_yticks(*_node_ticks(cut))
-    axes.set_ylabel("node", fontsize=8)
+    axes.set_ylabel("node")
     thinned = f" (one core in {cores / ROWS:.0f} drawn)" if len(runs) > BOXES_MOST and cores >= 1.5 * ROWS else ""
-    axes.set_title(f"Jobs on nodes{thinned}", fontsize=8, loc="left", fontweight="bold")
+    heading(axes, f"Jobs on nodes{thinned}")
 
 
 def raster(

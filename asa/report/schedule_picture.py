@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 from asa.core.errors import InvalidInput
 from asa.core.schedule import Schedule
 from asa.report.axis import ticks
-from asa.report.palette import GRID
-from asa.report.picture import WIDTH_IN, new_figure
+from asa.report.picture import DPI, TITLE_PT, WIDTH_IN, charts, new_figure, save_figure, style_axes
 from asa.report.schedule_gantt import draw_gantt
 from asa.report.utilisation import draw_queue, draw_utilisation
 from asa.report.waits_by_size import draw_waits
@@ -21,15 +20,15 @@ GANTT_JOBS_MOST = 20_000
 """Schedules of more jobs have no Gantt chart: its boxes would be narrower than the lines of a pen."""
 
 
-def save_schedule(schedule: Schedule, path: str | Path, *, title: str = "", dpi: int = 200) -> None:
+def save_schedule(schedule: Schedule, path: str | Path, *, title: str = "", dpi: int = DPI) -> None:
     """Draw a schedule to a PNG, PDF or SVG file, as the name ends.
 
     Raises
     ------
     InvalidInput
-        When matplotlib is not installed, or no job ran.
+        When the file cannot be written, matplotlib is not installed, or no job ran.
     """
-    schedule_figure(schedule, title).savefig(path, dpi=dpi)
+    save_figure(schedule_figure(schedule, title), path, dpi=dpi)
 
 
 def schedule_figure(schedule: Schedule, title: str = "") -> Figure:
@@ -47,11 +46,8 @@ def schedule_figure(schedule: Schedule, title: str = "") -> Figure:
     gantt = schedule.placements is not None and schedule.ran.sum() <= GANTT_JOBS_MOST
     heights = [1.3, 0.9, *([3.0] if gantt else []), 2.0]
     made = new_figure(WIDTH_IN, sum(heights) + 0.45 * len(heights) + 0.5)
-    axes = list(made.subplots(len(heights), 1, height_ratios=heights))
-    for each in axes:
-        each.tick_params(labelsize=7, length=2)
-        each.spines[["top", "right"]].set_visible(False)
-        each.set_axisbelow(True)
+    axes = charts(made, len(heights), grid="x", height_ratios=heights)
+    style_axes(axes[-1], "y")
     draw_utilisation(axes[0], schedule, zero, span)
     draw_queue(axes[1], schedule, zero, span)
     if gantt:
@@ -61,9 +57,7 @@ def schedule_figure(schedule: Schedule, title: str = "") -> Figure:
     for each in axes[:-1]:
         each.set_xlim(0, span)
         each.set_xticks(axis.at, axis.labels)
-        each.grid(axis="x", color=GRID, linewidth=0.5)
-    axes[-1].grid(axis="y", color=GRID, linewidth=0.5)
-    axes[-2].set_xlabel(f"time since the first submission [{axis.unit}]", fontsize=8)
+    axes[-2].set_xlabel(f"time since the first submission [{axis.unit}]")
     if title:
-        made.suptitle(title, fontsize=9, parse_math=False)
+        made.suptitle(title, fontsize=TITLE_PT, parse_math=False)
     return made

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from asa.core.errors import InvalidInput
 from asa.report.palette import stage_colour
-from asa.report.picture import WIDTH_IN, new_figure
+from asa.report.picture import SMALL_PT, WIDTH_IN, charts, heading, legend_above, new_figure, save_figure
 from asa.report.words import shortened
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 GROUND = "#d5d9df"
 """Colour of parts that have no colour of their own."""
 
-_GRID = "#e3e6eb"
 _BAR = 0.78  # width of a bar, of the distance between two
 _GAP = 0.9  # distance between groups, beyond that between bars
 
@@ -73,7 +72,7 @@ def places(bars: Sequence[Bar]) -> list[float]:
 
 def save_stacked(panels: Sequence[Sequence[Panel]], path: str | Path, *, title: str = "") -> None:
     """Draw rows of charts to a PNG, PDF or SVG file, as the name ends; see `stacked_figure`."""
-    stacked_figure(panels, title).savefig(path, dpi=200)
+    save_figure(stacked_figure(panels, title), path)
 
 
 def stacked_figure(panels: Sequence[Sequence[Panel]], title: str = "") -> Figure:
@@ -91,24 +90,18 @@ def stacked_figure(panels: Sequence[Sequence[Panel]], title: str = "") -> Figure
     made = new_figure(WIDTH_IN, 2.35 * len(panels) + 0.7)
     from matplotlib.patches import Patch
 
-    axes = made.subplots(len(panels), columns, squeeze=False)
-    for line, row in zip(axes, panels, strict=True):
-        for place, one in enumerate(line):
+    axes = iter(charts(made, len(panels), columns, grid="y"))
+    for row in panels:
+        for place in range(columns):
+            one = next(axes)
             if place < len(row) and row[place].bars:
                 _draw(one, row[place])
             else:
                 one.set_visible(False)
     parts = [part for panel in drawn for bar in panel.bars for part in bar.parts]
     shown = {part.name: _colour(part) for part in sorted(parts, key=lambda part: part.colour is None)}
-    made.legend(
-        handles=[Patch(facecolor=colour, label=shortened(name, 40)) for name, colour in shown.items()],
-        loc="outside upper center",
-        ncols=min(len(shown), 6),
-        fontsize=7,
-        frameon=False,
-        title=title or None,
-        title_fontsize=8,
-    )
+    handles = [Patch(facecolor=colour, label=shortened(name, 40)) for name, colour in shown.items()]
+    legend_above(made, handles, title=title)
     return made
 
 
@@ -128,16 +121,12 @@ def _draw(axes: Axes, panel: Panel) -> None:
     groups = list(dict.fromkeys(bar.group for bar in panel.bars))
     for group in groups:
         inside = [place for place, bar in zip(at, panel.bars, strict=True) if bar.group == group]
-        axes.text((inside[0] + inside[-1]) / 2, top * 1.09, group, fontsize=7, ha="center", va="center")
+        axes.text((inside[0] + inside[-1]) / 2, top * 1.09, group, fontsize=SMALL_PT, ha="center", va="center")
     axes.set_xlim(at[0] - 0.8, at[-1] + 0.8)
     axes.set_ylim(0, top * 1.17 or 1.0)
-    axes.tick_params(axis="y", labelsize=6.5, length=2)
     axes.tick_params(axis="x", length=0, pad=1)
-    axes.set_title(panel.title, fontsize=8, fontweight="bold")
-    axes.set_ylabel(panel.unit, fontsize=7)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.set_axisbelow(True)
-    axes.grid(axis="y", color=_GRID, linewidth=0.5)
+    heading(axes, panel.title)
+    axes.set_ylabel(panel.unit)
 
 
 def _colour(part: Part) -> str:

@@ -11,7 +11,7 @@ from asa.core.cluster import Ints
 from asa.core.errors import InvalidInput
 from asa.placement.tjap.instance import Placed, Window
 from asa.report.palette import GRID, LIGHT, LINE
-from asa.report.picture import WIDTH_IN, new_figure
+from asa.report.picture import DPI, TITLE_PT, WIDTH_IN, charts, new_figure, save_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,9 +28,9 @@ _SIDE, _BAR, _LEVEL = 0.86, 0.45, 0.75  # of a node, of a switch, and from level
 _HATCHES = ("", "//////", "......", "xxxxxx")  # of the first nine jobs, of the next nine, ...
 
 
-def save_placement(window: Window, found: Placed, path: str | Path, *, title: str = "", dpi: int = 200) -> None:
+def save_placement(window: Window, found: Placed, path: str | Path, *, title: str = "", dpi: int = DPI) -> None:
     """Draw a placement to a PNG, PDF or SVG file, as the name ends; see `placement_figure`."""
-    placement_figure(window, found, title).savefig(path, dpi=dpi)
+    save_figure(placement_figure(window, found, title), path, dpi=dpi)
 
 
 def placement_figure(window: Window, found: Placed, title: str = "") -> Figure:
@@ -55,11 +55,11 @@ def placement_figure(window: Window, found: Placed, title: str = "") -> Figure:
     made = new_figure(WIDTH_IN, inches * sum(heights) + 0.18 * -(-len(named) // _KEYS) + 0.6)
     from matplotlib.patches import Patch
 
-    for axes, row in zip(made.subplots(len(rows), height_ratios=heights, squeeze=False)[:, 0], rows, strict=True):
+    for axes, row in zip(charts(made, len(rows), grid="", height_ratios=heights), rows, strict=True):
         _draw_row(axes, groups[:, row], owner[row], wide)
     keys = [Patch(label=_words(window, job), **_look(job)) for job in named]
     made.legend(handles=keys, loc="outside lower center", ncols=_KEYS, fontsize=6.5, frameon=False, handlelength=1.2)
-    made.suptitle(title, fontsize=9)
+    made.suptitle(title, fontsize=TITLE_PT, parse_math=False)
     return made
 
 

@@ -12,6 +12,7 @@ from asa.core.units import brief
 from asa.metrics.schedule import queued
 from asa.metrics.system import level, mean_level, utilisation
 from asa.report.palette import BUSY, IDLE, LINE
+from asa.report.picture import heading, note
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -34,9 +35,9 @@ def draw_utilisation(axes: Axes, schedule: Schedule, zero: float, span: float) -
     axes.axhline(100 * mean, color=LINE, linewidth=0.8, linestyle="--")
     axes.axvline(float(submit[-1]) - zero, color="black", linewidth=1.0, linestyle=":")
     axes.set_ylim(0, max(100.0, 100 * float(busy.max(initial=0.0)) / schedule.cluster.cores))
-    axes.set_ylabel("cores in use [%]", fontsize=8)
-    axes.set_title(f"Utilisation{_averaged(times, edges)}", fontsize=8, loc="left", fontweight="bold")
-    axes.set_title(f"dashed: mean, {100 * mean:.1f} %; dotted: last submission", fontsize=7, loc="right", color=LINE)
+    axes.set_ylabel("cores in use [%]")
+    heading(axes, f"Utilisation{_averaged(times, edges)}")
+    note(axes, f"dashed: mean, {100 * mean:.1f} %; dotted: last submission")
 
 
 def draw_queue(axes: Axes, schedule: Schedule, zero: float, span: float) -> None:
@@ -50,9 +51,9 @@ def draw_queue(axes: Axes, schedule: Schedule, zero: float, span: float) -> None
     axes.set_ylim(0, max(1.0, 1.05 * float(waiting.max(initial=0.0))))
     axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
     axes.yaxis.set_major_formatter("{x:,.0f}")
-    axes.set_ylabel("jobs waiting", fontsize=8)
-    axes.set_title(f"Queue{_averaged(times, edges)}", fontsize=8, loc="left", fontweight="bold")
-    axes.set_title(f"most at once: {int(jobs.max(initial=0)):,}", fontsize=7, loc="right", color=LINE)
+    axes.set_ylabel("jobs waiting")
+    heading(axes, f"Queue{_averaged(times, edges)}")
+    note(axes, f"most at once: {int(jobs.max(initial=0)):,}")
 
 
 def curve(

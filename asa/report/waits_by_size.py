@@ -9,7 +9,8 @@ import numpy as np
 
 from asa.core.schedule import Schedule
 from asa.metrics.job import class_names, size_classes
-from asa.report.palette import LINE
+from asa.report.palette import BAD
+from asa.report.picture import SMALL_PT, heading, note
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -58,15 +59,10 @@ def draw_waits(axes: Axes, schedule: Schedule) -> None:
         manage_ticks=False,
     )
     axes.plot(places, means, "o", markersize=3, color="black", label="mean", linestyle="none")
-    axes.plot(places, longest, "x", markersize=4, color="#b3261e", label="longest", linestyle="none")
+    axes.plot(places, longest, "x", markersize=4, color=BAD, label="longest", linestyle="none")
     wait_axis(axes, min((box["whislo"] for box in boxes), default=0.0), max(longest, default=60.0))
     size_axis(axes, list(places), sizes)
-    axes.set_title(
-        "box: quartiles; whiskers: 5th and 95th percentile; dot: mean; cross: longest",
-        fontsize=7,
-        loc="right",
-        color=LINE,
-    )
+    note(axes, "box: quartiles; whiskers: 5th and 95th percentile; dot: mean; cross: longest")
 
 
 def size_axis(axes: Axes, places: Sequence[int], sizes: Sequence[tuple[str, int]]) -> None:
@@ -76,11 +72,11 @@ def size_axis(axes: Axes, places: Sequence[int], sizes: Sequence[tuple[str, int]
     axes.set_xticks(
         places,
         [f"{name.replace('-', '–')}\n{jobs:,}" for name, jobs in sizes],
-        fontsize=min(7.0, room_pt / (0.64 * widest)),
+        fontsize=min(SMALL_PT, room_pt / (0.64 * widest)),
     )
     axes.set_xlim(places[0] - 0.6, places[-1] + 0.6)
-    axes.set_xlabel("job size [cores], and how many jobs", fontsize=8)
-    axes.set_title("Wait by job size", fontsize=8, loc="left", fontweight="bold")
+    axes.set_xlabel("job size [cores], and how many jobs")
+    heading(axes, "Wait by job size")
 
 
 def wait_axis(axes: Axes, shortest: float, longest: float) -> None:
@@ -93,4 +89,4 @@ def wait_axis(axes: Axes, shortest: float, longest: float) -> None:
     axes.set_yticks([at for at, _ in shown], [label for _, label in shown])
     axes.minorticks_off()
     axes.set_ylim(bottom * 0.9 if bottom else -2.0, max(longest * 1.6, top))
-    axes.set_ylabel("wait", fontsize=8)
+    axes.set_ylabel("wait")

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +19,6 @@ from asa.core.ports import Estimator
 from asa.estimators.asa import Algorithm1
 from asa.estimators.fixedshare import FixedShare
 from asa.estimators.grid import PAPER_GRID, nearest, with_zero
-from asa.report.picture import new_figure
 
 SEGMENTS = 5
 """Stretches of constant wait."""
@@ -41,12 +39,6 @@ ESTIMATORS: Mapping[str, Callable[[int], Estimator]] = {
 """What is compared; each makes an estimator from a seed."""
 
 _GRID = with_zero(PAPER_GRID)
-_STYLES: Mapping[str, Mapping[str, Any]] = {
-    "default": {"color": "black", "linewidth": 0.5, "alpha": 0.5, "zorder": 1},
-    "fixed-share": {"color": "#009E73", "linewidth": 4.5, "alpha": 0.6, "zorder": 2},
-    "tuned": {"color": "#CC79A7", "linewidth": 1.2, "zorder": 3},
-    "greedy": {"color": "#D00000", "linewidth": 1.8, "linestyle": ":", "zorder": 4},
-}
 
 Array = NDArray[np.float64]
 
@@ -104,23 +96,10 @@ class Convergence:
         return {name: asdict(tracking) for name, tracking in self.tracking.items()}
 
     def draw(self, path: str | Path) -> None:
-        """Draw the first seed's course, as the paper's figure; the suffix of `path` decides the format."""
-        figure = new_figure(10, 4.5)
-        axes = figure.add_subplot()
-        for name, predictions in self.trajectories.items():
-            axes.plot(predictions, label=name, drawstyle="steps-post", **_STYLES[name])
-        axes.plot(
-            self.true_waits,
-            label="true wait",
-            drawstyle="steps-post",
-            color="#0072B2",
-            linestyle="--",
-            linewidth=1.6,
-            zorder=5,
-        )
-        axes.set(yscale="log", xlabel="iteration", ylabel="wait [s]", xlim=(0, len(self.true_waits)))
-        figure.legend(loc="outside upper center", ncols=len(self.trajectories) + 1, frameon=False)
-        figure.savefig(path, dpi=150)
+        """Draw the first seed's course, as the paper's figure does; the suffix of `path` decides the format."""
+        from asa.studies.convergence_picture import draw
+
+        draw(self, path)
 
 
 def convergence(seeds: int = 20, iterations: int = 1000, noise: float = 0.0, seed: int = 0) -> Convergence:

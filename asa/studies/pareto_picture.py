@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from asa.report.outputs import check_picture
-from asa.report.palette import stage_colour
-from asa.report.picture import marker, new_figure
+from asa.report.palette import LINE, series_colour
+from asa.report.picture import charts, heading, legend_above, marker, new_figure, save_figure, ticks_at
 from asa.studies.compare_row import ORACLE
 
 if TYPE_CHECKING:
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
 
 _NEAR = 3.0
 """The horizontal axis is linear up to here [% of Per-Stage's core-hours], and logarithmic beyond."""
+_TICKS = (0, 1, 2, 3, 5, 10, 20, 50, 100, 200, 500)
 
 
 def draw(points: Sequence[Point], path: str | Path) -> None:
@@ -32,18 +32,16 @@ def draw(points: Sequence[Point], path: str | Path) -> None:
     InvalidInput
         When the name asks for no picture, its directory does not exist, or matplotlib is not installed.
     """
-    check_picture("picture", path)
     systems = list(dict.fromkeys(point.system for point in points))
     kinds = list(dict.fromkeys(kind(point.strategy) for point in points))
     figure = new_figure(3.4 * len(systems) + 1.4, 3.8)
-    axes = figure.subplots(1, len(systems), squeeze=False)[0]
-    for one, system in zip(axes, systems, strict=True):
-        _chart(one, [point for point in points if point.system == system], kinds)
-        one.set_title(system or "all systems", fontsize=8, fontweight="bold")
-    axes[0].set_ylabel("makespan / Big Job's", fontsize=7)
-    handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=1 + 2 * len(systems), fontsize=7, frameon=False)
-    figure.savefig(path, dpi=110)
+    made = charts(figure, 1, len(systems), grid="")
+    for axes, system in zip(made, systems, strict=True):
+        _chart(axes, [point for point in points if point.system == system], kinds)
+        heading(axes, system or "all systems")
+    made[0].set_ylabel("makespan / Big Job's")
+    legend_above(figure, made[0].get_legend_handles_labels()[0])
+    save_figure(figure, path)
 
 
 def kind(strategy: str) -> str:
@@ -58,8 +56,8 @@ def kind(strategy: str) -> str:
 
 
 def _chart(axes: Axes, points: Sequence[Point], kinds: Sequence[str]) -> None:
-    axes.axhline(1.0, color="grey", linewidth=0.6)
-    axes.axvline(0.0, color="grey", linewidth=0.6)
+    axes.axhline(1.0, color=LINE, linewidth=0.6)
+    axes.axvline(0.0, color=LINE, linewidth=0.6)
     for place, name in enumerate(kinds):
         chosen = [point for point in points if kind(point.strategy) == name]
         if not chosen:
@@ -70,7 +68,7 @@ def _chart(axes: Axes, points: Sequence[Point], kinds: Sequence[str]) -> None:
             xerr=[[100 * each for each in side] for side in _sides([point.extra for point in chosen])],
             yerr=_sides([point.makespan for point in chosen]),
             fmt=marker(place),
-            color="black" if name == ORACLE else stage_colour(place),
+            color="black" if name == ORACLE else series_colour(place),
             markersize=4.5 if ":" in name else 6,
             elinewidth=0.5,
             alpha=0.9,
@@ -79,14 +77,8 @@ def _chart(axes: Axes, points: Sequence[Point], kinds: Sequence[str]) -> None:
     steps = sorted((100 * point.extra.value, point.makespan.value) for point in points if point.efficient)
     axes.step([x for x, _ in steps], [y for _, y in steps], where="post", color="black", linewidth=0.9, zorder=1)
     axes.set_xscale("symlog", linthresh=_NEAR)
-    axes.set_xlabel("core-hours beyond Per-Stage's [%]", fontsize=7)
-    ticks = [0, 1, 2, 3, 5, 10, 20, 50, 100]
-    low, high = axes.get_xlim()
-    shown = [tick for tick in ticks if low <= tick <= high]
-    axes.set_xticks(shown, [f"{tick:g}" for tick in shown])
-    axes.set_xticks([], minor=True)
-    axes.tick_params(labelsize=6.5, length=2)
-    axes.spines[["top", "right"]].set_visible(False)
+    axes.set_xlabel("core-hours beyond Per-Stage's [%]")
+    ticks_at(axes.xaxis, _TICKS)
 
 
 def _sides(found: Sequence[Estimate]) -> tuple[list[float], list[float]]:

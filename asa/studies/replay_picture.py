@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from asa.report.outputs import check_picture
-from asa.report.palette import stage_colour
-from asa.report.picture import marker, new_figure
+from asa.report.palette import LINE, series_colour
+from asa.report.picture import charts, legend, marker, new_figure, save_figure, ticks_at
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from asa.studies.replay_table import Row, Table
 
+_WIDTH_IN = 9.0
 _TICKS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1, 1.25, 1.5, 2, 3, 4, 6, 10, 20, 50, 100)
 
 
@@ -32,12 +32,11 @@ def draw(found: Table, path: str | Path) -> None:
     InvalidInput
         When the picture cannot be written, or matplotlib is not installed.
     """
-    check_picture("picture", path)
-    figure = new_figure(11, 2.4 + 0.36 * len(found.overall))
-    left, right = figure.subplots(1, 2, width_ratios=(3, 2))
+    figure = new_figure(_WIDTH_IN, 1.8 + 0.3 * len(found.overall))
+    left, right = charts(figure, 1, 2, width_ratios=(3, 2))
     _errors(left, found)
     _calibration(right, found)
-    figure.savefig(path, dpi=150)
+    save_figure(figure, path)
 
 
 def _errors(axes: Axes, found: Table) -> None:
@@ -49,32 +48,32 @@ def _errors(axes: Axes, found: Table) -> None:
         value = np.array([row.relative.value for row in rows])
         below, above = (np.abs(value - [_bound(row, which) for row in rows]) for which in ("low", "high"))
         axes.errorbar(
-            value, at, xerr=[below, above], fmt=marker(place), label=trace, color=stage_colour(place), markersize=4,
+            value, at, xerr=[below, above], fmt=marker(place), label=trace, color=series_colour(place), markersize=4,
             elinewidth=1,
         )  # fmt: skip
     for place, name in enumerate(names):
         axes.vlines(found.overall[name].value, place - 0.4, place + 0.4, color="black", linewidth=1.5)
-    axes.axvline(1.0, color="grey", linewidth=0.8)
-    axes.set(xscale="log", xlabel="mean absolute error / that of the last wait", yticks=range(len(names)))
-    low, high = axes.get_xlim()
-    ticks = [tick for tick in _TICKS if low <= tick <= high]
-    axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
-    axes.set_xticks([], minor=True)
-    axes.set_yticklabels(names)
+    axes.axvline(1.0, color=LINE, linewidth=0.8)
+    axes.set(xscale="log", xlabel="mean absolute error / that of the last wait")
+    ticks_at(axes.xaxis, _TICKS)
+    axes.set_yticks(range(len(names)), names, parse_math=False)
     axes.invert_yaxis()
-    axes.legend(fontsize="small", frameon=False)
+    legend(axes, loc="lower left", bbox_to_anchor=(0, 1), ncols=max(1, min(len(traces), 5)))
 
 
 def _calibration(axes: Axes, found: Table) -> None:
-    axes.plot([0, 1], [0, 1], color="grey", linewidth=0.8)
+    axes.plot([0, 1], [0, 1], color=LINE, linewidth=0.8)
     for place, name in enumerate(found.overall):
         shares = [row.means("calibration") for row in found.rows if row.estimator == name]
         known = [each for each in shares if each is not None]
         if known:
-            axes.plot(found.quantiles, np.mean(known, axis=0), marker=marker(place), markersize=4, label=name)
+            axes.plot(
+                found.quantiles, np.mean(known, axis=0), label=name, color=series_colour(place), linewidth=1,
+                marker=marker(place), markersize=4, clip_on=False,
+            )  # fmt: skip
     axes.set(xlim=(0, 1), ylim=(0, 1), xlabel="quantile", ylabel="share of waits under its prediction")
     if axes.get_legend_handles_labels()[1]:
-        axes.legend(fontsize="small", frameon=False)
+        legend(axes, loc="lower right")
 
 
 def _bound(row: Row, which: str) -> float:

@@ -1,4 +1,4 @@
-"""Training curves as pictures."""
+"""Training curves of placement networks as a picture."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from asa.report.outputs import check_picture
-from asa.report.palette import GRID, stage_colour
-from asa.report.picture import WIDTH_IN, new_figure
+from asa.report.curves import Curve, curves_figure
+from asa.report.picture import save_figure
 from asa.training.nsa import Point
 
 SMOOTH = 5
@@ -24,18 +23,14 @@ def draw_curves(curves: Mapping[str, Sequence[Point]], path: str | Path) -> None
     InvalidInput
         When the picture cannot be drawn.
     """
-    check_picture("picture", path)
-    figure = new_figure(WIDTH_IN, 2.8)
-    axes = figure.subplots()
-    for place, (name, curve) in enumerate(curves.items()):
-        excess = 100 * np.array([point.cost / point.exact - 1 for point in curve])
-        window = min(SMOOTH, len(curve))
-        smooth = np.convolve(excess, np.full(window, 1 / window), "valid")
-        steps = [point.steps for point in curve][window - 1 :]
-        axes.plot(steps, smooth, label=name, color=stage_colour(place), linewidth=1)
-    axes.set(xlabel="actions learned from", ylabel="cost above exact insertion [%]")
-    axes.set_ylim(bottom=0)
-    axes.grid(color=GRID, linewidth=0.5)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(fontsize=7, frameon=False)
-    figure.savefig(path, dpi=110)
+    lines = [smoothed(name, curve) for name, curve in curves.items()]
+    figure = curves_figure(lines, x="actions learned from", y="cost above exact insertion [%]", from_zero=True)
+    save_figure(figure, path)
+
+
+def smoothed(name: str, curve: Sequence[Point]) -> Curve:
+    """Cost above exact insertion [%], in means over `SMOOTH` points or all, each at the last of them."""
+    excess = 100 * np.array([point.cost / point.exact - 1 for point in curve])
+    window = min(SMOOTH, len(curve))
+    means = np.convolve(excess, np.full(window, 1 / window), "valid")
+    return Curve(name, [point.steps for point in curve[window - 1 :]], means.tolist())

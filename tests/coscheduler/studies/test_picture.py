@@ -28,13 +28,17 @@ def test_three_charts():
     found = queue(Static())
     made = figure(found, "static")
     cpu, shares, happiness = made.axes
-    assert cpu.get_title(loc="left") == f"CPU; dashed: mean, {100 * found.metrics()['cpu_utilisation']:.0f} %"
+    assert cpu.get_title(loc="left") == "CPU"
+    assert cpu.get_title(loc="right") == f"dashed: mean, {100 * found.metrics()['cpu_utilisation']:.0f} %"
     guests = [line for line in shares.lines if len(line.get_xdata())]
     assert len(guests) == sum(stay.host is not None for job in found.jobs for stay in job.stays)
     assert {value for line in guests for value in line.get_ydata()} == {50.0}
     assert len(happiness.lines) == len(found.jobs) + 1
     assert happiness.get_xlabel() == "time [h]"
-    assert happiness.get_xlim()[1] == pytest.approx(found.makespan_s / 3600)
+    assert happiness.get_xlim()[1] == pytest.approx(found.makespan_s)
+    assert happiness.get_xticks()[1] == 3600 and happiness.get_xticklabels()[1].get_text() == "1"
+    names = [text.get_text() for text in made.legends[0].get_texts()]
+    assert names == sorted({job.application for job in found.jobs})
 
 
 def test_short_queues_and_such_without_guests():

@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from asa.core.errors import InvalidInput
+from asa.report.picture import (
+    SMALL_PT,
+    charts,
+    heading,
+    legend,
+    legend_above,
+    legend_columns,
+    new_figure,
+    note,
+    save_figure,
+    style_axes,
+    ticks_at,
+)
+
+pytest.importorskip("matplotlib")
+
+
+def test_all_charts_have_the_same_axes() -> None:
+    left, right = charts(new_figure(4, 2), 1, 2, sharey=True)
+    for axes in (left, right):
+        assert [name for name, spine in axes.spines.items() if spine.get_visible()] == ["left", "bottom"]
+        axes.set_xlabel("time [s]")
+        axes.set_xscale("log")
+        assert axes.xaxis.label.get_fontsize() == 8
+        assert axes.get_xticklabels()[0].get_fontsize() == SMALL_PT
+
+
+@pytest.mark.parametrize(("lines", "seen"), [("x", [True, False]), ("both", [True, True]), ("", [False, False])])
+def test_lines_across(lines: str, seen: list[bool]) -> None:
+    (axes,) = charts(new_figure(2, 2), grid="y")
+    style_axes(axes, lines)  # type: ignore[arg-type]
+    shown = [axis.get_gridlines()[0].get_visible() for axis in (axes.xaxis, axes.yaxis)]
+    assert shown == seen
+
+
+def test_headings_and_notes_stand_side_by_side_and_are_no_formulas(tmp_path: Path) -> None:
+    figure = new_figure(4, 2)
+    (axes,) = charts(figure)
+    axes.plot([1, 2], label="costs $5 or $_6$")
+    heading(axes, "a job of $_$")
+    note(axes, "dashed: mean")
+    legend(axes)
+    save_figure(figure, tmp_path / "a.png", dpi=40)
+    assert (axes.get_title("left"), axes.get_title("right")) == ("a job of $_$", "dashed: mean")
+
+
+def test_ticks_at_what_is_shown() -> None:
+    (axes,) = charts(new_figure(2, 2))
+    axes.set(xscale="log", xlim=(30, 0.4))
+    ticks_at(axes.xaxis, (0.1, 0.5, 1, 2, 10, 50))
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["0.5", "1", "2", "10"]
+    assert axes.get_xlim() == (30, 0.4)
+    assert not len(axes.get_xticks(minor=True))
+
+
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=12), st.integers(40, 200))
+def test_columns_of_a_legend_are_as_many_as_there_is_room_for(widths: list[int], room: int) -> None:
+    import numpy as np
+
+    def fits(columns: int) -> bool:
+        return sum(max(part) for part in np.array_split(widths, columns)) <= room
+
+    found = legend_columns(widths, room)
+    assert fits(found)
+    lower = -(-len(widths) // found) - 1  # no lower legend fits
+    assert lower == 0 or not fits(-(-len(widths) // lower))
+
+
+@pytest.mark.parametrize("count", [1, 3, 9])
+def test_a_legend_above_is_never_cut(count: int, tmp_path: Path) -> None:
+    from matplotlib.patches import Patch
+
+    figure = new_figure(7.2, 3)
+    charts(figure)
+    names = [f"dispatcher-{k}:option={'w' * 24}" for k in range(count)]
+    legend_above(figure, [Patch(label=name) for name in names], title="costs $5 or $_6$")
+    save_figure(figure, tmp_path / "a.png", dpi=100)
+    (made,) = figure.legends
+    assert [text.get_text() for text in made.get_texts()] == names
+    box = made.get_window_extent()
+    assert box.x0 >= 0 and box.x1 <= 720
+    assert box.width > 100
+
+
+def test_no_legend_of_nothing() -> None:
+    figure = new_figure(2, 2)
+    legend_above(figure, [])
+    assert figure.legends == []
+
+
+@pytest.mark.parametrize(
+    ("name", "said"), [("a.txt", "end the name with .png, .pdf, .svg"), ("no/a.png", "there is no directory")]
+)
+def test_files_that_cannot_be_written(name: str, said: str, tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match=said):
+        save_figure(new_figure(1, 1), tmp_path / name)
