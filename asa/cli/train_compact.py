@@ -31,7 +31,7 @@ class TrainCompact:
         add("-o", "--output", default="compact.safetensors", metavar="FILE", help="the model (compact.safetensors)")
         add("--steps", type=int, default=120_000, metavar="N", help="actions to learn from (120000); 0: only imitate")
         add("--late", type=float, default=0.2, metavar="X", help="what a long wait is worth (0.2)")
-        add("--patience", type=float, default=10.0, metavar="N", help="reservations before the head's turn (10)")
+        add("--threshold", default="60h", metavar="T", help="jobs that have waited for longer come first (60h)")
         add("--window", type=positive, default=64, metavar="W", help="jobs that there are to select from (64)")
         add("--seed", type=int, default=0, metavar="S", help="of everything that is drawn (0)")
         add("--plot", metavar="OUT", help="draw the validation curve: .png, .pdf or .svg")
@@ -44,7 +44,7 @@ class TrainCompact:
         from asa.traces.load import load_trace
         from asa.training.compact import Options, train
 
-        chosen = Options(options.steps, options.seed, options.late, options.patience, options.window)
+        chosen = Options(options.steps, options.seed, options.late, options.threshold, options.window)
         trace = load_trace(options.trace)
         log, validation = parts(trace.workload, options)
         with progress_bar("actions", quiet=options.quiet, counts=True) as bar:

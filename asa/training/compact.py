@@ -12,7 +12,7 @@ import numpy as np
 from asa.core.cluster import Cluster
 from asa.core.errors import InvalidInput
 from asa.core.workload import Reals, Workload
-from asa.dispatchers.learned.compact import PATIENCE, Compact
+from asa.dispatchers.learned.compact import THRESHOLD, Compact, turns
 from asa.dispatchers.learned.compact_network import Network
 from asa.dispatchers.learned.compact_sight import Shares
 from asa.metrics.schedule import summarise
@@ -47,7 +47,7 @@ class Options:
         Of all that is drawn.
     late
         What a long wait is worth; see `asa.training.compact_environment.Cost`.
-    patience, window
+    threshold, window
         See `asa.dispatchers.learned.compact.Compact`.
 
     Raises
@@ -59,7 +59,7 @@ class Options:
     steps: int = 120_000
     seed: int = 0
     late: float = 0.2
-    patience: float = PATIENCE
+    threshold: float | str = THRESHOLD
     window: int = 64
 
     def __post_init__(self) -> None:
@@ -135,7 +135,7 @@ class Validation:
 
     def point(self, tensors: Mapping[str, Reals], steps: int, seconds: float) -> Point:
         """How a network does."""
-        dispatcher = Compact(Network(tensors), self._options.patience, self._options.window)
+        dispatcher = Compact(Network(tensors), self._options.threshold, self._options.window)
         found = [self._numbers(each, dispatcher) for each in self._logs]
         shares = np.mean(np.array(found) / np.array(self._easy), axis=0).tolist()
         return Point(steps, seconds, *shares)
@@ -215,8 +215,8 @@ def train(
 
 
 def _maker(log: Workload, cluster: Cluster, cost: Cost, options: Options, seed: int) -> Callable[[], Accrued]:
-    sight = Shares(options.window)
-    return lambda: Accrued(pieces(log, PIECES, seed=seed), cluster, cost, sight, patience=options.patience)
+    sight, whose = Shares(options.window), turns(options.threshold)
+    return lambda: Accrued(pieces(log, PIECES, seed=seed), cluster, cost, sight, turns=whose)
 
 
 class Best:

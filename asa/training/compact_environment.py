@@ -15,6 +15,7 @@ from asa.core.schedule import Schedule
 from asa.core.units import DAY
 from asa.core.workload import Floats, Reals, Workload
 from asa.dispatchers.learned.compact_sight import Shares
+from asa.dispatchers.learned.selection import Turns
 from asa.metrics.job import bounded_slowdown
 from asa.simulator.run import simulate
 from asa.training.environment import Dispatching
@@ -149,7 +150,7 @@ class Accrued(gymnasium.Wrapper[Reals, np.int64, Reals, np.int64]):
         The machine.
     cost
         What waiting costs.
-    sight, patience
+    sight, turns
         As for `Dispatching`.
 
     References
@@ -159,9 +160,9 @@ class Accrued(gymnasium.Wrapper[Reals, np.int64, Reals, np.int64]):
     """
 
     def __init__(
-        self, workloads: Sequence[Workload], cluster: Cluster, cost: Cost, sight: Shares, *, patience: float
+        self, workloads: Sequence[Workload], cluster: Cluster, cost: Cost, sight: Shares, *, turns: Turns
     ) -> None:
-        self._inner = Dispatching(workloads, cluster, sight, patience=patience, settings=SETTINGS)
+        self._inner = Dispatching(workloads, cluster, sight, turns=turns, settings=SETTINGS)
         super().__init__(self._inner)
         self._cluster, self._cost = cluster, cost
 

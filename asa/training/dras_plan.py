@@ -64,7 +64,7 @@ class Plan:
     discount
         Of DRAS-DQL: what a reward that comes an action later is worth, in [0, 1]; 1 as in the paper.
     patience
-        See `asa.dispatchers.learned.selection.Memory`; >= 0. The dispatcher that uses the model has one of its own.
+        See `asa.dispatchers.learned.selection.Turns`; >= 0. The dispatcher that uses the model has one of its own.
     seed
         Of job sets, first weights and all that is drawn.
     order

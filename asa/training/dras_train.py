@@ -16,6 +16,7 @@ from asa.core.workload import Workload
 from asa.dispatchers.learned.dispatcher import Policy, policy_of
 from asa.dispatchers.learned.model import Model, read_model
 from asa.dispatchers.learned.observation import Rows
+from asa.dispatchers.learned.selection import Turns
 from asa.metrics.schedule import summarise
 from asa.training.dras_dql import QLearning
 from asa.training.dras_episode import episode
@@ -145,7 +146,7 @@ def validated(environment: Dispatching, policy: Policy) -> tuple[float, dict[str
 
 def _environment(plan: Plan, workloads: Sequence[Workload], cluster: Cluster) -> Dispatching:
     sight, levels = Rows(plan.window, plan.scaling), KINDS[plan.kind].levels
-    return Dispatching(workloads, cluster, sight, objective=plan.objective, levels=levels, patience=plan.patience)
+    return Dispatching(workloads, cluster, sight, objective=plan.objective, levels=levels, turns=Turns(plan.patience))
 
 
 def _keep(folder: Path, model: Model, number: int, *, best: bool) -> None:

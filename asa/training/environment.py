@@ -14,10 +14,10 @@ from asa.core.objective import OBJECTIVES, Objective, Waiting
 from asa.core.registry import parse_spec
 from asa.core.schedule import Schedule
 from asa.core.workload import Reals, Workload
-from asa.dispatchers.learned.dispatcher import PATIENCE
+from asa.dispatchers.learned.dispatcher import TURNS
 from asa.dispatchers.learned.observation import Rows, Sight
 from asa.dispatchers.learned.queue import queue_of
-from asa.dispatchers.learned.selection import Memory, Mode, Selection
+from asa.dispatchers.learned.selection import Memory, Mode, Selection, Turns
 from asa.simulator.engine import Engine
 from asa.simulator.served import check_walltimes
 from asa.simulator.settings import Settings
@@ -80,8 +80,8 @@ class Dispatching(gymnasium.Env[Reals, np.int64]):
         ``"capability"`` (equation 1) or ``"capacity"`` (equation 2), with weights as options, or an `Objective`.
     levels
         Whether there are two levels (DRAS), or none (Decima-PG).
-    patience
-        See `asa.dispatchers.learned.selection.Memory`.
+    turns
+        Whose turn it is, whatever is selected.
     settings
         How the machine behaves: fields of `asa.simulator.settings.Settings`.
 
@@ -103,13 +103,13 @@ class Dispatching(gymnasium.Env[Reals, np.int64]):
         *,
         objective: str | Objective = "capability",
         levels: bool = True,
-        patience: float = PATIENCE,
+        turns: Turns = TURNS,
         settings: Mapping[str, Any] | None = None,
     ) -> None:
         if not workloads:
             raise InvalidInput("no workloads to learn from: at least 1 expected")
         self._workloads, self.cluster, self._settings = workloads, cluster, Settings(**settings or {})
-        self._sight, self._levels, self._patience = sight, levels, patience
+        self._sight, self._levels, self._turns = sight, levels, turns
         self._objective, self._next = objective_of(objective), 0
         for workload in workloads:
             check_walltimes(workload, self, self._settings, "DRAS")
@@ -134,7 +134,7 @@ class Dispatching(gymnasium.Env[Reals, np.int64]):
         workload = self._workloads[self._next]
         self._next = (self._next + 1) % len(self._workloads)
         self._engine = Engine(workload, self.cluster, self._settings)
-        self._memory, self._instance = Memory(self._patience), 0
+        self._memory, self._instance = Memory(self._turns), 0
         if not self._advance():
             raise InvalidInput("a set of jobs that leaves nothing to select: at least 1 job that fits expected")
         if (total := self._selection.queue.total) != self.nodes:

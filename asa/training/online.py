@@ -24,7 +24,7 @@ from asa.dispatchers.learned.dispatcher import PATIENCE
 from asa.dispatchers.learned.model import Model, read_model
 from asa.dispatchers.learned.observation import Rows
 from asa.dispatchers.learned.queue import Queue, queue_of
-from asa.dispatchers.learned.selection import Memory, Selection
+from asa.dispatchers.learned.selection import Memory, Selection, Turns
 from asa.training.dras_dql import QLearning
 from asa.training.dras_episode import INSTANCES, Step
 from asa.training.dras_network import put
@@ -79,7 +79,7 @@ class Online:
     seed
         Of the draws.
     patience
-        See `asa.dispatchers.learned.selection.Memory`.
+        See `asa.dispatchers.learned.selection.Turns`.
 
     Raises
     ------
@@ -118,7 +118,7 @@ class Online:
         else:
             self.learner = QLearning(found.shape, seed=seed, rate=rate, epsilon=0.0)
         put(self.learner.network, found)
-        self._rate, self._objective, self._patience = rate, objective_of(objective), patience
+        self._rate, self._objective, self._turns = rate, objective_of(objective), Turns(patience)
         self._period, self._tolerance, self._easy = period_s, tolerance, Easy()
         self.verdicts: list[Verdict] = []
         self._good, self._rest, self._next_rest = found, 0, 1
@@ -126,7 +126,7 @@ class Online:
 
     def _begin(self, now: float) -> None:
         """Another life of the machine: what was learned stays."""
-        self._memory, self._shadow, self._last = Memory(self._patience), Shadow(), now
+        self._memory, self._shadow, self._last = Memory(self._turns), Shadow(), now
         self._steps: list[Step] = []
         self._instances = 0
         self._open: tuple[Reals, Bools, int, float] | None = None

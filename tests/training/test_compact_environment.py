@@ -13,6 +13,7 @@ from asa.core.errors import InvalidInput
 from asa.core.workload import Workload
 from asa.dispatchers.learned.compact_sight import COLUMNS, Shares
 from asa.dispatchers.learned.dispatcher import Selecting
+from asa.dispatchers.learned.selection import Turns
 from asa.simulator.run import simulate
 from asa.training.compact_environment import REFERENCE, SCALE, SHORT_S, Accrued, Cost, cost_under, delayed, pieces
 from tests.dispatchers.learned.policies import NODES, workloads
@@ -29,7 +30,7 @@ def last(observation: np.ndarray, mask: np.ndarray) -> int:
 @given(workloads())
 def test_rewards_add_up_to_what_it_is_better_than_the_reference(jobs: Workload) -> None:
     """And an episode is what the dispatcher does: actions without a choice are taken, but not asked for."""
-    environment = Accrued([jobs, busy(30)], MACHINE, COST, Shares(5), patience=3)
+    environment = Accrued([jobs, busy(30)], MACHINE, COST, Shares(5), turns=Turns(3))
     (state, info), over, rewards = environment.reset(), False, []
     jobs = environment.schedule().workload  # the first set may leave no choice
     before = environment._lead(info["now"])
@@ -39,7 +40,7 @@ def test_rewards_add_up_to_what_it_is_better_than_the_reference(jobs: Workload) 
         state, reward, over, cut, info = environment.step(last(state, mask))
         assert not cut
         rewards.append(reward)
-    done = simulate(jobs, MACHINE, Selecting(last, Shares(5), patience=3))
+    done = simulate(jobs, MACHINE, Selecting(last, Shares(5), turns=Turns(3)))
     assert environment.schedule().start.tolist() == done.start.tolist()
     reference = simulate(jobs, MACHINE, REFERENCE)
     theirs = COST.of(np.minimum(reference.start, info["now"]) - jobs.submit, jobs.run)

@@ -10,26 +10,27 @@ from asa.core.cluster import Bools
 from asa.core.workload import Reals
 from asa.dispatchers.learned.compact_network import Network, read_network
 from asa.dispatchers.learned.compact_sight import Shares
-from asa.dispatchers.learned.dispatcher import Policy, Selecting
+from asa.dispatchers.learned.dispatcher import Policy, Selecting, seconds
+from asa.dispatchers.learned.selection import Turns
 
 MODEL = Path(__file__).parent / "models" / "compact.safetensors"
 """The model that ships with ASA; docs/compact.md tells how it was trained."""
-PATIENCE = 10.0
-"""Found on the validation days of the log that the model learned from."""
+THRESHOLD = "60h"
+"""Found on the days of Theta that the model learned from, and was chosen by: see docs/compact.md."""
 
 
 class Compact(Selecting):
     """Select the job with the highest score, start it or reserve for it, then fill the gaps by score.
 
-    It takes the two levels of DRAS (`asa.dispatchers.learned.selection`), and so its promises; the network is another
-    one. It needs nodes that are equal, but any number of them.
+    It takes the two levels of DRAS (`asa.dispatchers.learned.selection`), but makes its reservation anew at each
+    decision, as EASY does; the network is another one. It needs nodes that are equal, but any number of them.
 
     Parameters
     ----------
     model
         A file that `asa train compact` wrote; "" for the model that ships with ASA.
-    patience
-        Reservations for others, in a row, before the head of the queue must be selected; >= 0.
+    threshold
+        Jobs that have waited for longer come first: seconds, or like ``"60h"``; > 0.
     window
         Jobs, from the head of the queue, to select from; >= 1.
 
@@ -39,9 +40,14 @@ class Compact(Selecting):
         When there is no such model, or an option is out of its range.
     """
 
-    def __init__(self, model: str | Network = "", patience: float = PATIENCE, window: int = 64) -> None:
+    def __init__(self, model: str | Network = "", threshold: float | str = THRESHOLD, window: int = 64) -> None:
         network = model if isinstance(model, Network) else read_network(model or MODEL)
-        super().__init__(greedy(network), Shares(window), patience=patience)
+        super().__init__(greedy(network), Shares(window), turns=turns(threshold))
+
+
+def turns(threshold: float | str) -> Turns:
+    """Whose turn it is, in training and after it."""
+    return Turns(threshold=seconds(threshold), keeps=False)
 
 
 def greedy(network: Network) -> Policy:

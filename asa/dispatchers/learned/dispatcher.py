@@ -17,16 +17,18 @@ from asa.core.cluster import Bools
 from asa.core.decision import Reserve, Start
 from asa.core.errors import InvalidInput
 from asa.core.table import TableView
+from asa.core.units import duration
 from asa.core.view import QueueView
 from asa.core.workload import Reals
 from asa.dispatchers.learned.model import Model, read_model
 from asa.dispatchers.learned.observation import Rows, Sight
 from asa.dispatchers.learned.queue import Queue, queue_of
-from asa.dispatchers.learned.selection import Memory, Selection
+from asa.dispatchers.learned.selection import Memory, Selection, Turns
 
 PATIENCE = 50.0
 """Reservations for others before the head of the queue must be selected: as many as the paper's window has jobs. A
 policy that selects at random gives the head one in so many."""
+TURNS = Turns(PATIENCE)
 
 
 class Policy(Protocol):
@@ -60,13 +62,13 @@ class Selecting:
         What it sees, and of how many jobs.
     levels
         Whether there are two levels, or none.
-    patience
-        See `asa.dispatchers.learned.selection.Memory`.
+    turns
+        Whose turn it is, whatever the policy prefers.
 
     Raises
     ------
     InvalidInput
-        When the patience is negative; when asked about a machine of unequal nodes, or about jobs without wall times.
+        When asked about a machine of unequal nodes, or about jobs without wall times.
     """
 
     needs_estimates = True
@@ -77,16 +79,16 @@ class Selecting:
         sight: Sight = Rows(),  # noqa: B008 (it never changes)
         *,
         levels: bool = True,
-        patience: float = PATIENCE,
+        turns: Turns = TURNS,
     ) -> None:
         self._policy, self._sight, self._levels = policy, sight, levels
-        self._patience, self._memory, self._last = patience, Memory(patience), -math.inf
+        self._turns, self._memory, self._last = turns, Memory(turns), -math.inf
 
     def decide(self, view: QueueView | TableView) -> list[Start | Reserve]:
         """What to start now, and which job is promised a start."""
         queue = queue_of(view)
         if queue.now < self._last:
-            self._memory = Memory(self._patience)
+            self._memory = Memory(self._turns)
         self._last = queue.now
         self._check(queue)
         selection = Selection(queue, self._sight.window, self._memory, levels=self._levels)
@@ -96,6 +98,11 @@ class Selecting:
 
     def _check(self, queue: Queue) -> None:
         """Refuse a machine that the policy cannot decide about; any will do."""
+
+
+def seconds(threshold: float | str) -> float:
+    """A threshold [s], which may be infinite."""
+    return duration(threshold, what="threshold", endless=True)
 
 
 class Trained(Selecting):
@@ -111,8 +118,8 @@ class Trained(Selecting):
         Whether the job with the highest score is selected; else one is drawn by the policy's probabilities.
     seed
         Of the draws.
-    patience
-        See `asa.dispatchers.learned.selection.Memory`.
+    turns
+        Whose turn it is, whatever the network prefers.
 
     Raises
     ------
@@ -121,7 +128,7 @@ class Trained(Selecting):
     """
 
     def __init__(
-        self, kind: str, levels: bool, model: str | Model, *, greedy: bool, seed: int = 0, patience: float = PATIENCE
+        self, kind: str, levels: bool, model: str | Model, *, greedy: bool, seed: int = 0, turns: Turns = TURNS
     ) -> None:
         if not model:
             raise InvalidInput("a learned dispatcher needs a model: say model=FILE")
@@ -132,7 +139,7 @@ class Trained(Selecting):
                 f"a model of kind {shape.kind!r} with {2 * shape.levels} levels: {kind!r} with {2 * levels} expected"
             )
         policy = policy_of(found, greedy=greedy, seed=seed)
-        super().__init__(policy, Rows(shape.window, shape.scaling), levels=levels, patience=patience)
+        super().__init__(policy, Rows(shape.window, shape.scaling), levels=levels, turns=turns)
 
     def _check(self, queue: Queue) -> None:
         if queue.total != self._shape.nodes:
@@ -154,12 +161,19 @@ class DrasPg(Trained):
         Of the draws.
     patience
         Reservations for others, in a row, before the head of the queue must be selected; infinite: as in the paper.
+    threshold
+        Jobs that have waited for longer come first: seconds, or like ``"60h"``; infinite: as in the paper.
     """
 
     def __init__(
-        self, model: str | Model = "", greedy: bool = False, seed: int = 0, patience: float = PATIENCE
+        self,
+        model: str | Model = "",
+        greedy: bool = False,
+        seed: int = 0,
+        patience: float = PATIENCE,
+        threshold: float | str = math.inf,
     ) -> None:
-        super().__init__("pg", True, model, greedy=greedy, seed=seed, patience=patience)
+        super().__init__("pg", True, model, greedy=greedy, seed=seed, turns=Turns(patience, seconds(threshold)))
 
 
 class DrasDql(Trained):
@@ -171,10 +185,12 @@ class DrasDql(Trained):
         A safetensors file, the name of a model that ships, or a `Model`.
     patience
         Reservations for others, in a row, before the head of the queue must be selected; infinite: as in the paper.
+    threshold
+        Jobs that have waited for longer come first: seconds, or like ``"60h"``; infinite: as in the paper.
     """
 
-    def __init__(self, model: str | Model = "", patience: float = PATIENCE) -> None:
-        super().__init__("dql", True, model, greedy=True, patience=patience)
+    def __init__(self, model: str | Model = "", patience: float = PATIENCE, threshold: float | str = math.inf) -> None:
+        super().__init__("dql", True, model, greedy=True, turns=Turns(patience, seconds(threshold)))
 
 
 class DecimaPg(Trained):

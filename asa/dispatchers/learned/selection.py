@@ -17,6 +17,7 @@ import numpy as np
 from asa.core.cluster import Bools, Ints
 from asa.core.decision import JobKey, Reserve, Start
 from asa.core.errors import InvalidInput
+from asa.core.units import duration
 from asa.core.workload import Floats
 from asa.dispatchers.learned.queue import Queue
 
@@ -36,15 +37,45 @@ class Selected(NamedTuple):
     mode: Mode
 
 
-@dataclass
-class Memory:
-    """What is kept from one decision to the next.
+@dataclass(frozen=True)
+class Turns:
+    """Whose turn it is, whatever a policy prefers.
 
     Parameters
     ----------
     patience
         How often, in a row, others may be reserved for while the job at the head of the queue waits; >= 0. After that
         it is the only one to select. Infinite: as in the paper.
+    threshold
+        Of the jobs that have waited for longer [s], the first one is the only one to select, at both levels; > 0.
+        Infinite: as in the paper. See `asa.dispatchers.order`.
+    keeps
+        Whether a reservation holds until its job starts. Otherwise each decision begins without one, as EASY's do.
+
+    Raises
+    ------
+    InvalidInput
+        When a number is out of its bounds.
+    """
+
+    patience: float = math.inf
+    threshold: float = math.inf
+    keeps: bool = True
+
+    def __post_init__(self) -> None:
+        if not self.patience >= 0:
+            raise InvalidInput(f"patience must be at least 0, or inf, not {self.patience!r}")
+        duration(self.threshold, what="threshold", endless=True)
+
+
+@dataclass
+class Memory:
+    """What is kept from one decision to the next.
+
+    Parameters
+    ----------
+    turns
+        See there.
 
     Attributes
     ----------
@@ -54,14 +85,10 @@ class Memory:
         The job that was at the head of the queue when one was last reserved for, and how often it was another.
     """
 
-    patience: float = math.inf
+    turns: Turns = Turns()
     reserved: JobKey | None = None
     head: JobKey | None = None
     passed: int = 0
-
-    def __post_init__(self) -> None:
-        if not self.patience >= 0:
-            raise InvalidInput(f"patience must be at least 0, or inf, not {self.patience!r}")
 
 
 class Selection:
@@ -75,7 +102,7 @@ class Selection:
     until it does there is only level 2. A reserved job starts no later than it was first promised, as long as jobs end
     no later than expected. Deviation: the paper does not say what becomes of a reservation at the next scheduling
     instance, and the authors' program forgets it (and reserves for the first job of the queue, not for the one that was
-    selected). Then nothing bounds a wait. Even so a policy may prefer others for ever: `Memory.patience` ends that.
+    selected). Then nothing bounds a wait. Even so a policy may prefer others for ever: `Turns` ends that.
 
     Without levels (Decima-PG, section IV-A) jobs of the front of the queue that fit are selected, as long as one does.
 
@@ -149,7 +176,7 @@ class Selection:
     def _keep_promise(self) -> None:
         """Begin with the job that was reserved for."""
         promised, self._memory.reserved = self._memory.reserved, None
-        if promised not in self.queue.keys:  # it was cancelled, or held back
+        if not self._memory.turns.keeps or promised not in self.queue.keys:  # it was cancelled, or held back
             return
         place = self.queue.keys.index(promised)
         if self.queue.size[place] <= self.queue.free:
@@ -165,14 +192,25 @@ class Selection:
             self.places = self._left[: self._window]
             self.mask = self._padded(size[: self._window] <= free)
             return
+        there = self._left
         if not math.isnan(self.shadow):
-            in_time = self.queue.now + self.queue.estimate[self._left] <= self.shadow
-            self.places = self._left[(size <= free) & (in_time | (size <= self.spare))][: self._window]
-        else:
-            head = self.queue.keys[self._left[0]] if len(self._left) else None
-            overdue = self._memory.passed >= self._memory.patience and head == self._memory.head
-            self.places = self._left[: 1 if overdue or self._memory.patience == 0 else self._window]
+            in_time = self.queue.now + self.queue.estimate[there] <= self.shadow
+            there = there[(size <= free) & (in_time | (size <= self.spare))]
+        self.places = self._in_turn(there)[: self._window]
         self.mask = self._padded(np.ones(len(self.places), np.bool_))
+
+    def _in_turn(self, places: Ints) -> Ints:
+        """Those of these places whose turn it is."""
+        memory, turns = self._memory, self._memory.turns
+        if turns.threshold != math.inf:
+            overdue = places[self.queue.wait[places] > turns.threshold]
+            if len(overdue):
+                return overdue[:1]
+        if math.isnan(self.shadow) and len(places):
+            head = self.queue.keys[places[0]]
+            if turns.patience == 0 or (memory.passed >= turns.patience and head == memory.head):
+                return places[:1]
+        return places
 
     def _padded(self, valid: Bools) -> Bools:
         found = np.zeros(self._window, np.bool_)

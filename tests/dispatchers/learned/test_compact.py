@@ -11,10 +11,9 @@ from asa.core.registry import DISPATCHERS
 from asa.core.workload import Workload
 from asa.dispatchers.learned.compact import Compact, greedy
 from asa.dispatchers.learned.compact_network import COLUMNS
-from asa.dispatchers.learned.dispatcher import Selecting
 from asa.simulator.run import simulate
 from tests.dispatchers.learned.compact_networks import by_column, drawn
-from tests.dispatchers.learned.policies import NODES, first, workloads
+from tests.dispatchers.learned.policies import NODES, workloads
 
 MACHINE = Cluster.of(NODES)
 FEW = settings(deadline=None, max_examples=25)
@@ -35,11 +34,17 @@ def test_every_job_starts(jobs: Workload, seed: int) -> None:
 
 @FEW
 @given(workloads())
-def test_without_patience_it_reserves_as_easy_does(jobs: Workload) -> None:
-    """Then the head of the queue is all that there is to select at level 1; what fills the gaps may differ."""
-    easy = simulate(jobs, MACHINE, Selecting(first, patience=0))
-    one = simulate(jobs, MACHINE, Compact(by_column(15, -1.0), patience=0))
-    assert one.start.tolist() == easy.start.tolist()
+def test_where_all_jobs_are_overdue_at_once_it_does_what_easy_does(jobs: Workload) -> None:
+    """But for jobs that have just come, of which it takes the first, too."""
+    one = simulate(jobs, MACHINE, Compact(by_column(15, -1.0), threshold=1e-9))
+    assert one.start.tolist() == simulate(jobs, MACHINE, "easy").start.tolist()
+
+
+@FEW
+@given(workloads(), st.sampled_from([5.0, 40.0, 1e6]))
+def test_a_network_that_sees_lengths_does_what_easy_does_with_the_shortest_first(jobs: Workload, limit: float) -> None:
+    one = simulate(jobs, MACHINE, Compact(by_column(3, -1.0), threshold=limit))
+    assert one.start.tolist() == simulate(jobs, MACHINE, f"easy:order=sjf,threshold={limit}").start.tolist()
 
 
 def test_a_trivial_queue_is_solved() -> None:
@@ -68,12 +73,12 @@ def starving(count: int) -> Workload:
     return Workload.of(submit=submit, run=run, cores=np.where(long, NODES, NODES // 2 + 1), walltime=2 * run)
 
 
-def test_the_model_that_ships_lets_nobody_starve_but_where_patience_is_endless() -> None:
+def test_the_model_that_ships_lets_nobody_starve_but_where_the_threshold_is_infinite() -> None:
     waits = {
-        patience: [simulate(starving(count), MACHINE, f"compact:patience={patience}").wait[5] for count in (60, 90)]
-        for patience in (10, 1000)
+        limit: [simulate(starving(count), MACHINE, f"compact:threshold={limit}").wait[5] for count in (60, 90)]
+        for limit in ("1h", "inf")
     }
-    assert waits[10][0] == waits[10][1] < waits[1000][0] < waits[1000][1]
+    assert waits["1h"][0] == waits["1h"][1] < waits["inf"][0] < waits["inf"][1]
 
 
 def test_the_model_that_ships_prefers_short_jobs() -> None:
@@ -93,7 +98,8 @@ def test_the_same_again() -> None:
 def test_what_is_refused(tmp_path) -> None:
     with pytest.raises(InvalidInput, match="asa train compact"):
         DISPATCHERS.create(f"compact:model={tmp_path / 'none'}")
-    with pytest.raises(InvalidInput, match="patience must be at least 0"):
-        DISPATCHERS.create("compact:patience=-1")
+    for threshold in (0, -1.0, "soon"):
+        with pytest.raises(InvalidInput, match=r"threshold .* is not a positive duration"):
+            DISPATCHERS.create(f"compact:threshold={threshold}")
     with pytest.raises(InvalidInput, match="at least 1 job, not 0"):
         DISPATCHERS.create("compact:window=0")

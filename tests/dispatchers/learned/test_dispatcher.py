@@ -14,6 +14,7 @@ from asa.core.workload import Workload
 from asa.dispatchers.learned.dispatcher import DecimaPg, DrasDql, DrasPg, Policy, Selecting
 from asa.dispatchers.learned.model import Model, Shape
 from asa.dispatchers.learned.observation import Rows
+from asa.dispatchers.learned.selection import Turns
 from asa.simulator.run import simulate
 from tests.dispatchers.learned.policies import NODES, at_random, first, largest, smallest, workloads, youngest
 from tests.dispatchers.queues import UNTIMED
@@ -68,7 +69,7 @@ POLICIES = st.one_of(st.sampled_from([first, largest, smallest, youngest]), st.b
 @UNTIMED
 @given(workloads(), POLICIES, st.sampled_from([0, 1, 3, math.inf]), st.integers(1, 30))
 def test_nobody_starts_later_than_first_promised(jobs: Workload, policy: Policy, patience: float, window: int) -> None:
-    watched = Promises(Selecting(policy, Rows(window), patience=patience))
+    watched = Promises(Selecting(policy, Rows(window), turns=Turns(patience)))
     start = simulate(jobs, MACHINE, watched).start
     assert all(start[row] <= at for row, at in watched.promised.items())
 
@@ -77,11 +78,22 @@ def test_nobody_starts_later_than_first_promised(jobs: Workload, policy: Policy,
 @given(workloads(), POLICIES, st.integers(0, 3))
 def test_reservations_bound_the_wait(jobs: Workload, policy: Policy, patience: int) -> None:
     """Of whatever policy: each job ahead of one costs it at most patience + 2 of the longest wall times."""
-    schedule = simulate(jobs, MACHINE, Selecting(policy, patience=patience))
+    schedule = simulate(jobs, MACHINE, Selecting(policy, turns=Turns(patience)))
     longest = float(jobs.walltime.max())
     for row in range(len(jobs)):
         ahead = int((schedule.start[:row] > jobs.submit[row]).sum())
         assert schedule.wait[row] <= (ahead + 1) * (patience + 2) * longest
+
+
+@UNTIMED
+@given(workloads(), POLICIES, st.sampled_from([1.0, 20.0, 100.0]), st.booleans())
+def test_a_threshold_bounds_the_wait(jobs: Workload, policy: Policy, threshold: float, keeps: bool) -> None:
+    """Of whatever policy: by the threshold, and one of the longest wall times for itself and each job ahead of it."""
+    schedule = simulate(jobs, MACHINE, Selecting(policy, turns=Turns(threshold=threshold, keeps=keeps)))
+    longest = float(jobs.walltime.max())
+    for row in range(len(jobs)):
+        ahead = int((schedule.start[:row] > jobs.submit[row]).sum())
+        assert schedule.wait[row] <= threshold + (ahead + 1 + keeps) * longest
 
 
 LARGE = 26
@@ -104,14 +116,18 @@ def test_an_adversary_starves_a_job_only_where_nothing_ends_it(policy: Policy) -
     """With half as many jobs again it waits as long, or, without levels or patience, longer."""
     waits = {}
     for name, options in {
-        "none": {"levels": False}, "paper": {"patience": math.inf}, "patient": {"patience": 5}
-    }.items():  # fmt: skip
+        "none": {"levels": False},
+        "paper": {"turns": Turns()},
+        "patient": {"turns": Turns(5)},
+        "prompt": {"turns": Turns(threshold=60.0)},
+    }.items():
         waits[name] = [
             float(simulate(adversary(jobs), MACHINE, Selecting(policy, **options)).wait[LARGE]) for jobs in (100, 150)
         ]
     assert waits["none"][1] > 1.3 * waits["none"][0] > 300
     assert waits["paper"][1] > 1.3 * waits["paper"][0] > 300
     assert waits["patient"][0] == waits["patient"][1] <= 7 * (5 + 2) * 10  # six were before it
+    assert waits["prompt"][0] == waits["prompt"][1] <= 60 + 8 * 10
 
 
 def test_a_seed_makes_the_same_draws_and_another_does_not() -> None:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -8,7 +10,7 @@ from hypothesis import strategies as st
 from asa.core.decision import Reserve, Start
 from asa.core.errors import InvalidInput
 from asa.dispatchers.learned.queue import Queue
-from asa.dispatchers.learned.selection import Memory, Mode, Selection
+from asa.dispatchers.learned.selection import Memory, Mode, Selection, Turns
 from tests.dispatchers.queues import UNTIMED
 
 
@@ -65,7 +67,7 @@ def test_a_reservation_holds() -> None:
 
 def test_patience() -> None:
     """Two reservations for others; then only the head of the queue is left to select."""
-    memory = Memory(patience=2)
+    memory = Memory(Turns(patience=2))
     for passed in (1, 2):
         selection = Selection(queue((6, 10), (5, 10), free=4, running=((130, 2),)), 2, memory)
         assert selection.places.tolist() == [0, 1]
@@ -76,6 +78,30 @@ def test_patience() -> None:
     assert selection.places.tolist() == [0]
     selection.select(0)
     assert memory.passed == 0
+
+
+def waited(*hours: float) -> Queue:
+    """A cannot start before 130; B, C and D can."""
+    found = queue((6, 10), (2, 10), (1, 10), (1, 10), free=4, running=((130, 2),))
+    return replace(found, wait=3600.0 * np.array(hours))
+
+
+def test_overdue_jobs_come_first_at_both_levels() -> None:
+    selection = Selection(waited(3, 1, 3, 3), 4, Memory(Turns(threshold=7200.0)))
+    assert selection.places.tolist() == [0]
+    assert selection.select(0).mode is Mode.RESERVED
+    assert selection.places.tolist() == [2]
+    selection.select(0)
+    assert selection.places.tolist() == [3]
+    selection.select(0)
+    assert selection.places.tolist() == [1]
+    assert Selection(waited(2, 1, 1, 1), 4, Memory(Turns(threshold=7200.0))).places.tolist() == [0, 1, 2, 3]
+
+
+def test_a_reservation_need_not_hold() -> None:
+    memory = Memory(Turns(keeps=False), reserved="A")
+    selection = Selection(waited(0, 0, 0, 0), 4, memory)
+    assert selection.decisions == [] and memory.reserved is None and selection.places.tolist() == [0, 1, 2, 3]
 
 
 def test_without_levels_what_does_not_fit_is_masked() -> None:
@@ -98,7 +124,10 @@ def test_what_is_refused() -> None:
         Selection(queue((1, 10)), 0, Memory())
     for patience in (-1.0, float("nan")):
         with pytest.raises(InvalidInput, match="patience"):
-            Memory(patience)
+            Turns(patience)
+    for threshold in (0.0, float("nan")):
+        with pytest.raises(InvalidInput, match="threshold"):
+            Turns(threshold=threshold)
 
 
 SIZES = st.tuples(st.integers(1, 9), st.sampled_from([5.0, 20.0, 50.0, 200.0]))
