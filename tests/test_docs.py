@@ -37,6 +37,7 @@ ARGUMENTS = {
 }
 """Options and arguments that take a spec, and the kind that it is of."""
 SEVERAL = ("dispatcher", "strategies", "estimators", "rules")
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
 SIGNATURES = {"asa.run": "asa.workflows.run.submit", "asa.stage": "asa.workflows.stage.make_needs"}
 """Where the parameters are said of functions that pass them on."""
 
@@ -51,26 +52,36 @@ class Page:
     spans: tuple[str, ...] = field(repr=False)
 
     @property
+    def prose(self) -> str:
+        """What stands outside of fenced blocks, in one line."""
+        return " ".join(FENCE.sub("", self.text).split())
+
+    @property
     def code(self) -> str:
         return "\n".join([*(text for _, text in self.blocks), *self.spans])
 
     @property
     def examples(self) -> set[str]:
         """Names that the page makes up: those of the entry points that it shows."""
-        return {name for kind, text in self.blocks if kind == "ini" for name in re.findall(r"(?m)^    (\S+) = ", text)}
+        declared = {"ini": r"(?m)^    (\S+) = ", "toml": r"(?m)^([\w-]+) = \"\w+:\w+\"$"}
+        return {name for kind, text in self.blocks for name in re.findall(declared.get(kind, r"(?!)"), text)}
 
 
 def read(path: Path) -> Page:
     text = path.read_text()
-    fence = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
-    prose = fence.sub("", text)
-    spans = (" ".join(span.split()) for span in re.findall(r"(?<!`)`([^`]+)`(?!`)", prose))
-    return Page(path, text, tuple(fence.findall(text)), tuple(spans))
+    spans = (" ".join(span.split()) for span in re.findall(r"(?<!`)`([^`]+)`(?!`)", FENCE.sub("", text)))
+    return Page(path, text, tuple(FENCE.findall(text)), tuple(spans))
 
 
 PAGES = [read(path) for path in [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]]
 EXAMPLES = [read(path) for path in sorted(ROOT.glob("examples/**/*.md"))]
 FILES = [str(path) for top in (*OURS, "docs") for path in ROOT.glob(f"{top}/**/*.*") if "__pycache__" not in str(path)]
+SOURCES = {str(path.relative_to(ROOT)): path.read_text() for top in OURS for path in ROOT.glob(f"{top}/**/*.py")}
+CLASSES: dict[str, list[str]] = {}
+"""Modules that have a class of that name."""
+for source, code in SOURCES.items():
+    for name in re.findall(r"^class (\w+)", code, re.M):
+        CLASSES.setdefault(name, []).append(source)
 REFERENCE = read(ROOT / "docs" / "reference.md")
 
 each_page = pytest.mark.parametrize("page", [*PAGES, *EXAMPLES], ids=lambda page: str(page.path.relative_to(ROOT)))
@@ -264,6 +275,42 @@ def test_modules_files_and_targets_are_there(page: Page) -> None:
     assert wrong == []
 
 
+@each_page
+def test_names_are_in_the_modules_that_are_named_beside_them(page: Page) -> None:
+    """In ``one`, `Two.three` (`walk/module.py`)`` the last name is one of that module, or of one that ends so."""
+    found = re.findall(r"`((?:\w+\.)?\w+)(?:\(\))?` \(`((?:\w+/)*\w+\.py)`", page.prose)
+    wrong = [
+        f"{name} ({file})"
+        for name, file in found
+        if not any(has(path, name) for path in SOURCES if f"/{path}".endswith(f"/{file}"))
+    ]
+    assert wrong == []
+
+
+def has(path: str, name: str) -> bool:
+    """Whether the module says how that is defined: by itself, in a class of that name, or in one that it inherits."""
+    first, _, last = name.rpartition(".")
+    text = SOURCES[path]
+    made = re.search(rf"^\s*((async )?def|class) {last}\b|^\s*(self\.)?{last}\b( =|: |, \w.* = )", text, re.M)
+    if not first or path.endswith(f"/{first}.py"):
+        return made is not None
+    head = re.search(rf"^class {first}\b(.*?):$", text, re.M | re.S)
+    bases = re.findall(r"\w+", head[1]) if head else []
+    return bool(head and made) or any(has(each, f"{base}.{last}") for base in bases for each in CLASSES.get(base, ()))
+
+
+@each_page
+def test_members_of_our_classes_are_there(page: Page) -> None:
+    """Of two classes of one name, one has it. A page that tells what was found once names what is there no more."""
+    if page.path.name == "models.md":
+        return
+    wrong = []
+    for span in page.spans:
+        if (found := re.fullmatch(r"(_?[A-Z]\w*)\.(\w+)(\(.*\))?", span)) and found[1] in CLASSES:
+            wrong += [] if any(has(path, f"{found[1]}.{found[2]}") for path in CLASSES[found[1]]) else [span]
+    assert wrong == []
+
+
 def scripted(name: str, arguments: str) -> list[str]:
     """What is wrong with a call of one of our scripts; their options are looked for in their text."""
     path = ROOT / (name if name.endswith(".py") else name.replace(".", "/"))
@@ -306,6 +353,12 @@ CHECKS = {
         "`make tea`",
         "`python -m benchmarks.no`",
     ],
+    test_names_are_in_the_modules_that_are_named_beside_them: [
+        "`nothing` (`core/job.py`)",
+        "`JobRequest.colour` (`core/job.py`)",
+        "`JobRequest` (`core/stage.py`)",
+    ],
+    test_members_of_our_classes_are_there: ["`JobRequest.colour`", "`Plan.sing(now)`"],
     test_links_lead_somewhere: ["[there](nowhere.md)", "# Here\n\n[there](#where)"],
 }
 

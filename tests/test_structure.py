@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import ast
+import re
 import statistics
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("asa", "executors", "coscheduler")
 LINES, BODY, POSITIONAL = 400, 40, 5
 """At most: lines of a module, lines of a function's body without its docstring, positional parameters."""
+TABLE = re.compile(r"^```\n +modules +lines +imports.*?\n(.*?)^```$", re.M | re.S)
+"""In docs/design.md: packages, modules, lines, and which others they import."""
+IMPORT = re.compile(r"^\s*(?:from|import) ((?:asa|executors|coscheduler)(?:\.\w+)*)", re.M)
+FOR_TYPES = re.compile(r"^if TYPE_CHECKING:.*?\n(?=\S)", re.M | re.S)
 
 
 def modules(*folders: str) -> Iterator[tuple[str, str]]:
@@ -64,6 +71,28 @@ def positional(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
     """Parameters that may be given by position, but for `self` and `cls`."""
     names = [parameter.arg for parameter in (*function.args.posonlyargs, *function.args.args)]
     return len(names) - (names[:1] in (["self"], ["cls"]))
+
+
+def test_the_picture_of_packages_is_as_they_are() -> None:
+    drawn = TABLE.search((ROOT / "docs/design.md").read_text())
+    assert drawn, "docs/design.md has no table of packages"
+    rows = {line.split()[0]: line.split()[1:] for line in re.sub(r"\n {20,}", " ", drawn[1]).splitlines()}
+    texts: dict[str, list[str]] = {}
+    for name, text in modules(*PACKAGES):
+        texts.setdefault(package(name.split("/")[:-1]), []).append(text)
+    assert sorted(rows) == sorted({*texts} - {"asa"})
+    for name, (count, lines, *drawn_arrows) in rows.items():
+        sizes = len(texts[name]), sum(text.count("\n") for text in texts[name])
+        assert sizes == pytest.approx((int(count), int(lines)), rel=0.25), f"docs/design.md: {name} has grown"
+        imported = {
+            package(other.split(".")) for text in texts[name] for other in IMPORT.findall(FOR_TYPES.sub("", text))
+        }
+        assert sorted(drawn_arrows) == sorted(imported - {name, "asa", "core"}), f"docs/design.md: imports of {name}"
+
+
+def package(words: list[str]) -> str:
+    """The package below `asa` that a dotted name or a folder, word by word, belongs to, or the one beside `asa`."""
+    return words[1] if words[0] == "asa" and len(words) > 1 else words[0]
 
 
 def test_importing_asa_loads_nothing_heavy() -> None:
