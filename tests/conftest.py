@@ -1,6 +1,11 @@
 from __future__ import annotations
 
+import os
+import shutil
 import signal
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
 
 import hypothesis
 import pytest
@@ -19,3 +24,19 @@ hypothesis.settings.load_profile("asa")
 for _number, _usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGQUIT, signal.SIG_DFL)):
     if signal.getsignal(_number) is signal.SIG_IGN:
         signal.signal(_number, _usual)
+
+
+@pytest.fixture
+def ordinary_user() -> Iterator[Path]:
+    """A directory of an ordinary user, and that user's rights: those of root ignore a read-only directory."""
+    root, nobody = os.geteuid() == 0, 65534
+    if root:
+        os.seteuid(nobody)
+    try:
+        directory = Path(tempfile.mkdtemp())
+        yield directory
+        directory.chmod(0o700)
+        shutil.rmtree(directory)
+    finally:
+        if root:
+            os.seteuid(0)

@@ -88,18 +88,11 @@ class Predicted(Event):
 
 @dataclass(frozen=True, slots=True)
 class Submitting(Event):
-    """A job is about to be submitted; if the driver dies now, its token finds the job again.
+    """A job for these `stages` is about to be submitted; if the driver dies now, its token finds the job again.
 
-    Parameters
-    ----------
-    stages
-        Stages it is meant for.
-    after
-        Allocations it depends on.
-    predicted_wait_s, soon_wait_s
-        The wait it was planned with [s], and how soon it may be over; None when no prediction was asked.
-    context
-        What was known of it and of the queue, or None where nobody looks.
+    It depends on the allocations in `after`. `predicted_wait_s` is the wait it was planned with [s], `soon_wait_s` how
+    soon it may be over; None when no prediction was asked. `context` is what was known of it and of the queue, or None
+    where nobody looks.
     """
 
     allocation: str
@@ -140,11 +133,8 @@ class Amending(Event):
 
     def changed(self, request: JobRequest) -> JobRequest:
         """The request as it is once the change is made, apart from what it waits for."""
-        return replace(
-            request,
-            resources=self.resources or request.resources,
-            walltime_s=self.walltime_s or request.walltime_s,
-        )
+        resources, walltime_s = self.resources or request.resources, self.walltime_s or request.walltime_s
+        return replace(request, resources=resources, walltime_s=walltime_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,8 +147,7 @@ class Amended(Event):
 
 @dataclass(frozen=True, slots=True)
 class Queued(Event):
-    """What the batch system says of a job that waits: why, and since when it ages [s since the epoch]. Logged when it
-    changes, for jobs whose place is held."""
+    """Why a job whose place is held waits, in the batch system's words, and since when it ages [s since the epoch]."""
 
     allocation: str
     reason: str
@@ -194,6 +183,19 @@ class Learned(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class Believed(Event):
+    """What the estimator believes of a geometry's waits from now on: waits [s] and their weights, if it has such.
+    So many `jobs` of all runs have taught it, the last with `last_wait_s` [s]; it says `predicted_s` [s]."""
+
+    geometry: str
+    estimator: str
+    jobs: int = 0
+    last_wait_s: float | None = None
+    predicted_s: float | None = None
+    weights: tuple[tuple[float, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class NodeJoined(Event):
     """A node of an allocation is ready for tasks."""
 
@@ -212,6 +214,26 @@ class NodeLost(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class ContainerUse:
+    """A container: its CPU quota, None for none; cores in use and the share of the quota's periods in which it was
+    throttled, both since the look before, None where that is not counted."""
+
+    container: str
+    node: str
+    limit_cores: float | None = None
+    used_cores: float | None = None
+    throttled: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ContainersSeen(Event):
+    """With agents: the run's containers that are new or other than last told, and the names of those that are gone."""
+
+    seen: tuple[ContainerUse, ...] = ()
+    gone: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Wanted(Event):
     """In a named pool: about so many more tasks of this size could run now if there were room for them, beside those
     that leases on their way will take; None when no task waits for room."""
@@ -222,19 +244,8 @@ class Wanted(Event):
 
 @dataclass(frozen=True, slots=True)
 class Leased(Event):
-    """In a named pool: part of a node of another run's allocation is this run's for now.
-
-    Parameters
-    ----------
-    allocation
-        The lease's name: tasks are given to it as to an allocation.
-    resources
-        What it holds.
-    lender
-        The run whose allocation it is.
-    until
-        When that allocation's wall time is over [s since the epoch].
-    """
+    """In a named pool: `resources` of another run, `lender`, are this run's `until` then at most [s since the epoch].
+    `allocation` is the lease's name: tasks are given to it as to an allocation."""
 
     allocation: str
     resources: Resources
@@ -317,14 +328,9 @@ class TaskDone(Event):
 class TaskFailed(Event):
     """A task did not return.
 
-    Parameters
-    ----------
-    error
-        One line: the exception, or what happened to the process.
-    traceback, stderr
-        Last part of each, or "".
-    infrastructure
-        True when the task is not to blame (node lost, wall time, driver restart): no retry is used up.
+    `error` is one line: the exception, or what happened to the process; `traceback` and `stderr` are the last part of
+    each, or "". `infrastructure` is True when the task is not to blame (node lost, wall time, driver restart): no retry
+    is used up.
     """
 
     stage: str

@@ -1,20 +1,22 @@
-"""What estimators believe of queue waits by now: a distribution for each geometry, from what all runs have taught."""
+"""What estimators believe of queue waits, a distribution for each geometry: by now, and by any time of a log."""
 
 from __future__ import annotations
 
 import contextlib
-import math
-from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from asa.core.context import Context
+from asa.core.event import Believed, Learned
+from asa.core.ports import Estimator
 from asa.dashboard.document import plain
+from asa.workflows.learned import WAITS, estimator_of, weights
 
-_PREFIX = "waits "  # as `asa.estimators.waits` has it
-_LEAST = 1e-3
+Row = dict[str, Any]
 
 
-def beliefs(learned: Path, site: str, partition: str) -> list[dict[str, Any]]:
+def beliefs(learned: Path, site: str, partition: str) -> list[Row]:
     """A row for each estimator of each geometry of a queue, from the store of what was learned.
 
     ``weights`` has pairs of a wait [s] and how likely it is thought to be, where an estimator weighs alternatives;
@@ -36,7 +38,7 @@ def beliefs(learned: Path, site: str, partition: str) -> list[dict[str, Any]]:
             geometry = row.geometry
             if (geometry.site, geometry.partition) != (site, partition):
                 continue
-            states = (store.get(_PREFIX + str(geometry)) or {}).get("states", {})
+            states = (store.get(WAITS + str(geometry)) or {}).get("states", {})
             for spec, predicted in row.predictions.items():
                 rows.append(
                     {
@@ -51,18 +53,71 @@ def beliefs(learned: Path, site: str, partition: str) -> list[dict[str, Any]]:
     return rows
 
 
-def weights(state: Mapping[str, Any]) -> list[tuple[float, float]]:
-    """Pairs of alternative and weight in what an estimator has learned, if it is made of such.
+class Beliefs:
+    """What was believed by some time, by geometry, as the log of a run tells; a fold of it.
 
-    >>> weights({"grid": [0.0, 10.0, 20.0], "weights": [0.5, 1.5, 0.0]}), weights({"waits": [1.0]})
-    ([(0.0, 0.25), (10.0, 0.75)], [])
+    Logs that do not tell, as older ones, have the run's own waits: `replay` teaches them to estimators that know
+    nothing else. What other runs had taught before is missing then.
+
+    Parameters
+    ----------
+    estimator
+        Spec of the run's estimator; None where the log does not say which.
     """
-    grid, found = state.get("grid"), state.get("weights")
-    if found is None and (logs := state.get("log_weights")):
-        found = [math.exp(value - max(logs)) for value in logs]
-    if not isinstance(grid, list) or not isinstance(found, list) or len(grid) != len(found):
-        return []
-    total = sum(found)
-    return [
-        (wait, round(weight / total, 4)) for wait, weight in zip(grid, found, strict=True) if weight > _LEAST * total
-    ]
+
+    def __init__(self, estimator: str | None) -> None:
+        self._estimator = estimator
+        self._told: dict[str, Believed] = {}
+        self._lessons: list[tuple[str, Learned, Context | None]] = []
+
+    @property
+    def told(self) -> bool:
+        """Whether the log tells of beliefs, so far."""
+        return bool(self._told)
+
+    def believe(self, event: Believed) -> None:
+        """From now on this is believed."""
+        self._told[event.geometry] = event
+
+    def learn(self, geometry: str, event: Learned, context: Context | None) -> None:
+        """A job of this geometry, submitted in this context, has told its wait."""
+        if not event.censored:
+            self._lessons.append((geometry, event, context))
+
+    def table(self) -> dict[str, Row]:
+        """Rows by geometry, as logged: as `beliefs` has them, with the time from when that was believed."""
+        return {name: _row(event, replayed=False) for name, event in self._told.items()}
+
+    def replay(self) -> dict[str, Row]:
+        """The same, as the run's own waits would have it."""
+        made: dict[str, Estimator | None] = {}
+        found: dict[str, Believed] = {}
+        for geometry, event, context in self._lessons if self._estimator is not None else ():
+            if geometry not in made:
+                made[geometry] = estimator_of(self._estimator or "", {})
+            if (estimator := made[geometry]) is not None:
+                estimator.learn(event.wait_s, event.predicted_s, context)
+            jobs = found[geometry].jobs + 1 if geometry in found else 1
+            found[geometry] = Believed(event.at, geometry, self._estimator or "", jobs, event.wait_s, event.predicted_s)
+        return {name: _row(_asked(event, made[name]), replayed=True) for name, event in found.items()}
+
+
+def _asked(event: Believed, estimator: Estimator | None) -> Believed:
+    """With what the estimator says; of a pooled one there is only what it said last."""
+    if estimator is None:
+        return event
+    said, weighed = estimator.predict(), weights(estimator.state())
+    return replace(event, predicted_s=said, weights=tuple(weighed))
+
+
+def _row(event: Believed, *, replayed: bool) -> Row:
+    return {
+        "geometry": event.geometry,
+        "estimator": event.estimator,
+        "jobs": event.jobs,
+        "last_wait_s": plain(event.last_wait_s),
+        "predicted_s": plain(event.predicted_s),
+        "weights": [list(pair) for pair in event.weights],
+        "at": plain(event.at),
+        "replayed": replayed,
+    }

@@ -1,11 +1,13 @@
-"""Containers on the agents of a run, as its pool's master tells now: the log of a run does not have them."""
+"""Containers on the agents of a run: as its log tells or, where it does not, as its pool's master tells now."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 from asa.core.errors import AsaError
+from asa.core.event import ContainersSeen, ContainerUse, DriverStarted
 from asa.core.registry import Registry
 from asa.dashboard.document import plain
 from asa.log.rundir import RunDirectory
@@ -44,6 +46,43 @@ def containers(pool: Path) -> list[dict[str, Any]] | None:
             return [{name: _plain(row[name]) for name in _SHOWN} for row in _POOL.load("containers")(operator)]
     except (AsaError, OSError, ValueError):  # BadMessage is a ValueError: what makes no sense is no answer
         return None
+
+
+class Containers:
+    """A run's containers by some time, with their quotas and use, as its log tells; a fold of it."""
+
+    def __init__(self) -> None:
+        self.told = False
+        self._now: dict[str, tuple[float, ContainerUse]] = {}
+
+    def on(self, event: ContainersSeen | DriverStarted) -> None:
+        """Fold an event: a new driver tells of all that there are anew."""
+        if isinstance(event, DriverStarted):
+            self._now = {}
+            return
+        self.told = True
+        self._now |= {use.container: (event.at, use) for use in event.seen}
+        for name in event.gone:
+            self._now.pop(name, None)
+
+    def table(self, nodes: Collection[str]) -> dict[str, dict[str, Any]]:
+        """Rows by container, of those on these nodes; ``at`` is when it was seen to be so [s since the epoch].
+
+        On a node that has left there are none, although nobody has looked since.
+        """
+        return {
+            name: {
+                "node": use.node,
+                "container": name,
+                "state": "running",
+                "limit_cores": use.limit_cores,
+                "used": use.used_cores,
+                "throttled_share": use.throttled,
+                "at": plain(at),
+            }
+            for name, (at, use) in self._now.items()
+            if use.node in nodes
+        }
 
 
 def _plain(value: Any) -> Any:

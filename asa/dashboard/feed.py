@@ -31,7 +31,8 @@ class Model(Protocol[In]):
 
     def on(self, event: In, /) -> None: ...
 
-    def document(self, now: float) -> Document: ...
+    def document(self, now: float, *, past: bool = ...) -> Document:
+        """The tables at a time [s], which is over if it is `past`."""
 
     def bars_from(self, first: int) -> list[list[float]]: ...
 
@@ -121,7 +122,7 @@ class Feed(Generic[Item]):
         """The page as it was at a time [s]; it is replayed, whoever else reads meanwhile."""
         count = bisect_right(self._times, when)
         model = replayed(self._make, self._items[:count])
-        return View(model.document(max(when, model.last)), model.bars, when)
+        return View(model.document(max(when, model.last), past=True), model.bars, when)
 
     def bars(self, first: int, last: int) -> list[list[float]]:
         """Runs of tasks from row `first` to before `last`."""

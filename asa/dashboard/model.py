@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
+from asa.core.context import Context
 from asa.core.errors import AsaError
-from asa.core.event import Event, Learned, RunStarted, RunState
+from asa.core.event import Believed, ContainersSeen, DriverStarted, Event, Learned, RunStarted, RunState, Submitting
 from asa.core.job import Capabilities
 from asa.core.ports import Strategy
 from asa.core.registry import STRATEGIES
 from asa.dashboard import rows
+from asa.dashboard.beliefs import Beliefs
+from asa.dashboard.containers import Containers
 from asa.dashboard.document import Document
 from asa.metrics.timeline import Timeline
 from asa.metrics.workflow import summary
 from asa.strategies.perstage import PerStage
-from asa.workflows.explain import explain
+from asa.workflows.explain import reasons
 from asa.workflows.plan import Plan
 
 _EMPTY: Document = {}
@@ -31,6 +34,9 @@ class RunModel:
         self.timeline = Timeline()
         self.plan: Plan | None = None
         self.learned: list[Learned] = []
+        self.beliefs = Beliefs(None)
+        self.containers = Containers()
+        self._contexts: dict[str, Context | None] = {}
 
     @property
     def over(self) -> bool:
@@ -51,22 +57,43 @@ class RunModel:
     def on(self, event: Event) -> None:
         """Fold an event."""
         if isinstance(event, RunStarted) and self.plan is None:
-            self.plan = _plan(event)
-        if isinstance(event, Learned):
-            self.learned.append(event)
+            self.plan, self.beliefs = _plan(event), Beliefs(_estimator(event))
+        self._observe(event)
         self.timeline.on(event)
         if self.plan is not None:
             self.plan.on(event)
 
-    def document(self, now: float) -> Document:
-        """All tables but `bars`, as of `now` [s since the epoch]; empty before the first event."""
+    def _observe(self, event: Event) -> None:
+        """Keep what is only looked at: waits, what is believed of them, and containers."""
+        match event:
+            case Learned():
+                self.learned.append(event)
+                geometry = rows.geometry(event, self.timeline)
+                if geometry is not None:
+                    self.beliefs.learn(geometry, event, self._contexts.pop(event.allocation, None))
+            case Submitting():
+                self._contexts[event.allocation] = event.context
+            case Believed():
+                self.beliefs.believe(event)
+            case ContainersSeen() | DriverStarted():
+                self.containers.on(event)
+
+    def document(self, now: float, *, past: bool = False) -> Document:
+        """All tables but `bars`, as of `now` [s since the epoch]; empty before the first event.
+
+        Parameters
+        ----------
+        past
+            Whether that time is over: what estimators have learned by now, which is asked for beside the log, is not
+            what they believed then. Where the log does not tell, the run's own waits are replayed.
+        """
         if self.timeline.start is None or self.plan is None:
             return _EMPTY
         run = summary(self.timeline, now)
         held = self.plan.pool.held
         numbers = {name: number for number, name in enumerate(self.timeline.stages)}
         return {
-            "run": rows.run_row(run, self.plan.trouble),
+            "run": rows.run_row(run, self.plan.trouble) | {"tells": self._tells()},
             "stages": {
                 stage.name: rows.stage_row(position, stage, run, self.timeline.stages[stage.name].spec)
                 for position, stage in enumerate(run.stages)
@@ -78,6 +105,8 @@ class RunModel:
             "nodes": rows.node_rows(held, self.timeline.jobs),
             "waits": {event.allocation: rows.wait_row(event, self.timeline) for event in self.learned},
             "why": self._why(self.plan, now),
+            "beliefs": self.beliefs.replay() if past and not self.beliefs.told else self.beliefs.table(),
+            "containers": self.containers.table({node for item in held.values() for node in item.nodes}),
             "names": self._names(),
         }
 
@@ -89,6 +118,10 @@ class RunModel:
         assert self.timeline.start is not None
         return rows.bars(self.timeline.attempts.columns, first, self.timeline.start.at)
 
+    def _tells(self) -> list[str]:
+        """What the log tells of that older logs do not."""
+        return [name for name in ("beliefs", "containers") if getattr(self, name).told]
+
     def _names(self) -> dict[str, Any]:
         """What the numbers in `bars` stand for."""
         log = self.timeline.attempts
@@ -96,7 +129,7 @@ class RunModel:
 
     def _why(self, plan: Plan, now: float) -> dict[str, Any]:
         """Stage -> what it does or waits for, in plain words; under "" what the strategy says of itself."""
-        return rows.why_rows(explain(plan, now), plan.stages)
+        return rows.why_rows(reasons(plan, now))
 
 
 def _plan(event: RunStarted) -> Plan:
@@ -108,3 +141,12 @@ def _plan(event: RunStarted) -> Plan:
     except AsaError:  # an object of somebody's own: the log has only what it is called
         strategy = PerStage()
     return Plan(strategy, site, shared=event.pool != "per-stage" and not strategy.own_pools)
+
+
+def _estimator(event: RunStarted) -> str | None:
+    """Spec of the estimator of a run's strategy; None for a strategy of somebody's own."""
+    try:
+        found: str = STRATEGIES.create(event.strategy).estimator
+    except AsaError:
+        return None
+    return found

@@ -35,8 +35,8 @@ class QueueModel:
         elif job := entry.get("job"):
             self._happened(entry, str(job), at)
 
-    def document(self, now: float) -> Document:
-        """The queue's tables."""
+    def document(self, now: float, *, past: bool = False) -> Document:
+        """The queue's tables: all that is shown of one is in its log."""
         states = [job["state"] for job in self._jobs.values()]
         counts = {state: states.count(state) for state in ("running", "ended", "failed", "waiting")}
         return {"queue": counts, "queued": dict(self._jobs), "decisions": dict(self._decisions)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from asa.core.event import Learned
@@ -15,6 +15,7 @@ from asa.metrics.timeline import JobLife, Timeline
 from asa.metrics.workflow import JobSummary, RunSummary, StageSummary
 from asa.pool.pool import Held
 from asa.report.words import last_words, stage_state
+from asa.workflows.explain import Reasons
 
 Row = dict[str, Any]
 Bar = list[float]
@@ -127,38 +128,28 @@ def node_rows(held: Mapping[str, Held], jobs: Mapping[str, JobLife]) -> dict[str
 
 def wait_row(event: Learned, timeline: Timeline) -> Row:
     """A wait that became known, and what had been said of it."""
-    job, start = timeline.jobs.get(event.allocation), timeline.start
-    geometry = None
-    if job is not None and start is not None:
-        request = job.request
-        geometry = str(geometry_of(start.site, start.partition, request.resources.cores, request.walltime_s))
     return {
         "at": plain(event.at),
         "stage": event.stage,
-        "geometry": geometry,
+        "geometry": geometry(event, timeline),
         "wait_s": plain(event.wait_s),
         "predicted_s": plain(event.predicted_s),
         "censored": event.censored,
     }
 
 
-def why_rows(words: str, stages: Collection[str]) -> dict[str, str]:
-    """What `asa.workflows.explain.explain` says, by stage; the strategy's own line has the key "".
+def geometry(event: Learned, timeline: Timeline) -> str | None:
+    """Of the job whose wait became known; None where the log does not have its submission."""
+    job, start = timeline.jobs.get(event.allocation), timeline.start
+    if job is None or start is None:
+        return None
+    return str(geometry_of(start.site, start.partition, job.request.resources.cores, job.request.walltime_s))
 
-    >>> why_rows("strategy: waits\\nadd: failed: no\\nroom\\nshow: waits for add", ["add", "show"])
-    {'': 'waits', 'add': 'failed: no\\nroom', 'show': 'waits for add'}
-    """
-    found: dict[str, str] = {}
-    todo, current = ["", *stages], None
-    for line in words.split("\n"):
-        head, colon, rest = line.partition(": ")
-        key = "" if head == "strategy" and not found else head
-        if colon and key in todo:
-            todo = todo[todo.index(key) + 1 :]
-            current, found[key] = key, rest
-        elif current is not None:
-            found[current] += f"\n{line}"
-    return {key: last_words(text, WORDS_MOST) for key, text in found.items()}
+
+def why_rows(told: Reasons) -> dict[str, str]:
+    """Why stages are not running, by stage; what the strategy says of itself has the key ""."""
+    words = ({"": told.strategy} if told.strategy else {}) | told.stages
+    return {key: last_words(text, WORDS_MOST) for key, text in words.items()}
 
 
 def bars(columns: Mapping[str, array[Any]], first: int, zero: float) -> list[Bar]:

@@ -8,8 +8,8 @@
     GET  /api/list                      token     runs and queues
     GET  /api/KIND/NAME/stream          token     the page of a run or queue, then what changes: a line of JSON each
     GET  /api/KIND/NAME/at?t=SECONDS    token     the page as it was
-    GET  /api/runs/NAME/beliefs         token     what estimators believe of waits now
-    GET  /api/runs/NAME/containers      token     quotas and use of containers on the run's agents now
+    GET  /api/runs/NAME/beliefs         token     what estimators believe of waits now, in the whole queue
+    GET  /api/runs/NAME/containers      token     containers on the run's agents now: not every log tells
 """
 
 from __future__ import annotations

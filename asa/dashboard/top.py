@@ -49,7 +49,8 @@ def head(run: Row, now: float) -> Iterable[str]:
     yield (
         f"core-hours: {core_hours(run['core_hours_charged'])} charged, {core_hours(run['core_hours_used'])} used, "
         f"{core_hours(run['overhead_core_hours'])} idle (came early); "
-        f"{core_hours(abs(saved))} {'less' if saved >= 0 else 'more'} than Big Job so far"
+        f"{core_hours(abs(saved))} {'less' if saved >= 0 else 'more'} than Big Job"
+        f"{' so far' if run['ended'] is None else ''}"
     )
     if run["trouble"]:
         yield f"the batch system does not answer: {run['trouble']}"
@@ -70,7 +71,7 @@ def _stages(stages: Mapping[str, Row], why: Mapping[str, str], most: int) -> Ren
             f"{row['done']}/{'?' if tasks is None else tasks}",
             bar(row["done"] / tasks if tasks else float(row["state"] == "done")),
             *(span_words(row[key]) for key in ("predicted_wait_s", "wait_s")),
-            Text("" if row["state"] == "done" else why.get(name, "")),
+            Text("" if row["state"] == "done" else why.get(name, "").partition("\n")[0]),
         )
     if (more := len(stages) - len(chosen)) > 0:
         table.add_row(Text(counted(more, "more stage"), style="dim"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from asa.core.event import RunState
 from asa.core.ports import Explains
 from asa.core.reason import explained
@@ -13,17 +15,43 @@ from asa.workflows.plan import Plan
 from asa.workflows.progress import Progress
 
 
-def explain(plan: Plan, now: float) -> str:
-    """What the strategy does, if it tells, and one line per stage: what it does or what it waits for, and since when.
+class Reasons(NamedTuple):
+    """Why stages are not running.
 
-    A line is added where the batch system does not answer. `now` is the time of asking [s since the epoch].
+    Parameters
+    ----------
+    strategy
+        What the strategy does, or "" if it does not tell.
+    stages
+        By name: what it does or what it waits for, and since when.
+    trouble
+        What the batch system says instead of answering, or "".
     """
-    lines = [f"{name}: {_stage(plan, name, stage, now)}" for name, stage in plan.stages.items()]
-    if isinstance(plan.strategy, Explains) and plan.outcome is RunState.RUNNING:
-        lines.insert(0, f"strategy: {plan.strategy.explain(plan.view(now))}")
-    if plan.trouble and not plan.closed:
-        lines.append(f"the batch system does not answer: {plan.trouble}")
+
+    strategy: str
+    stages: dict[str, str]
+    trouble: str
+
+
+def explain(plan: Plan, now: float) -> str:
+    """`reasons`, a line for each."""
+    told = reasons(plan, now)
+    lines = [f"{name}: {words}" for name, words in told.stages.items()]
+    if told.strategy:
+        lines.insert(0, f"strategy: {told.strategy}")
+    if told.trouble:
+        lines.append(f"the batch system does not answer: {told.trouble}")
     return "\n".join(lines)
+
+
+def reasons(plan: Plan, now: float) -> Reasons:
+    """Why stages are not running, asked at the time `now` [s since the epoch]."""
+    strategy, underway = plan.strategy, plan.outcome is RunState.RUNNING
+    return Reasons(
+        strategy.explain(plan.view(now)) if underway and isinstance(strategy, Explains) else "",
+        {name: _stage(plan, name, stage, now) for name, stage in plan.stages.items()},
+        "" if plan.closed else plan.trouble,
+    )
 
 
 def _stage(plan: Plan, name: str, stage: Progress, now: float) -> str:

@@ -122,7 +122,7 @@ class Ground:
         clock: Clock | None = None,
     ) -> Runner:
         """The runner, as `wire` makes it; `log` and `clock` may stand in for the run's own."""
-        return wire(
+        runner = wire(
             held,
             self.backend,
             self.timing if clock is None else replace(self.timing, clock=clock),
@@ -135,6 +135,8 @@ class Ground:
             context=_context(self.directory, self.settings, self.site),
             outputs=str(self.directory.jobs),
         )
+        self.learned.report(runner.inbox.post, runner.clock)
+        return runner
 
 
 def open_backend(held: contextlib.ExitStack, directory: RunDirectory, settings: Settings) -> Backend:

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from asa.core.context import Context
+from asa.core.event import Believed
 from asa.core.geometry import Geometry, geometry_of
 from asa.core.job import Capabilities, JobRequest, QueueRegime, Resources
-from asa.core.ports import RunTimePredictor
+from asa.core.ports import Clock, Estimator, Post, RunTimePredictor
+from asa.core.registry import ESTIMATORS, parse_spec
 from asa.core.stage import StageState
 from asa.log.store import LearnedStore
 from asa.workflows.state import State
 
 if TYPE_CHECKING:
     from asa.estimators.waits import Waits
+
+
+WAITS = "waits "
+"""What keys of geometries in the store begin with, as `asa.estimators.waits` has it."""
+
+_LEAST = 1e-3
 
 
 class Learned:
@@ -34,18 +43,33 @@ class Learned:
 
     def __init__(self, path: Path, estimator: str, site: Capabilities) -> None:
         self._path, self._estimator, self._site = path, estimator, site
+        self._told: dict[Geometry, Believed] = {}
+        self._post: Post | None = None
+        self._clock: Clock | None = None
+
+    def report(self, post: Post, clock: Clock) -> None:
+        """Post `Believed`, whenever something was learned about a geometry that this run asks for, by whichever run.
+
+        That is one event for each geometry when it is met, and one for each job that teaches.
+        """
+        self._post, self._clock = post, clock
 
     def predict(
         self, resources: Resources, walltime_s: float, context: Context, quantiles: Sequence[float | None] = (None,)
     ) -> list[float]:
         """Expected waits [s] of a job of this size, one for each quantile."""
-        return self._waits.predict(self._geometry(resources, walltime_s), context, quantiles)
+        geometry = self._geometry(resources, walltime_s)
+        said = self._waits.predict(geometry, context, quantiles)
+        self._tell(geometry, said[-1])
+        return said
 
     def learn(
         self, job: JobRequest, wait_s: float, predicted_s: float | None = None, context: Context | None = None
     ) -> None:
         """This job waited `wait_s` [s]; counts once, by its token."""
-        self._waits.learn(self._geometry(job.resources, job.walltime_s), job.token, wait_s, predicted_s, context)
+        geometry = self._geometry(job.resources, job.walltime_s)
+        self._waits.learn(geometry, job.token, wait_s, predicted_s, context)
+        self._tell(geometry)
 
     def run_time(self, workflow: str) -> Callable[[str, float], float]:
         """Predicts the run time [s] of a stage of `workflow` from its name and wall time [s]."""
@@ -65,6 +89,28 @@ class Learned:
         if (store := vars(self).get("_store")) is not None:
             store.close()
 
+    def _tell(self, geometry: Geometry, said: float | None = None) -> None:
+        """Post what is believed of a geometry, if more is known of it than when that was last done.
+
+        What was `said` [s] stands for the prediction of a pooled estimator: it depends on the job.
+        """
+        if self._post is None or self._clock is None:
+            return
+        record, before = self._store.get(WAITS + str(geometry)) or {}, self._told.get(geometry)
+        jobs, last_wait_s = record.get("jobs", 0), record.get("last_wait_s")
+        if before is not None and before.jobs == jobs:
+            return
+        estimator, weighed = estimator_of(self._estimator, record), list[tuple[float, float]]()
+        if estimator is not None:
+            said, weighed = estimator.predict(), weights(estimator.state())
+        elif said is None and before is not None:
+            said = before.predicted_s
+        known = Believed(
+            self._clock.now(), str(geometry), self._estimator, jobs, last_wait_s, finite(said), tuple(weighed)
+        )
+        self._told[geometry] = known
+        self._post([known])
+
     def _geometry(self, resources: Resources, walltime_s: float) -> Geometry:
         return geometry_of(self._site.site, self._site.partition, resources.cores, walltime_s)
 
@@ -83,3 +129,43 @@ class Learned:
         from asa.estimators.runtimes import LastTwo
 
         return LastTwo(self._store)
+
+
+def estimator_of(spec: str, record: Mapping[str, Any]) -> Estimator | None:
+    """The estimator of a geometry as the store has it, or one that has learned nothing; None for a pooled one."""
+    made: Estimator = ESTIMATORS.create(spec, seed=0)
+    if getattr(made, "pooled", False):
+        return None
+    for name, state in record.get("states", {}).items():
+        if parse_spec(name) == parse_spec(spec):
+            made.restore(state)
+    return made
+
+
+def weights(state: Mapping[str, Any]) -> list[tuple[float, float]]:
+    """Pairs of alternative [s] and weight in what an estimator has learned, if it is made of such; those of 0.1 % or
+    less are left out.
+
+    >>> weights({"grid": [0.0, 10.0, 20.0], "weights": [0.5, 1.5, 0.0]}), weights({"waits": [1.0]})
+    ([(0.0, 0.25), (10.0, 0.75)], [])
+    """
+    grid, found = state.get("grid"), state.get("weights")
+    if found is None and (logs := state.get("log_weights")):
+        found = [math.exp(value - max(logs)) for value in logs]
+    if not isinstance(grid, list) or not isinstance(found, list) or len(grid) != len(found):
+        return []
+    total = sum(found)
+    return [
+        (round(wait, 3), round(weight / total, 4))
+        for wait, weight in zip(grid, found, strict=True)
+        if weight > _LEAST * total
+    ]
+
+
+def finite(value: float | None) -> float | None:
+    """A number of seconds as logs have it: to milliseconds, None for one that is not finite.
+
+    >>> finite(1.23456), finite(math.inf), finite(None)
+    (1.235, None, None)
+    """
+    return None if value is None or not math.isfinite(value) else round(value, 3)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import secrets
 import shutil
@@ -101,6 +102,8 @@ def make_settings(
     place = Path(workdir).resolve()
     if not place.is_dir():  # said at once: jobs that wait for hours would fail one by one
         raise InvalidInput(f"workdir {str(workdir)!r}: there is no such directory: make it, or name the one to run in")
+    if not os.access(place, os.X_OK, effective_ids=True):
+        raise InvalidInput(f"workdir {str(workdir)!r} cannot be entered: change its mode, or name another to run in")
     grace_s = duration(orphan_grace, what="orphan_grace")
     return Settings(result, name, workdir=str(place), orphan_grace_s=grace_s, **options)
 

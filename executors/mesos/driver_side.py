@@ -19,6 +19,7 @@ from asa.core.ports import Post, RunContext
 from asa.security.files import write_private
 from executors.mesos.borrowing import RUN, Borrower, Lease
 from executors.mesos.codec import BadMessage, Message
+from executors.mesos.container_watch import ContainerWatch
 from executors.mesos.decisions import Outcome
 from executors.mesos.driver import SchedulerDriver
 from executors.mesos.framework import Crew, Framework
@@ -80,6 +81,7 @@ class DriverSide:
         self._scheduler = Scheduler(Framework(name, borrower=self._borrower), self._heed, self._is_wanted)
         self._operator = Operator(self._directory)
         self._driver: SchedulerDriver | None = None
+        self._watch: ContainerWatch | None = None
         self.tenant: Tenant | None = None
         self._thread = threading.Thread(target=self._run, name="asa-pool", daemon=True)
 
@@ -110,6 +112,7 @@ class DriverSide:
             raise StateError(f"the master of {self._directory.path} does not take our framework: {what}")
         if self._scheduler.framework_id:
             write_private(self._kept, self._scheduler.framework_id.encode())
+            self._watch = ContainerWatch(self._directory, self._scheduler.framework_id, self._post)
 
     def look_after(self) -> None:
         """Something has been released."""
@@ -117,6 +120,8 @@ class DriverSide:
 
     def close(self) -> None:
         """End all of them. Agents that were not released wait for a new driver."""
+        if self._watch is not None:
+            self._watch.close()
         self._letters.put(False)
         if self._thread.ident:
             self._thread.join(_CLOSING_S)

@@ -10,9 +10,13 @@ from typing import Any
 
 import pytest
 
+from asa.dashboard.service import Dashboard
+
 SHOTS = Path(__file__).parents[2] / "build" / "screenshots"
 WAIT_MS = 30_000
 Open = Callable[..., Any]
+Shoot = Callable[[Any, str], None]
+Serve = Callable[[], Dashboard]
 
 
 @pytest.fixture(scope="session")
@@ -53,7 +57,7 @@ def open_page(chromium: Any) -> Iterator[Open]:
 
 
 @pytest.fixture
-def shoot(request: pytest.FixtureRequest) -> Callable[[Any, str], None]:
+def shoot(request: pytest.FixtureRequest) -> Shoot:
     """Keeps a picture of a page, to be looked at by people."""
 
     def shot(page: Any, name: str) -> None:
@@ -61,3 +65,16 @@ def shoot(request: pytest.FixtureRequest) -> Callable[[Any, str], None]:
         page.screenshot(path=SHOTS / f"{name}.png")
 
     return shot
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Path:
+    tmp_path.chmod(0o700)
+    return tmp_path
+
+
+@pytest.fixture
+def serve(state: Path) -> Iterator[Serve]:
+    """Starts a dashboard, which outlives the pages of the test."""
+    with ExitStack() as stack:
+        yield lambda: stack.enter_context(Dashboard(state))

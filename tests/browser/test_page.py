@@ -5,24 +5,21 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from asa.core.event import Event, RunEnded, RunState, Trouble
+from asa.core.event import RunEnded, RunState, Trouble
 from asa.dashboard.service import Dashboard
-from asa.log.events import EventLog
-from asa.log.rundir import RunDirectory, list_runs
+from asa.log.rundir import list_runs
 from asa.testing.runlogs import job_asked, montage, run_begins, run_log, stage_spec
-from tests.browser.conftest import Open
+from tests.browser.conftest import Open, Shoot
+from tests.browser.looking import badge, done, holds, move, write
 from tests.waiting import until
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
-Shoot = Callable[[Any, str], None]
 WORKFLOW = """
 import time
 import asa
@@ -43,43 +40,10 @@ REFUSED = "the server responded with a status of 40"
 
 
 @pytest.fixture
-def state(tmp_path: Path) -> Path:
-    tmp_path.chmod(0o700)
-    return tmp_path
-
-
-def write(state: Path, name: str, events: list[Event]) -> None:
-    with EventLog(RunDirectory.create(state, name).events) as log:
-        log.append(events)
-
-
-@pytest.fixture
-def serve(state: Path) -> Iterator[Callable[[], Dashboard]]:
-    """Starts a dashboard, which outlives the pages of the test."""
-    with ExitStack() as stack:
-        yield lambda: stack.enter_context(Dashboard(state))
-
-
-@pytest.fixture
 def dashboard(state: Path, serve: Callable[[], Dashboard]) -> Dashboard:
     """One run that has ended."""
     write(state, "montage-3fa1", run_log(montage(8)))
     return serve()
-
-
-def holds(page: Any, condition: str, *argument: Any) -> None:
-    """Wait until this is true in the page. (Playwright's own way takes `eval`, which the page's policy forbids.)"""
-    until(lambda: page.evaluate(condition, *argument), condition)
-
-
-def badge(page: Any, text: str) -> None:
-    holds(page, "words => document.querySelector('#state').textContent.includes(words)", text)
-
-
-def done(page: Any) -> int:
-    """Tasks done, as the page says."""
-    found = re.search(r"([\d,]+) / [\d,]+", page.inner_text("#figures"))
-    return int(found[1].replace(",", "")) if found else -1
 
 
 def test_a_run_that_has_ended_is_shown(dashboard: Dashboard, open_page: Open, shoot: Shoot) -> None:
@@ -145,14 +109,6 @@ def test_it_follows_a_run(state: Path, serve: Callable[[], Dashboard], open_page
             assert run.wait(30) == 0
         finally:
             run.kill()
-
-
-def move(page: Any, share: float) -> None:
-    page.evaluate(
-        """share => { const s = document.querySelector('#slider');
-        s.value = Number(s.min) + share * (s.max - s.min); s.dispatchEvent(new Event('input')); }""",
-        share,
-    )
 
 
 def test_the_slider_replays(dashboard: Dashboard, open_page: Open, shoot: Shoot) -> None:

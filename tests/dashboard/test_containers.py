@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from asa.dashboard.containers import containers
+from asa.core.event import ContainersSeen, ContainerUse, DriverStarted
+from asa.dashboard.containers import Containers, containers
+from asa.log.events import EventLog
 from asa.log.rundir import list_runs
 from tests.waiting import until
 
@@ -37,6 +39,37 @@ def test_a_pool_that_does_not_answer_has_none(tmp_path: Path) -> None:
     assert containers(tmp_path / "pool") is None
 
 
+def used(*uses: ContainerUse, at: float = 0.0, gone: tuple[str, ...] = ()) -> ContainersSeen:
+    return ContainersSeen(at, uses, gone)
+
+
+def test_a_log_tells_of_containers_until_they_are_gone() -> None:
+    told = Containers()
+    assert not told.told and told.table({"cn01"}) == {}
+    told.on(used(ContainerUse("c1", "cn01", 4.0), ContainerUse("c2", "cn02", 2.0), at=10.0))
+    told.on(used(ContainerUse("c1", "cn01", 3.0, 2.9, 0.4), at=15.0))
+    assert told.told
+    assert told.table({"cn01", "cn02"})["c1"] == {
+        "node": "cn01",
+        "container": "c1",
+        "state": "running",
+        "limit_cores": 3.0,
+        "used": 2.9,
+        "throttled_share": 0.4,
+        "at": 15.0,
+    }
+    assert list(told.table({"cn02"})) == ["c2"]  # the other node has left, although nobody has looked since
+    told.on(used(at=20.0, gone=("c2", "c9")))
+    assert told.table({"cn02"}) == {} and told.told
+
+
+def test_a_new_driver_tells_anew() -> None:
+    told = Containers()
+    told.on(used(ContainerUse("c1", "cn01", 4.0)))
+    told.on(DriverStarted(5.0, 4711, "login1"))
+    assert told.table({"cn01"}) == {}
+
+
 @pytest.mark.slow
 def test_quotas_and_use_are_told(tmp_path: Path) -> None:
     tmp_path.chmod(0o700)
@@ -47,13 +80,16 @@ def test_quotas_and_use_are_told(tmp_path: Path) -> None:
         try:
             (directory,) = until(lambda: list_runs(tmp_path), "the run")
 
-            def used() -> float:
+            def spent() -> float:
                 rows = containers(directory.path / "pool") or [{"cpu_s": None, "limit_cores": None}]
                 assert rows[0]["limit_cores"] in (None, 2.0)
                 return rows[0]["cpu_s"] or 0.0
 
-            first = until(used, "CPU time")
-            assert until(lambda: used() > first, "more of it")
+            first = until(spent, "CPU time")
+            assert until(lambda: spent() > first, "more of it")
+            with EventLog(directory.events) as log:
+                told = until(lambda: log.latest(ContainersSeen), "what the log tells of it", within_s=60)
+            assert isinstance(told, ContainersSeen) and told.seen[0].limit_cores in (None, 2.0)
         finally:
             run.terminate()
             run.wait(60)

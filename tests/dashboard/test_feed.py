@@ -77,7 +77,7 @@ def test_the_page_at_a_time_is_the_replay_of_what_was_logged_by_then(when: float
     followed.advance()
     view = followed.look_at(when)
     by_then = replayed(RunModel, [event for event in LOG if event.at <= when])
-    assert view.document == by_then.document(max(when, by_then.last))
+    assert view.document == by_then.document(max(when, by_then.last), past=True)
     assert followed.bars(0, view.bars) == (by_then.bars_from(0) if by_then.bars else [])
 
 

@@ -4,12 +4,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from asa.core.event import Event, RunEnded, RunState, TaskDone, Trouble
+from asa.core.event import (
+    Believed,
+    ContainersSeen,
+    ContainerUse,
+    Event,
+    Learned,
+    NodeJoined,
+    RunEnded,
+    RunState,
+    TaskDone,
+    Trouble,
+)
 from asa.dashboard.document import Document, difference, patched
 from asa.dashboard.model import RunModel
 from asa.metrics.workflow import summarise
@@ -21,6 +33,24 @@ STAGES = (
     MadeStage("third", 2, 4, 10, ("second",), 5, None, 0, bad_tasks=1),
 )
 LOG = run_log(STAGES)
+
+
+def telling() -> list[Event]:
+    """The same run, with beliefs and containers in its log."""
+    found: list[Event] = []
+    for number, event in enumerate(LOG):
+        found.append(event)
+        if isinstance(event, Learned):
+            weights = ((event.wait_s, 0.75), (event.wait_s + number, 0.25))
+            found.append(
+                Believed(event.at, f"hpc2n/batch/{number}/1h", "fixed-share", number, event.wait_s, 30.0, weights)
+            )
+        if isinstance(event, NodeJoined):
+            found.append(ContainersSeen(event.at, (ContainerUse(f"c{number}", event.node, 28.0, number / 10, 0.0),)))
+    return found
+
+
+TELLING = telling()
 
 
 def folded(events: Sequence[Event]) -> RunModel:
@@ -58,20 +88,20 @@ def test_bars_are_the_runs_of_tasks() -> None:
 
 
 @settings(max_examples=25)
-@given(st.lists(st.integers(0, len(LOG)), max_size=5))
+@given(st.lists(st.integers(0, len(TELLING)), max_size=5))
 def test_increments_make_the_whole(cuts: list[int]) -> None:
     model, seen = RunModel(), 0
     shown: Document = {}
     bars: list[list[float]] = []
-    for cut in sorted({*cuts, len(LOG)}):
-        for event in LOG[seen:cut]:
+    for cut in sorted({*cuts, len(TELLING)}):
+        for event in TELLING[seen:cut]:
             model.on(event)
         seen = cut
         now = model.document(model.last)
         change = json.loads(json.dumps(difference(shown, now), allow_nan=False))
         shown = patched(shown, change)
         bars += model.bars_from(len(bars)) if model.timeline.start else []
-    whole = folded(LOG)
+    whole = folded(TELLING)
     expected = {table: dict(rows) for table, rows in whole.document(whole.last).items() if rows}
     assert {table: rows for table, rows in shown.items() if rows} == json.loads(json.dumps(expected))
     assert bars == whole.bars_from(0)
@@ -125,8 +155,6 @@ def test_a_run_is_over_once_its_last_job_is() -> None:
 
 
 def test_a_strategy_of_somebodys_own_can_be_shown() -> None:
-    from dataclasses import replace
-
     begins = run_begins(stage_spec("a", 2, 1))
     shown = folded([replace(begins[0], strategy="<mine.Strategy object>"), begins[1]]).document(0.0)  # type: ignore[type-var]
     assert shown["run"]["strategy"] == "<mine.Strategy object>"
@@ -140,3 +168,38 @@ def test_montage_is_shown() -> None:
     assert [row["position"] for row in shown["stages"].values()] == list(range(9))
     assert len(shown["waits"]) == len(shown["jobs"]) == 10
     assert shown["waits"]["montage-3fa1.3"]["geometry"] == "hpc2n/batch/84/15m"
+
+
+@settings(max_examples=25)
+@given(st.integers(2, len(TELLING)))
+def test_beliefs_and_containers_are_the_last_that_were_told(count: int) -> None:
+    model = folded(TELLING[:count])
+    shown = model.document(model.last)
+    told = {event.geometry: event for event in TELLING[:count] if isinstance(event, Believed)}
+    assert {name: row["at"] for name, row in shown["beliefs"].items()} == {
+        name: pytest.approx(event.at, abs=1e-3) for name, event in told.items()
+    }
+    seen = {use.node for event in TELLING[:count] if isinstance(event, ContainersSeen) for use in event.seen}
+    nodes = {row["node"] for row in shown["nodes"].values()}
+    assert {row["node"] for row in shown["containers"].values()} == seen & nodes
+    assert all(row["limit_cores"] == 28.0 for row in shown["containers"].values())
+    assert ("beliefs" in shown["run"]["tells"]) is bool(told)
+    past = model.document(model.last, past=True)["beliefs"]
+    assert past == shown["beliefs"] if told else all(row["replayed"] for row in past.values())
+
+
+def test_the_past_of_a_log_that_does_not_tell_is_replayed() -> None:
+    model = folded(LOG)
+    now, then = model.document(model.last), model.document(model.last, past=True)
+    assert (now["run"]["tells"], now["beliefs"], now["containers"]) == ([], {}, {})
+    assert {name: (row["jobs"], row["replayed"]) for name, row in then["beliefs"].items()} == {
+        "hpc2n/batch/4/1h": (1, True),
+        "hpc2n/batch/2/15m": (3, True),
+    }
+    assert {**then, "beliefs": {}} == {**now, "beliefs": {}}
+
+
+def test_of_a_strategy_of_somebodys_own_no_estimator_is_made_up() -> None:
+    log = [replace(LOG[0], strategy="<mine.Strategy object>"), *LOG[1:]]  # type: ignore[call-arg]
+    model = folded(log)
+    assert model.document(model.last, past=True)["beliefs"] == {}

@@ -79,7 +79,7 @@ def test_open_by_name_or_by_its_beginning(tmp_path):
     [
         ("mon", "beginning of several runs: montage-1, montage-2"),
         ("montge-1", "did you mean montage-1 or montage-2"),
-        ("xyz", "there are 3 runs"),
+        ("xyz", "there are 3 runs, none with a name like it: `asa runs` lists them"),
     ],
 )
 def test_what_is_not_found_is_explained(tmp_path, asked, message):
@@ -99,7 +99,7 @@ def test_runs_are_listed_in_the_order_in_which_they_were_submitted(tmp_path):
 
 def test_no_runs_at_all(tmp_path):
     assert list_runs(tmp_path) == []
-    with pytest.raises(RunNotFound, match="there are 0 runs"):
+    with pytest.raises(RunNotFound, match="there are none yet: start one with asa run"):
         RunDirectory.open(tmp_path, "x")
 
 

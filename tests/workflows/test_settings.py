@@ -92,3 +92,9 @@ def test_of_what_never_came_to_be_a_run_nothing_is_left(tmp_path: Path, kept: bo
     with pytest.raises(InvalidInput, match="does not fit"):
         begin()
     assert len(os.listdir(tmp_path / "runs")) == kept
+
+
+def test_a_directory_that_cannot_be_entered_is_refused(ordinary_user: Path) -> None:
+    (ordinary_user / "shut").mkdir(mode=0o600)
+    with pytest.raises(InvalidInput, match="cannot be entered"):
+        make_settings(None, "w", workdir=ordinary_user / "shut")

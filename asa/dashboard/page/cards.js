@@ -34,7 +34,8 @@ export function drawFigures(tables, view) {
     [hours(run.core_hours_charged), "core-hours charged"],
     [hours(run.core_hours_used), `core-hours used${share}`],
     [hours(run.overhead_core_hours), "core-hours idle, came early"],
-    [hours(Math.abs(saved)), saved < 0 ? "core-hours more than Big Job so far" : "core-hours saved against Big Job"],
+    [hours(Math.abs(saved)), saved >= 0 ? "core-hours saved against Big Job" :
+      `core-hours more than Big Job${run.ended === null ? " so far" : ""}`],
   ];
   show(byId("figures"), JSON.stringify(figures), () => figures.map(([value, name]) => h("div", {}, h("b", {}, value),
     h("span", {}, name))));
@@ -53,13 +54,13 @@ export function drawWhy(tables, chosen) {
   ]);
 }
 
-export function drawPool(view, containers) {
+export function drawPool(view) {
   const { tables, now } = view;
   const jobs = Object.entries(tables.jobs).filter(([, job]) => job.ended === null)
     .sort((a, b) => a[1].submitted - b[1].submitted);
-  const key = JSON.stringify([jobs, Math.floor(now), tables.nodes, containers]);
-  show(byId("pool"), key, () => [jobs.length ? allocations(jobs, tables, now) :
-    h("p", { class: "muted" }, "The run holds no allocation, and waits for none."), containerRows(containers)].flat());
+  const key = JSON.stringify([jobs, Math.floor(now), tables.nodes]);
+  show(byId("pool"), key, () => jobs.length ? allocations(jobs, tables, now) :
+    h("p", { class: "muted" }, "The run holds no allocation, and waits for none."));
 }
 
 function allocations(jobs, tables, now) {
@@ -86,18 +87,9 @@ function allocations(jobs, tables, now) {
 const listed = (names) => h("span", { title: names.join(", ") }, names.length > 3 ?
   `${names.slice(0, 2).join(", ")} and ${names.length - 2} more` : names.join(", ") || "–");
 
-function meter(share, name, words) {
+export function meter(share, name, words) {
   const part = `${Math.round(100 * Math.min(1, Math.max(0, share)))}%`;
   return h("div", { title: words }, h("div", { class: "bar" }, h("i", { class: name, vars: { "--part": part } })), words);
-}
-
-function containerRows(containers) {
-  if (containers === null) return [];
-  const rows = containers.map((row) => ({ cells: [row.node, row.container?.slice(0, 8) ?? "–", row.state,
-    row.limit_cores === null ? "none" : `${row.limit_cores} cores`,
-    row.used === null ? "–" : meter(row.limit_cores ? row.used / row.limit_cores : 0, "b-cpu",
-      `${row.used.toFixed(2)} cores`), row.periods ? percent(row.throttled / row.periods) : "–"] }));
-  return [h("h2", {}, "Containers, now"), ...table(["Node", "Container", "State", "CPU quota", "used", "throttled"], rows)];
 }
 
 export function drawHours(tables) {

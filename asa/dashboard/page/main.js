@@ -1,6 +1,8 @@
 // The page: who looks, what is looked at, and when everything is drawn.
 
+import { drawBeliefs } from "./beliefs.js";
 import { drawFigures, drawHours, drawPool, drawStages, drawWhy } from "./cards.js";
+import { drawContainers } from "./containers.js";
 import { byId, h } from "./dom.js";
 import { Feed } from "./feed.js";
 import { Gantt } from "./gantt.js";
@@ -9,13 +11,14 @@ import { kind, sign } from "./palette.js";
 import { drawQueue } from "./queue.js";
 import { ask, enter, known, path } from "./session.js";
 import { Time } from "./time.js";
-import { drawBeliefs, drawWaits } from "./waits.js";
+import { drawWaits } from "./waits.js";
 
 const SOON_MS = 300; // after what matters more
 const ASIDE_MS = 4000, LIST_MS = 15000, SECOND_MS = 1000;
 
 // Tables without rows are not told.
-const EMPTY = { stages: {}, jobs: {}, underway: {}, nodes: {}, waits: {}, why: {}, names: {}, queued: {}, decisions: {} };
+const EMPTY = { stages: {}, jobs: {}, underway: {}, nodes: {}, waits: {}, why: {}, names: {}, queued: {}, decisions: {},
+  beliefs: {}, containers: {} };
 
 const state = { feed: null, past: null, chosen: null, beliefs: null, containers: null, used: new Map() };
 const graph = new Graph(choose);
@@ -39,7 +42,8 @@ function view() {
   const { feed, past, chosen } = state;
   const now = past ? past.when : feed.time();
   return { tables: { ...EMPTY, ...(past ? past.tables : feed.tables) }, bars: feed.bars, shown: past ? past.bars : feed.bars.length, now,
-    from: feed.from, to: Math.max(feed.to, feed.time()), live: feed.live && !past, chosen, kind: feed.kind };
+    from: feed.from, to: Math.max(feed.to, feed.time()), live: feed.live && !past, past: past !== null,
+    tells: feed.tables.run?.tells ?? [], chosen, kind: feed.kind };
 }
 
 function draw() {
@@ -66,10 +70,11 @@ function drawRun(seen) {
   gantt.draw(seen);
   graph.draw(tables.stages, state.chosen);
   drawWhy(tables, state.chosen);
-  drawPool(seen, state.past ? null : state.containers);
+  drawPool(seen);
+  drawContainers(seen, state.containers);
   drawHours(tables);
   drawWaits(tables);
-  drawBeliefs(state.beliefs, tables);
+  drawBeliefs(seen, state.beliefs);
   drawStages(tables, state.chosen, seen.from);
 }
 
@@ -141,7 +146,7 @@ function look(of, name) {
   setTimeout(list, SOON_MS);
 }
 
-// What is asked for beside the log.
+// What is asked for beside the log: what it does not tell, and of beliefs those of the whole queue.
 async function aside(what) {
   const { feed } = state;
   if (feed?.kind !== "runs") return;
@@ -163,7 +168,8 @@ function withUse(rows, at) {
   return rows.map((row) => {
     const last = before.get(row.container);
     const known = last && row.cpu_s !== null && last.cpu !== null && at > last.at;
-    return { ...row, used: known ? Math.max(0, row.cpu_s - last.cpu) / (at - last.at) : null };
+    return { ...row, used: known ? Math.max(0, row.cpu_s - last.cpu) / (at - last.at) : null,
+      throttled_share: row.periods ? row.throttled / row.periods : null };
   });
 }
 
@@ -255,7 +261,8 @@ setInterval(() => {
   if (state.feed?.live && !state.past) redraw();
 }, SECOND_MS);
 setInterval(() => {
-  if (state.feed?.live && !state.past && !document.hidden) aside("containers");
+  if (state.feed?.live && !state.past && !document.hidden && !state.feed.tables.run?.tells.includes("containers"))
+    aside("containers");
 }, ASIDE_MS);
 setInterval(list, LIST_MS);
 begin();

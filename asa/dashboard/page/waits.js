@@ -1,15 +1,14 @@
-// Queue waits: what was predicted and what came of it, and what the estimator believes.
+// Queue waits: what was predicted and what came of it.
 
 import { byId, h, s, show } from "./dom.js";
 import { stageColour } from "./palette.js";
 import { counted, span } from "./words.js";
 
 const SIDE = 250, LEFT = 58, BOTTOM = 32, TOP = 22;
-const TICKS = [[1, "1 s"], [60, "1 min"], [3600, "1 h"], [86400, "1 d"], [604800, "7 d"]];
-const BELIEFS_MOST = 12;
+export const TICKS = [[1, "1 s"], [60, "1 min"], [3600, "1 h"], [86400, "1 d"], [604800, "7 d"]];
 
 // Both axes are logarithmic, with 0 at the place of 0.3 s.
-const place = (wait) => Math.log10(Math.max(0.3, wait) / 0.3);
+export const place = (wait) => Math.log10(Math.max(0.3, wait) / 0.3);
 
 export function drawWaits(tables) {
   const known = Object.values(tables.waits);
@@ -56,41 +55,4 @@ function summary(points) {
   const held = points.length - taught.length;
   return h("p", { class: "muted" }, `${counted(taught.length, "wait")} of the queue${middle}` +
     (held ? `; ${held} more held by a dependency (hollow)` : "") + ".");
-}
-
-const WIDE = 420, TALL = 54;
-
-export function drawBeliefs(rows, tables) {
-  const mine = new Set(Object.values(tables.waits).map((wait) => wait.geometry));
-  const sorted = [...(rows ?? [])].sort((a, b) => mine.has(b.geometry) - mine.has(a.geometry)).slice(0, BELIEFS_MOST);
-  show(byId("beliefs"), JSON.stringify([rows === null, sorted]), () => [
-    h("p", { class: "muted" }, "From all runs, by now: how likely each wait is thought to be, by site, partition, cores " +
-      "and class of wall time. The line is what a job would be planned with."),
-    ...(sorted.length ? sorted.map(belief) : [h("p", { class: "muted" }, "Nothing has been learned about this queue yet.")]),
-  ]);
-}
-
-function belief(row) {
-  const words = `${row.geometry} · ${row.estimator} · ${counted(row.jobs, "job")} · predicts ${span(row.predicted_s)}, ` +
-    `last wait ${span(row.last_wait_s)}`;
-  return h("div", { class: "belief" }, h("div", {}, words), row.weights.length ? bars(row) : null);
-}
-
-function bars(row) {
-  const most = place(86400 * 7);
-  const x = (wait) => (WIDE * place(wait)) / most;
-  const high = Math.max(...row.weights.map(([, weight]) => weight));
-  const svg = s("svg", { class: "plot", width: WIDE, height: TALL + 16, role: "img", "aria-label": `Distribution: ${row.geometry}` });
-  for (const [at, name] of TICKS) {
-    svg.append(s("line", { class: "axis", x1: x(at), x2: x(at), y1: 0, y2: TALL }),
-      s("text", { x: x(at), y: TALL + 12, "text-anchor": at === TICKS.at(-1)[0] ? "end" : "middle" }, name));
-  }
-  for (const [wait, weight] of row.weights) {
-    const tall = Math.max(1, (TALL * weight) / high);
-    svg.append(s("rect", { class: "weight", x: x(wait), y: TALL - tall, width: 5, height: tall },
-      s("title", {}, `${span(wait)}: ${(100 * weight).toFixed(1)} %`)));
-  }
-  if (row.predicted_s !== null)
-    svg.append(s("line", { class: "predicted", x1: x(row.predicted_s) + 2.5, x2: x(row.predicted_s) + 2.5, y1: 0, y2: TALL }));
-  return svg;
 }
