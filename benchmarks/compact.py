@@ -1,11 +1,12 @@
 """The dispatcher `compact` beside rules: on the days that it has not seen, and on machines that it was not trained on.
 
-    python benchmarks/compact.py FOLDER [theta] [others] [time] [--seeds 5] [--models FILE ...]
+    python benchmarks/compact.py FOLDER [theta] [others] [time] [--seeds 5] [--models FILE ...] [--logs NAME ...]
+        [--days 72-107] [--dispatchers NAME ...]
 
 FOLDER has logs in the Standard Workload Format. Theta: all that was submitted from day 120 on, once as it was and then
 with jobs up to half an hour later, drawn anew for each seed; numbers are in shares of EASY's on the same jobs, with
-intervals of 95 % over the seeds. Others: stretches of other logs, likewise. Time: of one decision, from a view to
-what to start, and of an episode. Other models may be given, from other seeds of the training.
+intervals of 95 % over the seeds. Others: stretches of other logs, or all jobs of some days, likewise. Time: of one
+decision, from a view to what to start, and of an episode. Other models may be given, from other seeds of the training.
 """
 
 from __future__ import annotations
@@ -27,10 +28,11 @@ from asa.dispatchers.learned.compact import Compact
 from asa.metrics.schedule import summarise
 from asa.simulator.run import simulate
 from asa.studies.interval import estimate
+from asa.studies.timing import TimedDispatcher
 from asa.traces.load import load_trace
 from asa.training.compact_environment import SETTINGS, delayed
 
-RULES = ("easy:order=sjf", "easy:order=wfp3", "easy:order=f1", "conservative")
+RULES = ("easy:order=sjf,threshold=60h", "easy:order=sjf", "easy:order=wfp3", "easy:order=f1", "conservative")
 UNORDERED = ("binpacking", "random", "knapsack")
 THETA = "theta_argonne_2023_norm.swf.gz"
 OTHERS = {
@@ -78,36 +80,30 @@ def against_easy(log: Workload, cluster: Cluster, names: Sequence[str], seeds: i
     return rows
 
 
-def with_walltimes(log: Workload, day: float) -> Workload:
-    """Jobs from a day on that have a wall time; where none has any, run times are taken for them."""
-    log = log.between(log.submit[0] + day * DAY, np.inf)
+def stretches(name: str, days: str) -> Iterator[tuple[float, float, int | None]]:
+    """First day, last day and number of jobs of what is taken from a log."""
+    if days:
+        begin, _, end = days.partition("-")
+        yield float(begin), float(end), None
+    else:
+        yield from ((day, np.inf, JOBS) for day in OTHERS[name])
+
+
+def with_walltimes(log: Workload, begin: float, end: float, most: int | None) -> Workload:
+    """Jobs of these days that have a wall time; where none has any, run times are taken for them."""
+    log = log.between(*(log.submit[0] + DAY * np.array([begin, end])).tolist())
     known = np.isfinite(log.walltime)
     if not known.any():
         log, known = replace(log, walltime=np.maximum(log.run, 1.0)), ~known
-    return log.take(np.flatnonzero(known)[:JOBS])
-
-
-class Timed:
-    """Notes what each decision takes that has something to select."""
-
-    needs_estimates = True
-
-    def __init__(self, inner: Compact) -> None:
-        self._inner, self.seconds = inner, list[float]()
-
-    def decide(self, view: Any) -> Any:
-        began = time.perf_counter()
-        decisions = self._inner.decide(view)
-        self.seconds.append(time.perf_counter() - began)
-        return decisions
+    return log.take(np.flatnonzero(known)[:most])
 
 
 def times(log: Workload, cluster: Cluster) -> list[dict[str, Any]]:
     """Of decisions [ms], and of the whole [s]."""
-    simulate(log.take(np.arange(200)), cluster, Timed(Compact()))
-    timed, began = Timed(Compact()), time.process_time()
+    simulate(log.take(np.arange(200)), cluster, TimedDispatcher(Compact()))
+    timed, began = TimedDispatcher(Compact()), time.process_time()
     simulate(log, cluster, timed, **SETTINGS)
-    spent, each = time.process_time() - began, 1e3 * np.array(timed.seconds)
+    spent, each = time.process_time() - began, 1e3 * np.array([decision.seconds for decision in timed.timings])
     median, high = np.percentile(each, (50, 99)).tolist()
     row = {"jobs": len(log), "decisions": len(each), "mean [ms]": each.mean(), "median [ms]": median}
     return [row | {"99 % [ms]": high, "most [ms]": each.max(), "CPU [s]": spent}]
@@ -120,6 +116,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--models", nargs="*", default=[])
     parser.add_argument("--logs", nargs="*", default=[*OTHERS])
+    parser.add_argument("--days", default="", help="of these logs all jobs of these days, as in 72-107")
     parser.add_argument("--dispatchers", nargs="*", default=["compact", *RULES, *UNORDERED])
     options = parser.parse_args()
     names = [*options.dispatchers, *(f"compact:model={model}" for model in options.models)]
@@ -129,10 +126,10 @@ def main() -> None:
         show("Theta, day 120 to the end", against_easy(log, theta.machine(), names, options.seeds))
     for name in options.logs if "others" in options.what else ():
         trace = load_trace(options.folder / name)
-        for day in OTHERS[name]:
-            log = with_walltimes(trace.workload, day)
+        for begin, end, most in stretches(name, options.days):
+            log = with_walltimes(trace.workload, begin, end, most)
             rows = against_easy(log, trace.machine(), names, options.seeds)
-            show(f"{name}, {len(log)} jobs from day {day}", rows)
+            show(f"{name}, {len(log)} jobs from day {begin:g}", rows)
     if "time" in options.what:
         show("Time", times(theta.workload.between(30 * DAY, np.inf).take(np.arange(3000)), theta.machine()))
 

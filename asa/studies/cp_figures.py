@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from asa.core.errors import InvalidInput
@@ -14,6 +11,7 @@ from asa.studies.cp_case import case
 from asa.studies.cp_loop import PREDICTORS_SHOWN, LoopRow, loop
 from asa.studies.cp_picture import draw_quality, draw_ratios, draw_times
 from asa.studies.cp_saved import SavedRow, on_saved, ratios, sampled
+from asa.studies.figure import Figure, read_rows
 
 PAPER = ("pcp20", "pcp19", "hcp19")
 """The paper's dispatchers."""
@@ -21,41 +19,8 @@ PAPER = ("pcp20", "pcp19", "hcp19")
 BESIDE = ("listplan", "listplan:scheme=non-delay", "easy:order=sjf")
 """What stands beside them; the first two plan whole queues as well."""
 
-Rows = Sequence[LoopRow] | Sequence[SavedRow]
 
-
-@dataclass(frozen=True)
-class CpFigure:
-    """Rows of a study, and how they are shown.
-
-    Parameters
-    ----------
-    rows
-        What was measured, all of one kind.
-    lines
-        Makes the lines of a table for people.
-    picture
-        Draws the rows into a file.
-    """
-
-    rows: Rows
-    lines: Callable[[Any], list[dict[str, Any]]]
-    picture: Callable[[Any, str | Path], None]
-
-    def draw(self, path: str | Path) -> None:
-        """Draw it; the suffix of `path` decides the format."""
-        self.picture(self.rows, path)
-
-    def to_json(self) -> dict[str, Any]:
-        """The rows, JSON-able; a figure can be made from them again."""
-        return {"rows": [row.to_json() for row in self.rows]}
-
-    def table(self) -> list[dict[str, Any]]:
-        """Lines for people."""
-        return self.lines(self.rows)
-
-
-def cp_times(*, source: str | None = None, **options: Any) -> CpFigure:
+def cp_times(*, source: str | None = None, **options: Any) -> Figure:
     """Tables 1 and 2: how long decisions take; takes what `measured_loop` takes.
 
     Parameters
@@ -63,15 +28,15 @@ def cp_times(*, source: str | None = None, **options: Any) -> CpFigure:
     source
         What ``asa figure cp-times`` or ``cp-quality`` wrote with ``--json``; its rows are shown, and nothing is run.
     """
-    return CpFigure(_loop_rows(source, options), times_table, draw_times)
+    return Figure(_loop_rows(source, options), times_table, draw_times)
 
 
-def cp_quality(*, source: str | None = None, **options: Any) -> CpFigure:
+def cp_quality(*, source: str | None = None, **options: Any) -> Figure:
     """Figures 4 and 5: slowdown and wait, with their deviation; takes what `cp_times` takes."""
-    return CpFigure(_loop_rows(source, options), quality_table, draw_quality)
+    return Figure(_loop_rows(source, options), quality_table, draw_quality)
 
 
-def cp_ratios(*, source: str | None = None, **options: Any) -> CpFigure:
+def cp_ratios(*, source: str | None = None, **options: Any) -> Figure:
     """Figures 6 and 7: variables and time, the first dispatcher's over the second's; takes what `measured_saved` takes.
 
     Parameters
@@ -83,7 +48,7 @@ def cp_ratios(*, source: str | None = None, **options: Any) -> CpFigure:
     names = list(dict.fromkeys(row.dispatcher for row in rows))
     if len(names) < 2:
         raise InvalidInput(f"cp-ratios compares dispatchers that plan whole queues, and there is only {names[0]}")
-    return CpFigure(rows, partial(ratios_table, names), partial(draw_ratios, names))
+    return Figure(rows, partial(ratios_table, names), partial(draw_ratios, names))
 
 
 def measured_loop(
@@ -137,23 +102,6 @@ def measured_saved(
 
 def _loop_rows(source: str | None, options: Any) -> list[LoopRow]:
     return measured_loop(**options) if source is None else read_rows(source, LoopRow)
-
-
-def read_rows(path: str | Path, kind: Callable[..., Any]) -> list[Any]:
-    """Rows of this kind in a file that ``asa figure --json`` wrote.
-
-    Raises
-    ------
-    InvalidInput
-        When it cannot be read, or holds none, or others.
-    """
-    try:
-        rows = [kind(**values) for values in json.loads(Path(path).read_text())["rows"]]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InvalidInput(f"{path} is not what asa figure --json writes of this figure: {error}") from error
-    if not rows:
-        raise InvalidInput(f"{path} has no rows")
-    return rows
 
 
 def times_table(rows: Sequence[LoopRow]) -> list[dict[str, Any]]:

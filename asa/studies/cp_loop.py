@@ -6,9 +6,8 @@ time, and not the bounded one of `asa.metrics`; jobs that ran for less than a se
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from asa.simulator.engine import Engine
 from asa.simulator.run import rehearse, simulate
 from asa.simulator.settings import Settings
 from asa.studies.cp_case import Case
+from asa.studies.timing import TimedDispatcher
 
 PREDICTORS_SHOWN = ("heuristic", "last-two", "oracle")
 """The paper's, with its suffixes -D, -L2 and -R."""
@@ -70,43 +70,26 @@ class LoopRow:
     std_slowdown: float
     mean_bounded_slowdown: float
 
-    @property
-    def label(self) -> str:
-        """What it is called."""
-        return f"{self.dispatcher}, {self.predictor}"
 
-    def to_json(self) -> dict[str, Any]:
-        """All of it, JSON-able."""
-        return asdict(self)
-
-
-class Timed:
-    """A dispatcher that is timed, and not asked again before something has changed.
+class OnChange:
+    """A dispatcher that is not asked where nobody waits, nor again before something has changed.
 
     Parameters
     ----------
     rule
         The dispatcher. It must say at once all that starts.
-
-    Attributes
-    ----------
-    measured
-        Of each decision: how many jobs waited, its time and its processor time [s].
     """
 
     def __init__(self, rule: Any) -> None:
         self._rule, self.needs_estimates = rule, getattr(rule, "needs_estimates", False)
         self._left = (-1, -1)
-        self.measured: list[tuple[int, float, float]] = []
 
     def decide(self, view: Any) -> Sequence[DispatchDecision]:
-        """What it decides; nothing where nobody waits, or all is as it has left it."""
+        """What it decides; nothing where all is as it has left it."""
         waiting, running = len(view.waiting), len(view.active)
         if not waiting or (waiting, running) == self._left:
             return ()
-        began, cpu = time.perf_counter(), time.process_time()
-        found = tuple(self._rule.decide(view))
-        self.measured.append((waiting, time.perf_counter() - began, time.process_time() - cpu))
+        found: Sequence[DispatchDecision] = self._rule.decide(view)
         starts = sum(isinstance(each, Start) for each in found)
         self._left = waiting - starts, running + starts
         return found
@@ -131,31 +114,31 @@ def loop(
 
 def _row(case: Case, dispatcher: str, predictor: str, dispatch_time: str) -> LoopRow:
     rehearse(Engine(case.workload, case.cluster, Settings(predictor=predictor)), DISPATCHERS.create(dispatcher))
-    timed = Timed(DISPATCHERS.create(dispatcher))
-    schedule = simulate(case.workload, case.cluster, timed, predictor=predictor, dispatch_time=dispatch_time)
+    timed = TimedDispatcher(DISPATCHERS.create(dispatcher))
+    schedule = simulate(case.workload, case.cluster, OnChange(timed), predictor=predictor, dispatch_time=dispatch_time)
     ran = schedule.ran
     wait = schedule.wait[ran]
     run = (schedule.end - schedule.start)[ran]
     slowdown = slowdowns(wait, run)
-    waiting, times, cpu = np.array(timed.measured).T
+    waiting, _, times, cpu = np.array(timed.timings).T
     return LoopRow(
-        dispatcher,
-        predictor,
-        case.name,
-        int(ran.sum()),
-        dispatch_time == "charge",
-        len(times),
-        float(waiting.mean()),
-        float(times.mean()),
-        float(np.percentile(times, 99)),
-        float(times.max()),
-        float(cpu.mean()),
-        schedule.seconds,
-        float(wait.mean()),
-        float(wait.std()),
-        float(slowdown.mean()),
-        float(slowdown.std()),
-        float(bounded_slowdown(wait + run, run).mean()),
+        dispatcher=dispatcher,
+        predictor=predictor,
+        case=case.name,
+        jobs=int(ran.sum()),
+        charged=dispatch_time == "charge",
+        decisions=len(times),
+        mean_waiting=float(waiting.mean()),
+        mean_s=float(times.mean()),
+        p99_s=float(np.percentile(times, 99)),
+        max_s=float(times.max()),
+        mean_cpu_s=float(cpu.mean()),
+        total_s=schedule.seconds,
+        mean_wait_s=float(wait.mean()),
+        std_wait_s=float(wait.std()),
+        mean_slowdown=float(slowdown.mean()),
+        std_slowdown=float(slowdown.std()),
+        mean_bounded_slowdown=float(bounded_slowdown(wait + run, run).mean()),
     )
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from asa.dispatchers.planning.verify import violations
 from asa.simulator.decisions import Decision, DecisionSample
 from asa.simulator.run import simulate
 from asa.studies.cp_case import Case
+from asa.studies.timing import clocked
 
 SAVED_UNDER = "listplan:scheme=non-delay"
 """Whose decisions are saved. The paper saved PCP'19's; this one is quick."""
@@ -55,10 +55,6 @@ class SavedRow:
     objective: float | None
     variables: int | None
     constraints: int | None
-
-    def to_json(self) -> dict[str, Any]:
-        """All of it, JSON-able."""
-        return asdict(self)
 
 
 def sampled(case: Case, count: int, seed: int) -> DecisionSample:
@@ -109,16 +105,24 @@ def planner(spec: str) -> Planner:
 
 def _row(spec: str, one: Planner, decision: Decision, time_limit: float) -> SavedRow:
     instance = decision.instance
-    began, cpu = time.perf_counter(), time.process_time()
-    planned = one.solve(instance, time_limit)
-    took = time.perf_counter() - began, time.process_time() - cpu
+    planned, seconds, cpu_s = clocked(one.solve, instance, time_limit)
     status, objective = planned.status, None
     if planned.plan is not None:
         objective = planned.plan.objective(instance)
         status = "broken" if violations(instance, planned.plan) else status
     built = "out of time" not in planned.notes
-    sizes = (_whole(planned.notes.get(what)) if built else None for what in ("variables", "constraints"))
-    return SavedRow(spec, decision.number, len(instance), len(instance.release), status, *took, objective, *sizes)
+    return SavedRow(
+        dispatcher=spec,
+        decision=decision.number,
+        queue=len(instance),
+        running=len(instance.release),
+        status=status,
+        seconds=seconds,
+        cpu_s=cpu_s,
+        objective=objective,
+        variables=_whole(planned.notes.get("variables")) if built else None,
+        constraints=_whole(planned.notes.get("constraints")) if built else None,
+    )
 
 
 def _whole(value: Any) -> int | None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,11 +11,11 @@ import numpy as np
 from asa.core.errors import InvalidInput
 from asa.core.registry import PLACEMENT_METHODS
 from asa.core.workload import Workload
-from asa.studies.cp_figures import read_rows
+from asa.studies.figure import Figure, read_rows
 from asa.studies.tjap_case import epochs, moved, workload
-from asa.studies.tjap_loop import LoopRow, in_windows, loop, row, timed
+from asa.studies.tjap_loop import LoopRow, in_windows, loop, row, run
 from asa.studies.tjap_picture import draw_change, draw_figure_6, draw_gain
-from asa.studies.tjap_tables import STEPS, Rows, gain_table, loop_table, pair, table_6, windows_table
+from asa.studies.tjap_tables import STEPS, gain_table, loop_table, pair, table_6, windows_table
 from asa.studies.tjap_windows import DRIVER, WindowsRow, on_windows
 from asa.training.windows import GEOMETRIES, recorded
 
@@ -50,37 +49,6 @@ EPOCHS, JOBS = 10, 300
 """Epochs, and jobs of one in figure 6."""
 
 
-@dataclass(frozen=True)
-class TjapFigure:
-    """Rows of a study, and how they are shown.
-
-    Parameters
-    ----------
-    rows
-        What was measured, all of one kind.
-    lines
-        Makes the lines of a table for people.
-    picture
-        Draws the rows into a file.
-    """
-
-    rows: Rows
-    lines: Callable[[Rows], list[dict[str, Any]]]
-    picture: Callable[[Rows, str | Path], None]
-
-    def draw(self, path: str | Path) -> None:
-        """Draw it; the suffix of `path` decides the format."""
-        self.picture(self.rows, path)
-
-    def to_json(self) -> dict[str, Any]:
-        """The rows, JSON-able; a figure can be made from them again."""
-        return {"rows": [each.to_json() for each in self.rows]}
-
-    def table(self) -> list[dict[str, Any]]:
-        """Lines for people."""
-        return self.lines(self.rows)
-
-
 def tjap_loop(
     *,
     source: str | None = None,
@@ -89,7 +57,7 @@ def tjap_loop(
     epochs_shown: int = EPOCHS,
     overestimate: float = 1.0,
     seed: int = 0,
-) -> TjapFigure:
+) -> Figure:
     """Each dispatcher on clusters of its own, in both geometries, against the first one.
 
     Parameters
@@ -108,14 +76,14 @@ def tjap_loop(
         Of the workload, and of what is overestimated.
     """
     if source is not None:
-        return TjapFigure(read_rows(source, LoopRow), loop_table, draw_change)
+        return Figure(read_rows(source, LoopRow), loop_table, draw_change)
     if not overestimate >= 1:
         raise InvalidInput(f"run times overestimated {overestimate:g} times: at least 1 expected")
     jobs = workload(trace, seed=seed)
     factors = np.random.default_rng(seed).uniform(1.0, overestimate, len(jobs))
     chosen = list(epochs(replace(jobs, walltime=jobs.walltime * factors), 0, epochs_shown))
     rows = [each for geometry in GEOMETRIES.values() for each in loop(chosen, dispatchers, geometry)]
-    return TjapFigure(rows, loop_table, draw_change)
+    return Figure(rows, loop_table, draw_change)
 
 
 def tjap_6(
@@ -125,7 +93,7 @@ def tjap_6(
     method: str = "free:iterations=300",
     epochs_shown: int = EPOCHS,
     seed: int = 0,
-) -> TjapFigure:
+) -> Figure:
     """Figure 6: FCFS and EASY backfilling, job by job on the first idle nodes, and windows of 10 to 60 s.
 
     Parameters
@@ -136,7 +104,7 @@ def tjap_6(
         What places the jobs of a window, a spec.
     """
     if source is not None:
-        return TjapFigure(read_rows(source, LoopRow), table_6, draw_figure_6)
+        return Figure(read_rows(source, LoopRow), table_6, draw_figure_6)
     jobs, geometry = workload(trace, seed=seed), GEOMETRIES["code"]
     nwp = f"nwp:method={method.replace(':', ',')}"
     dispatchers = {"fcfs": "fcfs", "easy": "easy"}
@@ -145,8 +113,8 @@ def tjap_6(
     for epoch in range(epochs_shown):
         here = three_hundred(jobs, epoch)
         for name, spec in dispatchers.items():
-            rows.append(row(name, geometry, epoch, timed(spec, here, warm=epoch == 0)))
-    return TjapFigure(rows, table_6, draw_figure_6)
+            rows.append(row(name, geometry, epoch, run(spec, here, warm=epoch == 0)))
+    return Figure(rows, table_6, draw_figure_6)
 
 
 def three_hundred(jobs: Workload, epoch: int) -> Workload:
@@ -163,23 +131,23 @@ def three_hundred(jobs: Workload, epoch: int) -> Workload:
     return moved(here, float(here.submit[0]) - 0.5)
 
 
-def tjap_table3(**options: Any) -> TjapFigure:
+def tjap_table3(**options: Any) -> Figure:
     """Table III: simulated annealing and the neural method; takes what `same_windows` takes."""
-    return same_windows(TABLE_3, **options)
+    return Figure(same_windows(TABLE_3, **options), windows_table, draw_change)
 
 
-def tjap_table4(**options: Any) -> TjapFigure:
+def tjap_table4(**options: Any) -> Figure:
     """Table IV: the proven best of neighbours, which the paper has SCIP find; takes what `same_windows` takes."""
-    return same_windows(TABLE_4, **options)
+    return Figure(same_windows(TABLE_4, **options), windows_table, draw_change)
 
 
-def tjap_5(**options: Any) -> TjapFigure:
+def tjap_5(**options: Any) -> Figure:
     """Figure 5: the neural method against plain annealing of twice its iterations; takes what `same_windows` takes.
 
     The paper has six networks; here it is the one that ships with ASA.
     """
-    made = same_windows([method for steps in STEPS for method in pair(steps)], **options)
-    return TjapFigure(made.rows, gain_table, draw_gain)
+    rows = same_windows([method for steps in STEPS for method in pair(steps)], **options)
+    return Figure(rows, gain_table, draw_gain)
 
 
 def same_windows(
@@ -189,12 +157,11 @@ def same_windows(
     trace: str | None = None,
     epochs_shown: int = EPOCHS,
     seed: int = 0,
-) -> TjapFigure:
+) -> list[WindowsRow]:
     """Placement methods on the windows of one cluster, in the geometry of the authors' code; see `tjap_loop`."""
     if source is not None:
-        return TjapFigure(read_rows(source, WindowsRow), windows_table, draw_change)
+        return read_rows(source, WindowsRow)
     geometry = GEOMETRIES["code"]
     jobs = epochs(workload(trace, seed=seed), 0, epochs_shown)
     driver = PLACEMENT_METHODS.create(DRIVER)
-    rows = on_windows((recorded(each, geometry, driver) for each in jobs), methods)
-    return TjapFigure(rows, windows_table, draw_change)
+    return on_windows((recorded(each, geometry, driver) for each in jobs), methods)

@@ -11,8 +11,9 @@ import numpy as np
 
 from asa.core.errors import UnknownName
 from asa.placement.tjap.nsa_network import NETWORKS
-from asa.studies.cp_figures import read_rows
+from asa.studies.figure import Figure, read_rows
 from asa.training.nsa import Point, train
+from asa.training.picture import draw_curves
 
 TAIL = 5
 """Points at the end of a curve whose mean is a network's result."""
@@ -30,55 +31,36 @@ class CurveRow(Point):
 
     network: str
 
-    def to_json(self) -> dict[str, Any]:
-        """All of it, JSON-able."""
-        return asdict(self)
+
+def learning(rows: Sequence[CurveRow]) -> Figure:
+    """The figure of these curves, one network after the other."""
+    return Figure(rows, learning_table, draw_learning)
 
 
-@dataclass(frozen=True)
-class Learning:
-    """Curves of several networks.
+def by_network(rows: Sequence[CurveRow]) -> dict[str, list[CurveRow]]:
+    """The curve of each network, in the paper's order."""
+    curves = {name: [row for row in rows if row.network == name] for name in NETWORKS}
+    return {name: curve for name, curve in curves.items() if curve}
 
-    Parameters
-    ----------
-    rows
-        Their points, one network after the other.
-    """
 
-    rows: Sequence[CurveRow]
+def draw_learning(rows: Sequence[CurveRow], path: str | Path) -> None:
+    """Draw the curves; the suffix of `path` decides the format."""
+    draw_curves(by_network(rows), path)
 
-    @property
-    def curves(self) -> dict[str, list[CurveRow]]:
-        """Points by network."""
-        return {name: [row for row in self.rows if row.network == name] for name in NETWORKS if name in self._names}
 
-    @property
-    def _names(self) -> set[str]:
-        return {row.network for row in self.rows}
-
-    def draw(self, path: str | Path) -> None:
-        """Draw it; the suffix of `path` decides the format."""
-        from asa.training.picture import draw_curves
-
-        draw_curves(self.curves, path)
-
-    def to_json(self) -> dict[str, Any]:
-        """The rows, JSON-able; a figure can be made from them again."""
-        return {"rows": [row.to_json() for row in self.rows]}
-
-    def table(self) -> list[dict[str, Any]]:
-        """A line for each network."""
-        return [
-            {
-                "network": name,
-                "parameters": sum(layer.parameters for layer in NETWORKS[name] if layer.inputs),
-                "actions": curve[-1].steps,
-                "time [s]": curve[-1].seconds,
-                "above exact insertion, first [%]": above(curve[:1]),
-                "last [%]": above(curve[-TAIL:]),
-            }
-            for name, curve in self.curves.items()
-        ]
+def learning_table(rows: Sequence[CurveRow]) -> list[dict[str, Any]]:
+    """A line for each network."""
+    return [
+        {
+            "network": name,
+            "parameters": sum(layer.parameters for layer in NETWORKS[name] if layer.inputs),
+            "actions": curve[-1].steps,
+            "time [s]": curve[-1].seconds,
+            "above exact insertion, first [%]": above(curve[:1]),
+            "last [%]": above(curve[-TAIL:]),
+        }
+        for name, curve in by_network(rows).items()
+    ]
 
 
 def above(points: Sequence[Point]) -> float:
@@ -92,7 +74,7 @@ def tjap_4(
     networks: Sequence[str] = tuple(NETWORKS),
     steps: int = 300_000,
     seed: int = 0,
-) -> Learning:
+) -> Figure:
     """Figure 4: train each network on the same windows, with the same number of actions.
 
     Parameters
@@ -114,7 +96,7 @@ def tjap_4(
         When there is no such network.
     """
     if source is not None:
-        return Learning(read_rows(source, CurveRow))
+        return learning(read_rows(source, CurveRow))
     if unknown := [name for name in networks if name not in NETWORKS]:
         raise UnknownName("network", unknown[0], NETWORKS)
     rows = [
@@ -122,4 +104,4 @@ def tjap_4(
         for name in networks
         for point in train(network=name, steps=steps, seed=seed).curve
     ]
-    return Learning(rows)
+    return learning(rows)

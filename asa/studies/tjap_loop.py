@@ -6,24 +6,23 @@ are idle. So what differs is where jobs are.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from asa.core.decision import DispatchDecision
 from asa.core.registry import DISPATCHERS, with_options
 from asa.core.schedule import Schedule
 from asa.core.workload import Workload
 from asa.simulator.engine import Engine
 from asa.simulator.run import rehearse, simulate
+from asa.studies.timing import TimedDispatcher
 from asa.studies.tjap_case import alone, costs
 from asa.training.windows import MOST, PERIOD_S, PERIODS, Geometry, machine
 
 Ran = tuple[Schedule, list[float]]
-"""A schedule, and how long each decision took [s]."""
+"""A schedule, and how long each decision took that started jobs [s]."""
 
 ALONE = "alone"
 """Not a dispatcher: every job placed as on an empty machine. Nothing can cost less."""
@@ -57,38 +56,6 @@ class LoopRow:
     decisions: int
     mean_s: float
     max_s: float
-
-    def to_json(self) -> dict[str, Any]:
-        """All of it, JSON-able."""
-        return asdict(self)
-
-
-class Timed:
-    """A dispatcher that is timed.
-
-    Parameters
-    ----------
-    rule
-        The dispatcher.
-
-    Attributes
-    ----------
-    seconds
-        How long each decision took that started jobs [s].
-    """
-
-    def __init__(self, rule: Any) -> None:
-        self._rule, self.seconds = rule, list[float]()
-        self.needs_estimates = getattr(rule, "needs_estimates", False)
-        self.window = getattr(rule, "window", 0.0)
-
-    def decide(self, view: Any) -> Sequence[DispatchDecision]:
-        """What it decides."""
-        began = time.perf_counter()
-        found: Sequence[DispatchDecision] = self._rule.decide(view)
-        if found:
-            self.seconds.append(time.perf_counter() - began)
-        return found
 
 
 def in_windows(dispatcher: str, geometry: Geometry, window: float = PERIOD_S) -> str:
@@ -124,7 +91,7 @@ def loop(
     for place, dispatcher in enumerate(dispatchers):
         spec, until = in_windows(dispatcher, geometry), periods * PERIOD_S
         for epoch, each in enumerate(all_jobs):
-            ran = timed(spec, each, warm=epoch == 0)
+            ran = run(spec, each, warm=epoch == 0)
             if place == 0:
                 rows.append(row(ALONE, geometry, epoch, (ran[0], []), until))
             rows.append(row(dispatcher, geometry, epoch, ran, until))
@@ -133,13 +100,13 @@ def loop(
     return sorted(rows, key=lambda each: each.dispatcher != ALONE)
 
 
-def timed(dispatcher: Any, jobs: Workload, *, warm: bool) -> Ran:
-    """The schedule, and how long each decision took [s]; with `warm`, what is compiled is compiled before."""
+def run(dispatcher: Any, jobs: Workload, *, warm: bool) -> Ran:
+    """Simulate one dispatcher; with `warm`, what is compiled is compiled before."""
     if warm:
         rehearse(Engine(jobs, machine()), DISPATCHERS.create(dispatcher))
-    watched = Timed(DISPATCHERS.create(dispatcher))
-    schedule = simulate(jobs, machine(), watched)
-    return schedule, watched.seconds
+    timed = TimedDispatcher(DISPATCHERS.create(dispatcher))
+    schedule = simulate(jobs, machine(), timed)
+    return schedule, [each.seconds for each in timed.timings if each.decided]
 
 
 def row(name: str, geometry: Geometry, epoch: int, ran: Ran, until: float | None = None) -> LoopRow:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from asa.core.registry import PLACEMENT_METHODS
 from asa.placement.tjap.cost import cost
 from asa.placement.tjap.instance import Window
+from asa.studies.timing import clocked
 from asa.training.windows import PERIODS
 
 DRIVER = "scas"
@@ -40,10 +39,6 @@ class WindowsRow:
     mean_s: float
     max_s: float
 
-    def to_json(self) -> dict[str, Any]:
-        """All of it, JSON-able."""
-        return asdict(self)
-
 
 def on_windows(epochs: Iterable[Sequence[Window]], methods: Sequence[str], periods: int = PERIODS) -> list[WindowsRow]:
     """Every method on all windows of each epoch."""
@@ -55,9 +50,7 @@ def on_windows(epochs: Iterable[Sequence[Window]], methods: Sequence[str], perio
                 method.place(max(windows, key=lambda each: len(each.sizes)))  # compiles
             paid, seconds = 0.0, [0.0] * len(windows)
             for place, window in enumerate(windows):
-                began = time.perf_counter()
-                found = method.place(window)
-                seconds[place] = time.perf_counter() - began
+                found, seconds[place], _ = clocked(method.place, window)
                 paid += cost(window, found)
             mean, most = (sum(seconds) / len(windows), max(seconds)) if windows else (0.0, 0.0)
             rows.append(WindowsRow(spec, epoch, len(windows), paid / periods, mean, most))

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +87,7 @@ def test_a_figure_is_drawn_again_from_its_rows(name: str, tmp_path: Path, capsys
     names = FIGURE_6 if name == "tjap-6" else (ALONE, "nwp:method=seq", "nwp:method=free")
     rows = [loop_row(each, 30.0 + place + epoch, epoch) for place, each in enumerate(names) for epoch in range(3)]
     source, again, picture = tmp_path / "rows.json", tmp_path / "again.json", tmp_path / "figure.svg"
-    source.write_text(json.dumps({"rows": [row.to_json() for row in rows]}))
+    source.write_text(json.dumps({"rows": [asdict(row) for row in rows]}))
     assert main(["figure", name, "--from", str(source), "--json", str(again), "-o", str(picture)]) == 0
     assert json.loads(again.read_text()) == json.loads(source.read_text())
     assert picture.read_text().startswith("<?xml") and list(names)[-1] in capsys.readouterr().out

@@ -6,7 +6,7 @@ import pytest
 
 from asa.cli.main import main
 from asa.core.errors import UnknownName
-from asa.studies.tjap_learning import CurveRow, Learning, above, tjap_4
+from asa.studies.tjap_learning import CurveRow, above, learning, tjap_4
 
 ROWS = [
     CurveRow(steps, steps / 10, cost, 100.0, name)
@@ -16,7 +16,7 @@ ROWS = [
 
 
 def test_its_table_has_a_line_for_each_network_in_the_paper_s_order() -> None:
-    fcn, cnn = Learning(ROWS).table()
+    fcn, cnn = learning(ROWS).table()
     assert (fcn["network"], fcn["parameters"], fcn["actions"]) == ("fcn-1", 36_324, 30)
     assert (cnn["network"], cnn["parameters"], cnn["time [s]"]) == ("cnn-3", 117_372, 3.0)
     assert cnn["above exact insertion, first [%]"] == pytest.approx(20.0)
@@ -29,7 +29,7 @@ def test_above_is_the_mean_of_what_is_above() -> None:
 
 def test_rows_come_back_from_their_file_and_are_drawn(tmp_path, capsys) -> None:
     kept, picture = tmp_path / "rows.json", tmp_path / "curves.svg"
-    kept.write_text(json.dumps(Learning(ROWS).to_json()))
+    kept.write_text(json.dumps(learning(ROWS).to_json()))
     assert main(["figure", "tjap-4", "--from", str(kept), "--output", str(picture)]) == 0
     assert "cnn-3" in capsys.readouterr().out and "fcn-1" in picture.read_text()
     assert main(["figure", "tjap-4", "--from", str(kept), "--steps", "5"]) == 1

@@ -20,6 +20,9 @@ from asa.dispatchers.cp.schedule import Schedule
 from asa.dispatchers.cp.solver import Outcome, cp_sat
 from asa.dispatchers.planning.instance import Plan
 
+Taken = tuple[int, int, int, int]
+"""Positions that are taken on a node: begin and end [ticks], the lowest one, and how many."""
+
 
 class Boxes:
     """The whole model: when jobs run, and where.
@@ -75,16 +78,14 @@ class Boxes:
                 for literal, suited in zip(self._among[variable.index], self.layout.suits[job], strict=False):
                     self._model.add_hint(literal, suited is each)
                 for resource, position in positions.items():
-                    need, low = int(self.layout.need[job, resource]), each.position(place, resource)
-                    for begin, end, first, height in sorted(taken[resource][place], key=lambda box: box[2]):
-                        if begin < span[1] and span[0] < end and low + need > first:
-                            low = max(low, first + height)
-                    taken[resource][place].append((*span, low, need))
+                    need, there = int(self.layout.need[job, resource]), taken[resource][place]
+                    low = _lowest(there, span, each.position(place, resource), need)
+                    there.append((*span, low, need))
                     self._model.add_hint(position, low)
 
-    def _taken(self, resource: int) -> dict[int, list[tuple[int, int, int, int]]]:
+    def _taken(self, resource: int) -> dict[int, list[Taken]]:
         """What runs on each place."""
-        found: dict[int, list[tuple[int, int, int, int]]] = defaultdict(list)
+        found: dict[int, list[Taken]] = defaultdict(list)
         for begin, end, low, height, places in self.layout.blocks(resource):
             for place in places:
                 found[place].append((begin, end, low, height))
@@ -204,3 +205,15 @@ class Boxes:
             positions = [position for unit in self.position[job] for position in unit.values()]
             best = self._cp.CHOOSE_MIN_DOMAIN_SIZE, self._cp.SELECT_MAX_VALUE
             self._model.add_decision_strategy(positions, *best)
+
+
+def _lowest(there: list[Taken], span: tuple[int, int], low: int, need: int) -> int:
+    """The lowest position from `low` on at which so many are free all the time from one tick to another.
+
+    >>> _lowest([(0, 9, 0, 2), (0, 3, 3, 2)], (0, 5), 0, 1), _lowest([(0, 9, 0, 2), (0, 3, 3, 2)], (0, 5), 0, 2)
+    (2, 5)
+    """
+    for begin, end, first, height in sorted(there, key=lambda box: box[2]):
+        if begin < span[1] and span[0] < end and low + need > first:
+            low = max(low, first + height)
+    return low

@@ -9,7 +9,6 @@ import numpy as np
 from asa.core.cluster import Ints
 from asa.core.workload import Floats
 from asa.dispatchers.cp.planner import CpDispatcher, Search
-from asa.dispatchers.cp.solver import run
 from asa.dispatchers.planning.instance import Instance, Plan
 from asa.placement.bestfit import BestFit
 
@@ -28,18 +27,19 @@ class Hcp19(CpDispatcher):
     only where it is as good as that.
     """
 
-    def _search(self, search: Search) -> None:
-        schedule, _ = search.build(lambda _: None)
-        if search.best is not None:
-            schedule.hint(search.best)
-        outcome = run(schedule.model, search.budget, search.effort)
-        search.notes["solve_s"] = outcome.seconds
-        search.bound = outcome.bound
-        if outcome.found:
-            start = schedule.starts(outcome)
-            plan = allocate(search.instance, start)
-            search.notes["moved"] = int((plan.start > start).sum())
-            search.offer(plan)
+    def __init__(self, *, warm: bool = True, seconds: float | None = None, workers: int = 2, seed: int = 0) -> None:
+        super().__init__(on_pool, warm=warm, seconds=seconds, workers=workers, seed=seed)
+
+
+def on_pool(search: Search) -> None:
+    """Look for the best schedule of the pool, and put its jobs on nodes."""
+    schedule, outcome = search.solve(lambda schedule: schedule)
+    search.bound = outcome.bound
+    if outcome.found:
+        start = schedule.starts(outcome)
+        plan = allocate(search.instance, start)
+        search.notes["moved"] = int((plan.start > start).sum())
+        search.offer(plan)
 
 
 Run = tuple[int, int, int, int]

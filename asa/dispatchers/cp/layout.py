@@ -6,16 +6,14 @@ position is a division, and ``element`` of the paper's mapping array a linear co
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator
 from itertools import groupby
 from typing import NamedTuple
 
 import numpy as np
 
-from asa.core.cluster import Ints
+from asa.core.cluster import Bools, Ints
 from asa.dispatchers.cp.schedule import Queue
-from asa.dispatchers.cp.windows import Ahead
 
 
 class NodeClass(NamedTuple):
@@ -61,9 +59,9 @@ class Layout:
         self._queue, instance = queue, queue.instance
         common = np.maximum(np.gcd.reduce(instance.demands, axis=0), 1)
         self.need: Ints = queue.need // common
-        self._capacity, self._held = instance.capacity // common, instance.demands // common
-        self._stacks = self._running()
-        usable = self._usable()
+        self._capacity = instance.capacity // common
+        self._stacks = queue.running(instance.demands // common)
+        usable = np.array([units > 0 for units in queue.room()])
         ready = self._ready(usable)
         there = np.flatnonzero(usable.any(axis=0))
         alike = np.column_stack([self._capacity, instance.members.T])[there]
@@ -108,26 +106,14 @@ class Layout:
             base = base + (last - first) * capacity
         return found
 
-    def _running(self) -> dict[int, list[tuple[int, Ints]]]:
-        """What each node's running units hold, and until when, in order."""
-        found = defaultdict(list)
-        instance, ends = self._queue.instance, self._queue.times.release.tolist()
-        for end, (first, last, units, kind) in zip(ends, instance.release.tolist(), strict=True):
-            for node in range(first, last + 1):
-                found[node].append((end, units * self._held[kind]))
-        return found
+    def _ready(self, usable: Bools) -> Ints:
+        """When each node first has room for a unit of any job that may use it [ticks], shape (nodes,).
 
-    def _usable(self) -> Ints:
-        """Nodes that have room for a unit of a job when it starts at last, shape (n, nodes)."""
-        queue, ahead, found = self._queue, Ahead(self._queue.instance), []
-        over = np.searchsorted(queue.times.release, queue.windows.late, side="right")
-        for job, rows in enumerate(over.tolist()):
-            queue.budget.check()
-            found.append(ahead.holds(job, rows) > 0)
-        return np.array(found)
-
-    def _ready(self, usable: Ints) -> Ints:
-        """When each node first has room for a unit of any job that may use it [ticks], shape (nodes,)."""
+        Parameters
+        ----------
+        usable
+            Nodes that have room for a unit of each job when it starts at last, shape (n, nodes).
+        """
         ready = np.zeros(usable.shape[1], dtype=np.int64)
         for node, stack in self._stacks.items():
             jobs = np.flatnonzero(usable[:, node])

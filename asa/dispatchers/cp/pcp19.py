@@ -17,15 +17,16 @@ class Pcp19(CpDispatcher):
     applications", CP 2019; as section 2.2 of the paper on PCP'20 has it.
     """
 
-    def _search(self, search: Search) -> None:
-        schedule, nodes = search.build(PerNode)
-        if search.best is not None:
-            nodes.hint(search.best)
-        outcome = run(schedule.model, search.budget, search.effort)
-        search.notes["solve_s"] = outcome.seconds
-        search.bound = outcome.bound
-        if outcome.found:
-            search.offer(nodes.plan(outcome))
+    def __init__(self, *, warm: bool = True, seconds: float | None = None, workers: int = 2, seed: int = 0) -> None:
+        super().__init__(on_nodes, warm=warm, seconds=seconds, workers=workers, seed=seed)
+
+
+def on_nodes(search: Search) -> None:
+    """Look for the best plan, by counts of units on nodes."""
+    nodes, outcome = search.solve(PerNode)
+    search.bound = outcome.bound
+    if outcome.found:
+        search.offer(nodes.plan(outcome))
 
 
 def better(search: Search) -> None:

@@ -7,7 +7,6 @@ import time
 from asa.dispatchers.cp.boxes import Boxes
 from asa.dispatchers.cp.pcp19 import better
 from asa.dispatchers.cp.planner import CpDispatcher, Search
-from asa.dispatchers.cp.solver import run
 
 
 class Pcp20(CpDispatcher):
@@ -25,16 +24,17 @@ class Pcp20(CpDispatcher):
     PCP'19's, has shown that nothing is better; what windows leave of that one is small by then.
     """
 
-    def _search(self, search: Search) -> None:
-        schedule, boxes = search.build(Boxes)
-        if search.best is not None:
-            boxes.hint(search.best)
-        # It must be presolved: OR-Tools 9.15 crashes on boxes that are not.
-        outcome = run(schedule.model, search.budget, search.effort, ordered=True)
-        search.notes |= {"solve_s": outcome.seconds, "best of boxes": outcome.complete}
-        if outcome.found:
-            search.offer(boxes.plan(outcome))
-        if outcome.complete:
-            began = time.perf_counter()
-            better(search)
-            search.notes["check_s"] = time.perf_counter() - began
+    def __init__(self, *, warm: bool = True, seconds: float | None = None, workers: int = 2, seed: int = 0) -> None:
+        super().__init__(in_boxes, warm=warm, seconds=seconds, workers=workers, seed=seed)
+
+
+def in_boxes(search: Search) -> None:
+    """Look for the best plan of boxes, and then for one that is better than any of those."""
+    boxes, outcome = search.solve(Boxes, ordered=True)  # OR-Tools 9.15 crashes on boxes that are not presolved
+    search.notes["best of boxes"] = outcome.complete
+    if outcome.found:
+        search.offer(boxes.plan(outcome))
+    if outcome.complete:
+        began = time.perf_counter()
+        better(search)
+        search.notes["check_s"] = time.perf_counter() - began

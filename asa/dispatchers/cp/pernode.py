@@ -11,7 +11,6 @@ import numpy as np
 from asa.core.cluster import Ints
 from asa.dispatchers.cp.schedule import Schedule
 from asa.dispatchers.cp.solver import Outcome
-from asa.dispatchers.cp.windows import Ahead
 from asa.dispatchers.planning.instance import Plan
 
 
@@ -30,10 +29,8 @@ class PerNode:
         self.schedule, self.queue, self._model = schedule, schedule.queue, schedule.model
         self.present: dict[tuple[int, int], list[Any]] = {}
         self._on: dict[int, list[tuple[int, Any]]] = defaultdict(list)  # job and interval, by node
-        ahead = Ahead(self.queue.instance)
-        over = np.searchsorted(self.queue.times.release, self.queue.windows.late, side="right")
-        for job, rows in enumerate(over.tolist()):
-            self._alternative(job, self._units(job, ahead.holds(job, rows)))
+        for job, fits in enumerate(self.queue.room()):
+            self._alternative(job, self._units(job, fits))
         self._capacity()
 
     def plan(self, outcome: Outcome) -> Plan:
@@ -70,7 +67,7 @@ class PerNode:
 
     def _capacity(self) -> None:
         """``cumulative(s, d, req / rn, cap)`` for each node and each resource; section 2.2."""
-        queue, running = self.queue, self._running()
+        queue, running = self.queue, self.queue.running(self.queue.instance.demands)
         for node, there in self._on.items():
             for resource, capacity in enumerate(queue.instance.capacity[node].tolist()):
                 queue.budget.check()
@@ -78,12 +75,3 @@ class PerNode:
                 if any(amount for _, amount in asked):
                     held = [(self.schedule.fixed(0, end), amounts[resource]) for end, amounts in running[node]]
                     self.schedule.cumulative([*held, *asked], capacity)
-
-    def _running(self) -> dict[int, list[tuple[int, Ints]]]:
-        """What runs on each node: until when, and what it holds."""
-        instance, found = self.queue.instance, defaultdict(list)
-        rows = zip(self.queue.times.release.tolist(), instance.release.tolist(), strict=True)
-        for end, (first, last, units, kind) in rows:
-            for node in range(first, last + 1):
-                found[node].append((end, units * instance.demands[kind]))
-        return found

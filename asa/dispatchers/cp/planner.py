@@ -6,30 +6,38 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from asa.core.cluster import Ints
+from asa.core.cluster import Bools, Ints
 from asa.core.decision import Start
 from asa.core.errors import InvalidInput
 from asa.core.table import TableView
 from asa.core.view import QueueView
 from asa.dispatchers.cp.schedule import Queue, Schedule
-from asa.dispatchers.cp.solver import Budget, Effort, TimeOver, cp_sat
+from asa.dispatchers.cp.solver import Budget, Effort, Outcome, TimeOver, cp_sat, run
 from asa.dispatchers.cp.times import Times, times_of
 from asa.dispatchers.cp.windows import NEVER, Ahead, windows
 from asa.dispatchers.listplan import ListPlan, starts_now
 from asa.dispatchers.planning.instance import Instance, Plan, Planned
 from asa.dispatchers.planning.sources import from_view
 
-Made = TypeVar("Made")
-
 DECISION_S, INSTANCE_S = 1.0, 10.0
 """Time for a plan, if nothing is said: of a decision in a simulated queue, and of a single instance."""
 
 ROUNDING = 1e-6
 """A plan is called the best when its mean slowdown is within this share of the bound: costs are whole numbers."""
+
+
+class Model(Protocol):
+    """A model whose search can begin with a plan."""
+
+    def hint(self, plan: Plan) -> None:
+        """Let it."""
+
+
+Made = TypeVar("Made", bound=Model)
 
 
 @dataclass
@@ -74,16 +82,39 @@ class Search:
         if plan.objective(self.instance) < now * (1 - 1e-12):
             self.best, self.by = plan, "cp" if self.by in (None, "cp") else "improved"
 
-    def build(self, allocate: Callable[[Schedule], Made]) -> tuple[Schedule, Made]:
-        """Make a model: when jobs run, and what `allocate` adds. How large it is, and how long it took, is noted."""
+    def solve(self, allocate: Callable[[Schedule], Made], *, ordered: bool = False) -> tuple[Made, Outcome]:
+        """Make a model and solve it, from the best plan so far on; how large it is, and what took how long, is noted.
+
+        Parameters
+        ----------
+        allocate
+            Makes it of the model of when jobs run, which it adds to.
+        ordered
+            As of `asa.dispatchers.cp.solver.run`.
+
+        Raises
+        ------
+        TimeOver
+            When there is no time left before it is made.
+        InvalidInput
+            When the solver refuses it.
+        """
         began = time.perf_counter()
         try:
             schedule = Schedule(self.queue())
             made = allocate(schedule)
             self.notes |= schedule.size
-            return schedule, made
         finally:
             self.notes["build_s"] = time.perf_counter() - began
+        if self.best is not None:
+            made.hint(self.best)
+        outcome = run(schedule.model, self.budget, self.effort, ordered=ordered)
+        self.notes["solve_s"] = outcome.seconds
+        return made, outcome
+
+
+Method = Callable[[Search], None]
+"""How plans are looked for. It offers to the search those that it finds, and tells it what is proven of all."""
 
 
 class CpDispatcher:
@@ -91,6 +122,8 @@ class CpDispatcher:
 
     Parameters
     ----------
+    method
+        Looks for plans.
     warm
         Begin with a list plan, which the answer is never worse than (with times as the solver has them: rounded up to
         1/1024 s). Else the solver is on its own.
@@ -110,14 +143,16 @@ class CpDispatcher:
 
     needs_estimates = True
 
-    def __init__(self, *, warm: bool = True, seconds: float | None = None, workers: int = 2, seed: int = 0) -> None:
+    def __init__(
+        self, method: Method, *, warm: bool = True, seconds: float | None = None, workers: int = 2, seed: int = 0
+    ) -> None:
         if seconds is not None and not 0 < seconds < math.inf:
             raise InvalidInput(f"seconds is {seconds!r}: a finite number above 0 expected")
         if not (workers >= 1 and workers == int(workers)):
             raise InvalidInput(f"workers is {workers!r}: a whole number of at least 1 expected")
         if not (0 <= seed < 2**31 and seed == int(seed)):
             raise InvalidInput(f"seed is {seed!r}: a whole number from 0 to 2^31 - 1 expected")
-        self._warm, self._effort = warm, Effort(int(workers), int(seed))
+        self._method, self._warm, self._effort = method, warm, Effort(int(workers), int(seed))
         self._seconds = DECISION_S if seconds is None else seconds
         self.default_limit_s = INSTANCE_S if seconds is None else seconds  # for asa dispatch without a limit
 
@@ -152,14 +187,10 @@ class CpDispatcher:
         by = None if best is None else "warm start"
         search = Search(whole, times, Budget(seconds), self._effort, best, by)
         try:
-            self._search(search)
+            self._method(search)
         except TimeOver:
             search.notes["out of time"] = "while building"
         return _answer(search)
-
-    def _search(self, search: Search) -> None:
-        """Look for plans, offer them to `search`, and tell what is proven."""
-        raise NotImplementedError
 
 
 def _answer(search: Search) -> Planned:
@@ -177,7 +208,7 @@ def _answer(search: Search) -> Planned:
     return Planned(search.best, "feasible", bound, notes)
 
 
-def _only(instance: Instance, jobs: Any) -> Instance:
+def _only(instance: Instance, jobs: Bools) -> Instance:
     """An instance without the other jobs."""
     names = tuple(name for name, there in zip(instance.names, jobs.tolist(), strict=True) if there)
     return replace(

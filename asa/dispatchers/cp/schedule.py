@@ -9,7 +9,8 @@ applications", arXiv:2009.10348 (2020).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -20,7 +21,7 @@ from asa.core.cluster import Ints
 from asa.core.workload import Floats
 from asa.dispatchers.cp.solver import Budget, Outcome, cp_sat
 from asa.dispatchers.cp.times import Times
-from asa.dispatchers.cp.windows import Windows
+from asa.dispatchers.cp.windows import Ahead, Windows
 from asa.dispatchers.planning.instance import Instance, Plan
 
 
@@ -37,6 +38,29 @@ class Queue:
     def need(self) -> Ints:
         """What a unit of each job needs, shape (n, resources)."""
         return self.instance.demands[self.instance.kind]
+
+    def room(self) -> Iterator[Ints]:
+        """Of each job, how many of its units each node holds when it starts at last, shape (nodes,)."""
+        ahead = Ahead(self.instance)
+        over = np.searchsorted(self.times.release, self.windows.late, side="right")
+        for job, rows in enumerate(over.tolist()):
+            self.budget.check()
+            yield ahead.holds(job, rows)
+
+    def running(self, demands: Ints) -> dict[int, list[tuple[int, Ints]]]:
+        """What runs on each node, in order of its end: that [ticks], and what is held; (), by node, where nothing runs.
+
+        Parameters
+        ----------
+        demands
+            What a unit of each kind holds, shape (kinds, resources), in any unit of the amounts.
+        """
+        found = defaultdict(list)
+        rows = zip(self.times.release.tolist(), self.instance.release.tolist(), strict=True)
+        for end, (first, last, units, kind) in rows:
+            for node in range(first, last + 1):
+                found[node].append((end, units * demands[kind]))
+        return found
 
 
 class Schedule:

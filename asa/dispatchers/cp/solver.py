@@ -29,8 +29,7 @@ class Budget:
     """
 
     def __init__(self, seconds: float) -> None:
-        self.began = time.perf_counter()
-        self._until = self.began + seconds
+        self._until = time.perf_counter() + seconds
 
     @property
     def left(self) -> float:

@@ -15,6 +15,9 @@ from asa.core.job import Resources
 from asa.core.registry import DISPATCHERS
 from asa.core.view import QueuedJob, QueueView
 from asa.core.workload import Workload
+from asa.dispatchers.cp.planner import CpDispatcher
+from asa.dispatchers.cp.solver import TimeOver
+from asa.dispatchers.listplan import ListPlan
 from asa.dispatchers.planning.verify import violations
 from asa.simulator.run import simulate
 from asa.simulator.validate import violations as broken
@@ -249,6 +252,23 @@ def test_nodes_that_are_down_and_queues_of_resources(name):
     queue = tuple(QueuedJob(key, Resources(cores=2), length, 0.0) for key, length in (("a", 90.0), ("b", 10.0)))
     assert dispatcher.decide(QueueView(5.0, Resources(cores=2), queue, ())) == [Start("b")]
     assert dispatcher.decide(QueueView(5.0, Resources(cores=2), (), ())) == []
+
+
+def test_any_way_of_looking_for_plans_will_do():
+    """The rest is the dispatcher's: the best offer is kept, what is proven is told, and time may run out."""
+    good, better = (ListPlan(rule=rule).solve(SIX, 0.0).plan for rule in ("fcfs", "dense"))
+    assert better.objective(SIX) < good.objective(SIX)
+
+    def looks(search):
+        for plan in (good, better, good):
+            search.offer(plan)
+        search.bound = 0.0
+        raise TimeOver
+
+    found = CpDispatcher(looks, warm=False).solve(SIX, LONG_S)
+    assert found.plan is better and found.status == "feasible"
+    assert found.bound == pytest.approx(SIX.slowdown(np.zeros(len(SIX))).mean())
+    assert found.notes == {"by": "cp", "out of time": "while building"}
 
 
 @pytest.mark.parametrize("name", NAMES)
