@@ -87,7 +87,8 @@ def _read(path: str | Path, parse: Callable[[Mapping[str, Any]], T]) -> T:
         with open(path, "rb") as file:
             data = tomllib.load(file)
     except (OSError, tomllib.TOMLDecodeError) as error:
-        raise InvalidInput(f"queue {path}: {error}") from error
+        what = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise InvalidInput(f"queue {path}: {what}. Expected a TOML file with cores and [[jobs]]") from error
     try:
         _only(data, _QUEUE, "the file")
         return parse(data)
@@ -130,9 +131,16 @@ def _command(job: Mapping[str, Any], where: str) -> Command:
     alone = job.get("run_time")
     return Command(
         _request(job, where),
-        str(_given(job, "command", where)),
+        _shell_command(job, where),
         None if alone is None else duration(alone, what=f"{where}: run_time"),
     )
+
+
+def _shell_command(job: Mapping[str, Any], where: str) -> str:
+    command = _given(job, "command", where)
+    if not isinstance(command, str) or not command.strip():
+        raise InvalidInput(f'{where}: command is {command!r}: text for a shell expected, such as "sleep 4"')
+    return command
 
 
 def _queue(data: Mapping[str, Any]) -> QueueFile:

@@ -66,9 +66,8 @@ def add_workflow_options(parser: argparse.ArgumentParser) -> None:
 
 def add_set_option(parser: argparse.ArgumentParser) -> None:
     """The option that gives a workflow its arguments."""
-    parser.add_argument(
-        "--set", metavar="NAME=VALUE", action="append", default=[], help="argument for NAME, when it is a function"
-    )
+    what = "an argument of the workflow, when that is a function; repeatable"
+    parser.add_argument("--set", metavar="NAME=VALUE", action="append", default=[], help=what)
 
 
 def workflow_of(options: argparse.Namespace) -> Any:

@@ -116,7 +116,7 @@ class Registry:
         if not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
             for option in options:
                 if option not in parameters:
-                    raise UnknownName(f"option of {self.kind} {name!r}:", option, parameters)
+                    raise UnknownName(f"option of {self.kind} {name!r}:", option, _in_words(parameters))
         defaults = {key: value for key, value in defaults.items() if key in parameters}
         try:
             given = dict(options)
@@ -152,8 +152,8 @@ class Registry:
         except UnknownName as error:  # of an option that it passes on; it may have been meant for the factory itself
             if error.name not in options:
                 raise
-            own = {key for key, parameter in parameters.items() if parameter.kind is not parameter.VAR_KEYWORD}
-            raise UnknownName(f"option of {self.kind} {name!r}:", error.name, own.union(error.known)) from error
+            known = {*_in_words(parameters), *error.known}
+            raise UnknownName(f"option of {self.kind} {name!r}:", error.name, known) from error
         except InvalidInput:
             raise
         except ValueError as error:
@@ -167,6 +167,19 @@ class Registry:
         from importlib import metadata  # here, because it costs a tenth of a short run and is rarely needed
 
         return list(metadata.entry_points(group=self._group)) if self._group else []
+
+
+_IN_WORDS = {"str", "int", "float", "bool", "Any", "Path", "_empty"}
+
+
+def _in_words(parameters: Mapping[str, inspect.Parameter]) -> list[str]:
+    """The options that a spec can give: no clocks, functions or machines."""
+    kinds = {key: getattr(each.annotation, "__name__", str(each.annotation)) for key, each in parameters.items()}
+    return [
+        key
+        for key, each in parameters.items()
+        if each.kind is not each.VAR_KEYWORD and _IN_WORDS.intersection(kinds[key].split(" | "))
+    ]
 
 
 BACKENDS = Registry(

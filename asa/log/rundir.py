@@ -149,8 +149,14 @@ class RunDirectory:
             private_directory(runs[meant[0]].path)
             return runs[meant[0]]
         near = difflib.get_close_matches(run, runs, n=3, cutoff=0.4)
-        hint = f"did you mean {' or '.join(near)}?" if near else f"there are {len(runs)} runs, none with a name like it"
+        hint = f"did you mean {' or '.join(near)}?" if near else _none_like_it(len(runs))
         raise RunNotFound(f"no run {run!r} in {state}: {hint}")
+
+
+def _none_like_it(runs: int) -> str:
+    if not runs:
+        return "there are none yet: start one with asa run, or say with ASA_STATE_DIR where they are"
+    return f"there {'is one run' if runs == 1 else f'are {runs} runs'}, none with a name like it: `asa runs` lists them"
 
 
 def list_runs(state: Path) -> list[RunDirectory]:

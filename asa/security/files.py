@@ -56,7 +56,8 @@ def check_private(path: Path, kind: int = stat.S_IFREG) -> Path:
     Raises
     ------
     StateError
-        When it is absent, of another kind (a symbolic link, say), of another owner, or open to others.
+        When it is absent, of another kind (a symbolic link, say), of another owner, or open to others; a directory,
+        when its owner cannot enter it.
     """
     try:
         found = path.lstat()
@@ -72,6 +73,10 @@ def check_private(path: Path, kind: int = stat.S_IFREG) -> Path:
     if found.st_mode & 0o077:
         raise StateError(
             f"{path} is open to other users (mode {stat.S_IMODE(found.st_mode):o}): run chmod {mode} {path}"
+        )
+    if kind == stat.S_IFDIR and not found.st_mode & stat.S_IXUSR:
+        raise StateError(
+            f"{path} is closed to yourself, too (mode {stat.S_IMODE(found.st_mode):03o}): run chmod {mode} {path}"
         )
     return path
 

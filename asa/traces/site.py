@@ -190,7 +190,9 @@ class Site:
         """
         try:
             return cls.from_dict(json.loads(Path(path).read_text()))
-        except (OSError, ValueError, AttributeError) as error:
+        except OSError as error:
+            raise InvalidInput(f"{path} cannot be read: {error.strerror or error}") from error
+        except (ValueError, AttributeError) as error:
             raise InvalidInput(f"{path} holds no site model: {error}") from error
 
     def _drawn(self, work: float, rng: np.random.Generator) -> Drawn:

@@ -53,7 +53,7 @@ class Command:
 
     def _run(self, prefix: Sequence[str], environment: Mapping[str, str], /, *args: Any, **kwargs: Any) -> Any:
         values = self.__signature__.bind(*args, **kwargs).arguments
-        outputs = {name: Path(text.format_map(values)) for name, text in self.outputs.items()}
+        outputs = {name: Path(_filled(text, values)) for name, text in self.outputs.items()}
         inputs = {Path(value).absolute() for value in values.values() if isinstance(value, str | Path)}
         for name, path in outputs.items():
             if path.absolute() in inputs:
@@ -147,4 +147,14 @@ def _fields(text: str) -> list[str]:
 def _expand(text: str, values: Mapping[str, Any]) -> list[str]:
     if text.startswith("{") and text.endswith("}") and isinstance(several := values.get(text[1:-1]), list | tuple):
         return [str(value) for value in several]
-    return [text.format_map(values)]
+    return [_filled(text, values)]
+
+
+def _filled(text: str, values: Mapping[str, Any]) -> str:
+    """A template with its values in it; what a value lacks, or how it cannot be written, is told."""
+    try:
+        return text.format_map(values)
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        raise CommandFailed(
+            f"{text!r} cannot be filled in: {error}: parts of a name, such as {{image.stem}}, need a pathlib.Path"
+        ) from None

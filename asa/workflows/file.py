@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+import traceback
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,8 @@ def load_workflow(target: str, arguments: Mapping[str, Any] | None = None) -> An
     Raises
     ------
     InvalidInput
-        When there is no such file or name, or it is no workflow.
+        When there is no such file or name, or it is no workflow; when the file, or the function, raises an error, which
+        is told with the lines of the user's own that led to it.
     """
     file, _, name = target.partition(":")
     path = Path(file).resolve()
@@ -43,21 +45,16 @@ def load_workflow(target: str, arguments: Mapping[str, Any] | None = None) -> An
         raise InvalidInput(
             f"there is no file {file!r}: give the path of a Python file, as in 'asa run montage.py:main'"
         )
-    module = _import(path)
+    try:
+        module = _import(path)
+    except AsaError:
+        raise
+    except Exception as error:  # the user's own code
+        raise InvalidInput(_raised(file, error, path)) from error
+    value = _bound(module, name, file)
     name = name or DEFAULT_NAME
-    if not hasattr(module, name):
-        candidates = [key for key, value in vars(module).items() if isinstance(value, Node) or callable(value)]
-        raise UnknownName(f"name in {file}:", name, [key for key in candidates if not key.startswith("_")])
-    value = getattr(module, name)
     if isinstance(value, Stage) or callable(value):
-        try:
-            value = value(**(arguments or {}))
-        except AsaError:
-            raise
-        except TypeError as error:
-            raise InvalidInput(f"{target}: {error}: give what it needs with --set NAME=VALUE") from error
-        except Exception as error:  # the user's own code
-            raise InvalidInput(f"{target} raised {type(error).__name__}: {error}") from error
+        value = _called(value, arguments or {}, target, path)
     elif arguments:
         raise InvalidInput(f"{target} is no function, so it takes no --set")
     if not nodes_in(value):
@@ -95,6 +92,41 @@ def shown(value: Any) -> str:
     """
     text = repr(value)
     return text if len(text) <= SHOWN_MOST else f"{text[:SHOWN_MOST]} ..."
+
+
+def _bound(module: Any, name: str, file: str) -> Any:
+    """What a name of the file, or else the usual one, is bound to."""
+    if hasattr(module, name or DEFAULT_NAME):
+        return getattr(module, name or DEFAULT_NAME)
+    candidates = [key for key, value in vars(module).items() if isinstance(value, Node) or callable(value)]
+    candidates = [key for key in candidates if not key.startswith("_")]
+    if name:
+        raise UnknownName(f"name in {file}:", name, candidates)
+    raise InvalidInput(
+        f"{file} binds no {DEFAULT_NAME!r}: bind it to what calling a stage returns, or to a function that returns it; "
+        f"or say which name is meant, as in {file}:{next(iter(candidates), 'main')}"
+    )
+
+
+def _called(function: Any, arguments: Mapping[str, Any], target: str, path: Path) -> Any:
+    try:
+        return function(**arguments)
+    except AsaError:
+        raise
+    except Exception as error:
+        frames = error.__traceback__
+        if isinstance(error, TypeError) and frames is not None and frames.tb_next is None:  # it was not even entered
+            raise InvalidInput(f"{target}: {error}: give what it needs with --set NAME=VALUE") from error
+        raise InvalidInput(_raised(target, error, path)) from error
+
+
+def _raised(what: str, error: Exception, path: Path) -> str:
+    """What the user's own code has raised, and the way there from its file on: the frames before are not theirs."""
+    frames = error.__traceback__
+    while frames is not None and frames.tb_frame.f_code.co_filename != str(path):
+        frames = frames.tb_next
+    lines = "".join(traceback.format_tb(frames)).rstrip()
+    return f"{what} raised {type(error).__name__}: {error}" + (f"\n{lines}" if lines else "")
 
 
 def _import(path: Path) -> Any:

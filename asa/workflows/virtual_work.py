@@ -176,6 +176,6 @@ def check_known(graph: Graph, times: Times) -> None:
             )
         if graph.width(name) is None:
             raise InvalidInput(
-                f"how many tasks stage {name!r} has would be known from the result of another one, which is not "
-                "computed: map it over a list, or let functions be called"
+                f"how many tasks stage {name!r} has would be known from the result of another one, and no function is "
+                "called here: map it over a list, or run it with --backend sim:... and without compute=false"
             )

@@ -48,9 +48,8 @@ class Cosched:
             description="Do one node's part of a workflow, as a job of a queue; by hand, all of it.",
         )
         rank.add_argument("workflow", metavar="FILE[:NAME]", help="Python file, and what to run in it (workflow)")
-        rank.add_argument(
-            "--set", metavar="NAME=VALUE", action="append", default=[], help="argument for NAME, when it is a function"
-        )
+        what = "an argument of the workflow, when that is a function; repeatable"
+        rank.add_argument("--set", metavar="NAME=VALUE", action="append", default=[], help=what)
         explain = parts.add_parser("explain", help="say why a job ran where it did", description="Explain a job.")
         explain.add_argument("job", metavar="JOB", help="its name in the queue's file")
         explain.add_argument("--work", metavar="DIR", type=Path, help="of its queue (the newest that has such a job)")

@@ -50,25 +50,28 @@ class AgentCommand:
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Declare the options."""
         parser.add_argument("--directory", type=Path, required=True, help="the pool's directory")
-        parser.add_argument("--cores", type=int, help="cores to offer (all that this process may use)")
+        parser.add_argument("--cores", type=int, metavar="N", help="cores to offer (all that this process may use)")
         together = "cores of the processor that all its containers together may use (as many as it offers)"
         parser.add_argument("--capacity", type=float, metavar="CORES", help=together)
-        parser.add_argument("--memory", type=int, help="memory to offer, in bytes (all there is)")
-        parser.add_argument("--gpus", type=int, default=0, help="GPUs to offer (none)")
+        parser.add_argument("--memory", type=int, metavar="BYTES", help="memory to offer (all there is)")
+        parser.add_argument("--gpus", type=int, default=0, metavar="N", help="GPUs to offer (none)")
         shown = "shown to frameworks; may be repeated"
         parser.add_argument("--attribute", action="append", default=[], metavar="NAME=VALUE", help=shown)
-        parser.add_argument("--ends", type=float, help="when the allocation ends, in seconds since 1970")
-        parser.add_argument("--lasts", type=float, help="or how long it lasts, in seconds (as Slurm says)")
+        parser.add_argument(
+            "--ends", type=float, metavar="EPOCH", help="when the allocation ends, in seconds since 1970"
+        )
+        parser.add_argument("--lasts", type=float, metavar="S", help="or how long it lasts (as Slurm says)")
         margin = "seconds before that to stop everything; 0 leaves that to the batch system (15)"
-        parser.add_argument("--margin", type=float, help=margin)
+        parser.add_argument("--margin", type=float, metavar="S", help=margin)
         parser.add_argument("--name", help="the node's name (Slurm's, or the host's)")
-        parser.add_argument("--work", type=Path, help="directory on a local disk (a temporary one)")
+        parser.add_argument("--work", type=Path, metavar="DIR", help="directory on a local disk (a temporary one)")
         parser.add_argument("--quotas", help="how CPU limits are kept, as `asa doctor` calls it, or none (the best)")
         parser.add_argument("--host", help="address on which operators are listened to (all; without TLS, loopback)")
         parser.add_argument("--port", type=int, default=0, help="port for operators (any)")
-        parser.add_argument("--patience", type=float, default=PATIENCE_S, help="seconds to look for a master in vain")
-        orphans = "seconds for which tasks go on when the agent has died, should it not be started again"
-        parser.add_argument("--orphan-grace", type=float, default=ORPHAN_GRACE_S, help=orphans)
+        patience = f"seconds to look for a master in vain ({PATIENCE_S:g})"
+        parser.add_argument("--patience", type=float, default=PATIENCE_S, metavar="S", help=patience)
+        orphans = f"seconds for which tasks go on when the agent has died and is not started again ({ORPHAN_GRACE_S:g})"
+        parser.add_argument("--orphan-grace", type=float, default=ORPHAN_GRACE_S, metavar="S", help=orphans)
         parser.add_argument("--plain-http", action="store_true", help="no TLS: for this machine alone")
         parser.add_argument("--no-authentication", action="store_true", help="let everybody in: for this machine alone")
 

@@ -204,7 +204,7 @@ class Operator:
         address = self._directory.master()
         if address is None:
             path = self._directory.path
-            raise BackendError(f"the pool in {path} has no master yet: asa master --directory {path}", transient=True)
+            raise BackendError(f"the pool in {path} has no master: asa master --directory {path}", transient=True)
         return tuple((host, address.port) for host in address.hosts)
 
     def _ask(self, places: tuple[Place, ...], server: str, name: str, payload: Mapping[str, Any]) -> Message:

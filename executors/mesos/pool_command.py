@@ -8,12 +8,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 from asa.core.command import CommandResult, table
-from asa.core.errors import BackendError, InvalidInput
+from asa.core.errors import BackendError, InvalidInput, UnknownName
 from asa.log.rundir import RunDirectory, state_directory
 from executors.mesos import pool_rows
 from executors.mesos.codec import BadMessage
 from executors.mesos.operator import Operator
 from executors.mesos.pool_directory import READER, WRITER, PoolDirectory
+
+_RESOURCES = ("cpus", "disk", "gpus", "mem")
 
 
 class Pool:
@@ -44,6 +46,11 @@ class Pool:
     def run(self, options: argparse.Namespace) -> CommandResult:
         """Ask, or change."""
         directory = _directory(options)
+        if options.run and directory.master() is None:
+            raise BackendError(
+                f"{directory.path} has no master: the run is over, or not as far yet (`asa explain {options.run}`)",
+                transient=True,
+            )
         role = READER if options.what in _LOOKS else WRITER
         with Operator(directory, role) as operator:
             try:
@@ -86,6 +93,8 @@ def _set_quota(operator: Operator, options: argparse.Namespace) -> str:
 
 def _limit(word: str) -> tuple[str, float]:
     name, equals, amount = word.partition("=")
+    if name and equals and name not in _RESOURCES:
+        raise UnknownName("resource", name, _RESOURCES)  # the master would keep it, and nobody would be limited
     try:
         number = float(amount)
         if name and equals and 0 <= number < math.inf:

@@ -3,11 +3,13 @@ from __future__ import annotations
 import sys
 import types
 from importlib.metadata import EntryPoint
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from asa.core.errors import InvalidInput, UnknownName
+from asa.core.ports import Clock
 from asa.core.registry import ESTIMATORS, EXPERTS, PLACEMENTS, PREDICTORS, SHARING_RULES, STRATEGIES, Registry
 
 
@@ -30,12 +32,17 @@ def broken(size: int = 1) -> None:
     len(size)  # type: ignore[arg-type]
 
 
+def clocked(plain, *, width: int | None = None, seed=0, path: Path | None = None, clock: Clock | None = None) -> None:  # type: ignore[no-untyped-def]
+    """A factory of which a clock cannot be named in a spec."""
+
+
 @pytest.fixture
 def registry(monkeypatch: pytest.MonkeyPatch) -> Registry:
     module: Any = types.ModuleType("things_of_this_test")
     module.sized, module.passing, module.broken, module.refusing = Sized, passing, broken, refusing
+    module.clocked = clocked
     monkeypatch.setitem(sys.modules, module.__name__, module)
-    names = ("sized", "passing", "broken", "refusing")
+    names = ("sized", "passing", "broken", "refusing", "clocked")
     return Registry("thing", {name: f"{module.__name__}:{name}" for name in names}, group="asa.things_of_this_test")
 
 
@@ -66,6 +73,12 @@ def test_a_mistake_in_a_spec_is_named(registry: Registry, spec: str, message: st
 def test_an_unknown_option_is_named_with_the_nearest(registry: Registry) -> None:
     with pytest.raises(UnknownName, match=r"'sice'.*did you mean 'size'"):
         registry.create("sized:sice=1")
+
+
+def test_only_what_a_spec_can_give_is_named_as_known(registry: Registry) -> None:
+    with pytest.raises(UnknownName) as caught:
+        registry.create("clocked:wdth=1")
+    assert caught.value.known == ["path", "plain", "seed", "width"]
 
 
 def test_an_option_that_is_passed_on_may_have_been_meant_for_the_thing_itself(registry: Registry) -> None:

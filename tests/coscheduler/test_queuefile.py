@@ -65,7 +65,7 @@ def test_what_makes_no_sense_is_refused(tmp_path, change, message):
 
 
 def test_files_and_queues_that_are_not_there(tmp_path):
-    with pytest.raises(InvalidInput, match="No such file"):
+    with pytest.raises(InvalidInput, match=r"none.toml: No such file or directory. Expected a TOML file"):
         read_queue(tmp_path / "none.toml")
     with pytest.raises(InvalidInput, match="it has no jobs"):
         read_queue(write(tmp_path, "cores = 4\n"))
@@ -103,6 +103,12 @@ def test_commands(tmp_path):
         ("cores = 4\npaper = true\n", "paper = true is a simulated queue"),
         ("cores = 4\n", "it has no jobs"),
         (COMMANDS.replace("cores = 4", "core = 4"), "the file has 'core'"),
+        (
+            COMMANDS.replace('"sleep 1"', '["sleep", "1"]'),
+            r"job 1: command is \['sleep', '1'\]: text for a shell expected",
+        ),
+        (COMMANDS.replace('"true"', '" "'), "job 2: command is ' ': text for a shell expected"),
+        (COMMANDS.replace('"true"', "true"), "job 2: command is True: text"),
     ],
 )
 def test_commands_that_make_no_sense(tmp_path, text, words):

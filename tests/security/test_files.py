@@ -50,6 +50,12 @@ def test_directory_open_to_others_is_refused(tmp_path, open_to_others):
         private_directory(tmp_path / "d")
 
 
+def test_a_directory_that_its_owner_cannot_enter_is_refused(tmp_path):
+    (tmp_path / "shut").mkdir(0o600)
+    with pytest.raises(StateError, match=r"shut is closed to yourself, too \(mode 600\): run chmod 700 .*shut"):
+        private_directory(tmp_path / "shut")
+
+
 def test_symbolic_links_are_refused(tmp_path):
     private_directory(tmp_path / "real")
     (tmp_path / "link").symlink_to(tmp_path / "real")

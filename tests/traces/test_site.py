@@ -144,5 +144,5 @@ def test_what_is_no_site_model_is_refused(tmp_path):
         (tmp_path / "bad.json").write_text(text)
         with pytest.raises(InvalidInput, match=r"bad\.json holds no site model"):
             Site.read(tmp_path / "bad.json")
-    with pytest.raises(InvalidInput, match="nowhere"):
+    with pytest.raises(InvalidInput, match=r"nowhere\.json cannot be read: No such file or directory$"):
         Site.read(tmp_path / "nowhere.json")

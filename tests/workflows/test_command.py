@@ -116,6 +116,23 @@ def test_exit_codes_that_mean_success() -> None:
     assert run("sh -c 'echo fine; exit 3'", ok=(0, 3)) == "fine\n"
 
 
+@pytest.mark.parametrize(
+    ("template", "value", "said"),
+    [
+        ("echo {x.stem}", "a.fits", "'{x.stem}' cannot be filled in: 'str' object has no attribute 'stem': parts of"),
+        ("echo {x[key]}", {}, "'{x[key]}' cannot be filled in: 'key'"),
+        ("echo {x:d}", "one", "'{x:d}' cannot be filled in: Unknown format code 'd'"),
+        ("echo {x:>4}", ["a"], "'{x:>4}' cannot be filled in: unsupported format string passed to list"),
+    ],
+)
+def test_a_value_that_does_not_go_into_its_place_is_told(template: str, value: object, said: str) -> None:
+    with pytest.raises(CommandFailed) as caught:
+        run(template, value)
+    assert str(caught.value).startswith(said)
+    with pytest.raises(CommandFailed, match="cannot be filled in: 'str' object has no attribute 'stem'"):
+        run("true {image}", "a.fits", outputs={"out": "{image.stem}.h5"})
+
+
 def test_a_signal_is_told_as_one() -> None:
     with pytest.raises(CommandFailed, match=r"was killed by signal 9 \(Killed\)$"):
         run("sh -c 'kill -9 $$'")

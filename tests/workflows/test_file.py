@@ -131,3 +131,30 @@ def test_what_is_no_workflow(file: str, name: str, arguments: dict[str, object],
 def test_what_the_users_code_refuses_comes_through(file: str) -> None:
     with pytest.raises(AsaError, match=r"^refused in its own words$"):
         load_workflow(f"{file}:refuses")
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("def (", "own.py raised SyntaxError: invalid syntax (own.py, line 1)"),
+        ("import no_such_module", "own.py raised ModuleNotFoundError: No module named 'no_such_module'\n  File "),
+        ("x = 1\n\n\nlist(3)", ", line 4, in <module>\n    list(3)"),
+        ("def workflow(n=1):\n    return list(n)", ", line 2, in workflow\n    return list(n)"),
+    ],
+)
+def test_what_the_users_code_raises_is_told_from_its_own_lines_on(tmp_path: Path, source: str, said: str) -> None:
+    (tmp_path / "own.py").write_text(source)
+    with pytest.raises(InvalidInput) as caught:
+        load_workflow(str(tmp_path / "own.py"))
+    assert said in str(caught.value)
+    assert "asa/workflows" not in str(caught.value)
+    assert "--set" not in str(caught.value)
+
+
+def test_a_file_that_names_no_workflow_is_told_how_to(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text("def mosaic(): ...")
+    with pytest.raises(InvalidInput, match=r"own.py binds no 'workflow': bind it to .* as in .*own.py:mosaic$"):
+        load_workflow(str(tmp_path / "own.py"))
+    (tmp_path / "own.py").write_text("")
+    with pytest.raises(InvalidInput, match=r"as in .*own.py:main$"):
+        load_workflow(str(tmp_path / "own.py"))

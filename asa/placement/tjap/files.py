@@ -45,7 +45,8 @@ def read_windows(
         data = path.read_bytes()
         found = json.loads(gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data)
     except (OSError, EOFError, ValueError) as error:
-        raise InvalidInput(f"{path}: {error}. Expected a JSON file with 'instances'") from error
+        what = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise InvalidInput(f"{path}: {what}. Expected a JSON file with 'instances'") from error
     shared: dict[str, Any] = {}
     if isinstance(found, Mapping):
         shared = {short: found[long] for long, short in _SHARED.items() if long in found}

@@ -166,7 +166,7 @@ def test_what_is_refused_is_told(pool: PoolDirectory) -> None:
 def test_a_pool_without_a_master(tmp_path: Path) -> None:
     directory = PoolDirectory.create(tmp_path / "pool", "p")
     with Operator(directory) as operator:
-        with pytest.raises(BackendError, match="no master yet: asa master --directory") as caught:
+        with pytest.raises(BackendError, match="has no master: asa master --directory") as caught:
             operator.get_state()
         assert caught.value.transient
         directory.publish(Address(("127.0.0.1",), 1, True, 1, "m"))

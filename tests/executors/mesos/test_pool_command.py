@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from asa.core.command import CommandResult
-from asa.core.errors import BackendError, InvalidInput, RunNotFound
+from asa.core.errors import BackendError, InvalidInput, RunNotFound, UnknownName
 from asa.log.rundir import RunDirectory
 from asa.security.files import private_directory
 from executors.mesos.codec import encode
@@ -107,6 +107,8 @@ def test_quotas_are_set_and_taken_away(where: tuple[str, ...]) -> None:
     for word in ("cpus", "cpus=", "=1", "cpus=-1", "cpus=inf", "cpus=nan", "cpus=x"):
         with pytest.raises(InvalidInput, match="expected a limit such as cpus=8"):
             asa_pool("set-quota", "test", word, *where)
+    with pytest.raises(UnknownName, match="unknown resource 'cpu': did you mean 'cpus'"):
+        asa_pool("set-quota", "test", "cpu=8", *where)
 
 
 def test_a_containers_limit_is_changed(where: tuple[str, ...]) -> None:
@@ -143,7 +145,7 @@ def test_pools_have_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     with pytest.raises(InvalidInput, match=r"there is no pool in .*pools/default: start one with asa master"):
         asa_pool("nodes")
     PoolDirectory.create(tmp_path / "state" / "pools" / "mine", "mine")
-    with pytest.raises(BackendError, match="no master yet"):
+    with pytest.raises(BackendError, match="mine has no master: asa master --directory"):
         asa_pool("nodes", "--name", "mine")
     for name in ("", "..", "a/b"):
         with pytest.raises(InvalidInput, match="is no name of a pool"):
@@ -155,7 +157,7 @@ def test_the_first_letters_of_a_runs_name_are_enough(tmp_path: Path, monkeypatch
     monkeypatch.setenv("ASA_STATE_DIR", str(state))
     for name in ("montage-1a", "montage-2b", "blast-3c"):
         PoolDirectory.create(RunDirectory.create(private_directory(state), name).path / "pool", name)
-    with pytest.raises(BackendError, match="blast-3c/pool has no master yet"):
+    with pytest.raises(BackendError, match="blast-3c/pool has no master: the run is over, or not as far yet"):
         asa_pool("nodes", "--run", "bla")
     with pytest.raises(RunNotFound, match="beginning of several runs: montage-1a, montage-2b"):
         asa_pool("nodes", "--run", "montage")

@@ -78,3 +78,10 @@ def test_names_that_are_not_there(tmp_path):
     path = written(tmp_path, [{"idle": ["x1"], "sizes": [1]}])
     with pytest.raises(InvalidInput, match="node 'x1' is below no switch"):
         read_windows(path, regular([2, 2]))
+
+
+def test_a_file_that_is_not_there(tmp_path):
+    with pytest.raises(
+        InvalidInput, match=r"none.json: No such file or directory. Expected a JSON file with 'instances'"
+    ):
+        read_windows(tmp_path / "none.json")

@@ -1,0 +1,98 @@
+"""Programs on pages that need a cluster, on a real Slurm: docs/howto/test-cluster.md and docs/howto/mpi.md."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cluster.cluster import Cluster
+from tests.definitions import ROOT
+from tests.docs.blocks import read, steps
+
+pytest_plugins = ("tests.cluster.fixtures",)
+pytestmark = [pytest.mark.slow, pytest.mark.slurm, pytest.mark.root, pytest.mark.timeout(300)]
+
+(TEST,) = [step.text for step in steps(read("howto/test-cluster.md")) if step.language == "python"]
+(MPI,) = [step.text for step in steps(read("howto/mpi.md")) if step.language == "python"]
+
+MPIRUN = "mpirun --mca btl tcp,self"
+"""All nodes are this machine, whose shared memory the ranks of one of them must not look for on another."""
+MPI4PY = '''
+"""What the page takes of mpi4py, over what srun tells each rank; they find one another's values in files."""
+
+import os
+import time
+from pathlib import Path
+
+
+class MPI:
+    class COMM_WORLD:
+        rank, size = int(os.environ["SLURM_PROCID"]), int(os.environ["SLURM_NTASKS"])
+
+        @classmethod
+        def allreduce(cls, value):
+            Path(f"rank-{cls.rank}.tmp").write_text(repr(value))
+            Path(f"rank-{cls.rank}.tmp").rename(f"rank-{cls.rank}")
+            while len(found := list(Path().glob("rank-?"))) < cls.size:
+                time.sleep(0.05)
+            return sum(float(path.read_text()) for path in found)
+'''
+SOLVER = """#!/bin/sh
+echo "rank of $OMPI_COMM_WORLD_SIZE: $*" >> "$4"
+"""
+RUN = """
+print(asa.run(simulate(2), backend="slurm:poll_s=1").result())
+"""
+SOLVE = """
+from pathlib import Path
+print(asa.run(solve(Path("case.inp")), backend="slurm:poll_s=1").result())
+"""
+
+
+def printed(program: str, cluster: Cluster, folder: Path) -> str:
+    """What a reader's program prints that is run on this cluster."""
+    given = {
+        "SLURM_CONF": str(cluster.config.slurm_conf),
+        "ASA_STATE_DIR": str(folder / "state"),
+        "PYTHONPATH": f"{folder}:{ROOT}",
+        "PATH": f"{folder}:{os.environ['PATH']}",
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=folder,
+        env=os.environ | given,
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_test_of_ones_own_has_a_cluster(slurm_cluster: Cluster) -> None:
+    space: dict[str, Any] = {}
+    exec(compile(TEST, "test-cluster.md", "exec"), space)
+    assert space["pytest_plugins"] == pytest_plugins
+    space["test_something"](slurm_cluster)
+
+
+def test_a_function_in_every_rank(slurm_cluster: Cluster, tmp_path: Path) -> None:
+    (tmp_path / "mpi4py.py").write_text(MPI4PY)
+    assert printed(f"{MPI}{RUN}", slurm_cluster, tmp_path) == "56.0\n"
+    assert len(list(tmp_path.glob("rank-?"))) == 8
+
+
+@pytest.mark.skipif(shutil.which("mpirun") is None, reason="not on PATH: mpirun (Debian package openmpi-bin)")
+def test_a_program_of_many_ranks(slurm_cluster: Cluster, tmp_path: Path) -> None:
+    (tmp_path / "solver").write_text(SOLVER)
+    (tmp_path / "solver").chmod(0o700)
+    program = f"{MPI}{SOLVE}".replace("tasks_per_node=28", "tasks_per_node=2").replace('"mpirun"', f'"{MPIRUN}"')
+    assert printed(program, slurm_cluster, tmp_path) == "case.h5\n"
+    assert (tmp_path / "case.h5").read_text() == 8 * "rank of 8: -i case.inp -o case.h5\n"
