@@ -6,8 +6,8 @@ INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint c
 # Tests start Python some thousand times: what has been compiled is kept.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo docs test test-slow types compiled test-slurm test-browser test-cgroup2 bench-cosched \
-    bench-cosched-full venv packages clean
+.PHONY: help demo docs test test-slow types compiled test-slurm test-browser test-cgroup2 coverage \
+    bench-cosched bench-cosched-full venv packages clean
 
 help:
 	@echo "make demo        run the Montage workflow on this machine and write an HTML report"
@@ -17,6 +17,7 @@ help:
 	@echo "make test-slurm  install Slurm, boot a test cluster, run the integration suite, stop the cluster"
 	@echo "make test-browser  install Chromium, open the dashboard in it: a minute; pictures are in build/screenshots"
 	@echo "make test-cgroup2  boot a kernel with cgroups of version 2 in a virtual machine, run the quota suite in there"
+	@echo "make coverage    which branches the tests of the first two lines take: a quarter of an hour; build/coverage/html"
 	@echo "make bench-cosched  a queue of real jobs under each sharing rule, on an idle machine: at most 30 minutes"
 	@echo "make bench-cosched-full  several lengths of queues, for the figures in the docs: at most 4 hours"
 	@echo "make venv        .venv with every extra (torch included)"
@@ -67,6 +68,14 @@ test-browser: .venv/.test packages
 # Takes minutes: the machine is emulated. Installs qemu and busybox; needs root, and fails where it cannot run.
 test-cgroup2: .venv/.test
 	tests/vm/run
+
+# A test that fails here and not in `make test` did not have the time: everything takes twice as long.
+coverage: .venv/.test packages
+	$(BIN)/coverage erase
+	-$(BIN)/coverage run -m pytest -m "not slurm and not browser" --numprocesses=3 --dist=loadfile --timeout=400
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage html --quiet
+	$(BIN)/coverage report
 
 # Four minutes of jobs alone and their data, then ten queues. What would go beyond --within is left out, and told.
 bench-cosched: .venv/.test packages
