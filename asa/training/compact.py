@@ -26,7 +26,7 @@ used, and learning rate, which falls to 0 until the end."""
 GAMMA, LAMBDA, ENTROPY, CLIP, DIVERGENCE = 0.95, 0.9, 0.001, 0.1, 0.02
 """Discount for each action, and that of the advantages; what entropy is worth; most that a probability changes, and the
 divergence at which a change ends early."""
-PIECES, LESSONS, LESSON_PASSES = 12, 6_000, 12
+PIECES, LESSONS, LESSON_PASSES = 12, 20_000, 12
 """Stretches of the log that each simulation goes through; situations that a teacher is asked about, and how often each
 is learned from."""
 VALIDATIONS, EVERY = 4, 3
