@@ -31,8 +31,9 @@ class TrainDras:
         add_days(parser)
         add("--kind", default="pg", choices=tuple(DISPATCHERS), help="dras-pg (pg), dras-dql or decima-pg (pg)")
         add("-o", "--output", required=True, metavar="DIR", help="folder of models, curve and state; one goes on there")
-        add("--reward", default="capability", metavar="NAME[:W=X]", help="capability, with weights, or capacity")
-        add("--hidden", type=_two, default=(4000, 1000), metavar="A,B", help="sizes of the hidden layers (4000,1000)")
+        add("--system", default="theta", metavar="NAME", help="reward and layers as in the paper: theta, cori (theta)")
+        add("--reward", metavar="NAME[:W=X]", help="capability, with weights, or capacity (the system's)")
+        add("--hidden", type=_two, metavar="A,B", help="sizes of the hidden layers (the system's: 4000,1000)")
         add("--window", type=positive, default=50, metavar="W", help="jobs that there are to select from (50)")
         add(
             "--scaling", default="shares", metavar="NAME", help="what the network sees: shares, or raw numbers (shares)"
@@ -80,12 +81,11 @@ class TrainDras:
 
 
 def _plan(options: argparse.Namespace) -> Plan:
-    from asa.training.dras_plan import Plan
+    from asa.training.dras_plan import Plan, system
 
     names = (
         "kind",
         "window",
-        "hidden",
         "scaling",
         "rate",
         "discount",
@@ -97,7 +97,13 @@ def _plan(options: argparse.Namespace) -> Plan:
         "episodes",
     )
     order = tuple(each.strip() for each in options.order.split(","))
-    return Plan(objective=options.reward, order=order, **{name: getattr(options, name) for name in names})
+    like = system(options.system)
+    return Plan(
+        objective=options.reward or like.objective,
+        hidden=options.hidden or like.hidden,
+        order=order,
+        **{name: getattr(options, name) for name in names},
+    )
 
 
 def _json(plan: Plan, curve: Any, best: Point) -> dict[str, Any]:

@@ -125,7 +125,7 @@ class ASACluster(SpecCluster):
 
     async def _close(self) -> None:
         await super()._close()
-        await asyncio.to_thread(self.executor.terminate_workers)
+        await asyncio.to_thread(self.executor.terminate_workers, _CLOSING_S)
 
 
 def _bare(**options: Any) -> Scheduler:

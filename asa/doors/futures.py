@@ -147,14 +147,20 @@ class Executor(futures.Executor):
         if wait:
             self._driver.over.wait()
 
-    def terminate_workers(self) -> None:
+    def terminate_workers(self, grace_s: float = 0.0) -> None:
         """Take no more calls, and give all allocations back at once; calls that have not ended fail with `RunFailed`.
 
         Returns when all jobs have ended. Python's pool of processes has it from 3.14 on.
+
+        Parameters
+        ----------
+        grace_s
+            How long calls may end by themselves before [s].
         """
         self._driver.close(cancel=True)
-        self._driver.cancel("the executor was told to end its workers")
-        self._driver.over.wait()
+        if not self._driver.over.wait(grace_s):
+            self._driver.cancel("the executor was told to end its workers")
+            self._driver.over.wait()
 
 
 def _seconds(value: float | str, what: str) -> float:

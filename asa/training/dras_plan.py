@@ -30,8 +30,35 @@ class Kind(NamedTuple):
 
 KINDS: Mapping[str, Kind] = {"pg": Kind("pg", True), "dql": Kind("dql", True), "decima": Kind("pg", False)}
 """DRAS-PG, DRAS-DQL and Decima-PG."""
+
+
+class System(NamedTuple):
+    """What the paper has for one of its systems: the reward, and sizes of the hidden layers (table III)."""
+
+    objective: str
+    hidden: tuple[int, int]
+
+
+SYSTEMS: Mapping[str, System] = {
+    "theta": System("capability", (4000, 1000)),
+    "cori": System("capacity", (10_000, 4000)),
+}
+"""A capability and a capacity system. How many nodes there are, the log says."""
 PHASES = ("sampled", "real", "synthetic")
 """Sets of jobs in the paper's order, from the easiest: sampled from the log, weeks of the log, new ones like it."""
+
+
+def system(name: str) -> System:
+    """The system of this name.
+
+    Raises
+    ------
+    UnknownName
+        When there is none.
+    """
+    if name not in SYSTEMS:
+        raise UnknownName("system", name, SYSTEMS)
+    return SYSTEMS[name]
 
 
 class Jobset(NamedTuple):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from asa.core.event import Submitting
+from asa.core.event import RunEnded, RunState, Submitting
 from asa.log.events import EventLog
 from asa.log.rundir import list_runs
 from tests.doors.queueing import Queueing
@@ -142,6 +142,10 @@ def test_in_an_asynchronous_program(tmp_path: Path) -> None:
             return int(await client.submit(abs, -3))
 
     assert asyncio.run(main()) == 3
+    (run,) = list_runs(tmp_path)
+    with EventLog(run.events) as log:
+        ended = log.latest(RunEnded)
+    assert isinstance(ended, RunEnded) and ended.state is RunState.SUCCEEDED  # it was not cancelled: it had an end
 
 
 def test_the_executor_ends_with_a_cluster_that_cannot_be(tmp_path: Path) -> None:

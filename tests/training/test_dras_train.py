@@ -19,7 +19,7 @@ from asa.simulator.run import simulate
 from asa.traces.resample import weeks
 from asa.traces.swf import write_swf
 from asa.traces.swf_schedule import log_of
-from asa.training.dras_plan import KINDS, PHASES, Plan
+from asa.training.dras_plan import KINDS, PHASES, Plan, system
 from asa.training.dras_point import Point
 from asa.training.dras_saved import BEST, CURVE, STATE, read_curve
 from asa.training.dras_train import train
@@ -78,6 +78,15 @@ def test_an_order_changes_the_order_and_nothing_else() -> None:
         assert jobs.submit.tolist() == sets[phase].submit.tolist()
 
 
+@pytest.mark.parametrize(("name", "nodes", "parameters"), [("theta", 4360, 21_890_053), ("cori", 12_076, 161_960_053)])
+def test_a_system_has_the_network_and_the_reward_of_the_paper(name: str, nodes: int, parameters: int) -> None:
+    found = system(name)
+    assert Plan(hidden=found.hidden).shape(nodes).parameters == parameters
+    assert found.objective == {"theta": "capability", "cori": "capacity"}[name]
+    with pytest.raises(UnknownName, match="system 'summit'"):
+        system("summit")
+
+
 def test_a_plan_comes_back_from_json() -> None:
     plan = replace(SMALL, kind="dql", objective="capability:wait=1,size=0")
     assert Plan.of(json.loads(json.dumps(plan.to_json()))) == plan
@@ -125,12 +134,14 @@ OPTIONS = ["--hidden", "8,4", "--window", "4", "--jobs", "30", "--sampled", "1",
 @pytest.mark.slow
 def test_the_command(trace, tmp_path, capsys) -> None:
     out, curve, picture = tmp_path / "m", tmp_path / "m.json", tmp_path / "m.png"
-    words = ["train", "dras", "--trace", trace, "--kind", "dql", "--to-day", "5", "--validate", "5-8", "--output"]
+    words = ["train", "dras", "--trace", trace, "--system", "cori", "--kind", "dql"]
+    words += ["--to-day", "5", "--validate", "5-8", "--output"]
     assert main([*words, str(out), *OPTIONS, "--json", str(curve), "--plot", str(picture)]) == 0
     text = capsys.readouterr().out
     assert f"--dispatcher dras-dql:model={out}/{BEST}" in text
     made = json.loads(curve.read_text())
-    assert made["plan"]["kind"] == "dql" and [point["phase"] for point in made["curve"]] == list(PHASES)
+    assert (made["plan"]["kind"], made["plan"]["objective"]) == ("dql", "capacity")
+    assert [point["phase"] for point in made["curve"]] == list(PHASES)
     assert picture.read_bytes()[:4] == b"\x89PNG"
     spec = f"dras-dql:model={out}/{BEST}"
     assert main(["simulate", trace, "--dispatcher", spec, "--from-day", "8", "--quiet", "--json", "-"]) == 0
@@ -144,8 +155,9 @@ def test_what_the_command_refuses(trace, tmp_path, capsys) -> None:
     assert "do not overlap" in capsys.readouterr().err
     assert main([*words, "--to-day", "5", "--validate", "50-80"]) == 1
     assert "no job was submitted" in capsys.readouterr().err
-    assert main([*words, "--validate", "5-8", "--order", "reel"]) == 2
-    assert "phase" in capsys.readouterr().err
+    for wrong, says in ((["--order", "reel"], "phase"), (["--system", "summit"], "unknown system 'summit'")):
+        assert main([*words, "--validate", "5-8", *wrong]) == 2
+        assert says in capsys.readouterr().err
     for wrong in (["--validate", "8-5"], ["--validate", "5-8", "--hidden", "8"]):
         with pytest.raises(SystemExit):
             main([*words, *wrong])
