@@ -5,7 +5,7 @@ References
 WFP3: W. Tang, Z. Lan, N. Desai and D. Buettner, "Fault-aware, utility-based job scheduling on Blue Gene/P systems",
 IEEE Cluster 2009. F1: D. Carastan-Santos and R. Y. de Camargo, "Obtaining dynamic scheduling policies with simulation
 and machine learning", SC 2017, table 3. The others are folklore. Threshold: J. Lelong, V. Reis and D. Trystram, "Tuning
-EASY-backfilling queues", JSSPP 2017, section 4.
+EASY-backfilling queues", JSSPP 2017.
 """
 
 from __future__ import annotations
