@@ -57,9 +57,11 @@ types: .venv/.test
 compiled: .venv/.test
 	$(BIN)/python -m tests.simulator.compiled
 
-# They mostly wait for Slurm: six at a time, each with a cluster of its own.
+# They mostly wait for Slurm: six at a time, each with a cluster of its own; those that take longest first.
+longest := $(addprefix tests/,integration/test_faults.py integration/test_workflows.py backends/slurm/test_live.py \
+    integration/test_start_order.py backends/slurm/test_rest_live.py integration/test_places.py integration/test_mpi.py)
 test-slurm: .venv/.test packages
-	$(call pytest,slurm,6,$(call marked,slurm))
+	$(call pytest,slurm,6,--no-loadscope-reorder $(longest) $(filter-out $(longest),$(call marked,slurm)))
 
 # One browser for all tests, one page after the other.
 test-browser: .venv/.test packages
