@@ -59,7 +59,7 @@ compiled: .venv/.test
 
 # They mostly wait for Slurm: six at a time, each with a cluster of its own; those that take longest first.
 longest := $(addprefix tests/,integration/test_faults.py integration/test_workflows.py backends/slurm/test_live.py \
-    integration/test_start_order.py backends/slurm/test_rest_live.py integration/test_places.py integration/test_mpi.py)
+    backends/slurm/test_rest_live.py integration/test_places.py integration/test_mpi.py integration/test_start_order.py)
 test-slurm: .venv/.test packages
 	$(call pytest,slurm,6,--no-loadscope-reorder $(longest) $(filter-out $(longest),$(call marked,slurm)))
 
