@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from asa.core.errors import InvalidInput
+from asa.core.errors import InvalidInput, cause
 from asa.core.sharing import WaitingJob
 from asa.core.units import duration, share
 from coscheduler.workload import Load, Phase, paper_queue, phases
@@ -87,8 +87,7 @@ def _read(path: str | Path, parse: Callable[[Mapping[str, Any]], T]) -> T:
         with open(path, "rb") as file:
             data = tomllib.load(file)
     except (OSError, tomllib.TOMLDecodeError) as error:
-        what = error.strerror if isinstance(error, OSError) and error.strerror else error
-        raise InvalidInput(f"queue {path}: {what}. Expected a TOML file with cores and [[jobs]]") from error
+        raise InvalidInput(f"queue {path}: {cause(error)}. Expected a TOML file with cores and [[jobs]]") from error
     try:
         _only(data, _QUEUE, "the file")
         return parse(data)

@@ -31,6 +31,15 @@ from collections.abc import Iterable
 from typing import Any
 
 
+def cause(error: Exception) -> str:
+    """What an error says; of one of the operating system its words alone, without number and file.
+
+    >>> cause(FileNotFoundError(2, "No such file or directory", "x.swf")), cause(ValueError("no JSON"))
+    ('No such file or directory', 'no JSON')
+    """
+    return error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+
+
 class AsaError(Exception):
     """Root of the tree: ``except asa.AsaError`` catches whatever ASA raises on purpose."""
 

@@ -90,15 +90,17 @@ class Beliefs:
 
     def replay(self) -> dict[str, Row]:
         """The same, as the run's own waits would have it."""
+        if (spec := self._estimator) is None:
+            return {}
         made: dict[str, Estimator | None] = {}
         found: dict[str, Believed] = {}
-        for geometry, event, context in self._lessons if self._estimator is not None else ():
+        for geometry, event, context in self._lessons:
             if geometry not in made:
-                made[geometry] = estimator_of(self._estimator or "", {})
+                made[geometry] = estimator_of(spec, {})
             if (estimator := made[geometry]) is not None:
                 estimator.learn(event.wait_s, event.predicted_s, context)
             jobs = found[geometry].jobs + 1 if geometry in found else 1
-            found[geometry] = Believed(event.at, geometry, self._estimator or "", jobs, event.wait_s, event.predicted_s)
+            found[geometry] = Believed(event.at, geometry, spec, jobs, event.wait_s, event.predicted_s)
         return {name: _row(_asked(event, made[name]), replayed=True) for name, event in found.items()}
 
 

@@ -57,7 +57,8 @@ class RunModel:
     def on(self, event: Event) -> None:
         """Fold an event."""
         if isinstance(event, RunStarted) and self.plan is None:
-            self.plan, self.beliefs = _plan(event), Beliefs(_estimator(event))
+            strategy = _strategy(event)
+            self.plan, self.beliefs = _plan(event, strategy), Beliefs(None if strategy is None else strategy.estimator)
         self._observe(event)
         self.timeline.on(event)
         if self.plan is not None:
@@ -132,21 +133,17 @@ class RunModel:
         return rows.why_rows(reasons(plan, now))
 
 
-def _plan(event: RunStarted) -> Plan:
-    """A plan to fold events with; it decides nothing. What it would decide with matters to its words only."""
-    site = Capabilities(event.site, event.partition, event.regime, arrays=event.arrays, parks=event.parks)
-    strategy: Strategy
+def _strategy(event: RunStarted) -> Strategy | None:
+    """A run's strategy; None where it is an object of somebody's own: the log has only what it is called."""
     try:
-        strategy = STRATEGIES.create(event.strategy)
-    except AsaError:  # an object of somebody's own: the log has only what it is called
-        strategy = PerStage()
-    return Plan(strategy, site, shared=event.pool != "per-stage" and not strategy.own_pools)
-
-
-def _estimator(event: RunStarted) -> str | None:
-    """Spec of the estimator of a run's strategy; None for a strategy of somebody's own."""
-    try:
-        found: str = STRATEGIES.create(event.strategy).estimator
+        found: Strategy = STRATEGIES.create(event.strategy)
     except AsaError:
         return None
     return found
+
+
+def _plan(event: RunStarted, strategy: Strategy | None) -> Plan:
+    """A plan to fold events with; it decides nothing. What it would decide with matters to its words only."""
+    site = Capabilities(event.site, event.partition, event.regime, arrays=event.arrays, parks=event.parks)
+    strategy = strategy or PerStage()
+    return Plan(strategy, site, shared=event.pool != "per-stage" and not strategy.own_pools)

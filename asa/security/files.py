@@ -7,7 +7,7 @@ import secrets
 import stat
 from pathlib import Path
 
-from asa.core.errors import StateError
+from asa.core.errors import StateError, cause
 
 
 def private_directory(path: Path) -> Path:
@@ -129,6 +129,6 @@ def _sync_directory(path: Path) -> None:
 def cannot(what: str, path: Path, error: OSError) -> StateError:
     """The error to raise when the operating system refused to `what` (a verb) `path`."""
     return StateError(
-        f"cannot {what} {path}: {error.strerror or error}. Check the disk's free space, the quota and the "
+        f"cannot {what} {path}: {cause(error)}. Check the disk's free space, the quota and the "
         "permissions, or set ASA_STATE_DIR to a directory that can be written"
     )

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from asa.core.cluster import Cluster
-from asa.core.errors import InvalidInput, UnknownName
+from asa.core.errors import InvalidInput, UnknownName, cause
 from asa.core.workload import Floats, Workload
 from asa.traces.rules import Report
 
@@ -209,7 +209,7 @@ def _head(path: str | Path) -> bytes:
 
 
 def _cannot_read(path: str | Path, error: OSError) -> InvalidInput:
-    return InvalidInput(f"cannot read {path}: {error.strerror or error}")
+    return InvalidInput(f"cannot read {path}: {cause(error)}")
 
 
 def _unpack(path: str | Path, data: bytes, comment: bytes, heading: int) -> bytes:

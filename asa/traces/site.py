@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from asa.core.cluster import Cluster
-from asa.core.errors import InvalidInput
+from asa.core.errors import InvalidInput, cause
 from asa.core.units import DAY, HOUR, WEEK
 from asa.core.workload import Floats, Workload
 from asa.traces.cycle import Cycle
@@ -191,7 +191,7 @@ class Site:
         try:
             return cls.from_dict(json.loads(Path(path).read_text()))
         except OSError as error:
-            raise InvalidInput(f"{path} cannot be read: {error.strerror or error}") from error
+            raise InvalidInput(f"{path} cannot be read: {cause(error)}") from error
         except (ValueError, AttributeError) as error:
             raise InvalidInput(f"{path} holds no site model: {error}") from error
 

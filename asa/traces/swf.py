@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from asa.core.cluster import Ints
-from asa.core.errors import InvalidInput
+from asa.core.errors import InvalidInput, cause
 from asa.core.job import JobState
 from asa.core.schedule import OUTCOMES
 from asa.core.workload import UNKNOWN, Floats, Workload
@@ -306,7 +306,7 @@ def write_swf(log: SwfLog, path: str | Path) -> None:
         draft.write_bytes(data)
         os.replace(draft, path)
     except OSError as error:
-        raise InvalidInput(f"cannot write {path}: {error.strerror or error}") from error
+        raise InvalidInput(f"cannot write {path}: {cause(error)}") from error
     finally:
         draft.unlink(missing_ok=True)
 

@@ -65,6 +65,7 @@ class Options:
     def __post_init__(self) -> None:
         if self.steps < 0 or self.seed < 0 or not self.late >= 0:
             raise InvalidInput(f"{self.steps} steps, seed {self.seed}, late={self.late:g}: at least 0 of each expected")
+        turns(self.threshold)
 
 
 @dataclass(frozen=True, slots=True)

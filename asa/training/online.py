@@ -20,7 +20,7 @@ from asa.core.units import WEEK
 from asa.core.view import QueueView
 from asa.core.workload import Reals
 from asa.dispatchers.backfill import Easy
-from asa.dispatchers.learned.dispatcher import PATIENCE
+from asa.dispatchers.learned.dispatcher import PATIENCE, seconds
 from asa.dispatchers.learned.model import Model, read_model
 from asa.dispatchers.learned.observation import Rows
 from asa.dispatchers.learned.queue import Queue, queue_of
@@ -80,6 +80,8 @@ class Online:
         Of the draws.
     patience
         See `asa.dispatchers.learned.selection.Turns`.
+    threshold
+        Jobs that have waited for longer come first: seconds, or like ``"60h"``; infinite: as in the paper.
 
     Raises
     ------
@@ -104,6 +106,7 @@ class Online:
         tolerance: float = 1.1,
         seed: int = 0,
         patience: float = PATIENCE,
+        threshold: float | str = math.inf,
     ) -> None:
         if not model:
             raise InvalidInput("a learned dispatcher needs a model: say model=FILE")
@@ -118,7 +121,7 @@ class Online:
         else:
             self.learner = QLearning(found.shape, seed=seed, rate=rate, epsilon=0.0)
         put(self.learner.network, found)
-        self._rate, self._objective, self._turns = rate, objective_of(objective), Turns(patience)
+        self._rate, self._objective, self._turns = rate, objective_of(objective), Turns(patience, seconds(threshold))
         self._period, self._tolerance, self._easy = period_s, tolerance, Easy()
         self.verdicts: list[Verdict] = []
         self._good, self._rest, self._next_rest = found, 0, 1

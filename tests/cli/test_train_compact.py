@@ -46,6 +46,7 @@ def test_what_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str], tra
         "days 0 to 2 to learn from, days 1 to 2 to validate": ["--to-day", "2", "--validate", "1-2"],
         "--output": ["--validate", "1-2", "--output", str(tmp_path / "no" / "m")],
         "-1 steps": ["--validate", "1-2", "--steps", "-1"],
+        "threshold 'soon' is not a positive duration": ["--validate", "1-2", "--threshold", "soon"],
         "no job was submitted from day 90": ["--validate", "90-120"],
     }
     for says, options in cases.items():

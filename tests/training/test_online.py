@@ -99,10 +99,11 @@ def test_the_guard_stops_what_harms() -> None:
     assert max(verdict.rest for verdict in guarded.verdicts) > 1  # it harmed again
 
 
-def test_without_learning_and_guard_it_is_the_dispatcher() -> None:
+@pytest.mark.parametrize("threshold", [math.inf, "1h"])
+def test_without_learning_and_guard_it_is_the_dispatcher(threshold: float | str) -> None:
     jobs = busy(100)
-    one = simulate(jobs, MACHINE, Online(model_of(), rate=0, tolerance=math.inf)).start
-    assert one.tolist() == simulate(jobs, MACHINE, DrasDql(model_of())).start.tolist()
+    one = simulate(jobs, MACHINE, Online(model_of(), rate=0, tolerance=math.inf, threshold=threshold)).start
+    assert one.tolist() == simulate(jobs, MACHINE, DrasDql(model_of(), threshold=threshold)).start.tolist()
 
 
 @pytest.mark.slow
@@ -130,6 +131,8 @@ def test_another_life_of_the_machine_begins_anew() -> None:
 def test_what_is_refused() -> None:
     with pytest.raises(InvalidInput, match="model=FILE"):
         Online()
+    with pytest.raises(InvalidInput, match="threshold"):
+        Online(model_of(), threshold="soon")
     for options in ({"rate": -1.0}, {"period_s": 0.0}, {"tolerance": 0.5}):
         with pytest.raises(InvalidInput, match="expected"):
             Online(model_of(), **options)

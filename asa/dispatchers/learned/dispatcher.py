@@ -29,6 +29,7 @@ PATIENCE = 50.0
 """Reservations for others before the head of the queue must be selected: as many as the paper's window has jobs. A
 policy that selects at random gives the head one in so many."""
 TURNS = Turns(PATIENCE)
+"""Without a threshold, as in the paper."""
 
 
 class Policy(Protocol):

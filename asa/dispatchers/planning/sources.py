@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +10,7 @@ import numpy as np
 
 from asa.core.cluster import Ints
 from asa.core.errors import InvalidInput
+from asa.core.jsonfile import read_json
 from asa.core.table import TableView
 from asa.core.view import QueueView
 from asa.dispatchers.planning.instance import LEAST_S, Instance, amounts, held
@@ -87,12 +86,7 @@ def read_instance(path: str | Path) -> Instance:
         the job.
     """
     path = Path(path)
-    try:
-        data = path.read_bytes()
-        found = json.loads(gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data)
-    except (OSError, EOFError, ValueError) as error:
-        what = error.strerror if isinstance(error, OSError) and error.strerror else error
-        raise InvalidInput(f"{path}: {what}. Expected a JSON file with 'cap', 'running' and 'queue'") from error
+    found = read_json(path, "'cap', 'running' and 'queue'")
     try:
         made = _made(found)
         made.check()

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from asa.core.errors import InvalidInput
+from asa.core.jsonfile import read_json
 from asa.placement.hostlist import expand
 from asa.placement.tjap.instance import PRICE, Window, grouped
 from asa.placement.topology import CONVENTIONS, Convention, Topology
@@ -41,12 +40,7 @@ def read_windows(
         topology has not; says which window.
     """
     path = Path(path)
-    try:
-        data = path.read_bytes()
-        found = json.loads(gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data)
-    except (OSError, EOFError, ValueError) as error:
-        what = error.strerror if isinstance(error, OSError) and error.strerror else error
-        raise InvalidInput(f"{path}: {what}. Expected a JSON file with 'instances'") from error
+    found = read_json(path, "'instances'")
     shared: dict[str, Any] = {}
     if isinstance(found, Mapping):
         shared = {short: found[long] for long, short in _SHARED.items() if long in found}
