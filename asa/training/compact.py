@@ -179,6 +179,7 @@ def train(
     """
     import torch
     from sb3_contrib import MaskablePPO
+    from stable_baselines3.common.logger import Logger
     from stable_baselines3.common.vec_env import DummyVecEnv
 
     from asa.training.compact_imitation import imitate, lessons
@@ -210,6 +211,7 @@ def train(
     best = Best(policy, judge, options.steps, progress, began=began)
     best.look(0)
     if options.steps:
+        learner.set_logger(Logger(None, []))  # its own makes a folder among the temporary files, and leaves it
         learner.learn(options.steps, callback=best.watch())
     about = {**asdict(options), "cost": asdict(cost), "jobs": len(log), "validation_jobs": len(validation)}
     return Trained(Network(best.tensors, about), about, best.curve, agreement)

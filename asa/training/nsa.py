@@ -136,6 +136,7 @@ def train(
     need("torch", "sb3_contrib", "safetensors")
     import torch
     from sb3_contrib import MaskablePPO
+    from stable_baselines3.common.logger import Logger
     from stable_baselines3.common.vec_env import DummyVecEnv
 
     from asa.training.networks import Policy
@@ -159,6 +160,7 @@ def train(
         seed=seed,
     )
     curve: list[Point] = []
+    learner.set_logger(Logger(None, []))  # its own makes a folder among the temporary files, and leaves it
     learner.learn(steps, callback=_watch(curve, steps, progress))
     about = {"network": network, "state": state, "seed": seed, "steps": steps, "epochs": epochs, "geometry": geometry}
     policy: Any = learner.policy

@@ -24,8 +24,12 @@ class Queueing:
         return Queueing, (self._wait_s, self._cores)
 
     @cached_property
+    def _directory(self) -> tempfile.TemporaryDirectory[str]:
+        return tempfile.TemporaryDirectory(prefix="asa-queueing-", ignore_cleanup_errors=True)
+
+    @cached_property
     def _local(self) -> Local:
-        return Local(cores=self._cores, directory=Path(tempfile.mkdtemp(prefix="asa-queueing-")))
+        return Local(cores=self._cores, directory=Path(self._directory.name))
 
     def submit(self, requests: Sequence[JobRequest]) -> list[JobHandle | Refused]:
         begin = time.time() + self._wait_s
