@@ -62,15 +62,15 @@ class KeptPlaces:
 
     def test_an_element_that_has_ended_names_its_array(self, site: Site) -> None:
         _need_arrays(site)
-        first, second, third = site.submit_array(
-            site.request(), site.request(run_s=site.walltime_s / 2), site.request()
-        )
-        site.reach(first, JobState.COMPLETED)
-        site.reach(second, JobState.RUNNING)
+        handles = site.submit_array(*[site.request(run_s=site.walltime_s / 2) for _ in range(3)])
+        first, *others = _running_first(site, *handles)
+        site.backend.cancel([first])
+        site.reach(first, JobState.CANCELLED)
+        second, third = _running_first(site, *others)
         site.backend.update(first, JobChanges(throttle=2))
-        site.reach(third, JobState.COMPLETED)
+        site.reach(third, JobState.RUNNING)
         assert site.status(second).state is JobState.RUNNING
-        site.backend.cancel([second])
+        site.backend.cancel([second, third])
 
     def test_cancelling_an_element_lets_the_others_go_on(self, site: Site) -> None:
         _need_arrays(site)
@@ -88,10 +88,10 @@ class KeptPlaces:
 
     def test_an_element_that_fails_does_not_stop_the_next(self, site: Site) -> None:
         _need_arrays(site)
-        first, second = site.submit_array(site.request(exit_code=1), site.request())
-        status = site.reach(second, JobState.COMPLETED)
-        assert site.status(first).state is JobState.FAILED
-        assert site.later(site.status(first).ended, status.started)
+        handles = site.submit_array(site.request(exit_code=1), site.request(exit_code=1))
+        ended = [site.reach(handle, JobState.FAILED) for handle in handles]
+        before, after = sorted(ended, key=lambda status: status.started or 0.0)
+        assert site.later(before.ended, after.started)
 
     def test_elements_differ_in_size_and_wall_time(self, site: Site) -> None:
         _need_arrays(site)
@@ -141,7 +141,8 @@ class KeptPlaces:
     def test_a_throttle_needs_an_element_that_has_not_ended(self, site: Site) -> None:
         _need_arrays(site)
         first, second = site.submit_array(site.request(), site.request())
-        site.reach(second, JobState.COMPLETED)
+        for handle in (first, second):
+            site.reach(handle, JobState.COMPLETED)
         _cannot(site, first, JobChanges(throttle=2))
 
     def test_a_throttle_of_nothing_is_an_error(self, site: Site) -> None:
