@@ -33,22 +33,23 @@ docs: .venv/.test
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --config-file docs/site/mkdocs.yml
 	@echo "open build/site/index.html, or serve it, for the search: python -m http.server --directory build/site"
 
-# Tests with these marks, so many files at a time; those files (default: all). Real processes on a busy machine miss a
-# deadline now and then, so what failed (never a broken suite: that is another code) is run again, alone.
-pytest = $(BIN)/pytest -m "$(1)" --numprocesses=$(2) --dist=loadfile $(3) || \
-    { [ $$? -eq 1 ] && echo "Once more, one at a time:" && $(BIN)/pytest -m "$(1)" --last-failed $(3); }
+# Tests with these marks, so many at a time, dealt in this way (pytest-xdist's --dist); those files (default: all). Real
+# processes on a busy machine miss a deadline now and then, so what failed (never a broken suite: that is another code)
+# is run again, alone.
+pytest = $(BIN)/pytest -m "$(1)" --numprocesses=$(2) --dist=$(3) $(4) || \
+    { [ $$? -eq 1 ] && echo "Once more, one at a time:" && $(BIN)/pytest -m "$(1)" --last-failed $(4); }
 # To look through all other files for a mark, in each process, takes longer than to search them for it.
-marked = $(shell grep -rl --include='test_*.py' 'mark\.$(1)' tests)
+marked = $(sort $(shell grep -rl --include='test_*.py' 'mark\.$(1)' tests))
 
 test: .venv/.test packages
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports
 	$(MAKE) --jobs=2 --output-sync=target types compiled
-	$(call pytest,not slurm and not slow,3)
+	$(call pytest,not slurm and not slow,3,loadfile)
 
 # Agents, masters and supervisors that really run, real programs, and whatever else takes more than a few seconds.
 test-slow: .venv/.test packages
-	$(call pytest,slow and not slurm and not browser,4,$(call marked,slow))
+	$(call pytest,slow and not slurm and not browser,4,loadfile,$(call marked,slow))
 
 types: .venv/.test
 	$(BIN)/mypy
@@ -57,15 +58,14 @@ types: .venv/.test
 compiled: .venv/.test
 	$(BIN)/python -m tests.simulator.compiled
 
-# They mostly wait for Slurm: six at a time, each with a cluster of its own; those that take longest first.
-longest := $(addprefix tests/,integration/test_faults.py integration/test_workflows.py backends/slurm/test_live.py \
-    backends/slurm/test_rest_live.py integration/test_places.py integration/test_mpi.py integration/test_start_order.py)
+# They mostly wait for Slurm: eight at a time, each process with a cluster of its own, of which one that is done takes
+# over what is left to others.
 test-slurm: .venv/.test packages
-	$(call pytest,slurm,6,--no-loadscope-reorder $(longest) $(filter-out $(longest),$(call marked,slurm)))
+	$(call pytest,slurm,8,worksteal,$(call marked,slurm))
 
 # One browser for all tests, one page after the other.
 test-browser: .venv/.test packages
-	$(call pytest,browser,1,tests/browser)
+	$(call pytest,browser,1,load,tests/browser)
 
 # Takes minutes: the machine is emulated. Installs qemu and busybox; needs root, and fails where it cannot run.
 test-cgroup2: .venv/.test
