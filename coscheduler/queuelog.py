@@ -47,7 +47,8 @@ class QueueLog:
             if resume:
                 os.truncate(self.path, self.path.read_bytes().rfind(b"\n") + 1)
             flags = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | (0 if resume else os.O_CREAT | os.O_EXCL)
-            self._file = os.fdopen(os.open(self.path, flags, 0o600), "w", encoding="utf-8")
+            # without a buffer: what the disk did not take must not come again when the log is closed
+            self._file = os.fdopen(os.open(self.path, flags, 0o600), "wb", buffering=0)
         except FileExistsError as error:
             raise StateError(
                 f"{directory} has the log of another queue: give another --work directory, or go on with --resume"
@@ -71,9 +72,10 @@ class QueueLog:
         StateError
             When the disk is full, say.
         """
+        line = json.dumps(entry).encode() + b"\n"
         try:
-            self._file.write(json.dumps(entry) + "\n")
-            self._file.flush()
+            while line:
+                line = line[self._file.write(line) :]
         except OSError as error:
             raise cannot("write", self.path, error) from error
 

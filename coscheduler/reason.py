@@ -12,6 +12,8 @@ class Reason(Mapping[str, Any]):
 
     >>> dict(Reason(lambda: {"harm": 0.1}))
     {'harm': 0.1}
+    >>> Reason(lambda: {"harm": 0.1})
+    {'harm': 0.1}
     """
 
     def __init__(self, make: Callable[[], dict[str, Any]]) -> None:

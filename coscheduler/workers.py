@@ -72,14 +72,12 @@ class Workers:
         Parameters
         ----------
         orders
-            All of the same needs.
+            At least one, all of the same needs.
         look
             Called from time to time; what it raises ends the orders that run.
         retries
             How often an order that failed is tried again.
         """
-        if not orders:
-            return
         crew = self._crew = self._crew or self._hire()
         # The crew gives back what it cannot start soon, as to a driver that may know of a better place: it gets no more
         # than it can start at once.

@@ -134,7 +134,7 @@ def _run() -> Callable[..., None]:
 
 
 def _pieces(given: Sequence[Given]) -> Iterable[Sequence[Given]]:
-    """Parts of a size below which dask does not warn of large graphs."""
+    """Parts, of at least one, of a size below which dask does not warn of large graphs."""
     size, start = 0, 0
     for position, each in enumerate(given):
         weight = order_size(each.order)
@@ -142,5 +142,4 @@ def _pieces(given: Sequence[Given]) -> Iterable[Sequence[Given]]:
             yield given[start:position]
             size, start = 0, position
         size += weight
-    if start < len(given):
-        yield given[start:]
+    yield given[start:]

@@ -27,22 +27,30 @@ class Scratch:
     Raises
     ------
     OSError
-        When it cannot be made.
+        When it cannot be made, or its file system has no locks.
     """
 
     def __init__(self, parent: str | None = None) -> None:
         parent = parent or node.scratch(os.environ)
         for left in Path(parent).glob(f"{_PREFIX}*"):
             with suppress(OSError):  # it belongs to somebody else, or is in use, or gone
-                os.close(_lock(left))
-                shutil.rmtree(left)
+                held = _lock(left)
+                try:
+                    shutil.rmtree(left)
+                finally:
+                    os.close(held)
         while True:
             self.path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
             try:
                 self._held = _lock(self.path)
-            except OSError:  # another crew is just about to tidy it up
+            except (BlockingIOError, FileNotFoundError):  # another crew is just about to tidy it up, or has done so
                 continue
-            return
+            except OSError:
+                self.path.rmdir()
+                raise
+            if self.path.is_dir():
+                return
+            os.close(self._held)
 
     def close(self) -> None:
         """Remove it."""

@@ -165,10 +165,9 @@ class Hub:
             self._send(self._nodes.pop(node), Release())
 
     def _close(self) -> None:
-        if self._closing is None:
-            self._closing = time.monotonic() + _CLOSING_S
-            self._selector.unregister(self._listener)
-            self._listener.close()
+        self._closing = time.monotonic() + _CLOSING_S
+        self._selector.unregister(self._listener)
+        self._listener.close()
 
     def _dismiss(self, since: float) -> None:
         for node, peer in list(self._nodes.items()):

@@ -104,6 +104,8 @@ def _shown(why: Mapping[str, Any]) -> Iterable[str]:
 
     >>> list(_shown({"rate": 0.93, "state": {"cpu": 0.5}, "votes": {"cpu": [0.1, 0.9]}}))
     ['rate 0.93', 'state: cpu 0.5', 'votes:', '  cpu 0.1 0.9']
+    >>> list(_shown({"node": "n7", "memory": 1.02, "hard": False}))
+    ['node n7', 'memory 1.02', 'hard no']
     """
     for name, value in why.items():
         if isinstance(value, Mapping) and any(isinstance(each, Sequence) for each in value.values()):

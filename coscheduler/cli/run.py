@@ -59,10 +59,12 @@ def run(options: argparse.Namespace) -> CommandResult:
         found = world.result()
     if done:
         found = replace(found, jobs=tuple(sorted((*done, *found.jobs), key=lambda job: job.submitted)))
-    if options.plot and found.samples:
+    if options.plot and found.samples and found.jobs:
         from coscheduler.studies.picture import save
 
         save(found, options.plot, f"{options.sharing}, {found.cores} cores")
+    elif options.plot:
+        tell(f"{options.plot} is not drawn: no job has ended")
     return _answer(options, found, directory, interrupted)
 
 

@@ -64,6 +64,7 @@ class _Container:
     limit: float
     asked: float
     launched: bool = False
+    asked_after: bool = False  # the master was, and has not answered yet
     stopped: bool = False
     id: str = ""  # the agent's name for it, once it runs
     shares: list[tuple[float, float | None, float | None]] = field(default_factory=list)  # for when it runs
@@ -156,13 +157,21 @@ class Containers:
         """The master knows us, perhaps again: offers are void, and calls may have been lost."""
         self.offers.void()
         there = [(name, container) for name, container in self._all.items() if container.launched]
+        for _, container in there:
+            container.asked_after = True
         kills: list[Decision] = [Kill(name, container.agent) for name, container in there if container.stopped]
         return [*kills, Reconcile(tuple((name, container.agent) for name, container in there))] if there else []
 
     def offered(self, offers: Iterable[Message], now: float) -> list[Decision]:
-        """Withhold offers, and launch what has waited for them."""
+        """Withhold offers, and launch what has waited for them.
+
+        A master that was started again does not answer for agents that are not back yet. One that offers something is:
+        a container of it that was launched while there was no master is asked after once more, or it is never heard of.
+        """
         agents = dict.fromkeys(self.offers.offered(offer, now) for offer in offers)
-        return [decision for agent in agents for decision in self._launch(agent)]
+        silent = tuple((name, it.agent) for name, it in self._all.items() if it.asked_after and it.agent in agents)
+        asked: list[Decision] = [Reconcile(silent)] if silent else []
+        return asked + [decision for agent in agents for decision in self._launch(agent)]
 
     def update(self, status: Message) -> list[Decision]:
         """The status of a task.
@@ -177,6 +186,7 @@ class Containers:
         if container is None:
             alive = state not in TERMINAL and state not in _LOST
             return [Kill(name, value_of(status, "agent_id", ""))] if alive else []
+        container.asked_after = False
         if state == "TASK_RUNNING":
             return self._runs(name, container, status)
         if state in TERMINAL or state in _LOST:

@@ -69,10 +69,6 @@ class Gangs:
         self._owners: dict[str, Gang] = {}
         self._runs: dict[str, int] = {}
 
-    def __getitem__(self, job: str) -> Gang:
-        """The gang of a job that runs."""
-        return self._gangs[job]
-
     def start(self, command: Command, places: tuple[Place, ...], limits: Mapping[str, float] | None = None) -> Gang:
         """Start a job on these places.
 

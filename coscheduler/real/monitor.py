@@ -149,11 +149,9 @@ class Monitor:
         spent = {name: job.cpu_s for name, job in self.jobs.items()}
         over_s = {name: job.look(now, used) for name, job in self.jobs.items()}
         for name, placed in ledger.running.items():
-            owner = self.jobs.get(placed.host or name)
-            job = self.jobs.get(name)
-            if owner is not None and job is not None:
-                owner.busy_s += job.cpu_s - spent[name]
-                owner.memory_s += job.memory * job.asked.cores * over_s[name]
+            job, owner = self.jobs[name], self.jobs[placed.host or name]
+            owner.busy_s += job.cpu_s - spent[name]
+            owner.memory_s += job.memory * job.asked.cores * over_s[name]
 
     def busy(self) -> float:
         """Cores in use."""

@@ -81,8 +81,7 @@ class Places:
             self._guests.remove(job)
             return
         for node, cores in places:
-            if node in self._free:
-                self._free[node] += cores
+            self._free[node] += cores
 
     def join(self, node: str, cores: int) -> None:
         """A node has come, or come back, or has so many more cores."""

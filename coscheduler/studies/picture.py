@@ -29,10 +29,12 @@ def figure(queue: SharedQueue, title: str = "") -> Figure:
     Raises
     ------
     InvalidInput
-        When nothing was sampled, or matplotlib is not installed.
+        When nothing was sampled, no job has ended, or matplotlib is not installed.
     """
     if not queue.samples:
         raise InvalidInput("there is nothing to draw: let the world keep what it measures (sampled=True)")
+    if not queue.jobs:
+        raise InvalidInput("there is nothing to draw: no job has ended. Let the queue run for longer")
     made = new_figure(WIDTH_IN, 6.4)
     axes = charts(made, 3, grid="x", sharex=True)
     _busy(axes[0], queue)

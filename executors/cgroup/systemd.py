@@ -39,6 +39,8 @@ def properties(weight: float, cores: float | None, memory: int | None) -> tuple[
 
     >>> properties(1, 0.5, None)
     ('CPUWeight=39', 'CPUQuota=50%')
+    >>> properties(2, None, None)
+    ('CPUWeight=79',)
     """
     found = [_weight(weight)]
     if cores is not None:

@@ -6,7 +6,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from asa.core.decision import Start
 from asa.core.errors import IllegalDecision, InvalidInput
-from asa.core.sharing import ALONE, FLOOR, Evict, JobStates, SetShare, StartGuest, WaitingJob
+from asa.core.sharing import ALONE, FLOOR, Evict, JobStates, Keep, SetShare, StartGuest, WaitingJob
 from coscheduler.ledger import Ledger
 
 CORES = 16
@@ -46,6 +46,7 @@ class Books(RuleBasedStateMachine):
                 st.builds(StartGuest, name, name, share, st.booleans()),
                 st.builds(SetShare, name, share),
                 st.builds(Evict, name),
+                st.builds(Keep, name),
             )
         )
         before = self.facts()
@@ -121,6 +122,7 @@ def test_guests_keep_the_cores_that_they_have():
         (StartGuest("j3", "j0", 0.1), "exclusive"),
         (SetShare("j0", 0.1), "no such guest"),
         (Evict("j0"), "no such guest"),
+        (Keep("j1"), "no such job runs"),
     ],
 )
 def test_laws(decision, law):
@@ -140,6 +142,8 @@ def test_an_evicted_guest_has_its_place_again():
 
 
 def test_jobs_that_never_fit_or_share_a_name_are_refused():
+    with pytest.raises(InvalidInput, match="a machine of 0 cores: at least 1"):
+        Ledger(0)
     with pytest.raises(InvalidInput, match="17 cores"):
         ledger(17)
     books = ledger(1)

@@ -72,6 +72,22 @@ def test_one_log_for_one_queue(tmp_path):
         QueueLog(tmp_path / "queue")
 
 
+def test_a_disk_that_is_full_is_told(tmp_path):
+    """Once: what could not be written does not come again when the log is closed."""
+    with QueueLog(tmp_path) as log:
+        with open("/dev/full", "wb") as full:
+            os.dup2(full.fileno(), log._file.fileno())
+        with pytest.raises(StateError, match=r"cannot write .*log.jsonl: .*No space left"):
+            log.write({"at": 0.0})
+    assert read(log.path) == []
+
+
+def test_a_directory_that_cannot_be_made_is_named(tmp_path, monkeypatch):
+    monkeypatch.setenv("ASA_STATE_DIR", str(tmp_path / "state"))
+    with pytest.raises(StateError, match=r"cannot make the directory .*name-1: .*File name too long"):
+        new_directory("a long " * 40 + "name")
+
+
 def test_directories_of_queues(tmp_path, monkeypatch):
     monkeypatch.setenv("ASA_STATE_DIR", str(tmp_path / "state"))
     first, second = new_directory("night"), new_directory("night")

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from asa.core.errors import InvalidInput, StateError
-from coscheduler.ranks import Rank, rank_of, run_rank
+from asa.security.files import private_directory
+from coscheduler.ranks import OtherRankFailed, Rank, _Files, rank_of, run_rank
 
 BOUND_S = 60.0
 MARK = "ASA_TEST_MARK"
@@ -282,6 +283,15 @@ def test_a_rank_is_what_its_environment_says() -> None:
         assert rank == Rank(1, 2, 4, Path("/job"), Path("/p/1"))
     with rank_of({name: value for name, value in GIVEN.items() if name != "ASA_PROGRESS"}) as rank:
         assert rank.progress is None
+
+
+def test_the_first_failure_is_the_one_that_is_told(tmp_path: Path) -> None:
+    files = _Files(Rank(0, 2, 1, private_directory(tmp_path / "job"), None))
+    files.look()
+    files.fail("rank 1 of 2: out of memory")
+    files.fail("rank 0 of 2: told to end")
+    with pytest.raises(OtherRankFailed, match=r"^rank 1 of 2: out of memory$"):
+        files.look()
 
 
 @pytest.mark.parametrize(

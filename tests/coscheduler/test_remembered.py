@@ -68,6 +68,22 @@ def test_a_run_that_was_killed_goes_on_where_it_stopped(store):
     assert hosts[0] not in again.state()["pending"]
 
 
+def test_what_belongs_to_a_run_that_failed_is_kept_for_when_it_goes_on(store):
+    first = remembered(store)
+    hosts = hosts_of(first)
+    with pytest.raises(RuntimeError), first:
+        raise RuntimeError
+    assert list(remembered(store).state()["pending"]) == hosts != []
+
+
+def test_a_state_is_taken_over(store):
+    first = remembered(store)
+    hosts_of(first)
+    second = remembered(store, "second", seed=1)
+    second.restore(first.state())
+    assert second.state() == first.state()
+
+
 def test_a_job_teaches_once(store):
     rule = remembered(store)
     host = hosts_of(rule)[0]

@@ -127,6 +127,12 @@ def test_alone_no_job_has_more_memory_than_there_is(memory):
         load("greedy", 8, [(100.0, 1.0)], memory=memory)
 
 
+@pytest.mark.parametrize("phases", [[], [(0.0, 1.0)], [(100.0, 0.0)], [(100.0, 1.0), (100.0, 1.5)]])
+def test_a_job_does_something_all_the_time(phases):
+    with pytest.raises(InvalidInput, match=r"job 'odd': phases longer than 0 s with a demand in \(0, 1\] expected"):
+        load("odd", 8, phases)
+
+
 @settings(max_examples=10, deadline=None)
 @given(
     st.sampled_from(["space", "static", "static:hard=true", "asax", "scavenger", "scavenger:guests=3,worth=50"]),

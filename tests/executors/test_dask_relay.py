@@ -1,14 +1,17 @@
 import asyncio
 import itertools
+import json
 import socket
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from executors.dask_bench import Given
-from executors.dask_relay import Relay
+from executors.dask_relay import Front, Relay
 from executors.dask_wire import Gone, Scheduler
+from executors.transport import RENDEZVOUS, UnixListener, connect
 from executors.wire import LARGEST, Alive, Channel, Hello, Order, Outcome, Release, Report, Run, Welcome
 
 HELLO = Hello("a", "n1", 7, 1, 0, 0)
@@ -156,3 +159,66 @@ def test_nonsense_from_a_node_ends_its_connection() -> None:
             await scene.hear(scene.hub)
 
     play(scenario)
+
+
+def test_what_waits_for_long_goes_back_to_the_hub(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("executors.dask_bench._STUCK_S", 0.02)
+
+    async def scenario(scene: Scene) -> None:
+        await scene.introduce()
+        scene.relay.sit("n1-x:1", "tls://w")
+        scene.hub.send(Run([order(1), order(2)]))
+        assert await scene.hear(scene.hub) == Report([], [2])
+        monkeypatch.setattr("executors.dask_bench._STUCK_S", 1000.0)
+        scene.hub.send(Run([order(3)]))
+        await scene.until(lambda: scene.relay._timer)
+        scene.relay.close()
+        assert scene.relay._timer is not None and scene.relay._timer.cancelled()
+
+    play(scenario)
+
+
+def test_a_long_message_passes_to_a_node_that_is_slow_to_read() -> None:
+    async def scenario(scene: Scene) -> None:
+        long = WELCOME._replace(values="/values" * 600_000)
+        scene.hub.send(long)
+        while scene.hub.unsent:
+            scene.hub.flush()
+            await asyncio.sleep(0.001)
+        await scene.until(lambda: scene.relay._node.unsent)
+        assert await scene.hear(scene.node) == long
+
+    play(scenario)
+
+
+def test_what_comes_before_hello_or_before_dask_is_no_harm() -> None:
+    async def scenario(scene: Scene) -> None:
+        scene.relay.sit("n1-x:1", "tls://w")
+        scene.node.send(HELLO)
+        assert await scene.hear(scene.hub) == HELLO
+        outcome = Outcome(1, 0.0, 9.0, b"value")
+        scene.node.send(Report([outcome], []))
+        assert await scene.hear(scene.hub) == Report([outcome], [])
+        assert scene.farm.forgotten == []
+
+    play(scenario)
+
+
+def test_who_knocks_at_the_front_is_the_hubs_guest_through_a_relay(tmp_path: Path) -> None:
+    adopted: list[tuple[Channel, Channel]] = []
+    listener = UnixListener(tmp_path, "door")
+    front = Front(listener, lambda node, hub: adopted.append((node, hub)))
+    assert (front.fileno(), front.address()) == (listener.fileno(), {"unix": "door"})
+    assert front.accept() is None and adopted == []
+    (tmp_path / RENDEZVOUS).write_text(json.dumps(front.address()))
+    (tmp_path / RENDEZVOUS).chmod(0o600)
+    knocking = connect(str(tmp_path))
+    guest = front.accept()
+    ((node, hub),) = adopted
+    assert guest is not None
+    hub.send(Alive())
+    assert guest.receive() == [Alive()]
+    for channel in (knocking, guest, node, hub):
+        channel.close()
+    front.close()
+    assert not (tmp_path / "door").exists()

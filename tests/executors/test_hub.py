@@ -326,3 +326,29 @@ class TestErrands:
         nodes[1].channel.send(Leaving("the power is out"))
         nodes[1].channel.close()
         assert "the power is out" in shell.hear(Refused).reason
+
+
+def test_of_a_node_that_connects_anew_the_old_connection_is_closed(hub: Hub, tmp_path: Path, post: Post) -> None:
+    old = Node(tmp_path, pid=7)
+    old.hear(Welcome)
+    again = Node(tmp_path, pid=7)
+    again.hear(Welcome)
+    post.wait(NodeJoined, 2)
+    assert [type(event) for event in post.events] == [NodeJoined, NodeLost, NodeJoined]
+    with pytest.raises(ConnectionResetError):
+        old.hear(Run)
+    hub.launch([task()], "a")
+    assert again.hear(Run).orders
+
+
+def test_what_a_released_node_still_reports_is_nobodys(hub: Hub, tmp_path: Path, post: Post) -> None:
+    hub.launch([task()], "a")
+    node = Node(tmp_path)
+    (order,) = node.hear(Run).orders
+    hub.release("a")
+    node.hear(Release)
+    node.channel.send(Report([Outcome(order.ticket, 1.0, 2.0, b"value")], []))
+    other = Guest(tmp_path, Hello("b", "n2", 1, 1, 0, 0))
+    other.hear(Welcome)
+    assert [(type(event), event.node) for event in post.wait(NodeJoined, 2)] == [(NodeJoined, "n1"), (NodeJoined, "n2")]
+    assert not any(isinstance(event, TaskDone | TaskFailed) for event in post.events)

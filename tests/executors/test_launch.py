@@ -5,17 +5,19 @@ import os
 import pickle
 import socket
 import stat
+import threading
 from pathlib import Path
 from typing import Any
 
 import cloudpickle
 import pytest
 
+import asa
 from asa.core.errors import CommandFailed
 from asa.core.launch import Launch
 from asa.log.values import load
 from executors.call import Caller
-from executors.launch import environment, how, prefix
+from executors.launch import _outcomes, environment, how, prefix
 from executors.rank import number
 from executors.wire import Order, Outcome
 
@@ -142,10 +144,12 @@ def run(tmp_path: Path) -> Any:
     fake.write_text(FAKE.format(folder=tmp_path))
     fake.chmod(0o700)
 
-    def run(function: Any, *args: Any, ranks: int = 3, code: int = 0, program: str = str(fake)) -> Outcome:
+    def run(
+        function: Any, *args: Any, ranks: int = 3, code: int = 0, program: str = str(fake), starts: bool = False
+    ) -> Outcome:
         file = tmp_path / "function"
         file.write_bytes(cloudpickle.dumps(function))
-        launch = Launch((program, str(code)), ranks, 1)
+        launch = Launch((program, str(code)), ranks, 1, program=starts)
         order = Order(1, "s", 5, str(file), pickle.dumps((args, {})), (), 1, 0, 0, 1, launch)
         return Caller(str(tmp_path)).run(order)
 
@@ -193,6 +197,10 @@ class TestRanks:
     def test_a_launcher_that_fails_afterwards_fails_the_task(self, run: Any) -> None:
         assert "ended with exit code 4" in run(lambda: None, code=4).error
 
+    def test_a_program_is_started_through_the_launcher(self, run: Any) -> None:
+        outcome = run(asa.command("printenv PMI_RANK").function, starts=True)
+        assert load(outcome.value) == "0\n1\n2\n", outcome.error
+
     def test_a_launcher_that_is_not_there(self, run: Any) -> None:
         assert "CommandFailed: /nowhere/mpirun cannot be started" in run(print, program="/nowhere/mpirun").error
 
@@ -206,3 +214,17 @@ class TestRanks:
 
         assert load(run(Loaded(), -1).value) == 1
         assert (tmp_path / "loaders").read_text() == "012"
+
+
+def test_a_result_that_a_network_file_system_shows_late_is_waited_for(tmp_path: Path) -> None:
+    outcome = Outcome(1, 0.0, 9.0, b"value")
+
+    def show() -> None:
+        (tmp_path / "new").write_bytes(pickle.dumps(outcome))
+        (tmp_path / "new").rename(tmp_path / "0")
+
+    assert _outcomes(tmp_path, patience_s=0.0) == {}
+    timer = threading.Timer(0.02, show)
+    timer.start()
+    assert _outcomes(tmp_path, patience_s=60.0) == {0: outcome}
+    timer.join()

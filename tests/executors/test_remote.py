@@ -28,6 +28,7 @@ from executors.local import local
 from executors.mesos.executor import POOL, Mesos
 from executors.mesos.operator import Operator
 from executors.mesos.pool_directory import READER, PoolDirectory
+from executors.remote import main
 from tests.executors.test_mpirun import rank_of
 from tests.waiting import until
 
@@ -134,6 +135,15 @@ def there(pids: Path) -> list[tuple[str, list[psutil.Process]]]:
     for file in sorted(pids.iterdir(), key=Path.read_text):
         found.setdefault(file.read_text().split()[1], []).append(psutil.Process(int(file.name)))
     return list(found.items())
+
+
+def test_without_a_driver_there_is_no_shell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And who has started it is left alone, if that is no launcher of ours."""
+    monkeypatch.setenv("HYDRA_LAUNCHER_EXEC", f"{tmp_path}/shell")
+    assert main(str(tmp_path), 7, "n2", "true") == 255
+    assert "asa: no remote shell on n2: " in capsys.readouterr().err
 
 
 class TestShell:

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from asa.core.errors import InvalidInput
+from asa.core.errors import InvalidInput, StateError
 from asa.core.ports import RunContext
-from executors.station import Station
+from executors.station import Station, listen
 from executors.transport import RENDEZVOUS, Listener
 
 
@@ -68,3 +69,12 @@ def test_a_new_drivers_address_stays(context: RunContext) -> None:
     assert (context.directory / RENDEZVOUS).read_bytes() == address
     second.close()
     assert not (context.directory / RENDEZVOUS).exists()
+
+
+def test_a_directory_that_takes_no_socket_is_named(context: RunContext, tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    with pytest.raises(StateError, match=rf"cannot make a socket in {gone}: No such file .* Set ASA_STATE_DIR"):
+        listen(replace(context, directory=gone))
+    (tmp_path / "hub-1.sock").mkdir()
+    with pytest.raises(StateError, match=rf"cannot make a socket in {tmp_path}: Is a directory"):
+        listen(replace(context, directory=tmp_path))

@@ -122,6 +122,28 @@ def test_nobody_is_there(tmp_path: Path) -> None:
         transport.connect(str(tmp_path))
 
 
+def test_a_socket_that_cannot_be_bound_is_closed(tmp_path: Path) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    transport.UnixListener(tmp_path, "door").close()
+    (tmp_path / "door").touch()
+    with pytest.raises(OSError, match="Address already in use"):
+        transport.UnixListener(tmp_path, "door")
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_driver_elsewhere_that_cannot_be_reached_is_told_by_its_addresses(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]  # nobody listens there, once it is closed
+    address = {"host": "n1.elsewhere", "addresses": ["127.0.0.1", "none.invalid"], "port": port}
+    (tmp_path / transport.RENDEZVOUS).write_text(json.dumps(address))
+    (tmp_path / transport.RENDEZVOUS).chmod(0o600)
+    with pytest.raises(ConnectionError, match=r"ca.pem: No such file"):
+        transport.connect(str(tmp_path))
+    ca.create(tmp_path / transport.CERTIFICATES, "run")
+    with pytest.raises(ConnectionError, match=rf"port {port}: 127.0.0.1: .*refused; none.invalid: "):
+        transport.connect(str(tmp_path))
+
+
 def test_addresses_name_this_host() -> None:
     listener_name = socket.gethostname()
     assert transport._addresses()[0] == listener_name

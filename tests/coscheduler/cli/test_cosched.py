@@ -1,9 +1,10 @@
 import argparse
 import json
+import sys
 
 import pytest
 
-from asa.core.errors import InvalidInput
+from asa.core.errors import InvalidInput, StateError, UnknownName
 from coscheduler.cli.cosched import Cosched
 
 PAPER = "cores = 64\npaper = true\n"
@@ -49,10 +50,55 @@ def test_run_draws(queue, tmp_path):
     assert all(word in picture.read_text() for word in ("<svg", "Guests", "Happiness", "statistics"))
 
 
+def test_interrupted_before_a_job_has_ended_it_draws_nothing(queue, tmp_path, monkeypatch, capsys):
+    pytest.importorskip("matplotlib")
+
+    def interrupted(world, rule):
+        for _ in range(3):
+            world.apply(rule.decide(world.advance()))
+        assert world.result().samples and not world.result().jobs
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("coscheduler.cli.run.drive", interrupted)
+    found = asa_cosched("run", queue, "--plot", tmp_path / "shares.svg")
+    assert found.exit_code == 130
+    assert "no job has ended" in found.text and "interrupted" in found.text
+    assert f"{tmp_path}/shares.svg is not drawn: no job has ended" in capsys.readouterr().err
+    assert not (tmp_path / "shares.svg").exists()
+
+
 def test_a_picture_that_cannot_be_drawn_is_refused_before_the_queue_runs(queue, tmp_path):
     with pytest.raises(InvalidInput, match=r"end the name with \.png"):
         asa_cosched("run", queue, "--plot", tmp_path / "shares.txt", "--work", tmp_path / "work")
     assert not (tmp_path / "work").exists()
+
+
+COMMANDS = 'cores = 1\n[[jobs]]\nname = "one"\ncores = 1\nwalltime = "1m"\ncommand = "true"\n'
+
+
+@pytest.mark.parametrize(
+    ("where", "error", "told"),
+    [
+        ("pool:none", StateError, "no pool with a master in none: asa master --directory none makes one"),
+        ("slrum", UnknownName, "did you mean 'slurm'"),
+    ],
+)
+def test_without_nodes_no_directory_is_left_but_one_that_was_asked_for(tmp_path, monkeypatch, where, error, told):
+    monkeypatch.setenv("ASA_STATE_DIR", str(tmp_path / "state"))
+    queue = tmp_path / "queue.toml"
+    queue.write_text(COMMANDS)
+    for words in ((), ("--work", tmp_path / "work")):
+        with pytest.raises(error, match=told):
+            asa_cosched("run", queue, "--on", where, *words)
+    assert list(tmp_path.glob("state/cosched/*")) == []
+    assert (tmp_path / "work" / "log.jsonl").exists()
+
+
+def test_explain(queue, tmp_path):
+    asa_cosched("run", queue, "--work", tmp_path / "work")
+    found = asa_cosched("explain", "blast-8", "--work", tmp_path / "work")
+    assert found.text.startswith(f"blast-8 in {tmp_path}/work\n")
+    assert found.data["entries"][-1]["event"] == "ended"
 
 
 @pytest.mark.parametrize(("words", "told"), [((), "run anew"), (("--on", "local"), "Give its directory, too")])
@@ -63,8 +109,10 @@ def test_what_cannot_be_gone_on_with(tmp_path, words, told):
         asa_cosched("run", queue, "--resume", *words)
 
 
-def test_compare():
+def test_compare(monkeypatch, capsys):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     found = asa_cosched("compare", "--rules", "space,static:hard=true", "--cores", "64", "--seeds", "2")
+    assert capsys.readouterr().err.split("\r")[1:] == ["1 of 4 runs", "2 of 4 runs", "3 of 4 runs", "4 of 4 runs\n"]
     assert [row["rule"] for row in found.data["rows"]] == ["space", "static:hard=true"]
     for words in ("Table 3", "Table 2", "static:hard=true", "statistics", "3.5 h, 53 %, 4.4 h"):
         assert words in found.text

@@ -74,6 +74,7 @@ def test_without_queues(state):
         ({"event": "started", "nodes": ["n1", "n2"]}, "runs on n1, n2"),
         ({"event": "requeued", "because": "a node of it was lost"}, "goes back to the queue: a node of it was lost"),
         ({"event": "ended", "problem": "no"}, "failed: no"),
+        ({"event": "moved"}, "moved"),  # by a later version
         ({"event": "ended", "problem": "", "run_time_s": 60.0}, "ended after 1 min; how long it runs alone"),
     ],
 )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import os
 import shutil
 import signal
@@ -16,11 +17,14 @@ import psutil
 import pytest
 
 from asa.core.errors import StateError
-from coscheduler.pool import pools
-from coscheduler.pool.agents import Agents
-from coscheduler.pool.pools import Existing, Local, local_pool
+from coscheduler.pool import agents, pools
+from coscheduler.pool.agents import Agents, _Event
+from coscheduler.pool.pools import Existing, Local, OwnPool, local_pool
 from coscheduler.real.machine import Ended, Machine, News, Program, Started, Used
 from executors.cgroup import probe
+from executors.mesos.hosts import LOOPBACK
+from executors.mesos.master.service import MasterService
+from executors.mesos.master.state import Options
 from executors.mesos.operator import Operator
 from executors.mesos.pool_directory import READER
 from tests.executors.mesos.scripted import until
@@ -298,6 +302,57 @@ def test_a_framework_that_is_torn_down_has_lost_everything(pool: Local, machine:
         operator.call("TEARDOWN", framework_id=framework)
     assert heard.end("c").lost
     heard.until(lambda: machine.nodes == ())
+    with pytest.raises(StateError, match=r"does not know the co-scheduler any more: .*asa cosched run .* --resume"):
+        machine.news(0.0)
+
+
+def test_a_master_that_is_started_again_knows_its_containers(pool: Local, machine: Agents, heard: Heard) -> None:
+    """What was launched just before that, or just after, is told to be lost, and not waited for without end."""
+    machine.start("c", "node0", SLEEP, 0.5, 1.0)
+    heard.all(Started("c"))
+    pool._own._master.close()
+    pool._own._master = MasterService(pool.directory, Options(user=getpass.getuser()), host=LOOPBACK)
+    pool._own._master.start()
+    machine.start("next", "node1", SLEEP, 0.5, 1.0)
+    machine.stop("c")
+    heard.all(Ended("c"))
+    heard.until(lambda: {type(item) for item in heard.news if item.container == "next"} & {Started, Ended} != set())
+    machine.start("last", "node1", SLEEP, 0.5, 1.0)
+    heard.all(Started("last"))
+
+
+@pytest.fixture
+def empty(tmp_path: Path) -> Iterator[OwnPool]:
+    """A pool with a master and without agents."""
+    own = OwnPool(tmp_path, LOOPBACK)
+    yield own
+    own.close()
+
+
+def test_nodes_that_do_not_come_are_told_how_they_would(empty: OwnPool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Existing, "patience_s", 0.1)
+    told = r"0 of 1 nodes have come, and no job was run: all were .* within 0.1 s. Start agents with: asa agent --dir"
+    with pytest.raises(StateError, match=told):
+        Agents(Existing(empty.directory.path))
+
+
+def test_a_master_that_does_not_answer_is_given_up(empty: OwnPool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agents, "_MASTER_S", 0.2)
+    pool = Existing(empty.directory.path)
+    empty._master.close()
+    with pytest.raises(StateError, match=r"the master of .* the co-scheduler: it has not answered for 0.2 s"):
+        Agents(pool)
+
+
+def test_what_a_master_says_or_refuses_harms_nobody_else(
+    machine: Agents, heard: Heard, caplog: pytest.LogCaptureFixture
+) -> None:
+    machine._heard.put(_Event("slaveLost", ({"valu": "A"},)))
+    machine.start("a/b", "node0", SLEEP, 0.5, 1.0)
+    assert heard.end("a/b").problem
+    machine.start("c", "node0", SLEEP, 0.5, 1.0)
+    heard.all(Started("c"))
+    assert "a message of the master makes no sense, and is left out" in caplog.text
 
 
 def test_an_existing_pool_goes_on_without_us(pool: Local) -> None:

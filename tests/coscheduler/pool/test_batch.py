@@ -66,6 +66,40 @@ def test_what_the_batch_system_refuses_is_told(state: Path) -> None:
     assert list(state.glob("asa-cosched-*")) == []
 
 
+def test_a_batch_system_that_does_not_answer(
+    state: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """For a while that is no matter; what is wrong for good is told, and the end goes on nevertheless."""
+    monkeypatch.setattr(OwnPool, "agent", lambda own, **options: ("/bin/true",))
+    pool, errors = batch(), [BackendError("busy", transient=True)]
+    asked = []
+
+    def refuse(handles: object) -> None:
+        asked.append(handles)
+        raise errors[-1]
+
+    monkeypatch.setattr(pool._backend, "query", refuse)
+    monkeypatch.setattr(pool._backend, "cancel", refuse)
+    monkeypatch.setattr(pool, "_poll_s", 1000.0)
+    pool.check()
+    pool.check()
+    assert len(asked) == 1, "the second time it was too soon to ask again"
+    errors.append(BackendError("no such job"))
+    monkeypatch.setattr(pool, "_poll_s", 0.0)
+    with pytest.raises(BackendError, match="no such job"):
+        pool.check()
+    pool.close()
+    assert f"job {pool.job.job_id} could not be cancelled: no such job" in capsys.readouterr().err
+    assert list(state.glob("asa-cosched-*")) == []
+
+
+def test_agents_that_have_not_even_a_file_have_said_nothing() -> None:
+    pool = batch()
+    pool._output.unlink(missing_ok=True)
+    assert pool.last_words() == "Its agents have said nothing"
+    pool.close()
+
+
 @pytest.mark.parametrize(("nodes", "cores", "walltime_s"), [(0, 1, 60.0), (1, 0, 60.0), (1, 1, 0.0)])
 def test_jobs_of_nothing_are_refused(nodes: int, cores: int, walltime_s: float) -> None:
     with pytest.raises(InvalidInput, match="at least 1 node, 1 core"):

@@ -146,6 +146,15 @@ def test_one_that_was_stopped_has_no_problem(containers: Containers, state: str)
     assert containers.stop("c") == []
 
 
+def test_what_is_said_before_it_runs_or_after_it_has_ended_changes_nothing(containers: Containers) -> None:
+    (accept,) = start(containers, "c")
+    assert containers.update(status("c", "STARTING")) == []
+    assert told(containers) == []
+    containers.update(status("c", "FINISHED"))
+    containers.refused({"accept": {"operations": [{"launch": {"task_infos": list(accept.tasks)}}]}}, "late")
+    assert told(containers) == [Ended("c")]
+
+
 def test_one_that_waits_is_stopped_at_once(containers: Containers) -> None:
     start(containers, "first")
     start(containers, "c")
@@ -231,6 +240,17 @@ def test_a_master_that_is_back_is_asked_and_told_again(containers: Containers) -
     assert containers.subscribed() == [Kill("stopped", "A"), Reconcile((("c", "A"), ("stopped", "A")))]
     assert containers.offers.look("A") is None
     assert start(containers, "waits") == []
+
+
+def test_one_that_was_launched_without_a_master_is_asked_after_until_that_answers(containers: Containers) -> None:
+    start(containers, "c")
+    ask = Reconcile((("c", "A"),))
+    assert containers.subscribed() == [ask]
+    assert containers.offered([offer("O2", "B", hostname="b")], 2.0) == []
+    assert containers.offered([offer("O3", "A")], 3.0) == [ask], "the agent is back, and the master knows what it has"
+    containers.update(status("c", "GONE"))
+    assert [(item.container, item.lost) for item in told(containers) if isinstance(item, Ended)] == [("c", True)]
+    assert containers.offered([offer("O4", "A")], 4.0) == []
 
 
 def test_what_the_master_refuses_was_not_launched(containers: Containers) -> None:

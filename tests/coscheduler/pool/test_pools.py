@@ -1,13 +1,16 @@
 from __future__ import annotations
 
+import signal
 import stat
 from pathlib import Path
 
 import pytest
 
 from asa.core.errors import InvalidInput, StateError
-from coscheduler.pool.pools import Existing, local_pool
+from coscheduler.pool import pools
+from coscheduler.pool.pools import Existing, OwnPool, local_pool
 from executors.mesos.pool_directory import PoolDirectory
+from tests.waiting import until
 
 
 @pytest.mark.parametrize(("nodes", "cores", "capacity"), [(0, 1, None), (1, 0, None), (1, 1, 0.0)])
@@ -35,6 +38,33 @@ def test_what_agents_say_is_kept_private_and_told(tmp_path: Path) -> None:
         with pytest.raises(StateError, match="the agent node0 was killed by signal 9"):
             pool.check()
         assert pool.last_words().startswith("node0: ")
+        (ground / "node0.log").unlink()
+        assert pool.last_words() == "node0: it has said nothing"
     finally:
         pool.close()
     assert not ground.exists()
+
+
+@pytest.fixture
+def ground(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where pools are made."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    return tmp_path
+
+
+def test_agents_that_cannot_be_started_leave_nothing(ground: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(OwnPool, "agent", lambda own, **options: (str(ground / "none"),))
+    with pytest.raises(FileNotFoundError, match="none"):
+        local_pool(1, cores=1)
+    assert list(ground.iterdir()) == []
+
+
+def test_an_agent_that_does_not_end_is_killed(ground: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pools, "_ENDING_S", 0.1)
+    script = "trap '' TERM; echo ready; while :; do sleep 0.01; done"
+    monkeypatch.setattr(OwnPool, "agent", lambda own, **options: ("/bin/sh", "-c", script))
+    pool = local_pool(1, cores=1)
+    until(lambda: pool.last_words() == "node0: ready", "its trap")
+    pool.close()
+    assert pool.agents["node0"].returncode == -signal.SIGKILL
+    assert list(ground.iterdir()) == []

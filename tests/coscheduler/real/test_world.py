@@ -182,6 +182,23 @@ def test_a_node_whose_memory_runs_out_loses_its_guest(tmp_path):
     assert evicted["why"] == {"node": "n3", "memory": pytest.approx(1.2)}
 
 
+def test_a_host_alone_may_have_more_memory_than_its_node(tmp_path):
+    machine = FakeMachine(nodes(1), {"host": 60.0}, memory={"host": 1.5})
+    (host,) = run([command("host", 1)], machine, Script(), tmp_path).values()
+    assert (host.problem, host.evictions, host.ended) == ("", 0, 60.0)
+
+
+def test_what_is_measured_is_kept_for_a_picture(tmp_path):
+    machine = FakeMachine(nodes(2), {"host": 40.0, "guest": 100.0})
+    world = RealWorld([command("host", 2), command("guest", 1)], machine, tmp_path, sampled=True, clock=machine.clock)
+    drive(world, Script([Start("host"), StartGuest("guest", "host", 0.05)]))
+    samples = world.result().samples
+    assert [sample.at for sample in samples] == sorted({sample.at for sample in samples})
+    assert {tuple(sample.happiness) for sample in samples} == {("host", "guest"), ("guest",)}
+    assert [sample.busy for sample in samples if 0 < sample.at < 40] == pytest.approx([3.0] * 39)
+    assert samples[-1].share == {"guest": 1.0}
+
+
 def test_guests_of_one_host_never_share_cores(tmp_path):
     machine = FakeMachine(nodes(4), {"host": 20.0, "a": 30.0, "b": 30.0})
     step = [Start("host"), *(StartGuest(name, "host", 0.05) for name in "ab")]

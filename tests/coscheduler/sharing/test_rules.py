@@ -6,6 +6,7 @@ from asa.core.errors import InvalidInput, UnknownName
 from asa.core.registry import SHARING_RULES
 from asa.core.sharing import FLOOR, Evict, JobStates, Keep, SetShare, SharedRun, StartGuest, WaitingJob
 from coscheduler.ledger import Ledger
+from coscheduler.sharing.crowd import CANDIDATES, roomiest
 from coscheduler.sharing.guard import guard
 from coscheduler.sharing.residuals import Residuals
 
@@ -92,6 +93,17 @@ def test_scavenger_prefers_idle_hosts_and_memory_that_suffices():
     assert guests(rule.decide(view(running, [("guest", 16, "busy")]))) == [("guest", "idle")]
     full = view(running, [("guest", 16, "busy")], memory=[0.4, 0.9])
     assert guests(taught("scavenger", **KNOWN).decide(full)) == []
+
+
+def test_scavenger_looks_at_the_roomiest_of_many_hosts_only():
+    hosts = [(f"h{place}", 1, "busy") for place in range(CANDIDATES + 50)]
+    hosts[77] = ("roomy", 8, "idle")
+    seen = view([*hosts, ("guest there", 1, "idle")], guests=[("guest there", "roomy")], cores=CANDIDATES + 57)
+    rows = np.arange(len(hosts))
+    rule = taught("scavenger:guests=2", **KNOWN)
+    chosen = roomiest(seen, rows, rule._profiles)
+    assert len(chosen) == CANDIDATES and 77 in chosen and (np.diff(chosen) > 0).all()
+    assert roomiest(seen, rows[:CANDIDATES], rule._profiles).tolist() == rows[:CANDIDATES].tolist()
 
 
 def test_scavenger_admits_more_the_more_it_is_worth():
@@ -181,6 +193,8 @@ def test_residuals_stay_within_bounds():
         ("scavenger:order=shortest", UnknownName, "unknown order"),
         ("scavenger:wort=2", UnknownName, "did you mean 'worth'"),
         ("scavenger:worth=0", InvalidInput, "worth is 0"),
+        ("scavenger:min_rate=0", InvalidInput, "min_rate is 0.*: expected a number above 0, at most 1"),
+        ("scavenger:tax=1.5", InvalidInput, "tax is 1.5: expected a number above 0, at most 1"),
         ("space:queue=eazy", UnknownName, "did you mean 'easy'"),
     ],
 )

@@ -202,6 +202,18 @@ def test_when_a_job_fails_its_output_is_kept(tmp_path: Path) -> None:
     assert not (tmp_path / "1").exists()
 
 
+def test_a_node_that_is_lost_ends_it(tmp_path: Path) -> None:
+    class Losing(FakeMachine):
+        def start(self, container: str, node: str, program: Program, request: float, limit: float) -> None:
+            super().start(container, node, program, request, limit)
+            if program.environment["ASA_JOB"] == "2-guest":
+                self.lose(node)
+
+    machine = Losing(nodes(2), {"1-alone": 10.0, "2-host": 20.0, "2-guest": 10.0})
+    with pytest.raises(StateError, match=r"one with one as its guest .*: a node was lost meanwhile. .* begin anew"):
+        on(machine, [command("one", 1)], tmp_path)
+
+
 def test_what_cannot_be_measured_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StateError, match=r"job 'job' ran for 0.5 s alone, .* expected 1.5 s at least"):
         on(FakeMachine(nodes(1), {"1-alone": 0.5}), [command("job", 1)], tmp_path)
@@ -307,6 +319,29 @@ def test_a_real_calibration(
     assert 0.5 < found.data["tax"] <= 1
     assert "5 of 5: narrow with narrow as its guest" in capsys.readouterr().err
     assert list(tmp_path.glob("state/cosched/*")) == []
+
+
+def short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> str:
+    """The file of a queue of one job."""
+    monkeypatch.setenv("ASA_STATE_DIR", str(tmp_path / "state"))
+    job = f'cores = 1\n[[jobs]]\nname = "one"\ncores = 1\nwalltime = "1m"\ncommand = "{script}"\n'
+    return written(tmp_path / "queue.toml", job)
+
+
+def test_what_cannot_be_written_in_the_end_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "found.json").symlink_to("/dev/full")
+    queue = short(tmp_path, monkeypatch, "sleep 1.6")
+    found = asked(queue, "--shares", "0.05", "--output", str(tmp_path / "found.json"))
+    assert found.exit_code == 1
+    assert found.data["pairs"] and "thrash: not measured" in found.text
+    assert found.text.endswith(f"--output {tmp_path}/found.json cannot be written: No space left on device")
+
+
+def test_the_output_of_a_job_that_failed_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(JobFailed, match="job 'one' has failed: Command exited with status 3"):
+        asked(short(tmp_path, monkeypatch, "echo 'oh no' >&2; exit 3"), "--shares", "0.05")
+    (said,) = tmp_path.glob("state/cosched/*/1/*/*/stderr.0")
+    assert said.read_text() == "oh no\n"
 
 
 DRIVER = """

@@ -50,3 +50,5 @@ def test_short_queues_and_such_without_guests():
 def test_nothing_to_draw():
     with pytest.raises(InvalidInput, match="nothing to draw"):
         figure(dataclasses.replace(queue(Space()), samples=()))
+    with pytest.raises(InvalidInput, match=r"no job has ended\. Let the queue run for longer"):
+        figure(dataclasses.replace(queue(Space()), jobs=()))

@@ -10,7 +10,7 @@ import pytest
 
 from asa.log import proc
 from executors.cgroup import census
-from executors.cgroup.census import Census, Family
+from executors.cgroup.census import Census, Family, Member
 from tests.waiting import until
 
 pytestmark = pytest.mark.slow
@@ -63,6 +63,20 @@ def test_time_of_ended_children_is_counted_once(pause_s: float) -> None:
 def test_a_parent_that_ignores_the_death_of_its_children_gains_nothing() -> None:
     total, _ = counted(0.005, ignore=True)
     assert total > CHILDREN * EACH_S * 0.6
+
+
+def test_what_children_used_goes_to_the_nearest_ancestor_that_is_left() -> None:
+    mine = proc.stat(os.getpid())
+    assert mine is not None
+    family, me = Family("s/n"), os.getpid()
+    family.members[me] = Member(me, mine, 0.0)
+    for pid, parent, own in ((4_194_305, me, 3), (4_194_306, 4_194_305, 5)):  # a child, and a child of that
+        seen = mine._replace(parent=parent, user=own, system=0, children_user=0, children_system=0)
+        family.members[pid] = Member(pid, seen, 0.0)
+    family.members[me].stat = mine._replace(children_user=mine.children_user + 100)  # so that none of it is taken yet
+    family.update({me})
+    assert family.members.keys() == {me}
+    assert family.members[me].credit == 8
 
 
 def test_a_clock_is_that_of_the_process() -> None:

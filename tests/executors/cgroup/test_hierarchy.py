@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -100,6 +101,21 @@ def test_reading_what_is_gone(tmp_path: Path) -> None:
     (tmp_path / "max").write_text("max\n")
     assert hierarchy.number(tmp_path / "max") is None
     assert hierarchy.pids([tmp_path / "x"]) == []
+
+
+def test_what_cannot_be_read_for_another_reason_is_no_empty_file(tmp_path: Path) -> None:
+    with pytest.raises(IsADirectoryError):
+        hierarchy.read(tmp_path)
+
+
+def test_a_group_that_is_held_for_a_moment_goes(tmp_path: Path) -> None:
+    (tmp_path / "asa/space/name").mkdir(parents=True)
+    held = tmp_path / "asa/space/name/held"
+    held.touch()
+    timer = threading.Timer(0.02, held.unlink)
+    timer.start()
+    assert hierarchy.remove(tmp_path / "asa/space/name", patience_s=60.0)
+    timer.join()
 
 
 def test_members_of_groups_made_inside_count_and_strangers_do_not(tmp_path: Path) -> None:

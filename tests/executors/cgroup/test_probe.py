@@ -2,13 +2,15 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import pytest
 
 from asa.core.errors import InvalidInput, StateError
-from executors.cgroup import probe
+from executors.cgroup import hierarchy, probe, v2
 from executors.cgroup.group import Usage
 from executors.cgroup.probe import Found
+from tests.executors.cgroup.fake import V2_FILES, fill
 
 
 class Pretended:
@@ -105,3 +107,24 @@ def test_something_works_on_this_machine() -> None:
     *_, last = probe.rows()
     assert last["what"] == "cpu quotas"
     assert last["ok"]
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A fake group of version 2 that other processes are in, too."""
+    own = fill(tmp_path / "slurm", (*V2_FILES, "cgroup.type"), cgroup_procs="4711\n")
+    (own / "cgroup.controllers").write_text("cpu memory\n")
+    monkeypatch.setattr(hierarchy, "own_groups", lambda mounts, groups: {"": own})
+    return own
+
+
+def test_a_group_that_is_somebody_elses_is_left_alone(own: Path) -> None:
+    (found,) = probe.means("space", only="cgroup v2")
+    assert found == Found("cgroup v2", None, f"{own} belongs to Slurm, which finds a job's processes by it")
+
+
+def test_what_would_move_others_is_not_tried_by_who_only_looks(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(v2, "claimed", lambda group: None)
+    (found,) = probe.means("space", only="cgroup v2", gentle=True)
+    assert found.quotas is not None and found.why == f"cpu, memory below {own}"
+    assert sorted(path.name for path in own.iterdir() if path.is_dir()) == []

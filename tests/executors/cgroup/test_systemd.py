@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asa.core.errors import StateError
-from executors.cgroup import systemd
+from executors.cgroup import hierarchy, systemd
 from executors.cgroup.systemd import Systemd, SystemdGroup
+from tests.executors.cgroup.fake import V2_FILES, fill, said
 
 LOGIN = Path("/sys/fs/cgroup/user.slice/user-7.slice/session-3.scope")
 
@@ -99,9 +101,11 @@ def test_scopes_cannot_be_kept_to_a_fraction_together(asked: Path) -> None:
         Systemd(LOGIN, "pool", {}).bound(0.3)
 
 
-def test_a_scope_that_has_ended_says_what_was_seen_last() -> None:
+def test_a_scope_that_has_ended_says_what_was_seen_last(asked: Path) -> None:
     group = SystemdGroup("asa:p:c.scope", ())
     group.adopt(4_194_305)  # no such process
+    group.limit(0.5)
+    assert not asked.exists(), "nobody is there to have a limit"
     assert group.pids() == []
     assert group.usage().processes == 0
     group.close()
@@ -139,6 +143,8 @@ def test_no_systemd_for_this_user(asked: Path) -> None:
     (asked.parent / "refuse").write_text("Failed to connect to bus: No medium found\n")
     with pytest.raises(StateError, match="Failed to connect to bus"):
         Systemd(LOGIN, "pool", {})
+    with pytest.raises(StateError, match="no hierarchy of version 2 is mounted"):
+        Systemd(None, "pool", {})
 
 
 def test_no_systemd_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,3 +166,75 @@ def test_quotas_are_written_as_systemd_reads_them(cores: float) -> None:
 def test_a_units_name_tells_space_and_container(space: str, name: str) -> None:
     assert systemd.names_in(f"{systemd.unit_of(space, name)} loaded", space) == [name]
     assert systemd.names_in(f"{systemd.unit_of(space + 'x', name)} loaded", space) == []
+
+
+@pytest.fixture
+def scope(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A fake scope that this process is in, after a moment."""
+    directory, looks = fill(tmp_path / "asa:p:c.scope", (*V2_FILES, "cgroup.kill", "memory.events")), list[int]()
+
+    def group_of(pid: int, unit: str) -> Path | None:
+        looks.append(pid)
+        return directory if pid == os.getpid() and unit == directory.name and len(looks) > 1 else None
+
+    monkeypatch.setattr(systemd, "_group_of", group_of)
+    return directory
+
+
+def test_what_a_scope_says_is_told_also_after_its_end(scope: Path) -> None:
+    group = SystemdGroup(scope.name, ())
+    assert not group.starved()
+    group.adopt(os.getpid())
+    (scope / "cpu.stat").write_text("user_usec 2500000\nsystem_usec 500000\n")
+    (scope / "memory.events").write_text("oom_kill 1\n")
+    assert (group.usage().user_s, group.usage().system_s) == (2.5, 0.5)
+    assert group.starved()
+    group.kill()
+    assert said(scope, "cgroup.kill") == "1"
+    shutil.rmtree(scope)
+    assert group.usage().user_s == 2.5
+    assert group.pids() == []
+
+
+@pytest.mark.parametrize("refused", [False, True])
+def test_a_scope_that_its_first_process_has_left_is_killed_by_name(asked: Path, refused: bool) -> None:
+    group = SystemdGroup("asa:p:c.scope", ())
+    group.kill()
+    assert not asked.exists(), "nothing was started"
+    if refused:
+        (asked.parent / "refuse").write_text("Unit asa:p:c.scope not loaded.\n")
+    group.adopt(4_194_305)  # no such process
+    group.kill()
+    assert asked.read_text() == "--user --no-pager kill --signal=SIGKILL asa:p:c.scope\n"
+
+
+def test_a_scope_of_an_earlier_agent_is_found_by_its_process_or_by_its_name(
+    asked: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quotas = Systemd(LOGIN, "p", {})
+    assert quotas.recover("c", os.getpid()) is None, "systemd knows no such scope"
+    assert systemd._group_of(4_194_305, "asa:p:c.scope") is None
+    directory = fill(tmp_path / "asa:p:c.scope", ("cgroup.procs",), cgroup_procs=f"{os.getpid()}\n")
+    (tmp_path / "answer").write_text("/user.slice/asa:p:c.scope\n")
+    seen = []
+
+    def own_groups(mounts: str, groups: str) -> dict[str, Path]:
+        seen.append(groups)
+        return {"": directory}
+
+    monkeypatch.setattr(hierarchy, "own_groups", own_groups)
+    assert systemd._group_of(os.getpid(), "asa:p:other.scope") is None
+    for pid in (os.getpid(), 4_194_305):
+        group = quotas.recover("c", pid)
+        assert group is not None
+        assert group.pids() == [os.getpid()]
+    assert "0::/user.slice/asa:p:c.scope" in seen
+    (directory / "cgroup.procs").write_text("")
+    assert quotas.recover("c", 4_194_305) is None, "nobody is in it"
+
+
+def test_scopes_that_are_left_are_ended(asked: Path, scope: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (asked.parent / "answer").write_text("asa:p:c.scope loaded active running /bin/sh\n")
+    monkeypatch.setattr(systemd, "_member", lambda unit: os.getpid())
+    Systemd(LOGIN, "p", {}).sweep(())
+    assert said(scope, "cgroup.kill") == "1"

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from asa.core.errors import StateError
 from asa.log import proc
-from executors.cgroup import census
+from executors.cgroup import census, dutycycle
 from executors.cgroup.census import Family
 from executors.cgroup.dutycycle import DutyCycle
 from executors.cgroup.group import Group
@@ -62,6 +62,50 @@ def test_without_a_limit_nothing_is_held_or_counted() -> None:
     container.decide()
     assert not container.is_held
     assert container.periods == pytest.approx(1.0)
+
+
+def test_one_that_is_about_to_be_killed_is_not_let_go_on_or_held() -> None:
+    container = Container(Family("s/n"), 0.5, budget=-1.0, is_doomed=True)
+    assert container.decide() > 0
+    assert not container.is_held
+
+
+def test_it_answers_as_it_is_asked() -> None:
+    throttle, name = Throttle(), "one"
+    with subprocess.Popen(["sleep", "1000"], start_new_session=True) as process:
+        process.send_signal(signal.SIGSTOP)  # as by an earlier throttle
+        now = proc.stat(process.pid)
+        assert now is not None
+        first = [process.pid, now.birth]
+        add = {"do": "add", "mark": f"answers-{os.getpid()}/one", "cores": None, "first": first, "old": True}
+        assert throttle.answer(add | {"name": name}) == {}
+        until(lambda: not is_stopped(process.pid), "it to go on")
+        assert throttle.answer({"do": "adopt", "name": name, "first": first}) == {}
+        assert throttle.answer({"do": "limit", "name": name, "cores": 0.5}) == {}
+        found = throttle.answer({"do": "look", "name": name})
+        assert (found["pids"], found["threads"]) == ([process.pid], 1)
+        assert found["memory"] > 0
+        assert throttle.answer({"do": "usage", "name": name})["pids"] == [process.pid]
+        assert throttle.step() > 0
+        until(lambda: throttle.answer({"do": "kill", "name": name})["alive"] == 0, "its end")
+        assert process.wait() == -signal.SIGKILL
+    assert throttle.answer({"do": "drop", "name": name}) == {}
+    with pytest.raises(KeyError):
+        throttle.answer({"do": "look", "name": name})
+
+
+def test_a_throttle_that_is_silent_is_replaced(quotas: DutyCycle, monkeypatch: pytest.MonkeyPatch) -> None:
+    group, process = start(quotas, "exec sleep 1000", None)
+    monkeypatch.setattr(dutycycle, "_PATIENCE_S", 0.05)
+    monkeypatch.setattr(dutycycle, "_ANSWER_S", 0.5)
+    try:
+        first = quotas._link._process
+        assert first is not None
+        first.send_signal(signal.SIGSTOP)
+        assert process.pid in group.pids()
+        assert first.wait() == -signal.SIGKILL
+    finally:
+        end(group, process)
 
 
 def test_an_unknown_name_is_an_error_of_the_one_who_asks() -> None:
@@ -142,6 +186,7 @@ def test_a_number_that_was_given_to_another_process_is_not_taken_over(quotas: Du
     group, process = start(quotas, "sleep 1000", 0.02)
     with subprocess.Popen(["sleep", "1000"]) as another:
         try:
+            until(lambda: census.mark(process.pid), "its mark, by which alone it is known from now on")
             cores, first = quotas._link._groups["one"]
             assert first is not None
             quotas._link._groups["one"] = cores, (another.pid, first[1] - 1)  # as if its first had had this number

@@ -17,20 +17,6 @@ from executors.mesos.agent.unlimited import Unlimited
 from tests.executors.cgroup.fake import V1_FILES, V2_FILES, fill, said
 
 
-@pytest.fixture
-def one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Path]:
-    """A fake version 1: new directories get their files at once."""
-    own = {name: tmp_path / name / "job" for name in V1_FILES}
-    for directory in own.values():
-        directory.mkdir(parents=True)
-
-    def make(base: Path, name: str) -> None:
-        fill(base / name, V1_FILES[base.relative_to(tmp_path).parts[0]])
-
-    monkeypatch.setattr(v1, "_make", make)
-    return own
-
-
 def test_version_1_writes_period_quota_shares_and_memory(one: dict[str, Path]) -> None:
     quotas = V1(one, "space")
     group = quotas.group("c1", weight=2.0, cores=0.25, memory=1 << 30)
@@ -129,6 +115,40 @@ def test_version_1_takes_back_a_group_that_was_refused(one: dict[str, Path], mon
     assert not (one["cpu"] / "asa").exists()
 
 
+def test_version_1_makes_a_group_once_where_controllers_share_a_hierarchy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, make, made = {"cpu": tmp_path, "cpuacct": tmp_path}, v1._make, []
+
+    def note(base: Path, name: str) -> None:
+        made.append(base / name)
+        make(base, name)
+        fill(base / name, V1_FILES["cpu"])
+
+    monkeypatch.setattr(v1, "_make", note)
+    group = V1(own, "space").group("c1", weight=1.0, cores=0.5, memory=None)
+    assert made == [tmp_path / "asa/space/c1"]
+    assert [word for word in group.wrap(["true"]) if "cgroup.procs" in word] == [f"{made[0]}/cgroup.procs"]
+
+
+def test_version_1_makes_again_what_another_agent_has_just_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mkdir, refusals = Path.mkdir, [FileNotFoundError()] * 3
+
+    def make(directory: Path, *args: object, **options: bool) -> None:
+        if refusals:
+            raise refusals.pop()
+        mkdir(directory, **options)
+
+    monkeypatch.setattr(Path, "mkdir", make)
+    v1._make(tmp_path / "asa/space", "c1")
+    assert (tmp_path / "asa/space/c1").is_dir()
+    refusals.extend([FileNotFoundError()] * 20)
+    with pytest.raises(StateError, match=r"cannot make the group .*/asa/other/c1"):
+        v1._make(tmp_path / "asa/other", "c1")
+
+
 def test_version_1_adds_up_what_the_files_say(tmp_path: Path) -> None:
     stat = "nr_periods 9\nnr_throttled 4\nthrottled_time 1500000000\n"
     cpu = fill(tmp_path / "cpu", V1_FILES["cpu"], cpu_stat=stat, tasks="1\n2\n3\n", cgroup_procs="1\n2\n")
@@ -156,21 +176,6 @@ def test_version_1_where_it_is_somebody_elses(one: dict[str, Path], monkeypatch:
     monkeypatch.setattr(os, "access", lambda *_: False)
     with pytest.raises(StateError, match="not delegated"):
         V1(one, "space")
-
-
-@pytest.fixture
-def two(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A fake version 2: the own group is not the root, and holds this process only."""
-    own = fill(tmp_path / "job", (*V2_FILES, "cgroup.type"), cgroup_procs="4711\n")
-    (own / "cgroup.controllers").write_text("cpuset cpu memory pids\n")
-    mkdir = Path.mkdir
-
-    def make(directory: Path, *args: object, **options: bool) -> None:
-        mkdir(directory, **options)
-        fill(directory, V2_FILES)
-
-    monkeypatch.setattr(Path, "mkdir", make)
-    return own
 
 
 def test_version_2_clears_its_own_group_and_passes_controllers_on(two: Path, monkeypatch: pytest.MonkeyPatch) -> None:
