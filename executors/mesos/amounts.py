@@ -39,6 +39,8 @@ def as_text(amount: Amount) -> float | str:
 
     >>> as_text(((31000, 32000), (40000, 40000))), as_text(frozenset({"b", "a"}))
     ('[31000-32000, 40000-40000]', '{a, b}')
+    >>> as_text(1500)
+    1.5
     """
     if isinstance(amount, int):
         return amount / THOUSAND

@@ -109,6 +109,9 @@ class DriverSide:
         self._thread.start()
         if not self._scheduler.ready.wait(_READY_S) or self._scheduler.error_text:
             what = self._scheduler.error_text or "it does not answer"
+            if self._scheduler.error_text and self._kept.exists():  # it was away for longer than its failover timeout
+                self._kept.unlink()
+                what += "; its id was forgotten, so that another one is made: resume the run once more"
             raise StateError(f"the master of {self._directory.path} does not take our framework: {what}")
         if self._scheduler.framework_id:
             write_private(self._kept, self._scheduler.framework_id.encode())

@@ -18,9 +18,8 @@ from executors.mesos.agent.link import Link
 from executors.mesos.agent.machine import Agent
 from executors.mesos.agent.nested import Nested
 from executors.mesos.clockwork import Clockwork
-from executors.mesos.codec import BadMessage, Message
+from executors.mesos.codec import Message
 from executors.mesos.commit import Durable, GroupCommit, Parcel
-from executors.mesos.effects import Refused
 from executors.mesos.journal import Journal
 from executors.mesos.pool_directory import PoolDirectory
 from executors.mesos.verbosity import Voice
@@ -194,8 +193,6 @@ class Engine:
         """As `take`, where nobody could be told what is wrong."""
         try:
             self.take(step, lazily=lazily)
-        except (BadMessage, Refused) as error:
-            _log.warning("passed over: %s", error)
         except Exception:  # a fault of ours: what runs here goes on all the same
             _log.exception("the agent's machine failed")
 

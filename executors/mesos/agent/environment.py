@@ -91,7 +91,9 @@ def variables(command: Message) -> dict[str, str]:
     for item in field(command, "environment.variables", list, []):
         name, value = field(item, "name", str), _value(item)
         if not name or "=" in name or "\0" in name + value:
-            raise BadMessage(f"the environment variable {name!r:.80} cannot be set")
+            raise BadMessage(
+                f"the environment variable {name!r:.80} cannot be set: it has no name, a '=' or a zero byte"
+            )
         found[name] = value
     return found
 
@@ -105,4 +107,5 @@ def _value(item: Any) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError:
-        raise BadMessage("expected the secret of an environment variable to be a text") from None
+        name = field(item, "name", str)
+        raise BadMessage(f"expected the secret of environment variable {name!r:.80} to be a text in UTF-8") from None

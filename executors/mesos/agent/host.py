@@ -34,6 +34,8 @@ def ends(given: float | None, lasts: float | None, environ: Mapping[str, str], n
 
     >>> ends(None, 60.0, {}, 1000.0), ends(None, 60.0, {"SLURM_JOB_END_TIME": "1050"}, 1000.0)
     (1060.0, 1050.0)
+    >>> ends(1040.0, 60.0, {"SLURM_JOB_END_TIME": "1050"}, 1000.0)
+    1040.0
     """
     if given is not None:
         return given

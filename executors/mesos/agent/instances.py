@@ -185,11 +185,7 @@ def how_it_ended(code: int | None, what: str = "Command") -> str:
         return f"{what} ended in an unknown way"
     if code >= 0:
         return f"{what} exited with status {code}"
-    try:
-        name = signal.strsignal(-code)
-    except ValueError:
-        name = None
-    return f"{what} terminated with signal {name or -code}"
+    return f"{what} terminated with signal {signal.strsignal(-code)}"
 
 
 def failure(

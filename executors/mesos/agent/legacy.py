@@ -10,13 +10,12 @@ from __future__ import annotations
 import stat
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from executors.mesos.agent import sandbox
 from executors.mesos.agent.options import Options
 from executors.mesos.agent.state import Framework, Instance, State, Task
 from executors.mesos.amounts import amounts
-from executors.mesos.codec import BadMessage, Message
+from executors.mesos.codec import Message
 from executors.mesos.effects import Refused
 from executors.mesos.messages import VERSION, field
 from executors.mesos.resources import parse
@@ -114,13 +113,6 @@ def _task(task: Task, agent_id: str) -> Message:
         "executor_id": task.executor or "",
         "slave_id": agent_id,
         "state": task.state,
-        "resources": _amounts(task.info),
+        "resources": amounts(parse(field(task.info, "resources", list, []))),
         "statuses": [{name: item[name] for name in ("state", "timestamp") if name in item} for item in task.statuses],
     }
-
-
-def _amounts(info: Message) -> Any:
-    try:
-        return amounts(parse(field(info, "resources", list, [])))
-    except BadMessage:
-        return amounts(parse([]))

@@ -135,9 +135,7 @@ def _adopt_framework(core: Core, agent: Agent, framework_id: str, info: Message 
 
 def _bring_back(core: Core, agent: Agent, task: Task, is_there: bool) -> None:
     """A task of an agent that was unreachable. Frameworks that cannot tell partitions apart take it for lost."""
-    framework = core.state.frameworks.get(task.framework)
-    if framework is None:
-        return
+    framework = core.state.frameworks[task.framework]  # those of one that is over are forgotten with it
     if framework.unreachable.get(task.id) is task:
         del framework.unreachable[task.id]
     if not is_there and not framework.can("PARTITION_AWARE"):

@@ -161,8 +161,6 @@ def unavailable(core: Core, agent: Agent, unavailability: Message | None) -> Non
     """The agent will be unavailable from then on, or with None no longer: its offers are made anew, and those that
     have something there are asked for it.
     """
-    if unavailability == agent.unavailability:
-        return
     agent.unavailability = unavailability
     agent.answers.clear()
     holders = {offer.framework for offer in agent.offers.values()}

@@ -62,10 +62,8 @@ def subscribe(core: Core, call: Message, principal: str | None, stream: str) -> 
         known.reregistered = core.now
         _inform(core, known, completed_info(found, known.id, known.principal))
         _welcome(core, known, stream, quiet)
-        for task in known.tasks.values():
-            if task.pending is not None:
-                core.send(stream, message("UPDATE", status=task.pending))
-        feedback.resend(core, known)
+        _publish(core, known)
+        _resend(core, known)
 
 
 def _new_id(core: Core) -> str:
@@ -94,12 +92,24 @@ def _welcome(core: Core, framework: Framework, stream: str, quiet: set[str]) -> 
     core.dirty.update(core.state.agents)
 
 
+def _resend(core: Core, framework: Framework) -> None:
+    """Its scheduler is back: it is told what it has not acknowledged."""
+    for task in framework.tasks.values():
+        if task.pending is not None:
+            core.send(framework.stream, message("UPDATE", status=task.pending))
+    feedback.resend(core, framework)
+
+
 def _inform(core: Core, framework: Framework, info: Message) -> None:
     """What is known of a framework has changed: its agents are told."""
     if info != framework.info:
         framework.info, framework.roles = info, frozenset(info["roles"])
         for agent_id in agents_of(core, framework):
             core.send(core.state.agents[agent_id].stream, message("FRAMEWORK", framework_info=info))
+
+
+def _publish(core: Core, framework: Framework) -> None:
+    """Operators are told how it stands now."""
     if core.state.operators:
         core.publish(views.framework_updated(framework, core.state))
 
@@ -128,6 +138,7 @@ def update(core: Core, framework: Framework, call: Message) -> None:
             offers.rescind(core, offer)
     rows.keep_framework(core, framework)
     core.dirty.update(core.state.agents)
+    _publish(core, framework)
 
 
 def revive(core: Core, framework: Framework, call: Message) -> None:
@@ -161,8 +172,7 @@ def disconnected(core: Core, framework: Framework) -> None:
     _forget_offers(core, framework)
     rows.keep_framework(core, framework)
     await_return(core, framework)
-    if core.state.operators:
-        core.publish(views.framework_updated(framework, core.state))
+    _publish(core, framework)
 
 
 def await_return(core: Core, framework: Framework) -> None:

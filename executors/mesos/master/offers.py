@@ -52,25 +52,22 @@ def ask_back(core: Core, agent: Agent, frameworks: Iterable[Framework]) -> None:
 def remove(core: Core, offer: Offer) -> None:
     """The offer is no more: its resources can be allocated again."""
     state = core.state
-    del state.offers[offer.id]
-    if framework := state.frameworks.get(offer.framework):
-        framework.offers.pop(offer.id, None)
-    if agent := state.agents.get(offer.agent):
-        agent.offers.pop(offer.id, None)
-        if not offer.inverse:
-            agent.offered -= offer.resources
-            core.usage.gave_back(offer.framework, offer.role, offer.resources)
-            core.dirty.add(agent.id)
+    agent = state.agents[offer.agent]
+    del state.offers[offer.id], state.frameworks[offer.framework].offers[offer.id], agent.offers[offer.id]
+    if not offer.inverse:
+        agent.offered -= offer.resources
+        core.usage.gave_back(offer.framework, offer.role, offer.resources)
+        core.dirty.add(agent.id)
 
 
 def rescind(core: Core, offer: Offer) -> None:
     """Take an offer back, and tell its framework."""
     remove(core, offer)
-    if framework := core.state.frameworks.get(offer.framework):
-        if offer.inverse:
-            core.send(framework.stream, message("RESCIND_INVERSE_OFFER", inverse_offer_id=identity(offer.id)))
-        else:
-            core.send(framework.stream, message("RESCIND", offer_id=identity(offer.id)))
+    stream = core.state.frameworks[offer.framework].stream
+    if offer.inverse:
+        core.send(stream, message("RESCIND_INVERSE_OFFER", inverse_offer_id=identity(offer.id)))
+    else:
+        core.send(stream, message("RESCIND", offer_id=identity(offer.id)))
 
 
 def expire(core: Core) -> None:

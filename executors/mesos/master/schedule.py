@@ -114,16 +114,14 @@ def schedule(state: State) -> Message:
 
 def status(state: State) -> Message:
     """The answer to GET_MAINTENANCE_STATUS: with what frameworks have said to the inverse offers."""
-    plan = _plan(state.windows)
-    by_name = _by_name(plan)
-    answers: dict[Machine, list[Message]] = {machine: [] for machine in plan if machine not in state.down}
+    answers: dict[Machine, list[Message]] = {
+        machine: [] for machine in _plan(state.windows) if machine not in state.down
+    }
+    by_name = _by_name(answers)
     for agent in state.agents.values():
         for machine in _under(agent, by_name):
-            if machine in answers:
-                answers[machine] += agent.answers.values()
-    draining = [
-        {"id": _id(machine), "statuses": said} for machine, said in answers.items() if machine not in state.down
-    ]
+            answers[machine] += agent.answers.values()
+    draining = [{"id": _id(machine), "statuses": said} for machine, said in answers.items()]
     return {"status": {"draining_machines": draining, "down_machines": [_id(one) for one in sorted(state.down)]}}
 
 

@@ -60,6 +60,8 @@ def update(core: Core, framework: Framework, agent: Agent, item: Message) -> Non
     if task is not named:  # the framework was told that it is lost, and has launched another one of this name
         if task is not None and state in TERMINAL:
             del agent.tasks[task.key]
+            if agent.drain is not None:
+                core.emptied.add(agent.id)
         _acknowledge(core, agent, framework.id, task_id, status["uuid"])
         return
     if is_told(framework, agent, task, task_id, status["uuid"]):
@@ -116,7 +118,9 @@ def kill(core: Core, task: Task, kill_policy: Message | None) -> None:
         core.send(agent.stream, message("KILL", **payload))
     elif task.kill != payload:
         task.kill = payload
-        rows.keep_task(core, task)
+        framework = core.state.frameworks.get(task.framework)
+        if framework is not None and _named(framework, task.id) is task:
+            rows.keep_task(core, task)
 
 
 def settle(core: Core, agent: Agent, task: Task, state: str) -> None:
@@ -165,7 +169,15 @@ def forget(core: Core, framework: Framework, task: Task) -> None:
         agent.tasks.pop(task.key, None)
         if agent.drain is not None:
             core.emptied.add(agent.id)
-    rows.drop_task(core, task)
+    if (namesake := _named(framework, task.id)) is None:
+        rows.drop_task(core, task)
+    else:
+        rows.keep_task(core, namesake)
+
+
+def _named(framework: Framework, task_id: str) -> Task | None:
+    """Whose row it is: when a task was lost, another one may have been launched under its name."""
+    return framework.tasks.get(task_id) or framework.unreachable.get(task_id)
 
 
 def holder(core: Core, task: Task) -> Agent | None:

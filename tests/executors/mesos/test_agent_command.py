@@ -375,3 +375,16 @@ def test_it_may_come_before_its_pool_is_made(tmp_path: Path) -> None:
     done = subprocess.run([*command, "--patience", "0.2"], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 75
     assert "no pool was made in" in done.stderr
+
+
+def test_without_means_limits_are_not_kept_unless_they_were_asked_for(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def none(space: str, name: str | None) -> None:
+        raise StateError("there is no way here")
+
+    monkeypatch.setattr(probe, "best", none)
+    assert agent_command._means(None, "k").name == agent_command._means("none", "k").name == "none"
+    assert "CPU limits are not kept: there is no way here" in capsys.readouterr().err
+    with pytest.raises(StateError, match="no way here"):
+        agent_command._means("cgroup v2", "k")

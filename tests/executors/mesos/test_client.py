@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from asa.core.errors import StateError
+from executors.mesos import connection
 from executors.mesos.client import Client
 from executors.mesos.codec import Message, frame
 from executors.mesos.connection import Connection
@@ -112,7 +113,8 @@ def stay(stream: socket.socket) -> None:
 
 
 def test_a_stream_however_its_bytes_arrive(start: Start) -> None:
-    data = HEAD + chunk(frame(subscribed())) + chunk(frame({"type": "A"}) + frame({"type": "B", "b": {"x": "y" * 9}}))
+    records = chunk(frame(subscribed())) + chunk(frame({"type": "A"}) + frame({"type": "B", "b": {"x": "y" * 9}}))
+    data = b"\r\n" + HEAD + records  # an empty line before an answer is allowed
 
     def talk(number: int, stream: socket.socket) -> None:
         for n in range(len(data)):
@@ -139,10 +141,15 @@ def test_a_stream_however_its_bytes_arrive(start: Start) -> None:
         HEAD + b"0\r\n\r\n",
         b"",
         b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n",
+        b"HTTP/1.1 400 Bad Request\r\nContent-Length: 5000\r\n\r\n" + b"x" * 5000,
     ],
-    ids=["no http", "headers", "chunk", "record", "end", "nothing", "upgrade"],
+    ids=["no http", "headers", "chunk", "record", "end", "nothing", "upgrade", "too much"],
 )
-def test_answers_to_the_subscription_that_make_no_sense_are_tried_again(start: Start, answer: bytes) -> None:
+def test_answers_to_the_subscription_that_make_no_sense_are_tried_again(
+    start: Start, answer: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "LARGEST", 4000)
+
     def talk(number: int, stream: socket.socket) -> None:
         stream.recv(1 << 16)
         stream.sendall(answer if number < 2 else HEAD + chunk(frame(subscribed())))

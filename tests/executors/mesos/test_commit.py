@@ -173,3 +173,38 @@ def test_flushing_does_what_is_left_at_once(strict: bool, tmp_path: Path) -> Non
         assert durable is not None and durable.is_set()
 
     play(tmp_path, story, strict=strict)
+
+
+def test_what_cannot_be_flushed_is_not_done_and_not_forgotten(tmp_path: Path) -> None:
+    async def story(ground: Ground) -> None:
+        ground.journal.full = True
+        durable = ground.commit.carry_out([Keep("t", "1", {}), "first"])
+        with pytest.raises(StateError, match="the disk is full"):
+            ground.commit.flush()
+        assert ground.done == [] and durable is not None and not durable.is_set()
+        ground.journal.full = False
+        ground.commit.flush()
+        assert ground.done == ["first"] and ground.journal.rows() == [Keep("t", "1", {})] and durable.is_set()
+
+    play(tmp_path, story)
+
+
+def test_what_was_being_written_when_it_was_to_end_is_flushed(tmp_path: Path) -> None:
+    async def run() -> None:
+        ground = Ground(tmp_path, strict=True)
+        ground.journal.full = True
+        running = asyncio.create_task(ground.commit.run())
+        first = ground.commit.carry_out([Keep("t", "1", {}), "first"])
+        while ground.commit.trouble is None:
+            await asyncio.sleep(0.001)
+        ground.commit.carry_out([Keep("t", "2", {}), "second"])
+        running.cancel()
+        await asyncio.wait([running])
+        assert ground.done == []
+        ground.journal.full = False
+        ground.commit.flush()
+        assert ground.done == ["first", "second"] and first is not None and first.is_set()
+        assert ground.journal.rows() == [Keep("t", "1", {}), Keep("t", "2", {})]
+        ground.journal.close()
+
+    asyncio.run(run())

@@ -267,3 +267,12 @@ def test_calls_of_many_threads_all_arrive_each_threads_in_order(master: Scripted
     for k in range(4):
         told = [call["message"] for call in master.calls if call["message"]["executor_id"] == {"value": f"e{k}"}]
         assert [message["data"] for message in told] == [str(n) for n in range(200)]
+
+
+def test_an_error_is_logged_when_the_scheduler_does_not_want_to_know(
+    master: Scripted, start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    driver, _ = start(master, object())
+    master.say({"type": "ERROR", "error": {"message": "Framework failed over"}})
+    driver.join()
+    assert driver.aborted and "the driver has given up: Framework failed over" in caplog.text

@@ -10,14 +10,15 @@ import pytest
 
 import asa
 from asa.core.allocation import Allocation
-from asa.core.errors import InvalidInput
+from asa.core.errors import InvalidInput, StateError
 from asa.core.job import Resources
 from asa.core.ports import RunContext
 from asa.testing import tasks
 from asa.testing.executors import ExecutorConformance, Ground
+from executors.mesos.decisions import Outcome
 from executors.mesos.executor import Mesos
 from executors.mesos.operator import Operator
-from executors.mesos.pool_directory import READER, PoolDirectory
+from executors.mesos.pool_directory import READER, WRITER, PoolDirectory
 
 pytestmark = pytest.mark.slow
 
@@ -63,6 +64,24 @@ def test_a_new_driver_leaves_the_supervisors_alone(context: RunContext) -> None:
         assert running() == before and len(before) == 1
 
 
+def test_a_run_whose_framework_was_removed_is_resumed_as_another_one(context: RunContext) -> None:
+    executor = Mesos()
+    executor.start(context, lambda event: None)
+    with Operator(PoolDirectory(context.directory / "pool"), WRITER) as operator:
+        [framework] = operator.call("GET_FRAMEWORKS")["frameworks"]
+        before = framework["framework_info"]["id"]
+        operator.call("TEARDOWN", framework_id=before)
+    executor.close()
+    with pytest.raises(StateError, match=r"Framework has been removed; its id was forgotten.*resume the run once more"):
+        Mesos().start(context, lambda event: None)
+    executor = Mesos()
+    executor.start(context, lambda event: None)
+    with Operator(PoolDirectory(context.directory / "pool"), READER) as operator:
+        [framework] = operator.call("GET_FRAMEWORKS")["frameworks"]
+    assert framework["framework_info"]["id"] != before
+    executor.close()
+
+
 def test_the_program_of_each_node_is_an_agent_that_holds_no_secret(context: RunContext) -> None:
     allocation = Allocation("key", Resources(cores=8, nodes=2, memory=100, gpus=3), 60.0)
     argv = Mesos().bootstrap(allocation, replace(context, local=False))
@@ -90,3 +109,12 @@ def test_options_are_checked() -> None:
         Mesos(dashboard=True)
     with pytest.raises(InvalidInput, match="heartbeat_s"):
         Mesos(heartbeat_s=0)
+
+
+def test_why_a_supervisor_does_not_run_is_said(context: RunContext, capsys: pytest.CaptureFixture[str]) -> None:
+    executor = Mesos()
+    executor.start(context, lambda event: None)
+    assert executor._side is not None
+    executor._side._heed([Outcome("nodes", "failed", "no disk", "S1"), Outcome("lease", "failed", "too late", "")])
+    executor.close()
+    assert capsys.readouterr().err.splitlines() == ["asa: agent S1: no disk", "asa: our lease: too late"]

@@ -284,3 +284,23 @@ def test_durations(number: float, unit: tuple[str, float]) -> None:
 def test_what_is_no_duration(text: str) -> None:
     with pytest.raises(InvalidInput, match="5secs"):
         duration(text)
+
+
+def test_an_error_ends_it_and_is_logged_when_the_executor_does_not_want_to_know(
+    agent: Scripted, start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    driver, _ = start(object())
+    until(lambda: driver.connected, "the agent")
+    agent.say({"type": "ERROR", "error": {"message": "no"}})
+    driver.join()
+    assert driver.aborted and not driver.connected
+    assert "the driver has given up: no" in caplog.text
+
+
+def test_a_call_that_is_refused_is_logged(agent: Scripted, start: Start, caplog: pytest.LogCaptureFixture) -> None:
+    agent.status = lambda call: (400, "unknown task")
+    driver, executor = start()
+    executor.heard("registered")
+    driver.sendFrameworkMessage("aGk=")
+    until(lambda: caplog.records, "the log")
+    assert "MESSAGE was answered with 400: unknown task" in caplog.text

@@ -1,3 +1,4 @@
+import argparse
 import getpass
 import json
 import os
@@ -11,6 +12,7 @@ import pytest
 import requests
 
 from executors.mesos.codec import Message, Records
+from executors.mesos.master_command import MasterCommand
 from executors.mesos.messages import message
 from executors.mesos.pool_directory import FRAMEWORK, READER, ROLES, Address, PoolDirectory
 
@@ -138,3 +140,10 @@ def test_what_makes_no_sense_is_refused(arguments: list[str], expected: str, tmp
     process = start("--directory", str(tmp_path / "pool"), *arguments)
     _, errors = process.communicate(timeout=DEADLINE_S)
     assert process.returncode != 0 and expected in errors
+
+
+@pytest.mark.parametrize("port", [0, 65535])
+def test_a_port_may_be_chosen(port: int, tmp_path: Path) -> None:
+    parser = argparse.ArgumentParser()
+    MasterCommand().configure(parser)
+    assert parser.parse_args(["--directory", str(tmp_path), "--port", str(port)]).port == port

@@ -58,6 +58,13 @@ def test_what_is_no_http_is_not_understood(kind: int) -> None:
     assert parser.get_errno() != 0 and parser.execute(REQUEST, len(REQUEST)) == 0
 
 
+def test_another_protocol_is_the_end_of_this_one() -> None:
+    parser = HttpParser()
+    data = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n"
+    assert parser.execute(data, len(data)) == len(data)
+    assert parser.is_message_complete() and parser.get_status_code() == 101 and parser.get_errno() == 0
+
+
 def test_before_anything_has_come() -> None:
     parser = HttpParser()
     assert not parser.is_headers_complete() and not parser.is_message_complete() and not parser.is_chunked()

@@ -82,6 +82,13 @@ def test_without_certificates_it_says_so(tmp_path: Path) -> None:
         PoolDirectory(tmp_path).client_context()
 
 
+@pytest.mark.parametrize("name", ["ca.pem", "driver.pem"])
+def test_damaged_certificates_say_what_to_do(directory: PoolDirectory, name: str) -> None:
+    (directory.path / "tls" / name).write_text("nonsense")
+    with pytest.raises(StateError, match="remove that directory, then start the master and its agents again"):
+        directory.client_context() if name == "ca.pem" else directory.server_context(MASTER_NAME)
+
+
 def handshake(server: ssl.SSLContext, client: ssl.SSLContext, name: str) -> str | None:
     """The version that both agree on; no sockets needed."""
     up, down = ssl.MemoryBIO(), ssl.MemoryBIO()

@@ -113,3 +113,13 @@ def test_what_is_no_resource_is_refused(item: object, said: str) -> None:
 def test_one_name_is_one_type() -> None:
     with pytest.raises(BadMessage, match="different types"):
         parse([{"name": "x", "scalar": {"value": 1}}, {"name": "x", "type": "SET", "set": {"item": ["a"]}}])
+
+
+def test_amounts_of_different_types_are_not_mixed() -> None:
+    several, members = Resources({Kind("x"): ((1, 2),)}), Resources({Kind("x"): frozenset("a")})
+    assert not several.covers(members) and not members.covers(several)
+    with pytest.raises(BadMessage, match="amounts of different types"):
+        several + members
+    with pytest.raises(BadMessage, match="amounts of different types"):
+        several - members
+    assert parse([{"name": "ports", "type": "RANGES", "ranges": {"range": []}}]) == NONE

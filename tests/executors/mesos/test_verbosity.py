@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import logging
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from executors.mesos.codec import BadMessage
 from executors.mesos.effects import Refused
 from executors.mesos.operator import Operator
 from executors.mesos.pool_directory import WRITER
-from executors.mesos.verbosity import Verbosity, asked
+from executors.mesos.verbosity import Verbosity, Voice, asked
 from tests.executors.mesos.live import pool
 from tests.executors.mesos.scripted import until
 
@@ -56,3 +57,29 @@ def test_more_is_logged_and_then_less_again(tmp_path: Path, caplog: pytest.LogCa
         caplog.clear()
         call("GET_VERSION")
         assert not caplog.records
+
+
+def test_without_a_handler_of_the_programs_it_goes_to_standard_error(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    logger = logging.getLogger("executors.mesos")
+    monkeypatch.setattr(logger, "propagate", False)  # away from what pytest has put there
+    before = list(logger.handlers)
+
+    async def main() -> None:
+        voice = Voice()
+        voice.calm()
+        voice.follow(Verbosity(1, 2000.0), 1000.0)
+        logger.getChild("x").info("one")
+        voice.follow(Verbosity(1, 2000.0), 1001.0)
+        logger.getChild("x").info("two")
+        voice.calm()
+        logger.getChild("x").info("three")
+        voice.follow(Verbosity(1, 2000.0), 2000.0)  # it is over already
+        logger.getChild("x").info("four")
+
+    asyncio.run(main())
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split()[0] for line in lines] == ["asa:", "asa:"]
+    assert [line.split()[-1] for line in lines] == ["one", "two"]
+    assert logger.handlers == before and not logger.isEnabledFor(logging.INFO)

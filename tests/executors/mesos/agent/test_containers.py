@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from asa.core.errors import StateError
 from executors.mesos.agent.containers import Containers
 from executors.mesos.agent.effects import Container
 from executors.mesos.agent.shim import birth_of
@@ -40,6 +41,35 @@ def test_a_program_is_found_on_its_own_path(place: Place, tmp_path: Path) -> Non
         code, reason = await heard.end_of("c2")
         assert code is None and "hello" in reason and "PATH" in reason
         assert place.output("c1") == "found\n"
+
+    play(place, story)
+
+
+def test_without_its_directory_no_agent_starts(place: Place) -> None:
+    place.run.rmdir()
+
+    async def story() -> None:
+        containers = place.containers(Heard())
+        with pytest.raises(StateError, match=r"cannot start the process that starts containers: .*shim\.log"):
+            await containers.open()
+        await containers.close()
+
+    asyncio.run(story())
+
+
+def test_nothing_starts_inside_of_a_container_that_has_ended(place: Place) -> None:
+    async def story(containers: Containers, heard: Heard) -> None:
+        containers.start(place.container("c2", "/bin/true")._replace(inside="c1"))
+        assert await heard.end_of("c2") == (None, "the container around it has ended")
+
+    play(place, story)
+
+
+def test_what_is_told_of_containers_that_nobody_knows_is_passed_over(place: Place) -> None:
+    async def story(containers: Containers, heard: Heard) -> None:
+        containers.limit("c9", 1.0)
+        containers.start(place.container("c1", "/bin/true"))
+        assert await heard.end_of("c1") == (0, "")
 
     play(place, story)
 

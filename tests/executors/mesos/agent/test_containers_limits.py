@@ -95,3 +95,21 @@ def test_a_container_that_wants_too_much_memory(place: Place) -> None:
         assert await heard.end_of("other") == (-9, "")
 
     play(place, story)
+
+
+class Gone(Session):
+    """A group of which nothing can be learned any more."""
+
+    def starved(self) -> bool:
+        raise StateError("its directory is gone")
+
+
+def test_an_end_is_told_even_where_its_cause_cannot_be_found_out(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(place, "quotas", Unlimited())
+    monkeypatch.setattr(Unlimited, "group", lambda self, name, **limits: Gone())
+
+    async def story(containers: Containers, heard: Heard) -> None:
+        containers.start(place.container("c1", "/bin/sh", "-c", "exit 7"))
+        assert await heard.end_of("c1") == (7, "")
+
+    play(place, story)

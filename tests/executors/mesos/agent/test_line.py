@@ -50,6 +50,29 @@ def test_what_comes_together_with_the_end_of_a_stream_is_heard() -> None:
     assert (b"".join(heard), ended) == (b"onetwo", (200, "the master has ended it"))
 
 
+def test_what_answers_with_headers_without_end_is_no_master() -> None:
+    answer = b"HTTP/1.1 200 OK\r\n" + b"".join(b"X-%d: 1\r\n" % number for number in range(1000)) + b"\r\n"
+    with pytest.raises(OSError, match="no HTTP"):
+        asyncio.run(told(answer, None))
+
+
+def test_a_line_that_broke_before_the_answer_takes_no_request_any_more() -> None:
+    async def main() -> None:
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readuntil(b"\r\n\r\n{}")
+            writer.close()
+
+        async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+            line = await dial("127.0.0.1", server.sockets[0].getsockname()[1], None, None, None)
+            async with asyncio.timeout(10):
+                with pytest.raises(ConnectionResetError, match="the master has closed it"):
+                    await line.post("POST / HTTP/1.1\r\nHost: a\r\n", b"{}")
+                with pytest.raises(ConnectionResetError, match="the connection is gone"):
+                    await line.post("POST / HTTP/1.1\r\nHost: a\r\n", b"{}")
+
+    asyncio.run(main())
+
+
 @pytest.mark.parametrize("junk", [b"zz\r\n", b"\0\0\0\0"])
 def test_what_comes_before_nonsense_is_heard(junk: bytes) -> None:
     heard: list[bytes] = []

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import requests
 
+from executors.mesos.agent import nested
 from executors.mesos.agent.shim import birth_of
 from executors.mesos.codec import Message, Records, frame
 from executors.mesos.messages import identity, message
@@ -229,3 +230,24 @@ def test_waiting_for_a_container(container: Container) -> None:
     waiting.join(PATIENCE_S)
     assert answers == [{"type": "WAIT_CONTAINER", "wait_container": {"exit_status": 15}}]
     assert container.post(call, READER).json() == answers[0]
+
+
+def test_only_so_many_run_and_are_remembered(container: Container, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nested, "LIVING_MOST", 1)
+    monkeypatch.setattr(nested, "_ENDED_MOST", 1)
+    with container.session("s1", "echo > s1; exec sleep 600"):
+        until(lambda: (sandbox_of(container.pool, "t1") / "s1").exists())
+        response = container.session("s2", "true")
+        assert response.status_code == 409 and "1 nested containers run here already" in response.text
+        assert container.ask("KILL", "s1").status_code == 200
+        until(lambda: container.ask("WAIT", "s1", READER).status_code == 200)
+    said(container.session("s2", "true"))
+    until(lambda: container.ask("WAIT", "s2", READER).status_code == 200)
+    assert container.ask("WAIT", "s1", READER).status_code == 404
+
+
+def test_why_one_cannot_be_started_is_told(container: Container) -> None:
+    variables = [{"name": "A", "value": "x" * (1 << 18)}]
+    payload = {"command": {"value": "true", "environment": {"variables": variables}}}
+    response = container.session("s", "true", payload=payload)
+    assert response.status_code == 500 and "Argument list too long" in response.text

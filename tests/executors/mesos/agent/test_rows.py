@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from executors.mesos.agent import instances
 from executors.mesos.agent.effects import Limit, Stop, Weigh
 from executors.mesos.messages import identity, nanoseconds
 
@@ -55,6 +56,27 @@ def test_a_start_that_nobody_saw_has_failed(node, task, executor):
     assert node.updates() == list(zip(["t1", "t2", "t3", "t4"], states, strict=True))
     assert node.last["reason"] == "REASON_CONTAINER_LAUNCH_FAILED"
     assert node.stops == [Stop(node.container("t3").id, 3.0)] and len(node.running) == 1
+
+
+def test_an_agent_that_has_ended_for_good_leaves_nothing_whatever_still_runs(node, task, executor):
+    node.run(task("t1"), executor=executor())
+    node.run(task("t2"))
+    node.start("e1")
+    node.do(node.agent.leave("done", node.now))
+    node.wake(node.now + 1000.0)
+    assert node.code == 0 and node.journal == {} and len(node.running) == 2
+
+
+def test_how_containers_of_before_have_ended_is_remembered_for_so_many(node, task, monkeypatch):
+    monkeypatch.setattr(instances, "COMPLETED_MOST", 2)
+    names = []
+    for name in ("t1", "t2", "t3"):
+        node.run(task(name))
+        names.append(node.container(name).id)
+        node.start(name)
+        node.exit(name, 1)
+    assert node.agent.state.exits == dict.fromkeys(names[1:], 256)
+    assert node.agent.exited(names[2], 1, "", node.now) == []  # what is not known cannot end
 
 
 def test_executors_have_time_to_come_back(node, task, executor):

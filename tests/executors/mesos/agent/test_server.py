@@ -206,6 +206,9 @@ def test_sandboxes_are_shown_and_nothing_else(agent: Agent, tmp_path: Path) -> N
         assert "s3cret" not in answer.text
     assert agent.get("/files/browse?path=s1/dir").status_code in (403, 404)
     assert agent.get("/files/read?path=s1/stdout&offset=x").status_code == 400
+    for more in ({"offset": -1}, {"offset": 0, "length": -1}):
+        answer = agent.post("/api/v1", message("READ_FILE", path="s1/stdout", **more))
+        assert answer.status_code == 400 and "'offset' and 'length' not to be negative" in answer.text
 
 
 def test_an_idle_connection_stays_open(agent: Agent) -> None:
@@ -217,6 +220,16 @@ def test_an_idle_connection_stays_open(agent: Agent) -> None:
             assert connection.recv(4096).startswith(b"HTTP/1.1 200")
             with pytest.raises(TimeoutError):
                 connection.recv(1)
+
+
+def test_an_executor_that_cannot_read_chunks_gets_no_stream(agent: Agent) -> None:
+    body = encode(message("SUBSCRIBE"))
+    head = "POST /api/v1/executor HTTP/1.0\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    with socket.create_connection(("127.0.0.1", int(agent.service.options.endpoint.rpartition(":")[2]))) as connection:
+        connection.settimeout(PATIENCE_S)
+        connection.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+        answer = b"".join(iter(lambda: connection.recv(4096), b""))
+    assert b" 505 " in answer.splitlines()[0] and b"expected HTTP/1.1" in answer
 
 
 def test_a_directory_of_others_is_refused(tmp_path: Path) -> None:

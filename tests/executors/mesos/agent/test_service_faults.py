@@ -14,11 +14,12 @@ import requests
 from asa.core.errors import InvalidInput, StateError
 from executors.mesos import commit
 from executors.mesos.agent import service
+from executors.mesos.agent.effects import Effect
 from executors.mesos.agent.options import Options
 from executors.mesos.agent.service import NO_MASTER, AgentService
 from executors.mesos.agent.shim import birth_of
 from executors.mesos.agent.unlimited import Unlimited
-from executors.mesos.codec import encode
+from executors.mesos.codec import Message, encode
 from executors.mesos.journal import Entry, Journal
 from executors.mesos.messages import identity, message
 from executors.mesos.pool_directory import WRITER, PoolDirectory
@@ -91,6 +92,28 @@ def test_an_agent_that_is_closed_leaves_nothing_and_says_so(pool: Pool) -> None:
     closing.join(PATIENCE_S)
     assert not closing.is_alive() and birth_of(pid) != birth
     until(lambda: _agents(pool) == 0)
+
+
+def test_faults_of_ours_and_of_the_masters_are_passed_over_and_the_agent_lives(
+    pool: Pool, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = pool.agent._engine
+    assert engine is not None
+    heed = engine._machine.from_master
+
+    def stumble(item: Message, now: float) -> list[Effect]:
+        if item == message("FRAMEWORK"):
+            raise ZeroDivisionError
+        return heed(item, now)
+
+    monkeypatch.setattr(engine._machine, "from_master", stumble)
+    pool.agent._thread.tell(engine.heard, message("RUN", framework_info=5))  # is counted, and not spoken of
+    pool.agent._thread.tell(engine.heard, message("FRAMEWORK"))
+    until(lambda: "ZeroDivisionError" in caplog.text)
+    assert [record.getMessage() for record in caplog.records] == ["the agent's machine failed"]
+    scheduler = pool.scheduler()
+    scheduler.launch("t1", "true")
+    assert scheduler.update("t1", "TASK_FINISHED")
 
 
 def test_without_a_master_it_ends(tmp_path: Path) -> None:

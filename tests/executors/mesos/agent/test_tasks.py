@@ -106,6 +106,7 @@ def test_a_command_that_cannot_be_started_has_failed(node, task):
         ({"command": {"value": "a", "uris": [{"value": "http://h/x"}]}}, "only absolute paths"),
         ({"command": {"value": "a", "uris": [{"value": "/a/b.tar.gz"}]}}, 'set "extract" to false'),
         ({"command": {"value": "a", "uris": [{"value": "/a/b", "output_file": "../c"}]}}, "file in the sandbox"),
+        ({"command": {"shell": False, "value": "/bin/a", "arguments": ["a", 5]}}, "arguments of a command to be texts"),
         ({"container": {"type": "DOCKER"}}, "images and volumes are not supported"),
         ({"health_check": {}}, "does not carry out a 'health_check'"),
         ({"limits": {"cpus": {"value": -1}}}, "must not be negative"),

@@ -149,6 +149,20 @@ def test_the_valid_ones_among_invalid_offers_are_used_up() -> None:
     assert [record["type"] for record in world.take(framework)] == ["UPDATE", "OFFERS"]
 
 
+def test_a_group_for_an_executor_that_runs_already() -> None:
+    world, agent, framework, offer = pair()
+    world.accept(framework, [offer], group(executor_info("e"), task_info("t", agent)), refuse_s=0)
+    (rest,) = (one for one in world.offers(framework) if one["id"]["value"] != offer)
+    bare = task_info("u", agent)
+    del bare["command"]  # a custom executor knows what to do
+    more = [group(executor_info("e", source="x"), task_info("v", agent)), group(executor_info("e"), bare)]
+    world.accept(framework, [rest["id"]["value"]], *more, group(executor_info("e")))
+    (status,) = statuses(world, framework)
+    assert status["task_id"] == identity("v") and "'e' runs already, as another one: use another" in status["message"]
+    assert list(world.state.frameworks[framework].tasks) == ["t", "u"]
+    assert world.state.agents[agent].used.scalar("cpus") == 2.5
+
+
 def test_offers_of_another_framework_cannot_be_taken() -> None:
     world, agent, framework, offer = pair()
     thief = world.subscribe()
@@ -164,6 +178,17 @@ def test_offers_of_two_agents_cannot_be_taken_together() -> None:
     names = [offer["id"]["value"] for offer in world.offers(framework)]
     world.accept(framework, names, launch(task_info("t", agents[0])))
     assert "one single agent" in statuses(world, framework)[0]["message"]
+
+
+def test_offers_for_two_roles_cannot_be_taken_together() -> None:
+    world = World()
+    held = [to_json(scalars(cpus=2))[0] | {"reservations": [{"type": "STATIC", "role": role}]} for role in ("a", "b")]
+    agent = world.agent(agent_info={"hostname": "n1", "port": 5051, "resources": held})
+    framework = world.subscribe(roles=["a", "b"], capabilities=[AWARE, MULTI])
+    names = [offer["id"]["value"] for offer in world.offers(framework)]
+    assert len(names) == 2
+    world.accept(framework, names, launch(task_info("t", agent)))
+    assert "allocated to the same role" in statuses(world, framework)[0]["message"]
 
 
 def test_offers_of_one_agent_can() -> None:

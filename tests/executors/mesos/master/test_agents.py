@@ -1,7 +1,8 @@
 import pytest
 
 from executors.mesos.codec import Message
-from executors.mesos.effects import Refused
+from executors.mesos.effects import Keep, Refused
+from executors.mesos.master import agents
 from executors.mesos.messages import identity, message
 from executors.mesos.resources import scalars, to_json
 from tests.executors.mesos.master.world import AWARE, World, executor_info, task_info
@@ -158,6 +159,30 @@ def test_a_lost_task_that_was_launched_again_elsewhere_is_another_one() -> None:
     assert world.state.frameworks[framework].tasks["t"].agent == other
 
 
+def test_tasks_that_have_ended_take_nothing_whatever_an_agent_says() -> None:
+    world, agent, framework = running()
+    world.update(agent, framework, "t", "TASK_FINISHED")
+    world.take(framework)
+    world.agent(agent, tasks=[there(framework)])
+    assert world.state.frameworks[framework].tasks["t"].state == "TASK_FINISHED"
+    assert not world.state.agents[agent].used and world.types(agent) == []
+
+
+def test_only_so_many_agents_that_are_away_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agents, "AWAY_MOST", 1)
+    world, first, framework = running()
+    names = [first, world.agent(), world.agent()]
+    world.take(framework)
+    lose(world, names[0])
+    assert world.updates(framework) == [("t", "TASK_UNREACHABLE")]
+    lose(world, names[1])
+    assert world.updates(framework) == [("t", "TASK_GONE_BY_OPERATOR")]
+    assert list(world.state.unreachable) == [names[1]] and list(world.state.gone) == [first]
+    lose(world, names[2])
+    assert list(world.state.unreachable) == [names[2]] and list(world.state.gone) == [names[1]]
+    assert {key for table, key in world.journal if table in ("gone", "unreachable")} == {names[1], names[2]}
+
+
 def test_a_task_that_may_come_back_is_not_launched_twice() -> None:
     world, agent, framework = running()
     lose(world, agent)
@@ -220,6 +245,17 @@ def test_a_kill_that_could_not_be_told_is_told_later() -> None:
     world.agent(agent, tasks=[there(framework)])
     (kill,) = world.take(agent)
     assert kill["kill"]["kill_policy"] == {"grace_period": {"nanoseconds": 5}}
+
+
+def test_a_kill_that_waits_already_is_written_once() -> None:
+    world, agent, framework = running()
+    world.cut(agent)
+    call: Message = {"type": "KILL", "framework_id": identity(framework), "kill": {"task_id": identity("t")}}
+    kept = []
+    for _ in range(2):
+        effects = world.master.call(call, "p", world.stream_of[framework], world.now)
+        kept.append([effect for effect in effects if isinstance(effect, Keep)])
+    assert kept[0] and not kept[1]
 
 
 def test_a_second_stream_replaces_the_first() -> None:

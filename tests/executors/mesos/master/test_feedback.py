@@ -89,6 +89,15 @@ def test_a_status_is_sent_again_at_once_to_a_scheduler_that_comes_back() -> None
     assert operation_statuses(world, framework) == [status]
 
 
+def test_a_status_of_an_agent_that_is_unreachable_waits_for_it() -> None:
+    world, agent, framework, _ = reserved("op")
+    world.cut(agent)
+    world.sleep(100)
+    world.cut(framework)
+    world.subscribe(framework, **ROLES)
+    assert operation_statuses(world, framework) == []
+
+
 def test_operations_outlive_the_master() -> None:
     world, agent, framework, statuses = reserved("a", "b c")
     acknowledge(world, framework, statuses[0])

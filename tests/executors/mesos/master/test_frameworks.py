@@ -217,6 +217,8 @@ def test_suppress_and_revive() -> None:
     (offer,) = world.offers(framework)
     assert offer["allocation_info"] == {"role": "a"}
     world.call(framework, "DECLINE", {"offer_ids": [offer["id"]], "filters": {"refuse_seconds": 1000}})
+    world.call(framework, "SUPPRESS", {"role": "b"})  # the older form
+    assert world.state.frameworks[framework].suppressed == {"b"}
     world.call(framework, "SUPPRESS")
     assert world.state.frameworks[framework].suppressed == {"a", "b"}
     world.call(framework, "REVIVE")

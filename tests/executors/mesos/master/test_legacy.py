@@ -149,6 +149,24 @@ def test_task() -> None:
     assert get("/tasks", task_id="t1")["tasks"][0]["executor_id"] == ""
 
 
+def test_what_frameworks_and_agents_say_of_themselves() -> None:
+    state = full()
+    framework, agent = state.frameworks["F1"], state.agents["S1"]
+    framework.reregistered = 1009.0
+    task = framework.tasks["t0"]
+    task.info = {"name": "bare", "command": {"value": "true", "user": "ann"}}
+    task.statuses[0]["labels"] = {"labels": [{"key": "s"}]}
+    agent.info["attributes"].append(5)
+    agent.executors["F1", "e1"].info["command"] = 5
+    [found] = legacy.get(state, "/frameworks", {})["frameworks"]
+    assert found["reregistered_time"] == 1009.0
+    assert found["executors"][0]["command"] == {}
+    told = next(one for one in found["tasks"] if one["id"] == "t0")
+    assert told["user"] == "ann" and "labels" not in told and "limits" not in told
+    assert told["statuses"][0]["labels"] == [{"key": "s"}]
+    assert len(legacy.get(state, "/slaves", {})["slaves"][0]["attributes"]) == 5
+
+
 def test_tasks_are_sorted_and_cut() -> None:
     assert ids(order="asc") == ["t1", "t9", "t0", "t2", "t3"]
     assert ids() == ["t3", "t2", "t0", "t9", "t1"]

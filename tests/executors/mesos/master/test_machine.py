@@ -138,6 +138,18 @@ def test_operators_watch() -> None:
     assert not world.state.operators
 
 
+def test_operators_see_frameworks_come_and_go() -> None:
+    world = World()
+    framework, stream = world.subscribe(), world.stream()
+    world.do(world.master.watch(stream, world.now))
+    world.take(stream)
+    world.cut(framework)
+    world.subscribe(framework)
+    events = world.take(stream)
+    assert [event["type"] for event in events] == ["FRAMEWORK_UPDATED"] * 2
+    assert [event["framework_updated"]["framework"].get("connected", False) for event in events] == [False, True]
+
+
 def test_operators_call() -> None:
     world, agent, framework = pair()
     answer, effects = world.master.operate({"type": "GET_HEALTH"}, "admin", world.now)

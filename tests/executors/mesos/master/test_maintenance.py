@@ -12,6 +12,7 @@ from executors.mesos.messages import base64_of, identity, message, task_status
 from executors.mesos.resources import scalars, to_json
 
 AGENT = "M-S1"
+REGISTER = {"agent_info": {"hostname": "node1", "port": 5051, "resources": [], "id": identity(AGENT)}}
 
 
 class Pool:
@@ -132,6 +133,14 @@ def test_drain_shortens_the_grace_of_tasks(most: Any, own: float | None, expecte
     assert kill["kill"]["kill_policy"] == {"grace_period": {"nanoseconds": round(expected * 1e9)}}
 
 
+def test_drain_of_a_task_that_only_its_agent_knows_and_that_makes_no_sense() -> None:
+    pool = Pool()
+    pool.join(tasks=("t1",))
+    pool.master.state.agents[AGENT].tasks[pool.framework, "t1"].info["kill_policy"] = 5
+    [*_, kill] = pool.ask("DRAIN_AGENT", agent_id=identity(AGENT), max_grace_period="5s")
+    assert kill["kill"]["kill_policy"] == {"grace_period": {"nanoseconds": 5_000_000_000}}
+
+
 @pytest.mark.parametrize("most", ["5", "-5s", "1e3s", "99999999999s", {"nanoseconds": -1}, {"seconds": "x"}, 5, []])
 def test_drain_refuses_odd_grace_periods(most: Any) -> None:
     pool = Pool()
@@ -175,6 +184,21 @@ def test_drain_goes_on_after_a_restart_of_the_master() -> None:
     assert "KILL" in kinds(said)
     assert "OFFERS" not in kinds(said)
     assert pool.drain_info()["state"] == "DRAINING"
+
+
+def test_drain_is_over_for_an_agent_whose_framework_was_torn_down_while_it_was_away() -> None:
+    pool = Pool()
+    pool.join()
+    pool.launch("t1")
+    pool.ask("DRAIN_AGENT", agent_id=identity(AGENT), mark_gone=True)
+    framework = pool.framework
+    pool.master = pool.restarted()
+    pool.ask("TEARDOWN", framework_id=identity(framework))
+    assert AGENT in pool.master.state.recovered
+    before = len(pool.heard)
+    pool.do(pool.master.register({"type": "REGISTER", "register": REGISTER}, "a", 2001.0))
+    assert "SHUTDOWN" in kinds([effect.message for effect in pool.heard[before:] if isinstance(effect, Send)])
+    assert AGENT in pool.master.state.gone
 
 
 def test_agents_that_are_not_back_yet_can_be_drained() -> None:

@@ -3,7 +3,7 @@ import pytest
 from executors.mesos.codec import Message
 from executors.mesos.effects import Refused
 from executors.mesos.messages import identity
-from executors.mesos.resources import scalars
+from executors.mesos.resources import scalars, to_json
 from tests.executors.mesos.master.world import World, executor_info, task_info
 
 
@@ -39,6 +39,15 @@ def test_an_offer_says_where_and_what() -> None:
         "attributes": attributes,
         "executor_ids": [],
     }
+
+
+def test_an_offer_says_in_which_domain() -> None:
+    world = World()
+    framework = world.subscribe()
+    domain = {"fault_domain": {"region": {"name": "r1"}, "zone": {"name": "z1"}}}
+    world.agent(agent_info={"hostname": "n1", "port": 5051, "resources": to_json(scalars(cpus=1)), "domain": domain})
+    (offer,) = world.offers(framework)
+    assert offer["domain"] == domain
 
 
 def test_an_offer_names_the_executors_that_run_there() -> None:

@@ -103,6 +103,7 @@ def test_what_looks_say() -> None:
     flags = {item["name"]: item["value"] for item in look("GET_FLAGS")["flags"]}
     assert flags["agent_ping_timeout"] == "15secs"
     assert flags.keys() == operator.flags(Options()).keys()
+    assert operator.flags(Options(offer_timeout_s=30.0)) == flags | {"offer_timeout": "30secs"}
 
 
 @pytest.mark.parametrize("kind", CHANGES.split())

@@ -79,6 +79,14 @@ def test_rows_of_what_is_unknown_are_left_out() -> None:
     assert not state.frameworks and not state.recovered
 
 
+def test_rows_of_tasks_on_agents_that_are_unknown_are_left_out() -> None:
+    world, _, framework = busy()
+    rows = [row for row in world.rows() if row.table in ("frameworks", "tasks")]
+    state = Master("M", world.options, world.now, [*rows, Keep("operations", "F9 op", {})]).state
+    assert not state.frameworks[framework].tasks and not state.frameworks[framework].unreachable
+    assert list(state.frameworks) == [framework]
+
+
 def test_an_acknowledgement_and_an_offer_cost_no_row() -> None:
     world = World()
     agent, framework = world.agent(), world.subscribe()

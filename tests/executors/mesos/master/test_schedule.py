@@ -210,6 +210,19 @@ def test_machines_are_known_by_name_or_address(machine: tuple[str, str], ip: str
     assert schedule.is_down(state, Agent("S", {"hostname": "Node1"}, scalars(), 0.0, ip=ip)) is on_it
 
 
+def test_agents_that_are_not_back_yet_are_scheduled() -> None:
+    info = {"hostname": "Node1", "port": 5051, "resources": to_json(scalars(cpus=8)), "id": identity("M-S1")}
+    register = {"type": "REGISTER", "register": {"agent_info": info}}
+    effects = Master("M", Options(), 1000.0).register(register, "a1", 1001.0)
+    master = Master("M", Options(), 1020.0, [effect for effect in effects if isinstance(effect, Keep)])
+    assert "M-S1" in master.state.recovered
+    effects = ask(master, "UPDATE_MAINTENANCE_SCHEDULE", schedule={"windows": [window(2000, NODE1)]})
+    assert master.state.recovered["M-S1"].unavailability == at(2000)
+    assert "agents" in {effect.table for effect in effects if isinstance(effect, Keep)} and sends(effects) == []
+    master.register(register, "a1", 1021.0)
+    assert unavailable(master) == {"Node1": at(2000)}
+
+
 def test_status_has_what_frameworks_have_answered() -> None:
     master = pool()
     ask(master, "UPDATE_MAINTENANCE_SCHEDULE", schedule={"windows": [window(2000, NODE1)]})

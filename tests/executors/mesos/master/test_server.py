@@ -2,14 +2,15 @@
 
 import asyncio
 import json
+import logging
 import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
-from executors.mesos.codec import LARGEST, BadMessage
-from executors.mesos.effects import Keep, Refused, Send
+from executors.mesos.codec import LARGEST, BadMessage, Message
+from executors.mesos.effects import Close, Keep, Refused, Send
 from executors.mesos.messages import message
 from executors.mesos.pool_directory import AGENT, FRAMEWORK, READER, WRITER, PoolDirectory
 from executors.mesos.web import limits
@@ -218,6 +219,36 @@ def test_a_batch_is_taken_item_by_item_and_a_bad_one_harms_no_other(tmp_path: Pa
         await until(lambda: ("closed", stream) in ground.machine.asked)
         answer = await ground.post("/asa/v1/agent", message("BATCH", items=[]), AGENT, Mesos_Stream_Id=stream)
         assert answer[0] == 400
+
+    serve(scenario, tmp_path)
+
+
+@pytest.mark.parametrize(("path", "call"), [("/api/v1/scheduler", SUBSCRIBE), ("/asa/v1/agent", REGISTER)])
+def test_who_cannot_read_chunks_gets_no_stream(path: str, call: Message, tmp_path: Path) -> None:
+    async def scenario(ground: Ground) -> None:
+        body = json.dumps(call)
+        token = ground.pool.token(AGENT if "agent" in path else FRAMEWORK)
+        head = f"POST {path} HTTP/1.0\nHost: n0\nAuthorization: Bearer {token}\nContent-Type: application/json\n"
+        reader, writer = await ground.raw(f"{head}Content-Length: {len(body)}\n\n{body}")
+        answer = await asyncio.wait_for(reader.read(), DEADLINE_S)
+        assert b" 505 " in answer.splitlines()[0] and b"expected HTTP/1.1" in answer
+        assert ground.machine.opened == []
+        writer.close()
+
+    serve(scenario, tmp_path)
+
+
+def test_what_streams_are_told_can_be_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "executors.mesos.master.server")
+
+    async def scenario(ground: Ground) -> None:
+        async with ground.stream() as response:
+            stream = response.headers["Mesos-Stream-Id"]
+            ground.machine.answers["call"] = [Send(stream, message("RESCIND")), Close(stream)]
+            await ground.post("/api/v1/scheduler", message("REVIVE"), Mesos_Stream_Id=stream)
+            await response.read()
+            said = [record.getMessage() for record in caplog.records if stream in record.getMessage()]
+            assert said[-2:] == [f"stream {stream} is told RESCIND", f"stream {stream} is told its end"]
 
     serve(scenario, tmp_path)
 

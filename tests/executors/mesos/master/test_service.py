@@ -78,6 +78,11 @@ def until(condition: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
+def test_before_it_was_started_it_listens_nowhere(pool: PoolDirectory) -> None:
+    with pytest.raises(StateError, match="listens nowhere yet: start it first"):
+        MasterService(pool, tls=False).address  # noqa: B018
+
+
 def test_it_says_where_it_listens_and_withdraws_that(pool: PoolDirectory) -> None:
     with MasterService(pool, tls=False) as service:
         assert pool.master() == service.address

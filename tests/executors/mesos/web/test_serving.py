@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
@@ -318,6 +319,43 @@ def test_who_asks_without_reading_answers_is_not_read_either(monkeypatch: pytest
         assert connection.transport.is_reading()
 
     play(story)
+
+
+def test_who_does_not_read_a_stream_gets_it_later_and_whole() -> None:
+    size, count = 1 << 16, 32
+
+    async def story(service: Service, client: Client) -> None:
+        client.say(post("/stream"))
+        await client.reader.readuntil(b"\r\n\r\n")
+        (stream,) = service.streams
+        (connection,) = service.door.connections
+        assert connection.transport is not None
+        connection.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 16)
+        for number in range(count):
+            stream.put(bytes([number]) * size)
+        held = stream.waiting
+        stream.beat()
+        assert held > 0 and stream.waiting == held, "that something waits says as much as a heartbeat"
+        stream.end()
+        body = b""
+        while chunk := int(await asyncio.wait_for(client.reader.readline(), DEADLINE_S), 16):
+            body += (await asyncio.wait_for(client.reader.readexactly(chunk + 2), DEADLINE_S))[:-2]
+        assert body == b"".join(bytes([number]) * size for number in range(count))
+        await until(lambda: service.over == [stream])
+        stream.put(b"late")
+        stream.drop()
+        assert stream.waiting == 0
+
+    play(story)
+
+
+def test_a_door_that_was_never_opened_can_be_closed() -> None:
+    async def life() -> None:
+        door = Service().door
+        await door.close(DEADLINE_S)
+        assert not door.connections
+
+    asyncio.run(life())
 
 
 def test_closing_waits_for_what_is_being_answered() -> None:
