@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import signal
 import sys
 from collections.abc import Sequence
@@ -40,8 +41,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         tell("interrupted")
         return INTERRUPTED
-    except BrokenPipeError:
-        sys.stderr.close()
+    except BrokenPipeError:  # as it ends, Python would try once more to say what nobody reads
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
 
 
@@ -74,12 +75,12 @@ def make_parser(words: Sequence[str]) -> tuple[argparse.ArgumentParser, Any]:
 
 def _show(result: CommandResult, destination: str | None) -> int:
     if destination == "-":
-        print(json.dumps(result.data, indent=2))
+        print(json.dumps(result.data, indent=2), flush=True)
         return result.exit_code
     if destination:
         Path(destination).write_text(json.dumps(result.data, indent=2) + "\n")
     if result.text:
-        print(result.text, file=sys.stderr if result.exit_code else sys.stdout)
+        print(result.text, file=sys.stderr if result.exit_code else sys.stdout, flush=True)
     return result.exit_code
 
 

@@ -152,12 +152,8 @@ class Site:
             if key in self._watches:  # somebody else was faster
                 feed.close()
             else:
-                self._watches[key] = Watch(feed, lambda watch: self._forget(key, watch))
+                self._watches[key] = Watch(feed, lambda: self._watches.pop(key))
         return self._watches[key]
-
-    def _forget(self, key: tuple[str, str], watch: Watch) -> None:
-        if self._watches.get(key) is watch:
-            del self._watches[key]
 
 
 def _believed(directory: RunDirectory) -> list[dict[str, Any]]:

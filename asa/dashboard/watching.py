@@ -70,7 +70,7 @@ class Watch:
         Called then.
     """
 
-    def __init__(self, feed: Feed[Any], over: Callable[[Watch], object]) -> None:
+    def __init__(self, feed: Feed[Any], over: Callable[[], object]) -> None:
         self.feed, self._over = feed, over
         self._viewers: set[Viewer] = set()
         self._view: View | None = None
@@ -106,7 +106,7 @@ class Watch:
             _log.exception("a log cannot be shown")
             self._fail("the dashboard cannot show this log; what it has said where it was started tells why")
         finally:
-            self._over(self)
+            self._over()
             self.feed.close()
 
     def _fail(self, words: str) -> None:

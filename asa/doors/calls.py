@@ -127,9 +127,7 @@ class Calls:
         return {}
 
     def _launched(self, event: TasksLaunched) -> None:
-        held = self.pool.held.get(event.allocation)
-        if held is None:
-            return
+        held = self.pool.held[event.allocation]
         self.idle.pop(event.allocation, None)
         for start, stop in event.ranges:
             for index in range(start, stop):

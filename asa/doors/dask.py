@@ -213,4 +213,5 @@ class Place(ProcessInterface):
                 self._submit()
         else:
             self.status = Status.failed
+            self._gone.set()
             logger.error("worker %s of %s failed %d times: %s", self.name, self._executor.name, self._failures, error)

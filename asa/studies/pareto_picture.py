@@ -60,8 +60,6 @@ def _chart(axes: Axes, points: Sequence[Point], kinds: Sequence[str]) -> None:
     axes.axvline(0.0, color=LINE, linewidth=0.6)
     for place, name in enumerate(kinds):
         chosen = [point for point in points if kind(point.strategy) == name]
-        if not chosen:
-            continue
         axes.errorbar(
             [100 * point.extra.value for point in chosen],
             [point.makespan.value for point in chosen],

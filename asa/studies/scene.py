@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from asa.backends.simulated import Simulated
-from asa.backends.simulated_jobs import in_single_cores
 from asa.backends.simulated_options import Options
 from asa.core.errors import InvalidInput
 from asa.core.job import Capabilities, QueueRegime, Resources
@@ -128,14 +127,12 @@ def set_scene(queue: Queue, kinds: Callable[[Capabilities], Iterable[Kind]]) -> 
     Raises
     ------
     InvalidInput
-        When there is no such site, its jobs take more than cores, or its dispatcher is not a compiled rule.
+        When there is no such site, or its dispatcher is not a compiled rule.
     """
     options = Options(site=queue.system, regime=queue.regime, seed=queue.seed, warmup=queue.begin, days=queue.days)
     made = options.scene()
     name = made.name.removeprefix("sim-")
     rule = rule_of(made.dispatcher)
-    if not in_single_cores(made.workload):
-        raise InvalidInput(f"the jobs of site {name!r} take more than single cores: they cannot be watched")
     scene = Scene(
         name, Engine(made.workload, made.cluster, options.settings(made)), made.dispatcher, rule, made.end, {}
     )

@@ -6,7 +6,7 @@ are idle. So what differs is where jobs are.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,7 +71,6 @@ def loop(
     geometry: Geometry,
     *,
     periods: int = PERIODS,
-    progress: Callable[[float], None] | None = None,
 ) -> list[LoopRow]:
     """Simulate each epoch under each dispatcher; rows of `ALONE` first.
 
@@ -83,8 +82,6 @@ def loop(
         Specs; what `in_windows` adds may be left out.
     periods
         Only jobs that start until the end of so many periods are counted.
-    progress
-        Told what share is done, in [0, 1].
     """
     all_jobs = list(jobs)
     rows: list[LoopRow] = []
@@ -95,8 +92,6 @@ def loop(
             if place == 0:
                 rows.append(row(ALONE, geometry, epoch, (ran[0], []), until))
             rows.append(row(dispatcher, geometry, epoch, ran, until))
-            if progress is not None:
-                progress((place + (epoch + 1) / len(all_jobs)) / len(dispatchers))
     return sorted(rows, key=lambda each: each.dispatcher != ALONE)
 
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from asa.backends.simulated_jobs import in_single_cores
 from asa.backends.simulated_options import Options
 from asa.core.cluster import Ints
 from asa.core.errors import InvalidInput
@@ -54,16 +53,13 @@ def probed(
     Raises
     ------
     InvalidInput
-        When there are no probes, there is no such site, its jobs take more than cores, or its dispatcher is not a
-        compiled rule.
+        When there are no probes, there is no such site, or its dispatcher is not a compiled rule.
     """
     if jobs < 1 or not every_s > 0:
         raise InvalidInput(f"jobs={jobs}, every_s={every_s:g}: at least one probe, and time between them, expected")
     options = Options(site=site, seed=seed, warmup=warmup, days=jobs * every_s / DAY + 1.0)
     made = options.scene()
     rule = rule_of(made.dispatcher)
-    if not in_single_cores(made.workload):
-        raise InvalidInput(f"the jobs of site {made.name!r} take more than single cores: they cannot be watched")
     capacity = made.cluster.cores
     sizes = cores or SCALES.get(made.name.removeprefix("sim-"), tuple(max(1, round(s * capacity)) for s in _SHARES))
     engine = Engine(made.workload, made.cluster, options.settings(made))

@@ -111,12 +111,13 @@ def pieces(log: Workload, count: int, *, seed: int, days: float = 15.0) -> list[
     Raises
     ------
     InvalidInput
-        When the log has no job.
+        When no stretch of the log has two jobs: one alone never waits.
     """
-    if not len(log):
-        raise InvalidInput("there is no job in the log to learn from")
+    first, last = (float(log.submit[0]), float(log.submit[-1])) if len(log) else (0.0, 0.0)
+    reached = log.submit[log.submit < max(last, first + days * DAY)]  # a stretch of a longer log ends before its last
+    if len(reached) < 2 or np.diff(reached).min() >= days * DAY:
+        raise InvalidInput(f"no {days:g} days of the log to learn from have two jobs: a log with more jobs expected")
     draw = np.random.default_rng(seed)
-    first, last = float(log.submit[0]), float(log.submit[-1])
     found: list[Workload] = []
     while len(found) < count:
         begin = first + draw.random() * max(last - first - days * DAY, 0.0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -88,9 +88,7 @@ def discounted(rewards: Sequence[float], gamma: float) -> Floats:
     return found
 
 
-def imitate(
-    policy: Any, given: Lessons, *, passes: int, seed: int, progress: Callable[[int, int], None] | None = None
-) -> float:
+def imitate(policy: Any, given: Lessons, *, passes: int, seed: int) -> float:
     """Fit actor and critic; the share of situations in which the actor does as the teacher then."""
     import torch
     from torch.nn import functional
@@ -114,8 +112,6 @@ def imitate(
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-        if progress:
-            progress(turn + 1, passes)
     with torch.no_grad():
         parts = [logits(rows).argmax(dim=1) == actions[rows] for rows in np.array_split(np.arange(len(states)), 16)]
     return float(torch.cat(parts).float().mean())

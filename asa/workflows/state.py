@@ -200,15 +200,12 @@ class State:
 
     def _tasks_launched(self, event: TasksLaunched) -> bool:
         """Whether it is the first time for the stage: later ones change nothing that others look at."""
-        stage, held = self.stages[event.stage], self.pool.held.get(event.allocation)
+        stage, held = self.stages[event.stage], self.pool.held[event.allocation]
         first = stage.state is not StageState.RUNNING
         for start, stop in event.ranges:
             stage.launch(start, stop, event.at)
             for index in range(start, stop):
-                if held is None:
-                    stage.lose(index)
-                else:
-                    held.take((event.stage, index), stage.spec.task, event.at)
+                held.take((event.stage, index), stage.spec.task, event.at)
         return first
 
     def _task_done(self, event: TaskDone) -> None:

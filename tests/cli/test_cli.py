@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -13,6 +14,9 @@ import pytest
 import asa
 from asa.cli.main import main
 from asa.core.registry import COMMANDS
+from asa.log.events import EventLog
+from asa.log.rundir import RunDirectory
+from asa.testing.runlogs import run_begins, stage_spec
 
 FILE = """
 import asa
@@ -23,9 +27,28 @@ def double(x): return 2 * x
 @asa.stage
 def fail(x): raise ValueError("no such band: 7")
 
+@asa.stage(cores=3)
+def wide(): return 1
+
 def workflow(n=3): return double.map(range(n))
 broken = double(fail(1))
 number = 3
+wide = wide()
+"""
+
+QUEUE = """
+cores = 8
+[[jobs]]
+name = "host"
+cores = 8
+walltime = "1h"
+run_time = "20m"
+cpu = 0.3
+[[jobs]]
+name = "guest"
+cores = 4
+walltime = "1h"
+run_time = "10m"
 """
 
 
@@ -94,6 +117,12 @@ def test_graph(capsys: pytest.CaptureFixture[str]) -> None:
     assert "double: 5 tasks" in capsys.readouterr().out
     assert main(["graph", "doubles.py", "--dot"]) == 0
     assert capsys.readouterr().out.startswith("digraph")
+
+
+def test_graph_tells_what_cannot_run_there(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["graph", "doubles.py", "--backend", "local:cores=2"]) == 0
+    assert main(["graph", "doubles.py:wide", "--backend", "local:cores=2"]) == 1
+    assert "stage 'wide'" in capsys.readouterr().err
 
 
 def test_doctor(capsys: pytest.CaptureFixture[str]) -> None:
@@ -170,6 +199,30 @@ def test_a_run_without_a_driver_is_explained_as_such(folder: Path, capsys: pytes
     assert "driver" not in capsys.readouterr().out
 
 
+def test_a_run_whose_driver_is_gone_is_listed_as_such(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "state").mkdir(0o700)
+    for name, log in (("begun", run_begins(stage_spec("a", 1, 1))), ("too-early", [])):
+        with EventLog(RunDirectory.create(folder / "state", name).events) as events:
+            events.append(log)
+    assert main(["runs", "--json", "-"]) == 0
+    begun, early = sorted(json.loads(capsys.readouterr().out)["rows"], key=lambda row: str(row["run"]))
+    assert begun["state"] == early["state"] == "interrupted"
+    assert begun["strategy"] is not None and early["strategy"] is early["started"] is None
+
+
+def test_a_job_of_a_queue_is_explained_like_a_run(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "queue.toml").write_text(QUEUE)
+    (folder / "state" / "cosched").mkdir(0o700, parents=True)
+    (folder / "state").chmod(0o700)
+    work = str(folder / "state" / "cosched" / "day-1")
+    assert main(["cosched", "run", "queue.toml", "--on", "sim", "--sharing", "static", "--work", work]) == 0
+    capsys.readouterr()
+    assert main(["explain", "guest"]) == 0
+    assert "started as a guest of host" in capsys.readouterr().out
+    assert main(["explain", "nothing"]) == 1
+    assert "no run 'nothing'" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("command", ["explain", "resume"])
 def test_a_run_that_never_began_is_told_from_one_that_did(
     folder: Path, capsys: pytest.CaptureFixture[str], command: str
@@ -186,6 +239,23 @@ def test_the_module_is_the_command_line() -> None:
     words = [sys.executable, "-P", "-m", "asa", "--version"]
     done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.split() == ["asa", asa.__version__]
+
+
+def test_without_a_command_all_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    seen = capsys.readouterr()
+    assert "usage: asa" in seen.out and all(name in seen.out for name in ("run", "explain", "clean"))
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_reader_that_goes_away_is_no_crash(folder: Path, unbuffered: str) -> None:
+    """As in ``asa runs --json - | head -1``."""
+    ours, theirs = os.pipe()
+    os.close(ours)
+    words, environ = [sys.executable, "-P", "-m", "asa", "runs"], os.environ | {"PYTHONUNBUFFERED": unbuffered}
+    done = subprocess.run(words, stdout=theirs, stderr=subprocess.PIPE, text=True, timeout=60, check=False, env=environ)
+    os.close(theirs)
+    assert (done.returncode, done.stderr) == (1, "")
 
 
 def test_every_command_has_help() -> None:

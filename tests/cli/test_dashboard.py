@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pty
 import re
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -15,12 +17,38 @@ import pytest
 import requests
 
 from asa.cli.main import main
+from asa.core.event import Event
+from asa.dashboard import command, top_command
+from asa.dashboard.feed import Feed
+from asa.dashboard.model import RunModel
 from asa.log.events import EventLog
 from asa.log.rundir import RunDirectory
 from asa.testing.runlogs import job_asked, montage, run_begins, run_log, stage_spec
 from tests.waiting import until
 
 RUN = "montage-3fa1"
+
+
+class Written:
+    """The log of a run while it is written: half of it, and at every look the rest of it."""
+
+    def __init__(self) -> None:
+        self._log = run_log(montage(2))
+
+    def read(self, after: int) -> list[tuple[int, Event]]:
+        until = len(self._log) if after else len(self._log) // 2
+        return list(enumerate(self._log[after:until], after + 1))
+
+    def is_written(self) -> bool:
+        return True
+
+    def follows_the_clock(self) -> bool:
+        return True
+
+    def at(self, event: Event) -> float:
+        return event.at
+
+    def close(self) -> None: ...
 
 
 @pytest.fixture
@@ -115,3 +143,47 @@ def test_top_says_why_a_stage_waits(
     assert "b[red]" in said
     assert "waits for a; no job was asked for yet" in said
     assert "J" in said
+
+
+def test_top_follows_a_run_to_its_end(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")  # a terminal, for all that rich knows
+    monkeypatch.setattr(top_command, "_EVERY_S", 0.0)
+    feed, log = Feed(Written(), RunModel, lambda: 0.0), run_log(montage(2))
+    feed.advance()
+    top_command._follow(feed)
+    assert feed.span == (log[0].at, log[-1].at)
+    assert "running" in capsys.readouterr().out
+
+
+def test_top_is_left_by_ctrl_c(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(_seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("time.sleep", interrupt)
+    feed = Feed(Written(), RunModel, lambda: 0.0)
+    feed.advance()
+    top_command._follow(feed)
+    assert feed.look().live
+
+
+def test_top_on_a_terminal_leaves_a_run_that_is_over_on_it(
+    state: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert main(["top"]) == 0
+    assert "succeeded" in capsys.readouterr().out
+
+
+def test_top_is_not_for_queues(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (state / "cosched" / "day-1").mkdir(parents=True, mode=0o700)
+    (state / "cosched" / "day-1" / "log.jsonl").touch()
+    assert main(["top", "day-1"]) == 1
+    assert "day-1 is a queue: look at it with asa dashboard day-1" in capsys.readouterr().err
+
+
+def test_a_port_that_is_taken_is_left_to_its_owner() -> None:
+    with socket.socket() as taken:
+        with contextlib.suppress(OSError):  # somebody else has it: just as well
+            taken.bind(("127.0.0.1", command._DEFAULT_PORT))
+            taken.listen()
+        assert command._free_port("127.0.0.1") == 0

@@ -13,6 +13,7 @@ import pytest
 from asa.cli import doctor_machine
 from asa.cli.doctor import conclusions
 from asa.cli.main import main
+from asa.core.registry import BACKENDS
 from tests.definitions import ROOT
 
 
@@ -58,6 +59,33 @@ def test_a_state_directory_that_others_may_read_is_refused(capsys: pytest.Captur
     rows, works = looked(capsys, "--backend", "local", code=1)
     assert not rows["state directory"]["ok"] and "file locks" not in rows
     assert works["workflows on this machine"] is False
+
+
+def test_a_backend_that_cannot_be_had_is_a_row(capsys: pytest.CaptureFixture[str]) -> None:
+    rows, works = looked(capsys, "--backend", "local:cores=0", code=1)
+    assert not rows["backend local:cores=0"]["ok"] and "cores" in rows["backend local:cores=0"]["found"]
+    assert "local:cores=0: queue" not in rows and works["workflows on Slurm"] is None
+
+
+def test_what_else_a_backend_tells_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    rows, _ = looked(capsys, "--backend", "sim:nodes=2,cores=4")
+    details = BACKENDS.create("sim:nodes=2,cores=4").capabilities().details
+    assert details and all(rows[f"sim:nodes=2,cores=4: {name}"]["found"] == value for name, value in details.items())
+
+
+def test_an_event_log_that_cannot_be_kept_is_told(tmp_path: Path) -> None:
+    (tmp_path / "events.db").write_text("no database, but long enough to be taken for the head of one " * 9)
+    found = doctor_machine.event_log(tmp_path, local=True)
+    assert not found["ok"] and str(tmp_path / "events.db") in found["found"]
+
+
+def test_a_machine_without_ports_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(socket, "create_server", refuse)
+    found = doctor_machine.ports()
+    assert not found["ok"] and "Operation not permitted: a firewall or a sandbox forbids it" in found["found"]
 
 
 def test_locks_that_keep_nobody_out_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -85,6 +85,10 @@ def test_several_dispatchers_are_rows(capsys: pytest.CaptureFixture[str]) -> Non
     assert [line.split()[0] for line in lines[:4]] == ["dispatcher", "fcfs", "easy", "backfill:depth=2"]
 
 
+def test_several_dispatchers_need_no_picture(capsys: pytest.CaptureFixture[str]) -> None:
+    assert [row["dispatcher"] for row in simulated("log.swf", "--dispatcher", "fcfs,easy")["rows"]] == ["fcfs", "easy"]
+
+
 def test_everything_is_written(capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("matplotlib")
     simulated("log.swf", "--csv", "jobs.csv", "--swf", "again.swf.gz", "--plot", "one.svg")

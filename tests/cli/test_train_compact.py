@@ -53,6 +53,7 @@ def test_what_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str], tra
         where = [] if "--output" in options else ["--output", str(tmp_path / "m")]
         assert main(["train", "compact", "--trace", trace, *where, *options]) == 1
         assert says in capsys.readouterr().err
-    with pytest.raises(SystemExit):
-        main(["train", "compact", "--trace", trace, "--validate", "2-1"])
-    assert "two days expected" in capsys.readouterr().err
+    for span in ("2-1", "soon", "1"):
+        with pytest.raises(SystemExit):
+            main(["train", "compact", "--trace", trace, "--validate", span])
+        assert f"'{span}': two days expected, the later one second, as in 90-120" in capsys.readouterr().err

@@ -144,6 +144,11 @@ def test_nothing_is_shown_before_the_first_event() -> None:
     assert not model.over
 
 
+def test_a_wait_of_a_job_that_the_log_does_not_have_belongs_to_no_geometry() -> None:
+    (row,) = folded([*run_begins(stage_spec("a", 2, 1)), Learned(9.0, "j", "a", 3.0)]).document(9.0)["waits"].values()
+    assert (row["wait_s"], row["geometry"]) == (3.0, None)
+
+
 def test_a_run_is_over_once_its_last_job_is() -> None:
     log = [
         *run_begins(stage_spec("a", 2, 1)),

@@ -4,6 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from asa.dashboard.queue_model import QueueModel
 
 STATE = {"cpu": 0.2, "memory": 0.1, "parallel": False, "elapsed": 0.3, "happiness": 1.4}
@@ -74,6 +76,27 @@ def test_states_are_told() -> None:
     assert shown()["queued"]["g"]["problem"] == "exit code 1"
     assert shown()["queued"]["h"]["slowdown"] == 1.25
     assert shown()["queued"]["h"]["nodes"] == ["n1"]
+
+
+def test_a_job_whose_nodes_were_lost_waits_again() -> None:
+    model = QueueModel()
+    for entry in (*ENTRIES[:2], {"at": 5.0, "event": "requeued", "job": "h"}):
+        model.on(entry)
+    job: Any = model.document(model.last)["queued"]["h"]
+    assert (job["state"], job["stays"][-1]["until"]) == ("waiting", 5.0)
+    assert model.bars_from(0) == [] and model.bars == 0
+
+
+@pytest.mark.parametrize(
+    "entry", [{"event": "drained"}, {"event": "greeted", "job": "h"}, {"decision": "Bow", "host": "h"}]
+)
+def test_what_it_does_not_know_of_changes_nothing_but_the_time(entry: dict[str, Any]) -> None:
+    model = QueueModel()
+    model.on(ENTRIES[0])
+    before = json.dumps(model.document(model.last))
+    model.on({"at": 7.0, **entry})
+    assert json.dumps(model.document(model.last)) == before
+    assert model.last == 7.0
 
 
 def test_decisions_have_the_happiness_they_were_made_with() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from asa.core.event import Trouble
+from asa.core.event import RunEnded, RunState, Trouble
 from asa.dashboard.feed import View
 from asa.dashboard.model import RunModel
 from asa.dashboard.top import first, screen
@@ -44,6 +44,11 @@ def test_a_large_run_fits_the_screen() -> None:
     assert len(text.splitlines()) <= 40
     assert "more stages" in text
     assert "more jobs" in text
+
+
+def test_a_run_that_failed_says_why() -> None:
+    log = [*run_begins(stage_spec("a", 2, 4)), RunEnded(9.0, RunState.FAILED, "stage 'a' failed: no such band", "a")]
+    assert "stage 'a' failed: no such band" in shown(model(log))
 
 
 def test_nothing_has_begun() -> None:

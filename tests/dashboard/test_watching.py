@@ -1,11 +1,16 @@
 from __future__ import annotations
 
+import asyncio
 import json
+from collections.abc import Callable
 from typing import Any
 
+import pytest
+
+from asa.dashboard import watching
 from asa.dashboard.feed import Feed, View
 from asa.dashboard.model import RunModel
-from asa.dashboard.watching import BARS_MOST, BEHIND_MOST, Viewer
+from asa.dashboard.watching import BARS_MOST, BEHIND_MOST, Viewer, Watch
 from tests.dashboard.test_feed import Growing
 
 
@@ -14,10 +19,13 @@ class Reader:
 
     def __init__(self) -> None:
         self.records: list[Any] = []
-        self.waiting, self.ended = 0, False
+        self.waiting, self.beats, self.ended = 0, 0, False
 
     def put(self, record: bytes) -> None:
-        self.records.append(json.loads(record))
+        if record.strip():
+            self.records.append(json.loads(record))
+        else:
+            self.beats += 1
 
     def end(self) -> None:
         self.ended = True
@@ -83,3 +91,38 @@ def test_it_is_said_why_nothing_more_comes() -> None:
     viewer(reader).fail("the disk is gone")
     assert reader.records == [{"error": "the disk is gone"}]
     assert reader.ended
+
+
+class Broken(Growing):
+    """A log that can be read no more once it is to have more events than there are."""
+
+    def read(self, after: int) -> Any:
+        if self.count > 1000:
+            raise OSError(5, "Input/output error")
+        return super().read(after)
+
+
+async def told(done: Callable[[], object]) -> None:
+    while not done():
+        await asyncio.sleep(0.001)
+
+
+def test_who_comes_later_is_told_the_whole_at_once_and_of_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watching, "LOOK_S", 0.0)
+    first, second, log, over = Reader(), Reader(), Broken(10, written=True), list[bool]()
+
+    async def look() -> None:
+        watch = Watch(Feed(log, RunModel, lambda: 0.0), lambda: over.append(True))
+        watch.add(viewer(first))
+        await told(lambda: first.records)
+        watch.add(viewer(second))
+        assert second.records[0] == first.records[0], "without another look at the log"
+        await told(lambda: first.beats and second.beats)
+        watch.end()
+        assert first.ended and second.ended
+        log.count = 2000
+        await told(lambda: over)
+
+    asyncio.run(asyncio.wait_for(look(), 30))
+    assert first.records[-1] == {"error": "the log cannot be read: [Errno 5] Input/output error"}
+    assert log.closed

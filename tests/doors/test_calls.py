@@ -54,6 +54,16 @@ def test_a_call_that_had_the_whole_wall_time_does_not_get_another() -> None:
     assert "raise walltime=" in there.given_up[0]
 
 
+def test_what_is_told_of_an_allocation_that_is_gone_changes_nothing_there() -> None:
+    there = one_call()
+    (key,) = there.elastic.pool.held
+    for event in (JobEnded(5.0, key, JobState.FAILED), JobEnded(5.0, key, JobState.FAILED)):
+        there.tell(event)
+    assert list(there.elastic.waiting) == [0] and not there.elastic.pool.held
+    there.tell(TaskFailed(6.0, "calls", 0, key, "n1", 1.0, "the node was lost", infrastructure=True))
+    assert list(there.elastic.waiting) == [0] and not there.given_up
+
+
 def test_a_failure_of_its_own_ends_a_call() -> None:
     there = one_call()
     (key,) = there.elastic.pool.held

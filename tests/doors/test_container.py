@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import pickle
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +17,7 @@ from asa.core.launch import Program
 from asa.doors import inside
 from asa.doors.call import RemoteTraceback
 from asa.doors.container import container
+from asa.log.values import dump
 
 # exec, its options (each with a value), the image, the program: what is inside sees IMAGE, and no ASA
 APPTAINER = f"""#!/bin/sh
@@ -104,6 +108,34 @@ def test_what_goes_wrong_is_told(tmp_path: Path, image: Path) -> None:
             container(wrong)
     with pytest.raises(InvalidInput, match="for functions and stages"):
         container(image)(7)
+
+
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [
+        (len, (True, 3, "")),
+        (lambda text: lambda: text, (True, "abc", "")),  # what comes of it is pickled by cloudpickle
+        (lambda text: text.nothing, (False, AttributeError, "text.nothing")),
+    ],
+)
+def test_what_comes_of_a_call_is_written(tmp_path: Path, function: Callable[[str], Any], expected: Any) -> None:
+    """As in the container, which measures no coverage."""
+    (tmp_path / "call").write_bytes(pickle.dumps(([*sys.path, "/more"], dump((function, ("abc",), {})))))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "path", list(sys.path))
+        inside.main(str(tmp_path / "call"), str(tmp_path / "answer"))
+        assert sys.path[-1] == "/more"
+    well, found, trace = pickle.loads((tmp_path / "answer").read_bytes())
+    if not well:
+        assert "in <lambda>" in trace
+        found, trace = type(found), expected[2]
+    assert (well, found() if callable(found) and well else found, trace) == expected
+
+
+def test_a_container_that_ends_without_an_answer_is_told(image: Path) -> None:
+    (image.parent / "bin" / "apptainer").write_text("#!/bin/sh\nexit 0\n")
+    with pytest.raises(CommandFailed, match=r"image\.sif ended with exit code 0 without an answer; see standard error"):
+        container(image)(where)("x")
 
 
 def test_what_runs_inside_needs_the_standard_library_only() -> None:

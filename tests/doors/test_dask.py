@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 import ssl
@@ -7,6 +8,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -159,3 +161,40 @@ def test_a_worker_knows_when_its_allocation_began() -> None:
     from asa.doors import dask_worker
 
     assert 0 < time.time() - dask_worker._began() < 1e6
+
+
+class Refusing:
+    """An executor in which every worker fails."""
+
+    name = "run"
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def submit(self, *_: Any) -> Future[str]:
+        self.asked += 1
+        future: Future[str] = Future()
+        future.set_exception(ValueError("no such option: nthread"))
+        return future
+
+
+def test_a_worker_that_fails_again_and_again_is_given_up(caplog: pytest.LogCaptureFixture) -> None:
+    pytest.importorskip("distributed")
+    from distributed import Status
+
+    from asa.doors.dask import Place
+
+    executor: Any = Refusing()
+
+    async def ask() -> None:
+        place = Place("tls://127.0.0.1:1", 7, executor=executor, call=("", 60.0), options={})
+        await place.start()
+        while place.status is not Status.failed:
+            await asyncio.sleep(0.001)
+        await asyncio.wait_for(place.close(), 1.0)  # there is no worker to wait for
+        await place.close()
+        assert place.status is Status.closed
+
+    asyncio.run(asyncio.wait_for(ask(), 30))
+    assert executor.asked == 3
+    assert "worker 7 of run failed 3 times: no such option: nthread" in caplog.text

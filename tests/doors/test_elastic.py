@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from asa.core.errors import InvalidInput
 from asa.core.event import Cancelled, JobEnded, Learned, Released, RunEnded, RunState, TaskDone
 from asa.doors.elastic import Limits, ranges
+from asa.workflows.action import Cancel
+from asa.workflows.state import UNRESPONSIVE_S
 from tests.doors.world import world
 
 
@@ -65,6 +67,16 @@ def test_an_allocation_is_kept_for_as_long_as_it_was_waited_for() -> None:
     there.run(61.0 + 61.0)
     (released,) = [event for event in there.log if isinstance(event, Released)]
     assert released.at == 121.0
+
+
+def test_a_job_that_was_released_and_does_not_end_is_cancelled() -> None:
+    there = world(call_s=100.0)
+    there.call(1)
+    there.run(30.0)
+    (key,) = there.elastic.pool.held
+    there.tell(Released(40.0, key, "it is told to end"))
+    assert Cancel(key, "it was released and did not end") not in there.elastic.decide(40.0 + UNRESPONSIVE_S - 1.0)
+    assert Cancel(key, "it was released and did not end") in there.elastic.decide(40.0 + UNRESPONSIVE_S)
 
 
 def test_a_load_that_comes_and_goes_does_not_make_jobs_come_and_go() -> None:

@@ -175,6 +175,18 @@ def test_after_shutdown_no_calls_are_taken(state: Path, tmp_path: Path) -> None:
     assert running.result() is None
 
 
+def test_workers_are_ended_at_once(state: Path, tmp_path: Path) -> None:
+    executor = Executor("local:cores=1", state=state)
+    running, waiting = (executor.submit(wait_for, tmp_path / "no gate") for _ in range(2))
+    until(running.running, "the first call to run")
+    executor.terminate_workers()
+    assert waiting.cancelled()
+    with pytest.raises(RunFailed, match="the executor was shut down"):
+        running.result(0)
+    with pytest.raises(RuntimeError, match="after shutdown"):
+        executor.submit(divide, 1)
+
+
 def test_a_refused_job_fails_what_waits_and_what_comes(state: Path) -> None:
     with Executor("local:cores=1", state=state, executor=_Unbootable()) as executor:
         error = executor.submit(divide, 1).exception(timeout=60)
@@ -194,6 +206,20 @@ class _Unbootable:
     def launch(self, *_: object) -> None: ...
     def release(self, *_: object) -> None: ...
     def close(self) -> None: ...
+
+
+class _Unstartable(_Unbootable):
+    """One that cannot listen anywhere."""
+
+    def start(self, *_: object) -> None:
+        raise OSError("no port can be had")
+
+
+def test_an_executor_that_does_not_start_fails_what_waits_and_what_comes(state: Path) -> None:
+    with Executor("local:cores=1", state=state, executor=_Unstartable()) as executor:
+        until(lambda: executor._driver.over.is_set(), "the driver to end")
+        with pytest.raises(RuntimeError, match="after shutdown: no port can be had"):
+            executor.submit(divide, 1)
 
 
 @pytest.mark.parametrize(

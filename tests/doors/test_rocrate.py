@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from asa.core.errors import InvalidInput
+from asa.core.errors import InvalidInput, StateError
 from asa.core.event import Event, RunEnded, RunState, TaskDone, TaskFailed, decode
 from asa.doors.recorded import recorded
 from asa.doors.rocrate import EVENTS, METADATA, WORKFLOW, crate, write_crate
@@ -95,6 +95,11 @@ def test_a_task_that_was_tried_again_counts_as_it_ended() -> None:
     found = entities(crate(recorded(events), "1"))
     assert found["#task-a-0"]["description"] == "on node n2" and "error" not in found["#task-a-0"]
     assert "endTime" not in found["#run"]
+
+
+def test_a_crate_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    with pytest.raises(StateError, match=r"none/crate cannot be written: No such file or directory"):
+        write_crate(LOG, tmp_path / "none" / "crate", "1")
 
 
 def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:

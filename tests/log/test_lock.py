@@ -120,3 +120,21 @@ def test_when_the_note_cannot_be_written_the_lock_is_not_held(path, monkeypatch)
         pass
     assert DriverLock(path).holder() is None
     assert subprocess.run([sys.executable, "-c", HOLD, path], stdin=subprocess.DEVNULL, check=False).returncode == 0
+
+
+def test_a_lock_that_leads_elsewhere_is_not_followed(path):
+    path.symlink_to("elsewhere")
+    with pytest.raises(StateError, match=r"cannot look at .*driver\.lock"):
+        DriverLock(path).holder()
+    with pytest.raises(StateError, match=r"cannot lock .*driver\.lock"), DriverLock(path):
+        pass
+    assert not path.with_name("elsewhere").exists()
+
+
+def test_a_file_system_without_locks_is_told(path, monkeypatch):
+    def refuse(*_):
+        raise OSError(37, "No locks available")
+
+    monkeypatch.setattr("fcntl.lockf", refuse)
+    with pytest.raises(StateError, match=r"cannot lock .*driver\.lock: No locks available"), DriverLock(path):
+        pass

@@ -1,4 +1,5 @@
 import os
+import shutil
 import stat
 from pathlib import Path
 
@@ -40,6 +41,21 @@ def test_a_read_only_state_directory(ordinary_user):
     ordinary_user.chmod(0o500)
     with pytest.raises(StateError, match=r"cannot make the directory .*/runs: Permission denied"):
         RunDirectory.create(ordinary_user, "montage-1")
+
+
+def test_a_directory_of_runs_that_cannot_be_written(ordinary_user):
+    (ordinary_user / "runs").mkdir(0o700)
+    (ordinary_user / "runs").chmod(0o500)
+    with pytest.raises(StateError, match=r"cannot make the directory .*/runs/montage-1: Permission denied"):
+        RunDirectory.create(ordinary_user, "montage-1")
+    (ordinary_user / "runs").chmod(0o700)
+
+
+def test_a_run_that_somebody_removed_meanwhile_has_no_time(tmp_path):
+    run = RunDirectory.create(tmp_path, "montage-1")
+    assert run.submitted > 0
+    shutil.rmtree(run.path)
+    assert run.submitted == 0
 
 
 def test_a_new_run_has_private_directories(tmp_path):

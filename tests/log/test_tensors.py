@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from asa.core.errors import InvalidInput
 from asa.log.tensors import UNREADABLE, read_tensors, write_tensors
 
 TENSORS = {"b": np.arange(6, dtype=np.float32).reshape(2, 3).T, "a": np.array([0.5], np.float32)}
@@ -23,6 +25,12 @@ def test_what_was_written_is_read_by_us_and_by_the_library(tmp_path: Path) -> No
         assert {name: values.tolist() for name, values in read.items()} == {
             name: values.tolist() for name, values in TENSORS.items()
         }
+
+
+def test_what_is_not_installed_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "safetensors.numpy", None)
+    with pytest.raises(InvalidInput, match=r"safetensors is not installed: pip install 'asa-hpc\[learn\]'"):
+        write_tensors(tmp_path / "m", TENSORS, {})
 
 
 @pytest.mark.parametrize(

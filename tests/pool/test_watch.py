@@ -206,6 +206,17 @@ def test_a_cancellation_that_the_site_forbids_holds_up_nothing() -> None:
     assert [event.allocation for event in desk.of(JobEnded)] == ["a", "b"]
 
 
+def test_a_cancellation_without_an_answer_is_tried_again() -> None:
+    desk = Desk()
+    desk.watch.submit([request("a", run_s=900.0)])
+    desk.until(1.0)
+    desk.batch.break_next("cancel", AWAY)
+    desk.watch.cancel(JobHandle("1", "a", 0.0))
+    desk.until(30.0)
+    assert [event.error for event in desk.of(Trouble)] == [str(AWAY), ""]
+    assert [event.state for event in desk.of(JobEnded)] == [JobState.CANCELLED]
+
+
 def test_a_job_is_lost_only_when_it_stays_unknown() -> None:
     desk = Desk()
     desk.watch.submit([request("a")])
@@ -371,19 +382,10 @@ def test_a_change_that_is_refused_is_told_and_one_without_an_answer_is_tried_aga
     assert "array" in event.refused
 
 
-def test_the_queue_is_looked_at_for_those_who_want_to_know() -> None:
+def test_a_change_of_a_job_that_is_not_watched_is_made_all_the_same() -> None:
     desk = Desk()
-    assert desk.watch.seen() is None
-    looks = JobWatch(desk.batch, desk.clock, lambda _events: None, looks=True)
-    looks.step()
-    assert looks.seen() == desk.batch.look()
-
-
-def test_a_site_that_shows_nothing_holds_up_nobody() -> None:
-    desk = Desk()
-    desk.batch.break_next("look", BackendError("Access denied"))
-    looks = JobWatch(desk.batch, desk.clock, lambda _events: None, looks=True)
-    looks.submit([request("a")])
-    looks.step()
-    assert looks.trouble == "" and looks.seen() is None
-    assert [item.token for item, _ in desk.batch.jobs()] == ["a"]
+    (handle,) = desk.batch.submit([request("a")])
+    assert isinstance(handle, JobHandle)
+    desk.watch.amend(handle, JobChanges(parked=True))
+    desk.until(4.0)
+    assert [event.refused for event in desk.of(Amended)] == [""]

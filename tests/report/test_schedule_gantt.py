@@ -6,7 +6,7 @@ from hypothesis import given, settings
 
 from asa.core.schedule import Schedule
 from asa.metrics.cores import core_runs
-from asa.report.schedule_gantt import BOXES_MOST, COLUMNS, FINER, ROWS, draw_gantt, raster
+from asa.report.schedule_gantt import BOXES_MOST, COLUMNS, FINER, NUMBERED_MOST, ROWS, draw_gantt, raster
 from tests.metrics.schedules import random_schedule, schedules
 
 pytest.importorskip("matplotlib")
@@ -50,6 +50,12 @@ def test_few_jobs_are_boxes_with_numbers_and_many_an_image() -> None:
     assert len(many.images) == 1 and not many.collections
     assert many.get_ylim() == (64, 0)
     assert [label.get_text() for label in many.get_yticklabels()][:3] == ["0", "10", "20"]
+
+
+def test_so_many_boxes_that_numbers_would_not_be_read_have_none() -> None:
+    axes = Figure().add_subplot()
+    draw_gantt(axes, random_schedule(NUMBERED_MOST + 1, 64), 0.0)
+    assert len(axes.collections) == 1 and not axes.texts
 
 
 def test_nodes_of_several_cores_are_numbered_at_their_middle() -> None:

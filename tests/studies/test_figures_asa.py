@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
+from asa.cli.main import main
 from asa.studies.compare_row import Row, StageSpan
 from asa.studies.figures_asa import corehours_figure, makespan_figure
 
@@ -52,3 +54,12 @@ def test_it_is_drawn_and_its_rows_are_there(tmp_path: Path) -> None:
     figure.draw(tmp_path / "made.png")
     assert (tmp_path / "made.png").stat().st_size > 1000
     assert len(figure.to_json()["rows"]) == 4
+
+
+@pytest.mark.parametrize("name", ["asa-makespan", "asa-corehours"])
+def test_it_is_drawn_again_from_its_rows(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = {"rows": [row("asa").to_json(), row("big-job").to_json()]}
+    (tmp_path / "rows.json").write_text(json.dumps(rows))
+    assert main(["figure", name, "--from", str(tmp_path / "rows.json"), "--json", str(tmp_path / "again.json")]) == 0
+    assert "big-job" in capsys.readouterr().out
+    assert json.loads((tmp_path / "again.json").read_text())["rows"] == json.loads(json.dumps(rows["rows"]))

@@ -48,6 +48,10 @@ def test_what_is_no_number_is_null_in_json() -> None:
     assert json.loads(json.dumps(Estimate(float("nan")).to_json())) == {"value": None, "low": None, "high": None}
 
 
+def test_what_is_no_number_is_a_dash_in_words() -> None:
+    assert str(Estimate(float("nan"))) == "-"
+
+
 def test_no_seeds_are_refused() -> None:
     with pytest.raises(InvalidInput, match="one or more seeds"):
         estimate(mean, np.empty((0, 2)))

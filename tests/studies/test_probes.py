@@ -9,9 +9,10 @@ from asa.core.cluster import Cluster
 from asa.core.errors import InvalidInput
 from asa.core.workload import Workload
 from asa.dispatchers.backfill import rule_of
+from asa.simulator import edits
 from asa.simulator.engine import Engine
 from asa.simulator.settings import Settings
-from asa.studies.probes import PROBE_RUN_S, Kind, submit, watch
+from asa.studies.probes import PROBE_RUN_S, Kind, started, submit, watch
 
 EASY = rule_of("easy")
 
@@ -62,6 +63,14 @@ def test_times_that_have_passed_are_refused() -> None:
 def test_a_job_that_can_never_run_is_refused() -> None:
     with pytest.raises(InvalidInput, match="the machine could run 4 at most"):
         submit(busy(), Kind(5, 10.0), 1.0)
+
+
+def test_a_job_that_waits_for_what_will_not_come_is_told() -> None:
+    engine = busy()
+    child = submit(engine, Kind(1, 10.0), 1.0, after=[1])
+    edits.cancel(engine, 1)
+    with pytest.raises(InvalidInput, match="a job would never start in this queue"):
+        started(engine, EASY, [child])
 
 
 def test_nothing_waits_for_ever() -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,10 @@ from asa.cli.main import main
 from asa.core.errors import InvalidInput
 from asa.core.registry import PLACEMENT_METHODS
 from asa.placement.tjap.cost import cost
+from asa.placement.tjap.instance import Window
 from asa.simulator.run import simulate
 from asa.studies.tjap_case import costs, epochs, workload
-from asa.studies.tjap_figures import three_hundred, tjap_6, tjap_loop
+from asa.studies.tjap_figures import TABLE_3, TABLE_4, three_hundred, tjap_6, tjap_loop
 from asa.studies.tjap_loop import ALONE, LoopRow, in_windows, loop
 from asa.studies.tjap_published import FIGURE_6, TABLES
 from asa.studies.tjap_tables import CHANGE, STEPS, change, gain_table, loop_table, pair, windows_table
@@ -48,6 +50,20 @@ def test_recorded_windows_cost_what_the_schedule_costs() -> None:
     assert sum(cost(each, seq.place(each)) for each in windows) == pytest.approx(paid)
     (row,) = on_windows([windows], ["seq"], periods=30)
     assert row.windows == len(windows) <= 30 and row.cost == pytest.approx(paid / 30)
+
+
+def test_windows_need_a_network_and_other_dispatchers_do_not() -> None:
+    assert in_windows("fcfs", CODE) == "fcfs"
+    assert in_windows("nwp:method=seq", CODE) != "nwp:method=seq"
+
+
+def test_windows_of_every_epoch_are_placed() -> None:
+    window = Window(np.arange(4), np.array([[0, 0, 1, 1], [0, 0, 0, 0]]), np.array([2]), np.array([1, 3]))
+    rows = on_windows([[window], [window] * 2, []], ["seq", "scas"])
+    assert [(row.method, row.epoch, row.windows) for row in rows] == [
+        (method, epoch, count) for epoch, count in enumerate((1, 2, 0)) for method in ("seq", "scas")
+    ]
+    assert [row.cost for row in rows[::2]] == pytest.approx([rows[0].cost * count for count in (1, 2, 0)])
 
 
 def test_changes_are_paired_over_epochs() -> None:
@@ -86,11 +102,27 @@ def test_figure_5_compares_with_annealing_of_twice_the_iterations() -> None:
 def test_a_figure_is_drawn_again_from_its_rows(name: str, tmp_path: Path, capsys: Any) -> None:
     names = FIGURE_6 if name == "tjap-6" else (ALONE, "nwp:method=seq", "nwp:method=free")
     rows = [loop_row(each, 30.0 + place + epoch, epoch) for place, each in enumerate(names) for epoch in range(3)]
+    drawn_again(name, rows, list(names)[-1], tmp_path, capsys)
+
+
+@pytest.mark.parametrize(
+    ("name", "methods", "shown"),
+    [("tjap-table3", TABLE_3, "published"), ("tjap-table4", TABLE_4, "published"),
+     ("tjap-5", [method for steps in STEPS for method in pair(steps)], "iterations")],
+)  # fmt: skip
+def test_a_figure_of_windows_is_too(
+    name: str, methods: Sequence[str], shown: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [WindowsRow(each, epoch, 9, 30.0 + epoch, 0.001, 0.002) for each in methods for epoch in range(3)]
+    drawn_again(name, rows, shown, tmp_path, capsys)
+
+
+def drawn_again(name: str, rows: Sequence[Any], shown: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source, again, picture = tmp_path / "rows.json", tmp_path / "again.json", tmp_path / "figure.svg"
     source.write_text(json.dumps({"rows": [asdict(row) for row in rows]}))
     assert main(["figure", name, "--from", str(source), "--json", str(again), "-o", str(picture)]) == 0
     assert json.loads(again.read_text()) == json.loads(source.read_text())
-    assert picture.read_text().startswith("<?xml") and list(names)[-1] in capsys.readouterr().out
+    assert picture.read_text().startswith("<?xml") and shown in capsys.readouterr().out
 
 
 def test_options_belong_to_some_figures_only(capsys: Any) -> None:

@@ -159,6 +159,8 @@ def test_a_log_is_read_with_the_processors_that_jobs_got(tmp_path: Path) -> None
     log = load_log(path).workload
     assert log.cores.tolist() == [8, 8]
     assert log.run.tolist() == [30.0, 0.0]
+    (tmp_path / "log.txt").write_text("JobID|Submit|Start|End|NCPUS\n1|100|110|170|4\n")
+    assert load_log(tmp_path / "log.txt").workload.cores.tolist() == [4], "other logs tell no more than these"
 
 
 @pytest.mark.slow

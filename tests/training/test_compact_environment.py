@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from asa.core.cluster import Cluster
 from asa.core.errors import InvalidInput
+from asa.core.units import DAY
 from asa.core.workload import Workload
 from asa.dispatchers.learned.compact_sight import COLUMNS, Shares
 from asa.dispatchers.learned.dispatcher import Selecting
@@ -77,6 +78,13 @@ def test_pieces_are_stretches_of_the_log(count: int, seed: int) -> None:
     ]
 
 
+def test_a_piece_of_one_job_is_drawn_again() -> None:
+    far = Workload.of(submit=[0, 9 * DAY, 9 * DAY + 60, 20 * DAY], run=[1] * 4, cores=[1] * 4, walltime=[1] * 4)
+    assert [len(piece) for piece in pieces(far, 4, seed=0, days=5.0)] == [2] * 4
+    with pytest.raises(InvalidInput, match="no 5 days of the log to learn from have two jobs"):
+        pieces(far.take([0, 1, 2]), 1, seed=0, days=5.0)  # the last one is in no stretch of 5 days
+
+
 def test_delayed_jobs_come_later_but_not_much() -> None:
     log = busy(100)
     found = delayed(log, np.random.default_rng(0), most_s=600.0)
@@ -93,5 +101,6 @@ def test_what_is_refused() -> None:
     idle = Workload.of(submit=[0, 1], run=[1, 1], cores=[1, 1], walltime=[1, 1])
     with pytest.raises(InvalidInput, match="no job of the log waits"):
         cost_under(idle, Cluster.of(NODES), 1.0)
-    with pytest.raises(InvalidInput, match="no job in the log"):
-        pieces(idle.take([]), 1, seed=0)
+    for few, days in ((idle.take([]), 15.0), (idle.take([0]), 15.0), (idle, 1 / DAY)):
+        with pytest.raises(InvalidInput, match="have two jobs: a log with more jobs expected"):
+            pieces(few, 1, seed=0, days=days)

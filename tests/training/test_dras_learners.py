@@ -15,7 +15,7 @@ from asa.dispatchers.learned.model import SLOPE, Shape
 from asa.dispatchers.learned.observation import one_by_one
 from asa.training.dras_dql import QLearning
 from asa.training.dras_episode import Step, episode
-from asa.training.dras_network import Network
+from asa.training.dras_network import Network, restore, tensors_of
 from asa.training.dras_pg import Baseline, PolicyGradient, to_come
 from tests.training.workloads import NODES, busy, small
 
@@ -245,6 +245,16 @@ def test_networks_as_torch_and_as_numpy_know_them() -> None:
             there = learner.network(torch.from_numpy(seen)[None])[0].numpy()
         assert learner.network.model().scores(seen) == pytest.approx(there, rel=1e-5, abs=1e-6)
         assert sum(values.numel() for values in learner.network.parameters()) == learner.network.shape.parameters
+
+
+def test_what_was_kept_before_anything_was_learned_is_put_back_whole() -> None:
+    learner, wanted = learner_of("pg", seed=5, nodes=NODES), learner_of("pg", seed=6, nodes=NODES)
+    before = tensors_of(wanted.network, wanted._optimiser)
+    episode(small(busy(20), window=W), learner)
+    assert set(before) < set(tensors_of(learner.network, learner._optimiser))
+    restore(learner.network, learner._optimiser, before)
+    after = tensors_of(learner.network, learner._optimiser)
+    assert set(after) == set(before) and all((after[name] == before[name]).all() for name in before)
 
 
 def test_what_is_refused() -> None:

@@ -148,6 +148,11 @@ def test_what_is_refused() -> None:
         Dispatching(
             [Workload.of(submit=[0], run=[5], units=[1], demands=[[2]], walltime=[9])], Cluster([[4], [8]]), Rows(4)
         )
+    other = Workload.of(submit=[0], run=[5], units=[1], demands=[[2]], walltime=[9])
+    machines = Dispatching([ONE, other], Cluster.of(4, 2), Rows(4))
+    machines.reset()
+    with pytest.raises(InvalidInput, match=r"with these jobs the machine has 4 units, with the first set 8"):
+        machines.reset()
     nothing = small(Workload.of(submit=[0], run=[5], cores=[9], walltime=[9]))
     with pytest.raises(InvalidInput, match="nothing to select"):
         nothing.reset()

@@ -9,13 +9,20 @@ pytest.importorskip("sb3_contrib", reason="needs the extra 'learn'")
 import torch
 
 from asa.placement.tjap.nsa_network import NETWORKS, network, scores
-from asa.training.networks import modules, tensors
+from asa.training.networks import Bodies, modules, tensors
 from tests.placement.tjap.test_nsa_network import PRINTED
 
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_torch_has_as_many_parameters(name):
     assert sum(each.numel() for each in modules(NETWORKS[name]).parameters()) == PRINTED[name]
+
+
+def test_actor_and_critic_share_nothing():
+    bodies, features = Bodies(NETWORKS[next(iter(NETWORKS))]), torch.rand(2, 400)
+    actor, critic = bodies(features)
+    assert torch.equal(actor, bodies.forward_actor(features)) and torch.equal(critic, bodies.forward_critic(features))
+    assert not torch.equal(actor, critic)
 
 
 @pytest.mark.parametrize("name", NETWORKS)

@@ -100,6 +100,6 @@ def test_nothing_is_told_where_nobody_asks(tmp_path: Path) -> None:
 def test_options_of_an_estimator_may_come_in_any_order() -> None:
     state = ESTIMATORS.create("fixed-share", seed=0)
     state.learn(600.0)
-    record = {"states": {"fixed-share:alpha=0.01,eta=30.0": state.state()}}
+    record = {"states": {"last": {}, "fixed-share:alpha=0.01,eta=30.0": state.state()}}
     found = estimator_of("fixed-share:eta=30.0,alpha=0.01", record)
     assert found is not None and found.state() == state.state()

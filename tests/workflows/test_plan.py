@@ -12,16 +12,19 @@ from asa.core.decision import Ask, StrategyDecision, Wake
 from asa.core.event import (
     AllocationStarted,
     CancelAsked,
+    Cancelled,
     DriverStarted,
     Event,
     JobEnded,
     Learned,
+    LeaseEnded,
     NodeJoined,
     Released,
     RunEnded,
     RunStarted,
     RunState,
     StageExpanded,
+    SubmitRefused,
     Submitted,
     Submitting,
     TaskDone,
@@ -156,6 +159,33 @@ def test_one_that_is_released_and_does_not_end_is_cancelled_in_time() -> None:
     assert plan.decide(20.0) == [] and plan.wake_at(20.0) == 20.0 + UNRESPONSIVE_S
     assert plan.decide(49.9) == [] and plan.wake_at(49.9) == 20.0 + UNRESPONSIVE_S
     assert plan.decide(50.0) == [Cancel(JOB, "it was released and did not end")]
+
+
+def test_a_job_that_is_being_cancelled_is_told_so() -> None:
+    plan = tell(plan_of(), *submitted(), Cancelled(5.0, JOB, "another one came first"))
+    assert explain(plan, 5.0).endswith("job 7 is being cancelled: another one came first")
+
+
+def test_a_task_that_is_told_of_after_its_job_counts() -> None:
+    """Of what ended together, the batch system's word may come first."""
+    plan = tell(
+        plan_of(), *RUNNING, *done(0, 1, 2, at=19.0), JobEnded(20.0, JOB, JobState.COMPLETED), *done(3, at=20.0)
+    )
+    assert plan.decide(20.0) == [Finish(RunState.SUCCEEDED)]
+
+
+def test_the_end_of_a_job_counts_once() -> None:
+    plan = tell(plan_of(), *RUNNING, JobEnded(20.0, JOB, JobState.FAILED))
+    before = picture(plan)
+    for event in (JobEnded(20.0, JOB, JobState.FAILED), SubmitRefused(20.0, JOB, "no"), LeaseEnded(20.0, JOB)):
+        plan.on(event)
+    assert picture(plan) == before
+
+
+def test_a_new_driver_runs_again_what_the_last_one_left() -> None:
+    plan = tell(plan_of(), *RUNNING, *done(0), DriverStarted(30.0, 2, "host"), NodeJoined(31.0, JOB, "n1", 4))
+    (launch,) = [action for action in plan.decide(31.0) if isinstance(action, Launch)]
+    assert [index for start, stop in launch.ranges for index in range(start, stop)] == [1, 2, 3]
 
 
 def test_of_a_run_that_is_over_nothing_runs_or_waits() -> None:

@@ -9,11 +9,12 @@ import pytest
 
 import asa
 from asa.core.clock import ManualClock
-from asa.core.decision import StrategyDecision, Wake
+from asa.core.decision import Predict, StrategyDecision, Wake
 from asa.core.event import RunState
 from asa.core.job import QueueRegime
 from asa.core.view import WorkflowView
 from asa.strategies.asking import ask_for, lacks_allocation
+from asa.workflows import runner
 from asa.workflows.runner import Decider, Runner
 from tests.workflows import world
 from tests.workflows.lender import Terms
@@ -108,3 +109,21 @@ class SoonAfter:
 def test_a_time_to_wake_up_that_comes_right_after_the_decision_is_not_missed(tmp_path: Path, seconds: float) -> None:
     there = World(tmp_path, spread(7), SoonAfter(seconds), clock=PassingClock(1000.0))
     assert there.drive() is RunState.SUCCEEDED
+
+
+class Stubborn:
+    """Asks for the same prediction for ever."""
+
+    estimator, own_pools = "last", False
+
+    def decide(self, view: WorkflowView) -> Sequence[StrategyDecision]:
+        return [Predict(view.stages[0].spec.name, 0.5)]
+
+
+def test_a_strategy_that_never_has_enough_ends_the_run_not_the_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "_ROUNDS_MOST", 20)
+    there = World(tmp_path, spread(7), Stubborn())
+    with pytest.raises(AssertionError, match=r"the plan keeps deciding the same: \[AskWait"):
+        there.drive()

@@ -13,7 +13,18 @@ from asa.backends import simulated
 from asa.backends.simulated import Simulated
 from asa.backends.simulated_options import Options
 from asa.core.errors import BackendError, GraphError, InvalidInput, UnknownName
-from asa.core.event import Believed, Event, JobEnded, Learned, Predicted, RunEnded, RunStarted, RunState, SubmitRefused
+from asa.core.event import (
+    Believed,
+    Event,
+    JobEnded,
+    Learned,
+    Predicted,
+    RunEnded,
+    RunStarted,
+    RunState,
+    SubmitRefused,
+    TaskDone,
+)
 from asa.core.job import JobRequest, Resources
 from asa.core.registry import STRATEGIES
 from asa.metrics.workflow import summarise
@@ -27,6 +38,10 @@ def square(x: int) -> None: ...
 
 @asa.stage(cores=16, walltime="30m", run_time=lambda xs, factor=1.0: 600.0 * factor)
 def total(xs: Any, factor: float = 1.0) -> None: ...
+
+
+@asa.stage(cores=8, walltime="1h", run_time=lambda x, y: 60.0 * (x + 1) if y is None else 1.0)
+def slower(x: int, y: Any) -> None: ...
 
 
 WORKFLOW = total(square.map(range(20)), factor=0.5)
@@ -51,6 +66,13 @@ def test_it_is_the_same_run_as_the_one_on_disk(busy: Simulated, tmp_path: Path, 
     run.wait()
     assert course(events) == course([event for _, event in run.events()])
     assert summarise(events).makespan_s == run.summary.makespan_s
+
+
+def test_run_times_may_follow_from_what_is_known_of_the_arguments(busy: Simulated) -> None:
+    """Each task has its own element, and nobody else's result."""
+    events = run_virtual(slower.map(range(3), square.map(range(3))), busy.copy(), "per-stage")
+    taken = {event.index: event.at - event.started for event in events if isinstance(event, TaskDone)}
+    assert {index: round(seconds) for index, seconds in taken.items() if seconds < 500} == {0: 60, 1: 120, 2: 180}
 
 
 def test_the_log_is_whole(busy: Simulated) -> None:

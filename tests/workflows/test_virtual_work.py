@@ -8,10 +8,13 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from asa.core.errors import InvalidInput
 from asa.core.job import Resources
 from asa.core.task import Input, Task
+from asa.log.events import EventLog
 from asa.log.values import dump, load
-from asa.workflows.virtual_work import Calls, Times
+from asa.testing.runlogs import run_begins, stage_spec
+from asa.workflows.virtual_work import Calls, Times, recorded
 from executors import translate
 from executors.call import Caller
 
@@ -39,6 +42,15 @@ def both(tmp_path: Path) -> Any:
         ]
 
     return call
+
+
+def test_run_times_of_a_run_that_tells_none_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="there is no such event log"):
+        recorded(tmp_path / "nothing", None)
+    with EventLog(tmp_path / "events.db") as log:
+        log.append(run_begins(stage_spec("a", 1, 1)))
+    with pytest.raises(InvalidInput, match="no task of that run has ended, so it tells no run times"):
+        recorded(tmp_path, None)
 
 
 @pytest.mark.parametrize(
