@@ -15,7 +15,7 @@ _PLAIN = frozenset({str, int, float, bool, types.NoneType})
 
 
 def to_json(value: Any) -> Any:
-    """JSON-able form of a dataclass, enum, tuple, mapping or plain value.
+    """JSON-able form of a dataclass, enum, tuple, list or plain value; of anything else, itself.
 
     Left out: fields at their default, and those marked ``metadata={"logged": False}``.
 
@@ -36,8 +36,6 @@ def to_json(value: Any) -> Any:
         return value.value
     if isinstance(value, list | tuple):
         return [to_json(item) for item in value]
-    if isinstance(value, dict):
-        return {key: to_json(item) for key, item in value.items()}
     return value
 
 
@@ -72,9 +70,6 @@ def _converter(kind: Any) -> Converter:
             return lambda value: tuple(each(item) for item in value)
         parts = [_converter(item) for item in arguments]
         return lambda value: tuple(part(item) for part, item in zip(parts, value, strict=True))
-    if origin is dict:
-        inner = _converter(arguments[1])
-        return lambda value: {key: inner(item) for key, item in value.items()}
     return lambda value: value
 
 

@@ -19,6 +19,7 @@ MIB = 2**20
 
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": HOUR, "d": DAY, "w": WEEK}
 _SPELLED = {"sec": "s", "second": "s", "min": "m", "minute": "m", "hour": "h", "hr": "h", "day": "d", "week": "w"}
+_TWO_UNITS = ((86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s"))
 _PART = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]+)\s*")
 _CLOCK = re.compile(r"(?:(\d+)-)?(\d+):(\d{1,2})(?::(\d{1,2}))?")
 _BYTES = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
@@ -95,13 +96,9 @@ def brief(seconds: float) -> str:
     if seconds < 60:
         return f"{seconds:.3g} s"
     whole = round(seconds)
-    for size, name, small, small_name in (
-        (86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s"),
-    ):  # fmt: skip
-        if whole >= size:
-            rest = whole % size // small
-            return f"{whole // size} {name}" + (f" {rest} {small_name}" if rest else "")
-    raise AssertionError("unreachable: whole >= 60")
+    size, name, small, small_name = next(units for units in _TWO_UNITS if whole >= units[0])
+    rest = whole % size // small
+    return f"{whole // size} {name}" + (f" {rest} {small_name}" if rest else "")
 
 
 def memory(value: int | str) -> int:

@@ -92,8 +92,8 @@ class Workload:
                 continue
             dtype = np.float64 if item.name in ("submit", "run", "walltime", "think", "wait") else np.int64
             column = np.ascontiguousarray(getattr(self, item.name), dtype=dtype)
-            if item.name != "demands" and column.shape != (len(self.submit),):
-                raise InvalidInput(f"column {item.name!r} has shape {column.shape}: ({len(self.submit)},) expected")
+            if item.name != "demands":
+                _check_shape(item.name, column, len(self.submit))
             column = column.view()
             column.setflags(write=False)
             object.__setattr__(self, item.name, column)
@@ -110,7 +110,10 @@ class Workload:
         self._refuse("think", ~(self.think >= 0), "at least 0 s")
         self._refuse("after", (self.after != UNKNOWN) & ~((self.after >= 0) & (self.after < len(self))), "a row, or -1")
         if (self.demands < 0).any():
-            raise InvalidInput("demands must not be negative")
+            kind, column = np.argwhere(self.demands < 0)[0].tolist()
+            raise InvalidInput(
+                f"demands of kind {kind} are {self.demands[kind, column]} {self.resources[column]}: at least 0 expected"
+            )
         if len(self) and (np.diff(self.submit) < 0).any():
             row = int(np.argmax(np.diff(self.submit) < 0)) + 1
             raise InvalidInput(
@@ -151,12 +154,16 @@ class Workload:
         for column in ("kind", "per_node", "think"):
             given.setdefault(column, np.zeros(count))
         given.setdefault("resources", RESOURCES[: demands.shape[1]])
+        for column, values in given.items():
+            if column not in ("resources", "labels"):
+                _check_shape(column, values, count)
         order = np.argsort(submit, kind="stable")
         if (np.diff(order) < 0).any():
             rank = np.empty(count, dtype=np.int64)
             rank[order] = np.arange(count)
             after = np.asarray(given["after"], dtype=np.int64)
-            given["after"] = np.where(after == UNKNOWN, UNKNOWN, rank[after])
+            row = (after >= 0) & (after < count)  # what is none is refused below, as it was given
+            given["after"] = np.where(row, rank[np.where(row, after, 0)], after)
             for column, values in given.items():
                 if column not in ("resources", "labels"):
                     given[column] = np.asarray(values)[order]
@@ -198,3 +205,8 @@ class Workload:
     def __repr__(self) -> str:
         span = self.submit[-1] - self.submit[0] if len(self) else 0.0
         return f"<Workload of {len(self)} jobs over {span:.6g} s>"
+
+
+def _check_shape(column: str, values: npt.ArrayLike, count: int) -> None:
+    if np.shape(values) != (count,):
+        raise InvalidInput(f"column {column!r} has shape {np.shape(values)}: ({count},) expected")

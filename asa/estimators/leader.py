@@ -157,8 +157,4 @@ class Leader:
             for place, says in zip(places, said, strict=True)
         )
         half = math.fsum(weight for _, weight in votes) / 2
-        for says, weight in votes:
-            half -= weight
-            if half <= 0:
-                return says
-        return votes[-1][0]
+        return next(says for says, weight in votes if (half := half - weight) <= 0)

@@ -79,11 +79,6 @@ class Engine:
         return float(self._state.world[0]["now"])
 
     @property
-    def decisions(self) -> int:
-        """How often somebody was asked."""
-        return int(self._state.world[0]["decisions"])
-
-    @property
     def submitted(self) -> float:
         """Share of the workload that has been submitted, in [0, 1]."""
         world = self._state.world[0]

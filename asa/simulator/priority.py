@@ -77,7 +77,9 @@ class Multifactor:
             if not getattr(self, name) >= 0:
                 raise InvalidInput(f"weight {name!r} must be at least 0, not {getattr(self, name)!r}")
         if not (self.max_age_s > 0 and self.half_life_s > 0):
-            raise InvalidInput("max_age_s and half_life_s must be above 0 s")
+            raise InvalidInput(
+                f"max_age_s and half_life_s must be above 0 s, not {self.max_age_s!r} and {self.half_life_s!r}"
+            )
 
     def weights(self) -> Floats:
         """The model as numbers, for the compiled engine."""

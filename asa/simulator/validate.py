@@ -16,10 +16,10 @@ _COMPLETED = OUTCOMES.index(JobState.COMPLETED)
 def violations(schedule: Schedule) -> list[str]:
     """Every law that a schedule breaks, in words; empty when it keeps them all.
 
-    The laws: no job starts before it was submitted; one that completed ran for its run time; those that ran hold as
-    many units as they asked for, at most `per_node` on a node; and no node gives more than it has, unless the resource
-    is shareable. Where jobs ran is checked only if the schedule tells. A schedule of a machine whose nodes failed, or
-    whose jobs changed speed, breaks the second law.
+    The laws: no job starts before it was submitted, or ends before it starts; one that completed ran for its run time;
+    those that ran hold as many units as they asked for, on nodes that there are, at most `per_node` on a node; and no
+    node gives more than it has, unless the resource is shareable. Where jobs ran is checked only if the schedule tells.
+    A schedule of a machine whose nodes failed, or whose jobs changed speed, breaks the law of run times.
 
     Examples
     --------
@@ -36,6 +36,8 @@ def _times(schedule: Schedule) -> Iterator[str]:
     jobs = schedule.workload
     for row in np.flatnonzero(schedule.ran & (schedule.start < jobs.submit)):
         yield f"job {jobs.number[row]} starts at {schedule.start[row]:g} s, before it is submitted"
+    for row in np.flatnonzero(schedule.end < schedule.start):
+        yield f"job {jobs.number[row]} ends at {schedule.end[row]:g} s, before it starts"
     length = schedule.end - schedule.start
     wrong = (schedule.outcome == _COMPLETED) & ~np.isclose(length, jobs.run, rtol=1e-9, atol=1e-6)
     for row in np.flatnonzero(wrong):
@@ -68,6 +70,10 @@ def _places(schedule: Schedule) -> Iterator[str]:
     changes: dict[int, list[tuple[float, int, int, int]]] = {}
     for row, run in schedule.placements:
         held[row] += run.units * (run.last - run.first + 1)
+        if not 0 <= run.first <= run.last < cluster.nodes:
+            number, last = jobs.number[row], cluster.nodes - 1
+            yield f"job {number} holds nodes {run.first} to {run.last}: nodes go from 0 to {last}"
+            continue
         ran = schedule.ran[row] and schedule.end[row] > schedule.start[row]
         for node in range(run.first, run.last + 1):
             on_node[row, node] += run.units

@@ -233,6 +233,8 @@ def _replay(view: SharingView, decisions: Sequence[SharingDecision]) -> None:
                 own[host_of[decision.guest]] += guest.pop(decision.guest)
             case Keep():
                 assert decision.host in rows, f"{decision}: no such job runs"
+            case _:
+                raise AssertionError(f"{decision!r}: Start, StartGuest, SetShare, Evict or Keep expected")
 
 
 def _numbers(value: Any) -> Any:

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -69,3 +71,33 @@ def test_output_that_is_not_utf8_does_not_hurt() -> None:
 def test_it_runs_in_a_session_of_its_own() -> None:
     script = "import os; print(os.getsid(0))"
     assert int(run([sys.executable, "-c", script], timeout_s=10).stdout) != os.getsid(0)
+
+
+def test_output_that_somebody_else_holds_open_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A descendant in a session of its own is not killed, and keeps what the program printed to."""
+    monkeypatch.setattr("asa.backends.command._REAP_S", 0.05)
+    started = time.monotonic()
+    with pytest.raises(CommandError, match=r"no answer within 0.3 s") as caught:
+        run(["sh", "-c", "setsid sleep 20 & echo $! >&2; wait"], timeout_s=0.3)
+    assert caught.value.transient
+    assert time.monotonic() - started < 15
+
+
+def test_whoever_is_interrupted_leaves_no_program_behind(tmp_path: Path) -> None:
+    class Interrupted(BaseException):
+        pass
+
+    def interrupt(*_: object) -> None:
+        raise Interrupted
+
+    before = signal.signal(signal.SIGUSR1, interrupt)
+    try:
+        with pytest.raises(Interrupted):
+            run(
+                ["sh", "-c", f"echo $$ >{tmp_path}/pid; read go; kill -USR1 $PPID; exec sleep 60"],
+                timeout_s=60, stdin="go\n",
+            )  # fmt: skip
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "pid").read_text()), 0)

@@ -259,6 +259,40 @@ def test_a_dispatcher_that_starts_nothing_is_found_out() -> None:
         queue.sleep(3600)
 
 
+def test_a_machine_whose_nodes_do_not_come_back_is_found_out() -> None:
+    engine = Engine(Workload.of(submit=[], run=[], cores=[]), Cluster.of(1))
+    queue = Simulated(engine=engine, run=lambda _request: Run(50.0))
+    edits.fail_node(engine, 0, at=5.0)
+    queue.sleep(10)
+    submitted(queue, "job")
+    with pytest.raises(Starved, match="1 jobs wait on an idle machine, and nothing will happen any more"):
+        queue.sleep(3600)
+
+
+def test_a_dispatcher_of_windows_is_waited_for() -> None:
+    queue = Simulated(nodes=4, dispatcher="nwp:window=600", warmup=0)
+    queue.sleep(60)
+    job = submitted(queue, "job")
+    queue.sleep(530)
+    assert queue.query([job])[0].state is JobState.PENDING
+    queue.sleep(20)
+    assert queue.query([job])[0].started == 600.0
+
+
+def test_only_a_program_that_runs_can_exit() -> None:
+    queue = Simulated(nodes=4, warmup=0)
+    submitted(queue, "runs", 4)
+    submitted(queue, "waits", 4)
+    queue.sleep(1)
+    with pytest.raises(InvalidInput, match="job 'waits' is pending: only one that runs can end"):
+        queue.end("waits")
+    with pytest.raises(InvalidInput, match="job 'other' is unknown: only one that runs can end"):
+        queue.end("other")
+    queue.end("runs", 3)
+    with pytest.raises(InvalidInput, match="job 'runs' is failed"):
+        queue.end("runs")
+
+
 def test_waiting_for_ever_ends_with_an_error() -> None:
     import threading
 

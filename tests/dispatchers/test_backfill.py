@@ -221,3 +221,14 @@ def test_jobs_beyond_the_threshold_come_before_the_shortest() -> None:
     for threshold, job in (("2m", "short"), (99.0, "long"), (100.0, "short")):
         first = Easy(order="sjf", threshold=threshold).decide(view)[0]
         assert first == Start(job)
+
+
+def test_an_order_of_ones_own_is_no_matter_for_compiled_code() -> None:
+    def largest(job: QueuedJob, _now: float) -> float:
+        return -job.resources.cores
+
+    assert Easy(order=largest).native is None
+    assert Easy(order="sjf").native is not None
+    queue = tuple(QueuedJob(cores, Resources(cores=cores), walltime_s=9.0, submitted=0.0) for cores in (1, 3, 2))
+    view = QueueView(now=0.0, capacity=Resources(cores=5), queue=queue, running=())
+    assert Fcfs(order=largest).decide(view) == [Start(3), Start(2)]

@@ -146,6 +146,10 @@ def test_without_nodes_to_be_seen_it_chooses_jobs_only() -> None:
     assert [(start.job, start.nodes) for start in starts] == [(1, ()), (0, ())]
 
 
+def test_nobody_waits() -> None:
+    assert Nwp(method="seq").decide(queue_view([], free=8, total=16)) == []
+
+
 def test_it_decides_at_the_ends_of_windows_and_once_at_each() -> None:
     asked: list[float] = []
 

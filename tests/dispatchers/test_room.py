@@ -107,3 +107,13 @@ def test_columns_are_the_same_for_both_kinds_of_views() -> None:
     jobs = [Job(2, submit=5.0, estimate=7.0), Job(4, submit=6.0)]
     for found, expected in zip(columns(queue_view(jobs, 1, 8)), columns(slot_view(jobs, 1, 8)), strict=True):
         assert found.tolist() == expected.tolist() and found.dtype == expected.dtype
+
+
+def test_a_method_of_ones_own_may_find_no_place() -> None:
+    class Nowhere:
+        def choose(self, free: object, need: object, units: int, per_node: int) -> tuple[NodeRun, ...]:
+            return ()
+
+    room = room_of(node_view([Job(2)], [[4], [2]]), Nowhere())
+    assert room.start(0) is None
+    assert room.free == 6

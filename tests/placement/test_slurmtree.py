@@ -82,3 +82,11 @@ def test_real_files() -> None:
         read_topology(REAL / "nvidia-circe-superpod_topology.conf")
     with pytest.raises(InvalidInput, match="nothing joins switch IB1"):
         read_topology(REAL / "ub-hpc_topology.conf")
+
+
+def test_a_line_may_go_on_and_the_last_one_may_never_end(tmp_path: Path) -> None:
+    whole = read(tmp_path, "SwitchName=s Nodes=a,b")
+    assert str(read(tmp_path, "SwitchName=s \\\n  Nodes=a,b  # both\n")) == str(whole)
+    assert str(read(tmp_path, "SwitchName=s Nodes=a,b \\")) == str(whole)
+    with pytest.raises(InvalidInput, match="line 2: 'Nodes' is not"):
+        read(tmp_path, "# switches\nSwitchName=s \\\n Nodes \\")

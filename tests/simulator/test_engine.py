@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -111,6 +112,42 @@ def test_runs_of_nodes_may_not_overlap() -> None:
             engine.apply([Start(0, tuple(runs))])
     engine.apply([Start(0, (NodeRun(1, 1, 2), NodeRun(0, 0, 1)))])
     assert engine.view().free[:, 0].tolist() == [3, 2]
+
+
+class LastFit:
+    """A placement of one's own, written in Python: whole jobs, on the highest node that has room."""
+
+    def choose(self, free: Any, need: Any, units: int, per_node: int) -> tuple[NodeRun, ...]:
+        fitting = np.flatnonzero((np.asarray(free) >= units * np.asarray(need)).all(axis=1))
+        return (NodeRun(int(fitting[-1]), int(fitting[-1]), units),) if len(fitting) else ()
+
+
+@pytest.mark.parametrize("rule", ["fcfs", "easy"])
+def test_nodes_may_be_chosen_in_python(rule: str) -> None:
+    work = jobs((0, 10, 2), (0, 10, 1), (1, 10, 1), (2, 10, 2))
+    schedule = simulate(work, Cluster.of(nodes=2, cores=2), rule, placement=LastFit())
+    assert violations(schedule) == []
+    assert schedule.start.tolist() == [0.0, 0.0, 1.0, 10.0]
+    assert schedule.placements is not None
+    assert [schedule.placements.of(row)[0].first for row in range(4)] == [1, 0, 0, 1]
+
+
+def test_they_find_no_room_either() -> None:
+    """One core is left on each node: room for the units of the job, but not where they would have to be."""
+    engine = Engine(jobs((0, 9, 1), (0, 9, 1), (0, 9, 2)), Cluster.of(nodes=2, cores=2), Settings(placement=LastFit()))
+    engine.apply([Start(0, (NodeRun(0, 0, 1),)), Start(1, (NodeRun(1, 1, 1),))] if engine.advance() else [])
+    with pytest.raises(IllegalDecision, match=r"no room for 2 x \(1 cores\): 2 cores are free"):
+        engine.apply([Start(2)])
+
+
+def test_watched_jobs_do_not_stop_who_asks_for_decisions_only() -> None:
+    engine = Engine(jobs((0, 5, 2)), Cluster.of(2))
+    edits.submit(engine, run=1.0, walltime=1.0, units=1, at=3.0)
+    engine.apply([Start(0)] if engine.advance() else [])
+    view = first(engine.advance())
+    assert (view.now, view.waiting.tolist()) == (3.0, [1])
+    engine.apply([])
+    assert first(engine.advance()).now == 5.0
 
 
 def test_rows_of_the_view_are_names_of_jobs() -> None:

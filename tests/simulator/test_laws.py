@@ -15,6 +15,7 @@ from asa.core.decision import Reserve
 from asa.core.job import JobState
 from asa.core.workload import Workload
 from asa.dispatchers.backfill import Backfill, Conservative, Easy, Fcfs
+from asa.simulator import edits
 from asa.simulator.engine import Engine
 from asa.simulator.replay import lines, replay
 from asa.simulator.run import simulate
@@ -150,3 +151,16 @@ def test_the_log_tells_the_schedule(jobs: Workload) -> None:
     start, end = replay(lines(engine), len(jobs))
     assert same(start, engine.schedule().start)
     assert same(end, engine.schedule().end)
+
+
+def test_so_it_does_of_a_job_that_had_to_wait_again() -> None:
+    engine = Engine(Workload.of(submit=[0], run=[5], cores=[1], walltime=[9]), Cluster.of(nodes=1))
+    edits.fail_node(engine, 0, at=2.0, back=7.0)
+    rule = Fcfs().native
+    assert rule is not None
+    engine.drive(rule)
+    start, end = replay(lines(engine), 1)
+    assert (start.tolist(), end.tolist()) == ([7.0], [12.0])
+    until_then = [line for line in lines(engine) if line.at < 7.0]
+    assert "requeued" in [line.kind for line in until_then]
+    assert np.isnan(replay(until_then, 1)).all()

@@ -16,7 +16,11 @@ from asa.core.errors import UnknownName
 from asa.core.registry import DISPATCHERS
 from asa.core.table import TableView
 from asa.core.workload import Workload
+from asa.simulator import edits
+from asa.simulator.engine import Engine
 from asa.simulator.run import simulate
+from asa.simulator.served import Served
+from asa.simulator.state import Why
 from asa.simulator.validate import violations
 from tests.simulator.cases import SLOTS, mixed, workloads
 
@@ -149,6 +153,37 @@ def test_dispatchers_given_by_name_rehearse() -> None:
     readings = iter([0.0, 4.0, 4.0, 4.0])
     found = simulate(jobs((0, 1, 1)), Cluster.of(1), "listplan", dispatch_time="charge", clock=lambda: next(readings))
     assert found.start.tolist() == [4.0]
+
+
+class Windows:
+    """First come first served, at the ends of windows of 10 s."""
+
+    window = 10.0
+
+    def __init__(self) -> None:
+        self.asked: list[float] = []
+
+    def decide(self, view: TableView) -> list[Start]:
+        self.asked.append(view.now)
+        return [Start(row) for row in view.waiting.tolist()]
+
+
+def test_nobody_is_asked_about_a_queue_that_is_empty_again() -> None:
+    engine, rule = Engine(jobs((3, 5, 1), (35, 5, 1)), Cluster.of(1)), Windows()
+    served = Served(engine, rule)
+    assert served.run(until=5.0) is Why.UNTIL
+    edits.cancel(engine, 0)
+    assert served.run() is Why.OVER
+    assert rule.asked == [40.0]
+
+
+def test_only_so_many_decisions_are_made() -> None:
+    engine, rule = Engine(jobs(*[(10 * number, 5, 1) for number in range(1, 5)]), Cluster.of(1)), Windows()
+    served = Served(engine, rule)
+    assert served.run(most=3) is Why.DECIDE
+    assert rule.asked == [10.0, 20.0, 30.0]
+    assert served.run(most=3) is Why.OVER
+    assert rule.asked == [10.0, 20.0, 30.0, 40.0]
 
 
 def test_other_words_are_refused() -> None:

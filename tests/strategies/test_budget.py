@@ -45,6 +45,12 @@ def test_what_cannot_come_early_costs_nothing() -> None:
     assert afford(asks, two(), 300.0, 0.0) == asks
 
 
+@pytest.mark.parametrize("there", [{"after": ("x",)}, {"array": "b+1"}, {"leaving": True}])
+def test_nor_does_what_is_there_already_and_cannot_come_early(there: dict[str, object]) -> None:
+    held = allocation("y", "b", cores=100, **there)
+    assert afford([early()], two(allocations=(held,)), 300.0, 0.15) == [early()]
+
+
 def test_each_request_counts_and_so_does_what_waits_idles_or_is_lost() -> None:
     assert afford([early(), early()], two(), 300.0, 0.2) == [early()]
     waits, idles = allocation("y", "b", cores=100), allocation("y", "b", cores=100, started=800.0)

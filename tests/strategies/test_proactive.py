@@ -53,6 +53,16 @@ def test_a_wait_longer_than_what_is_left_asks_at_once() -> None:
     assert [type(item) for item in Proactive(dependency="predicted").decide(stages)] == [Ask]
 
 
+def test_a_budget_keeps_jobs_from_coming_early() -> None:
+    """Its worst case is 100 s of idling: a twelfth of 1200 core-seconds."""
+    stages = view(running("a"), stage("b", "a", predicted_wait_s=9000.0))
+    free, bound = (
+        Proactive(dependency="none", grace_s=100.0, max_overhead=most).decide(stages) for most in ("9%", "8%")
+    )
+    assert [type(item) for item in free] == [Ask]
+    assert not any(isinstance(item, Ask) for item in bound)
+
+
 def test_it_looks_one_stage_ahead() -> None:
     stages = view(running("a"), stage("b", "a", predicted_wait_s=9000.0), stage("c", "b", predicted_wait_s=9000.0))
     assert [item.stages for item in Proactive(dependency="predicted").decide(stages) if isinstance(item, Ask)] == [

@@ -52,6 +52,11 @@ class Killer(Plain):
         return [*super().decide(view), *(Evict(name) for name in view.running.names[:1])]
 
 
+class Foreign(Plain):
+    def decide(self, view):
+        return [*super().decide(view), "nothing else"]
+
+
 class Secretive(Plain):
     runs = 0
 
@@ -66,7 +71,7 @@ def test_a_good_rule_passes():
     check_sharing_rule(Plain)
 
 
-@pytest.mark.parametrize("broken", [Greedy, Idle, Crusher, Confused, Killer, Secretive])
+@pytest.mark.parametrize("broken", [Greedy, Idle, Crusher, Confused, Killer, Foreign, Secretive])
 def test_a_broken_rule_is_found(broken):
     with pytest.raises(AssertionError):
         check_sharing_rule(broken)

@@ -12,9 +12,7 @@ _AWAY = ("down", "offline", "unknown", "stale", "provisioning")
 
 def server(text: str) -> tuple[str, Attributes]:
     """The server's name and settings, from ``qstat -B -f -F json``."""
-    for name, settings in document(text, "Server").items():
-        return name, settings
-    return "pbs", {}
+    return next(iter(document(text, "Server").items()), ("pbs", {}))
 
 
 def capabilities(

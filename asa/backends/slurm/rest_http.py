@@ -87,18 +87,20 @@ class Server:
         BackendError
             Those of `rest_answer.content`; ``transient`` when there was no answer.
         """
-        for last in (False, True):
+        replaced = False
+        while True:
             try:
                 answer = self._once(method, f"/{part}/{version}/{page}", query, body)
-                break
             except (Silent, Unauthorized) as error:
                 problem = self._diagnosis(error, version)
                 if not isinstance(problem, Unauthorized):
                     raise
-                if last or not self._other_token():
+                if replaced or not self._other_token():
                     raise self._turned_away(problem) from error
-        self._welcome = True
-        return answer
+                replaced = True
+            else:
+                self._welcome = True
+                return answer
 
     def _diagnosis(self, error: BackendError, version: str) -> BackendError:
         """Tell a token that is not accepted from a silent controller: 22.05 does so for the database only."""

@@ -16,8 +16,9 @@ from asa.backends.flux.backend import Flux
 from asa.backends.flux.directives import Options
 from asa.core.clock import ManualClock
 from asa.core.errors import BackendError, InvalidInput
-from asa.core.job import Dependency, JobHandle, JobRequest, JobState, QueueRegime, Refused, Resources
+from asa.core.job import Dependency, JobChanges, JobHandle, JobRequest, JobState, QueueRegime, Refused, Resources
 from asa.core.registry import BACKENDS
+from asa.testing.backend_site import program
 from tests.backends.flux.fake import FakeFlux, f58
 
 HANDLE = JobHandle("1", "hostname", 1687838671.4)
@@ -185,3 +186,24 @@ def test_it_speaks_to_the_program_in_path(tmp_path: Path, monkeypatch: pytest.Mo
     assert caught.value.transient
     program.write_text(f"#!/bin/sh\ncat <<'END'\n{ENDED}\nEND\n")
     assert flux.query([handle])[0].state is JobState.COMPLETED
+
+
+def test_only_nodes_that_are_up_count() -> None:
+    text = """\
+     STATE NNODES NCORES NGPUS NODELIST
+      free      2     16     4 n[0-1]
+ allocated      1      8     2 n2
+      down      1      8     2 n3
+"""
+    site = parse.capabilities(text, site="flux", queue="", poll_s=1.0)
+    assert (site.largest, site.cores_per_node) == (Resources(24, None, None, 6), 8)
+    none = parse.capabilities("STATE NNODES NCORES NGPUS NODELIST\n", site="flux", queue="", poll_s=1.0)
+    assert (none.largest, none.cores_per_node) == (None, None)
+
+
+def test_no_change_is_no_change(flux: Flux) -> None:
+    _, handle = flux.submit([JobRequest(token, Resources(4), 60.0, program(9.0)) for token in ("a", "b")])
+    assert isinstance(handle, JobHandle)
+    flux.update(handle, JobChanges())
+    with pytest.raises(BackendError, match="only the wall time of a job that waits can be changed"):
+        flux.update(handle, JobChanges(begin=1.0))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from asa.backends.pbs import directives
+from asa.backends.pbs import directives, site
 from asa.backends.pbs.backend import Pbs
 from asa.backends.pbs.directives import Options
 from asa.core.clock import ManualClock
@@ -63,10 +63,10 @@ def test_a_token_that_is_no_name_is_refused(pbs: Pbs) -> None:
 
 
 def test_the_site(pbs: Pbs) -> None:
-    site = pbs.capabilities()
-    assert (site.site, site.partition, site.regime) == ("pbs1", "workq", QueueRegime.LIMITS)
-    assert (site.largest, site.cores_per_node) == (Resources(4, None, 32 * 2**30), 4)
-    assert site.longest_s == 3600.0 and "job history" not in site.details
+    found = pbs.capabilities()
+    assert (found.site, found.partition, found.regime) == ("pbs1", "workq", QueueRegime.LIMITS)
+    assert (found.largest, found.cores_per_node) == (Resources(4, None, 32 * 2**30), 4)
+    assert found.longest_s == 3600.0 and "job history" not in found.details
 
 
 def test_what_never_fits_is_refused_in_words(pbs: Pbs) -> None:
@@ -144,3 +144,26 @@ def test_it_speaks_to_programs_in_path(tmp_path: Path, monkeypatch: pytest.Monke
     assert pbs.submit([request()]) == [Refused("asa-1", "Unauthorized Request")]
     assert (tmp_path / "script").read_text().startswith("#!/bin/sh\n")
     assert "job history" in pbs.capabilities().details
+
+
+def test_changes_in_words() -> None:
+    wanted = JobChanges(5400.5, Resources(4, 2), (), begin=0.0)
+    words = directives.changes(wanted, now=0.0, chunk="model=bro")
+    assert words[:6] == ["-l", "select=2:ncpus=2:model=bro", "-l", "place=scatter", "-l", "walltime=01:30:01"]
+    assert words[6:8] == ["-W", "depend="] and words[8] == "-a"
+    assert directives.changes(JobChanges(), now=0.0) == []
+
+
+def test_no_change_is_no_question(pbs: Pbs, fake: FakePbs) -> None:
+    _, handle = pbs.submit([request("a", cores=4), request("b", cores=4)])
+    assert isinstance(handle, JobHandle)
+    fake.said.clear()
+    pbs.update(handle, JobChanges())
+    assert not any("qalter" in " ".join(map(str, said)) for said in fake.said)
+    pbs.update(handle, JobChanges(walltime_s=90.0))
+    assert any("walltime=00:01:30" in " ".join(map(str, said)) for said in fake.said)
+
+
+def test_a_server_without_a_name_is_called_pbs() -> None:
+    assert site.server('{"Server": {}}') == ("pbs", {})
+    assert site.server('{"Server": {"pbs1": {"pbs_version": "23"}}}') == ("pbs1", {"pbs_version": "23"})

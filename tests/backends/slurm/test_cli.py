@@ -103,3 +103,33 @@ def test_a_machine_without_slurm(programs: Programs) -> None:
     programs.environment["PATH"] = str(programs.directory)
     with pytest.raises(BackendError, match="no program 'sbatch' in PATH"):
         programs.transport().version()
+
+
+def test_it_is_named_with_its_cluster(programs: Programs) -> None:
+    assert programs.transport().name() == "its commands"
+    assert programs.transport("other").name() == "its commands, cluster other"
+
+
+def test_jobs_are_found_by_name(programs: Programs) -> None:
+    programs.make("squeue", "echo '464|N/A|PENDING|Priority|100|100|N/A|N/A|0|0||N/A|token|'")
+    assert [record.key for record in programs.transport().queue_by_name(["token", "other"])] == ["464"]
+    assert programs.calls[0].endswith(" --name=token,other")
+
+
+def test_everybodys_jobs(programs: Programs) -> None:
+    programs.make("squeue", "echo '464|3|ada|core|RUNNING|None|4294|8|2|01:00:00|100|3700|n[1-2]|a|b|'")
+    (job,) = programs.transport().everyone(["core", "short"])
+    assert (job.key, job.user, job.cores, job.nodes, job.limit, job.name) == ("464_3", "ada", 8, 2, 3600.0, "a|b")
+    assert "--partition=core,short" in programs.calls[0]
+
+
+def test_partitions_and_nodes(programs: Programs) -> None:
+    programs.make("scontrol", "echo 'PartitionName=core Default=YES MaxTime=1-00:00:00'; echo")
+    programs.make("sinfo", "echo 'core|4|8|16000+|gpu:2|idle'")
+    transport = programs.transport()
+    assert transport.partitions() == [{"PartitionName": "core", "Default": "YES", "MaxTime": "1-00:00:00"}]
+    (group,) = transport.nodes("core")
+    assert (group.partition, group.count, group.cores, group.gpus, group.state) == ("core", 4, 8, 2, "idle")
+    assert programs.calls == [
+        "--all --oneliner show partition", "--noheader --exact --partition=core --format=%R|%D|%c|%m|%G|%t",
+    ]  # fmt: skip

@@ -129,6 +129,12 @@ def test_an_accounting_that_is_away(server: Answering, rest: Rest) -> None:
         rest.accounting(["113"])
 
 
+def test_an_accounting_that_says_no(server: Answering, rest: Rest) -> None:
+    server.replies["slurmdb jobs"] = denied(2002)
+    with pytest.raises(Denied, match="no"):
+        rest.accounting(["113"])
+
+
 def test_submitting(server: Answering, rest: Rest) -> None:
     assert rest.submit(["--job-name=token", "--ntasks=2"], "#!/bin/sh\ntrue\n") == "117"
     job = server.told[-1]["job"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 import socketserver
@@ -15,10 +16,11 @@ from typing import Any
 
 import pytest
 
-from asa.backends.slurm.rest_answer import Unauthorized
+from asa.backends.slurm.rest_answer import Silent, Unauthorized
 from asa.backends.slurm.rest_http import Server
 from asa.backends.slurm.rest_token import Tokens
 from asa.core.errors import BackendError, InvalidInput
+from asa.security.ca import create, driver_context
 from asa.security.files import write_private
 
 SILENT = {"errors": [{"error": "Unspecified error", "error_number": -1}]}
@@ -192,6 +194,36 @@ def test_a_controller_that_is_silent(pretender: Pretender, file: Path) -> None:
     assert caught.value.transient
     assert not isinstance(caught.value, Unauthorized)
     assert [asked[1] for asked in pretender.asked] == ["/slurm/v0.0.38/jobs", "/slurmdb/v0.0.38/tres"]
+
+
+def test_a_controller_and_a_database_that_are_silent(pretender: Pretender, file: Path) -> None:
+    pretender.reply = lambda _request: (500, json.dumps(SILENT).encode())
+    with (
+        serving(pretender) as address,
+        pytest.raises(Silent, match=r"slurm/v0\.0\.38/jobs.*Unspecified error") as caught,
+    ):
+        jobs(Server(address, tokens(file)))
+    assert caught.value.transient
+
+
+def test_a_server_whose_certificate_nobody_vouches_for(pretender: Pretender, file: Path, tmp_path: Path) -> None:
+    create(tmp_path / "tls", "run")
+
+    def shake_hands() -> None:
+        with contextlib.suppress(OSError):
+            server.accept()
+
+    with driver_context(tmp_path / "tls").wrap_socket(
+        socket.create_server(("127.0.0.1", 0)), server_side=True
+    ) as server:
+        server.settimeout(10)
+        thread = threading.Thread(target=shake_hands, daemon=True)
+        thread.start()
+        with pytest.raises(BackendError, match=r"is REQUESTS_CA_BUNDLE set to the site's CA\?") as caught:
+            jobs(Server(f"https://127.0.0.1:{server.getsockname()[1]}", tokens(file)))
+        thread.join(10)
+    assert not caught.value.transient
+    assert "good.good.good" not in str(caught.value)
 
 
 def test_nobody_listens(tmp_path: Path, file: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import threading
 from pathlib import Path
 
@@ -88,6 +89,15 @@ def test_a_file_that_cannot_be_used(tmp_path: Path) -> None:
     file.chmod(0o644)
     with pytest.raises(StateError, match="open to other users"):
         tokens({}, file)
+    (tmp_path / "directory").mkdir(mode=0o700)
+    with pytest.raises(StateError, match="directory is no file"):
+        tokens({}, tmp_path / "directory")
+
+
+def test_an_account_without_a_name_goes_by_its_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a container."""
+    monkeypatch.setattr(os, "geteuid", lambda: 987_654_321)
+    assert own_name() == "987654321"
 
 
 def test_the_variable_and_then_scontrol(programs: Path) -> None:

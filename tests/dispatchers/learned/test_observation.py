@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from asa.core.errors import UnknownName
-from asa.dispatchers.learned.observation import job_rows, node_rows, observe, one_by_one
+from asa.core.errors import InvalidInput, UnknownName
+from asa.dispatchers.learned.observation import Rows, job_rows, node_rows, observe, one_by_one
 from asa.dispatchers.learned.queue import Queue
 
 QUEUE = Queue(
@@ -62,3 +62,15 @@ def test_the_paper_s_shapes() -> None:
 def test_an_unknown_scaling() -> None:
     with pytest.raises(UnknownName, match="raw, shares"):
         observe(QUEUE, np.array([0]), window=1, scaling="share")
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        ({"window": 0}, InvalidInput, "the window must have room for at least 1 job, not 0"),
+        ({"scaling": "rwa"}, UnknownName, "unknown scaling 'rwa'.*did you mean 'raw'"),
+    ],
+)
+def test_sights_that_make_no_sense_are_refused(options, error, words):
+    with pytest.raises(error, match=words):
+        Rows(**options)

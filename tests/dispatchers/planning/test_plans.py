@@ -7,8 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from asa.core.errors import UnknownName
 from asa.dispatchers.planning.active import active, reserving
 from asa.dispatchers.planning.bound import lower_bound
+from asa.dispatchers.planning.instance import example
 from asa.dispatchers.planning.lists import RULES, improve, keys, order_of, share
 from asa.dispatchers.planning.nondelay import SLOTS, nondelay
 from asa.dispatchers.planning.verify import violations
@@ -193,3 +195,8 @@ def test_rules():
 def test_what_a_job_takes_of_the_machine():
     problem = instance([[4]], [([1], 2, 5.0, 0.0, 0, 0, [3]), ([1], 1, 5.0, 0.0)], shared=[12])
     assert share(problem).tolist() == [1.0, 0.25]
+
+
+def test_a_rule_that_does_not_exist_is_named():
+    with pytest.raises(UnknownName, match=r"unknown rule 'sfj'.*did you mean 'sjf'"):
+        keys(example(), "sfj")

@@ -1,3 +1,4 @@
+import sys
 from itertools import product
 
 import numpy as np
@@ -5,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from scipy.optimize import linprog
 
+from asa.core.errors import InvalidInput
 from asa.placement.tjap.bound import lower_bound
 from asa.placement.tjap.certificate import proven
 from asa.placement.tjap.cost import cost, job_cost
@@ -59,3 +61,20 @@ def test_it_is_at_least_the_lagrangian_bound():
 def test_no_jobs_cost_nothing():
     window = grouped([1, 2], [], below=[2])
     assert dantzig_wolfe(window, Sequential().place(window))[0] == 0.0
+
+
+def test_it_is_a_bound_whenever_it_is_stopped(monkeypatch):
+    window = drawn(3, idle=100, jobs=4)
+    found = Free().place(window)
+    whole, _ = dantzig_wolfe(window, found)
+    monkeypatch.setattr("asa.placement.tjap.columns.ROUNDS", 2)
+    bound, prices = dantzig_wolfe(window, found)
+    assert bound <= whole * (1 + 1e-9)
+    assert proven(window, prices) == pytest.approx(bound, rel=1e-9, abs=1e-6)
+
+
+def test_without_the_solver(monkeypatch):
+    window = drawn(3, idle=20, jobs=2)
+    monkeypatch.setitem(sys.modules, "ortools.linear_solver.pywraplp", None)
+    with pytest.raises(InvalidInput, match=r"this bound needs ortools: pip install 'asa-hpc\[cp\]'"):
+        dantzig_wolfe(window, Free().place(window))
