@@ -194,7 +194,7 @@ class Conformance:
         if not self.only.startswith("cgroup"):
             return
         both = [self.burn(None, 1), self.burn(0.6, 2)]
-        assert measured.together(both) > 0.4, "without it"
+        until(lambda: measured.together(both, 1.0) > 0.4, "without it")  # others want the machine, too
         for cores in (0.3, 0.2):
             self.quotas.bound(cores)
             assert 0.5 * cores < measured.together(both) <= cores + POINTS
