@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from asa.backends.queue_entry import Actions, Entry, only_throttles, throttle_problem
-from asa.core.decision import JobKey, Reserve, Start
+from asa.core.decision import JobKey, Reject, Reserve, Start
 from asa.core.errors import BackendError
 from asa.core.job import (
     Dependency,
@@ -167,6 +167,9 @@ class Queue:
                 start.append(started)
             elif isinstance(decision, Reserve):
                 self._outlook[waiting[decision.job].job_id] = (Reason.RESOURCES, decision.at)
+            elif isinstance(decision, Reject):
+                self._finish(waiting[decision.job], JobState.CANCELLED, now, decision.reason)
+                self._settle(now)  # others may depend on it
         return Actions(start, kill)
 
     def placed(self, job_id: str, nodes: tuple[str, ...]) -> None:

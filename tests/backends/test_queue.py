@@ -6,9 +6,11 @@ from dataclasses import replace
 import pytest
 
 from asa.backends.queue import Queue
+from asa.core.decision import DispatchDecision, Reject, Start
 from asa.core.errors import BackendError
 from asa.core.job import Dependency, DependencyKind, JobChanges, JobHandle, JobState, Refused, Resources
 from asa.core.reason import Reason
+from asa.core.view import QueueView
 from asa.dispatchers.backfill import Easy, Fcfs
 from tests.backends.queues import CAPACITY, array, put, request, started
 
@@ -22,6 +24,27 @@ def test_jobs_start_in_order_and_the_others_say_why_they_wait() -> None:
     assert (queue.status(whole).reason, queue.status(whole).planned) == ("Resources", 10.0)
     assert (queue.status(small).reason, queue.status(small).planned) == ("Priority", None)
     assert queue.status(short).state is JobState.RUNNING
+
+
+def test_what_the_dispatcher_rejects_is_cancelled_and_so_is_what_needs_it() -> None:
+    class Picky:
+        name = "picky"
+
+        def decide(self, view: QueueView) -> list[DispatchDecision]:
+            wide = [job.key for job in view.queue if job.resources.cores > 1]
+            return [Reject(key, "not on a Sunday") for key in wide] + [
+                Start(job.key) for job in view.queue if job.key not in wide
+            ]
+
+    queue = Queue(CAPACITY, Picky())
+    wide, small = put(queue, request("wide", cores=2)), put(queue, request("small"))
+    after = put(queue, request("after", dependencies=(Dependency(wide, DependencyKind.AFTER_OK),)))
+    assert started(queue, 3.0) == ["small"]
+    assert queue.status(small).state is JobState.RUNNING
+    status = queue.status(wide)
+    assert (status.state, status.started, status.ended) == (JobState.CANCELLED, None, 3.0)
+    assert status.reason == "not on a Sunday"
+    assert (queue.status(after).state, queue.status(after).reason) == (JobState.CANCELLED, Reason.NEVER)
 
 
 def test_wall_time_kills_once_and_room_is_free_when_the_program_is_gone() -> None:
