@@ -58,10 +58,10 @@ types: .venv/.test
 compiled: .venv/.test
 	$(BIN)/python -m tests.simulator.compiled
 
-# They mostly wait for Slurm: eight at a time, each process with a cluster of its own, of which one that is done takes
+# They mostly wait for Slurm: seven at a time, each process with a cluster of its own, of which one that is done takes
 # over what is left to others.
 test-slurm: .venv/.test packages
-	$(call pytest,slurm,8,worksteal,$(call marked,slurm))
+	$(call pytest,slurm,7,worksteal,$(call marked,slurm))
 
 # One browser for all tests, one page after the other.
 test-browser: .venv/.test packages

@@ -23,7 +23,7 @@ _RUN_S = 2
 GAP_S = 3.0  # between submissions; Slurm counts ages in whole seconds
 PATIENCE_S = 60.0
 POLL_S = 0.5
-TICK_S = 90.0  # Slurm counts priorities anew once a minute
+TICK_S = 90.0  # Slurm counts priorities anew, and looks at whole queues, once a minute
 
 _FIELDS = ("ArrayJobID", "ArrayTaskID", "State", "Reason", "AccrueTime", "PriorityLong", "StartTime")
 _UNSET = ("N/A", "Unknown")
@@ -215,7 +215,7 @@ class _Experiment:
         for lane in self.lanes:
             self._tell(lane, lane.technique.aged)
         heads = [lane for lane in self.lanes if lane.technique.heads]
-        self._await("be found impossible", "P", lambda row: row.reason == "BadConstraints", heads)
+        self._await("be found impossible", "P", lambda row: row.reason == "BadConstraints", heads, patience_s=TICK_S)
         time.sleep(GAP_S)
 
     def let_go(self) -> None:

@@ -11,7 +11,7 @@ from tests.cluster.processes import wait_until
 from tests.integration.shell import FLOWS, Shell
 
 pytest_plugins = ("tests.cluster.fixtures",)
-pytestmark = [pytest.mark.slurm, pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(200)]
+pytestmark = [pytest.mark.slurm, pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(300)]
 
 BURN = ("run", f"{FLOWS}:burn", "--quiet", "--backend", "slurm:poll_s=1", "--strategy", "per-stage")
 
@@ -41,6 +41,6 @@ def test_two_allocations_are_one_pool_in_which_quotas_bite(shell: Shell) -> None
         assert wait_until(bites, 60)
         lifted = shell.beside(*limit, 0)
         assert lifted.code == 0, lifted.err
-        outcome = shell.ended(run, 120)
+        outcome = shell.ended(run, 200)
     assert outcome.code == 0, outcome.err
     assert len({event.allocation for event in shell.events(TaskDone)}) >= 2
