@@ -86,7 +86,7 @@ class DriverSide:
         self._thread = threading.Thread(target=self._run, name="asa-pool", daemon=True)
 
     def subscribe(self) -> None:
-        """Make our framework known to the master, under the id that it had before, if it had one.
+        """Make our framework known to the master: as the one that it was before, if the master still has that one.
 
         Raises
         ------
@@ -96,26 +96,36 @@ class DriverSide:
         attributes = {RUN: self._context.run}
         # before the master tells of tasks that an earlier driver has left: they are this crew's
         self._scheduler.want(lambda framework, now: framework.crew(Crew("nodes", self._program, attributes), now))
-        info = self._info()
-        if self._kept.exists():
-            info["id"] = identity(self._kept.read_text())
-        self._driver = SchedulerDriver(self._scheduler, info, self._directory)
         deadline = time.monotonic() + _READY_S
         while self._directory.master() is None and time.monotonic() < deadline:
             time.sleep(_LOOK_S)
-        self._driver.start()
+        known = self._kept.read_text() if self._kept.exists() else ""
+        self._driver = self._registering(known)
         if self._borrower:
             self.tenant = Tenant(self._borrower, self._scheduler, self._tell, self._inner.dismiss_idle, self._post)
         self._thread.start()
-        if not self._scheduler.ready.wait(_READY_S) or self._scheduler.error_text:
+        answered = self._scheduler.ready.wait(_READY_S)
+        if known and self._scheduler.error_text:  # it was away for longer than its failover timeout
+            tell("the run goes on as another framework of its pool")
+            self._driver.join()
+            self._scheduler.begin_anew()
+            known, self._driver = "", self._registering("")
+            answered = self._scheduler.ready.wait(_READY_S)
+        if not answered or self._scheduler.error_text:
             what = self._scheduler.error_text or "it does not answer"
-            if self._scheduler.error_text and self._kept.exists():  # it was away for longer than its failover timeout
-                self._kept.unlink()
-                what += "; its id was forgotten, so that another one is made: resume the run once more"
             raise StateError(f"the master of {self._directory.path} does not take our framework: {what}")
-        if self._scheduler.framework_id:
-            write_private(self._kept, self._scheduler.framework_id.encode())
-            self._watch = ContainerWatch(self._directory, self._scheduler.framework_id, self._post)
+        known = known or self._scheduler.framework_id
+        write_private(self._kept, known.encode())
+        self._watch = ContainerWatch(self._directory, known, self._post)
+
+    def _registering(self, known: str) -> SchedulerDriver:
+        """A driver that makes our framework known, under this id if it has one."""
+        info = self._info()
+        if known:
+            info["id"] = identity(known)
+        driver = SchedulerDriver(self._scheduler, info, self._directory)
+        driver.start()
+        return driver
 
     def look_after(self) -> None:
         """Something has been released."""

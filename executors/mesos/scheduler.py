@@ -51,7 +51,8 @@ class Scheduler:
         self._over = False
         self._clock = threading.Thread(target=self._wake, name="asa-framework", daemon=True)
         self._clock.start()
-        self.framework_id: str | None = None
+        self.framework_id = ""
+        """What the master calls us, where it was the one to choose."""
         self.ready = threading.Event()
         """Set while the master knows us."""
         self.error_text: str | None = None
@@ -69,6 +70,11 @@ class Scheduler:
             self._over, self._driver = True, None
         self._changed.set()
         self._clock.join()
+
+    def begin_anew(self) -> None:
+        """Another driver is about to start: why the last one has given up is forgotten."""
+        self.error_text = None
+        self.ready.clear()
 
     # ------------------------------------------------------------ callbacks
 

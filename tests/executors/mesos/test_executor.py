@@ -10,7 +10,8 @@ import pytest
 
 import asa
 from asa.core.allocation import Allocation
-from asa.core.errors import InvalidInput, StateError
+from asa.core.errors import InvalidInput
+from asa.core.event import ContainersSeen
 from asa.core.job import Resources
 from asa.core.ports import RunContext
 from asa.testing import tasks
@@ -62,9 +63,12 @@ def test_a_new_driver_leaves_the_supervisors_alone(context: RunContext) -> None:
         second.launch(tasks.echo, [("again",)])
         assert second.values(1) == ["again"]
         assert running() == before and len(before) == 1
+        second.until(lambda events: any(isinstance(event, ContainersSeen) for event in events))
 
 
-def test_a_run_whose_framework_was_removed_is_resumed_as_another_one(context: RunContext) -> None:
+def test_a_run_whose_framework_was_removed_goes_on_as_another_one(
+    context: RunContext, capfd: pytest.CaptureFixture[str]
+) -> None:
     executor = Mesos()
     executor.start(context, lambda event: None)
     with Operator(PoolDirectory(context.directory / "pool"), WRITER) as operator:
@@ -72,10 +76,13 @@ def test_a_run_whose_framework_was_removed_is_resumed_as_another_one(context: Ru
         before = framework["framework_info"]["id"]
         operator.call("TEARDOWN", framework_id=before)
     executor.close()
-    with pytest.raises(StateError, match=r"Framework has been removed; its id was forgotten.*resume the run once more"):
-        Mesos().start(context, lambda event: None)
+    capfd.readouterr()
     executor = Mesos()
     executor.start(context, lambda event: None)
+    assert capfd.readouterr().err.splitlines() == [
+        "asa: our framework: Framework has been removed",
+        "asa: the run goes on as another framework of its pool",
+    ]
     with Operator(PoolDirectory(context.directory / "pool"), READER) as operator:
         [framework] = operator.call("GET_FRAMEWORKS")["frameworks"]
     assert framework["framework_info"]["id"] != before
