@@ -1,15 +1,20 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from asa.doors.call import call, raised
 
 
 class Fragile(Exception):
-    """Pickle makes one anew of what it says, and fails."""
+    """Cannot be made anew, whatever libraries have taught pickle of exceptions."""
 
     def __init__(self, one: int, two: int) -> None:
         super().__init__(f"{one} and {two}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return int, ("none",)
 
 
 def fail(error: BaseException) -> None:

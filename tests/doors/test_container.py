@@ -45,6 +45,10 @@ def image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "image.sif"
 
 
+def die(code: int) -> None:
+    os._exit(code)
+
+
 def where(prefix: str, *, times: int = 1) -> str:
     return prefix + os.path.basename(os.environ["IMAGE"]) * times
 
@@ -102,7 +106,7 @@ def test_what_goes_wrong_is_told(tmp_path: Path, image: Path) -> None:
     with pytest.raises(CommandFailed, match="is Apptainer installed"):
         container(image, program="no-such-program")(where)("x")
     with pytest.raises(CommandFailed, match="exit code 3"):
-        container(image)(os._exit)(3)
+        container(image)(die)(3)
     for wrong, said in (("", "needs an image"), ("  ", "needs an image")):
         with pytest.raises(InvalidInput, match=said):
             container(wrong)

@@ -99,7 +99,7 @@ def test_a_worker_that_dies_is_replaced(cluster: ASACluster, client: Client) -> 
     from distributed import KilledWorker
 
     with pytest.raises(KilledWorker):
-        client.submit(os._exit, 3, pure=False).result(timeout=100)
+        client.submit(lambda: os._exit(3), pure=False).result(timeout=100)
     assert client.submit(abs, -8).result(timeout=60) == 8
 
 

@@ -135,7 +135,7 @@ def test_an_exception_that_cannot_travel_is_told(executor: Executor) -> None:
 
 @pytest.mark.slow
 def test_only_the_call_whose_process_died_fails(executor: Executor) -> None:
-    dead = executor.submit(os._exit, 3)
+    dead = executor.submit(lambda: os._exit(3))
     others = executor.map(divide, range(10))
     error = dead.exception()
     assert isinstance(error, RunFailed) and "exit code 3" in str(error) and error.stage == "calls"
