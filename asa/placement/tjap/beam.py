@@ -84,13 +84,15 @@ def priced(cost: Floats, size: Ints, copies: Ints, prices: Floats, upper: float)
             follow(cost, size, prices, rest, used, over[2], -1)
         else:
             follow(cost, size, prices, rest, used, 0, 1)
-        norm = 0.0
+        lacking = norm = 0.0
         for sort in range(sorts):
-            turn[sort] = copies[sort] - used[sort] + turn[sort] / 2
+            lacks = copies[sort] - used[sort]
+            turn[sort] = lacks + turn[sort] / 2
+            lacking += lacks**2 * size[sort] ** 3
             norm += turn[sort] ** 2 * size[sort] ** 3
-        if norm == 0:
-            break
-        step = reach * max(upper - bound, 1e-9 * upper) / norm
+        if lacking == 0:
+            break  # the cheapest path is a placement: there is no better bound
+        step = reach * max(upper - bound, 1e-9 * upper) / max(norm, lacking)  # turns that cancel make no long steps
         for sort in range(sorts):
             prices[sort] += step * turn[sort] * size[sort] ** 3
     prices[:] = best_prices
