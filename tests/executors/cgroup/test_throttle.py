@@ -72,7 +72,7 @@ def test_one_that_is_about_to_be_killed_is_not_let_go_on_or_held() -> None:
 
 def test_it_answers_as_it_is_asked() -> None:
     throttle, name = Throttle(), "one"
-    with subprocess.Popen(["sleep", "1000"], start_new_session=True) as process:
+    with subprocess.Popen(["sleep", "60"], start_new_session=True) as process:
         process.send_signal(signal.SIGSTOP)  # as by an earlier throttle
         now = proc.stat(process.pid)
         assert now is not None
@@ -84,7 +84,7 @@ def test_it_answers_as_it_is_asked() -> None:
         assert throttle.answer({"do": "limit", "name": name, "cores": 0.5}) == {}
         found = throttle.answer({"do": "look", "name": name})
         assert (found["pids"], found["threads"]) == ([process.pid], 1)
-        assert found["memory"] > 0
+        until(lambda: throttle.answer({"do": "look", "name": name})["memory"] > 0, "its program to be loaded")
         assert throttle.answer({"do": "usage", "name": name})["pids"] == [process.pid]
         assert throttle.step() > 0
         until(lambda: throttle.answer({"do": "kill", "name": name})["alive"] == 0, "its end")
