@@ -40,7 +40,7 @@ class Limits:
     Parameters
     ----------
     minimum, maximum
-        Allocations, pending ones included; 0 <= minimum <= maximum, maximum >= 1.
+        Allocations, pending ones included, but not those that are about to end; 0 <= minimum <= maximum, maximum >= 1.
     idle_s
         How long an allocation is kept that is not wanted any more [s]; >= 0, or None for as long as it waited in the
         queue, and 5 s at least.

@@ -31,7 +31,10 @@ def spec(cores: int = 2, walltime_s: float = 3600.0) -> StageSpec:
 
 @dataclass
 class World:
-    """Jobs start `wait_s` after they were asked for, calls take `call_s`."""
+    """Jobs start `wait_s` after they were asked for, calls take `call_s`.
+
+    At most `most` were held at a time, without those about to end.
+    """
 
     elastic: Elastic
     wait_s: float = 10.0
@@ -62,7 +65,8 @@ class World:
             actions = self.elastic.decide(self.now)
             for action in actions:
                 self.do(action)
-            self.most = max(self.most, len(self.elastic.pool.held))
+            held = self.elastic.pool.held.values()
+            self.most = max(self.most, sum(not each.leaving(self.now) for each in held))
             if not actions:
                 return
         raise AssertionError(f"it never ends: {actions}")
