@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from asa.dashboard.queue_model import QueueModel
+from tests.cli.test_cli import QUEUE
 
 STATE = {"cpu": 0.2, "memory": 0.1, "parallel": False, "elapsed": 0.3, "happiness": 1.4}
 ENTRIES: list[dict[str, Any]] = [
@@ -36,20 +37,6 @@ ENTRIES: list[dict[str, Any]] = [
     {"at": 55.0, "decision": "Start", "job": "g", "why": {"state": {**STATE, "happiness": None}}},
     {"at": 60.0, "event": "ended", "job": "g", "problem": "exit code 1"},
 ]
-QUEUE = """
-cores = 8
-[[jobs]]
-name = "host"
-cores = 8
-walltime = "1h"
-run_time = "20m"
-cpu = 0.3
-[[jobs]]
-name = "guest"
-cores = 4
-walltime = "1h"
-run_time = "10m"
-"""
 
 
 def shown(count: int = len(ENTRIES)) -> Any:
