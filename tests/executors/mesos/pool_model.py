@@ -135,6 +135,8 @@ class Model:
             open_tasks = [{"task_id": identity(t), "agent_id": identity(a)} for t, a in self.unfinished().items()]
             self.call("RECONCILE", tasks=open_tasks)
         if not self.stream_a:
+            while self.a.waiting:  # it says nothing when it registers that a crash could undo (`Engine.connected`)
+                self.commit_agent()
             self.stream_a = self.new_stream()
             first, *rest = self.agent.connected(self.now)
             assert isinstance(first, Up)
