@@ -54,10 +54,12 @@ def _free_ports(nodes: int) -> Ports:
     # Below the range of outgoing connections, if there is room, so that none takes a port before its daemon.
     outgoing = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     end = outgoing if outgoing > 2 * _LOWEST_PORT else 65536
-    candidates = random.SystemRandom().sample(range(_LOWEST_PORT, end), 4 * (nodes + 4))
+    # Neighbours: two clusters that choose at the same time, before either's daemons listen, hardly ever meet.
+    count = 4 * (nodes + 4)
+    first = random.SystemRandom().randrange(_LOWEST_PORT, end - count)
     found: list[int] = []
     with ExitStack() as held:
-        for port in candidates:
+        for port in range(first, first + count):
             probe = held.enter_context(socket.socket())
             with suppress(OSError):
                 probe.bind((LOOPBACK, port))

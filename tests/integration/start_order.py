@@ -24,6 +24,9 @@ GAP_S = 3.0  # between submissions; Slurm counts ages in whole seconds
 PATIENCE_S = 60.0
 POLL_S = 0.5
 TICK_S = 90.0  # Slurm counts priorities anew, and looks at whole queues, once a minute
+# Once, half a minute after it has started, a controller lets all jobs go that it has found impossible: until it finds
+# them so again they are not, and under `priority/basic` they have lost their place and are not looked at again.
+AMNESTY_S = 35.0
 
 _FIELDS = ("ArrayJobID", "ArrayTaskID", "State", "Reason", "AccrueTime", "PriorityLong", "StartTime")
 _UNSET = ("N/A", "Unknown")
@@ -180,6 +183,7 @@ def run(cluster: Cluster, lanes: Sequence[Lane]) -> list[str]:
 class _Experiment:
     def __init__(self, cluster: Cluster, lanes: Sequence[Lane]) -> None:
         self.cluster, self.lanes = cluster, lanes
+        self.begun = time.monotonic()
         self.ages = cluster.config.regime != "fifo"
 
     def fill(self) -> None:
@@ -212,6 +216,7 @@ class _Experiment:
 
     def hold_back(self) -> None:
         """P has aged; where it is not held back yet, it may be now."""
+        time.sleep(max(self.begun + AMNESTY_S - time.monotonic(), 0.0))
         for lane in self.lanes:
             self._tell(lane, lane.technique.aged)
         heads = [lane for lane in self.lanes if lane.technique.heads]
