@@ -1,9 +1,14 @@
 """Things that go wrong on a cluster, done on purpose; each has happened, or raises, within a bounded time."""
 
+import time
+from pathlib import Path
+
 from tests.cluster import cluster as clusters
 from tests.cluster import daemons
 from tests.cluster.cluster import Cluster
 from tests.cluster.processes import wait_until
+
+_SAVING_S = 2.0  # from when the controller looks at its jobs until they are written, at most
 
 
 def restart_controller(cluster: Cluster, *, kill9: bool = False) -> None:
@@ -15,14 +20,38 @@ def restart_controller(cluster: Cluster, *, kill9: bool = False) -> None:
     Parameters
     ----------
     kill9
-        End it by SIGKILL, so that it saves nothing: jobs submitted in the last five seconds or so are lost,
-        and their numbers are given out again. Otherwise it saves its state.
+        End it by SIGKILL, so that it saves nothing: jobs submitted in the last five seconds or so are lost, and their
+        numbers are given out again; jobs that started then may be started a second time, for which the node is
+        drained (`await_saved` waits until neither happens). Otherwise it saves its state.
     """
     daemons.stop(cluster.config, ["slurmctld"], grace=0 if kill9 else 10)
     daemons.start_slurmctld(cluster.config)
     if not wait_until(lambda: "is UP" in cluster.run("scontrol", "ping", check=False), 30):
         words = daemons.last_words(cluster.config, "slurmctld")
         raise daemons.DaemonError(f"slurmctld does not answer 30 s after its restart; its last words:\n{words}")
+
+
+def await_saved(cluster: Cluster, timeout: float = 30) -> None:
+    """Wait until the controller has saved how its jobs are now, one of which must run or wait.
+
+    It saves them at most every five seconds, when something has changed since the *second* in which it did so last: a
+    job that started in that second is saved when something else changes. So something is changed until it is.
+
+    Raises
+    ------
+    daemons.DaemonError
+        If it has not within `timeout` [s].
+    """
+    saved = Path(cluster.config.base, "state", "job_state")
+    job = cluster.run("squeue", "--noheader", "--format=%A").split()[0]
+    began = time.time()
+
+    def later() -> bool:
+        cluster.run("scontrol", "update", f"JobId={job}", f"AdminComment={time.time()}")
+        return saved.stat().st_mtime > began + _SAVING_S
+
+    if not wait_until(later, timeout):
+        raise daemons.DaemonError(f"slurmctld did not save its jobs within {timeout} s: {saved} is older")
 
 
 def kill_node(cluster: Cluster, name: str) -> None:

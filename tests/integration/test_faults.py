@@ -123,9 +123,9 @@ class TestOperator:
 class TestController:
     @pytest.mark.parametrize(("kill9", "seconds"), [(False, 3), (True, 7)])
     def test_it_restarts_during_a_run(self, shell: Shell, kill9: bool, seconds: int) -> None:
-        """Killed before it has saved the job's start, which takes it 5 s, it would start the job a second time."""
         with shell.started(*TASKS, "--set", f"seconds={seconds}") as driver:
             shell.await_events(TaskDone, 2)
+            faults.await_saved(shell.cluster)
             faults.restart_controller(shell.cluster, kill9=kill9)
             outcome = shell.ended(driver, 120)
         shell.cluster.await_nodes()

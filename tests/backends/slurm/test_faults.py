@@ -141,9 +141,9 @@ class TestController:
     @pytest.mark.parametrize("kill9", [False, True])
     def test_a_restart_harms_no_job(self, slurm_cluster: Cluster, connect: Connect, kill9: bool) -> None:
         backend = connect(slurm_cluster)
-        handle = submit(backend, request("sleep 10"))
+        handle = submit(backend, request("sleep 20"))
         started = reach(backend, handle, JobState.RUNNING).started
-        time.sleep(6)  # a controller that is killed loses what happened in the last five seconds or so
+        faults.await_saved(slurm_cluster)
         faults.restart_controller(slurm_cluster, kill9=kill9)
         found = reach(backend, handle, JobState.COMPLETED)
         assert (found.started, found.restarts) == (started, 0)
@@ -153,6 +153,8 @@ class TestController:
     ) -> None:
         backend = connect(slurm_cluster)
         backend.capabilities()
+        kept = submit(backend, request("true", begin=time.time() + 3600))
+        faults.await_saved(slurm_cluster)  # it will not again for some seconds
         lost = submit(backend, request("true", begin=time.time() + 3600))
         faults.restart_controller(slurm_cluster, kill9=True)
         later = submit(backend, request("true", begin=time.time() + 3600))
@@ -161,7 +163,7 @@ class TestController:
         assert list(backend.find([lost.token, later.token])) == [later.token]
         backend.cancel([lost])
         assert status(backend, later).state is JobState.PENDING
-        backend.cancel([later])
+        backend.cancel([kept, later])
         assert status(backend, later).state is JobState.CANCELLED
 
     def test_a_controller_that_is_down_may_be_asked_again(self, accounted: Cluster, connect: Connect) -> None:
