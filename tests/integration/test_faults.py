@@ -97,7 +97,7 @@ class TestDriver:
 class TestOperator:
     @pytest.mark.parametrize("done", [0, 2])
     def test_a_job_that_is_cancelled_fails_its_stage_and_the_run_can_be_resumed(self, shell: Shell, done: int) -> None:
-        with shell.started(*TASKS) as driver:
+        with shell.started(*TASKS, "--set", "seconds=5") as driver:
             shell.await_events(TaskDone if done else AllocationStarted, max(done, 1))
             (submitted,) = shell.events(Submitted)
             shell.cluster.run("scancel", submitted.handle.job_id)
