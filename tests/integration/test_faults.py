@@ -124,8 +124,10 @@ class TestController:
     @pytest.mark.parametrize(("kill9", "seconds"), [(False, 3), (True, 7)])
     def test_it_restarts_during_a_run(self, shell: Shell, kill9: bool, seconds: int) -> None:
         with shell.started(*TASKS, "--set", f"seconds={seconds}") as driver:
+            if kill9:  # else it would not know that the job has started, and start it again
+                shell.await_events(AllocationStarted, 1)
+                faults.await_saved(shell.cluster)
             shell.await_events(TaskDone, 2)
-            faults.await_saved(shell.cluster)
             faults.restart_controller(shell.cluster, kill9=kill9)
             outcome = shell.ended(driver, 120)
         shell.cluster.await_nodes()

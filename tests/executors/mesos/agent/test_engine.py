@@ -43,5 +43,5 @@ def test_it_registers_with_what_is_written_only(
 
     asyncio.run(connect())
     assert [what for what, _ in said] == ["UPDATE", "nothing is left to say", "REGISTER"]
-    assert {key.table for key in said[1][1]} == {"updates"} and said[2][1] == said[1][1] == journal.rows()
+    assert {keep.table for keep in said[1][1]} == {"updates"} and said[2][1] == said[1][1] == journal.rows()
     journal.close()
