@@ -50,7 +50,7 @@ def await_saved(cluster: Cluster, timeout: float = 30) -> None:
         cluster.run("scontrol", "update", f"JobId={job}", f"AdminComment={time.time()}")
         return saved.stat().st_mtime > began + _SAVING_S
 
-    if not wait_until(later, timeout):
+    if not wait_until(later, timeout, poll=0.5):
         raise daemons.DaemonError(f"slurmctld did not save its jobs within {timeout} s: {saved} is older")
 
 

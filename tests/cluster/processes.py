@@ -108,13 +108,13 @@ def end(processes: Iterable[Process], *, grace: float, timeout: float = 5.0) -> 
     raise TimeoutError(f"processes {left} survived SIGKILL for {timeout} s")
 
 
-def wait_until(condition: Callable[[], bool], timeout: float) -> bool:
-    """Wait until a condition holds; False if it does not within `timeout` [s]."""
+def wait_until(condition: Callable[[], bool], timeout: float, poll: float = _POLL) -> bool:
+    """Wait until a condition, looked at every `poll` [s], holds; False if it does not within `timeout` [s]."""
     deadline = time.monotonic() + timeout
     while not condition():
         if time.monotonic() > deadline:
             return False
-        time.sleep(_POLL)
+        time.sleep(poll)
     return True
 
 
