@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from importlib.util import find_spec
 from typing import Any
 
 from asa.core.clock import SystemClock
@@ -249,13 +248,8 @@ def started(
 
 
 def default_executor(site: Capabilities, pool: str | None = None) -> str:
-    """The site's default: `mesos` where there is a queue, with dask's workers if dask is installed, else `local`.
-
-    Runs share the pool of this name through agents, on this machine, too.
-    """
-    if site.regime is QueueRegime.IMMEDIATE and pool is None:
-        return "local"  # starts at once
-    return "mesos" if find_spec("distributed") is None else "mesos:tasks=dask"
+    """The site's default: `mesos` where there is a queue or a named pool, else `local`, which starts at once."""
+    return "local" if site.regime is QueueRegime.IMMEDIATE and pool is None else "mesos"
 
 
 def _executor(directory: RunDirectory, settings: Settings, graph: Graph, backend: Backend) -> tuple[Any, Executor]:
