@@ -11,8 +11,8 @@ from collections.abc import Callable
 import numpy as np
 from measure import row, show
 
-from asa.core.registry import SHARING_RULES
-from asa.core.sharing import ALONE, JobStates, RunningJobs, SharingView, WaitingJob
+from coscheduler.nouns import ALONE, JobStates, RunningJobs, SharingView, WaitingJob
+from coscheduler.registry import SHARING_RULES
 from coscheduler.studies.compare import RULES, compare
 from coscheduler.workload import APPLICATIONS
 

@@ -42,7 +42,6 @@ from cosched_table import COSTS, SPACE, Row, cell, published, summary
 from measure import show
 
 from asa.core.errors import AsaError, StateError
-from asa.core.registry import SHARING_RULES
 from asa.core.units import duration
 from asa.log.store import LearnedStore
 from asa.security.files import private_directory
@@ -53,6 +52,7 @@ from coscheduler.queuefile import Command, read_commands
 from coscheduler.queuelog import QueueLog
 from coscheduler.real.machine import Program, Started
 from coscheduler.real.world import MONITOR_S, PERIOD_S, RealWorld
+from coscheduler.registry import SHARING_RULES
 from coscheduler.remembered import Remembered
 from coscheduler.result import SharedQueue
 from executors.cgroup import probe

@@ -13,14 +13,11 @@ import numpy as np
 
 from asa.core.cluster import Ints
 from asa.core.errors import InvalidInput
-from asa.core.ports import Expert
-from asa.core.sharing import ACTIONS, JobStates
 from asa.core.workload import Floats
 from asa.estimators.checks import check_positive, read
 from asa.estimators.stream import Stream
-from coscheduler.experts.learning import LearningExpert
 from coscheduler.experts.simplex import check_votes
-from coscheduler.reason import Reason
+from coscheduler.nouns import ACTIONS, Expert, JobStates, LearningExpert, Reason
 from coscheduler.weights import Weights
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from asa.core.sharing import WaitingJob
 from coscheduler.ledger import Ledger
+from coscheduler.nouns import WaitingJob
 
 
 class Arrivals:

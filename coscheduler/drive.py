@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
-from asa.core.ports import SharingRule
-from asa.core.sharing import SharedRun, SharingDecision, SharingView
+from coscheduler.nouns import SharedRun, SharingDecision, SharingRule, SharingView
 
 
 class World(Protocol):

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from asa.core.sharing import JobStates
 from coscheduler.contention import Contention, capped, weighted
 from coscheduler.happiness import happiness, smoothed
 from coscheduler.history import Use
 from coscheduler.ledger import Ledger
+from coscheduler.nouns import JobStates
 from coscheduler.workload import Load, Phase
 
 _DUST = 1e-6  # [s] of work that is taken for none

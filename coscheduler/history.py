@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from asa.core.sharing import RunningJobs, SharedRun, SharingDecision, WaitingJob
 from coscheduler.ledger import Ledger
+from coscheduler.nouns import RunningJobs, SharedRun, SharingDecision, WaitingJob
 from coscheduler.queuelog import Entry, ended
 from coscheduler.result import Decided, JobRun, Sample, SharedQueue, Stay
 

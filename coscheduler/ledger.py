@@ -11,7 +11,7 @@ import numpy as np
 
 from asa.core.decision import Start
 from asa.core.errors import IllegalDecision, InvalidInput, Starved
-from asa.core.sharing import (
+from coscheduler.nouns import (
     ALONE,
     FLOOR,
     Evict,

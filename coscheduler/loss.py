@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from asa.core.sharing import SharedRun
+from coscheduler.nouns import SharedRun
 
 Loss = Callable[[SharedRun], float | None]
 """The loss of a job in [0, 1], or None where it cannot be known."""

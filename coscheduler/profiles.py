@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from asa.core.sharing import ALONE, SharedRun, SharingView
 from asa.core.workload import Floats
 from asa.estimators.checks import read
+from coscheduler.nouns import ALONE, SharedRun, SharingView
 
 _OLD = 0.7  # weight of what was known, once a further run has ended
 

@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from asa.core.errors import InvalidInput, cause
-from asa.core.sharing import WaitingJob
 from asa.core.units import duration, share
+from coscheduler.nouns import WaitingJob
 from coscheduler.workload import Load, Phase, paper_queue, phases
 
 T = TypeVar("T")

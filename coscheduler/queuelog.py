@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from asa.core.errors import StateError
-from asa.core.sharing import SharedRun
 from asa.log.rundir import state_directory
 from asa.security.files import cannot, check_private, private_directory
 from coscheduler.loss import LOSSES
+from coscheduler.nouns import SharedRun
 from coscheduler.result import JobRun
 
 NAME = "log.jsonl"
@@ -141,7 +141,17 @@ def new_directory(name: str) -> Path:
             raise cannot("make the directory", path, error) from error
 
 
-def logs() -> list[Path]:
-    """Logs of all queues in the state directory, the newest first."""
-    found = (state_directory() / _QUEUES).glob(f"*/{NAME}")
+def logs(state: Path) -> list[Path]:
+    """Logs of all queues in this state directory, the newest first."""
+    found = (state / _QUEUES).glob(f"*/{NAME}")
     return sorted(found, key=lambda path: path.stat().st_mtime, reverse=True)
+
+
+class QueuePage(NamedTuple):
+    """How `asa dashboard` finds and reads the logs of queues."""
+
+    logs: Callable[[Path], list[Path]]
+    read: Callable[[Path], list[Entry]]
+
+
+PAGE = QueuePage(logs, read)

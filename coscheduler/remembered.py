@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
-from asa.core.ports import SharingRule
-from asa.core.sharing import SharedRun, SharingDecision, SharingView
 from asa.log.store import LearnedStore, Record
+from coscheduler.nouns import SharedRun, SharingDecision, SharingRule, SharingView
 
 OWN = ("pending", "random")
 """Parts of a rule's state that belong to one run."""

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from asa.core.sharing import SharingDecision
 from asa.core.units import HOUR
+from coscheduler.nouns import SharingDecision
 
 
 class Stay(NamedTuple):

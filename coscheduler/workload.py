@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 
 from asa.core.errors import InvalidInput
-from asa.core.sharing import WaitingJob
 from asa.core.units import HOUR
+from coscheduler.nouns import WaitingJob
 
 CONSTANT = 0.9
 """Jobs that use more of their cores than this do so all the time; others alternate."""

@@ -11,7 +11,6 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 
 from asa.core.errors import UnknownName
-from asa.core.sharing import Evict, SharedRun, SharingDecision, SharingView
 from asa.estimators.checks import check_positive
 from coscheduler.arrivals import Arrivals
 from coscheduler.contention import PAPER_LIKE, Contention
@@ -19,6 +18,7 @@ from coscheduler.fluid import Fluid
 from coscheduler.happiness import FORMS
 from coscheduler.history import History
 from coscheduler.ledger import Ledger
+from coscheduler.nouns import Evict, SharedRun, SharingDecision, SharingView
 from coscheduler.queuelog import Entry
 from coscheduler.result import SharedQueue
 from coscheduler.workload import Load

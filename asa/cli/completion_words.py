@@ -28,8 +28,6 @@ _KINDS: dict[str, Registry] = {
     "placement": registry.PLACEMENTS,
     "method": registry.PLACEMENT_METHODS,
     "priority": registry.PRIORITIES,
-    "sharing": registry.SHARING_RULES,
-    "rules": registry.SHARING_RULES,
     "figure": FIGURES,
 }
 """Options and arguments that take names, as `argparse` calls them."""
@@ -99,6 +97,8 @@ def _taken(action: argparse.Action) -> tuple[str, ...]:
     """What an option or an argument takes."""
     if action.choices is not None:
         return tuple(map(str, action.choices))
+    if names := getattr(action, "completer", None):  # set by commands of other packages, as for argcomplete
+        return tuple(names)
     if action.dest in _KINDS:
         return tuple(_KINDS[action.dest])
     shown = " ".join(action.metavar) if isinstance(action.metavar, tuple) else action.metavar or action.dest.upper()

@@ -26,8 +26,6 @@ if TYPE_CHECKING:  # annotations only: NumPy takes a tenth of a second to import
     import numpy as np
     import numpy.typing as npt
 
-    from asa.core.sharing import JobStates, SharedRun, SharingDecision, SharingView
-
 Post = Callable[[Sequence[Event]], None]
 """How an executor reports what happened; may be called from any thread."""
 
@@ -299,25 +297,3 @@ class JobPredictor(Protocol):
 
     def learn(self, job: QueuedJob, run_time_s: float) -> None:
         """`job` ran for `run_time_s` [s]."""
-
-
-class Expert(Protocol):
-    """How much of a job's cores another job may have, by its state alone. A pure function, for many jobs at once."""
-
-    def vote(self, states: JobStates) -> npt.NDArray[np.float64]:
-        """A distribution over `asa.core.sharing.ACTIONS` for each of n jobs, shape (n, m)."""
-
-
-class SharingRule(Protocol):
-    """Which jobs start on cores of their own, which on those of others, and with what share.
-
-    `decide` never changes the view; what it remembers is its own. `learn` is told of every job once, when it has ended.
-    """
-
-    def decide(self, view: SharingView) -> Sequence[SharingDecision]: ...
-    def learn(self, run: SharedRun) -> None: ...
-    def state(self) -> dict[str, Any]:
-        """All that was learned, as JSON-able values; under ``"pending"`` and ``"random"`` what belongs to this run."""
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Take over what was learned; ``"pending"`` and ``"random"`` may be missing."""

@@ -12,15 +12,8 @@ from asa.core.registry import Registry
 from asa.dashboard.document import plain
 from asa.log.rundir import RunDirectory
 
-_POOL = Registry(
-    "part of a pool",
-    {
-        "operator": "executors.mesos.operator:Operator",
-        "directory": "executors.mesos.pool_directory:PoolDirectory",
-        "reader": "executors.mesos.pool_directory:READER",
-        "containers": "executors.mesos.pool_rows:containers",
-    },
-)
+_CONTAINERS = Registry("source of containers", {}, group="asa.containers")
+"""Functions that take a pool's directory and return a row for each of its containers."""
 _SHOWN = ("node", "container", "state", "limit_cores", "cpu_s", "periods", "throttled", "throttled_s", "memory_mib")
 
 
@@ -42,8 +35,8 @@ def containers(pool: Path) -> list[dict[str, Any]] | None:
     if not pool.is_dir():
         return None
     try:
-        with _POOL.load("operator")(_POOL.load("directory")(pool), _POOL.load("reader")) as operator:
-            return [{name: _plain(row[name]) for name in _SHOWN} for row in _POOL.load("containers")(operator)]
+        rows = [row for name in _CONTAINERS for row in _CONTAINERS.load(name)(pool)]
+        return [{name: _plain(row[name]) for name in _SHOWN} for row in rows]
     except (AsaError, OSError, ValueError):  # BadMessage is a ValueError: what makes no sense is no answer
         return None
 

@@ -8,7 +8,7 @@ from typing import Any
 from asa.dashboard.document import Document, plain
 
 Entry = Mapping[str, Any]
-"""As `coscheduler.queuelog` has them: a time, and an event or a decision."""
+"""``at`` [s], and either an ``event`` of a job or a ``decision`` about one."""
 
 _DECIDED = ("Start", "StartGuest", "SetShare", "Evict", "Keep")
 

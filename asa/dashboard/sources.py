@@ -1,9 +1,9 @@
-"""What there is to look at: runs, and queues of jobs that share cores. The latter's logs are read by name."""
+"""What there is to look at: runs, and queues of jobs that share cores, where a package that has some is installed."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,8 @@ LISTED_MOST = 200
 """Runs, and queues, that are listed: the newest."""
 
 
-_COSCHEDULER = Registry("log of queues", {"read": "coscheduler.queuelog:read", "name": "coscheduler.queuelog:NAME"})
+_PAGES = Registry("page", {}, group="asa.pages")
+"""Objects with `logs(state directory)`, the paths of all logs, and `read(path)`, the entries of one."""
 
 
 class RunLog:
@@ -60,8 +61,8 @@ class RunLog:
 class QueueLog:
     """The log of a queue, as a `Feed` reads it: a file of lines, which only grows."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, path: Path, read: Callable[[Path], Sequence[Entry]]) -> None:
+        self._path, self._read_all = path, read
         self._size = -1
         self._entries: list[Entry] = []
 
@@ -69,7 +70,7 @@ class QueueLog:
         """Numbers and entries above `after`; the first has number 1."""
         size = self._path.stat().st_size
         if size != self._size:
-            self._entries, self._size = _COSCHEDULER.load("read")(self._path), size
+            self._entries, self._size = list(self._read_all(self._path)), size
         yield from enumerate(self._entries[after:], after + 1)
 
     def is_written(self) -> bool:
@@ -129,7 +130,7 @@ class Sources:
             When its log cannot be read.
         """
         if kind == QUEUES and name in (queues := self._queues()):
-            return Feed(QueueLog(queues[name]), QueueModel)
+            return Feed(queues[name], QueueModel)
         if kind != RUNS:
             raise RunNotFound(f"no queue {name!r} in {self._state}")
         return Feed(RunLog(self.directory(name)), RunModel)
@@ -147,11 +148,12 @@ class Sources:
             raise RunNotFound(f"no run {name!r} in {self._state}")
         return directory
 
-    def _queues(self) -> dict[str, Path]:
+    def _queues(self) -> dict[str, QueueLog]:
         """Logs of queues by their directory's name, the newest first."""
-        found = list((self._state / "cosched").glob(f"*/{_COSCHEDULER.load('name')}"))
-        found.sort(key=lambda path: path.stat().st_mtime, reverse=True)
-        return {path.parent.name: path for path in found}
+        pages = [_PAGES.load(name) for name in _PAGES]
+        found = [(path, page.read) for page in pages for path in page.logs(self._state)]
+        found.sort(key=lambda each: each[0].stat().st_mtime, reverse=True)
+        return {path.parent.name: QueueLog(path, read) for path, read in found}
 
 
 def _row(directory: RunDirectory) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from asa.core.command import CommandResult
 from asa.core.errors import InvalidInput
-from asa.core.registry import SHARING_RULES
+from coscheduler.registry import SHARING_RULES
 
 
 class Cosched:
@@ -30,12 +30,14 @@ class Cosched:
         run.add_argument("--work", metavar="DIR", help="where jobs run, and the log is (one below the state directory)")
         again = "go on with the queue of --work DIR: jobs that ended well are not run again"
         run.add_argument("--resume", action="store_true", help=again)
-        run.add_argument("--sharing", default="scavenger", metavar="RULE", help=f"of {rules} (scavenger)")
+        sharing = run.add_argument("--sharing", default="scavenger", metavar="RULE", help=f"of {rules} (scavenger)")
         run.add_argument("--learned", metavar="FILE", help="keep what the rule learns in this file (nowhere)")
         drawn = "draw CPU use, shares and happiness over time: .png, .pdf or .svg"
         run.add_argument("--plot", metavar="OUT", help=drawn)
         compare = parts.add_parser("compare", help="compare rules on the paper's queue", description="Compare rules.")
-        compare.add_argument("--rules", default="", metavar="NAMES", help=f"of {rules} (all)")
+        compared = compare.add_argument("--rules", default="", metavar="NAMES", help=f"of {rules} (all)")
+        for action in (sharing, compared):
+            action.completer = SHARING_RULES  # type: ignore[attr-defined]  # what the shell completes, as in argcomplete
         compare.add_argument("--cores", default="64,128,256", metavar="N,N", help="sizes of the machine (64,128,256)")
         compare.add_argument("--seeds", type=int, default=8, metavar="N", help="how many random queues (8)")
         compare.add_argument("--seed", type=int, default=0, metavar="N", help="the first one's seed (0)")

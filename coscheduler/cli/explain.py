@@ -9,6 +9,7 @@ from typing import Any
 from asa.core.command import CommandResult
 from asa.core.errors import InvalidInput, StateError
 from asa.core.units import brief
+from asa.log.rundir import state_directory
 from coscheduler.queuelog import NAME, Entry, logs, read
 
 _ABOUT = ("job", "host", "guest")
@@ -26,7 +27,7 @@ def explain(job: str, directory: Path | None = None) -> CommandResult:
     StateError
         When the log of `directory` cannot be read.
     """
-    paths = logs() if directory is None else [directory / NAME]
+    paths = logs(state_directory()) if directory is None else [directory / NAME]
     for path in paths:
         try:
             entries = read(path)

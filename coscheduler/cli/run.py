@@ -13,8 +13,6 @@ from typing import Any
 
 from asa.core.command import CommandResult, table, tell
 from asa.core.errors import InvalidInput
-from asa.core.ports import SharingRule
-from asa.core.registry import SHARING_RULES
 from asa.core.units import duration
 from asa.log.lock import DriverLock
 from asa.log.store import LearnedStore
@@ -23,11 +21,13 @@ from asa.security.files import private_directory
 from coscheduler.cli.explain import describe, describe_time
 from coscheduler.contention import named
 from coscheduler.drive import drive
+from coscheduler.nouns import SharingRule
 from coscheduler.pool.agents import Agents
 from coscheduler.pool.pools import Existing, Local, Pool, local_pool
 from coscheduler.queuefile import read_commands, read_queue
 from coscheduler.queuelog import Entry, QueueLog, ended_well, new_directory
 from coscheduler.real.world import RealWorld
+from coscheduler.registry import SHARING_RULES
 from coscheduler.remembered import Remembered
 from coscheduler.result import JobRun, SharedQueue
 from coscheduler.world import SimulatedWorld

@@ -7,8 +7,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from asa.core.errors import InvalidInput
-from asa.core.sharing import ACTIONS, JobStates
 from asa.core.workload import Floats
+from coscheduler.nouns import ACTIONS, JobStates
 
 
 class ProbabilisticClassifier(Protocol):

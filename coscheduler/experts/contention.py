@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from asa.core.errors import InvalidInput
-from asa.core.sharing import ACTIONS, JobStates
 from asa.core.workload import Floats
 from asa.estimators.checks import check_open_share, check_positive, read
 from coscheduler.experts.simplex import bump
+from coscheduler.nouns import ACTIONS, JobStates
 
 _PARTS = 4  # of CPU and of memory use
 

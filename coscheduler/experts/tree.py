@@ -9,9 +9,9 @@ from typing import Any, Self
 import numpy as np
 
 from asa.core.errors import InvalidInput
-from asa.core.sharing import JobStates
 from asa.core.workload import Floats
 from coscheduler.experts.simplex import check_votes
+from coscheduler.nouns import JobStates
 
 METRICS = tuple(each.name for each in fields(JobStates))
 
@@ -23,7 +23,7 @@ class Tree:
     Parameters
     ----------
     metric
-        A column of `asa.core.sharing.JobStates`.
+        A column of `coscheduler.nouns.JobStates`.
     cuts
         Thresholds of the metric, increasing, shape (k,); a value above `cuts[i]` goes further up.
     happy_cuts

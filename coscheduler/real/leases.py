@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from asa.core.errors import AsaError
-from asa.core.sharing import FLOOR
+from coscheduler.nouns import FLOOR
 from coscheduler.real.machine import Machine
 
 LEASE_S = 5.0

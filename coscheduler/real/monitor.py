@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from asa.core.sharing import ON_TIME, JobStates, WaitingJob
 from coscheduler.happiness import HORIZON_S, happiness, smoothed
 from coscheduler.history import Use
 from coscheduler.ledger import Ledger
+from coscheduler.nouns import ON_TIME, JobStates, WaitingJob
 from coscheduler.real.machine import Used
 
 PROGRESS = "progress.{rank}"

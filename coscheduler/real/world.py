@@ -11,11 +11,11 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from asa.core.sharing import Evict, SharedRun, SharingDecision, SharingView
 from asa.estimators.checks import check_positive
 from coscheduler.arrivals import Arrivals
 from coscheduler.history import History
 from coscheduler.ledger import Ledger
+from coscheduler.nouns import Evict, SharedRun, SharingDecision, SharingView
 from coscheduler.queuefile import Command, check
 from coscheduler.queuelog import Entry
 from coscheduler.real.gangs import Gang, Gangs

@@ -9,11 +9,11 @@ import numpy as np
 
 from asa.core.cluster import Ints
 from asa.core.errors import UnknownName
-from asa.core.registry import EXPERTS
-from asa.core.sharing import ACTIONS, Keep, SharedRun, SharingDecision, SharingView, StartGuest, WaitingJob
 from asa.estimators.checks import check_positive
 from coscheduler.algorithm import Mixture
 from coscheduler.loss import LOSSES
+from coscheduler.nouns import ACTIONS, Keep, SharedRun, SharingDecision, SharingView, StartGuest, WaitingJob
+from coscheduler.registry import EXPERTS
 from coscheduler.sharing.starter import CANDIDATES, FIRST_FIT, Starter, first_host, open_hosts
 
 FIGURE_2 = "cpu+memory+stage+elapsed"

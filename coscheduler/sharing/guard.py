@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from asa.core.sharing import ALONE, FLOOR, Evict, SetShare, SharingDecision, SharingView
+from coscheduler.nouns import ALONE, FLOOR, Evict, SetShare, SharingDecision, SharingView
 
 LATE, VERY_LATE, EASE = 1.0, 0.9, 1.1
 """Happiness of a host below which its guests get the least share, below which the last of them goes, and above which

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from asa.core.cluster import Ints
-from asa.core.sharing import RunningJobs
 from asa.core.workload import Floats
 from asa.estimators.checks import read
+from coscheduler.nouns import RunningJobs
 
 _NEW = 0.3  # weight of one more observation
 _BOUNDS = (0.25, 4.0)

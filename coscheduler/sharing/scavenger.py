@@ -10,9 +10,13 @@ import numpy as np
 
 from asa.core.cluster import Bools, Ints
 from asa.core.errors import InvalidInput, UnknownName
-from asa.core.sharing import (
+from asa.core.workload import Floats
+from asa.estimators.checks import check_count, check_positive, read
+from coscheduler.contention import PAPER_LIKE
+from coscheduler.nouns import (
     FLOOR,
     Evict,
+    Reason,
     RunningJobs,
     SharedRun,
     SharingDecision,
@@ -20,11 +24,7 @@ from asa.core.sharing import (
     StartGuest,
     WaitingJob,
 )
-from asa.core.workload import Floats
-from asa.estimators.checks import check_count, check_positive, read
-from coscheduler.contention import PAPER_LIKE
 from coscheduler.profiles import Profiles
-from coscheduler.reason import Reason
 from coscheduler.sharing.crowd import company, mean_area, roomiest, waiting
 from coscheduler.sharing.guard import LATE, guard
 from coscheduler.sharing.pairs import foresee

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from asa.core.sharing import SharedRun, SharingDecision, SharingView
+from coscheduler.nouns import SharedRun, SharingDecision, SharingView
 from coscheduler.sharing.starter import Starter
 
 

@@ -12,8 +12,8 @@ from asa.core.errors import InvalidInput
 from asa.core.job import Resources
 from asa.core.ports import Dispatcher
 from asa.core.registry import DISPATCHERS
-from asa.core.sharing import ALONE, FLOOR, RunningJobs, SharingView, WaitingJob, first_fit
 from asa.core.view import QueuedJob, QueueView, RunningJob
+from coscheduler.nouns import ALONE, FLOOR, RunningJobs, SharingView, WaitingJob, first_fit
 
 FIRST_FIT = "first-fit"
 CANDIDATES = 32

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from asa.core.sharing import SharedRun, SharingDecision, SharingView, StartGuest
+from coscheduler.nouns import SharedRun, SharingDecision, SharingView, StartGuest
 from coscheduler.sharing.starter import CANDIDATES, FIRST_FIT, Starter, check_share, first_host, open_hosts
 
 
@@ -17,7 +17,7 @@ class Static:
     Parameters
     ----------
     share
-        Of the host's cores, in [`asa.core.sharing.FLOOR`, 1 less that].
+        Of the host's cores, in [`coscheduler.nouns.FLOOR`, 1 less that].
     hard
         As a quota, which leaves idle what its owner does not use; else as a weight. The paper sets quotas, and reports
         run times that only weights allow.

@@ -16,7 +16,7 @@ import numpy as np
 
 from asa.core.decision import Start
 from asa.core.errors import InvalidInput, Starved, StateError
-from asa.core.sharing import SharedRun, SharingDecision
+from coscheduler.nouns import SharedRun, SharingDecision
 from coscheduler.queuefile import Command
 from coscheduler.real.machine import Machine
 from coscheduler.real.world import MONITOR_S, RealWorld

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from asa.core.errors import InvalidInput
-from asa.core.registry import SHARING_RULES
 from asa.core.units import HOUR
 from asa.studies.interval import Estimate, estimate
 from coscheduler.contention import named
 from coscheduler.drive import drive
+from coscheduler.registry import SHARING_RULES
 from coscheduler.result import SharedQueue
 from coscheduler.studies.words import in_words
 from coscheduler.workload import CLUSTERS, paper_queue

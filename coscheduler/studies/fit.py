@@ -9,9 +9,9 @@ import numpy as np
 
 from asa.core.decision import Start
 from asa.core.errors import InvalidInput
-from asa.core.sharing import SharedRun, SharingDecision, StartGuest, WaitingJob
 from coscheduler.contention import PAPER_LIKE, Contention
 from coscheduler.drive import World
+from coscheduler.nouns import SharedRun, SharingDecision, StartGuest, WaitingJob
 from coscheduler.workload import Load, Phase, phases
 from coscheduler.world import SimulatedWorld
 

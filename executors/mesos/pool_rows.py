@@ -8,12 +8,14 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from asa.core.errors import BackendError
 from executors.mesos.codec import Message
 from executors.mesos.messages import field
 from executors.mesos.operator import Operator
+from executors.mesos.pool_directory import READER, PoolDirectory
 from executors.mesos.resources import Resources, parse
 
 Row = dict[str, Any]
@@ -62,6 +64,12 @@ def allocations(operator: Operator) -> list[Row]:
         row["nodes"] += 1
         row["ends_in_s"] = min((s for s in (row["ends_in_s"], node["ends_in_s"]) if s is not None), default=None)
     return list(found.values())
+
+
+def containers_in(directory: Path) -> list[Row]:
+    """What runs on the nodes of the pool in this directory, for who may only look."""
+    with Operator(PoolDirectory(directory), READER) as operator:
+        return containers(operator)
 
 
 def containers(operator: Operator) -> list[Row]:

@@ -10,7 +10,7 @@ import pytest
 
 from asa.core.errors import InvalidInput, UnknownName
 from asa.core.ports import Clock
-from asa.core.registry import ESTIMATORS, EXPERTS, PLACEMENTS, PREDICTORS, SHARING_RULES, STRATEGIES, Registry
+from asa.core.registry import ESTIMATORS, PLACEMENTS, PREDICTORS, STRATEGIES, Registry
 
 
 class Sized:
@@ -129,6 +129,6 @@ def test_what_is_made_has_the_methods_that_are_called(registry: Registry) -> Non
 
 
 def test_all_that_is_built_in_keeps_the_rule() -> None:
-    for kind in (ESTIMATORS, PREDICTORS, PLACEMENTS, STRATEGIES, EXPERTS, SHARING_RULES):
+    for kind in (ESTIMATORS, PREDICTORS, PLACEMENTS, STRATEGIES):
         for name in kind._table:
             kind.create(name, **({"runs": {}} if kind is PREDICTORS else {}))

@@ -6,8 +6,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from asa.core.decision import Start
 from asa.core.errors import IllegalDecision, InvalidInput
-from asa.core.sharing import ALONE, FLOOR, Evict, JobStates, Keep, SetShare, StartGuest, WaitingJob
 from coscheduler.ledger import Ledger
+from coscheduler.nouns import ALONE, FLOOR, Evict, JobStates, Keep, SetShare, StartGuest, WaitingJob
 
 CORES = 16
 

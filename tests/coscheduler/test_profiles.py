@@ -1,6 +1,6 @@
 import pytest
 
-from asa.core.sharing import SharedRun
+from coscheduler.nouns import SharedRun
 from coscheduler.profiles import Profile, Profiles, Use
 
 

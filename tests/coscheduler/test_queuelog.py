@@ -5,7 +5,8 @@ import os
 import pytest
 
 from asa.core.errors import StateError
-from asa.core.sharing import SharedRun
+from asa.log.rundir import state_directory
+from coscheduler.nouns import SharedRun
 from coscheduler.queuelog import NAME, QueueLog, ended, ended_well, logs, new_directory, read
 from coscheduler.result import JobRun, Stay
 
@@ -96,7 +97,7 @@ def test_directories_of_queues(tmp_path, monkeypatch):
         with QueueLog(directory) as log:
             log.write({"at": 0.0})
         os.utime(log.path, (1e9 - age, 1e9 - age))
-    assert [path.parent for path in logs()] == [first, second], "the newest first"
+    assert [path.parent for path in logs(state_directory())] == [first, second], "the newest first"
 
 
 def test_the_end_of_a_job():

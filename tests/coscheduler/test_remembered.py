@@ -2,10 +2,10 @@ import json
 
 import pytest
 
-from asa.core.registry import SHARING_RULES
 from asa.log.store import LearnedStore
-from asa.testing.sharing import shared_run, sharing_view
+from coscheduler.registry import SHARING_RULES
 from coscheduler.remembered import Remembered
+from coscheduler.testing import shared_run, sharing_view
 
 SPEC = "asax:gamma=0.5"
 

@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 
 from asa.core.decision import Start
 from asa.core.errors import IllegalDecision, InvalidInput, Starved
-from asa.core.registry import SHARING_RULES
-from asa.core.sharing import Evict, SetShare, StartGuest, WaitingJob, first_fit
 from coscheduler.contention import Contention
 from coscheduler.drive import drive
+from coscheduler.nouns import Evict, SetShare, StartGuest, WaitingJob, first_fit
+from coscheduler.registry import SHARING_RULES
 from coscheduler.workload import Load, Phase, paper_queue
 from coscheduler.world import SimulatedWorld
 

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from asa.core.errors import InvalidInput
-from asa.core.sharing import ACTIONS, JobStates
-from asa.testing.experts import check_expert, job_states
 from coscheduler.experts.classifier import Classifier
 from coscheduler.experts.contention import LearnedContention
 from coscheduler.experts.literal import cpu, elapsed, memory, stage
 from coscheduler.experts.tree import Tree
+from coscheduler.nouns import ACTIONS, JobStates
+from coscheduler.testing import check_expert, job_states
 
 M = len(ACTIONS)
 

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 
 from asa.core.decision import Start
-from asa.core.sharing import StartGuest, WaitingJob
 from coscheduler.ledger import Ledger
+from coscheduler.nouns import StartGuest, WaitingJob
 from coscheduler.real.machine import Used
 from coscheduler.real.monitor import Monitor, Where
 

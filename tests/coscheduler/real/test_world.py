@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 
 from asa.core.decision import Start
 from asa.core.errors import InvalidInput, Starved
-from asa.core.registry import SHARING_RULES
-from asa.core.sharing import Evict, SetShare, StartGuest, WaitingJob, first_fit
 from coscheduler.drive import drive
+from coscheduler.nouns import Evict, SetShare, StartGuest, WaitingJob, first_fit
 from coscheduler.queuefile import Command
 from coscheduler.queuelog import QueueLog, ended_well, read
 from coscheduler.real.leases import LEASE_S
 from coscheduler.real.world import NODES_S, RealWorld
+from coscheduler.registry import SHARING_RULES
 from tests.coscheduler.real.fake_machine import FakeMachine, nodes
 
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from asa.core.decision import Start
-from asa.core.registry import SHARING_RULES
-from asa.core.sharing import StartGuest, WaitingJob
 from coscheduler.drive import drive
+from coscheduler.nouns import StartGuest, WaitingJob
+from coscheduler.registry import SHARING_RULES
 from coscheduler.sharing.pairs import Crowd, foresee
 from coscheduler.workload import Load, phases
 from coscheduler.world import SimulatedWorld

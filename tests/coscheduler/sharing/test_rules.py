@@ -3,9 +3,9 @@ import pytest
 
 from asa.core.decision import Start
 from asa.core.errors import InvalidInput, UnknownName
-from asa.core.registry import SHARING_RULES
-from asa.core.sharing import FLOOR, Evict, JobStates, Keep, SetShare, SharedRun, StartGuest, WaitingJob
 from coscheduler.ledger import Ledger
+from coscheduler.nouns import FLOOR, Evict, JobStates, Keep, SetShare, SharedRun, StartGuest, WaitingJob
+from coscheduler.registry import SHARING_RULES
 from coscheduler.sharing.crowd import CANDIDATES, roomiest
 from coscheduler.sharing.guard import guard
 from coscheduler.sharing.residuals import Residuals

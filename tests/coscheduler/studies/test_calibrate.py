@@ -16,9 +16,9 @@ import pytest
 
 from asa.core.command import CommandResult
 from asa.core.errors import InvalidInput, StateError, UnknownName
-from asa.core.sharing import WaitingJob
 from coscheduler.cli.calibrate import CalibrateContention
 from coscheduler.contention import PAPER_LIKE, Contention, named
+from coscheduler.nouns import WaitingJob
 from coscheduler.queuefile import Command
 from coscheduler.real.machine import Program
 from coscheduler.studies.calibrate import JobFailed, calibrate, check_shares, chosen

@@ -1,16 +1,16 @@
-"""Conformance suite for sharing rules: what `asa.core.ports.SharingRule` promises, beyond its signatures.
+"""Conformance suites for sharing rules and experts: what their Protocols promise beyond the signatures.
 
-Run it in a test of your own::
+Run one in a test of your own::
 
     import pytest
-    from asa.testing.sharing import CHECKS
+    from coscheduler.testing import RULE_CHECKS
 
-    @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+    @pytest.mark.parametrize("check", RULE_CHECKS, ids=lambda check: check.__name__)
     def test_conformance(check):
         check(lambda seed: MyRule(seed=seed))
 
-Each check takes a function that makes a fresh rule from a seed, and raises `AssertionError` saying which promise was
-broken.
+Each check takes a function that makes a fresh rule from a seed, or a fresh expert (`EXPERT_CHECKS`), and raises
+`AssertionError` saying which promise was broken.
 """
 
 from __future__ import annotations
@@ -23,23 +23,26 @@ from typing import Any
 import numpy as np
 
 from asa.core.decision import Start
-from asa.core.ports import SharingRule
-from asa.core.sharing import (
+from coscheduler.nouns import (
+    ACTIONS,
     ALONE,
     FLOOR,
     Evict,
+    Expert,
+    JobStates,
     Keep,
     RunningJobs,
     SetShare,
     SharedRun,
     SharingDecision,
+    SharingRule,
     SharingView,
     StartGuest,
     WaitingJob,
 )
-from asa.testing.experts import job_states
 
-Make = Callable[[int], SharingRule]
+MakeRule = Callable[[int], SharingRule]
+MakeExpert = Callable[[], Expert]
 
 APPLICATIONS = ("alpha", "beta", "gamma")
 _SLACK = 1e-9
@@ -100,7 +103,7 @@ def shared_run(name: str, seed: int = 0, *, known: bool = True) -> SharedRun:
     )
 
 
-def check_decisions_are_legal(make: Make) -> None:
+def check_decisions_are_legal(make: MakeRule) -> None:
     """Decisions can be done, in order: cores suffice, nobody is below the floor, exclusive jobs are left alone."""
     rule = make(0)
     for seed in range(60):
@@ -109,7 +112,7 @@ def check_decisions_are_legal(make: Make) -> None:
         rule.learn(shared_run(f"run{seed}-0", seed, known=seed % 3 > 0))
 
 
-def check_nobody_waits_for_nothing(make: Make) -> None:
+def check_nobody_waits_for_nothing(make: MakeRule) -> None:
     """On an idle machine somebody starts."""
     for seed in range(10):
         queue = sharing_view(seed).queue
@@ -118,14 +121,14 @@ def check_nobody_waits_for_nothing(make: Make) -> None:
         assert started, f"nobody of {[job.cores for job in queue]} cores was started on 64 idle ones"
 
 
-def check_nothing_to_do(make: Make) -> None:
+def check_nothing_to_do(make: MakeRule) -> None:
     """A rule may be asked when nobody waits, and when nobody runs."""
     for view in (sharing_view(0, waiting=0), sharing_view(0, hosts=0, waiting=0)):
         for decision in make(0).decide(view):
             assert not isinstance(decision, Start | StartGuest), f"{decision}: nobody waits"
 
 
-def check_view_is_not_changed(make: Make) -> None:
+def check_view_is_not_changed(make: MakeRule) -> None:
     """A rule gets an immutable view, and leaves it so."""
     for seed in range(10):
         view = sharing_view(seed)
@@ -134,13 +137,13 @@ def check_view_is_not_changed(make: Make) -> None:
         assert _numbers(view) == before, "decide() has changed the view"
 
 
-def check_seed(make: Make) -> None:
+def check_seed(make: MakeRule) -> None:
     """Equal seeds, views and outcomes give equal decisions."""
     first, second = (_decisions(make(7)) for _ in range(2))
     assert first == second, "two rules with the same seed decided differently about the same views"
 
 
-def check_state_round_trip(make: Make) -> None:
+def check_state_round_trip(make: MakeRule) -> None:
     """A state survives JSON, is a copy, and whoever restores it goes on exactly like its author."""
     author = make(0)
     _decisions(author)
@@ -155,7 +158,7 @@ def check_state_round_trip(make: Make) -> None:
     assert _decisions(reader, first=100) == expected, "decisions differ after restore()"
 
 
-def check_shared_state(make: Make) -> None:
+def check_shared_state(make: MakeRule) -> None:
     """What belongs to one run may be missing from a state: ``"pending"`` and ``"random"``."""
     author, reader = make(0), make(1)
     _decisions(author)
@@ -163,7 +166,7 @@ def check_shared_state(make: Make) -> None:
     _decisions(reader, first=100)
 
 
-def check_reasons_are_json(make: Make) -> None:
+def check_reasons_are_json(make: MakeRule) -> None:
     """Why a decision was made can be written down."""
     rule = make(0)
     for seed in range(30):
@@ -171,7 +174,7 @@ def check_reasons_are_json(make: Make) -> None:
             json.dumps(dict(getattr(decision, "why", None) or {}), allow_nan=False)
 
 
-CHECKS = (
+RULE_CHECKS = (
     check_decisions_are_legal,
     check_nobody_waits_for_nothing,
     check_nothing_to_do,
@@ -183,9 +186,74 @@ CHECKS = (
 )
 
 
-def check_sharing_rule(make: Make) -> None:
+def check_sharing_rule(make: MakeRule) -> None:
     """All checks, one after the other."""
-    for check in CHECKS:
+    for check in RULE_CHECKS:
+        check(make)
+
+
+def job_states(jobs: int, seed: int = 0) -> JobStates:
+    """States of so many jobs, drawn at random; among them jobs at every bound, and one with nothing left to do."""
+    rng = np.random.default_rng(seed)
+    edges = np.array([0.0, 1.0, 0.5, 0.75])
+    columns = [np.concatenate([edges, rng.random(jobs)])[:jobs] for _ in range(2)]
+    parallel = rng.random(jobs) < 0.5
+    elapsed = np.concatenate([[0.0, 0.25, 1.0, 1.7], rng.random(jobs)])[:jobs]
+    happiness = np.concatenate([[0.0, 1.0, np.inf, 1.1], rng.uniform(0, 3, jobs)])[:jobs]
+    return JobStates(columns[0], columns[1], parallel, elapsed, happiness)
+
+
+def check_distributions(make: MakeExpert) -> None:
+    """A vote is a distribution over the actions, whatever the state, also for no job at all."""
+    for jobs in (0, 1, 200):
+        votes = make().vote(job_states(jobs))
+        assert votes.shape == (jobs, len(ACTIONS)), (
+            f"vote() of {jobs} jobs has shape {votes.shape}: expected {(jobs, len(ACTIONS))}"
+        )
+        assert np.isfinite(votes).all() and (votes >= 0).all(), "a vote is negative or not finite: expected shares"
+        sums = votes.sum(axis=1)
+        assert np.allclose(sums, 1, atol=1e-6), f"votes sum to {sums[np.abs(sums - 1).argmax()]}: expected 1"
+
+
+def check_each_job_by_itself(make: MakeExpert) -> None:
+    """The vote on a job does not depend on which others are asked about with it, nor on their order."""
+    expert, states = make(), job_states(50)
+    together = expert.vote(states)
+    for rows in ([7], [49, 3, 20], list(range(49, -1, -1))):
+        some = expert.vote(states.take(np.array(rows)))
+        assert np.allclose(some, together[rows]), f"jobs {rows} have other votes by themselves than among all"
+
+
+def check_vote_is_pure(make: MakeExpert) -> None:
+    """Asking changes nothing, and the same question has the same answer."""
+    expert, states = make(), job_states(50)
+    first = expert.vote(states).copy()
+    expert.vote(job_states(80, seed=1))
+    assert np.array_equal(expert.vote(states), first), "the same states were voted on differently the second time"
+
+
+def check_learned_round_trip(make: MakeExpert) -> None:
+    """An expert that learns (it has ``learn``, ``state`` and ``restore``) goes on, restored, like its author."""
+    author: Any = make()
+    if not hasattr(author, "learn"):
+        return
+    for seed in range(40):
+        author.learn(job_states(3, seed), seed % len(ACTIONS), seed % 5 / 4)
+    reader: Any = make()
+    reader.restore(json.loads(json.dumps(author.state(), allow_nan=False)))
+    for _ in range(2):
+        votes = [expert.vote(job_states(100)) for expert in (author, reader)]
+        assert np.array_equal(*votes), "votes differ after restore()"
+        for expert in (author, reader):
+            expert.learn(job_states(5, 99), 7, 1.0)
+
+
+EXPERT_CHECKS = (check_distributions, check_each_job_by_itself, check_vote_is_pure, check_learned_round_trip)
+
+
+def check_expert(make: MakeExpert) -> None:
+    """All checks, one after the other."""
+    for check in EXPERT_CHECKS:
         check(make)
 
 

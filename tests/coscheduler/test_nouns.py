@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from asa.core.errors import InvalidInput
-from asa.core.sharing import ALONE, JobStates, RunningJobs
+from coscheduler.nouns import ALONE, JobStates, RunningJobs
 
 
 def states(count: int) -> JobStates:

@@ -1,4 +1,4 @@
-"""Jobs that share cores: what a sharing rule sees, what it decides, and what it is told afterwards.
+"""Jobs that share cores: what a sharing rule sees, what it decides, and what it learns from; rules and experts.
 
 A *host* is a running job that holds cores of its own; its *guests* run on those cores too. A guest's *share* is what
 the kernel keeps to when both want the cores: a weight (what nobody uses goes to whoever wants it) or a hard quota.
@@ -6,9 +6,10 @@ the kernel keeps to when both want the cores: a weight (what nobody uses goes to
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, Self
+from functools import cached_property
+from typing import Any, Protocol, Self, runtime_checkable
 
 import numpy as np
 
@@ -263,3 +264,67 @@ def first_fit(queue: tuple[WaitingJob, ...], free: int) -> Iterator[WaitingJob]:
         if job.cores <= free:
             free -= job.cores
             yield job
+
+
+class Reason(Mapping[str, Any]):
+    """A record that is made when it is first looked at: most decisions nobody asks about.
+
+    >>> dict(Reason(lambda: {"harm": 0.1}))
+    {'harm': 0.1}
+    >>> Reason(lambda: {"harm": 0.1})
+    {'harm': 0.1}
+    """
+
+    def __init__(self, make: Callable[[], dict[str, Any]]) -> None:
+        self._make = make
+
+    @cached_property
+    def _record(self) -> dict[str, Any]:
+        return self._make()
+
+    def __getitem__(self, name: str) -> Any:
+        return self._record[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._record)
+
+    def __len__(self) -> int:
+        return len(self._record)
+
+    def __repr__(self) -> str:
+        return repr(self._record)
+
+
+class Expert(Protocol):
+    """How much of a job's cores another job may have, by its state alone. A pure function, for many jobs at once."""
+
+    def vote(self, states: JobStates) -> Floats:
+        """A distribution over `ACTIONS` for each of n jobs, shape (n, m)."""
+
+
+@runtime_checkable
+class LearningExpert(Expert, Protocol):
+    """An expert that learns; `vote` changes nothing."""
+
+    def learn(self, states: JobStates, action: int, loss: float) -> None:
+        """Jobs in these states gave the action of this number, and lost `loss` in [0, 1] each."""
+
+    def state(self) -> dict[str, Any]:
+        """All that was learned, as JSON-able values."""
+
+    def restore(self, state: Mapping[str, Any]) -> None: ...
+
+
+class SharingRule(Protocol):
+    """Which jobs start on cores of their own, which on those of others, and with what share.
+
+    `decide` never changes the view; what it remembers is its own. `learn` is told of every job once, when it has ended.
+    """
+
+    def decide(self, view: SharingView) -> Sequence[SharingDecision]: ...
+    def learn(self, run: SharedRun) -> None: ...
+    def state(self) -> dict[str, Any]:
+        """All that was learned, as JSON-able values; under ``"pending"`` and ``"random"`` what belongs to this run."""
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take over what was learned; ``"pending"`` and ``"random"`` may be missing."""
