@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from asa.web.server import raise_file_limit
 from executors.mesos.agent_protocol import PATH, STREAM_HEADER
 from executors.mesos.codec import Message, Records, encode
 from executors.mesos.connection import Connection
@@ -22,7 +23,6 @@ from executors.mesos.executor_driver import ExecutorDriver
 from executors.mesos.messages import base64_of, message
 from executors.mesos.pool_directory import AGENT, FRAMEWORK, PoolDirectory
 from executors.mesos.resources import scalars, to_json
-from executors.mesos.web.limits import raise_file_limit
 
 
 class Saying:

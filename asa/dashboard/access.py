@@ -13,8 +13,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from asa.dashboard.web import Failures, Refused, host_of, is_loopback
 from asa.security.files import write_private
+from asa.web.errors import HTTPError
+from asa.web.hosts import FailedAttempts, host_of, is_loopback
 
 SESSIONS_MOST = 32
 """Pages that may be open at a time; of more, the oldest has to be opened anew."""
@@ -39,7 +40,7 @@ class Access:
         self._file, self._address = file, address
         self._code = ""
         self._tokens: dict[str, None] = {}
-        self._failures = Failures(clock)
+        self._failures = FailedAttempts(clock)
         self.renew()
 
     @property
@@ -63,13 +64,13 @@ class Access:
 
         Raises
         ------
-        Refused
+        HTTPError
             403 when it is another; 429 when that has happened too often from this address.
         """
         if not hmac.compare_digest(code.encode(errors="replace"), self._code.encode()):
             if self._failures.too_many(peer):
-                raise Refused(429, "too many codes that are not ours: wait a second")
-            raise Refused(403, "this link was used already, or is not of this page: take the one in the file again")
+                raise HTTPError(429, "too many codes that are not ours: wait a second")
+            raise HTTPError(403, "this link was used already, or is not of this page: take the one in the file again")
         self.renew()
         token = secrets.token_urlsafe(32)
         while len(self._tokens) >= SESSIONS_MOST:
@@ -78,13 +79,13 @@ class Access:
         return token
 
     def check(self, headers: Mapping[str, str]) -> None:
-        """Raises `Refused` (401) when these headers have no token of ours."""
+        """Raises `HTTPError` (401) when these headers have no token of ours."""
         scheme, _, rest = headers.get("Authorization", "").strip().partition(" ")
         given, known = rest.strip().encode(errors="replace"), False
         for token in self._tokens:  # all of them: the time it takes tells nothing
             known |= hmac.compare_digest(token.encode(), given)
         if scheme.lower() != "bearer" or not known:
-            raise Refused(401, "expected the token of an open page: open the link that asa dashboard has written")
+            raise HTTPError(401, "expected the token of an open page: open the link that asa dashboard has written")
 
     def close(self) -> None:
         """Nobody may look any more."""
@@ -104,15 +105,15 @@ def check_addressed(headers: Mapping[str, str], host: str, scheme: str) -> None:
 
     Raises
     ------
-    Refused
+    HTTPError
         421 when another host is meant, 403 when another page asks.
     """
     header = headers.get("Host", "")
     named = host_of(header)
     if named != host.lower() and not (is_loopback(host) and is_loopback(named)):
-        raise Refused(421, f"this is not {header[:100]!r}: open the address that asa dashboard has told")
+        raise HTTPError(421, f"this is not {header[:100]!r}: open the address that asa dashboard has told")
     origin = headers.get("Origin")
     if origin is not None and (urlsplit(origin).scheme, urlsplit(origin).netloc) != (scheme, header):
-        raise Refused(403, "another page has asked for this")
+        raise HTTPError(403, "another page has asked for this")
     if headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin"):
-        raise Refused(403, "another page has asked for this")
+        raise HTTPError(403, "another page has asked for this")

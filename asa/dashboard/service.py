@@ -16,8 +16,10 @@ from asa.core.errors import InvalidInput, StateError
 from asa.dashboard.access import Access
 from asa.dashboard.site import Site
 from asa.dashboard.sources import Sources
-from asa.dashboard.web import Door, LoopThread, is_loopback, listening_socket
 from asa.security.files import check_private, private_directory
+from asa.web.hosts import is_loopback
+from asa.web.loop_thread import LoopThread
+from asa.web.server import Listener, listening_socket
 
 LOOPBACK = "127.0.0.1"
 
@@ -152,15 +154,15 @@ class Dashboard:
             self._address = Address(self._host, port, scheme, links / f"link-{os.getpid()}-{port}")
             self._access = Access(self._address.file, self._address.url, time.monotonic)
             site = Site(self._sources, self._access, self._host, scheme, self._opens)
-            door = Door(site.admit, "the dashboard")
-            site.know = door.know
-            await door.listen(sock, self._context)
+            listener = Listener(site.admit, "the dashboard")
+            site.authenticated = listener.authenticated
+            await listener.listen(sock, self._context)
             started.set_result(None)
             warming = asyncio.create_task(site.warm())
             await self._stopped
             warming.cancel()
             site.end()
-            await door.close(_CLOSING_S)
+            await listener.close(_CLOSING_S)
 
 
 def _context(certificate: Path) -> ssl.SSLContext:

@@ -6,7 +6,8 @@ import gzip
 from functools import cache
 from importlib import resources
 
-from asa.dashboard.web import Refused, Response
+from asa.web.errors import HTTPError
+from asa.web.server import Response
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; base-uri 'none'; "
@@ -48,12 +49,12 @@ def take(path: str, accepts: str) -> Response:
 
     Raises
     ------
-    Refused
+    HTTPError
         404 when there is none.
     """
     name = "index.html" if path == "/" else path.removeprefix("/page/")
     if name not in files() or (path != "/" and not path.startswith("/page/")):
-        raise Refused(404, "there is nothing here")
+        raise HTTPError(404, "there is nothing here")
     return squeezed(files()[name], _TYPES[name.rpartition(".")[2]], accepts)
 
 

@@ -32,12 +32,14 @@ from asa.dashboard.containers import containers, pool_of
 from asa.dashboard.shelf import HEADERS, squeezed, take
 from asa.dashboard.sources import Sources
 from asa.dashboard.watching import Viewer, Watch, line
-from asa.dashboard.web import Admission, Opened, Refused, Request, Response, Stream, check_method, told
 from asa.log.events import EventLog
 from asa.log.rundir import RunDirectory
+from asa.web.errors import HTTPError
+from asa.web.server import Admission, Request, Response, ResponseStream, StreamResponse, check_method, error_response
 
 _JSON = "application/json"
-_Answer = Callable[[Request], Coroutine[Any, Any, Response | Opened]]
+_Answering = Coroutine[Any, Any, Response | StreamResponse]
+_Answer = Callable[[Request], _Answering]
 
 
 class Site:
@@ -58,8 +60,8 @@ class Site:
     def __init__(self, sources: Sources, access: Access, host: str, scheme: str, opens: tuple[str, str]) -> None:
         self._sources, self._access, self._host, self._scheme, self._opens = sources, access, host, scheme, opens
         self._watches: dict[tuple[str, str], Watch] = {}
-        self.know: Callable[[Any], object] = lambda connection: None
-        """Told of connections that have shown who they are."""
+        self.authenticated: Callable[[Any], object] = lambda connection: None
+        """Called with connections that have authenticated."""
 
     async def warm(self) -> None:
         """Read what is likely to be asked for first; what is wrong with it is told to whoever asks."""
@@ -75,7 +77,7 @@ class Site:
         """Who may ask what."""
         try:
             most, answer = self._route(request)
-        except (Refused, AsaError) as error:
+        except (HTTPError, AsaError) as error:
             return Admission(CODE_MOST, partial(_refusal, error))
         return Admission(most, lambda request: _guarded(answer(request), request))
 
@@ -90,7 +92,7 @@ class Site:
             check_method(request, "POST")
             return CODE_MOST, self._session
         self._access.check(request.headers)
-        self.know(request.connection)
+        self.authenticated(request.connection)
         check_method(request, "GET")
         match path.split("/")[2:]:
             case ["list"]:
@@ -103,7 +105,7 @@ class Site:
                 return 0, partial(self._beliefs, name)
             case ["runs", name, "containers"]:
                 return 0, partial(self._containers, name)
-        raise Refused(404, "there is nothing here")
+        raise HTTPError(404, "there is nothing here")
 
     # ------------------------------------------------------- answers
 
@@ -114,7 +116,7 @@ class Site:
         try:
             code = json.loads(body)["code"]
         except (ValueError, TypeError, KeyError, RecursionError):
-            raise Refused(400, "expected a code") from None
+            raise HTTPError(400, "expected a code") from None
         token = self._access.token_for(str(code), request.connection.peer)
         kind, name = self._opens
         return _answer({"token": token, "kind": kind, "name": name}, request)
@@ -122,19 +124,19 @@ class Site:
     async def _list(self, request: Request) -> Response:
         return _answer({"rows": await asyncio.to_thread(self._sources.listed)}, request)
 
-    async def _stream(self, kind: str, name: str, request: Request) -> Opened:
+    async def _stream(self, kind: str, name: str, request: Request) -> StreamResponse:
         watch = await self._watch(kind, name)
         seen: list[Viewer] = []
-        stream = Stream(request.connection, lambda _: watch.discard(seen[0]), beating=False)
+        stream = ResponseStream(request.connection, lambda _: watch.discard(seen[0]), beating=False)
         seen.append(Viewer(stream))
         watch.add(seen[0])
-        return Opened(stream, HEADERS | {"Content-Type": "application/x-ndjson"})
+        return StreamResponse(stream, HEADERS | {"Content-Type": "application/x-ndjson"})
 
     async def _at(self, kind: str, name: str, request: Request) -> Response:
         when = _seconds(request.query.get("t", ""))
         watch = self._watches.get((kind, name))
         if watch is None:
-            raise Refused(409, "expected a stream of the same to be open: its log is read for that")
+            raise HTTPError(409, "expected a stream of the same to be open: its log is read for that")
         view = await watch.at(when)
         return _answer({"document": view.document, "bars": view.bars, "now": view.now}, request)
 
@@ -176,18 +178,18 @@ async def _file(path: str, request: Request) -> Response:
     return take(path, request.headers.get("Accept-Encoding", ""))
 
 
-async def _guarded(answering: Coroutine[Any, Any, Response | Opened], request: Request) -> Response | Opened:
+async def _guarded(answering: _Answering, request: Request) -> Response | StreamResponse:
     try:
         return await answering
-    except (Refused, AsaError) as error:
+    except (HTTPError, AsaError) as error:
         return _refusal(error, request)
 
 
 def _refusal(error: Exception, request: Request) -> Response:
     """What to answer where an exception was raised."""
     if isinstance(error, AsaError):
-        error = Refused(404 if isinstance(error, RunNotFound) else 503, str(error))
-    found = told(error, request.target, "the dashboard")
+        error = HTTPError(404 if isinstance(error, RunNotFound) else 503, str(error))
+    found = error_response(error, request.target, "the dashboard")
     # No WWW-Authenticate: the page has a form of its own, and browsers would ask for a password.
     kept = {name: value for name, value in found.headers.items() if name != "WWW-Authenticate"}
     return found._replace(headers=kept | HEADERS)
@@ -204,5 +206,5 @@ def _seconds(text: str) -> float:
     except ValueError:
         found = math.nan
     if not math.isfinite(found):
-        raise Refused(400, f"expected t, a number of seconds, found {text[:50]!r}")
+        raise HTTPError(400, f"expected t, a number of seconds, found {text[:50]!r}")
     return found

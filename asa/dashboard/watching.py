@@ -11,7 +11,7 @@ from typing import Any
 from asa.core.errors import AsaError
 from asa.dashboard.document import Document, difference
 from asa.dashboard.feed import Feed, View
-from asa.dashboard.web import Stream
+from asa.web.server import ResponseStream
 
 LOOK_S = 0.2
 """How often a log is looked at for news [s]."""
@@ -31,7 +31,7 @@ _ALONE_MOST = 25  # looks at a log that nobody else looks at
 class Viewer:
     """A page that is open: what it was told, and the stream that it is told on."""
 
-    def __init__(self, stream: Stream) -> None:
+    def __init__(self, stream: ResponseStream) -> None:
         self.stream = stream
         self._document: Document = {}
         self._bars = 0

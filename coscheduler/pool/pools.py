@@ -17,8 +17,8 @@ from typing import Protocol
 from asa.core.errors import InvalidInput, StateError
 from asa.core.task import ending
 from asa.security.files import private_directory
+from asa.web.hosts import LOOPBACK
 from executors import node
-from executors.mesos.hosts import LOOPBACK
 from executors.mesos.master.service import MasterService
 from executors.mesos.master.state import Options
 from executors.mesos.pool_directory import PoolDirectory

@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import Any
 
+from asa.web.errors import HTTPError
+
 Message = dict[str, Any]
 """A v1 message as JSON: enums are names, bytes are base64, what is not set is absent."""
 
@@ -25,8 +27,11 @@ DEEPEST = 100
 _DIGITS_MOST = len(str(LARGEST))
 
 
-class BadMessage(ValueError):
-    """What a peer sent is no message; the text says what was expected."""
+class BadMessage(HTTPError, ValueError):
+    """What a peer sent is no message; the text says what was expected. Where it was a request, it is refused (400)."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(400, reason)
 
 
 def encode(message: Message) -> bytes:
@@ -155,3 +160,12 @@ class Records:
         if not digits.isdigit() or int(digits) > self._largest:
             raise BadMessage(f"expected a record's length of at most {self._largest} bytes, found {digits[:20]!r}")
         return int(digits)
+
+
+def kind_of(record: bytes) -> str:
+    """The type of the message in a record.
+
+    >>> kind_of(frame({"type": "HEARTBEAT"}))
+    'HEARTBEAT'
+    """
+    return record.partition(b'"type":"')[2].partition(b'"')[0].decode()

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
 from asa.core.errors import StateError
+from asa.web.server import Durable
 from executors.mesos.codec import Message, frame
 from executors.mesos.effects import Close, Copy, Keep, Send
 from executors.mesos.journal import Entry, Journal, entries
@@ -25,24 +26,6 @@ class Parcel(NamedTuple):
 
     stream: str
     record: bytes | None
-
-
-class Durable(asyncio.Event):
-    """Set once what was carried out is written. Who says so with `then` is called within the same turn of the loop."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._callbacks: list[Callable[[], object]] = []
-
-    def then(self, callback: Callable[[], object]) -> None:
-        """Call this once it is set, in the order in which it was asked for."""
-        self._callbacks.append(callback)
-
-    def set(self) -> None:
-        super().set()
-        callbacks, self._callbacks = self._callbacks, []
-        for callback in callbacks:
-            callback()
 
 
 Other = TypeVar("Other")

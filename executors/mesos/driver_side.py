@@ -17,13 +17,13 @@ from asa.core.errors import AsaError, StateError
 from asa.core.job import Resources
 from asa.core.ports import Post, RunContext
 from asa.security.files import write_private
+from asa.web.hosts import LOOPBACK
 from executors.mesos.borrowing import RUN, Borrower, Lease
 from executors.mesos.codec import BadMessage, Message
 from executors.mesos.container_watch import ContainerWatch
 from executors.mesos.decisions import Outcome
 from executors.mesos.driver import SchedulerDriver
 from executors.mesos.framework import Crew, Framework
-from executors.mesos.hosts import LOOPBACK
 from executors.mesos.master.service import MasterService
 from executors.mesos.master.state import Options
 from executors.mesos.messages import identity

@@ -39,19 +39,3 @@ class Copy(Keep):
 
 
 Effect = Send | Close | Keep
-
-
-class Refused(Exception):
-    """A call that cannot be carried out: the HTTP status and the text of its answer.
-
-    Parameters
-    ----------
-    status
-        400 for what makes no sense, 403 for what is not allowed now, 501 for what is not supported.
-    reason
-        What is wrong, what was expected.
-    """
-
-    def __init__(self, status: int, reason: str) -> None:
-        super().__init__(reason)
-        self.status, self.reason = status, reason

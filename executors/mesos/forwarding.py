@@ -6,8 +6,8 @@ import re
 
 import httptools
 
-from executors.mesos.effects import Refused
-from executors.mesos.hosts import check_addressed
+from asa.web.errors import HTTPError
+from asa.web.hosts import check_addressed
 
 _HEAD_MOST = 1 << 16
 _REPLACED = frozenset({b"host", b"authorization"})
@@ -30,7 +30,7 @@ class Requests:
         self._local = local
         self._parser = httptools.HttpRequestParser(self)
         self._out = bytearray()
-        self._refused: Refused | None = None
+        self._refused: HTTPError | None = None
         self._begin()
 
     def feed(self, data: bytes) -> bytes:
@@ -38,13 +38,13 @@ class Requests:
 
         Raises
         ------
-        Refused
+        HTTPError
             When it is no HTTP request, or none that may be forwarded; the connection is of no more use.
         """
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
-            raise self._refused or Refused(400, f"no HTTP request that can be forwarded: {error}") from None
+            raise self._refused or HTTPError(400, f"no HTTP request that can be forwarded: {error}") from None
         found = bytes(self._out)
         self._out.clear()
         return found
@@ -54,7 +54,7 @@ class Requests:
         self._headers: list[tuple[bytes, bytes]] = []
         self._chunked = False
 
-    def _refuse(self, refused: Refused) -> None:
+    def _refuse(self, refused: HTTPError) -> None:
         self._refused = refused
         raise refused
 
@@ -69,16 +69,16 @@ class Requests:
     def on_header(self, name: bytes, value: bytes) -> None:
         self._size += len(name) + len(value)
         if self._size > _HEAD_MOST or not (_LINE.fullmatch(name) and _LINE.fullmatch(value)):
-            self._refuse(Refused(400, f"expected headers of at most {_HEAD_MOST} bytes"))
+            self._refuse(HTTPError(400, f"expected headers of at most {_HEAD_MOST} bytes"))
         self._headers.append((name, value))
 
     def on_headers_complete(self) -> None:
         if not self._url.startswith(b"/"):
-            self._refuse(Refused(400, "expected a path: this is no proxy"))
+            self._refuse(HTTPError(400, "expected a path: this is no proxy"))
         told = {name.decode("latin-1").title(): value.decode("latin-1") for name, value in self._headers}
         try:
             check_addressed(told, frozenset({"localhost"}), self._local)
-        except Refused as refused:
+        except HTTPError as refused:
             self._refuse(refused)
         self._chunked = told.get("Transfer-Encoding", "").lower().endswith("chunked")
         self._out += b"%b %b HTTP/1.1\r\n" % (self._parser.get_method(), self._url) + self._own

@@ -8,7 +8,7 @@ import sys
 import threading
 
 from asa.security.files import cannot
-from executors.mesos.hosts import LOOPBACK
+from asa.web.hosts import LOOPBACK
 from executors.mesos.pool_directory import PoolDirectory
 
 IDLE_S = 60.0

@@ -14,11 +14,11 @@ from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any
 
+from asa.web.errors import HTTPError
+from asa.web.hosts import LOOPBACK
 from executors.mesos import peer
-from executors.mesos.effects import Refused
 from executors.mesos.endpoint import CONNECT_S, Endpoint, of_agent, of_pool
 from executors.mesos.forwarding import Requests
-from executors.mesos.hosts import LOOPBACK
 from executors.mesos.pool_directory import FRAMEWORK, PoolDirectory
 
 _CHUNK = 1 << 16
@@ -125,7 +125,7 @@ class Tunnel:
         while data := await reader.read(_CHUNK):
             try:
                 master.write(requests.feed(data))
-            except Refused as refused:
+            except HTTPError as refused:
                 return await _say(reader, writer, refused.status, refused.reason)
             await master.drain()
         return None
@@ -171,7 +171,7 @@ async def _later(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, rea
 async def _say(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, status: int, reason: str) -> None:
     """Answer, and end the connection."""
     text = reason.encode()
-    head = f"HTTP/1.1 {status} Refused\r\nContent-Type: text/plain\r\nContent-Length: {len(text)}\r\n"
+    head = f"HTTP/1.1 {status} HTTPError\r\nContent-Type: text/plain\r\nContent-Length: {len(text)}\r\n"
     writer.write(head.encode() + b"Connection: close\r\n\r\n" + text)
     writer.write_eof()
     with suppress(TimeoutError):  # what is not read when the connection is closed would break off the answer too

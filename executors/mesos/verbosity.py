@@ -10,8 +10,8 @@ import asyncio
 import logging
 from typing import NamedTuple
 
+from asa.web.errors import HTTPError
 from executors.mesos.codec import Message
-from executors.mesos.effects import Refused
 from executors.mesos.messages import field
 
 LEVEL_MOST = 3
@@ -38,15 +38,15 @@ def asked(set_logging_level: Message, now: float) -> Verbosity:
 
     Raises
     ------
-    Refused, BadMessage
+    HTTPError, BadMessage
         When the level or the duration is none.
     """
     level = field(set_logging_level, "level", int)
     nanoseconds = field(set_logging_level, "duration.nanoseconds", int)
     if not 0 <= level <= LEVEL_MOST:
-        raise Refused(400, f"expected a level from 0 to {LEVEL_MOST}, found {level}")
+        raise HTTPError(400, f"expected a level from 0 to {LEVEL_MOST}, found {level}")
     if not 0 <= nanoseconds < 1 << 63:
-        raise Refused(400, "expected a duration that is not negative, and of at most 292 years")
+        raise HTTPError(400, "expected a duration that is not negative, and of at most 292 years")
     return Verbosity(level, now + nanoseconds / 1e9)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 import asa.dashboard
 from asa.dashboard.shelf import files, take
-from asa.dashboard.web import Refused
+from asa.web.errors import HTTPError
 
 PAGE = Path(asa.dashboard.__file__).parent / "page"
 SCRIPTS = sorted(PAGE.glob("*.js"))
@@ -62,7 +62,7 @@ def test_what_scripts_look_for_is_on_the_page() -> None:
 
 @pytest.mark.parametrize("path", ["/x", "/page/x.js", "/page/index.html/", "page/main.js", ""])
 def test_other_files_are_refused(path: str) -> None:
-    with pytest.raises(Refused):
+    with pytest.raises(HTTPError):
         take(path, "")
 
 

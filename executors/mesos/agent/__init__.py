@@ -3,7 +3,7 @@
 ::
 
     service.py            journal, sockets, thread; workdir.py, options.py (host.py, capacity.py: what the node has)
-      server.py             HTTP requests in (executors.mesos.web); legacy.py, sandbox.py answer GETs
+      server.py             HTTP requests in (asa.web); legacy.py, sandbox.py answer GETs
         attach.py, nested.py, pipes.py    processes that operators start inside containers
       engine.py             the machine at work: carries out its effects, tells it what happens
         link.py               the connection to the master; line.py is one, outbox.py what is not sent yet

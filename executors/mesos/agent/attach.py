@@ -12,13 +12,12 @@ from collections.abc import Coroutine
 from contextlib import aclosing
 from typing import Any
 
+from asa.web.errors import HTTPError
+from asa.web.server import Request, Response, ResponseStream, StreamResponse
 from executors.mesos.agent.nested import Nested, Session
 from executors.mesos.codec import BadMessage, Message, Records, frame
-from executors.mesos.effects import Refused
+from executors.mesos.http_api import JSON, in_json
 from executors.mesos.messages import field, octets
-from executors.mesos.web.http import Opened, Request, Response
-from executors.mesos.web.request import JSON, in_json
-from executors.mesos.web.streams import Stream
 
 RECORDS = "application/recordio"
 KINDS = frozenset(
@@ -32,17 +31,17 @@ _WAITING_MOST = 1 << 20
 _LOOK_S = 0.02
 
 
-async def carry_out(nested: Nested, request: Request, call: Message, kind: str) -> Response | Opened | None:
+async def carry_out(nested: Nested, request: Request, call: Message, kind: str) -> Response | StreamResponse | None:
     """One of `KINDS`: its answer, or None when it is about no nested container of ours.
 
     Raises
     ------
-    Refused, BadMessage
+    HTTPError, BadMessage
         As `Nested` does.
     """
     asked: Message = field(call, kind.lower(), dict)
     if kind.startswith("ATTACH"):
-        raise Refused(500, _NOT_KEPT)
+        raise HTTPError(500, _NOT_KEPT)
     if kind.startswith("LAUNCH"):
         attached = kind.endswith("SESSION")
         session = await nested.launch(asked, attached=attached)
@@ -60,21 +59,21 @@ async def carry_out(nested: Nested, request: Request, call: Message, kind: str) 
     return Response(200)
 
 
-def _opened(nested: Nested, request: Request, session: Session) -> Opened:
+def _opened(nested: Nested, request: Request, session: Session) -> StreamResponse:
     """What a session says until it has ended; it ends when the client goes."""
 
-    def over(stream: Stream) -> None:
+    def over(stream: ResponseStream) -> None:
         telling.cancel()
         nested.let_go(session)
 
-    stream = Stream(request.connection, over, beating=False)
+    stream = ResponseStream(request.connection, over, beating=False)
     telling = asyncio.create_task(_tell(session, stream))
     if RECORDS not in request.headers.get("Accept", ""):
-        return Opened(stream)
-    return Opened(stream, {"Content-Type": RECORDS, "Message-Content-Type": JSON})
+        return StreamResponse(stream)
+    return StreamResponse(stream, {"Content-Type": RECORDS, "Message-Content-Type": JSON})
 
 
-async def _tell(session: Session, stream: Stream) -> None:
+async def _tell(session: Session, stream: ResponseStream) -> None:
     async with aclosing(session.output()) as output:
         async for item in output:
             while stream.waiting > _WAITING_MOST:
@@ -93,13 +92,13 @@ def take_input(nested: Nested, request: Request) -> Coroutine[Any, Any, Response
 
     Raises
     ------
-    Refused
+    HTTPError
         When its messages are not JSON (415), or there is no such session (404).
     BadMessage
         When they are not what they should be.
     """
     if str(request.headers.get("Message-Content-Type", JSON)).partition(";")[0].strip().lower() != JSON:
-        raise Refused(415, f"expected Message-Content-Type {JSON}: JSON is all that is spoken here")
+        raise HTTPError(415, f"expected Message-Content-Type {JSON}: JSON is all that is spoken here")
     session, pieces = None, []
     for call in Records().feed(request.body):
         if (kind := field(call, "type", str)) != "ATTACH_CONTAINER_INPUT":
@@ -108,7 +107,7 @@ def take_input(nested: Nested, request: Request) -> Coroutine[Any, Any, Response
         if session is None:
             session = nested.find(asked)
             if session is None or session.pipes is None:
-                raise Refused(404, "there is no session of that id that could be given input")
+                raise HTTPError(404, "there is no session of that id that could be given input")
         elif field(asked, "type", str) == "PROCESS_IO" and field(asked, "process_io.type", str) == "DATA":
             if field(asked, "process_io.data.type", str) != "STDIN":
                 raise BadMessage("expected the data of 'process_io' to be of the type STDIN")

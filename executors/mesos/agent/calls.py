@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
+from asa.web.errors import HTTPError
 from executors.mesos.agent import executors, rows, tasks, updates, views
 from executors.mesos.agent.core import Core
 from executors.mesos.agent.reports import checked, completed
 from executors.mesos.agent.state import Executor
 from executors.mesos.codec import BadMessage, Message
-from executors.mesos.effects import Refused
 from executors.mesos.messages import field, identity, message, octets, value_of
 
 HEARTBEAT_S = 1800.0
@@ -27,7 +27,7 @@ DATA_MOST = 4 << 20
 
 
 def subscribe(core: Core, call: Message, stream: str) -> None:
-    """An executor opens its stream, for the first time or again; raises `Refused` when it is not known."""
+    """An executor opens its stream, for the first time or again; raises `HTTPError` when it is not known."""
     executor = _known(core, call)
     listed = {value_of(item, "task_id") for item in field(call, "subscribe.unacknowledged_tasks", list, [])}
     reports = field(call, "subscribe.unacknowledged_updates", list, [])
@@ -58,7 +58,7 @@ def subscribe(core: Core, call: Message, stream: str) -> None:
     for report in reports:
         try:
             _take(core, executor, report)
-        except (Refused, BadMessage):
+        except (HTTPError, BadMessage):
             core.count("invalid_status_updates")
     _catch_up(core, executor, listed)
 
@@ -83,10 +83,10 @@ def _catch_up(core: Core, executor: Executor, listed: Collection[str]) -> None:
 
 
 def call(core: Core, item: Message) -> None:
-    """Any other call of an executor; raises `Refused`, or `BadMessage`, for what makes no sense."""
+    """Any other call of an executor; raises `HTTPError`, or `BadMessage`, for what makes no sense."""
     executor = _known(core, item)
     if executor.stream is None:
-        raise Refused(403, "Executor is not subscribed")
+        raise HTTPError(403, "Executor is not subscribed")
     kind = field(item, "type", str)
     if kind == "UPDATE":
         _take(core, executor, field(item, "update", dict))
@@ -96,16 +96,16 @@ def call(core: Core, item: Message) -> None:
         ids = {"framework_id": identity(executor.framework), "executor_id": identity(executor.id)}
         core.up("MESSAGE", **ids, data=data)
     elif kind != "HEARTBEAT":
-        raise Refused(400, f"{kind!r:.80} is no call of an executor: expected UPDATE, MESSAGE or HEARTBEAT")
+        raise HTTPError(400, f"{kind!r:.80} is no call of an executor: expected UPDATE, MESSAGE or HEARTBEAT")
 
 
 def _known(core: Core, item: Message) -> Executor:
     framework = core.state.frameworks.get(value_of(item, "framework_id"))
     if framework is None:
-        raise Refused(400, "Framework cannot be found")
+        raise HTTPError(400, "Framework cannot be found")
     executor = framework.executors.get(value_of(item, "executor_id"))
     if executor is None or executor.default:
-        raise Refused(400, "Executor cannot be found")
+        raise HTTPError(400, "Executor cannot be found")
     return executor
 
 
@@ -122,7 +122,7 @@ def _take(core: Core, executor: Executor, report: Any) -> None:
         acknowledged(core, executor, task_id, field(status, "uuid", str))
         return
     if len(task.pending) >= PENDING_MOST:
-        raise Refused(429, f"{PENDING_MOST} updates of task {task_id!r} are not acknowledged yet: wait")
+        raise HTTPError(429, f"{PENDING_MOST} updates of task {task_id!r} are not acknowledged yet: wait")
     instance = core.state.instances.get(executor.container)
     updates.add(core, task, completed(status, task, uuid, core.now, core.state.id or "", instance=instance))
     core.count("valid_status_updates")
@@ -155,4 +155,4 @@ def heartbeat(core: Core, stream: str) -> None:
 
 def _check_size(data: bytes) -> None:
     if len(data) > DATA_MOST:
-        raise Refused(413, f"expected at most {DATA_MOST} bytes of data, found {len(data)}: pass the path of a file")
+        raise HTTPError(413, f"expected at most {DATA_MOST} bytes of data, found {len(data)}: pass the path of a file")

@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from asa.core.errors import StateError
+from asa.web.server import Durable, ResponseStream
 from executors.cgroup.group import Quotas, Usage
 from executors.mesos.agent import operator
 from executors.mesos.agent.containers import Containers
@@ -19,11 +20,10 @@ from executors.mesos.agent.machine import Agent
 from executors.mesos.agent.nested import Nested
 from executors.mesos.clockwork import Clockwork
 from executors.mesos.codec import Message
-from executors.mesos.commit import Durable, GroupCommit, Parcel
+from executors.mesos.commit import GroupCommit, Parcel
 from executors.mesos.journal import Journal
 from executors.mesos.pool_directory import PoolDirectory
 from executors.mesos.verbosity import Voice
-from executors.mesos.web.streams import Stream
 
 _FLUSH_S = 2.0
 
@@ -77,7 +77,7 @@ class Engine:
         self.nested = Nested(machine, self.containers)
         self._voice = Voice()
         self._endings: dict[str, asyncio.Event] = {}
-        self.streams: dict[str, Stream] = {}
+        self.streams: dict[str, ResponseStream] = {}
         """Open streams of executors, by id."""
         self.ended: asyncio.Future[int] = self._loop.create_future()
         """Set to the exit code once the agent's work is over."""
@@ -128,7 +128,7 @@ class Engine:
         await self.durable()
         return answer
 
-    def subscribe(self, call: Message, stream: Stream) -> None:
+    def subscribe(self, call: Message, stream: ResponseStream) -> None:
         """An executor opens a stream; raises what the machine raises."""
         self.streams[stream.id] = stream
         try:
@@ -142,7 +142,7 @@ class Engine:
         self.take(lambda now: self._machine.call(call, now))
         return self._commit.pending
 
-    def closed(self, stream: Stream) -> None:
+    def closed(self, stream: ResponseStream) -> None:
         """An executor's stream has ended."""
         del self.streams[stream.id]
         if not stream.ended:

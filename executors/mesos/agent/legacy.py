@@ -11,12 +11,12 @@ import stat
 from collections.abc import Mapping
 from pathlib import Path
 
+from asa.web.errors import HTTPError
 from executors.mesos.agent import sandbox
 from executors.mesos.agent.options import Options
 from executors.mesos.agent.state import Framework, Instance, State, Task
 from executors.mesos.amounts import amounts
 from executors.mesos.codec import Message
-from executors.mesos.effects import Refused
 from executors.mesos.messages import VERSION, field
 from executors.mesos.resources import parse
 
@@ -73,7 +73,7 @@ def read(root: Path, query: Mapping[str, str]) -> Message:
     try:
         offset, length = int(query.get("offset", "-1")), int(query.get("length", "-1"))
     except ValueError:
-        raise Refused(400, "expected 'offset' and 'length' to be numbers") from None
+        raise HTTPError(400, "expected 'offset' and 'length' to be numbers") from None
     piece = sandbox.read(root, query.get("path", ""), None if offset < 0 else offset, None if length < 0 else length)
     return {"offset": piece.offset, "data": piece.data.decode(errors="replace")}
 

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import httptools
 
+from asa.web.server import Headers
 from executors.mesos.codec import BadMessage
-from executors.mesos.web.http import Headers
 
 TEXT_MOST = 500
 """How much of an answer that is no stream is kept [bytes]."""

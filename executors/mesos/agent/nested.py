@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from asa.core.errors import StateError
+from asa.web.errors import HTTPError
 from executors.mesos.agent import command
 from executors.mesos.agent.containers import Containers
 from executors.mesos.agent.effects import Container
@@ -29,7 +30,6 @@ from executors.mesos.agent.machine import Agent
 from executors.mesos.agent.pipes import Pipes
 from executors.mesos.agent.state import Instance
 from executors.mesos.codec import Message
-from executors.mesos.effects import Refused
 from executors.mesos.messages import base64_of, identity, value_of
 from executors.mesos.messages import field as part
 
@@ -93,27 +93,27 @@ class Nested:
 
         Raises
         ------
-        Refused
+        HTTPError
             When the container around it does not run (404), the id is taken (409), or it cannot be started.
         BadMessage
             When it is no such call.
         """
         instance, name, id = self._named(asked)
         if name in self._living or name in self._ended:
-            raise Refused(409, f"Container {id!r:.80} has been started already: choose another id")
+            raise HTTPError(409, f"Container {id!r:.80} has been started already: choose another id")
         if len(self._living) >= LIVING_MOST:
-            raise Refused(409, f"{LIVING_MOST} nested containers run here already: end some of them first")
+            raise HTTPError(409, f"{LIVING_MOST} nested containers run here already: end some of them first")
         container = self._container(asked, instance, name, id, attached)
         try:
             pipes = Pipes(Path(container.sandbox)) if attached else None
         except StateError as error:
-            raise Refused(500, str(error)) from error
+            raise HTTPError(500, str(error)) from error
         session = self._living[name] = Session(name, instance.id, Path(container.sandbox), pipes)
         self._containers.start(container)
         try:
             await session.started.wait()
             if session.problem:
-                raise Refused(500, session.problem)
+                raise HTTPError(500, session.problem)
         except BaseException:  # the client may have gone, too
             self.let_go(session)
             raise
@@ -137,12 +137,12 @@ class Nested:
             except ProcessLookupError:
                 pass
             except (OSError, OverflowError) as error:
-                raise Refused(400, f"cannot send the signal {number}: {error}") from None
+                raise HTTPError(400, f"cannot send the signal {number}: {error}") from None
 
     def remove(self, session: Session) -> None:
-        """REMOVE_NESTED_CONTAINER: forget one that has ended, its sandbox included; raises `Refused` while it runs."""
+        """REMOVE_NESTED_CONTAINER: forget one that has ended, with its sandbox; raises `HTTPError` while it runs."""
         if session.name in self._living:
-            raise Refused(409, "the container has not ended: kill it first")
+            raise HTTPError(409, "the container has not ended: kill it first")
         del self._ended[session.name]
         shutil.rmtree(session.sandbox, ignore_errors=True)
 
@@ -193,18 +193,18 @@ class Nested:
         id = command.identifier(asked, "container_id")
         instance = self._machine.state.instances.get(around)
         if instance is None or instance.pid is None:
-            raise Refused(404, f"Container {around!r:.80} cannot be found, or does not run")
+            raise HTTPError(404, f"Container {around!r:.80} cannot be found, or does not run")
         return instance, _name(asked), id
 
     def _container(self, asked: Message, instance: Instance, name: str, id: str, attached: bool) -> Container:
         options = self._machine.options
         wanted: Message = part(asked, "command", dict)
         if "tty_info" in part(asked, "container", dict, {}):
-            raise Refused(501, "terminals are not supported: ask for none")
+            raise HTTPError(501, "terminals are not supported: ask for none")
         if objection := command.objection({"command": wanted, "container": asked.get("container", {})}, options):
-            raise Refused(400, objection)
+            raise HTTPError(400, objection)
         if command.files(wanted):
-            raise Refused(400, "nothing can be fetched for a nested container: its command finds the sandbox around it")
+            raise HTTPError(400, "nothing is fetched for a nested container: its command finds the sandbox around it")
         sandbox = os.path.join(instance.sandbox, "containers", id)
         state = self._machine.state
         framework = state.frameworks.get(instance.framework)

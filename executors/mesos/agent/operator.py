@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from asa.web.errors import HTTPError
 from executors.cgroup.group import Usage
 from executors.mesos import verbosity
 from executors.mesos.agent import instances, leases, views
@@ -12,7 +13,6 @@ from executors.mesos.agent.core import Core
 from executors.mesos.agent.metrics import metrics
 from executors.mesos.agent.state import Instance
 from executors.mesos.codec import Message
-from executors.mesos.effects import Refused
 from executors.mesos.messages import VERSION, field, identity, message, nanoseconds, value_of
 from executors.mesos.resources import LEAST_CPUS
 
@@ -57,7 +57,7 @@ def operate(core: Core, call: Message, usage: Use) -> Message | None:
 
     Raises
     ------
-    Refused
+    HTTPError
         When it is not supported (501), or is about a container that is not here (404).
     BadMessage
         When it is no call.
@@ -77,7 +77,7 @@ def operate(core: Core, call: Message, usage: Use) -> Message | None:
         return None
     if kind == "ASA_UPDATE_LIMITS":
         return _update_limits(core, field(call, "asa_update_limits", dict))
-    raise Refused(501, f"{kind!r:.80} is not supported by this agent")
+    raise HTTPError(501, f"{kind!r:.80} is not supported by this agent")
 
 
 def _update_limits(core: Core, asked: Message) -> Message:
@@ -85,11 +85,11 @@ def _update_limits(core: Core, asked: Message) -> Message:
     limit, request = _cores(core, asked, "limits", "a limit"), _cores(core, asked, "requests", "a request")
     seconds: float | None = field(asked, "lease_seconds", float, None)
     if limit is None and request is None:
-        raise Refused(400, "expected 'limits.cpus.value', 'requests.cpus.value' or both: nothing is to be changed")
+        raise HTTPError(400, "expected 'limits.cpus.value', 'requests.cpus.value' or both: nothing is to be changed")
     if seconds is None:
         leases.settle(core, instance, limit, request)
     elif not 0 <= seconds <= LEASE_MOST_S:
-        raise Refused(400, f"expected 'lease_seconds' to be from 0 to {LEASE_MOST_S:g}, found {seconds:g}")
+        raise HTTPError(400, f"expected 'lease_seconds' to be from 0 to {LEASE_MOST_S:g}, found {seconds:g}")
     elif seconds == 0:
         leases.give_back(core, instance, limit=limit is not None, request=request is not None)
     else:
@@ -110,15 +110,15 @@ def _cores(core: Core, asked: Message, name: str, what: str) -> float | None:
     cpus: float = field(asked, f"{name}.cpus.value", float)
     most = max(core.options.resources.scalar("cpus"), LEAST_CPUS)
     if not LEAST_CPUS <= cpus <= most and (name != "limits" or cpus != math.inf):
-        raise Refused(400, f"expected {what} from {LEAST_CPUS} to the {most:g} cores of this node, found {cpus:g}")
+        raise HTTPError(400, f"expected {what} from {LEAST_CPUS} to the {most:g} cores of this node, found {cpus:g}")
     return cpus
 
 
 def _wait(core: Core, kind: str, container_id: str) -> Message:
     if container_id in core.state.instances:  # who carries out calls has to wait first
-        raise Refused(409, f"Container {container_id!r} has not ended")
+        raise HTTPError(409, f"Container {container_id!r} has not ended")
     if container_id not in core.state.exits:
-        raise Refused(404, f"Container {container_id!r:.80} cannot be found")
+        raise HTTPError(404, f"Container {container_id!r:.80} cannot be found")
     status = core.state.exits[container_id]
     return message(kind) | {kind.lower(): {} if status is None else {"exit_status": status}}
 
@@ -126,7 +126,7 @@ def _wait(core: Core, kind: str, container_id: str) -> Message:
 def _instance(core: Core, container_id: str) -> Instance:
     instance = core.state.instances.get(container_id)
     if instance is None:
-        raise Refused(404, f"Container {container_id!r:.80} cannot be found")
+        raise HTTPError(404, f"Container {container_id!r:.80} cannot be found")
     return instance
 
 

@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 from asa.core.errors import StateError
 from asa.security.files import private_directory
+from asa.web.errors import HTTPError
 from executors.mesos.agent.effects import File
 from executors.mesos.codec import Message
-from executors.mesos.effects import Refused
 from executors.mesos.messages import nanoseconds
 
 PIECE_MOST = 1 << 20
@@ -78,13 +78,13 @@ def read(root: Path, path: str, offset: int | None, length: int | None) -> Piece
 
     Raises
     ------
-    Refused
+    HTTPError
         404 when there is none, 403 when it cannot be opened or lies behind a symbolic link.
     """
     with _opened(root, path, os.O_RDONLY | os.O_NONBLOCK) as descriptor:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode):
-            raise Refused(404, f"{path[:200]!r} is no file")
+            raise HTTPError(404, f"{path[:200]!r} is no file")
         at = found.st_size if offset is None else offset
         wanted = PIECE_MOST if length is None else min(length, PIECE_MOST)
         data = b"" if offset is None else os.pread(descriptor, wanted, at)
@@ -117,14 +117,14 @@ def _info(path: str, descriptor: int, name: str) -> Message:
 
 def _parts(root: Path, path: str) -> tuple[str, ...]:
     if "\0" in path:
-        raise Refused(400, "expected a path without zero bytes")
+        raise HTTPError(400, "expected a path without zero bytes")
     asked = PurePosixPath(path)
     if asked.is_absolute():
         if not asked.is_relative_to(root):
-            raise Refused(403, f"only sandboxes are shown: expected a path below {root}")
+            raise HTTPError(403, f"only sandboxes are shown: expected a path below {root}")
         asked = asked.relative_to(root)
     if ".." in asked.parts:
-        raise Refused(403, "expected a path without '..'")
+        raise HTTPError(403, "expected a path without '..'")
     return asked.parts
 
 
@@ -142,9 +142,9 @@ def _opened(root: Path, path: str, flags: int) -> Iterator[int]:
             descriptor = inner
         yield descriptor
     except FileNotFoundError:
-        raise Refused(404, f"there is no {path[:200]!r} below {root}") from None
+        raise HTTPError(404, f"there is no {path[:200]!r} below {root}") from None
     except OSError as error:
-        raise Refused(403, f"{path[:200]!r} cannot be shown: {error.strerror}") from None
+        raise HTTPError(403, f"{path[:200]!r} cannot be shown: {error.strerror}") from None
     finally:
         if descriptor >= 0:
             os.close(descriptor)

@@ -9,8 +9,8 @@
     GET  /files/browse  /files/read            operators
     GET  /version  /health                     anybody
 
-Paths may also begin with ``/slave(1)`` and end with ``/``. There are two doors. One is on loopback, for executors: it
-takes the connections of our own user's processes, none of which sends a token, and so serves nothing that operators
+Paths may also begin with ``/slave(1)`` and end with ``/``. It listens twice. One socket is on loopback, for executors:
+it takes the connections of our own user's processes, none of which sends a token, and so serves nothing that operators
 may do. The other is for operators: over TLS, with a token. A call is answered once what it has changed is durable.
 """
 
@@ -23,37 +23,52 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from asa.web.errors import HTTPError
+from asa.web.hosts import check_addressed
+from asa.web.server import (
+    Admission,
+    Answer,
+    Connection,
+    Deferred,
+    Listener,
+    Request,
+    Response,
+    ResponseStream,
+    StreamResponse,
+    check_method,
+)
 from executors.mesos import peer
 from executors.mesos.agent import attach, legacy, operator, sandbox
 from executors.mesos.agent.engine import Engine
 from executors.mesos.agent.machine import Agent
 from executors.mesos.agent.options import Options
 from executors.mesos.codec import Message
-from executors.mesos.effects import Refused
-from executors.mesos.hosts import check_addressed
+from executors.mesos.http_api import (
+    EXECUTOR,
+    Principal,
+    TokenAccess,
+    accepts_json,
+    body_limit,
+    call_of,
+    check_content,
+    in_json,
+)
 from executors.mesos.messages import EXECUTOR_PATH, OPERATOR_PATHS, VERSION, base64_of, field, message
 from executors.mesos.pool_directory import READER, WRITER
-from executors.mesos.web.access import Access, Principal
-from executors.mesos.web.door import Door
-from executors.mesos.web.http import Admission, Answer, Later, Opened, Request, Response
-from executors.mesos.web.limits import EXECUTOR, body_limit
-from executors.mesos.web.request import accepts_json, call_of, check_content, check_method, in_json
-from executors.mesos.web.serving import Connection
-from executors.mesos.web.streams import Stream
 
 _CLOSING_S = 2.0
 _WHO = "the agent"
 
 
-class Loopback(Door):
-    """A door for our own user's processes on this machine; others find the connection broken."""
+class Loopback(Listener):
+    """Listens for our own user's processes on this machine; others find the connection broken."""
 
     def opened(self, connection: Connection) -> None:
         super().opened(connection)
         assert connection.transport
         try:
             if peer.is_ours(*peer.ends(connection.transport.get_extra_info("socket"))):
-                return self.know(connection)
+                return self.authenticated(connection)
         except OSError:  # it has gone already
             pass
         return connection.abort()
@@ -73,28 +88,30 @@ class Server:
     access
         Which operators may come in.
     names
-        What a ``Host`` header may say: `hosts.known_names`.
+        What a ``Host`` header may say: `http_api.host_names`.
     """
 
-    def __init__(self, engine: Engine, agent: Agent, options: Options, access: Access, names: frozenset[str]) -> None:
+    def __init__(
+        self, engine: Engine, agent: Agent, options: Options, access: TokenAccess, names: frozenset[str]
+    ) -> None:
         self._engine, self._agent, self._options = engine, agent, options
         self._access, self._names = access, names
-        self._loopback, self._door = Loopback(self._from_executor, _WHO), Door(self._from_operator, _WHO)
+        self._loopback, self._listener = Loopback(self._from_executor, _WHO), Listener(self._from_operator, _WHO)
         self._root = Path(options.directory)
 
     async def listen(self, loopback: socket.socket, outside: socket.socket, context: ssl.SSLContext | None) -> None:
         """Accept connections: of executors on `loopback`, of operators on `outside`, over TLS if there is a context."""
         await self._loopback.listen(loopback, None)
-        await self._door.listen(outside, context)
+        await self._listener.listen(outside, context)
 
     async def close(self) -> None:
         """Listen no more; requests that are being answered have a moment to end."""
-        await asyncio.gather(self._loopback.close(_CLOSING_S), self._door.close(_CLOSING_S))
+        await asyncio.gather(self._loopback.close(_CLOSING_S), self._listener.close(_CLOSING_S))
 
     def abort(self) -> None:
         """Break all connections, as the death of the process would."""
         self._loopback.abort()
-        self._door.abort()
+        self._listener.abort()
 
     # ------------------------------------------------------- requests
 
@@ -103,7 +120,7 @@ class Server:
         if path in _FOR_ANYBODY:
             return _for_anybody(request, path)
         if path != EXECUTOR_PATH:
-            raise Refused(403, f"only executors are served here: operators come to port {self._options.port}")
+            raise HTTPError(403, f"only executors are served here: operators come to port {self._options.port}")
         check_method(request, "POST")
         check_content(request)
         return Admission(body_limit(EXECUTOR), self._executor)
@@ -113,7 +130,7 @@ class Server:
         if path in _FOR_ANYBODY:
             return _for_anybody(request, path)
         principal = self._access.authenticate(request.headers, request.connection.peer)
-        self._door.know(request.connection)
+        self._listener.authenticated(request.connection)
         principal.check(READER)
         if path in OPERATOR_PATHS:
             check_method(request, "POST")
@@ -133,13 +150,13 @@ class Server:
         call, kind = call_of(request)
         if kind != "SUBSCRIBE":
             durable = self._engine.call(call)
-            return Response(202) if durable is None else Later(durable, Response(202))
+            return Response(202) if durable is None else Deferred(durable, Response(202))
         accepts_json(request)
         if request.version != "1.1":
-            raise Refused(505, "expected HTTP/1.1: a stream is sent in chunks")
-        stream = Stream(request.connection, self._engine.closed, beating=False)
+            raise HTTPError(505, "expected HTTP/1.1: a stream is sent in chunks")
+        stream = ResponseStream(request.connection, self._engine.closed, beating=False)
         self._engine.subscribe(call, stream)
-        return Opened(stream)
+        return StreamResponse(stream)
 
     def _operator(self, principal: Principal, request: Request) -> Answer:
         call, kind = call_of(request)
@@ -147,7 +164,7 @@ class Server:
             principal.check(WRITER)
         return self._operated(request, call, kind)
 
-    async def _operated(self, request: Request, call: Message, kind: str) -> Response | Opened:
+    async def _operated(self, request: Request, call: Message, kind: str) -> Response | StreamResponse:
         if kind in attach.KINDS and (found := await attach.carry_out(self._engine.nested, request, call, kind)):
             return found
         if kind in ("LIST_FILES", "READ_FILE"):
@@ -165,7 +182,7 @@ class Server:
         asked = field(call, "read_file", dict)
         offset, length = field(asked, "offset", int), field(asked, "length", int, sandbox.PIECE_MOST)
         if offset < 0 or length < 0:
-            raise Refused(400, "expected 'offset' and 'length' not to be negative")
+            raise HTTPError(400, "expected 'offset' and 'length' not to be negative")
         piece = sandbox.read(self._root, field(asked, "path", str), offset, length)
         return message(kind, size=piece.size, data=base64_of(piece.data))
 
@@ -179,7 +196,7 @@ class Server:
         if path in ("/files/browse", "/files/read"):
             found = await asyncio.to_thread(getattr(legacy, path.rpartition("/")[2]), self._root, request.query)
             return in_json(found)
-        raise Refused(404, f"there is nothing at {path[:100]}")
+        raise HTTPError(404, f"there is nothing at {path[:100]}")
 
 
 def _for_anybody(request: Request, path: str) -> Admission:

@@ -13,6 +13,9 @@ from types import TracebackType
 from typing import Any, Self
 
 from asa.security.files import private_directory
+from asa.web.hosts import LOOPBACK, address_among, is_loopback, listening_host, own_hosts
+from asa.web.loop_thread import LoopThread
+from asa.web.server import listening_socket
 from executors.cgroup.group import Quotas
 from executors.mesos.agent.engine import Engine
 from executors.mesos.agent.launcher import Orphans
@@ -20,12 +23,9 @@ from executors.mesos.agent.machine import Agent
 from executors.mesos.agent.options import Options
 from executors.mesos.agent.server import Server
 from executors.mesos.agent.workdir import WorkDirectory
-from executors.mesos.hosts import LOOPBACK, address_among, is_loopback, known_names, listening_host, own_hosts
+from executors.mesos.http_api import TokenAccess, host_names
 from executors.mesos.journal import Journal
-from executors.mesos.loop_thread import LoopThread
 from executors.mesos.pool_directory import AGENT_NAME, PoolDirectory
-from executors.mesos.web.access import Access
-from executors.mesos.web.door import listening_socket
 
 NO_MASTER = 75
 """Exit code when no master was there for too long (``EX_TEMPFAIL``)."""
@@ -174,7 +174,7 @@ class AgentService:
                 self._options = self._completed(loopback, outside)
                 agent, engine = self._made(journal)
                 context = self._directory.server_context(AGENT_NAME) if self._tls else None
-                access = Access(self._directory, required=self._authenticate)
+                access = TokenAccess(self._directory, required=self._authenticate)
                 server = Server(engine, agent, self._options, access, self._names())
                 await engine.open()
                 await server.listen(loopback, outside, context)
@@ -239,4 +239,4 @@ class AgentService:
         return agent, engine
 
     def _names(self) -> frozenset[str]:
-        return known_names((self._options.hostname, *((self._host,) if self._host else ()), *own_hosts()))
+        return host_names((self._options.hostname, *((self._host,) if self._host else ()), *own_hosts()))

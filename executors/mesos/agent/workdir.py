@@ -12,8 +12,8 @@ from pathlib import Path
 
 from asa.core.errors import StateError
 from asa.security.files import cannot, check_private, private_directory, write_private
-from executors.mesos.hosts import LOOPBACK
-from executors.mesos.web.door import listening_socket
+from asa.web.hosts import LOOPBACK
+from asa.web.server import listening_socket
 
 _PATIENCE_S = 3.0
 _AGAIN_S = 0.01

@@ -3,7 +3,7 @@
 ::
 
     service.py            journal, socket, thread; idleness.py ends one that was started on demand
-      server.py             HTTP requests in (executors.mesos.web), the machine's effects out
+      server.py             HTTP requests in (asa.web), the machine's effects out
         legacy.py             the older GETs; plain.py has what they show
         machine.py            Master: all that goes in, all that comes out; no I/O from here on down
           core.py               what its parts share; state.py is what the master knows

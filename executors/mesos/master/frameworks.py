@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from asa.web.errors import HTTPError
 from executors.mesos.codec import BadMessage, Message
-from executors.mesos.effects import Refused
 from executors.mesos.master import feedback, offers, rows, tasks, views
 from executors.mesos.master.core import Core
 from executors.mesos.master.framework_info import checked_info, completed_info, failover_s, suppressed
@@ -23,13 +23,14 @@ def subscribe(core: Core, call: Message, principal: str | None, stream: str) -> 
     ------
     BadMessage
         When the call has not the shape of one.
-    Refused
+    HTTPError
         When it claims to be someone else.
     """
     info = field(call, "subscribe.framework_info", dict)
     claimed = field(info, "principal", str, None)
     if principal is not None and claimed not in (None, principal):
-        raise Refused(400, f"'FrameworkInfo.principal' is {claimed!r}, but the credentials are those of {principal!r}")
+        reason = f"'FrameworkInfo.principal' is {claimed!r}, but the credentials are those of {principal!r}"
+        raise HTTPError(400, reason)
     framework_id = value_of(call, "framework_id", None) if "framework_id" in call else None
     own_id = value_of(info, "id", None) if "id" in info else None
     known = core.state.frameworks.get(framework_id or own_id or "")

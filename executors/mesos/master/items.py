@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from asa.web.errors import HTTPError
 from executors.mesos.codec import Message
-from executors.mesos.effects import Refused
 from executors.mesos.master import agents, schedule, tasks
 from executors.mesos.master.core import Core
 from executors.mesos.master.state import Agent
@@ -15,7 +15,7 @@ def hear(core: Core, agent: Agent, item: Message) -> None:
 
     Raises
     ------
-    BadMessage, Refused
+    BadMessage, HTTPError
         When it is malformed, or nothing that agents say.
     """
     kind = field(item, "type", str)
@@ -41,4 +41,4 @@ def hear(core: Core, agent: Agent, item: Message) -> None:
         core.count("messages_unregister_slave")
         agents.remove(core, agent.id, gone=True, state="TASK_GONE")
     elif kind != "PONG":
-        raise Refused(400, f"an agent does not say {kind!r:.50}")
+        raise HTTPError(400, f"an agent does not say {kind!r:.50}")

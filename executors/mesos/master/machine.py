@@ -10,8 +10,9 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
+from asa.web.errors import HTTPError
 from executors.mesos.codec import BadMessage, Message
-from executors.mesos.effects import Effect, Keep, Refused
+from executors.mesos.effects import Effect, Keep
 from executors.mesos.master import (
     agents,
     feedback,
@@ -68,7 +69,7 @@ class Master:
 
         Raises
         ------
-        Refused
+        HTTPError
             When the stream should not be opened at all.
         """
         with self._call(now) as core:
@@ -81,13 +82,13 @@ class Master:
 
         Raises
         ------
-        Refused
+        HTTPError
             When it is none, or not this scheduler's to make.
         """
         with self._call(now) as core:
             kind = field(call, "type", str)
             if kind not in CALLS:
-                raise Refused(400 if kind == "SUBSCRIBE" else 501, f"call {kind!r:.50} is not supported here")
+                raise HTTPError(400 if kind == "SUBSCRIBE" else 501, f"call {kind!r:.50} is not supported here")
             framework = self._caller(call, principal, stream)
             part, counter = CALLS[kind]
             part(core, framework, field(call, kind.lower(), dict, {}))
@@ -100,7 +101,7 @@ class Master:
 
         Raises
         ------
-        Refused
+        HTTPError
             When it is malformed.
         """
         with self._call(now) as core:
@@ -116,8 +117,8 @@ class Master:
         -------
         list of Effect
         Exception or None
-            Why an item was not taken, the last such: `Refused` when it is malformed, 403 when the agent has to register
-            first. What came with it is not to blame, and is carried out.
+            Why an item was not taken, the last such: 400 when it is malformed, 403 when the agent is not registered.
+            What came with it is not to blame, and is carried out.
         """
         problem: Exception | None = None
         for item in said:
@@ -142,7 +143,7 @@ class Master:
 
         Raises
         ------
-        Refused
+        HTTPError
             When it is none, or cannot be done.
         """
         with self._call(now) as core:
@@ -191,7 +192,7 @@ class Master:
         try:
             yield self._core
         except BadMessage as error:
-            raise Refused(400, str(error)) from None
+            raise HTTPError(400, str(error)) from None
 
     def _effects(self) -> list[Effect]:
         core = self._core
@@ -212,7 +213,7 @@ class Master:
     def _agent_of(self, stream: str) -> Agent:
         kind, agent_id = self._core.state.streams.get(stream, ("", ""))
         if kind != "agent":
-            raise Refused(403, "this stream is not an agent's, or not any more: register first")
+            raise HTTPError(403, "this stream is not an agent's, or not any more: register first")
         agent = self._core.state.agents[agent_id]
         agent.unanswered = 0
         return agent
@@ -220,13 +221,13 @@ class Master:
     def _caller(self, call: Message, principal: str | None, stream: str | None) -> Framework:
         framework = self._core.state.frameworks.get(value_of(call, "framework_id"))
         if framework is None:
-            raise Refused(400, "Framework cannot be found")
+            raise HTTPError(400, "Framework cannot be found")
         if principal is not None and framework.principal not in (None, principal):
-            raise Refused(400, f"framework {framework.id!r} belongs to another principal")
+            raise HTTPError(400, f"framework {framework.id!r} belongs to another principal")
         if framework.stream is None:
-            raise Refused(403, "Framework is not subscribed")
+            raise HTTPError(403, "Framework is not subscribed")
         if stream != framework.stream:
-            raise Refused(400, "The stream ID in the 'Mesos-Stream-Id' header is not that of this framework's stream")
+            raise HTTPError(400, "The stream ID in the 'Mesos-Stream-Id' header is not that of this framework's stream")
         return framework
 
 

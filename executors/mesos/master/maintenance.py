@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 import re
 
+from asa.web.errors import HTTPError
 from executors.mesos.codec import BadMessage, Message
-from executors.mesos.effects import Refused
 from executors.mesos.master import agents, offers, rows, schedule, tasks
 from executors.mesos.master.core import Core
 from executors.mesos.master.state import Agent
@@ -28,7 +28,7 @@ def drain(core: Core, payload: Message) -> None:
 
     Raises
     ------
-    BadMessage, Refused
+    BadMessage, HTTPError
         When the agent is not known.
     """
     agent = _known(core, payload)
@@ -47,7 +47,7 @@ def deactivate(core: Core, payload: Message) -> None:
 
     Raises
     ------
-    BadMessage, Refused
+    BadMessage, HTTPError
         When the agent is not known.
     """
     _deactivate(core, _known(core, payload))
@@ -58,14 +58,14 @@ def reactivate(core: Core, payload: Message) -> None:
 
     Raises
     ------
-    BadMessage, Refused
+    BadMessage, HTTPError
         When the agent is not deactivated, or not drained yet.
     """
     agent = _known(core, payload)
     if agent.active:
-        raise Refused(400, f"agent {agent.id} is not deactivated")
+        raise HTTPError(400, f"agent {agent.id} is not deactivated")
     if agent.drain is not None and agent.tasks:
-        raise Refused(400, f"agent {agent.id} is still draining, {len(agent.tasks)} tasks are left: try again later")
+        raise HTTPError(400, f"agent {agent.id} is still draining, {len(agent.tasks)} tasks are left: try again later")
     agent.active, agent.drain = True, None
     rows.keep_agent(core, agent)
     core.dirty.add(agent.id)
@@ -102,7 +102,7 @@ def _known(core: Core, payload: Message) -> Agent:
     for group in (core.state.agents, core.state.recovered, core.state.away):
         if agent_id in group:
             return group[agent_id]
-    raise Refused(400, f"agent {agent_id!r:.100} is not known")
+    raise HTTPError(400, f"agent {agent_id!r:.100} is not known")
 
 
 def _deactivate(core: Core, agent: Agent) -> None:

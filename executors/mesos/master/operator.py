@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from asa.web.errors import HTTPError
 from executors.mesos import verbosity
 from executors.mesos.codec import BadMessage, Message
-from executors.mesos.effects import Refused
 from executors.mesos.master import (
     agents,
     feedback,
@@ -43,7 +43,7 @@ def operate(core: Core, call: Message, principal: str | None) -> Message | None:
 
     Raises
     ------
-    Refused
+    HTTPError
         When it is no call, is not allowed now, or not supported.
     """
     try:
@@ -52,14 +52,14 @@ def operate(core: Core, call: Message, principal: str | None) -> Message | None:
             return {"type": kind, kind.lower(): look(core.state, core.now)}
         if kind in _FILES:
             path: str = field(call, f"{kind.lower()}.path", str)
-            raise Refused(404, f"there is no {path!r:.200}: {_NO_FILES}")
+            raise HTTPError(404, f"there is no {path!r:.200}: {_NO_FILES}")
         if kind in _UNSUPPORTED:
-            raise Refused(501, f"{kind} is not supported: {_UNSUPPORTED[kind]}")
+            raise HTTPError(501, f"{kind} is not supported: {_UNSUPPORTED[kind]}")
         if kind not in _CHANGES:
-            raise Refused(501, f"there is no call {kind!r:.100}")
+            raise HTTPError(501, f"there is no call {kind!r:.100}")
         _CHANGES[kind](core, field(call, kind.lower(), dict), principal)
     except BadMessage as error:
-        raise Refused(400, str(error)) from None
+        raise HTTPError(400, str(error)) from None
     return None
 
 
@@ -125,7 +125,7 @@ def _teardown(core: Core, payload: Message, principal: str | None) -> None:
     framework_id = value_of(payload, "framework_id")
     framework = core.state.frameworks.get(framework_id)
     if framework is None:
-        raise Refused(400, f"framework {framework_id!r:.100} is not known")
+        raise HTTPError(400, f"framework {framework_id!r:.100} is not known")
     frameworks.remove(core, framework, "Framework was torn down by an operator")
 
 
@@ -134,7 +134,7 @@ def _mark_agent_gone(core: Core, payload: Message, principal: str | None) -> Non
     if agent_id in state.gone:
         return
     if not any(agent_id in group for group in (state.agents, state.recovered, state.unreachable)):
-        raise Refused(404, f"agent {agent_id!r:.100} is not known")
+        raise HTTPError(404, f"agent {agent_id!r:.100} is not known")
     agents.remove(core, agent_id, gone=True)
 
 

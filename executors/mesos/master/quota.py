@@ -15,8 +15,8 @@ from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import NamedTuple
 
+from asa.web.errors import HTTPError
 from executors.mesos.codec import BadMessage, Message
-from executors.mesos.effects import Refused
 from executors.mesos.master.framework_info import wrong_role
 from executors.mesos.master.shares import Path, Tally, Usage, above, counts, nodes
 from executors.mesos.master.state import State
@@ -39,7 +39,7 @@ def update(state: State, update_quota: Message) -> Quota:
 
     Raises
     ------
-    Refused
+    HTTPError
         When it names a role twice or one that cannot have quota, or when limits leave no room for guarantees; and
         without ``force`` when agents do not have what is guaranteed, or a role has more than its new limit.
     BadMessage
@@ -49,7 +49,7 @@ def update(state: State, update_quota: Message) -> Quota:
     for config in field(update_quota, "quota_configs", list):
         role = _role(field({"quota_config": config}, "quota_config.role", str))
         if role in roles:
-            raise Refused(400, f"role {role!r} is named twice: name it once")
+            raise HTTPError(400, f"role {role!r} is named twice: name it once")
         roles.append(role)
         _put(found.limits, role, _amounts(config, "limits"))
         _put(found.guarantees, role, _amounts(config, "guarantees"))
@@ -62,14 +62,14 @@ def set_guarantee(state: State, quota_request: Message) -> Quota:
 
     Raises
     ------
-    Refused
+    HTTPError
         As `update`, and when the role has quota already.
     BadMessage
         When it has not the shape of a ``QuotaRequest``, or the resources it names are not plain scalars.
     """
     found, role = _copy(state), _role(field(quota_request, "role", str))
     if role in found.limits or role in found.guarantees:
-        raise Refused(400, f"role {role!r} has quota already: remove it first, or use UPDATE_QUOTA")
+        raise HTTPError(400, f"role {role!r} has quota already: remove it first, or use UPDATE_QUOTA")
     resources = parse(field(quota_request, "guarantee", list))
     if not all(isinstance(amount, int) and counts(kind) for kind, amount in resources):
         raise BadMessage("expected 'guarantee' to be scalars, neither reserved nor revocable")
@@ -80,9 +80,9 @@ def set_guarantee(state: State, quota_request: Message) -> Quota:
 
 
 def remove(state: State, role: str) -> Quota:
-    """What quota is after a REMOVE_QUOTA; raises `Refused` when the role has none."""
+    """What quota is after a REMOVE_QUOTA; raises `HTTPError` when the role has none."""
     if role not in state.quota and role not in state.guarantees:
-        raise Refused(400, f"role {role!r} has no quota")
+        raise HTTPError(400, f"role {role!r} has no quota")
     found = _copy(state)
     found.limits.pop(role, None)
     found.guarantees.pop(role, None)
@@ -209,9 +209,9 @@ def _put(quotas: dict[str, Tally], role: str, amounts: Tally) -> None:
 
 def _role(role: str) -> str:
     if reason := wrong_role(role):
-        raise Refused(400, f"role {role!r:.100} {reason}")
+        raise HTTPError(400, f"role {role!r:.100} {reason}")
     if role == "*":
-        raise Refused(400, "role '*' cannot have quota: name another one")
+        raise HTTPError(400, "role '*' cannot have quota: name another one")
     return role
 
 
@@ -230,12 +230,12 @@ def _floats(amounts: Mapping[str, int]) -> dict[str, float]:
 
 
 def _check(state: State, found: Quota, roles: list[str], *, force: bool) -> None:
-    """Raise `Refused` for promises that cannot be kept; `force` lets pass those that may be kept some day."""
+    """Raise `HTTPError` for promises that cannot be kept; `force` lets pass those that may be kept some day."""
     empty = Budget({}, found.guarantees, Usage())
     for role, limits in found.limits.items():
         for name, limit in limits.items():
             if (needed := empty.missing(tuple(role.split("/")), name)) > limit:
-                raise Refused(
+                raise HTTPError(
                     400, f"role {role!r} is limited to {limit / THOUSAND} {name}, but guaranteed {needed / THOUSAND}"
                 )
     if force:
@@ -246,12 +246,12 @@ def _check(state: State, found: Quota, roles: list[str], *, force: bool) -> None
             usage.gave_back(offer.framework, offer.role, offer.resources)
     for name in sorted({name for amounts in found.guarantees.values() for name in amounts}):
         if (needed := empty.missing((), name)) > (there := usage.total.get(name, 0)):
-            raise Refused(
+            raise HTTPError(
                 400, f"{needed / THOUSAND} {name} would be guaranteed, agents have {there / THOUSAND}; use 'force'"
             )
     for role in roles:
         for name, limit in found.limits.get(role, {}).items():
             if (charged := usage.charged(tuple(role.split("/")), name)) > limit:
-                raise Refused(
+                raise HTTPError(
                     400, f"role {role!r} has {charged / THOUSAND} {name}, more than {limit / THOUSAND}; use 'force'"
                 )

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from asa.web.errors import HTTPError
 from executors.mesos.codec import BadMessage, Message
-from executors.mesos.effects import Refused
 from executors.mesos.master import offers, rows
 from executors.mesos.master.core import Core
 from executors.mesos.master.framework_info import wrong_role
@@ -24,14 +24,14 @@ def reserve(core: Core, payload: Message, principal: str | None) -> None:
 
     Raises
     ------
-    BadMessage, Refused
+    BadMessage, HTTPError
         When the agent is not known, does not have as much that is neither used nor reserved, or the resources say
         nothing about a reservation, or that somebody else has made it.
     """
     agent = _known(core, payload)
     wanted = _reserved(field(payload, "resources", list), principal)
     if any(kind.role != "*" for kind, _ in parse(field(payload, "source", list, []))):
-        raise Refused(501, "only what is not reserved can be reserved: unreserve it first")
+        raise HTTPError(501, "only what is not reserved can be reserved: unreserve it first")
     _exchange(core, agent, wanted.unspecific(), wanted)
 
 
@@ -40,7 +40,7 @@ def unreserve(core: Core, payload: Message, principal: str | None) -> None:
 
     Raises
     ------
-    BadMessage, Refused
+    BadMessage, HTTPError
         When the agent is not known, or does not have as much that is reserved so and not used.
     """
     agent = _known(core, payload)
@@ -52,7 +52,7 @@ def unreserve(core: Core, payload: Message, principal: str | None) -> None:
 def _exchange(core: Core, agent: Agent, old: Resources, new: Resources) -> None:
     """Have `new` instead of `old` on an agent."""
     if not (agent.total - agent.used).covers(old):
-        raise Refused(409, f"agent {agent.id} does not have this much that is unused: {_text(old)}")
+        raise HTTPError(409, f"agent {agent.id} does not have this much that is unused: {_text(old)}")
     for offer in [offer for offer in agent.offers.values() if not offer.inverse]:
         if agent.free.covers(old):
             break
@@ -67,7 +67,7 @@ def _exchange(core: Core, agent: Agent, old: Resources, new: Resources) -> None:
 def _known(core: Core, payload: Message) -> Agent:
     agent_id = value_of(payload, "agent_id")
     if agent_id not in core.state.agents:
-        raise Refused(400, f"agent {agent_id:.100} is not registered")
+        raise HTTPError(400, f"agent {agent_id:.100} is not registered")
     return core.state.agents[agent_id]
 
 
@@ -80,7 +80,7 @@ def _reserved(items: list[Any], principal: str | None) -> Resources:
         if reason := wrong_role(kind.role):
             raise BadMessage(f"role {kind.role!r:.100} {reason}")
         if principal is not None and kind.principal not in ("", principal):
-            raise Refused(403, f"a reservation by {kind.principal!r:.100} cannot be made by {principal!r}")
+            raise HTTPError(403, f"a reservation by {kind.principal!r:.100} cannot be made by {principal!r}")
         found += Resources({kind._replace(principal=kind.principal or principal or ""): amount})
     if not found:
         raise BadMessage("expected 'resources' to name some, found none")

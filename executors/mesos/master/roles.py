@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import NamedTuple
 
+from asa.web.errors import HTTPError
 from executors.mesos.codec import Message
-from executors.mesos.effects import Refused
 from executors.mesos.master import offers, quota, rows, views
 from executors.mesos.master.core import Core
 from executors.mesos.master.framework_info import wrong_role
@@ -82,7 +82,7 @@ def update_weights(core: Core, payload: Message) -> None:
 
     Raises
     ------
-    BadMessage, Refused
+    BadMessage, HTTPError
         When one is no positive number, or a role no role.
     """
     found = {}
@@ -90,9 +90,10 @@ def update_weights(core: Core, payload: Message) -> None:
         info = {"weight_info": item}
         role, weight = field(info, "weight_info.role", str, "*").strip(), field(info, "weight_info.weight", float)
         if reason := wrong_role(role):
-            raise Refused(400, f"role {role!r:.100} {reason}")
+            raise HTTPError(400, f"role {role!r:.100} {reason}")
         if not 0 < weight <= HEAVIEST:
-            raise Refused(400, f"the weight of role {role!r:.100} must be positive and at most {HEAVIEST:g}: {weight}")
+            reason = f"the weight of role {role!r:.100} must be positive and at most {HEAVIEST:g}: {weight}"
+            raise HTTPError(400, reason)
         found[role] = weight
     core.state.weights |= found
     rows.keep_roles(core)

@@ -15,8 +15,8 @@ import ipaddress
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from asa.web.errors import HTTPError
 from executors.mesos.codec import BadMessage, Message
-from executors.mesos.effects import Refused
 from executors.mesos.master import agents, rows
 from executors.mesos.master.core import Core
 from executors.mesos.master.state import Agent, State
@@ -34,16 +34,16 @@ def update(core: Core, payload: Message) -> None:
 
     Raises
     ------
-    BadMessage, Refused
+    BadMessage, HTTPError
         When a window has no machine, a machine is there twice, or one that is down would no longer be there.
     """
     windows = [_window(item) for item in field(field(payload, "schedule", dict), "windows", list, [])]
     machines = [machine for window in windows for machine in _machines(window)]
     if len(machines) > MACHINES_MOST:
-        raise Refused(400, f"expected a schedule of at most {MACHINES_MOST} machines, found {len(machines)}")
+        raise HTTPError(400, f"expected a schedule of at most {MACHINES_MOST} machines, found {len(machines)}")
     _check_once(machines)
     if lost := sorted(core.state.down.difference(machines)):
-        raise Refused(400, f"machine {_name(lost[0])} is down: stop its maintenance before it leaves the schedule")
+        raise HTTPError(400, f"machine {_name(lost[0])} is down: stop its maintenance before it leaves the schedule")
     _change(core, windows, core.state.down)
 
 
@@ -52,15 +52,15 @@ def start(core: Core, payload: Message) -> None:
 
     Raises
     ------
-    BadMessage, Refused
+    BadMessage, HTTPError
         When a machine is not in the schedule, or down already.
     """
     machines, scheduled = _named(payload), _plan(core.state.windows)
     for machine in machines:
         if machine not in scheduled:
-            raise Refused(400, f"machine {_name(machine)} is not in the maintenance schedule: put it there first")
+            raise HTTPError(400, f"machine {_name(machine)} is not in the maintenance schedule: put it there first")
         if machine in core.state.down:
-            raise Refused(400, f"machine {_name(machine)} is down already")
+            raise HTTPError(400, f"machine {_name(machine)} is down already")
     _change(core, core.state.windows, core.state.down.union(machines))
     by_name = _by_name(machines)
     for agent in [agent for agent in core.state.agents.values() if any(_under(agent, by_name))]:
@@ -72,12 +72,12 @@ def stop(core: Core, payload: Message) -> None:
 
     Raises
     ------
-    BadMessage, Refused
+    BadMessage, HTTPError
         When one is not down.
     """
     machines = set(_named(payload))
     if up := sorted(machines - core.state.down):
-        raise Refused(400, f"machine {_name(up[0])} is not down: only maintenance that has started can be stopped")
+        raise HTTPError(400, f"machine {_name(up[0])} is not down: only maintenance that has started can be stopped")
     left = [
         window | {"machine_ids": [item for item in window["machine_ids"] if _machine(item) not in machines]}
         for window in core.state.windows
@@ -209,7 +209,7 @@ def _named(payload: Message) -> list[Machine]:
 def _check_once(machines: list[Machine]) -> None:
     if len(set(machines)) < len(machines):
         twice = next(machine for machine in machines if machines.count(machine) > 1)
-        raise Refused(400, f"machine {_name(twice)} appears more than once: name it once")
+        raise HTTPError(400, f"machine {_name(twice)} appears more than once: name it once")
 
 
 def _machines(window: Message) -> list[Machine]:

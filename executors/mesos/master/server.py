@@ -23,24 +23,34 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Never
 
+from asa.web.errors import HTTPError
+from asa.web.hosts import check_addressed
+from asa.web.server import (
+    Admission,
+    Answer,
+    Deferred,
+    Heartbeats,
+    Listener,
+    Request,
+    Response,
+    ResponseStream,
+    StreamResponse,
+    check_method,
+    error_response,
+)
 from executors.mesos.agent_protocol import PATH as AGENT_PATH
 from executors.mesos.agent_protocol import STREAM_HEADER
 from executors.mesos.clockwork import Clockwork
+from executors.mesos.codec import frame, kind_of
 from executors.mesos.commit import GroupCommit, Parcel
-from executors.mesos.effects import Effect, Keep, Refused, Send
-from executors.mesos.hosts import check_addressed
+from executors.mesos.effects import Effect, Keep, Send
+from executors.mesos.http_api import Principal, TokenAccess, accepts_json, body_limit, call_of, check_content, in_json
 from executors.mesos.journal import Journal
 from executors.mesos.master import legacy, operator
 from executors.mesos.master.machine import Master
 from executors.mesos.messages import OPERATOR_PATHS, SCHEDULER_PATH, VERSION, field, message
 from executors.mesos.pool_directory import AGENT, FRAMEWORK, READER, WRITER
 from executors.mesos.verbosity import Voice
-from executors.mesos.web.access import Access, Principal
-from executors.mesos.web.door import Door
-from executors.mesos.web.http import Admission, Answer, Later, Opened, Request, Response
-from executors.mesos.web.limits import body_limit
-from executors.mesos.web.request import accepts_json, call_of, check_content, check_method, in_json, told
-from executors.mesos.web.streams import Heartbeats, Stream, kind_of
 
 _HEARTBEAT = message("HEARTBEAT")
 _LATER = frozenset({"RESERVE_RESOURCES", "UNRESERVE_RESOURCES", "CREATE_VOLUMES", "DESTROY_VOLUMES"})
@@ -61,27 +71,27 @@ class Server:
     access
         Who may come in.
     names
-        What a ``Host`` header may say: `hosts.known_names`.
+        What a ``Host`` header may say: `http_api.host_names`.
     heartbeat_s
         How often streams of schedulers and operators get a HEARTBEAT [s].
     """
 
     def __init__(
-        self, machine: Master, journal: Journal, access: Access, names: frozenset[str], heartbeat_s: float
+        self, machine: Master, journal: Journal, access: TokenAccess, names: frozenset[str], heartbeat_s: float
     ) -> None:
         self._machine, self._access, self._names = machine, access, names
-        self._streams: dict[str, Stream] = {}
-        self._heartbeats = Heartbeats(heartbeat_s)
+        self._streams: dict[str, ResponseStream] = {}
+        self._heartbeats = Heartbeats(heartbeat_s, frame(_HEARTBEAT))
         self._commit: GroupCommit[Never] = GroupCommit(journal, self._deliver)
         self._clock = Clockwork(self._due, self._wake)
-        self._door = Door(self._admit, _WHO)
+        self._listener = Listener(self._admit, _WHO)
         self._voice = Voice()
         self._closing = False
 
     async def listen(self, sock: socket.socket, context: ssl.SSLContext | None) -> None:
         """Accept connections, over TLS if there is a context."""
         self._clock.arm()
-        await self._door.listen(sock, context)
+        await self._listener.listen(sock, context)
 
     async def run(self) -> None:
         """Serve, until cancelled; an exception means that nothing is served any more."""
@@ -105,14 +115,14 @@ class Server:
         finally:
             for stream in list(self._streams.values()):
                 stream.end()
-            await self._door.close(_CLOSING_S)
+            await self._listener.close(_CLOSING_S)
 
     def abort(self) -> None:
         """Break all connections, as the death of the process would."""
         self._closing = True
         self._clock.stop()
         self._voice.calm()
-        self._door.abort()
+        self._listener.abort()
 
     # ------------------------------------------------------- requests
 
@@ -123,7 +133,7 @@ class Server:
             check_method(request, "GET")
             return Admission(0, _version if path == "/version" else _health)
         principal = self._access.authenticate(request.headers, request.connection.peer)
-        self._door.know(request.connection)
+        self._listener.authenticated(request.connection)
         if path == SCHEDULER_PATH:
             return self._admitted(request, principal, FRAMEWORK, partial(self._scheduler, principal))
         if path == AGENT_PATH:
@@ -163,9 +173,9 @@ class Server:
             return self._opened(stream, self._machine.register(call, stream.id, self._clock.now()))
         stream_id = request.headers.get(STREAM_HEADER, "")
         if kind != "BATCH" or stream_id not in self._streams:
-            raise Refused(400, f"expected REGISTER, or BATCH on an open stream, found {kind[:50]}")
+            raise HTTPError(400, f"expected REGISTER, or BATCH on an open stream, found {kind[:50]}")
         effects, problem = self._machine.from_agent(stream_id, field(call, "batch.items", list), self._clock.now())
-        response = Response(202) if problem is None else told(problem, request.target, _WHO)
+        response = Response(202) if problem is None else error_response(problem, request.target, _WHO)
         return self._carry_out(effects, response, wait=any(type(effect) is Keep for effect in effects))
 
     def _operator(self, principal: Principal, request: Request) -> Answer:
@@ -186,21 +196,21 @@ class Server:
     def _legacy(self, path: str, request: Request) -> Response:
         found = legacy.get(self._machine.state, path, request.query, self._clock.now())
         if found is None:
-            raise Refused(404, f"there is nothing at {path[:100]}")
+            raise HTTPError(404, f"there is nothing at {path[:100]}")
         return in_json(found)
 
     def _check_changeable(self) -> None:
         if self._closing:
-            raise Refused(503, "the master is about to end")
+            raise HTTPError(503, "the master is about to end")
         if self._commit.trouble is not None:
-            raise Refused(503, "the master cannot write its journal now: try again later")
+            raise HTTPError(503, "the master cannot write its journal now: try again later")
 
     # ------------------------------------------------------- effects
 
-    def _carry_out(self, effects: Sequence[Effect], response: Response, *, wait: bool = True) -> Response | Later:
+    def _carry_out(self, effects: Sequence[Effect], response: Response, *, wait: bool = True) -> Response | Deferred:
         self._clock.arm()
         durable = self._commit.carry_out(effects, lazily=not wait)
-        return response if durable is None or not wait else Later(durable, response)
+        return response if durable is None or not wait else Deferred(durable, response)
 
     def _deliver(self, parcels: Sequence[Parcel]) -> None:
         chatty = _log.isEnabledFor(logging.DEBUG)
@@ -226,15 +236,15 @@ class Server:
 
     # ------------------------------------------------------- streams
 
-    def _open(self, request: Request, *, heartbeats: bool) -> Stream:
+    def _open(self, request: Request, *, heartbeats: bool) -> ResponseStream:
         accepts_json(request)
         if STREAM_HEADER in request.headers:
-            raise Refused(400, f"expected no {STREAM_HEADER} header when a stream is opened")
+            raise HTTPError(400, f"expected no {STREAM_HEADER} header when a stream is opened")
         if request.version != "1.1":
-            raise Refused(505, "expected HTTP/1.1: a stream is sent in chunks")
-        return Stream(request.connection, self._ended, beating=heartbeats)
+            raise HTTPError(505, "expected HTTP/1.1: a stream is sent in chunks")
+        return ResponseStream(request.connection, self._ended, beating=heartbeats)
 
-    def _opened(self, stream: Stream, effects: Sequence[Effect]) -> Opened:
+    def _opened(self, stream: ResponseStream, effects: Sequence[Effect]) -> StreamResponse:
         """The machine has taken it: from here on, it is told of the stream's end."""
         self._clock.arm()
         # The first heartbeat comes at once: some clients take in a record only when the next one has begun.
@@ -247,9 +257,9 @@ class Server:
             raise
         if stream.beating:
             self._heartbeats.add(stream)
-        return Opened(stream, {STREAM_HEADER: stream.id})
+        return StreamResponse(stream, {STREAM_HEADER: stream.id})
 
-    def _ended(self, stream: Stream) -> None:
+    def _ended(self, stream: ResponseStream) -> None:
         self._heartbeats.discard(stream)
         del self._streams[stream.id]
         if not stream.ended and not self._closing:

@@ -16,18 +16,17 @@ from typing import Self
 
 from asa.core.errors import StateError
 from asa.log.lock import DriverLock
+from asa.web.hosts import is_loopback, listening_host, own_hosts
+from asa.web.loop_thread import LoopThread
+from asa.web.server import listening_socket, raise_file_limit
 from executors.mesos.effects import Keep
-from executors.mesos.hosts import is_loopback, known_names, listening_host, own_hosts
+from executors.mesos.http_api import TokenAccess, host_names
 from executors.mesos.journal import Journal
-from executors.mesos.loop_thread import LoopThread
 from executors.mesos.master.idleness import until_idle
 from executors.mesos.master.machine import Master
 from executors.mesos.master.server import Server
 from executors.mesos.master.state import Options
 from executors.mesos.pool_directory import MASTER_NAME, Address, PoolDirectory
-from executors.mesos.web.access import Access
-from executors.mesos.web.door import listening_socket
-from executors.mesos.web.limits import raise_file_limit
 
 _DEFAULTS = Options()
 _IDENTITY = "identity"
@@ -196,8 +195,8 @@ class MasterService:
         alone = is_loopback(self._host)
         hosts = (self._host,) if self._host else own_hosts()
         options = replace(self._options, hostname=hosts[0], port=port)
-        access = Access(self._directory, required=self._authenticate)
-        names = known_names(hosts if alone else (*hosts, *own_hosts()))
+        access = TokenAccess(self._directory, required=self._authenticate)
+        names = host_names(hosts if alone else (*hosts, *own_hosts()))
         machine = _recovered(journal, options)
         server = Server(machine, journal, access, names, options.heartbeat_s)
         self._address = Address(hosts, port, self._tls, os.getpid(), secrets.token_hex(16))

@@ -17,12 +17,12 @@ import psutil
 import pytest
 
 from asa.core.errors import StateError
+from asa.web.hosts import LOOPBACK
 from coscheduler.pool import agents, pools
 from coscheduler.pool.agents import Agents, _Event
 from coscheduler.pool.pools import Existing, Local, OwnPool, local_pool
 from coscheduler.real.machine import Ended, Machine, News, Program, Started, Used
 from executors.cgroup import probe
-from executors.mesos.hosts import LOOPBACK
 from executors.mesos.master.service import MasterService
 from executors.mesos.master.state import Options
 from executors.mesos.operator import Operator

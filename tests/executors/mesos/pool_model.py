@@ -6,11 +6,12 @@ import itertools
 from collections import Counter, deque
 from typing import Any
 
+from asa.web.errors import HTTPError
 from executors.mesos.agent.effects import Container, Start, Stop, Up
 from executors.mesos.agent.machine import Agent
 from executors.mesos.agent.options import Options as AgentOptions
 from executors.mesos.codec import Message, decode, encode
-from executors.mesos.effects import Close, Keep, Refused, Send
+from executors.mesos.effects import Close, Keep, Send
 from executors.mesos.master.machine import Master
 from executors.mesos.master.state import Options
 from executors.mesos.messages import TERMINAL, identity, message, value_of
@@ -222,6 +223,6 @@ class Model:
     def hear_agent(self, item: Message) -> None:
         effects, problem = self.master.from_agent(self.stream_a, [item], self.now)
         self.m.take(effects)
-        assert problem is None or isinstance(problem, Refused)
+        assert problem is None or isinstance(problem, HTTPError)
         if problem is not None:
             self.disconnect_agent()

@@ -25,7 +25,7 @@ MASTER_POINTS = {
     "it hears ACCEPT": f"before {MACHINE}.call 'ACCEPT'",
     "before the tasks are journalled": f"before {WRITE} table='tasks'",
     "after the tasks are journalled": f"after {WRITE} table='tasks'",
-    "RUN is about to go": "before executors.mesos.web.streams:Stream.put RUN",
+    "RUN is about to go": "before asa.web.server:ResponseStream.put RUN",
     "it hears UPDATE": f"before {MACHINE}.from_agent TASK_RUNNING",
     "before the update is journalled": f"before {WRITE} table='tasks' TASK_RUNNING",
     "after the update is journalled": f"after {WRITE} table='tasks' TASK_RUNNING",

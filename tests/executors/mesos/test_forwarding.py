@@ -6,7 +6,7 @@ import httptools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from executors.mesos.effects import Refused
+from asa.web.errors import HTTPError
 from executors.mesos.forwarding import Requests
 
 
@@ -53,5 +53,5 @@ def test_nonsense_is_refused_or_waited_for(data: bytes) -> None:
     requests = Requests("m:2", "Bearer t", "127.0.0.1")
     try:
         assert requests.feed(data) == b""
-    except Refused as refused:
+    except HTTPError as refused:
         assert refused.status in (400, 403, 421)  # noqa: PT017 - either is fine

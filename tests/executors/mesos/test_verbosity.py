@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from asa.web.errors import HTTPError
 from executors.mesos.codec import BadMessage
-from executors.mesos.effects import Refused
 from executors.mesos.operator import Operator
 from executors.mesos.pool_directory import WRITER
 from executors.mesos.verbosity import Verbosity, Voice, asked
@@ -26,7 +26,7 @@ def test_a_level_holds_for_a_while() -> None:
 
 @pytest.mark.parametrize(("level", "duration"), [(-1, 5), (4, 5), (1, -1), (1, 1 << 63)])
 def test_levels_and_durations_have_bounds(level: int, duration: int) -> None:
-    with pytest.raises(Refused):
+    with pytest.raises(HTTPError):
         asked({"level": level, "duration": {"nanoseconds": duration}}, 0.0)
 
 

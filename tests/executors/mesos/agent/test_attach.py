@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from asa.web.errors import HTTPError
+from asa.web.server import Headers, Request
 from executors.mesos.agent.attach import take_input
 from executors.mesos.codec import BadMessage, Message, frame
-from executors.mesos.effects import Refused
 from executors.mesos.messages import identity, message
-from executors.mesos.web.http import Headers, Request
 
 
 class Sessions:
@@ -42,7 +42,7 @@ def test_input_begins_with_a_name() -> None:
     take(named("s"), data())
     with pytest.raises(BadMessage, match="names the container first, found none"):
         take()
-    with pytest.raises(Refused, match="no session of that id") as refused:
+    with pytest.raises(HTTPError, match="no session of that id") as refused:
         take(named("t"))
     assert refused.value.status == 404
 
@@ -62,6 +62,6 @@ def test_what_is_no_input(second: Message, text: str) -> None:
 
 def test_input_is_json() -> None:
     take(named("s"), kind="Application/JSON; charset=utf-8")
-    with pytest.raises(Refused, match="expected Message-Content-Type application/json") as refused:
+    with pytest.raises(HTTPError, match="expected Message-Content-Type application/json") as refused:
         take(named("s"), kind="application/x-protobuf")
     assert refused.value.status == 415

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from asa.web.errors import HTTPError
 from executors.mesos.agent.effects import Limit, Stop
 from executors.mesos.codec import BadMessage
-from executors.mesos.effects import Refused
 from executors.mesos.messages import base64_of, identity, nanoseconds
 
 
@@ -103,7 +103,7 @@ def test_one_that_ends_fails_its_tasks(running):
     assert running.last["reason"] == "REASON_EXECUTOR_TERMINATED" and "status 3" in running.last["message"]
     assert running.ups[-1]["exited_executor"]["status"] == 3 << 8
     assert running.sent["s1"][-1] == {"type": "CLOSED"}
-    with pytest.raises(Refused, match="cannot be found"):
+    with pytest.raises(HTTPError, match="cannot be found"):
         running.subscribe()
     running.acknowledge("t1")
     assert set(running.journal) == {("agent", "id")}
@@ -126,7 +126,7 @@ def test_messages_go_both_ways(running):
     with pytest.raises(BadMessage, match="base64"):
         running.call("MESSAGE", data="?")
     running.call("HEARTBEAT")
-    with pytest.raises(Refused, match="'KILL' is no call"):
+    with pytest.raises(HTTPError, match="'KILL' is no call"):
         running.call("KILL")
 
 
@@ -186,7 +186,7 @@ def test_an_executor_cannot_flood_the_agent(running, monkeypatch):
     monkeypatch.setattr("executors.mesos.agent.calls.PENDING_MOST", 3)
     for _ in range(3):
         running.update("t1", "TASK_RUNNING")
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(HTTPError) as refused:
         running.update("t1", "TASK_RUNNING")
     assert refused.value.status == 429
 
@@ -194,7 +194,7 @@ def test_an_executor_cannot_flood_the_agent(running, monkeypatch):
 def test_what_an_executor_says_has_bounds(running, monkeypatch):
     monkeypatch.setattr("executors.mesos.agent.calls.DATA_MOST", 2)
     for kind in ("MESSAGE", "UPDATE"):
-        with pytest.raises(Refused, match="at most 2 bytes") as refused:
+        with pytest.raises(HTTPError, match="at most 2 bytes") as refused:
             running.call("MESSAGE", data="AAAA") if kind == "MESSAGE" else running.update(
                 "t1", "TASK_RUNNING", data="AAAA"
             )
@@ -330,7 +330,7 @@ def test_one_that_does_not_come_back_is_ended(running):
     running.acknowledge("t1")
     running.updates()
     running.do(running.agent.closed("s1", running.now))
-    with pytest.raises(Refused):
+    with pytest.raises(HTTPError):
         running.call("HEARTBEAT")
     running.wake(running.now + 900)
     assert running.stops == [Stop(running.container("e1").id, 0.0)]

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from asa.web.errors import HTTPError
 from executors.mesos.agent.effects import Up
 from executors.mesos.codec import BadMessage
-from executors.mesos.effects import Refused
 from executors.mesos.messages import identity, message
 
 SHUTDOWNS = ("SHUTDOWN", "SHUTDOWN_EXECUTOR", "SHUTDOWN_FRAMEWORK")
@@ -132,7 +132,7 @@ def test_calls_are_carried_out_or_change_nothing(new_node, task, executor, value
             try:
                 node.sent.setdefault("s2", [])
                 node.do(call())
-            except (BadMessage, Refused):
+            except (BadMessage, HTTPError):
                 assert node.agent.closed("none", node.now) == []  # nothing was half done
     node.restart()
     node.register()
@@ -194,13 +194,13 @@ def test_refuses_calls_of_executors_that_make_no_sense(node, call):
 
 
 def test_refuses_executors_that_are_not_known(node, task, executor):
-    with pytest.raises(Refused, match="Framework cannot be found") as refused:
+    with pytest.raises(HTTPError, match="Framework cannot be found") as refused:
         node.subscribe()
     assert refused.value.status == 400
     node.run(task(), executor=executor())
-    with pytest.raises(Refused, match="Executor cannot be found"):
+    with pytest.raises(HTTPError, match="Executor cannot be found"):
         node.subscribe("e2")
-    with pytest.raises(Refused, match="not subscribed") as refused:
+    with pytest.raises(HTTPError, match="not subscribed") as refused:
         node.call("HEARTBEAT")
     assert refused.value.status == 403
     assert node.journal

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from asa.web.errors import HTTPError
 from executors.cgroup.group import Usage
 from executors.mesos.agent import operator
 from executors.mesos.agent.effects import Limit, Stop
 from executors.mesos.codec import BadMessage, encode
-from executors.mesos.effects import Refused
 from executors.mesos.messages import base64_of, identity
 
 USAGE = Usage(1.5, 0.5, 30, 10, 0.7, 4096, None, 2, 3)
@@ -144,7 +144,7 @@ def test_tasks_may_come_and_go_during_a_lease(node, task, executor):
 @pytest.mark.parametrize(("cpus", "seconds"), [(0.001, 5), (9, 5), (1, -1), (1, 1e9), ("-Infinity", 5)])
 def test_a_lease_has_bounds(node, task, cpus, seconds):
     node.run(task("t1"))
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(HTTPError) as refused:
         leased(node, node.container("t1").id, cpus, seconds)
     assert refused.value.status == 400 and not node.limits
 
@@ -153,7 +153,7 @@ def test_a_lease_has_bounds(node, task, cpus, seconds):
 @pytest.mark.parametrize("request_", [0, 0.001, 9, "Infinity"])
 def test_a_request_has_the_bounds_of_a_limit(node, task, request_, seconds):
     node.run(task("t1"))
-    with pytest.raises(Refused, match=r"expected a request from 0.01 to the 8 cores of this node") as refused:
+    with pytest.raises(HTTPError, match=r"expected a request from 0.01 to the 8 cores of this node") as refused:
         node.change("t1", 0.5, request_, seconds)
     assert refused.value.status == 400 and not node.limits and not node.weights, "nothing was half done"
 
@@ -161,7 +161,7 @@ def test_a_request_has_the_bounds_of_a_limit(node, task, request_, seconds):
 def test_nothing_to_change_is_refused(node, task):
     node.run(task("t1"))
     for seconds in (None, 0, 5):
-        with pytest.raises(Refused, match="nothing is to be changed") as refused:
+        with pytest.raises(HTTPError, match="nothing is to be changed") as refused:
             node.change("t1", seconds=seconds)
         assert refused.value.status == 400
     for part in ("limits", "requests"):
@@ -188,7 +188,7 @@ def test_a_container_can_be_ended(node, task):
     node.run(task("t1"))
     node.start("t1")
     container = node.container("t1").id
-    with pytest.raises(Refused, match="has not ended"):
+    with pytest.raises(HTTPError, match="has not ended"):
         ask(node, "WAIT_CONTAINER", container_id=identity(container))
     assert ask(node, "KILL_CONTAINER", container_id=identity(container)) is None
     assert node.stops == [Stop(container, 0.0)]
@@ -205,10 +205,10 @@ def test_what_changes_something_needs_more(node):
 
 def test_refuses_what_it_does_not_know(node):
     for kind in ("KILL_CONTAINER", "WAIT_CONTAINER"):
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(HTTPError) as refused:
             ask(node, kind, container_id=identity("c1"))
         assert refused.value.status == 404
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(HTTPError) as refused:
         ask(node, "LAUNCH_NESTED_CONTAINER_SESSION")
     assert refused.value.status == 501
     with pytest.raises(BadMessage):

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import requests
 
+import asa.web.server
 from asa.core.errors import StateError
 from executors.mesos.agent.options import Options
 from executors.mesos.agent.service import AgentService
@@ -18,7 +19,6 @@ from executors.mesos.codec import Message, encode
 from executors.mesos.messages import VERSION, message
 from executors.mesos.pool_directory import AGENT, FRAMEWORK, READER, WRITER, PoolDirectory
 from executors.mesos.resources import scalars
-from executors.mesos.web import request
 
 PATIENCE_S = 30.0
 JSON = {"Content-Type": "application/json"}
@@ -64,7 +64,7 @@ def _text(name: str, value: str) -> Message:
 @pytest.fixture(scope="module")
 def agent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Agent]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(request, "PATIENCE_S", 1e-3)  # who fails too often is answered late
+        patch.setattr(asa.web.server, "RETRY_S", 1e-3)  # who fails too often is answered late
         agent = Agent(tmp_path_factory.mktemp("agent"))
         yield agent
         agent.session.close()

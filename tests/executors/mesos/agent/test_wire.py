@@ -6,9 +6,9 @@ import random
 from collections import Counter
 from typing import Any
 
+from asa.web.errors import HTTPError
 from executors.mesos.agent import operator
 from executors.mesos.codec import BadMessage, decode, encode
-from executors.mesos.effects import Refused
 from executors.mesos.resources import scalars, to_json
 from tests.executors.mesos.oracle import API, check, made
 
@@ -28,7 +28,7 @@ def test_what_an_agent_answers(new_node: Any, task: Any, executor: Any) -> None:
         call = {"type": kind} | ({} if payload is None else {kind.lower(): made(payload.type, rng, words)})
         try:
             answer, effects = node.agent.operate(call, lambda container: None, node.now)
-        except (Refused, BadMessage):
+        except (HTTPError, BadMessage):
             continue
         node.do(effects)
         if answer is not None:

@@ -11,19 +11,18 @@ from typing import Any
 import aiohttp
 import pytest
 
+import asa.web.server
+from asa.web.server import listening_socket
 from executors.mesos import commit
 from executors.mesos.codec import Message, Records
 from executors.mesos.effects import Close, Effect, Send
-from executors.mesos.hosts import known_names
+from executors.mesos.http_api import TokenAccess, host_names
 from executors.mesos.journal import Journal
 from executors.mesos.master import server
 from executors.mesos.master.server import Server
 from executors.mesos.master.state import Options, State
 from executors.mesos.messages import message
 from executors.mesos.pool_directory import FRAMEWORK, PoolDirectory
-from executors.mesos.web import request
-from executors.mesos.web.access import Access
-from executors.mesos.web.door import listening_socket
 
 SUBSCRIBE = message("SUBSCRIBE", framework_info={"user": "u", "name": "f"})
 SUBSCRIBED = message("SUBSCRIBED", framework_id={"value": "F1"})
@@ -136,7 +135,7 @@ class Ground:
 async def ground(directory: Path, *, required: bool = True, heartbeat_s: float = 1000.0) -> AsyncIterator[Ground]:
     pool = PoolDirectory.create(directory / "pool", "p")
     journal, machine = Journal(pool.path / "master.db"), Machine()
-    served = Server(machine, journal, Access(pool, required=required), known_names(["n0"]), heartbeat_s)
+    served = Server(machine, journal, TokenAccess(pool, required=required), host_names(["n0"]), heartbeat_s)
     sock = listening_socket("127.0.0.1", 0)
     await served.listen(sock, None)
     running = asyncio.create_task(served.run())
@@ -159,7 +158,7 @@ def serve(scenario: Callable[[Ground], Awaitable[None]], directory: Path, **opti
             await scenario(found)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(request, "PATIENCE_S", 0.01)
+        patch.setattr(asa.web.server, "RETRY_S", 0.01)
         patch.setattr(server, "_CLOSING_S", 0.5)
         patch.setattr(commit, "RETRY_S", 0.01)
         asyncio.run(asyncio.wait_for(run(), 3 * DEADLINE_S))

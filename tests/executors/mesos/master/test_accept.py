@@ -2,8 +2,8 @@ from typing import Any
 
 import pytest
 
+from asa.web.errors import HTTPError
 from executors.mesos.codec import Message
-from executors.mesos.effects import Refused
 from executors.mesos.messages import identity
 from executors.mesos.resources import Resources, parse, scalars, to_json
 from tests.executors.mesos.master.world import AWARE, MULTI, World, executor_info, launch, task_info
@@ -78,7 +78,7 @@ def test_a_bad_task_is_told_and_the_others_run(change: Message, text: str) -> No
 def test_a_task_without_ids_is_no_task(change: Message) -> None:
     world, agent, framework, offer = pair()
     bad = {name: item for name, item in (task_info("bad", agent) | change).items() if item is not None}
-    with pytest.raises(Refused):
+    with pytest.raises(HTTPError):
         world.accept(framework, [offer], launch(task_info("good", agent), bad))
     assert list(world.state.offers) == [offer] and not world.state.frameworks[framework].tasks
 
@@ -97,7 +97,7 @@ def test_a_task_without_ids_is_no_task(change: Message) -> None:
 )
 def test_a_malformed_operation_changes_nothing(operation: Any) -> None:
     world, _, framework, offer = pair()
-    with pytest.raises(Refused):
+    with pytest.raises(HTTPError):
         world.accept(framework, [offer], operation)
     assert list(world.state.offers) == [offer]
 

@@ -1,7 +1,8 @@
 import pytest
 
+from asa.web.errors import HTTPError
 from executors.mesos.codec import Message
-from executors.mesos.effects import Keep, Refused
+from executors.mesos.effects import Keep
 from executors.mesos.master import agents
 from executors.mesos.messages import identity, message
 from executors.mesos.resources import scalars, to_json
@@ -74,7 +75,7 @@ def test_a_new_agent_gets_an_id_and_is_offered() -> None:
 )
 def test_a_malformed_agent_is_refused_and_changes_nothing(item: Message) -> None:
     world = World()
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(HTTPError) as caught:
         world.master.register(message("REGISTER", **item) if item else {"type": "REGISTER"}, "s", world.now)
     assert caught.value.status == 400
     assert not world.state.agents and not world.state.recovered and not world.state.streams and not world.state.serial

@@ -2,8 +2,8 @@ from typing import Any
 
 import pytest
 
+from asa.web.errors import HTTPError
 from executors.mesos.codec import Message
-from executors.mesos.effects import Refused
 from executors.mesos.master.framework_info import wrong_id, wrong_role
 from executors.mesos.master.state import COMPLETED_MOST
 from executors.mesos.messages import identity
@@ -67,7 +67,7 @@ def test_suppressed_roles_must_be_its_own() -> None:
     "call", [{}, {"subscribe": {}}, {"subscribe": {"framework_info": []}}, {"subscribe": {"framework_info": {"id": 3}}}]
 )
 def test_a_subscribe_without_shape_is_refused(call: Message) -> None:
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(HTTPError) as caught:
         World().master.subscribe({"type": "SUBSCRIBE"} | call, "p", "s", 0.0)
     assert caught.value.status == 400
 
@@ -75,7 +75,7 @@ def test_a_subscribe_without_shape_is_refused(call: Message) -> None:
 def test_nobody_claims_to_be_someone_else() -> None:
     world = World()
     call = {"type": "SUBSCRIBE", "subscribe": {"framework_info": {"user": "me", "principal": "q"}}}
-    with pytest.raises(Refused, match="credentials"):
+    with pytest.raises(HTTPError, match="credentials"):
         world.master.subscribe(call, "p", "s", world.now)
     framework = world.subscribe()
     other = {"user": "me", "id": identity(framework)}
@@ -248,7 +248,7 @@ def test_what_update_framework_cannot_change(change: Message) -> None:
     world = World()
     framework = world.subscribe(roles=["a"], capabilities=[MULTI, AWARE])
     before = world.state.frameworks[framework].info
-    with pytest.raises(Refused, match="cannot change"):
+    with pytest.raises(HTTPError, match="cannot change"):
         world.call(framework, "UPDATE_FRAMEWORK", {"framework_info": before | change})
     assert world.state.frameworks[framework].info == before
 

@@ -8,8 +8,9 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from asa.web.errors import HTTPError
 from executors.mesos.codec import Message, encode
-from executors.mesos.effects import Refused, Send
+from executors.mesos.effects import Send
 from executors.mesos.master.machine import Master
 from executors.mesos.master.shares import Usage
 from executors.mesos.messages import identity, message
@@ -143,10 +144,10 @@ def test_nothing_breaks_the_machine(sent: list[tuple[str, Message]]) -> None:
                 effects = master.register(thing, pool.stream_of["M-S1"], pool.now)
             else:
                 effects = master.subscribe(thing, "p", pool.stream(), pool.now)
-        except Refused as error:
+        except HTTPError as error:
             effects, problem = master._core.taken(), error
         if problem is not None:
-            assert isinstance(problem, Refused), problem
+            assert isinstance(problem, HTTPError), problem
             assert (effects, master._core.dirty, master._core.emptied) == ([], set(), set())
         for effect in effects:
             if isinstance(effect, Send):

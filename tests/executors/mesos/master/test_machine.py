@@ -2,7 +2,8 @@ from typing import Any
 
 import pytest
 
-from executors.mesos.effects import Refused, Send
+from asa.web.errors import HTTPError
+from executors.mesos.effects import Send
 from executors.mesos.messages import identity, message
 from tests.executors.mesos.master.world import World, launch, task_info, uuid
 
@@ -56,7 +57,7 @@ def test_calls_that_make_no_sense(call: dict[str, object], stream: str | None, s
     if call.get("framework_id") == "own":
         call = call | {"framework_id": identity(framework)}
     header = world.stream_of[framework] if stream == "own" else stream
-    with pytest.raises(Refused, match=text) as caught:
+    with pytest.raises(HTTPError, match=text) as caught:
         world.master.call(call, "p", header, world.now)
     assert caught.value.status == status
 
@@ -64,7 +65,7 @@ def test_calls_that_make_no_sense(call: dict[str, object], stream: str | None, s
 def test_only_its_own_principal_speaks_for_a_framework() -> None:
     world, _, framework = pair()
     call = {"type": "REVIVE", "framework_id": identity(framework)}
-    with pytest.raises(Refused, match="principal"):
+    with pytest.raises(HTTPError, match="principal"):
         world.master.call(call, "q", world.stream_of[framework], world.now)
     world.do(world.master.call(call, "p", world.stream_of[framework], world.now))
 
@@ -73,7 +74,7 @@ def test_a_framework_without_a_stream_has_to_subscribe() -> None:
     world, _, framework = pair()
     stream = world.stream_of[framework]
     world.cut(framework)
-    with pytest.raises(Refused, match="not subscribed") as caught:
+    with pytest.raises(HTTPError, match="not subscribed") as caught:
         world.master.call({"type": "REVIVE", "framework_id": identity(framework)}, "p", stream, world.now)
     assert caught.value.status == 403
 
@@ -82,8 +83,8 @@ def test_an_agent_that_is_not_known_has_to_register() -> None:
     world, agent, framework = pair()
     for stream in ("nobody", world.stream_of[framework]):
         effects, problem = world.master.from_agent(stream, [message("PONG")], world.now)
-        assert isinstance(problem, Refused) and problem.status == 403 and effects == []
-    with pytest.raises(Refused, match="DANCE"):
+        assert isinstance(problem, HTTPError) and problem.status == 403 and effects == []
+    with pytest.raises(HTTPError, match="DANCE"):
         world.hear(agent, "DANCE")
 
 
@@ -94,7 +95,7 @@ def test_what_comes_with_a_malformed_item_counts_at_once(wrong: Any) -> None:
     status = {"task_id": identity("t"), "state": "TASK_FINISHED", "uuid": uuid(1)}
     update = message("UPDATE", framework_id=identity(framework), status=status, latest_state="TASK_FINISHED")
     effects, problem = world.master.from_agent(world.stream_of[agent], [update, wrong], world.now)
-    assert isinstance(problem, Refused) and problem.status == 400
+    assert isinstance(problem, HTTPError) and problem.status == 400
     told = [effect.message["type"] for effect in effects if isinstance(effect, Send)]
     assert told == ["UPDATE", "OFFERS"], "what the task has freed is offered with this answer"
 
@@ -159,7 +160,7 @@ def test_operators_call() -> None:
     world.do(effects)
     assert answer is None and agent in world.state.gone
     assert "FAILURE" in world.types(framework)
-    with pytest.raises(Refused):
+    with pytest.raises(HTTPError):
         world.master.operate({"type": "DANCE"}, "admin", world.now)
 
 

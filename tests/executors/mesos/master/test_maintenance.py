@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
+from asa.web.errors import HTTPError
 from executors.mesos.codec import Message
-from executors.mesos.effects import Effect, Keep, Refused, Send
+from executors.mesos.effects import Effect, Keep, Send
 from executors.mesos.master.machine import Master
 from executors.mesos.master.state import Options
 from executors.mesos.messages import base64_of, identity, message, task_status
@@ -102,7 +103,7 @@ def test_drain_kills_and_is_over_with_the_last_task() -> None:
     assert "kill_policy" not in said[1]["kill"]
     assert pool.drain_info() == {"state": "DRAINING", "config": {"mark_gone": False}}
     assert not pool.master.state.offers
-    with pytest.raises(Refused, match="still draining, 2 tasks"):
+    with pytest.raises(HTTPError, match="still draining, 2 tasks"):
         pool.ask("REACTIVATE_AGENT", agent_id=identity(AGENT))
     pool.update("t1", "TASK_KILLED")
     assert pool.drain_info()["state"] == "DRAINING"
@@ -145,7 +146,7 @@ def test_drain_of_a_task_that_only_its_agent_knows_and_that_makes_no_sense() -> 
 def test_drain_refuses_odd_grace_periods(most: Any) -> None:
     pool = Pool()
     pool.join()
-    with pytest.raises(Refused, match="max_grace_period"):
+    with pytest.raises(HTTPError, match="max_grace_period"):
         pool.ask("DRAIN_AGENT", agent_id=identity(AGENT), max_grace_period=most)
     assert pool.drain_info() is None
 
@@ -221,11 +222,11 @@ def test_deactivated_agent_keeps_its_tasks_and_gets_no_more() -> None:
     assert not pool.master.state.offers
     assert not pool.master.state.agents[AGENT].active
     assert "OFFERS" in kinds(pool.ask("REACTIVATE_AGENT", agent_id=identity(AGENT)))
-    with pytest.raises(Refused, match="not deactivated"):
+    with pytest.raises(HTTPError, match="not deactivated"):
         pool.ask("REACTIVATE_AGENT", agent_id=identity(AGENT))
 
 
 @pytest.mark.parametrize("kind", ["DRAIN_AGENT", "DEACTIVATE_AGENT", "REACTIVATE_AGENT"])
 def test_unknown_agents_are_refused(kind: str) -> None:
-    with pytest.raises(Refused, match="'nobody' is not known"):
+    with pytest.raises(HTTPError, match="'nobody' is not known"):
         Pool().ask(kind, agent_id=identity("nobody"))

@@ -1,7 +1,7 @@
 import pytest
 
+from asa.web.errors import HTTPError
 from executors.mesos.codec import Message
-from executors.mesos.effects import Refused
 from executors.mesos.messages import identity
 from executors.mesos.resources import scalars, to_json
 from tests.executors.mesos.master.world import World, executor_info, task_info
@@ -123,7 +123,7 @@ def test_malformed_declines_change_nothing(payload: Message) -> None:
     world = World()
     world.agent()
     framework = world.subscribe()
-    with pytest.raises(Refused):
+    with pytest.raises(HTTPError):
         world.call(framework, "DECLINE", payload)
     assert list(world.state.offers) == ["M-O1"]
 
@@ -132,7 +132,7 @@ def test_half_of_a_bad_decline_is_not_done() -> None:
     world = World()
     world.agent(), world.agent()
     framework = world.subscribe()
-    with pytest.raises(Refused):
+    with pytest.raises(HTTPError):
         world.call(framework, "DECLINE", {"offer_ids": [identity("M-O1"), identity("M-O2"), 3]})
     assert len(world.state.offers) == 2
 

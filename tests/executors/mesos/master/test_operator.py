@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from asa.web.errors import HTTPError
 from executors.mesos import codec
 from executors.mesos.codec import Message
-from executors.mesos.effects import Effect, Refused, Send
+from executors.mesos.effects import Effect, Send
 from executors.mesos.master import operator, views
 from executors.mesos.master.machine import Master
 from executors.mesos.master.state import Options
@@ -111,7 +112,7 @@ def test_what_looks_say() -> None:
 def test_changes_with_malformed_payloads_change_nothing(kind: str, payload: Any) -> None:
     master = pool()
     before = codec.encode(views.state(master.state))
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(HTTPError) as refused:
         ask(master, {"type": kind} if payload is None else {"type": kind, kind.lower(): payload})
     assert refused.value.status == 400
     assert codec.encode(views.state(master.state)) == before
@@ -120,17 +121,17 @@ def test_changes_with_malformed_payloads_change_nothing(kind: str, payload: Any)
 
 @pytest.mark.parametrize("kind", UNSUPPORTED.split())
 def test_what_is_not_supported_is_said_so(kind: str) -> None:
-    with pytest.raises(Refused, match="is not supported: ") as refused:
+    with pytest.raises(HTTPError, match="is not supported: ") as refused:
         ask(pool(), {"type": kind, kind.lower(): {}})
     assert refused.value.status == 501
 
 
 @pytest.mark.parametrize("call", [message("LIST_FILES", path="/master/log"), message("READ_FILE", path="x", offset=0)])
 def test_the_master_has_no_files(call: Message) -> None:
-    with pytest.raises(Refused, match="the master has no files") as refused:
+    with pytest.raises(HTTPError, match="the master has no files") as refused:
         ask(pool(), call)
     assert refused.value.status == 404
-    with pytest.raises(Refused, match="path"):
+    with pytest.raises(HTTPError, match="path"):
         ask(pool(), message(call["type"], offset=0))
 
 
@@ -138,7 +139,7 @@ def test_the_master_has_no_files(call: Message) -> None:
     ("call", "status"), [({}, 400), ({"type": 5}, 400), ({"type": "SUBSCRIBE"}, 501), ({"type": "NONSENSE"}, 501)]
 )
 def test_no_call(call: Message, status: int) -> None:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(HTTPError) as refused:
         ask(pool(), call)
     assert refused.value.status == status
 
@@ -152,7 +153,7 @@ def test_teardown() -> None:
     answer, _ = ask(master, {"type": "GET_FRAMEWORKS"})
     assert answer is not None
     assert [one["active"] for one in answer["get_frameworks"]["completed_frameworks"]] == [False]
-    with pytest.raises(Refused, match="is not known"):
+    with pytest.raises(HTTPError, match="is not known"):
         ask(master, message("TEARDOWN", framework_id=identity(name)))
 
 
@@ -166,7 +167,7 @@ def test_mark_agent_gone() -> None:
     states = [one["update"]["status"]["state"] for one in sends(effects) if one["type"] == "UPDATE"]
     assert states == ["TASK_LOST"]  # this framework cannot tell partitions apart
     assert ask(master, call) == (None, [])
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(HTTPError) as refused:
         ask(master, message("MARK_AGENT_GONE", agent_id=identity("another")))
     assert refused.value.status == 404
 
@@ -177,7 +178,7 @@ def test_logging_level_returns_to_none() -> None:
     levels = [ask(master, {"type": "GET_LOGGING_LEVEL"}, now)[0] for now in (1014.0, 1015.0)]
     assert levels == [message("GET_LOGGING_LEVEL", level=2), message("GET_LOGGING_LEVEL", level=0)]
     for level, duration in ((4, 1), (-1, 1), (1, -1), (1, 10**400)):
-        with pytest.raises(Refused):
+        with pytest.raises(HTTPError):
             ask(master, message("SET_LOGGING_LEVEL", level=level, duration={"nanoseconds": duration}))
 
 
@@ -243,7 +244,7 @@ def test_all_that_the_operator_driver_of_pymesos_asks_for() -> None:
     assert agent_id in master.state.gone
     refusals = {"listFiles": ["/"], "readFile": ["/", 1, 0], "createVolumes": ["S", []], "destroyVolumes": ["S", []]}
     for call, status in zip(spoken([[*one] for one in refusals.items()]), (404, 404, 501, 501), strict=True):
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(HTTPError) as refused:
             ask(master, call)
         assert refused.value.status == status
 
@@ -263,7 +264,7 @@ json_values = st.recursive(
 @given(st.sampled_from(CHANGES.split()), st.dictionaries(names, json_values, max_size=4))
 def test_no_call_crashes_the_master(kind: str, payload: Message) -> None:
     master = pool()
-    with suppress(Refused):
+    with suppress(HTTPError):
         ask(master, {"type": kind, kind.lower(): payload})
     answer, _ = ask(master, {"type": "GET_STATE"})
     assert answer is not None and codec.encode(answer)

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from asa.web.errors import HTTPError
 from executors.mesos.codec import BadMessage, Message
-from executors.mesos.effects import Refused
 from executors.mesos.master import quota
 from executors.mesos.master.quota import Budget, Quota
 from executors.mesos.master.shares import Usage, leaf
@@ -65,7 +65,7 @@ def test_update_replaces_and_removes() -> None:
     ],
 )
 def test_what_can_never_be_kept_is_refused(configs: list[Message], words: str) -> None:
-    with pytest.raises(Refused, match=words):
+    with pytest.raises(HTTPError, match=words):
         update(*configs, force=True)
 
 
@@ -97,14 +97,14 @@ def test_names_may_have_dots() -> None:
 
 def test_more_than_agents_have_is_guaranteed_by_force_only() -> None:
     configs = config("a", {}, {"cpus": 60}), config("b", {}, {"cpus": 41})
-    with pytest.raises(Refused, match=r"101\.0 cpus would be guaranteed, agents have 100\.0; use 'force'"):
+    with pytest.raises(HTTPError, match=r"101\.0 cpus would be guaranteed, agents have 100\.0; use 'force'"):
         update(*configs)
     assert update(*configs, force=True).guarantees == {"a": {"cpus": 60_000}, "b": {"cpus": 41_000}}
 
 
 def test_limits_below_what_is_used_are_set_by_force_only() -> None:
     state = state_of(used=scalars(cpus=9), role="a/b")
-    with pytest.raises(Refused, match=r"has 9\.0 cpus, more than 8\.0"):
+    with pytest.raises(HTTPError, match=r"has 9\.0 cpus, more than 8\.0"):
         update(config("a", {"cpus": 8}), state=state)
     assert update(config("a", {"cpus": 8}), state=state, force=True).limits == {"a": {"cpus": 8000}}
     assert update(config("a", {"cpus": 9}), state=state).limits == {"a": {"cpus": 9000}}
@@ -116,7 +116,7 @@ def test_what_is_only_offered_is_no_reason_against_a_limit() -> None:
     state.offers["O1"] = state.agents["S1"].offers["O1"] = offer
     state.offers["O2"] = state.agents["S1"].offers["O2"] = Offer("O2", "F", "S1", "*", scalars(cpus=5), 0.0, True)
     assert update(config("a", {"cpus": 5}), state=state).limits == {"a": {"cpus": 5000}}
-    with pytest.raises(Refused):
+    with pytest.raises(HTTPError):
         update(config("a", {"cpus": 4}), state=state)
 
 
@@ -132,9 +132,9 @@ def test_the_old_call_sets_a_guarantee_that_is_the_limit() -> None:
 @pytest.mark.parametrize(
     ("request_", "error"),
     [
-        ({"role": "*", "guarantee": guarantee(cpus=1)}, Refused),
-        ({"role": "b", "guarantee": guarantee(cpus=1)}, Refused),
-        ({"role": "a", "guarantee": guarantee(cpus=101)}, Refused),
+        ({"role": "*", "guarantee": guarantee(cpus=1)}, HTTPError),
+        ({"role": "b", "guarantee": guarantee(cpus=1)}, HTTPError),
+        ({"role": "a", "guarantee": guarantee(cpus=101)}, HTTPError),
         ({"guarantee": guarantee(cpus=1)}, BadMessage),
         ({"role": "a"}, BadMessage),
         ({"role": "a", "guarantee": [{"name": "cpus", "scalar": {"value": 1}, "role": "a"}]}, BadMessage),
@@ -159,7 +159,7 @@ def test_quota_is_removed() -> None:
     state.quota, state.guarantees = {"a": {"cpus": 1}, "b": {"cpus": 1}}, {"a": {"cpus": 1}, "c": {"cpus": 1}}
     assert quota.remove(state, "a") == Quota({"b": {"cpus": 1}}, {"c": {"cpus": 1}})
     assert quota.remove(state, "c") == Quota(state.quota, {"a": {"cpus": 1}})
-    with pytest.raises(Refused, match="'d' has no quota"):
+    with pytest.raises(HTTPError, match="'d' has no quota"):
         quota.remove(state, "d")
 
 

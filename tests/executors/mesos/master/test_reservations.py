@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
+from asa.web.errors import HTTPError
 from executors.mesos.codec import Message
-from executors.mesos.effects import Effect, Refused, Send
+from executors.mesos.effects import Effect, Send
 from executors.mesos.master.machine import Master
 from executors.mesos.master.shares import Usage
 from executors.mesos.master.state import Agent, Options
@@ -80,7 +81,7 @@ def test_totals_stay_right() -> None:
 def test_what_is_used_cannot_be_reserved() -> None:
     master = pool()
     launch(master, 6)
-    with pytest.raises(Refused, match="cpus of role '\\*'") as refused:
+    with pytest.raises(HTTPError, match="cpus of role '\\*'") as refused:
         ask(master, "RESERVE_RESOURCES", [cpus(3)])
     assert refused.value.status == 409
     assert len(master.state.offers) == 1  # nothing has changed
@@ -92,7 +93,7 @@ def test_what_is_not_reserved_cannot_be_unreserved() -> None:
     master = pool()
     ask(master, "RESERVE_RESOURCES", [cpus(2)])
     for item in (cpus(3), cpus(1, role="web"), cpus(1, principal="bob")):
-        with pytest.raises(Refused, match="does not have this much"):
+        with pytest.raises(HTTPError, match="does not have this much"):
             ask(master, "UNRESERVE_RESOURCES", [item])
     assert agent(master).total.reserved("hpc").scalar("cpus") == 2.0
 
@@ -114,7 +115,7 @@ def test_what_is_not_reserved_cannot_be_unreserved() -> None:
 )
 def test_calls_are_checked(resources: Any, more: Message, text: str) -> None:
     master = pool()
-    with pytest.raises(Refused, match=text):
+    with pytest.raises(HTTPError, match=text):
         ask(master, "RESERVE_RESOURCES", resources, **more)
     assert agent(master).total == scalars(cpus=8, mem=1024)
 

@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
+from asa.web.errors import HTTPError
 from executors.mesos.codec import Message
-from executors.mesos.effects import Keep, Refused, Send
+from executors.mesos.effects import Keep, Send
 from executors.mesos.master.machine import Master
 from executors.mesos.master.state import Options
 from executors.mesos.messages import message
@@ -79,7 +80,7 @@ def test_weights() -> None:
 )
 def test_weights_are_checked_before_any_is_changed(info: Any) -> None:
     master = pool("web")
-    with pytest.raises(Refused):
+    with pytest.raises(HTTPError):
         ask(master, "UPDATE_WEIGHTS", weight_infos=[{"role": "first", "weight": 2}, info])
     assert look(master, "GET_WEIGHTS") == {"weight_infos": []}
 
@@ -103,11 +104,11 @@ def test_older_quota_calls() -> None:
     ask(master, "SET_QUOTA", quota_request=request)
     [info] = look(master, "GET_QUOTA")["status"]["infos"]
     assert (info["role"], info["guarantee"][0]["scalar"]["value"]) == ("web", 2.0)
-    with pytest.raises(Refused):
+    with pytest.raises(HTTPError):
         ask(master, "SET_QUOTA", quota_request=request)
     ask(master, "REMOVE_QUOTA", role="web")
     assert look(master, "GET_QUOTA") == {"status": {"infos": [], "configs": []}}
-    with pytest.raises(Refused):
+    with pytest.raises(HTTPError):
         ask(master, "REMOVE_QUOTA", role="web")
 
 

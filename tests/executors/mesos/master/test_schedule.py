@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
+from asa.web.errors import HTTPError
 from executors.mesos import codec
 from executors.mesos.codec import Message
-from executors.mesos.effects import Effect, Keep, Refused, Send
+from executors.mesos.effects import Effect, Keep, Send
 from executors.mesos.master import rows, schedule
 from executors.mesos.master.machine import Master
 from executors.mesos.master.state import Agent, Options, State
@@ -136,11 +137,11 @@ def test_maintenance_starts_and_stops() -> None:
     assert [one["id"] for one in status["draining_machines"]] == [NODE2]
     assert "SHUTDOWN" in [one["type"] for one in join(master, 1)]
     assert unavailable(master).keys() == {"Node2", "Node3"}
-    with pytest.raises(Refused, match=r"node1 10\.0\.0\.1 is down already"):
+    with pytest.raises(HTTPError, match=r"node1 10\.0\.0\.1 is down already"):
         ask(master, "START_MAINTENANCE", machines=[NODE1])
-    with pytest.raises(Refused, match=r"node1 10\.0\.0\.1 is down: stop"):
+    with pytest.raises(HTTPError, match=r"node1 10\.0\.0\.1 is down: stop"):
         ask(master, "UPDATE_MAINTENANCE_SCHEDULE", schedule={"windows": [window(2000, NODE2)]})
-    with pytest.raises(Refused, match="node2 is not down"):
+    with pytest.raises(HTTPError, match="node2 is not down"):
         ask(master, "STOP_MAINTENANCE", machines=[NODE1, NODE2])
     ask(master, "STOP_MAINTENANCE", machines=[NODE1])
     assert look(master, "GET_MAINTENANCE_SCHEDULE") == {"schedule": {"windows": [window(2000, NODE2)]}}
@@ -163,20 +164,20 @@ def test_maintenance_starts_and_stops() -> None:
 )
 def test_schedules_are_checked(windows: list[Any], text: str) -> None:
     master = pool()
-    with pytest.raises(Refused, match=text):
+    with pytest.raises(HTTPError, match=text):
         ask(master, "UPDATE_MAINTENANCE_SCHEDULE", schedule={"windows": windows})
     assert look(master, "GET_MAINTENANCE_SCHEDULE") == {"schedule": {"windows": []}}
 
 
 def test_schedules_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(schedule, "MACHINES_MOST", 1)
-    with pytest.raises(Refused, match="at most 1 machines, found 2"):
+    with pytest.raises(HTTPError, match="at most 1 machines, found 2"):
         ask(pool(), "UPDATE_MAINTENANCE_SCHEDULE", schedule={"windows": [window(2000, NODE1, NODE2)]})
 
 
 @pytest.mark.parametrize("machines", [[], [NODE1], [{"hostname": "elsewhere"}]])
 def test_only_scheduled_machines_can_be_taken_down(machines: list[Message]) -> None:
-    with pytest.raises(Refused):
+    with pytest.raises(HTTPError):
         ask(pool(), "START_MAINTENANCE", machines=machines)
 
 

@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 
+import asa.web.server
+from asa.web.errors import HTTPError
+from executors.mesos import http_api
 from executors.mesos.codec import LARGEST, BadMessage, Message
-from executors.mesos.effects import Close, Keep, Refused, Send
+from executors.mesos.effects import Close, Keep, Send
 from executors.mesos.messages import message
 from executors.mesos.pool_directory import AGENT, FRAMEWORK, READER, WRITER, PoolDirectory
-from executors.mesos.web import limits
 from tests.executors.mesos.master.served import (
     DEADLINE_S,
     REGISTER,
@@ -60,7 +62,7 @@ def test_calls_are_checked_as_mesos_does(tmp_path: Path) -> None:
 @pytest.mark.parametrize("status", [400, 403, 404, 409, 501])
 def test_what_the_machine_refuses(status: int, tmp_path: Path) -> None:
     async def scenario(ground: Ground) -> None:
-        ground.machine.answers |= {"call": Refused(status, "no"), "subscribe": Refused(status, "no")}
+        ground.machine.answers |= {"call": HTTPError(status, "no"), "subscribe": HTTPError(status, "no")}
         assert await ground.post("/api/v1/scheduler", message("REVIVE")) == (status, "no")
         assert await ground.post("/api/v1/scheduler", SUBSCRIBE) == (status, "no")
         assert not ground.server._streams
@@ -121,7 +123,7 @@ def test_what_operators_get(tmp_path: Path) -> None:
 
 
 def test_bodies_have_a_limit_that_goes_with_the_role(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "_BODIES", {READER: 1000})
+    monkeypatch.setattr(http_api, "_BODIES", {READER: 1000})
 
     async def scenario(ground: Ground) -> None:
         large = json.dumps(message("GET_HEALTH") | {"more": "x" * 5000}).encode()
@@ -155,7 +157,7 @@ def test_a_large_accept_is_taken(tmp_path: Path) -> None:
 
 
 def test_a_body_that_does_not_come_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "BODY_S", 0.05)
+    monkeypatch.setattr(asa.web.server, "BODY_S", 0.05)
 
     async def scenario(ground: Ground) -> None:
         reader, writer = await ground.raw(
@@ -179,7 +181,7 @@ def test_an_idle_connection_is_kept_and_calls_may_follow_one_another_at_once(tmp
         async with asyncio.timeout(DEADLINE_S):
             for _ in range(50):
                 assert b" 202 " in (await reader.readuntil(b"\r\n\r\n")).splitlines()[0]
-        (connection,) = ground.server._door.connections
+        (connection,) = ground.server._listener.connections
         assert connection.idle and connection._timer is None, "nothing will ever close it"
         writer.close()
 
@@ -256,8 +258,8 @@ def test_what_streams_are_told_can_be_logged(tmp_path: Path, caplog: pytest.LogC
 def test_small_segments_leave_at_once(tmp_path: Path) -> None:
     async def scenario(ground: Ground) -> None:
         _, writer = await ground.raw("GET /version HTTP/1.1\nHost: n0\n\n")
-        await until(lambda: bool(ground.server._door.connections))
-        own = next(iter(ground.server._door.connections)).transport.get_extra_info("socket")
+        await until(lambda: bool(ground.server._listener.connections))
+        own = next(iter(ground.server._listener.connections)).transport.get_extra_info("socket")
         assert own.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
         assert own.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 60_000
         assert own.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from asa.web import hosts, server
 from executors.mesos.codec import Message, frame
 from executors.mesos.messages import message
 from executors.mesos.pool_directory import AGENT, FRAMEWORK, READER, ROLES, WRITER
-from executors.mesos.web import door, limits
 from tests.executors.mesos.master.served import (
     DEADLINE_S,
     REGISTER,
@@ -45,7 +45,7 @@ ENDPOINTS = [
 def test_every_endpoint_with_no_wrong_too_small_and_right_credentials(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "FAILURES", 10_000)
+    monkeypatch.setattr(hosts, "FAILURES_MOST", 10_000)
 
     async def scenario(ground: Ground) -> None:
         async def ask(method: str, path: str, call: Message | None, authorization: str | None) -> int:
@@ -113,8 +113,8 @@ def test_the_name_of_basic_is_the_principal(tmp_path: Path) -> None:
 
 def test_failures_are_slowed_down_and_the_right_token_is_not(tmp_path: Path) -> None:
     async def scenario(ground: Ground) -> None:
-        statuses = [(await ground.post("/api/v1", {}, None))[0] for _ in range(limits.FAILURES + 5)]
-        assert statuses[: limits.FAILURES] == [401] * limits.FAILURES
+        statuses = [(await ground.post("/api/v1", {}, None))[0] for _ in range(hosts.FAILURES_MOST + 5)]
+        assert statuses[: hosts.FAILURES_MOST] == [401] * hosts.FAILURES_MOST
         assert statuses[-1] == 429
         assert (await ground.post("/api/v1", message("GET_HEALTH"), READER))[0] == 200
 
@@ -137,7 +137,7 @@ def test_web_pages_and_other_names_are_turned_away(tmp_path: Path) -> None:
 
 
 def test_the_oldest_guest_makes_room_and_who_is_known_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(door, "GUESTS_MOST", 3)
+    monkeypatch.setattr(server, "UNAUTHENTICATED_MOST", 3)
 
     async def scenario(ground: Ground) -> None:
         async with ground.stream() as known:

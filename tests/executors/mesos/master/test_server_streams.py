@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from asa.web import server as streams
 from executors.mesos.codec import Message, Records, frame
 from executors.mesos.effects import Close, Send
 from executors.mesos.messages import message
 from executors.mesos.pool_directory import AGENT, FRAMEWORK, READER
-from executors.mesos.web import streams
 from tests.executors.mesos.master.served import (
     DEADLINE_S,
     HEARTBEAT,

@@ -14,11 +14,11 @@ import pytest
 import requests
 
 from asa.core.errors import InvalidInput, StateError
+from asa.web import server as web
 from executors.mesos.codec import Message, Records
 from executors.mesos.master.service import MasterService
 from executors.mesos.messages import message
 from executors.mesos.pool_directory import FRAMEWORK, READER, PoolDirectory
-from executors.mesos.web import limits
 
 DEADLINE_S = 20.0
 FRAMEWORK_INFO = {"user": "u", "name": "f", "failover_timeout": 3600.0}
@@ -198,7 +198,7 @@ def test_what_it_died_of_is_told(pool: PoolDirectory, monkeypatch: pytest.Monkey
         async def fail(self: object) -> None:
             raise ZeroDivisionError("oops")
 
-        patch.setattr("executors.mesos.web.streams.Heartbeats.run", fail)
+        patch.setattr("asa.web.server.Heartbeats.run", fail)
         service.start()
         with pytest.raises(ExceptionGroup) as died:
             service.wait()
@@ -210,10 +210,10 @@ def test_what_it_died_of_is_told(pool: PoolDirectory, monkeypatch: pytest.Monkey
 
 def test_as_many_files_as_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
     program = (
-        "import resource; from executors.mesos.web.limits import raise_file_limit\n"
+        "import resource; from asa.web.server import raise_file_limit\n"
         "hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]\n"
         "resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))\n"
         "print(raise_file_limit(), *resource.getrlimit(resource.RLIMIT_NOFILE))"
     )
     told, soft, hard = map(int, subprocess.check_output([sys.executable, "-c", program]).split())
-    assert told == soft == (limits.FILES_MOST if hard == resource.RLIM_INFINITY else min(hard, limits.FILES_MOST))
+    assert told == soft == (web.FILES_MOST if hard == resource.RLIM_INFINITY else min(hard, web.FILES_MOST))

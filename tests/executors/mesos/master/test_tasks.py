@@ -1,6 +1,6 @@
 import pytest
 
-from executors.mesos.effects import Refused
+from asa.web.errors import HTTPError
 from executors.mesos.master.tasks import STATUSES_MOST
 from executors.mesos.messages import identity, message
 from tests.executors.mesos.master.world import World, task_info, uuid
@@ -78,7 +78,7 @@ def test_an_acknowledgement_of_something_else_changes_nothing() -> None:
     other = world.agent()
     world.acknowledge(framework, other, "t", uuid(1))
     assert world.state.frameworks[framework].tasks["t"].unacknowledged == uuid(1)
-    with pytest.raises(Refused, match="16 bytes"):
+    with pytest.raises(HTTPError, match="16 bytes"):
         world.acknowledge(framework, agent, "t", "AAAA")
 
 
@@ -112,10 +112,10 @@ def test_an_acknowledgement_while_the_agent_is_away_is_passed_on_later(state: st
 def test_malformed_updates_change_nothing(change: dict[str, object]) -> None:
     world, agent, framework = launched()
     status = {"task_id": identity("t"), "state": "TASK_FINISHED", "uuid": uuid(1)} | change
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(HTTPError) as caught:
         world.hear(agent, "UPDATE", framework_id=identity(framework), status=status)
     assert caught.value.status == 400 and world.state.agents[agent].used
-    with pytest.raises(Refused):
+    with pytest.raises(HTTPError):
         world.hear(agent, "UPDATE", framework_id=identity(framework), status=3)
 
 

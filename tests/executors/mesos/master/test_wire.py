@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from asa.web.errors import HTTPError
 from executors.mesos.codec import Message, decode, encode
-from executors.mesos.effects import Refused
 from executors.mesos.master import operator
 from executors.mesos.messages import identity
 from executors.mesos.resources import scalars
@@ -87,7 +87,7 @@ class Wire:
         try:
             step()
             self.asked[kind] += 1
-        except Refused:
+        except HTTPError:
             self.refused += 1
 
 

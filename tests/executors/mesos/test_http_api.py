@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from executors.mesos.effects import Refused
+from asa.web import hosts
+from asa.web.errors import HTTPError
+from asa.web.hosts import FailedAttempts
+from executors.mesos.http_api import ANYONE, Principal, TokenAccess, credentials
 from executors.mesos.pool_directory import AGENT, FRAMEWORK, READER, ROLES, WRITER, PoolDirectory
-from executors.mesos.web import limits
-from executors.mesos.web.access import ANYONE, Access, Principal, credentials
-from executors.mesos.web.limits import Failures
 
 
 @dataclass
@@ -30,15 +30,15 @@ def bearer(token: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {token}"}
 
 
-def status(access: Access, headers: dict[str, str], peer: str = "10.0.0.1") -> int:
-    with pytest.raises(Refused) as refused:
+def status(access: TokenAccess, headers: dict[str, str], peer: str = "10.0.0.1") -> int:
+    with pytest.raises(HTTPError) as refused:
         access.authenticate(headers, peer)
     return refused.value.status
 
 
 @pytest.mark.parametrize("role", ROLES)
 def test_a_token_stands_for_its_role(role: str, pool: PoolDirectory) -> None:
-    access, token = Access(pool), pool.token(role)
+    access, token = TokenAccess(pool), pool.token(role)
     assert access.authenticate(bearer(token), None) == Principal(role)
     assert access.authenticate({"Authorization": f"bearer  {token} "}, None) == Principal(role)
     basic = base64.b64encode(f"me:{token}".encode()).decode()
@@ -46,7 +46,7 @@ def test_a_token_stands_for_its_role(role: str, pool: PoolDirectory) -> None:
 
 
 def test_nearly_right_is_wrong(pool: PoolDirectory) -> None:
-    access, token = Access(pool, clock=Clock()), pool.token(FRAMEWORK)
+    access, token = TokenAccess(pool, clock=Clock()), pool.token(FRAMEWORK)
     wrong = [token[:-1], token + "0", token.upper() + "x", "", " ", "\udcff", token[::-1], token + ":" + token]
     headers = [bearer(each) for each in wrong if each != token]
     headers += [{}, {"Authorization": ""}, {"Authorization": token}, {"Authorization": f"Basic {token}"}]
@@ -67,21 +67,21 @@ def test_what_each_role_may_do(role: str, needed: str) -> None:
     if role in (needed, ANYONE) or (role, needed) == ("operator-write", "operator-read"):
         Principal(role).check(needed)
     else:
-        with pytest.raises(Refused, match=f"takes the secret of {needed}") as refused:
+        with pytest.raises(HTTPError, match=f"takes the secret of {needed}") as refused:
             Principal(role).check(needed)
         assert refused.value.status == 403
 
 
 def test_where_no_authentication_is_asked_for_everybody_is_anyone(pool: PoolDirectory) -> None:
-    access = Access(pool, required=False)
+    access = TokenAccess(pool, required=False)
     assert access.authenticate({}, "10.0.0.1") == Principal(ANYONE)
     assert access.authenticate({"Authorization": "Basic Tm9uZTpOb25l"}, "10.0.0.1") == Principal(ANYONE)
 
 
 def test_failures_of_one_address_are_counted_and_forgotten(pool: PoolDirectory) -> None:
     clock = Clock()
-    access = Access(pool, clock=clock)
-    for _ in range(limits.FAILURES):
+    access = TokenAccess(pool, clock=clock)
+    for _ in range(hosts.FAILURES_MOST):
         assert status(access, {}) == 401
     assert status(access, {}) == status(access, bearer("x")) == 429
     assert status(access, {}, "10.0.0.2") == 401
@@ -89,12 +89,12 @@ def test_failures_of_one_address_are_counted_and_forgotten(pool: PoolDirectory) 
     clock.now += 3
     assert [status(access, {}) for _ in range(4)] == [401, 401, 429, 429]
     clock.now += 3600
-    assert [status(access, {}) for _ in range(limits.FAILURES + 1)] == [401] * limits.FAILURES + [429]
+    assert [status(access, {}) for _ in range(hosts.FAILURES_MOST + 1)] == [401] * hosts.FAILURES_MOST + [429]
 
 
 def test_addresses_that_are_remembered_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "_PEERS_MOST", 3)
-    failures = Failures(Clock())
+    monkeypatch.setattr(hosts, "_PEERS_MOST", 3)
+    failures = FailedAttempts(Clock())
     for peer in range(100):
         failures.too_many(str(peer))
     assert list(failures._levels) == ["97", "98", "99"]
@@ -111,7 +111,7 @@ def test_tokens_are_read_once_and_again_when_they_change(pool: PoolDirectory, mo
 
     old = pool.token(READER)
     monkeypatch.setattr(PoolDirectory, "token", reading)
-    access = Access(pool, clock=clock)
+    access = TokenAccess(pool, clock=clock)
     for second in range(10):
         clock.now = second
         assert access.authenticate(bearer(old), None).role == READER
@@ -125,7 +125,7 @@ def test_tokens_are_read_once_and_again_when_they_change(pool: PoolDirectory, mo
 
 def test_tokens_that_others_could_read_let_nobody_in(pool: PoolDirectory) -> None:
     clock, token = Clock(), pool.token(FRAMEWORK)
-    access = Access(pool, clock=clock)
+    access = TokenAccess(pool, clock=clock)
     assert access.authenticate(bearer(token), None).role == FRAMEWORK
     pool.token_file(WRITER).chmod(0o644)
     clock.now += 2

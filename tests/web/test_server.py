@@ -9,12 +9,21 @@ from typing import Any
 
 import pytest
 
-from executors.mesos.commit import Durable
-from executors.mesos.effects import Refused
-from executors.mesos.web import limits, serving
-from executors.mesos.web.door import Door, listening_socket
-from executors.mesos.web.http import Admission, Answer, Later, Opened, Request, Response
-from executors.mesos.web.streams import Stream
+from asa.web import server
+from asa.web.errors import HTTPError
+from asa.web.server import (
+    Admission,
+    Answer,
+    Deferred,
+    Durable,
+    Headers,
+    Listener,
+    Request,
+    Response,
+    ResponseStream,
+    StreamResponse,
+    listening_socket,
+)
 
 DEADLINE_S = 20.0
 
@@ -27,25 +36,25 @@ class Service:
         self.bodies: list[bytes] = []
         self.durable = Durable()
         self.gate = asyncio.Event()
-        self.streams: list[Stream] = []
-        self.over: list[Stream] = []
-        self.door = Door(self.admit, "the service")
+        self.streams: list[ResponseStream] = []
+        self.over: list[ResponseStream] = []
+        self.listener = Listener(self.admit, "the service")
 
     def admit(self, request: Request) -> Admission:
         if request.path == "/no":
-            raise Refused(403, "no")
+            raise HTTPError(403, "no")
         return Admission(100, self.answer)
 
     def answer(self, request: Request) -> Answer:
         self.seen.append(request.path)
         self.bodies.append(request.body)
         if request.path == "/later":
-            return Later(self.durable, Response(202, b"later"))
+            return Deferred(self.durable, Response(202, b"later"))
         if request.path == "/slow":
             return self.slow()
         if request.path == "/stream":
-            self.streams.append(Stream(request.connection, self.over.append, beating=False))
-            return Opened(self.streams[-1], {"X-Stream": "1"})
+            self.streams.append(ResponseStream(request.connection, self.over.append, beating=False))
+            return StreamResponse(self.streams[-1], {"X-Stream": "1"})
         if request.path == "/fault":
             raise ZeroDivisionError
         return Response(200, f"{request.path} {request.query} {request.body.decode()}".encode(), "text/plain")
@@ -85,16 +94,16 @@ def play(story: Story) -> None:
     async def life() -> None:
         service = Service()
         sock = listening_socket("127.0.0.1", 0)
-        await service.door.listen(sock, None)
+        await service.listener.listen(sock, None)
         client = Client(*await asyncio.open_connection("127.0.0.1", sock.getsockname()[1]))
         try:
             async with asyncio.timeout(2 * DEADLINE_S):
                 await story(service, client)
         finally:
             client.writer.close()
-            await service.door.close(0.1)
+            await service.listener.close(0.1)
             async with asyncio.timeout(DEADLINE_S):
-                while service.door.connections:
+                while service.listener.connections:
                     await asyncio.sleep(0.001)
 
     asyncio.run(life())
@@ -222,7 +231,7 @@ def test_what_is_not_wanted_is_refused_and_nothing_behind_it_read(text: str, sta
 
 
 def test_the_head_of_a_request_may_not_come_in_pieces_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serving, "HEAD_MOST", 1000)
+    monkeypatch.setattr(server, "HEAD_MOST", 1000)
 
     async def story(service: Service, client: Client) -> None:
         client.say("GET /a HTTP/1.1\nHost: h\nX: ")
@@ -235,7 +244,7 @@ def test_the_head_of_a_request_may_not_come_in_pieces_for_ever(monkeypatch: pyte
 
 
 def test_a_body_that_does_not_come_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "BODY_S", 0.02)
+    monkeypatch.setattr(server, "BODY_S", 0.02)
 
     async def story(service: Service, client: Client) -> None:
         client.say(post("/a", "x" * 50)[:-10])
@@ -303,7 +312,7 @@ def test_head_has_no_body() -> None:
 
 
 def test_who_asks_without_reading_answers_is_not_read_either(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serving, "WAITING_MOST", 10)
+    monkeypatch.setattr(server, "PIPELINED_MOST", 10)
 
     async def story(service: Service, client: Client) -> None:
         client.say(post("/slow"))
@@ -311,7 +320,7 @@ def test_who_asks_without_reading_answers_is_not_read_either(monkeypatch: pytest
         for _ in range(12):
             client.say(post("/a"))
             await asyncio.sleep(0.001)
-        (connection,) = service.door.connections
+        (connection,) = service.listener.connections
         assert connection.transport is not None
         await until(lambda: not connection.transport.is_reading())  # type: ignore[union-attr]
         service.gate.set()
@@ -328,13 +337,13 @@ def test_who_does_not_read_a_stream_gets_it_later_and_whole() -> None:
         client.say(post("/stream"))
         await client.reader.readuntil(b"\r\n\r\n")
         (stream,) = service.streams
-        (connection,) = service.door.connections
+        (connection,) = service.listener.connections
         assert connection.transport is not None
         connection.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 16)
         for number in range(count):
             stream.put(bytes([number]) * size)
         held = stream.waiting
-        stream.beat()
+        stream.beat(b"!")
         assert held > 0 and stream.waiting == held, "that something waits says as much as a heartbeat"
         stream.end()
         body = b""
@@ -349,11 +358,11 @@ def test_who_does_not_read_a_stream_gets_it_later_and_whole() -> None:
     play(story)
 
 
-def test_a_door_that_was_never_opened_can_be_closed() -> None:
+def test_a_listener_that_never_listened_can_be_closed() -> None:
     async def life() -> None:
-        door = Service().door
-        await door.close(DEADLINE_S)
-        assert not door.connections
+        listener = Service().listener
+        await listener.close(DEADLINE_S)
+        assert not listener.connections
 
     asyncio.run(life())
 
@@ -362,7 +371,7 @@ def test_closing_waits_for_what_is_being_answered() -> None:
     async def story(service: Service, client: Client) -> None:
         client.say(post("/slow"))
         await until(lambda: service.seen == ["/slow"])
-        closing: Coroutine[Any, Any, None] = service.door.close(DEADLINE_S)
+        closing: Coroutine[Any, Any, None] = service.listener.close(DEADLINE_S)
         task = asyncio.create_task(closing)
         await asyncio.sleep(0)
         service.gate.set()
@@ -370,3 +379,12 @@ def test_closing_waits_for_what_is_being_answered() -> None:
         await task
 
     play(story)
+
+
+def test_headers_are_found_in_whatever_case() -> None:
+    headers = Headers({"host": "n1", "accept": "text/html"})
+    assert headers["Host"] == headers.get("HOST") == "n1" and "Accept" in headers and 5 not in headers
+    assert dict(headers) == {"host": "n1", "accept": "text/html"} and len(headers) == 2
+    assert headers.get("Origin") is None
+    with pytest.raises(KeyError):
+        headers["Origin"]

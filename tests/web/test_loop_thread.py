@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from executors.mesos.loop_thread import LoopThread
+from asa.web.loop_thread import LoopThread
 
 PATIENCE_S = 20.0
 

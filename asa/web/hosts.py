@@ -1,17 +1,21 @@
-"""What this machine is called, and whether a request was meant for it."""
+"""Names and addresses of this machine, whether a request was meant for it, and peers that fail to authenticate."""
 
 from __future__ import annotations
 
 import ipaddress
 import socket
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 
 from asa.core.errors import InvalidInput
-from executors.mesos.effects import Refused
-from executors.mesos.pool_directory import AGENT_NAME, MASTER_NAME
+from asa.web.errors import HTTPError
 
 LOOPBACK = "127.0.0.1"
+
+FAILURES_MOST = 10
+"""How often one address may fail to authenticate before it is told to wait; one failure is forgotten each second."""
+
+_PEERS_MOST = 4096
 
 
 def own_hosts() -> tuple[str, ...]:
@@ -43,8 +47,8 @@ def _is_private_to_one(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -
 
 
 def known_names(hosts: Collection[str]) -> frozenset[str]:
-    """What a ``Host`` header may name: `hosts`, the names in certificates, and ``localhost``."""
-    return frozenset(host.rstrip(".").lower() for host in (*hosts, MASTER_NAME, AGENT_NAME, "localhost"))
+    """What a ``Host`` header may name: `hosts` and ``localhost``."""
+    return frozenset(host.rstrip(".").lower() for host in (*hosts, "localhost"))
 
 
 def check_addressed(headers: Mapping[str, str], names: frozenset[str], local: str | None) -> None:
@@ -59,20 +63,20 @@ def check_addressed(headers: Mapping[str, str], names: frozenset[str], local: st
 
     Raises
     ------
-    Refused
+    HTTPError
         403 when there is an ``Origin``, 400 when there is no ``Host``, 421 when it is another machine's.
     """
     if "Origin" in headers:
-        raise Refused(403, "requests of web pages are not taken: this one has an Origin header")
+        raise HTTPError(403, "requests of web pages are not taken: this one has an Origin header")
     header = headers.get("Host", "")
     if not header:
-        raise Refused(400, "expected a Host header")
+        raise HTTPError(400, "expected a Host header")
     host = host_of(header)
     if host in names:
         return
     address = _address(host)
     if address is None or not (address.is_loopback or address == _address(local or "")):
-        raise Refused(421, f"this is not {header[:100]!r}: connect by one of {', '.join(sorted(names))}")
+        raise HTTPError(421, f"this is not {header[:100]!r}: connect by one of {', '.join(sorted(names))}")
 
 
 def host_of(header: str) -> str:
@@ -123,3 +127,26 @@ def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     except ValueError:
         return None
     return (found.ipv4_mapped or found) if isinstance(found, ipaddress.IPv6Address) else found
+
+
+class FailedAttempts:
+    """Counts failures by address, for a bounded number of addresses: a leaky bucket for each.
+
+    >>> failures = FailedAttempts(lambda: 0.0)
+    >>> [failures.too_many("10.0.0.1") for _ in range(12)].count(True)
+    2
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._levels: dict[str, tuple[float, float]] = {}
+
+    def too_many(self, peer: str) -> bool:
+        """Count one more, and say whether these are too many."""
+        now = self._clock()
+        level, since = self._levels.pop(peer, (0.0, now))
+        level = max(0.0, level - (now - since)) + 1
+        while len(self._levels) >= _PEERS_MOST:
+            del self._levels[next(iter(self._levels))]
+        self._levels[peer] = (min(level, FAILURES_MOST + 1.0), now)
+        return level > FAILURES_MOST

@@ -1,24 +1,40 @@
-"""Who may come in, and what for: tokens, and the roles that they stand for."""
+"""What the HTTP APIs of master and agent share: tokens and the roles they stand for, content types, calls in JSON.
+
+References
+----------
+Apache Mesos, ``src/master/http.cpp``: the order of the checks and their statuses.
+"""
 
 from __future__ import annotations
 
 import base64
 import binascii
 import hmac
+import logging
 import time
-from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, NamedTuple
 
 from asa.core.errors import StateError
-from executors.mesos.effects import Refused
-from executors.mesos.pool_directory import READER, ROLES, WRITER, PoolDirectory
-from executors.mesos.web.limits import Failures
+from asa.web.errors import HTTPError
+from asa.web.hosts import FailedAttempts, known_names
+from asa.web.server import Request, Response
+from executors.mesos.codec import LARGEST, Message, decode, encode
+from executors.mesos.messages import field
+from executors.mesos.pool_directory import AGENT_NAME, MASTER_NAME, READER, ROLES, WRITER, PoolDirectory
 
+JSON = "application/json"
 ANYONE = "anyone"
 """The role of all who come where no authentication is asked for: everything."""
 
+EXECUTOR = "executor"
+"""Whose calls an agent passes on to the master: they have to fit into what that takes. No role has this name."""
+
+_BODIES = {READER: 1 << 20, WRITER: 16 << 20, EXECUTOR: 16 << 20}
 _LOOK_S = 1.0
 _NAME_MOST = 255
+_ACCEPTED = frozenset({JSON, "application/*", "*/*", "application/recordio"})
+_log = logging.getLogger(__name__)
 
 
 class Principal(NamedTuple):
@@ -36,13 +52,13 @@ class Principal(NamedTuple):
     name: str | None = None
 
     def check(self, needed: str) -> None:
-        """Raises `Refused` (403) when the role is too small."""
+        """Raises `HTTPError` (403) when the role is too small."""
         if self.role not in (needed, ANYONE) and (self.role, needed) != (WRITER, READER):
-            raise Refused(403, f"this takes the secret of {needed}, and {self.role}'s was given")
+            raise HTTPError(403, f"this takes the secret of {needed}, and {self.role}'s was given")
 
 
-class Access:
-    """The door: tells roles by their tokens.
+class TokenAccess:
+    """Authentication: finds the role whose token a request has.
 
     Who has the right token always comes in, since on a shared machine others may fail from the same address. Who has
     not is refused, and after some failures is no longer told more than to wait.
@@ -61,7 +77,7 @@ class Access:
         self, directory: PoolDirectory, *, required: bool = True, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._directory, self._required, self._clock = directory, required, clock
-        self._failures = Failures(clock)
+        self._failures = FailedAttempts(clock)
         self._looked: float | None = None
         self._stamps: tuple[tuple[int, ...], ...] = ()
         self._tokens: dict[str, bytes] = {}
@@ -71,7 +87,7 @@ class Access:
 
         Raises
         ------
-        Refused
+        HTTPError
             401 when no token, or none of ours, is given; 429 when that has happened too often; 503 when the tokens
             cannot be read.
         """
@@ -82,8 +98,8 @@ class Access:
         if role is not None:
             return Principal(role, name)
         if self._failures.too_many(peer or ""):
-            raise Refused(429, "too many requests without a valid token: wait a second")
-        raise Refused(401, "expected the token of this pool: as a Bearer token, or as the password of Basic")
+            raise HTTPError(429, "too many requests without a valid token: wait a second")
+        raise HTTPError(401, "expected the token of this pool: as a Bearer token, or as the password of Basic")
 
     def _role_of(self, token: bytes) -> str | None:
         self._refresh()
@@ -104,7 +120,7 @@ class Access:
                 self._stamps = stamps
         except (OSError, StateError):
             self._tokens, self._stamps = {}, ()
-            raise Refused(503, "the tokens of this pool cannot be read") from None
+            raise HTTPError(503, "the tokens of this pool cannot be read") from None
         self._looked = now
 
 
@@ -129,3 +145,45 @@ def credentials(header: str) -> tuple[str | None, bytes]:
 def _stamp(directory: PoolDirectory, role: str) -> tuple[int, ...]:
     found = directory.token_file(role).lstat()
     return found.st_ino, found.st_mtime_ns, found.st_ctime_ns, found.st_size
+
+
+def body_limit(role: str) -> int:
+    """Longest body that is taken from a role [bytes]."""
+    return _BODIES.get(role, LARGEST)
+
+
+def host_names(hosts: Collection[str]) -> frozenset[str]:
+    """What a ``Host`` header may name: `hosts`, the names in certificates, and ``localhost``."""
+    return known_names((*hosts, MASTER_NAME, AGENT_NAME))
+
+
+def accepts_json(request: Request) -> None:
+    """Raises `HTTPError` (406) when the client does not understand JSON."""
+    header = request.headers.get("Accept", "*/*")
+    if not any(part.partition(";")[0].strip().lower() in _ACCEPTED for part in header.split(",")):
+        raise HTTPError(406, f"expected Accept to allow {JSON}: it is all that is spoken here")
+
+
+def check_content(request: Request) -> None:
+    """Raises `HTTPError` (400 or 415) when a call is not sent as plain JSON."""
+    content = request.headers.get("Content-Type")
+    if content is None:
+        raise HTTPError(400, "Expecting 'Content-Type' to be present")
+    if content != JSON and content.partition(";")[0].strip().lower() != JSON:
+        raise HTTPError(415, f"expected Content-Type {JSON}: JSON is all that is spoken here")
+    if request.headers.get("Content-Encoding", "identity") != "identity":
+        raise HTTPError(415, "expected a body that is not compressed")
+
+
+def call_of(request: Request) -> tuple[Message, str]:
+    """The call in a request, and its type; raises `BadMessage` when it is none."""
+    call = decode(request.body)
+    kind = field(call, "type", str)
+    if _log.isEnabledFor(logging.INFO):
+        _log.info("%s calls %.80r at %.80r", request.connection.peer, kind, request.path)
+    return call, kind
+
+
+def in_json(found: Any) -> Response:
+    """An answer that has something to say."""
+    return Response(200, encode(found), JSON)

@@ -2,14 +2,14 @@ import socket
 
 import pytest
 
-from executors.mesos import hosts
-from executors.mesos.effects import Refused
+from asa.web import hosts
+from asa.web.errors import HTTPError
 
 
 def verdict(headers: dict[str, str], local: str | None = None) -> int:
     try:
         hosts.check_addressed(headers, hosts.known_names(["Node1", "node1.example.org."]), local)
-    except Refused as refused:
+    except HTTPError as refused:
         return refused.status
     return 200
 
