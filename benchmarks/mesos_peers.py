@@ -19,18 +19,16 @@ from executors.mesos.agent_protocol import PATH, STREAM_HEADER
 from executors.mesos.codec import Message, Records, encode
 from executors.mesos.connection import Connection
 from executors.mesos.endpoint import of_pool
-from executors.mesos.executor_driver import ExecutorDriver
 from executors.mesos.messages import base64_of, message
 from executors.mesos.pool_directory import AGENT, FRAMEWORK, PoolDirectory
 from executors.mesos.resources import scalars, to_json
+from tests.executors.mesos.simple_executor import SimpleExecutor
 
 
-class Saying:
-    """An executor whose tasks are over as soon as they have begun."""
-
-    def launchTask(self, driver: ExecutorDriver, task: Message) -> None:  # noqa: N802
-        driver.sendStatusUpdate({"task_id": task["task_id"], "state": "TASK_RUNNING"})
-        driver.sendStatusUpdate({"task_id": task["task_id"], "state": "TASK_FINISHED"})
+def finish(executor: SimpleExecutor, task: Message) -> None:
+    """What the executor does with a task: it is over as soon as it has begun."""
+    executor.send(task, "TASK_RUNNING")
+    executor.send(task, "TASK_FINISHED")
 
 
 class Peer:
@@ -122,7 +120,7 @@ def _update(framework: Message, task: Message, state: str) -> Message:
 
 def main() -> None:
     if sys.argv[1] == "executor":
-        ExecutorDriver(Saying()).run()
+        SimpleExecutor(finish).run()
         return
     raise_file_limit()
     nodes = Nodes(PoolDirectory(Path(sys.argv[2])), int(sys.argv[3]), int(sys.argv[4]))

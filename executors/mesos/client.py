@@ -1,4 +1,4 @@
-"""A client of the scheduler or executor API: subscribes, hands over events, sends calls, comes back when all is lost.
+"""A client of the scheduler API: subscribes, hands over events, sends calls, comes back when all is lost.
 
 One thread does it all and calls its handler. Two connections belong together: events come down the one that subscribed,
 calls go up the other, one behind the other, without waiting for answers. When either breaks both are given up and a new

@@ -17,7 +17,7 @@ from executors.mesos.client import Client
 from executors.mesos.codec import BadMessage, Message
 from executors.mesos.endpoint import basic, bearer, of_pool, of_url
 from executors.mesos.events import Callback, of_scheduler
-from executors.mesos.messages import SCHEDULER_PATH, field, identity, value_of
+from executors.mesos.messages import SCHEDULER_PATH, field, identity
 from executors.mesos.pool_directory import PoolDirectory
 
 _LOG = logging.getLogger(__name__)
@@ -39,8 +39,7 @@ class SchedulerDriver:
             registered(driver, framework_id, master_info)       reregistered(driver, master_info)
             disconnected(driver)                                processHeartBeat(driver)
             resourceOffers(driver, offers)                      offerRescinded(driver, offer_id)
-            inverseOffers(driver, offers)                       inverseOfferRescinded(driver, offer_id)
-            statusUpdate(driver, status)                        operationStatusUpdate(driver, status)
+            statusUpdate(driver, status)
             frameworkMessage(driver, executor_id, agent_id, data)
             slaveLost(driver, agent_id)                         executorLost(driver, executor_id, agent_id, status)
             error(driver, message)                              callRefused(driver, call, status, reason)
@@ -166,14 +165,6 @@ class SchedulerDriver:
         """Refuse offers, by default for 5 s."""
         self._send("DECLINE", offer_ids=_list(offer_ids), **_given(filters=filters))
 
-    def acceptInverseOffers(self, offer_ids: Ids, filters: Message | None = None) -> None:
-        """Promise to have left when the agent becomes unavailable."""
-        self._send("ACCEPT_INVERSE_OFFERS", inverse_offer_ids=_list(offer_ids), **_given(filters=filters))
-
-    def declineInverseOffer(self, offer_ids: Ids, filters: Message | None = None) -> None:
-        """Say that one may not have left by then."""
-        self._send("DECLINE_INVERSE_OFFERS", inverse_offer_ids=_list(offer_ids), **_given(filters=filters))
-
     def reviveOffers(self, roles: Sequence[str] = ()) -> None:
         """Ask for offers again, in these roles or in all, whatever was refused."""
         self._suppressed -= set(roles) or self._suppressed
@@ -197,28 +188,10 @@ class SchedulerDriver:
         if "uuid" in status:
             self._send("ACKNOWLEDGE", **{name: status[name] for name in ("agent_id", "task_id", "uuid")})
 
-    def acknowledgeOperationStatusUpdate(self, status: Message) -> None:
-        """The same for an operation's update, of which the uuid is an object in the status, and a text in the call."""
-        if "uuid" in status and "operation_id" in status:
-            known = {
-                name: status[name] for name in ("agent_id", "resource_provider_id", "operation_id") if name in status
-            }
-            self._send("ACKNOWLEDGE_OPERATION_STATUS", uuid=value_of(status, "uuid"), **known)
-
     def reconcileTasks(self, tasks: Sequence[Message]) -> None:
         """Ask for the latest status of these tasks, or without any, of all: ``{"task_id": ..., "agent_id": ...}``."""
         known = ("task_id", "agent_id")
         self._send("RECONCILE", tasks=[{name: task[name] for name in known if name in task} for task in tasks])
-
-    def reconcileOperations(self, operations: Sequence[Message]) -> None:
-        """Ask for the latest status of these operations."""
-        known = ("operation_id", "agent_id", "resource_provider_id")
-        found = [{name: operation[name] for name in known if name in operation} for operation in operations]
-        self._send("RECONCILE_OPERATIONS", operations=found)
-
-    def requestResources(self, requests: Sequence[Message]) -> None:
-        """Ask for resources; a hint that masters may ignore."""
-        self._send("REQUEST", requests=list(requests))
 
     def sendFrameworkMessage(self, executor_id: Message, agent_id: Message, data: str) -> None:
         """Tell an executor something, in base64; it may be lost."""
@@ -266,8 +239,6 @@ class _Callbacks:
         self._tell(*found)
         if driver._implicit and found.name == "statusUpdate":
             driver.acknowledgeStatusUpdate(found.arguments[0])
-        if driver._implicit and found.name == "operationStatusUpdate":
-            driver.acknowledgeOperationStatusUpdate(found.arguments[0])
         return None
 
     def lost(self) -> None:

@@ -1,4 +1,4 @@
-"""Which callback of a scheduler or an executor an event is for, and what it is given."""
+"""Which callback of a scheduler an event is for, and what it is given."""
 
 from __future__ import annotations
 
@@ -19,21 +19,11 @@ _Needed = tuple[str, tuple[tuple[str, type], ...]]
 
 _SCHEDULER: dict[str, _Needed] = {
     "OFFERS": ("resourceOffers", (("offers", list),)),
-    "INVERSE_OFFERS": ("inverseOffers", (("inverse_offers", list),)),
     "RESCIND": ("offerRescinded", (("offer_id", dict),)),
-    "RESCIND_INVERSE_OFFER": ("inverseOfferRescinded", (("inverse_offer_id", dict),)),
     "UPDATE": ("statusUpdate", (("status", dict),)),
-    "UPDATE_OPERATION_STATUS": ("operationStatusUpdate", (("status", dict),)),
     "MESSAGE": ("frameworkMessage", (("executor_id", dict), ("agent_id", dict), ("data", str))),
     "ERROR": ("error", (("message", str),)),
     "HEARTBEAT": ("processHeartBeat", ()),
-}
-_EXECUTOR: dict[str, _Needed] = {
-    "LAUNCH": ("launchTask", (("task", dict),)),
-    "KILL": ("killTask", (("task_id", dict),)),
-    "MESSAGE": ("frameworkMessage", (("data", str),)),
-    "SHUTDOWN": ("shutdown", ()),
-    "ERROR": ("error", (("message", str),)),
 }
 
 
@@ -56,7 +46,7 @@ def of_scheduler(event: Message) -> Callback | None:
         if "executor_id" not in failure:
             return Callback("slaveLost", (agent,))
         return Callback("executorLost", (field(failure, "executor_id", dict), agent, field(failure, "status", int, -1)))
-    found = _callback(event, _SCHEDULER)
+    found = _callback(event)
     if found is not None and found.name == "statusUpdate":
         status = found.arguments[0]
         for name in ("task_id", "agent_id") if "uuid" in status else ("task_id",):
@@ -64,27 +54,10 @@ def of_scheduler(event: Message) -> Callback | None:
     return None if found is not None and found.arguments == ([],) else found
 
 
-def of_executor(event: Message) -> Callback | None:
-    """The executor's callback; None when the event is unknown. Raises as `of_scheduler` does.
-
-    >>> of_executor({"type": "SHUTDOWN"})
-    Callback(name='shutdown', arguments=())
-    """
-    if event.get("type") == "LAUNCH_GROUP":
-        tasks = field(event, "launch_group.task_group.tasks", list)
-        for task in tasks:
-            field(task, "task_id.value", str)
-        return Callback("launchTaskGroup", (tasks,))
-    found = _callback(event, _EXECUTOR)
-    if found is not None and found.name == "launchTask":
-        field(found.arguments[0], "task_id.value", str)
-    return found
-
-
-def _callback(event: Message, table: dict[str, _Needed]) -> Callback | None:
+def _callback(event: Message) -> Callback | None:
     kind = field(event, "type", str)
-    if kind not in table:
+    if kind not in _SCHEDULER:
         return None
-    name, needed = table[kind]
+    name, needed = _SCHEDULER[kind]
     payload = field(event, kind.lower(), dict, {})
     return Callback(name, tuple(field(payload, path, shape) for path, shape in needed))

@@ -100,24 +100,15 @@ class Scheduler:
         others = tuple(offer["id"]["value"] for offer in offers if offer not in welcome)
         self.want(lambda framework, now: [Decline(others, NEVER_S)] * bool(others) + framework.offers(welcome, now))
 
-    def inverseOffers(self, driver: Driver, offers: Sequence[Message]) -> None:
-        """An agent will be unavailable: its allocation ends. Tasks are matched to that when they are placed."""
-
     def offerRescinded(self, driver: Driver, offer_id: Message) -> None:
         """An offer is void."""
         with self._lock:
             self._framework.rescinded(offer_id["value"])
 
-    def inverseOfferRescinded(self, driver: Driver, offer_id: Message) -> None:
-        """Nothing was done about it."""
-
     def statusUpdate(self, driver: Driver, status: Message) -> None:
         """A task's state has changed; the driver acknowledges it when this returns."""
         with suppress(BadMessage):
             self.want(lambda framework, now: framework.update(status, now))
-
-    def operationStatusUpdate(self, driver: Driver, status: Message) -> None:
-        """We ask for no operations that have a status."""
 
     def frameworkMessage(self, driver: Driver, executor_id: Message, agent_id: Message, data: Any) -> None:
         """Our tasks are commands: they send none."""

@@ -1,4 +1,4 @@
-"""One subscription to the scheduler or executor API: events come down one connection, calls go up another."""
+"""One subscription to the scheduler API: events come down one connection, calls go up another."""
 
 from __future__ import annotations
 

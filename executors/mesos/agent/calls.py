@@ -104,7 +104,7 @@ def _known(core: Core, item: Message) -> Executor:
     if framework is None:
         raise HTTPError(400, "Framework cannot be found")
     executor = framework.executors.get(value_of(item, "executor_id"))
-    if executor is None or executor.default:
+    if executor is None:
         raise HTTPError(400, "Executor cannot be found")
     return executor
 

@@ -17,7 +17,6 @@ from executors.mesos.agent import sandbox
 from executors.mesos.agent.effects import OUT_OF_MEMORY, Container
 from executors.mesos.agent.launcher import Launcher, Orphans
 from executors.mesos.agent.shim import birth_of, process_file, status_file
-from executors.mesos.agent.unlimited import Inside
 from executors.processes import kill_sessions
 
 _LOOK_S = 0.1
@@ -188,11 +187,7 @@ class Containers:
             try:
                 group = running.group = await asyncio.to_thread(self._prepare, container)
                 running.pid, running.birth = await self._launcher.launch(
-                    container.id,
-                    group.wrap(container.argv),
-                    container.environment,
-                    container.sandbox,
-                    pipes=container.pipes,
+                    container.id, group.wrap(container.argv), container.environment, container.sandbox
                 )
                 group.adopt(running.pid)
             except (StateError, OSError) as error:
@@ -272,11 +267,6 @@ class Containers:
 
     def _prepare(self, container: Container) -> Group:
         sandbox.make(Path(container.sandbox), container.files)
-        if container.inside is not None:
-            around = self._all.get(container.inside)
-            if around is None or around.group is None or around.over.is_set():
-                raise StateError("the container around it has ended")
-            return Inside(around.group)
         weight = max(container.cpus, _LEAST_WEIGHT)
         return self._quotas.group(container.id, weight=weight, cores=container.cpus_limit, memory=container.memory)
 

@@ -49,10 +49,6 @@ class Container(NamedTuple):
         Limit [bytes]; None for none.
     files
         What to copy into the sandbox first; a container whose files cannot be had does not start.
-    inside
-        The id of a container that runs, in whose group it is started; its own limits say nothing then.
-    pipes
-        Whether ``stdin``, ``stdout`` and ``stderr`` in its sandbox are named pipes that it is to use.
     """
 
     id: str
@@ -65,8 +61,6 @@ class Container(NamedTuple):
     cpus_limit: float | None
     memory: int | None
     files: tuple[File, ...] = ()
-    inside: str | None = None
-    pipes: bool = False
 
 
 class Start(NamedTuple):

@@ -11,19 +11,16 @@ from pathlib import Path
 from asa.core.errors import StateError
 from asa.web.server import Durable, ResponseStream
 from executors.cgroup.group import Quotas, Usage
-from executors.mesos.agent import operator
 from executors.mesos.agent.containers import Containers
 from executors.mesos.agent.effects import Effect, Exit, Limit, Own, Remove, Start, Stop, Up, Weigh
 from executors.mesos.agent.launcher import Orphans
 from executors.mesos.agent.link import Link
 from executors.mesos.agent.machine import Agent
-from executors.mesos.agent.nested import Nested
 from executors.mesos.clockwork import Clockwork
 from executors.mesos.codec import Message
 from executors.mesos.commit import GroupCommit, Parcel
 from executors.mesos.journal import Journal
 from executors.mesos.pool_directory import PoolDirectory
-from executors.mesos.verbosity import Voice
 
 _FLUSH_S = 2.0
 
@@ -74,9 +71,6 @@ class Engine:
         self._clock = Clockwork(machine.due, lambda: self.take(machine.wake))
         self.link = Link(directory, self, patience_s)
         self.containers = Containers(quotas, run, lock, orphans, self)
-        self.nested = Nested(machine, self.containers)
-        self._voice = Voice()
-        self._endings: dict[str, asyncio.Event] = {}
         self.streams: dict[str, ResponseStream] = {}
         """Open streams of executors, by id."""
         self.ended: asyncio.Future[int] = self._loop.create_future()
@@ -115,15 +109,10 @@ class Engine:
 
     async def operate(self, call: Message) -> Message | None:
         """A call of an operator; raises what the machine raises."""
-        if (container := operator.awaited(call)) is not None:
-            while container in self._machine.state.instances:
-                await self._endings.setdefault(container, asyncio.Event()).wait()
         found: dict[str, Usage] = {}
         if call.get("type") in ("GET_CONTAINERS", "GET_METRICS"):
             found = await asyncio.to_thread(self.containers.usage)
         answer, effects = self._machine.operate(call, found.get, self._clock.now())
-        if call.get("type") == "SET_LOGGING_LEVEL":
-            self._voice.follow(self._machine.state.verbosity, self._clock.now())
         self._carry_out(effects)
         await self.durable()
         return answer
@@ -179,13 +168,11 @@ class Engine:
 
     def started(self, container: str, pid: int, birth: int) -> None:
         _log.info("container %s has started", container)
-        if not self.nested.has_started(container, pid):
-            self._tell(lambda now: self._machine.started(container, pid, birth, now))
+        self._tell(lambda now: self._machine.started(container, pid, birth, now))
 
     def exited(self, container: str, code: int | None, reason: str) -> None:
         _log.info("container %s has ended: %s %s", container, code, reason)
-        if not self.nested.has_ended(container, code, reason):
-            self._tell(lambda now: self._machine.exited(container, code, reason, now))
+        self._tell(lambda now: self._machine.exited(container, code, reason, now))
 
     # ------------------------------------------------------- effects
 
@@ -232,8 +219,6 @@ class Engine:
             self.containers.weigh(effect.id, effect.cpus)
         elif isinstance(effect, Remove):
             self.containers.remove(effect.id)
-            if ending := self._endings.pop(effect.id, None):
-                ending.set()
         elif isinstance(effect, Exit):
             self._over(effect.code)
 
@@ -247,6 +232,5 @@ class Engine:
     def _stop(self) -> None:
         self._stopped = True
         self._clock.stop()
-        self._voice.calm()
         if self._committing is not None:
             self._committing.cancel()

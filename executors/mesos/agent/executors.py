@@ -84,10 +84,7 @@ def shutdown(core: Core, executor: Executor, verdict: Verdict) -> None:
     rows.keep_executor(core, executor)
     for what in ("register", "return"):
         core.timers.cancel(what, executor.framework, executor.id)
-    if executor.default:
-        for task in list(executor.tasks.values()):
-            tasks.end(core, task, verdict)
-    elif executor.stream is not None:
+    if executor.stream is not None:
         core.send(executor.stream, message("SHUTDOWN"))
         core.timers.at(("shutdown", executor.framework, executor.id), core.now + _grace(core, executor))
     else:

@@ -14,16 +14,15 @@ from executors.mesos.agent.command import Share, argv, files, role, share
 from executors.mesos.agent.core import Core
 from executors.mesos.agent.effects import OUT_OF_MEMORY, Container, Limit, Remove, Start, Stop
 from executors.mesos.agent.environment import environment
-from executors.mesos.agent.state import COMPLETED_MOST, Executor, Framework, Instance, Task, Verdict
+from executors.mesos.agent.state import Executor, Framework, Instance, Task, Verdict
 from executors.mesos.codec import Message
 from executors.mesos.resources import LEAST_CPUS, THOUSAND
 
 
-def sandbox(core: Core, framework: str, executor: str, container: str, parent: str | None = None) -> str:
+def sandbox(core: Core, framework: str, executor: str, container: str) -> str:
     """The directory of a container, where Mesos has it too."""
-    path = ("slaves", core.state.id or "", "frameworks", framework, "executors", executor, "runs")
-    tail = (container,) if parent is None else (parent, "containers", container)
-    return os.path.join(core.options.directory, *path, *tail)
+    path = ("slaves", core.state.id or "", "frameworks", framework, "executors", executor, "runs", container)
+    return os.path.join(core.options.directory, *path)
 
 
 def begin(
@@ -35,7 +34,6 @@ def begin(
     id: str,
     executor: str,
     task: Task | None = None,
-    parent: str | None = None,
     grace_s: float | None = None,
 ) -> None:
     """Have a container started.
@@ -46,15 +44,15 @@ def begin(
         The CommandInfo, which was looked at before.
     share
         What it takes.
-    executor, task, parent
+    executor, task
         Whose it is; see `Instance`.
     grace_s
         How long an executor may take to end [s]; None for the default.
     """
-    path = sandbox(core, framework.id, executor, id, parent)
+    path = sandbox(core, framework.id, executor, id)
     cpus, memory = _cores(share.limit), None if math.isinf(share.memory) else max(1, round(share.memory))
     request, task_id = max(share.cpus, LEAST_CPUS), None if task is None else task.id
-    instance = Instance(id, framework.id, executor, task_id, parent, path, request, cpus, memory)
+    instance = Instance(id, framework.id, executor, task_id, path, request, cpus, memory)
     instance.gpus = _free_gpus(core, share.gpus)
     core.state.instances[id] = instance
     rows.keep_instance(core, instance)
@@ -90,14 +88,11 @@ def begun(core: Core, container_id: str, pid: int, birth: int) -> Instance | Non
     return instance
 
 
-def drop(core: Core, instance: Instance, code: int | None) -> None:
+def drop(core: Core, instance: Instance) -> None:
     """It has ended, and nothing of it is needed any more."""
     del core.state.instances[instance.id]
     for what in ("lease", "request"):
         core.timers.cancel(what, instance.id)
-    core.state.exits[instance.id] = wait_status(code)
-    if len(core.state.exits) > COMPLETED_MOST:
-        del core.state.exits[next(iter(core.state.exits))]
     rows.forget_instance(core, instance)
     core.do(Remove(instance.id))
 

@@ -70,14 +70,15 @@ def _common_objection(core: Core, framework: Framework, info: Message | None) ->
             return f"tasks run as {user!r} here, not as {asked!r:.80}"
         if info is None:
             return None
-        return _share_objection(core, info) if _is_default(info) else objection(info, core.options)
+        if field(info, "type", str, "CUSTOM") == "DEFAULT":
+            return "default executors are not supported: launch tasks without an executor, each by itself"
+        return objection(info, core.options)
     except BadMessage as error:
         return str(error)
 
 
 def _objection(core: Core, info: Message | None, task: Message) -> str | None:
-    custom = info is not None and not _is_default(info)
-    return _share_objection(core, task) if custom else objection(task, core.options)
+    return objection(task, core.options) if info is None else _share_objection(core, task)
 
 
 def _share_objection(core: Core, info: Message) -> str | None:
@@ -86,11 +87,6 @@ def _share_objection(core: Core, info: Message) -> str | None:
     except BadMessage as error:
         return str(error)
     return None
-
-
-def _is_default(info: Message) -> bool:
-    kind: str = field(info, "type", str, "CUSTOM")
-    return kind == "DEFAULT"
 
 
 def _refuse(
@@ -112,20 +108,9 @@ def _launch(core: Core, framework: Framework, info: Message, new: list[Task]) ->
     if executor is not None and executor.verdict is not None:
         _refuse(core, framework, new, "REASON_EXECUTOR_TERMINATED", "its executor is about to end", dropped=True)
         return
-    if executor is not None and executor.default != _is_default(info):
-        _refuse(core, framework, new, "REASON_TASK_INVALID", "an executor of another type has this id")
-        return
     if executor is None:
-        executor = Executor(executor_id, framework.id, info, core.new_id(), _is_default(info), core.now)
-    if not executor.default:
-        executors.launch(core, framework, executor, new)
-        return
-    if executor_id not in framework.executors:
-        framework.executors[executor_id] = executor
-        rows.keep_executor(core, executor)
-    executor.tasks |= {task.id: task for task in new}
-    for task in new:
-        tasks.start(core, framework, task, executor.container)
+        executor = Executor(executor_id, framework.id, info, core.new_id(), core.now)
+    executors.launch(core, framework, executor, new)
 
 
 def kill(core: Core, item: Message) -> None:

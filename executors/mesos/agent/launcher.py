@@ -95,11 +95,9 @@ class Launcher:
         self._reading = asyncio.create_task(self._read(reader, self._shim))
 
     async def launch(
-        self, container: str, argv: Sequence[str], environment: Mapping[str, str], sandbox: str, *, pipes: bool = False
+        self, container: str, argv: Sequence[str], environment: Mapping[str, str], sandbox: str
     ) -> tuple[int, int]:
-        """Start a container: its first process, and when that was started (`shim.birth_of`).
-
-        Its output goes to files of its sandbox; with `pipes` these are pipes, and there is one for its input.
+        """Start a container, whose output goes to files in its sandbox: its first process and its start time.
 
         Raises
         ------
@@ -109,7 +107,7 @@ class Launcher:
         if self._writer is None:
             await self.open()
         assert self._writer
-        order = {"id": container, "argv": [*argv], "environment": {**environment}, "sandbox": sandbox, "pipes": pipes}
+        order = {"id": container, "argv": [*argv], "environment": {**environment}, "sandbox": sandbox}
         answer: asyncio.Future[tuple[int, int]] = asyncio.get_running_loop().create_future()
         self._waiting[container] = answer
         self._writer.write(json.dumps(order).encode() + b"\n")

@@ -158,13 +158,13 @@ class Agent:
     # ------------------------------------------------------- executors
 
     def subscribe(self, call: Message, stream: str, now: float) -> list[Effect]:
-        """An executor opens a stream; raises `Refused` or `BadMessage`, and then there is none."""
+        """An executor opens a stream; raises `HTTPError` or `BadMessage`, and then there is none."""
         self._core.now = now
         calls.subscribe(self._core, call, stream)
         return self._taken()
 
     def call(self, call: Message, now: float) -> list[Effect]:
-        """Any other call of an executor; raises `Refused` or `BadMessage`."""
+        """Any other call of an executor; raises `HTTPError` or `BadMessage`."""
         self._core.now = now
         calls.call(self._core, call)
         return self._taken()
@@ -212,7 +212,7 @@ class Agent:
     def operate(
         self, call: Message, usage: Callable[[str], Usage | None], now: float
     ) -> tuple[Message | None, list[Effect]]:
-        """A call of an operator, and the answer, None for an empty one; raises `Refused` or `BadMessage`.
+        """A call of an operator, and the answer, None for an empty one; raises `HTTPError` or `BadMessage`.
 
         Parameters
         ----------

@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 from asa.web.errors import HTTPError
 from executors.cgroup.group import Usage
-from executors.mesos import verbosity
 from executors.mesos.agent import instances, leases, views
 from executors.mesos.agent.core import Core
 from executors.mesos.agent.metrics import metrics
@@ -18,13 +17,8 @@ from executors.mesos.resources import LEAST_CPUS
 
 LEASE_MOST_S = 86400.0
 """For how long another CPU limit or weight can be had at most, unless it is asked for again [s]."""
-WRITES = frozenset(
-    {f"{verb}{kind}_CONTAINER" for verb in ("LAUNCH", "KILL", "REMOVE") for kind in ("", "_NESTED")}
-    | {"LAUNCH_NESTED_CONTAINER_SESSION", "ATTACH_CONTAINER_INPUT", "ASA_UPDATE_LIMITS", "SET_LOGGING_LEVEL"}
-)
+WRITES = frozenset({"KILL_CONTAINER", "ASA_UPDATE_LIMITS"})
 """Calls that change something."""
-WAITS = frozenset({"WAIT_CONTAINER", "WAIT_NESTED_CONTAINER"})
-"""Calls that are answered when a container has ended."""
 
 Use = Callable[[str], Usage | None]
 
@@ -33,18 +27,6 @@ def needs_write(call: Message) -> bool:
     """Whether an operator must be one who may change things."""
     kind = call.get("type")
     return isinstance(kind, str) and kind in WRITES
-
-
-def awaited(call: Message) -> str | None:
-    """The container whose end a call waits for; None for one that does not wait.
-
-    Raises
-    ------
-    BadMessage
-        When it does not say for which.
-    """
-    kind: str = field(call, "type", str)
-    return value_of(call, f"{kind.lower()}.container_id") if kind in WAITS else None
 
 
 def operate(core: Core, call: Message, usage: Use) -> Message | None:
@@ -67,13 +49,8 @@ def operate(core: Core, call: Message, usage: Use) -> Message | None:
         return message(kind, **_VIEWS[kind](core))
     if kind == "GET_CONTAINERS":
         return message(kind, containers=[_container(core, item, usage) for item in core.state.instances.values()])
-    if (container := awaited(call)) is not None:
-        return _wait(core, kind, container)
     if kind == "KILL_CONTAINER":
         instances.stop(core, _instance(core, value_of(call, "kill_container.container_id")).id, 0.0)
-        return None
-    if kind == "SET_LOGGING_LEVEL":
-        core.state.verbosity = verbosity.asked(field(call, "set_logging_level", dict), core.now)
         return None
     if kind == "ASA_UPDATE_LIMITS":
         return _update_limits(core, field(call, "asa_update_limits", dict))
@@ -95,7 +72,7 @@ def _update_limits(core: Core, asked: Message) -> Message:
     else:
         leases.lend(core, instance, limit, request, seconds)
     answer: Message = {
-        "container_id": instance.container_id,
+        "container_id": identity(instance.id),
         "limits": {"cpus": {"value": "Infinity" if instance.limit is None else instance.limit}},
         "requests": {"cpus": {"value": instance.weight}},
     }
@@ -114,15 +91,6 @@ def _cores(core: Core, asked: Message, name: str, what: str) -> float | None:
     return cpus
 
 
-def _wait(core: Core, kind: str, container_id: str) -> Message:
-    if container_id in core.state.instances:  # who carries out calls has to wait first
-        raise HTTPError(409, f"Container {container_id!r} has not ended")
-    if container_id not in core.state.exits:
-        raise HTTPError(404, f"Container {container_id!r:.80} cannot be found")
-    status = core.state.exits[container_id]
-    return message(kind) | {kind.lower(): {} if status is None else {"exit_status": status}}
-
-
 def _instance(core: Core, container_id: str) -> Instance:
     instance = core.state.instances.get(container_id)
     if instance is None:
@@ -131,7 +99,7 @@ def _instance(core: Core, container_id: str) -> Instance:
 
 
 def _container(core: Core, instance: Instance, usage: Use) -> Message:
-    status: Message = {"container_id": instance.container_id}
+    status: Message = {"container_id": identity(instance.id)}
     if instance.pid is not None:
         status["executor_pid"] = instance.pid
     executor = core.state.executor(instance.framework, instance.executor)
@@ -140,7 +108,7 @@ def _container(core: Core, instance: Instance, usage: Use) -> Message:
         "framework_id": identity(instance.framework),
         "executor_id": identity(instance.executor),
         "executor_name": name if isinstance(name, str) else "",
-        "container_id": instance.container_id,
+        "container_id": identity(instance.id),
         "container_status": status,
         "resource_statistics": _statistics(core, instance, usage(instance.id)),
     }
@@ -169,10 +137,6 @@ def _statistics(core: Core, instance: Instance, used: Usage | None) -> Message:
 
 def _health(core: Core) -> Message:
     return {"healthy": True}
-
-
-def _logging_level(core: Core) -> Message:
-    return {"level": core.state.verbosity.at(core.now)}
 
 
 def _version(core: Core) -> Message:
@@ -229,14 +193,9 @@ def _metrics(core: Core) -> Message:
     return {"metrics": [{"name": name, "value": value} for name, value in sorted(found.items())]}
 
 
-def _operations(core: Core) -> Message:
-    return {"operations": []}
-
-
 _VIEWS: dict[str, Callable[[Core], Message]] = {
     "GET_HEALTH": _health,
     "GET_VERSION": _version,
-    "GET_LOGGING_LEVEL": _logging_level,
     "GET_FLAGS": _flags,
     "GET_AGENT": _agent,
     "GET_FRAMEWORKS": _frameworks,
@@ -244,5 +203,4 @@ _VIEWS: dict[str, Callable[[Core], Message]] = {
     "GET_TASKS": _tasks,
     "GET_STATE": _state,
     "GET_METRICS": _metrics,
-    "GET_OPERATIONS": _operations,
 }

@@ -23,9 +23,9 @@ def ended(core: Core, container_id: str, code: int | None, reason: str) -> None:
         task = None if framework is None else framework.tasks.get(instance.task)
         if task is not None:
             tasks.exited(core, task, instance, code, reason)
-        instances.drop(core, instance, code)
+        instances.drop(core, instance)
         return
-    instances.drop(core, instance, code)
+    instances.drop(core, instance)
     executor = None if framework is None else framework.executors.get(instance.executor)
     if executor is not None and executor.container == container_id:
         executors.exited(core, executor, instance, code, reason)
@@ -36,11 +36,11 @@ def resume(core: Core) -> None:
     for framework in list(core.state.frameworks.values()):
         for executor in framework.executors.values():
             ids = (framework.id, executor.id)
-            if executor.verdict is not None and not executor.default:
+            if executor.verdict is not None:
                 core.do(Stop(executor.container, core.options.grace_s))
             elif executor.subscribed:
                 core.timers.at(("return", *ids), core.now + core.options.recovery_s)
-            elif not executor.default:
+            else:
                 core.timers.at(("register", *ids), core.now + core.options.registration_s)
             instances.readjust(core, executor)
             for task in executor.tasks.values():

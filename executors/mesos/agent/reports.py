@@ -42,7 +42,7 @@ def completed(
     given: Message = {"timestamp": now} | status
     if instance is not None and "container_status" not in status:
         process = {} if instance.pid is None else {"executor_pid": instance.pid}
-        given["container_status"] = {"container_id": instance.container_id} | process
+        given["container_status"] = {"container_id": identity(instance.id)} | process
     return given | {
         "source": "SOURCE_EXECUTOR",
         "uuid": base64_of(uuid),

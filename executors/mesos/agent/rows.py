@@ -19,17 +19,15 @@ import math
 from collections import deque
 from collections.abc import Iterable
 
-from executors.mesos.agent.command import share
 from executors.mesos.agent.core import Core
 from executors.mesos.agent.state import ACKNOWLEDGED_MOST, Executor, Framework, Instance, State, Task, Verdict
 from executors.mesos.codec import Message
 from executors.mesos.effects import Keep
-from executors.mesos.resources import LEAST_CPUS
 
 TABLES = ("agent", "frameworks", "executors", "tasks", "updates", "instances")
 """In the order in which rows must be read: what belongs to something comes after it."""
 _UNLIMITED = "Infinity"
-_ABSENT: Message = {"task": None, "parent": None, "cpus": None, "memory": None}  # a journal need not keep what is null
+_ABSENT: Message = {"task": None, "cpus": None, "memory": None}  # a journal need not keep what is null
 
 
 def key(framework: str, item: str) -> str:
@@ -58,7 +56,6 @@ def keep_executor(core: Core, executor: Executor) -> None:
         "id": executor.id,
         "info": executor.info,
         "container": executor.container,
-        "default": executor.default,
         "launched": executor.launched,
         "subscribed": executor.subscribed,
         "verdict": _verdict_row(executor.verdict),
@@ -167,26 +164,13 @@ def restored(rows: Iterable[Keep], started: float) -> State:
             if not task.over and (owner := framework.executors.get(task.executor or "")) is not None:
                 owner.tasks[task.id] = task
     for name, row in tables["instances"]:
-        state.instances[name] = _instance(state, _ABSENT | row)
+        state.instances[name] = _instance(_ABSENT | row)
     return state
 
 
-def _instance(state: State, row: Message) -> Instance:
+def _instance(row: Message) -> Instance:
     lease = math.inf if row.get("lease") == _UNLIMITED else row.get("lease")
-    # Earlier versions did not note what it had asked for: that can be told again.
-    request = row["request"] if "request" in row else _requested(state, row)
-    return Instance(**row | {"lease": lease, "request": request, "gpus": tuple(row["gpus"])})
-
-
-def _requested(state: State, row: Message) -> float:
-    """Cores that a container's task, or its custom executor and the tasks of that, have asked for."""
-    if row["task"] is not None:
-        task = state.task(row["framework"], row["task"])
-        infos = [] if task is None else [task.info]
-    else:
-        executor = state.executor(row["framework"], row["executor"])
-        infos = [] if executor is None else [executor.info, *(task.info for task in executor.tasks.values())]
-    return max(sum(share(info, False).cpus for info in infos), LEAST_CPUS)
+    return Instance(**row | {"lease": lease, "gpus": tuple(row["gpus"])})
 
 
 def _stand(task: Task, row: Message) -> None:

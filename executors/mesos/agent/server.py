@@ -2,16 +2,12 @@
 
 ::
 
-    POST /api/v1/executor                      executors, on loopback
-    POST /api/v1   /api/v1/operator            operators
-    GET  /state  /monitor/statistics           operators
-    GET  /metrics/snapshot                     operators
-    GET  /files/browse  /files/read            operators
-    GET  /version  /health                     anybody
+    POST /api/v1/executor              executors, on loopback
+    POST /api/v1   /api/v1/operator    operators
 
-Paths may also begin with ``/slave(1)`` and end with ``/``. It listens twice. One socket is on loopback, for executors:
-it takes the connections of our own user's processes, none of which sends a token, and so serves nothing that operators
-may do. The other is for operators: over TLS, with a token. A call is answered once what it has changed is durable.
+It listens twice. One socket is on loopback, for executors: it takes the connections of our own user's processes, none of
+which sends a token, and so serves nothing that operators may do. The other is for operators: over TLS, with a token. A
+call is answered once what it has changed is durable.
 """
 
 from __future__ import annotations
@@ -19,7 +15,6 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -38,7 +33,7 @@ from asa.web.server import (
     check_method,
 )
 from executors.mesos import peer
-from executors.mesos.agent import attach, legacy, operator, sandbox
+from executors.mesos.agent import operator, sandbox
 from executors.mesos.agent.engine import Engine
 from executors.mesos.agent.machine import Agent
 from executors.mesos.agent.options import Options
@@ -53,7 +48,7 @@ from executors.mesos.http_api import (
     check_content,
     in_json,
 )
-from executors.mesos.messages import EXECUTOR_PATH, OPERATOR_PATHS, VERSION, base64_of, field, message
+from executors.mesos.messages import EXECUTOR_PATH, OPERATOR_PATHS, base64_of, field, message
 from executors.mesos.pool_directory import READER, WRITER
 
 _CLOSING_S = 2.0
@@ -116,10 +111,7 @@ class Server:
     # ------------------------------------------------------- requests
 
     def _from_executor(self, request: Request) -> Admission:
-        path = self._path(request)
-        if path in _FOR_ANYBODY:
-            return _for_anybody(request, path)
-        if path != EXECUTOR_PATH:
+        if self._path(request) != EXECUTOR_PATH:
             raise HTTPError(403, f"only executors are served here: operators come to port {self._options.port}")
         check_method(request, "POST")
         check_content(request)
@@ -127,24 +119,18 @@ class Server:
 
     def _from_operator(self, request: Request) -> Admission:
         path = self._path(request)
-        if path in _FOR_ANYBODY:
-            return _for_anybody(request, path)
         principal = self._access.authenticate(request.headers, request.connection.peer)
         self._listener.authenticated(request.connection)
         principal.check(READER)
-        if path in OPERATOR_PATHS:
-            check_method(request, "POST")
-            if attach.is_input(request):
-                principal.check(WRITER)
-                return Admission(body_limit(principal.role), partial(attach.take_input, self._engine.nested))
-            check_content(request)
-            return Admission(body_limit(principal.role), partial(self._operator, principal))
-        check_method(request, "GET")
-        return Admission(body_limit(READER), partial(self._legacy, path.removesuffix(".json")))
+        if path not in OPERATOR_PATHS:
+            raise HTTPError(404, f"there is nothing at {path[:100]}: calls of operators go to {OPERATOR_PATHS[0]}")
+        check_method(request, "POST")
+        check_content(request)
+        return Admission(body_limit(principal.role), partial(self._operator, principal))
 
     def _path(self, request: Request) -> str:
         check_addressed(request.headers, self._names, request.connection.local)
-        return request.path.removeprefix("/slave(1)").rstrip("/") or "/"
+        return request.path.rstrip("/") or "/"
 
     def _executor(self, request: Request) -> Answer:
         call, kind = call_of(request)
@@ -164,9 +150,7 @@ class Server:
             principal.check(WRITER)
         return self._operated(request, call, kind)
 
-    async def _operated(self, request: Request, call: Message, kind: str) -> Response | StreamResponse:
-        if kind in attach.KINDS and (found := await attach.carry_out(self._engine.nested, request, call, kind)):
-            return found
+    async def _operated(self, request: Request, call: Message, kind: str) -> Response:
         if kind in ("LIST_FILES", "READ_FILE"):
             answer: Message | None = await asyncio.to_thread(self._files, call, kind)
         else:
@@ -186,25 +170,3 @@ class Server:
         piece = sandbox.read(self._root, field(asked, "path", str), offset, length)
         return message(kind, size=piece.size, data=base64_of(piece.data))
 
-    async def _legacy(self, path: str, request: Request) -> Response:
-        if path == "/state":
-            return in_json(legacy.state(self._agent.state, self._options))
-        if path in ("/monitor/statistics", "/containers"):
-            return in_json(legacy.statistics(await self._engine.operate(message("GET_CONTAINERS")) or {}))
-        if path == "/metrics/snapshot":
-            return in_json(legacy.metrics(await self._engine.operate(message("GET_METRICS")) or {}))
-        if path in ("/files/browse", "/files/read"):
-            found = await asyncio.to_thread(getattr(legacy, path.rpartition("/")[2]), self._root, request.query)
-            return in_json(found)
-        raise HTTPError(404, f"there is nothing at {path[:100]}")
-
-
-def _for_anybody(request: Request, path: str) -> Admission:
-    check_method(request, "GET")
-    return Admission(0, _FOR_ANYBODY[path])
-
-
-_FOR_ANYBODY: dict[str, Callable[[Request], Answer]] = {
-    "/version": lambda _: in_json({"version": VERSION}),
-    "/health": lambda _: Response(200),
-}

@@ -4,10 +4,10 @@ It starts them, which takes a small process with one thread much less time than 
 end: in a file for each, which a later agent finds when the first has died meanwhile. On standard input it has a socket,
 over which one JSON object a line comes and goes::
 
-    {"id", "argv", "environment", "sandbox", "pipes"}  start a container
-    {"id", "pid", "birth"}, {"id", "error"}       done: the first process and its start time; or why not
-    {"id", "status"}                              it has ended, with this status as `wait` has it
-    {"end"}                                       nothing is to be done any more
+    {"id", "argv", "environment", "sandbox"}  start a container
+    {"id", "pid", "birth"}, {"id", "error"}   done: the first process and its start time; or why not
+    {"id", "status"}                          it has ended, with this status as `wait` has it
+    {"end"}                                   nothing is to be done any more
 
 When the agent dies, its containers go on. Should no other agent take its lock within the grace, the shim ends them and
 removes what was left of their groups. Its own end leaves nothing behind.
@@ -171,7 +171,7 @@ class Shim:
 
     def _start(self, order: dict[str, Any]) -> None:
         try:
-            pid = self._spawn(order["argv"], order["environment"], order["sandbox"], order["pipes"])
+            pid = self._spawn(order["argv"], order["environment"], order["sandbox"])
         except OSError as error:
             where = error.filename or order["sandbox"]
             self._say(id=order["id"], error=f"cannot start the container: {where}: {error.strerror}{_advice(error)}")
@@ -185,17 +185,14 @@ class Shim:
             _write(process_file(self._run, order["id"]), f"{pid} {birth}")
         self._say(id=order["id"], pid=pid, birth=birth)
 
-    def _spawn(self, argv: list[str], environment: dict[str, str], sandbox: str, pipes: bool) -> int:
+    def _spawn(self, argv: list[str], environment: dict[str, str], sandbox: str) -> int:
         os.chdir(sandbox)  # it is the child's, too; nobody else here has use for it
         opened: list[int] = []
         try:
-            for name in ("stdin", "stdout", "stderr") if pipes else ("stdout", "stderr"):
-                flags = os.O_RDONLY if name == "stdin" else os.O_WRONLY | os.O_CREAT | os.O_APPEND
-                # Who is at a pipe's other end may have died: that must not keep us waiting.
-                opened.append(os.open(name, flags | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
-                os.set_blocking(opened[-1], True)
-            sources = opened if pipes else (self._null, *opened)
-            actions = [(os.POSIX_SPAWN_DUP2, source, to) for to, source in enumerate(sources)]
+            for name in ("stdout", "stderr"):
+                flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+                opened.append(os.open(name, flags, 0o600))
+            actions = [(os.POSIX_SPAWN_DUP2, source, to) for to, source in enumerate((self._null, *opened))]
             program = _program(argv[0], environment)
             return os.posix_spawn(
                 program, argv, environment, file_actions=actions, setsid=True, setsigmask=(), setsigdef=_SIGNALS

@@ -9,11 +9,10 @@ from typing import NamedTuple
 
 from executors.mesos.agent.command import Share
 from executors.mesos.codec import Message
-from executors.mesos.messages import TERMINAL, identity
-from executors.mesos.verbosity import Verbosity
+from executors.mesos.messages import TERMINAL
 
 COMPLETED_MOST = 1000
-"""How many tasks, and how many ended containers, are remembered."""
+"""How many tasks that have ended are remembered."""
 ACKNOWLEDGED_MOST = 64
 """How many acknowledged updates of a task are remembered, in case its executor sends them again."""
 
@@ -69,14 +68,12 @@ class Task:
 
 @dataclass(eq=False)
 class Executor:
-    """A custom executor, which is a process, or a default executor, which this agent is itself."""
+    """A custom executor: a process that runs tasks in its own way."""
 
     id: str
     framework: str
     info: Message
     container: str
-    """Of the process, or, for a default executor, only the name of what its tasks' containers belong to."""
-    default: bool
     launched: float
     stream: str | None = None
     """None while it is not connected."""
@@ -119,8 +116,6 @@ class Instance:
     executor: str
     task: str | None
     """None for the process of a custom executor."""
-    parent: str | None
-    """The default executor's, for its tasks' containers."""
     sandbox: str
     request: float
     """How many cores it should have, by right, when others want theirs too."""
@@ -146,11 +141,6 @@ class Instance:
     """Whether its weight was ever changed."""
     gpus: tuple[str, ...] = ()
     """Those of the agent's that it sees."""
-
-    @property
-    def container_id(self) -> Message:
-        """As messages have it."""
-        return identity(self.id) | ({} if self.parent is None else {"parent": identity(self.parent)})
 
     @property
     def limit(self) -> float | None:
@@ -203,12 +193,8 @@ class State:
     """Whether it has."""
     completed: deque[Message] = field(default_factory=lambda: deque(maxlen=COMPLETED_MOST))
     """Tasks that have ended and been acknowledged, as messages."""
-    exits: dict[str, int | None] = field(default_factory=dict)
-    """Ended container -> its exit status as ``wait`` has it, None where it is not known; oldest first."""
     counters: dict[str, int] = field(default_factory=dict)
     """Metrics that only grow: ``tasks_finished`` and so on."""
-    verbosity: Verbosity = field(default_factory=Verbosity)
-    """How much is logged."""
 
     def task(self, framework_id: str, task_id: str) -> Task | None:
         framework = self.frameworks.get(framework_id)

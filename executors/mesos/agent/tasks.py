@@ -1,4 +1,4 @@
-"""Tasks whose commands the agent starts itself: command tasks, and the groups of its default executor."""
+"""Command tasks: the agent starts their commands itself."""
 
 from __future__ import annotations
 
@@ -9,15 +9,13 @@ from executors.mesos.agent.state import Executor, Framework, Instance, Task, Ver
 from executors.mesos.messages import identity
 
 
-def start(core: Core, framework: Framework, task: Task, parent: str | None = None) -> None:
+def start(core: Core, framework: Framework, task: Task) -> None:
     """Start a task's command in a container of its own."""
     task.container = core.new_id()
     rows.keep_task(core, task)
     share_of_it = share(task.info, core.options.quotas)
     command, executor_id = task.info["command"], task.executor_id
-    instances.begin(
-        core, framework, command, share_of_it, id=task.container, executor=executor_id, task=task, parent=parent
-    )
+    instances.begin(core, framework, command, share_of_it, id=task.container, executor=executor_id, task=task)
 
 
 def started(core: Core, task: Task) -> None:
@@ -54,11 +52,8 @@ def _verdict(instance: Instance, code: int | None, reason: str) -> Verdict:
 
 
 def kill(core: Core, task: Task, grace_s: float | None) -> None:
-    """A framework wants a task to end, and with it the group it belongs to."""
-    framework = core.state.frameworks[task.framework]
-    for name in task.group or (task.id,):
-        if (member := framework.tasks.get(name)) is not None:
-            end(core, member, Verdict("TASK_KILLED", None, "the framework has killed it"), grace_s)
+    """A framework wants a task to end."""
+    end(core, task, Verdict("TASK_KILLED", None, "the framework has killed it"), grace_s)
 
 
 def end(core: Core, task: Task, verdict: Verdict, grace_s: float | None = None) -> None:
@@ -91,28 +86,15 @@ def conclude(core: Core, task: Task, state: str, reason: str | None = None, text
 
 
 def settle(core: Core, task: Task) -> None:
-    """A task has just ended: what it took is free, its group ends with it, and the default executor after the last."""
+    """A task has just ended: what it took is free."""
     core.timers.cancel("complete", task.framework, task.id)
     framework = core.state.frameworks[task.framework]
     executor = framework.executors.get(task.executor or "")
     if executor is not None:
         executor.tasks.pop(task.id, None)
-        if not executor.default:
-            instances.adjust(core, executor, gone=(task,))
-        else:
-            if task.state != "TASK_FINISHED":
-                _end_group(core, framework, task)
-            if not executor.tasks:
-                leave(core, framework, executor, 0)
+        instances.adjust(core, executor, gone=(task,))
     if framework.over or not task.pending:
         forget(core, framework, task)
-
-
-def _end_group(core: Core, framework: Framework, task: Task) -> None:
-    verdict = Verdict("TASK_KILLED", None, f"task {task.id!r} of its group has ended with {task.state}")
-    for name in task.group:
-        if (other := framework.tasks.get(name)) is not None:
-            end(core, other, verdict)
 
 
 def leave(core: Core, framework: Framework, executor: Executor, status: int | None) -> None:

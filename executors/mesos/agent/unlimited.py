@@ -84,14 +84,3 @@ class Session:
     def _members(self) -> dict[int, proc.Stat]:
         """The living processes, by number."""
         return {pid: found for pid, found in proc.living() if found.session == self._leader} if self._leader else {}
-
-
-class Inside(Session):
-    """A session inside of a group: what the group may use, it may, and no more."""
-
-    def __init__(self, group: Group) -> None:
-        super().__init__()
-        self._group = group
-
-    def wrap(self, argv: Sequence[str]) -> tuple[str, ...]:
-        return self._group.wrap(argv)

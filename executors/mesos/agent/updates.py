@@ -17,7 +17,7 @@ def say(core: Core, task: Task, state: str, reason: str | None = None, text: str
     more: Message = {}
     if task.container is not None and (instance := core.state.instances.get(task.container)) is not None:
         process = {} if instance.pid is None else {"executor_pid": instance.pid}
-        more["container_status"] = {"container_id": instance.container_id} | process
+        more["container_status"] = {"container_id": identity(instance.id)} | process
     status = task_status(
         task.id,
         state,

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from executors.mesos.driver import SchedulerDriver
-from executors.mesos.executor_driver import ExecutorDriver
 from executors.mesos.messages import TERMINAL
 from executors.mesos.pool_directory import PoolDirectory
 from tests.executors.mesos import live
+from tests.executors.mesos.simple_executor import SimpleExecutor
 
 INFO = live.FRAMEWORK | {"failover_timeout": 60, "checkpoint": True}
 CPUS = 0.25
@@ -177,16 +177,14 @@ def main(directory: str, path: str, *work: str) -> None:
     driver.join()
 
 
-class Runner:
-    """A custom executor: its tasks do nothing but leave their line."""
-
-    def launchTask(self, driver: ExecutorDriver, task: dict[str, Any]) -> None:
-        with open(base64.b64decode(task["data"]), "a") as file:
-            file.write("\n")
-        driver.sendStatusUpdate({"task_id": task["task_id"], "state": "TASK_RUNNING"})
-        driver.sendStatusUpdate({"task_id": task["task_id"], "state": "TASK_FINISHED"})
+def launch(executor: SimpleExecutor, task: dict[str, Any]) -> None:
+    """What a custom executor does with a task: it leaves its line, and no more."""
+    with open(base64.b64decode(task["data"]), "a") as file:
+        file.write("\n")
+    executor.send(task, "TASK_RUNNING")
+    executor.send(task, "TASK_FINISHED")
 
 
 def execute() -> None:
     """Such an executor in a process of its own."""
-    ExecutorDriver(Runner()).run()
+    SimpleExecutor(launch).run()

@@ -23,11 +23,8 @@ def test_it_registers_and_hands_over_every_event(master: Scripted, start: Start)
     master.say(
         {"type": "OFFERS", "offers": {"offers": [{"id": {"value": "O1"}}]}},
         {"type": "OFFERS", "offers": {"offers": []}},
-        {"type": "INVERSE_OFFERS", "inverse_offers": {"inverse_offers": [{"id": {"value": "I1"}}]}},
         {"type": "RESCIND", "rescind": {"offer_id": {"value": "O1"}}},
-        {"type": "RESCIND_INVERSE_OFFER", "rescind_inverse_offer": {"inverse_offer_id": {"value": "I1"}}},
         status("t1", 1),
-        {"type": "UPDATE_OPERATION_STATUS", "update_operation_status": {"status": {"state": "OPERATION_FINISHED"}}},
         {"type": "MESSAGE", "message": ids | {"data": "aGk="}},
         {"type": "FAILURE", "failure": {"agent_id": {"value": "S1"}}},
         {"type": "FAILURE", "failure": ids | {"status": 9}},
@@ -37,11 +34,8 @@ def test_it_registers_and_hands_over_every_event(master: Scripted, start: Start)
     scheduler.heard("processHeartBeat")
     assert [told[1:] for told in scheduler.told[1:]] == [
         ([{"id": {"value": "O1"}}],),
-        ([{"id": {"value": "I1"}}],),
         ({"value": "O1"},),
-        ({"value": "I1"},),
         (status("t1", 1)["update"]["status"],),
-        ({"state": "OPERATION_FINISHED"},),
         ({"value": "e"}, {"value": "S1"}, "aGk="),
         ({"value": "S1"},),
         ({"value": "e"}, {"value": "S1"}, 9),
@@ -69,8 +63,6 @@ CALLS: list[tuple[str, tuple[Any, ...], str, Message | None]] = [
         "DECLINE",
         {"offer_ids": [OFFER], "filters": {"refuse_seconds": 2}},
     ),
-    ("acceptInverseOffers", (OFFER,), "ACCEPT_INVERSE_OFFERS", {"inverse_offer_ids": [OFFER]}),
-    ("declineInverseOffer", (OFFER,), "DECLINE_INVERSE_OFFERS", {"inverse_offer_ids": [OFFER]}),
     ("reviveOffers", (["a"],), "REVIVE", {"roles": ["a"]}),
     ("reviveOffers", (), "REVIVE", None),
     ("suppressOffers", (("b",),), "SUPPRESS", {"roles": ["b"]}),
@@ -84,21 +76,8 @@ CALLS: list[tuple[str, tuple[Any, ...], str, Message | None]] = [
         {"agent_id": OF_AGENT, "task_id": TASK, "uuid": "u"},
     ),
     ("acknowledgeStatusUpdate", (TOLD,), "", None),  # it asks for none
-    (
-        "acknowledgeOperationStatusUpdate",
-        ({"operation_id": TASK, "uuid": {"value": "u"}, "state": "OPERATION_FINISHED"},),
-        "ACKNOWLEDGE_OPERATION_STATUS",
-        {"operation_id": TASK, "uuid": "u"},
-    ),
     ("reconcileTasks", ([TOLD],), "RECONCILE", {"tasks": [{"task_id": TASK, "agent_id": OF_AGENT}]}),
     ("reconcileTasks", ([],), "RECONCILE", {"tasks": []}),
-    (
-        "reconcileOperations",
-        ([{"operation_id": TASK}],),
-        "RECONCILE_OPERATIONS",
-        {"operations": [{"operation_id": TASK}]},
-    ),
-    ("requestResources", ([{}],), "REQUEST", {"requests": [{}]}),
     (
         "sendFrameworkMessage",
         (EXECUTOR, OF_AGENT, "aGk="),

@@ -59,15 +59,6 @@ DRIVER_POINTS = {
     "after ACKNOWLEDGE": f"after {DRIVER}.acknowledgeStatusUpdate TASK_RUNNING",
     "before the end is acknowledged": f"before {DRIVER}.acknowledgeStatusUpdate TASK_FINISHED",
 }
-EXECUTOR = "executors.mesos.executor_driver:ExecutorDriver"
-EXECUTOR_POINTS = {
-    "it is about to subscribe": f"before {EXECUTOR}.start",
-    "it hears LAUNCH": "before tests.executors.mesos.ledger:Runner.launchTask",
-    "it is about to say RUNNING": f"before {EXECUTOR}.sendStatusUpdate TASK_RUNNING",
-    "it has said RUNNING": f"after {EXECUTOR}.sendStatusUpdate TASK_RUNNING",
-    "it is about to say FINISHED": f"before {EXECUTOR}.sendStatusUpdate TASK_FINISHED",
-    "it has said FINISHED": f"after {EXECUTOR}.sendStatusUpdate TASK_FINISHED",
-}
 WORK = ("a", "b", "c")
 HEEDS = """
 import signal, sys
@@ -168,15 +159,3 @@ def test_the_driver_is_killed_when(ground: Ground, tmp_path: Path, point: str) -
 def test_the_agent_of_a_custom_executor_is_killed_when(ground: Ground, tmp_path: Path, point: str) -> None:
     ledger = Ledger(tmp_path / "ledger", WORK, executor=ground.executor())
     work_through(ground, ledger, "agent", AGENT_POINTS[point])
-
-
-@pytest.mark.parametrize("point", EXECUTOR_POINTS)
-def test_the_executor_is_killed_when(ground: Ground, tmp_path: Path, point: str) -> None:
-    ledger = Ledger(tmp_path / "ledger", WORK, executor=ground.executor(EXECUTOR_POINTS[point]))
-    driver = ledger.driver(ground.directory)
-    driver.start()
-    ground.work(ledger, driver)
-    driver.stop()
-    driver.join()
-    ledger.check()
-    assert any("TASK_FAILED" in why for why in ledger.why), "it was killed"

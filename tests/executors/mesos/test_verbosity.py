@@ -36,14 +36,9 @@ def test_what_is_no_level(payload: Any) -> None:
         asked(payload, 0.0)
 
 
-@pytest.mark.parametrize("of", ["master", "agent"])
-def test_more_is_logged_and_then_less_again(tmp_path: Path, caplog: pytest.LogCaptureFixture, of: str) -> None:
+def test_more_is_logged_and_then_less_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with pool(tmp_path) as directory, Operator(directory, WRITER) as operator:
-        agent = operator.get_agents()[0]["agent_info"]["id"]["value"]
-
-        def call(kind: str, **payload: Any) -> Any:
-            return operator.call(kind, **payload) if of == "master" else operator.call_agent(agent, kind, **payload)
-
+        call = operator.call
         call("GET_VERSION")
         assert not caplog.records
         call("SET_LOGGING_LEVEL", level=1, duration={"nanoseconds": 3600 * SECOND})

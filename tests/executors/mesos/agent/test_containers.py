@@ -57,14 +57,6 @@ def test_without_its_directory_no_agent_starts(place: Place) -> None:
     asyncio.run(story())
 
 
-def test_nothing_starts_inside_of_a_container_that_has_ended(place: Place) -> None:
-    async def story(containers: Containers, heard: Heard) -> None:
-        containers.start(place.container("c2", "/bin/true")._replace(inside="c1"))
-        assert await heard.end_of("c2") == (None, "the container around it has ended")
-
-    play(place, story)
-
-
 def test_what_is_told_of_containers_that_nobody_knows_is_passed_over(place: Place) -> None:
     async def story(containers: Containers, heard: Heard) -> None:
         containers.limit("c9", 1.0)

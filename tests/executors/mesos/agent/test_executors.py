@@ -50,6 +50,12 @@ def test_a_group_is_told_of_as_one(node, task, executor):
     assert [item["name"] for item in events[1]["launch_group"]["task_group"]["tasks"]] == ["t1", "t2"]
 
 
+def test_of_a_group_all_or_none_can_run(node, task, executor):
+    node.run(task("t1"), task("t2", limits={"cpus": {"value": -1}}), executor=executor(), group=True)
+    assert node.updates() == [("t1", "TASK_ERROR"), ("t2", "TASK_ERROR")] and not node.running
+    assert node.last["reason"] == "REASON_TASK_GROUP_INVALID" and "'t2'" in node.last["message"]
+
+
 def test_the_cpu_limit_follows_the_tasks(node, task, executor):
     node.run(task("t1", cpus=1), executor=executor(cpus=0.5))
     container = node.container("e1")
@@ -250,6 +256,7 @@ def test_no_task_goes_to_an_executor_that_is_about_to_end(running, task, executo
         ({"command": {"value": "a", "user": "root"}}, "not as 'root'"),
         ({"shutdown_grace_period": 5}, "shutdown_grace_period"),
         ({"type": 5}, "type"),
+        ({"type": "DEFAULT"}, "default executors are not supported"),
         ({"resources": 5}, "resources"),
     ],
 )
@@ -308,11 +315,6 @@ def test_of_a_group_that_was_lost_all_are_killed(node, task, executor):
     events = node.subscribe(stream="s2", unacknowledged_tasks=[{"task_id": identity("t0")}])
     assert kinds(events) == ["SUBSCRIBED"]
     assert node.updates() == [("t1", "TASK_KILLED"), ("t2", "TASK_KILLED")]
-
-
-def test_an_id_is_that_of_one_type_of_executor(running, task, executor):
-    running.run(task("t2"), executor=executor(type="DEFAULT"), group=True)
-    assert running.updates() == [("t2", "TASK_ERROR")] and "another type" in running.last["message"]
 
 
 def test_updates_come_with_a_new_subscription(running):

@@ -65,7 +65,7 @@ class World(RuleBasedStateMachine):
         self.model.hear(self.node.ups)
         self.node.ups.clear()
 
-    @rule(how=st.sampled_from(["command", "custom", "group"]), count=st.integers(1, 2), known=st.booleans())
+    @rule(how=st.sampled_from(["command", "custom"]), count=st.integers(1, 2), known=st.booleans())
     def run(self, how: str, count: int, known: bool) -> None:
         names = [f"t{len(self.model.launched) + index}" for index in range(count)]
         if known and self.model.launched:
@@ -73,10 +73,8 @@ class World(RuleBasedStateMachine):
         tasks = [self.task(name) for name in names]
         if how == "command":
             self.node.run(*tasks)
-        elif how == "custom":
-            self.node.run(*tasks, executor=self.executor("e1"))
         else:
-            self.node.run(*tasks, executor=self.executor("e2", type="DEFAULT"), group=True)
+            self.node.run(*tasks, executor=self.executor("e1"))
         self.model.launched |= set(names)
 
     def _forgotten(self, name: str) -> bool:

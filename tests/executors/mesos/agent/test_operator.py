@@ -37,7 +37,6 @@ def test_every_question_has_an_answer(node, task, executor, name, full):
     if full:
         node.run(task("t1"))
         node.run(task("t2"), executor=executor())
-        node.run(task("t3"), executor=executor("e2", type="DEFAULT"), group=True)
         node.start("t1")
         node.exit("t1")
     answer = ask(node, f"GET_{name}")
@@ -184,30 +183,23 @@ def test_an_answer_says_what_it_has_now_and_until_when(node, task):
     assert back["limits"] == {"cpus": {"value": 2.0}} and back["requests"] == {"cpus": {"value": 1.0}}
 
 
+def test_what_changes_something_needs_more(node):
+    assert all(operator.needs_write({"type": kind}) for kind in ("KILL_CONTAINER", "ASA_UPDATE_LIMITS"))
+    assert not operator.needs_write({"type": ["KILL_CONTAINER"]})
+
+
 def test_a_container_can_be_ended(node, task):
     node.run(task("t1"))
     node.start("t1")
     container = node.container("t1").id
-    with pytest.raises(HTTPError, match="has not ended"):
-        ask(node, "WAIT_CONTAINER", container_id=identity(container))
     assert ask(node, "KILL_CONTAINER", container_id=identity(container)) is None
     assert node.stops == [Stop(container, 0.0)]
-    node.exit("t1", -9)
-    found = ask(node, "WAIT_CONTAINER", container_id=identity(container))
-    assert found == {"type": "WAIT_CONTAINER", "wait_container": {"exit_status": 9}}
-
-
-def test_what_changes_something_needs_more(node):
-    assert all(operator.needs_write({"type": kind}) for kind in ("KILL_CONTAINER", "ASA_UPDATE_LIMITS"))
-    assert operator.needs_write({"type": "LAUNCH_NESTED_CONTAINER_SESSION"})
-    assert not operator.needs_write({"type": ["KILL_CONTAINER"]})
 
 
 def test_refuses_what_it_does_not_know(node):
-    for kind in ("KILL_CONTAINER", "WAIT_CONTAINER"):
-        with pytest.raises(HTTPError) as refused:
-            ask(node, kind, container_id=identity("c1"))
-        assert refused.value.status == 404
+    with pytest.raises(HTTPError) as refused:
+        ask(node, "KILL_CONTAINER", container_id=identity("c1"))
+    assert refused.value.status == 404
     with pytest.raises(HTTPError) as refused:
         ask(node, "LAUNCH_NESTED_CONTAINER_SESSION")
     assert refused.value.status == 501

@@ -16,7 +16,7 @@ from executors.mesos.agent.options import Options
 from executors.mesos.agent.service import AgentService
 from executors.mesos.agent.unlimited import Unlimited
 from executors.mesos.codec import Message, encode
-from executors.mesos.messages import VERSION, message
+from executors.mesos.messages import message
 from executors.mesos.pool_directory import AGENT, FRAMEWORK, READER, WRITER, PoolDirectory
 from executors.mesos.resources import scalars
 
@@ -71,18 +71,16 @@ def agent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Agent]:
         agent.service.close()
 
 
-GETS = ["/state", "/state.json", "/slave(1)/state.json", "/slave(1)/state/", "/monitor/statistics", "/containers"]
-GETS.append("/metrics/snapshot")
-FILES = ["/files/browse", "/files/read?path=x", "/slave(1)/files/read.json?path=x"]
+GETS = ["/", "/state", "/files/read?path=x"]
 READS = [f"GET_{what}" for what in ("HEALTH", "VERSION", "FLAGS", "STATE", "AGENT", "METRICS", "CONTAINERS", "TASKS")]
 CHANGES: list[Message] = [
     message("KILL_CONTAINER", container_id={"value": "c"}),
     message("ASA_UPDATE_LIMITS", container_id={"value": "c"}, limits={"cpus": {"value": 1}}, lease_seconds=1),
 ]
-PATHS = ["/api/v1", "/api/v1/operator", "/slave(1)/api/v1", "/api/v1/"]
+PATHS = ["/api/v1", "/api/v1/operator", "/api/v1/"]
 
 
-@pytest.mark.parametrize("path", [*GETS, *FILES, "/", "/nothing"])
+@pytest.mark.parametrize("path", GETS)
 def test_no_get_without_a_readers_token(agent: Agent, path: str) -> None:
     assert agent.get(path, None).status_code in (401, 429)
     assert agent.session.get(agent.outside + path, headers={"Authorization": "Bearer x"}).status_code in (401, 429)
@@ -90,7 +88,8 @@ def test_no_get_without_a_readers_token(agent: Agent, path: str) -> None:
     for role in (FRAMEWORK, AGENT):
         assert agent.get(path, role).status_code == 403
     for role in (READER, WRITER):
-        assert agent.get(path, role).status_code == (404 if "x" in path or path in ("/", "/nothing") else 200)
+        answer = agent.get(path, role)
+        assert answer.status_code == 404 and "calls of operators go to /api/v1" in answer.text
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -123,7 +122,7 @@ def test_on_loopback_our_own_processes_are_executors_without_a_token(agent: Agen
 
 def test_on_loopback_operators_are_not_served(agent: Agent) -> None:
     for role in (None, READER, WRITER):
-        for path in (*GETS, *FILES, "/", "/nothing"):
+        for path in GETS:
             assert agent.get(path, role, agent.loopback).status_code == 403
         for path in PATHS:
             for call in [*map(message, READS), *CHANGES, message("LIST_FILES", path=""), message("NONSENSE")]:
@@ -137,21 +136,15 @@ def test_on_loopback_others_find_the_connection_broken(agent: Agent) -> None:
     port = agent.service.options.endpoint.rpartition(":")[2]
     script = (
         "import socket, sys; s = socket.create_connection(('127.0.0.1', int(sys.argv[1])))\n"
-        "s.sendall(b'GET /version HTTP/1.1\\r\\nHost: localhost\\r\\n\\r\\n'); print(s.recv(100))"
+        "s.sendall(b'GET /api/v1/executor HTTP/1.1\\r\\nHost: localhost\\r\\n\\r\\n'); print(s.recv(100))"
     )
     command = ["/usr/bin/env", "python3", "-c", script, port]
     interpreter = [os.path.realpath(sys.executable), "-I", "-S", "-c", script, port]
-    assert b"HTTP/1.1 200" in subprocess.run(interpreter, capture_output=True, timeout=PATIENCE_S, check=True).stdout
+    assert b"HTTP/1.1 405" in subprocess.run(interpreter, capture_output=True, timeout=PATIENCE_S, check=True).stdout
     other = subprocess.run(command, capture_output=True, timeout=PATIENCE_S, user=65534, group=65534, cwd="/")
     if b"No such file" in other.stderr or b"Permission denied" in other.stderr:
         pytest.skip("another user has no Python here")
     assert other.stdout in (b"", b"b''\n") and b"HTTP" not in other.stdout
-
-
-def test_version_and_health_are_for_anybody(agent: Agent) -> None:
-    for door in (agent.outside, agent.loopback):
-        assert agent.get("/version", None, door).json() == {"version": VERSION}
-        assert agent.get("/health", None, door).status_code == 200
 
 
 def test_web_pages_are_not_served(agent: Agent) -> None:
@@ -173,14 +166,6 @@ def test_requests_are_taken_as_mesos_takes_them(agent: Agent) -> None:
     assert agent.session.post(url, body, headers=token | JSON | {"Accept": "text/html"}).status_code == 406
 
 
-def test_the_older_state(agent: Agent) -> None:
-    state = agent.get("/slave(1)/state.json").json()
-    assert state["resources"]["cpus"] == 2 and state["attributes"] == {"rack": "r1"} and state["frameworks"] == []
-    assert state["version"] == VERSION
-    assert agent.get("/monitor/statistics").json() == []
-    assert agent.get("/metrics/snapshot").json()["slave/cpus_total"] == 2
-
-
 def test_sandboxes_are_shown_and_nothing_else(agent: Agent, tmp_path: Path) -> None:
     place = agent.sandboxes / "s1"
     place.mkdir(mode=0o700, exist_ok=True)
@@ -189,35 +174,38 @@ def test_sandboxes_are_shown_and_nothing_else(agent: Agent, tmp_path: Path) -> N
     (place / "file").symlink_to(tmp_path / "secret")
     (place / "dir").symlink_to(tmp_path)
     os.mkfifo(place / "pipe")
-    rows = agent.get(f"/files/browse?path={place}").json()
-    assert {Path(row["path"]).name for row in rows} == {"stdout", "file", "dir", "pipe"}
-    assert agent.get("/files/read?path=s1/stdout&offset=2&length=3").json() == {"offset": 2, "data": "234"}
-    assert agent.get(f"/slave(1)/files/read.json?path={place}/stdout").json() == {"offset": 10, "data": ""}
-    found = agent.post("/api/v1", message("READ_FILE", path="s1/stdout", offset=4)).json()["read_file"]
-    assert found == {"size": 10, "data": base64.b64encode(b"456789").decode()}
-    infos = agent.post("/api/v1", message("LIST_FILES", path="s1")).json()["list_files"]["file_infos"]
+
+    def read(path: str, offset: int = 0, **more: int) -> requests.Response:
+        return agent.post("/api/v1", message("READ_FILE", path=path, offset=offset, **more))
+
+    for path, offset, more, text in (
+        ("s1/stdout", 4, {}, b"456789"), ("s1/stdout", 2, {"length": 3}, b"234"), (f"{place}/stdout", 10, {}, b"")
+    ):  # fmt: skip
+        assert read(path, offset, **more).json()["read_file"] == {"size": 10, "data": base64.b64encode(text).decode()}
+    infos = agent.post("/api/v1", message("LIST_FILES", path=str(place))).json()["list_files"]["file_infos"]
+    assert {Path(item["path"]).name for item in infos} == {"stdout", "file", "dir", "pipe"}
     assert next(item["size"] for item in infos if item["path"] == f"{place}/stdout") == 10
     for path in (
         "s1/file", "s1/dir/secret", "../agent.db", "s1/../../agent.db", "s1/pipe", "s1", str(tmp_path / "secret"),
-        "s1/nothing", "s1/stdout/x", "s1/a%00b",
+        "s1/nothing", "s1/stdout/x", "s1/a\0b",
     ):  # fmt: skip
-        answer = agent.get(f"/files/read?path={path}&offset=0")
+        answer = read(path)
         assert answer.status_code in (400, 403, 404), path
         assert "s3cret" not in answer.text
-    assert agent.get("/files/browse?path=s1/dir").status_code in (403, 404)
-    assert agent.get("/files/read?path=s1/stdout&offset=x").status_code == 400
+    assert agent.post("/api/v1", message("LIST_FILES", path="s1/dir")).status_code in (403, 404)
     for more in ({"offset": -1}, {"offset": 0, "length": -1}):
-        answer = agent.post("/api/v1", message("READ_FILE", path="s1/stdout", **more))
+        answer = read("s1/stdout", **more)
         assert answer.status_code == 400 and "'offset' and 'length' not to be negative" in answer.text
 
 
 def test_an_idle_connection_stays_open(agent: Agent) -> None:
     """Executors keep one for their calls, and take its end for the agent's."""
-    with socket.create_connection(("127.0.0.1", agent.service.options.port)) as connection:
+    port = int(agent.service.options.endpoint.rpartition(":")[2])
+    with socket.create_connection(("127.0.0.1", port)) as connection:
         connection.settimeout(0.5)
         for _ in range(2):
-            connection.sendall(b"GET /version HTTP/1.1\r\nHost: localhost\r\n\r\n")
-            assert connection.recv(4096).startswith(b"HTTP/1.1 200")
+            connection.sendall(b"GET /api/v1/executor HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert connection.recv(4096).startswith(b"HTTP/1.1 405")
             with pytest.raises(TimeoutError):
                 connection.recv(1)
 

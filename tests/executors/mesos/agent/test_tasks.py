@@ -1,4 +1,4 @@
-"""Command tasks and the default executor's groups: launched, limited, killed, ended."""
+"""Command tasks: launched, limited, killed, ended."""
 
 from __future__ import annotations
 
@@ -236,77 +236,6 @@ def test_the_framework_is_gone(node, task):
     assert node.updates() == [] and set(node.journal) == {("agent", "id")}
     assert not node.agent.state.frameworks
     assert node.agent.due() == float("inf")
-
-
-# ------------------------------------------------------- groups
-
-
-def test_the_tasks_of_a_group_have_containers_of_their_own(node, task, executor):
-    node.run(task("t1", cpus=1), task("t2", cpus=2), executor=executor(type="DEFAULT"), group=True)
-    first, second = node.container("t1"), node.container("t2")
-    assert (first.cpus_limit, second.cpus_limit) == (1.0, 2.0)
-    assert first.executor == second.executor == "e1" and "/runs/" in first.sandbox
-    node.start("t1")
-    node.start("t2")
-    assert node.updates() == [("t1", "TASK_RUNNING"), ("t2", "TASK_RUNNING")]
-    assert node.last["executor_id"] == identity("e1")
-    assert node.last["container_status"]["container_id"]["parent"] == identity(first.sandbox.split("/")[9])
-    node.acknowledge("t1")
-    node.exit("t1", 0)
-    assert node.updates() == [("t1", "TASK_FINISHED")] and not node.stops  # the other goes on
-    node.acknowledge("t2")
-    node.exit("t2", 0)
-    assert node.updates() == [("t2", "TASK_FINISHED")]
-    gone = {"framework_id": identity("F1"), "executor_id": identity("e1"), "status": 0}
-    assert node.ups[-1] == {"type": "EXITED_EXECUTOR", "exited_executor": gone}
-    node.acknowledge("t1")
-    node.acknowledge("t2")
-    assert set(node.journal) == {("agent", "id")}
-
-
-@pytest.mark.parametrize("how", ["fails", "is killed", "cannot start"])
-def test_one_of_a_group_ends_the_others(node, task, executor, how):
-    node.run(task("t1"), task("t2"), executor=executor(type="DEFAULT"), group=True)
-    node.start("t1")
-    if how == "is killed":
-        node.start("t2")
-        node.kill("t2")
-        node.exit("t2", -15)
-    elif how == "cannot start":
-        node.exit("t2", None, "no room")
-    else:
-        node.start("t2")
-        node.exit("t2", 1)
-    assert node.container("t1").id in [stop.id for stop in node.stops]
-    node.exit("t1", -15)
-    assert node.agent.state.task("F1", "t1").state == "TASK_KILLED"
-    assert node.ups[-1]["type"] == "EXITED_EXECUTOR"
-
-
-def test_of_a_group_all_or_none_can_run(node, task, executor):
-    node.run(task("t1"), task("t2", container={"type": "DOCKER"}), executor=executor(type="DEFAULT"), group=True)
-    assert node.updates() == [("t1", "TASK_ERROR"), ("t2", "TASK_ERROR")] and not node.running
-    assert node.last["reason"] == "REASON_TASK_GROUP_INVALID" and "'t2'" in node.last["message"]
-
-
-def test_another_group_joins_a_default_executor(node, task, executor):
-    node.run(task("t1"), executor=executor(type="DEFAULT"), group=True)
-    node.run(task("t2"), executor=executor(type="DEFAULT"), group=True)
-    node.exit("t1", 1)
-    assert not node.stops and not any(item["type"] == "EXITED_EXECUTOR" for item in node.ups)
-    node.exit("t2", 0)
-    assert node.ups[-1]["type"] == "EXITED_EXECUTOR"
-
-
-def test_a_default_executor_is_told_to_end(node, task, executor):
-    node.run(task("t1"), executor=executor(type="DEFAULT"), group=True)
-    node.start("t1")
-    node.heard("SHUTDOWN_EXECUTOR", framework_id=identity("F1"), executor_id=identity("e1"))
-    assert len(node.stops) == 1
-    node.run(task("t2"), executor=executor(type="DEFAULT"), group=True)
-    assert ("t2", "TASK_LOST") in node.updates()
-    node.exit("t1", -15)
-    assert node.ups[-1]["type"] == "EXITED_EXECUTOR"
 
 
 # ------------------------------------------------------- the agent's end

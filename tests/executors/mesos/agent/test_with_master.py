@@ -134,22 +134,6 @@ def test_a_custom_executor_and_its_tasks(pool, task, executor):
     assert not next(iter(pool.master.state.agents.values())).used
 
 
-def test_a_group(pool, task, executor):
-    mine = executor(type="DEFAULT") | {"framework_id": pool.framework}
-    mine = {name: mine[name] for name in ("executor_id", "type", "framework_id")}
-    tasks = [plain(task("t1")), plain(task("t2"))]
-    pool.accept(message("LAUNCH_GROUP", executor=mine, task_group={"tasks": tasks}))
-    for name in ("t1", "t2"):
-        pool.act(lambda name=name: pool.node.start(name))
-    assert sorted(pool.told()) == [("t1", "TASK_RUNNING"), ("t2", "TASK_RUNNING")]
-    pool.act(lambda: pool.node.exit("t1", 1))
-    assert len(pool.node.stops) == 1
-    pool.act(lambda: pool.node.exit("t2", -15))
-    assert pool.told() == [("t1", "TASK_FAILED"), ("t2", "TASK_KILLED")]
-    assert set(pool.node.journal) == {("agent", "id")}
-    assert not next(iter(pool.master.state.agents.values())).used
-
-
 def test_both_agree_after_the_agent_was_away(pool, task):
     pool.accept(message("LAUNCH", task_infos=[plain(task("t1")), plain(task("t2"))]))
     pool.act(lambda: pool.node.start("t1"))

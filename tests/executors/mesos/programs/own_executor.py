@@ -1,4 +1,4 @@
-"""An executor on our own driver: a task ends as soon as the file that its data names is there."""
+"""A custom executor: a task ends as soon as the file that its data names is there."""
 
 from __future__ import annotations
 
@@ -8,20 +8,19 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
-from executors.mesos.executor_driver import ExecutorDriver
+from tests.executors.mesos.simple_executor import SimpleExecutor
 
 
-class Waiting:
-    def launchTask(self, driver: ExecutorDriver, task: dict[str, Any]) -> None:
-        def run() -> None:
-            driver.sendStatusUpdate({"task_id": task["task_id"], "state": "TASK_RUNNING"})
-            file = Path(base64.b64decode(task["data"]).decode())
-            while not file.exists():
-                time.sleep(0.01)
-            driver.sendStatusUpdate({"task_id": task["task_id"], "state": "TASK_FINISHED"})
+def launch(executor: SimpleExecutor, task: dict[str, Any]) -> None:
+    def run() -> None:
+        executor.send(task, "TASK_RUNNING")
+        file = Path(base64.b64decode(task["data"]).decode())
+        while not file.exists():
+            time.sleep(0.01)
+        executor.send(task, "TASK_FINISHED")
 
-        Thread(target=run, daemon=True).start()
+    Thread(target=run, daemon=True).start()
 
 
 if __name__ == "__main__":
-    ExecutorDriver(Waiting()).run()
+    SimpleExecutor(launch).run()
