@@ -5,9 +5,9 @@
     POST /api/v1/executor              executors, on loopback
     POST /api/v1   /api/v1/operator    operators
 
-It listens twice. One socket is on loopback, for executors: it takes the connections of our own user's processes, none of
-which sends a token, and so serves nothing that operators may do. The other is for operators: over TLS, with a token. A
-call is answered once what it has changed is durable.
+It listens twice. One socket is on loopback, for executors: it takes the connections of our own user's processes, none
+of which sends a token, and so serves nothing that operators may do. The other is for operators: over TLS, with a token.
+A call is answered once what it has changed is durable.
 """
 
 from __future__ import annotations
