@@ -56,7 +56,7 @@ types: .venv/.test
 
 # Once, for all: each of the processes that run tests would do it by itself.
 compiled: .venv/.test
-	$(BIN)/python -m tests.simulator.compiled
+	$(BIN)/python -m tests.lab.simulator.compiled
 
 # They mostly wait for Slurm: seven at a time, each process with a cluster of its own, of which one that is done takes
 # over what is left to others. The longest come first.

@@ -18,17 +18,17 @@ from typing import Any
 import numpy as np
 from measure import show
 
-from asa.core.cluster import Cluster
-from asa.core.workload import Workload
-from asa.dispatchers.listplan import ListPlan
-from asa.dispatchers.planning.active import active
-from asa.dispatchers.planning.bound import lower_bound
-from asa.dispatchers.planning.instance import Instance, Plan
-from asa.dispatchers.planning.lists import improve, keys, order_of
-from asa.dispatchers.planning.nondelay import nondelay
-from asa.dispatchers.planning.sources import read_instance
-from asa.dispatchers.planning.verify import violations
-from asa.simulator.engine import Engine
+from asa.lab.core.cluster import Cluster
+from asa.lab.core.workload import Workload
+from asa.lab.dispatchers.listplan import ListPlan
+from asa.lab.dispatchers.planning.active import active
+from asa.lab.dispatchers.planning.bound import lower_bound
+from asa.lab.dispatchers.planning.instance import Instance, Plan
+from asa.lab.dispatchers.planning.lists import improve, keys, order_of
+from asa.lab.dispatchers.planning.nondelay import nondelay
+from asa.lab.dispatchers.planning.sources import read_instance
+from asa.lab.dispatchers.planning.verify import violations
+from asa.lab.simulator.engine import Engine
 
 REPEATS = 5
 

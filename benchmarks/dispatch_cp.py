@@ -19,10 +19,10 @@ import numpy as np
 from measure import show
 
 from asa.core.registry import DISPATCHERS
-from asa.dispatchers.planning.bound import lower_bound
-from asa.dispatchers.planning.instance import Instance
-from asa.dispatchers.planning.sources import read_instance
-from asa.dispatchers.planning.verify import violations
+from asa.lab.dispatchers.planning.bound import lower_bound
+from asa.lab.dispatchers.planning.instance import Instance
+from asa.lab.dispatchers.planning.sources import read_instance
+from asa.lab.dispatchers.planning.verify import violations
 
 NAMES = ("pcp20", "pcp19", "hcp19")
 WAYS = ("cp", "improved", "warm start", "none")

@@ -16,7 +16,7 @@ from typing import Any
 
 from measure import show
 
-from asa.doors.futures import Executor as AsaExecutor
+from asa.integrations.futures import Executor as AsaExecutor
 
 REPEATS, ROUND_TRIPS = 5, 50
 

@@ -17,16 +17,16 @@ import numpy as np
 import torch
 from measure import show
 
-from asa.cli.simulate import days
-from asa.core.cluster import Cluster
-from asa.core.workload import Workload
-from asa.dispatchers.learned.dispatcher import policy_of
-from asa.dispatchers.learned.observation import Rows
-from asa.traces.load import load_trace
-from asa.training.dras_episode import episode
-from asa.training.dras_plan import KINDS, Plan
-from asa.training.dras_train import learner_of
-from asa.training.environment import Dispatching
+from asa.lab.cli.simulate import days
+from asa.lab.core.cluster import Cluster
+from asa.lab.core.workload import Workload
+from asa.lab.dispatchers.learned.dispatcher import policy_of
+from asa.lab.dispatchers.learned.observation import Rows
+from asa.lab.traces.load import load_trace
+from asa.lab.training.dras_episode import episode
+from asa.lab.training.dras_plan import KINDS, Plan
+from asa.lab.training.dras_train import learner_of
+from asa.lab.training.environment import Dispatching
 
 DECISIONS = 200
 

@@ -19,17 +19,17 @@ from typing import Any
 
 import numpy as np
 
-from asa.backends.simulated_options import Options
+from asa.core.arrays import Floats
 from asa.core.ports import Estimator
 from asa.core.registry import DISPATCHERS, ESTIMATORS
 from asa.core.units import DAY
-from asa.core.workload import Floats
-from asa.dispatchers.backfill import rule_of
-from asa.simulator.engine import Engine
-from asa.studies.forecasts import Watched, Watcher, watched
-from asa.studies.probes import Kind
-from asa.studies.replay_waits import replay
-from asa.traces.sites import site as model
+from asa.lab.backend.options import Options
+from asa.lab.dispatchers.backfill import rule_of
+from asa.lab.simulator.engine import Engine
+from asa.lab.studies.forecasts import Watched, Watcher, watched
+from asa.lab.studies.probes import Kind
+from asa.lab.studies.replay_waits import replay
+from asa.lab.traces.sites import site as model
 from benchmarks.measure import show
 
 CORES = {"hpc2n": (28, 56, 112), "uppmax": (160, 320, 640)}

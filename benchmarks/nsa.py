@@ -18,11 +18,11 @@ from collections.abc import Sequence
 import numpy as np
 from measure import show
 
-from asa.core.registry import PLACEMENT_METHODS
-from asa.placement.tjap.cost import cost, violations
-from asa.placement.tjap.instance import PlacementMethod, Window
-from asa.studies.interval import Floats, estimate
-from asa.training.windows import epoch
+from asa.lab.core.registry import PLACEMENT_METHODS
+from asa.lab.placement.tjap.cost import cost, violations
+from asa.lab.placement.tjap.instance import PlacementMethod, Window
+from asa.lab.studies.interval import Floats, estimate
+from asa.lab.training.windows import epoch
 
 SEED = 10_000
 """Of the first epoch; those learned from have seeds of 32 random bits."""

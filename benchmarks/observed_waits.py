@@ -17,11 +17,12 @@ from typing import Any
 
 import numpy as np
 
-from asa.core.workload import Floats, Workload
-from asa.metrics.agreement import spearman
-from asa.metrics.system import level, utilisation
-from asa.simulator.run import simulate
-from asa.traces.load import load_trace
+from asa.core.arrays import Floats
+from asa.lab.core.workload import Workload
+from asa.lab.metrics.agreement import spearman
+from asa.lab.metrics.system import level, utilisation
+from asa.lab.simulator.run import simulate
+from asa.lab.traces.load import load_trace
 from benchmarks.measure import show
 
 RULES = (("easy", "clip"), ("easy", "allow"), ("conservative", "clip"), ("conservative", "allow"), ("fcfs", "clip"))

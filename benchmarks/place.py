@@ -17,13 +17,13 @@ from typing import Any
 import numpy as np
 from measure import show
 
-from asa.core.registry import PLACEMENT_METHODS
-from asa.placement.tjap.bound import priced_nodes
-from asa.placement.tjap.certificate import proven
-from asa.placement.tjap.columns import dantzig_wolfe
-from asa.placement.tjap.cost import cost, violations
-from asa.placement.tjap.files import read_windows
-from asa.placement.tjap.instance import Placed, Window
+from asa.lab.core.registry import PLACEMENT_METHODS
+from asa.lab.placement.tjap.bound import priced_nodes
+from asa.lab.placement.tjap.certificate import proven
+from asa.lab.placement.tjap.columns import dantzig_wolfe
+from asa.lab.placement.tjap.cost import cost, violations
+from asa.lab.placement.tjap.files import read_windows
+from asa.lab.placement.tjap.instance import Placed, Window
 
 METHODS = (
     "scas",
@@ -95,8 +95,8 @@ def bounds(windows: Sequence[Window]) -> list[dict[str, Any]]:
 
 def models(windows: Sequence[Window], count: int) -> list[dict[str, Any]]:
     """The optimum on neighbours by other means, on the first windows with at most 60 idle nodes."""
-    from tests.placement.tjap.solvers import intervals, paper_model
-    from tests.placement.tjap.windows import packing
+    from tests.lab.placement.tjap.solvers import intervals, paper_model
+    from tests.lab.placement.tjap.windows import packing
 
     chosen = [window for window in windows if len(window.idle) <= 60 and len(window.sizes) > 1][:count]
     found, ms = placed("scas", chosen)
@@ -130,10 +130,10 @@ def large(windows: Sequence[Window]) -> list[dict[str, Any]]:
 
 def published(path: Path, count: int, driver: str) -> list[dict[str, Any]]:
     """Tables III and IV of the paper, on its authors' workload; jobs are where `driver` puts them."""
-    from asa.studies.tjap_case import epochs, workload
-    from asa.studies.tjap_tables import windows_table
-    from asa.studies.tjap_windows import on_windows
-    from asa.training.windows import GEOMETRIES, recorded
+    from asa.lab.studies.tjap_case import epochs, workload
+    from asa.lab.studies.tjap_tables import windows_table
+    from asa.lab.studies.tjap_windows import on_windows
+    from asa.lab.training.windows import GEOMETRIES, recorded
 
     made = PLACEMENT_METHODS.create(driver)
     windows = [recorded(each, GEOMETRIES["code"], made) for each in epochs(workload(path), 0, count)]

@@ -19,13 +19,13 @@ from typing import Any
 
 import numpy as np
 
-from asa.core.cluster import Cluster
 from asa.core.registry import DISPATCHERS
-from asa.core.workload import Workload
-from asa.metrics.schedule import summarise
-from asa.simulator.engine import Engine
-from asa.traces.lublin import lublin
-from asa.traces.swf import load_swf
+from asa.lab.core.cluster import Cluster
+from asa.lab.core.workload import Workload
+from asa.lab.metrics.schedule import summarise
+from asa.lab.simulator.engine import Engine
+from asa.lab.traces.lublin import lublin
+from asa.lab.traces.swf import load_swf
 
 CORES, LOAD = 1024, 0.7
 """Of the machine that synthetic jobs run on: its cores, and the offered load."""

@@ -21,13 +21,13 @@ from typing import Any
 
 import numpy as np
 
-from asa.core.schedule import Schedule
+from asa.core.arrays import Floats
 from asa.core.view import QueuedJob
-from asa.core.workload import Floats
-from asa.dispatchers.backfill import Backfill
-from asa.metrics.agreement import displacement, equal_positions, kendall, spearman
-from asa.simulator.priority import Multifactor
-from asa.simulator.run import simulate
+from asa.lab.core.schedule import Schedule
+from asa.lab.dispatchers.backfill import Backfill
+from asa.lab.metrics.agreement import displacement, equal_positions, kendall, spearman
+from asa.lab.simulator.priority import Multifactor
+from asa.lab.simulator.run import simulate
 from benchmarks.measure import show
 from tests.cluster import host, layout
 from tests.cluster.cluster import running

@@ -19,14 +19,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from asa.studies.compare import compare
-from asa.studies.compare_row import Row
-from asa.studies.interval import Estimate
-from asa.studies.pareto import BESIDE, STAGGERED, Pareto
-from asa.studies.published import SCALES
-from asa.studies.robustness import Beside, beside
-from asa.studies.table1 import Grid, ratio_of_sums
-from asa.traces.sites import UPPMAX
+from asa.lab.studies.compare import compare
+from asa.lab.studies.compare_row import Row
+from asa.lab.studies.interval import Estimate
+from asa.lab.studies.pareto import BESIDE, STAGGERED, Pareto
+from asa.lab.studies.published import SCALES
+from asa.lab.studies.robustness import Beside, beside
+from asa.lab.studies.table1 import Grid, ratio_of_sums
+from asa.lab.traces.sites import UPPMAX
 from benchmarks.measure import show
 
 REGIMES = ("fifo", "accrue-always", "multifactor")

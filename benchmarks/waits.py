@@ -23,13 +23,13 @@ from typing import Any
 import numpy as np
 
 from asa.core.registry import ESTIMATORS
-from asa.core.workload import Workload
-from asa.studies.replay_table import Row, Table, default_estimators, tabulate
-from asa.studies.waits_probed import probed
-from asa.studies.waits_seen import Record, load_log, records
-from asa.traces.csvlog import coded
-from asa.traces.load import Trace
-from asa.traces.rules import Sieve
+from asa.lab.core.workload import Workload
+from asa.lab.studies.replay_table import Row, Table, default_estimators, tabulate
+from asa.lab.studies.waits_probed import probed
+from asa.lab.studies.waits_seen import Record, load_log, records
+from asa.lab.traces.csvlog import coded
+from asa.lab.traces.load import Trace
+from asa.lab.traces.rules import Sieve
 from benchmarks.measure import show
 
 TARGETS = {

@@ -11,9 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from asa.core.cluster import Ints
+from asa.core.arrays import Floats, Ints
 from asa.core.errors import InvalidInput
-from asa.core.workload import Floats
 from asa.estimators.checks import check_positive, read
 from asa.estimators.stream import Stream
 from coscheduler.experts.simplex import check_votes

@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 
+from asa.core.arrays import Floats
 from asa.core.errors import UnknownName
-from asa.core.workload import Floats
 
 FORMS = ("rate", "literal")
 

@@ -13,10 +13,9 @@ from typing import Any, Protocol, Self, runtime_checkable
 
 import numpy as np
 
-from asa.core.cluster import Bools, Ints
+from asa.core.arrays import Bools, Floats, Ints
 from asa.core.decision import Start
 from asa.core.errors import InvalidInput
-from asa.core.workload import Floats
 
 Why = Mapping[str, Any]
 """JSON-able record of how a decision was made."""

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from asa.core.workload import Floats
+from asa.core.arrays import Floats
 from asa.estimators.checks import read
 from coscheduler.nouns import ALONE, SharedRun, SharingView
 

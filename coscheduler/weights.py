@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from asa.core.workload import Floats
+from asa.core.arrays import Floats
 from asa.estimators.checks import check_count, check_positive, read, read_numbers
 
 

@@ -11,7 +11,7 @@ import signal
 from collections.abc import Callable
 from contextlib import suppress
 
-from asa.core.command import tell
+from asa.log.messages import notify
 from executors.processes import Warden, kill_sessions
 from executors.surroundings import of_node
 from executors.wire import Start, Stopped
@@ -54,7 +54,7 @@ class Daemons:
             with suppress(BrokenPipeError):  # it has been killed
                 os.write(ours, b"\n")
         except OSError as error:
-            tell(f"{shell} cannot be started: {error.strerror}")
+            notify(f"{shell} cannot be started: {error.strerror}")
             self._report(Stopped(start.number, _NO_SUCH_COMMAND))
         finally:
             os.close(theirs)

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from asa.core.command import tell
+from asa.log.messages import notify
 from asa.security.files import write_private
 from executors import node, worker
 from executors.dask_scratch import Scratch
@@ -186,7 +186,7 @@ class Crew:
         """The process has come back from being a dask worker; there is nothing else for it to be."""
         for message in hand.member.serve(mask):
             hand.ended = message.outcomes[0].error
-            tell(f"dask worker {hand.name} has ended: {hand.ended}")
+            notify(f"dask worker {hand.name} has ended: {hand.ended}")
             kill_sessions({hand.member.pid})
 
     def _bury(self, hand: _Hand, code: int) -> None:

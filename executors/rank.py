@@ -11,7 +11,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from asa.core.command import tell
+from asa.log.messages import notify
 from asa.security.files import write_private
 from executors import node
 from executors.call import Caller
@@ -46,7 +46,7 @@ def main(folder: Path) -> int:
     os.chdir(workdir)
     outcome = Caller(values).run(order, wanted=rank == 0)
     if outcome.value is None:
-        tell(f"rank {rank} on {node.name(os.environ)}: {outcome.error}")
+        notify(f"rank {rank} on {node.name(os.environ)}: {outcome.error}")
     if rank == 0 or outcome.value is None:
         write_private(folder / str(rank), pickle.dumps(outcome))
     return int(outcome.value is None)

@@ -18,10 +18,10 @@ from pathlib import Path
 import pytest
 
 import asa
-from asa.cli.figure import FIGURES
 from asa.cli.main import make_parser
 from asa.core import registry
 from asa.core.registry import COMMANDS, DOCTOR, EXPLAIN, Registry, parse_spec
+from asa.lab.cli.figure import FIGURES
 from tests.definitions import OURS, ROOT, definition, parameters
 
 KINDS = {item.kind: item for item in vars(registry).values() if isinstance(item, Registry)} | {"figure": FIGURES}

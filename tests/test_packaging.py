@@ -86,7 +86,7 @@ def test_every_file_of_the_packages_is_in_the_wheel_and_nothing_else(built: dict
         if path.is_file() and "__pycache__" not in path.parts
     }
     assert contents(built["wheel"]) == files
-    assert {"asa/py.typed", "asa/placement/tjap/models/README.md"} & files <= contents(built["wheel"])
+    assert {"asa/py.typed", "asa/lab/placement/tjap/models/README.md"} & files <= contents(built["wheel"])
     assert contents(built["again"]) == files
 
 
@@ -100,7 +100,7 @@ def test_what_is_said_of_it_is_complete(built: dict[str, Path]) -> None:
     assert "Apache-2.0" in (said["License-Expression"], said["License"])
     assert said["Description-Content-Type"] == "text/markdown" and said["Summary"] and said["Keywords"]
     assert set(said.get_all("Provides-Extra", [])) >= set(EXTRAS)
-    assert "asa = asa.cli.main:main" in points and "asa = asa.testing.pytest_plugin" in points
+    assert "asa = asa.cli.main:main" in points and "asa = asa.lab.testing.pytest_plugin" in points
     assert said["Version"] == config()["metadata"]["version"]
 
 

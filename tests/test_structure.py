@@ -43,7 +43,7 @@ def test_no_module_is_two() -> None:
 
 def test_functions_are_short_and_take_few_things_by_position() -> None:
     """But for compiled ones: calls cost time there, and keyword-only parameters are not to be had."""
-    compilers = functions((ROOT / "asa/core/compiled.py").read_text())
+    compilers = functions((ROOT / "asa/lab/core/compiled.py").read_text())
     exempt = {function.name for function in compilers if not function.name.startswith("_")}
     problems = []
     for name, text in modules(*PACKAGES, "examples", "benchmarks"):

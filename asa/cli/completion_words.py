@@ -6,8 +6,6 @@ import argparse
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from asa.cli.figure import FIGURES
-from asa.core import registry
 from asa.core.registry import Registry
 
 FILES = ("FILES",)
@@ -17,20 +15,20 @@ RUNS = ("RUNS",)
 ANYTHING: tuple[str, ...] = ()
 """What nobody can list, such as a number."""
 
-_KINDS: dict[str, Registry] = {
-    "backend": registry.BACKENDS,
-    "executor": registry.EXECUTORS,
-    "strategy": registry.STRATEGIES,
-    "strategies": registry.STRATEGIES,
-    "estimators": registry.ESTIMATORS,
-    "dispatcher": registry.DISPATCHERS,
-    "predictor": registry.PREDICTORS,
-    "placement": registry.PLACEMENTS,
-    "method": registry.PLACEMENT_METHODS,
-    "priority": registry.PRIORITIES,
-    "figure": FIGURES,
+_GROUPS = {
+    "backend": "asa.backends",
+    "executor": "asa.executors",
+    "strategy": "asa.strategies",
+    "strategies": "asa.strategies",
+    "estimators": "asa.estimators",
+    "dispatcher": "asa.lab.dispatchers",
+    "predictor": "asa.predictors",
+    "placement": "asa.placements",
+    "method": "asa.placement_methods",
+    "priority": "asa.priorities",
+    "figure": "asa.figures",
 }
-"""Options and arguments that take names, as `argparse` calls them."""
+"""Options and arguments that take names, as `argparse` calls them, and the entry-point groups of these."""
 _FILE_WORDS = ("FILE", "PATH", "DIR", "OUT", "TRACE", "LOG", "WORKFLOW", "JSON", ".")
 
 
@@ -99,8 +97,8 @@ def _taken(action: argparse.Action) -> tuple[str, ...]:
         return tuple(map(str, action.choices))
     if names := getattr(action, "completer", None):  # set by commands of other packages, as for argcomplete
         return tuple(names)
-    if action.dest in _KINDS:
-        return tuple(_KINDS[action.dest])
+    if group := _GROUPS.get(action.dest):
+        return tuple(Registry(action.dest, group=group))
     shown = " ".join(action.metavar) if isinstance(action.metavar, tuple) else action.metavar or action.dest.upper()
     if shown == "RUN":
         return RUNS

@@ -6,8 +6,8 @@ import argparse
 import json
 from pathlib import Path
 
-from asa.cli.outputs import check_outputs
 from asa.core.command import CommandResult
+from asa.report.outputs import check_outputs
 from asa.workflows.run import open_run
 
 
@@ -34,12 +34,12 @@ class Export:
         run = open_run(options.run)
         events = [event for _, event in run.events()]
         if options.format == "ro-crate":
-            from asa.doors.rocrate import METADATA, write_crate
+            from asa.integrations.rocrate import METADATA, write_crate
 
             terms = {"license_": options.license} if options.license else {}
             folder = write_crate(events, Path(options.output or f"{run.name}-crate"), asa.__version__, **terms)
             return CommandResult(json.loads((folder / METADATA).read_text()), f"wrote {folder}")
-        from asa.doors.wfformat import wfformat
+        from asa.integrations.wfformat import wfformat
 
         options.output = options.output or f"{run.name}.json"
         check_outputs(options, "output")

@@ -11,10 +11,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from asa.cli.outputs import check_outputs
-from asa.core.command import CommandResult, tell
+from asa.core.command import CommandResult
 from asa.core.errors import AsaError, InvalidInput, UnknownName
 from asa.core.registry import COMMANDS
+from asa.log.messages import notify
+from asa.report.outputs import check_outputs
 
 FAILED, USAGE, INTERRUPTED = 1, 2, 130
 
@@ -36,10 +37,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             check_outputs(options)
         return _show(command.run(options), options.json)
     except AsaError as error:
-        tell(f"error: {error}")
+        notify(f"error: {error}")
         return USAGE if isinstance(error, UnknownName) else FAILED
     except KeyboardInterrupt:
-        tell("interrupted")
+        notify("interrupted")
         return INTERRUPTED
     except BrokenPipeError:  # as it ends, Python would try once more to say what nobody reads
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -63,7 +64,7 @@ def make_parser(words: Sequence[str]) -> tuple[argparse.ArgumentParser, Any]:
         except InvalidInput as error:  # one package's mistake must not hide the commands of the others
             if name:
                 raise
-            tell(f"warning: {error}")
+            notify(f"warning: {error}")
             continue
         chosen = command if name else None
         part = commands.add_parser(each, help=command.help, description=command.help)

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from asa.core.clock import SystemClock
-from asa.core.command import CommandResult, tell
+from asa.core.command import CommandResult, add_set_option
 from asa.core.errors import RunFailed
 from asa.core.event import RunState
 from asa.core.registry import BACKENDS, EXECUTORS, STRATEGIES, with_options
 from asa.core.units import brief
+from asa.log.messages import notify
 from asa.workflows.run import Run as WorkflowRun
 from asa.workflows.run import finish, submit
 
@@ -64,12 +65,6 @@ def add_workflow_options(parser: argparse.ArgumentParser) -> None:
     add_set_option(parser)
 
 
-def add_set_option(parser: argparse.ArgumentParser) -> None:
-    """The option that gives a workflow its arguments."""
-    what = "an argument of the workflow, when that is a function; repeatable"
-    parser.add_argument("--set", metavar="NAME=VALUE", action="append", default=[], help=what)
-
-
 def workflow_of(options: argparse.Namespace) -> Any:
     """The workflow that the options name."""
     from asa.workflows.file import assignment, load_workflow
@@ -106,7 +101,7 @@ def show_to_end(run: WorkflowRun, options: argparse.Namespace) -> CommandResult:
         try:
             run.result()
         except RunFailed as error:  # which says how to go on
-            tell(str(error))
+            notify(str(error))
         raise
     finally:
         if options.report:

@@ -1,10 +1,13 @@
-"""What programs say to people: what a command returns, which the command line shows, and what is told meanwhile."""
+"""What commands return, and the kinds of values that their options take."""
 
 from __future__ import annotations
 
-import sys
+import argparse
 from dataclasses import dataclass
 from typing import Any
+
+from asa.core import units
+from asa.core.errors import InvalidInput
 
 
 @dataclass(frozen=True)
@@ -24,11 +27,6 @@ class CommandResult:
     data: Any
     text: str
     exit_code: int = 0
-
-
-def tell(line: str) -> None:
-    """Say something to people while a program runs: on standard error, at once, as ASA's."""
-    print(f"asa: {line}", file=sys.stderr, flush=True)
 
 
 def table(rows: list[dict[str, Any]], empty: str) -> str:
@@ -59,3 +57,28 @@ def _cell(value: Any) -> str:
     if value is None:
         return "-"
     return f"{value:.4g}" if isinstance(value, float) else " ".join(str(value).split("\n"))
+
+
+def positive(text: str) -> int:
+    """A whole number above 0."""
+    try:
+        number = int(text)
+    except ValueError:
+        number = 0
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
+    return number
+
+
+def duration(text: str) -> float:
+    """A duration [s], as `asa.core.units.duration` takes it."""
+    try:
+        return units.duration(text)
+    except InvalidInput as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def add_set_option(parser: argparse.ArgumentParser) -> None:
+    """The option that gives a workflow its arguments."""
+    what = "an argument of the workflow, when that is a function; repeatable"
+    parser.add_argument("--set", metavar="NAME=VALUE", action="append", default=[], help=what)

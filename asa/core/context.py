@@ -1,8 +1,8 @@
-"""What was known of a job, and of the queue it goes into, when its wait was to be foretold."""
+"""What was known of a job, and of the queue it goes into, when its wait was predicted."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 
 from asa.core.view import QueueView
 
@@ -60,3 +60,10 @@ class Context:
     own_backlog_s: float | None = None
     own_cores: int | None = None
     queue: QueueView | None = field(default=None, repr=False, compare=False, metadata={"logged": False})
+
+    def looked(self, queue: QueueView) -> Context:
+        """This context with the queue that the job goes into, and its counters.
+
+        Whoever keeps it keeps the view: give it a plain one (`QueueView.plain`), for a table changes as time passes.
+        """
+        return replace(self, **asdict(queue.counters()), queue=queue)

@@ -1,13 +1,16 @@
 """Names that users type, and the objects behind them.
 
-One table per kind: a name -> ``"module:Object"``, imported only when somebody asks for it. Third parties add names with
-an entry point of the kind's group. A *spec* is a name with options (`asa.core.specs`).
+Each kind of name is a group of entry points: ASA's own names are declared in its ``setup.cfg``, those of other packages
+in theirs, and an object is imported only when its name is used. So no package imports what is above it to offer it by
+name. A *spec* is a name with options (`asa.core.specs`).
 """
 
 from __future__ import annotations
 
+import functools
 import importlib
 import inspect
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +20,10 @@ from asa.core.specs import parse_spec as parse_spec
 from asa.core.specs import with_options as with_options
 
 if TYPE_CHECKING:
-    from importlib.metadata import EntryPoint
+    from importlib.metadata import EntryPoint, EntryPoints
+
+DISTRIBUTION = "asa-hpc"
+"""What ASA is called where it is installed from."""
 
 
 class Registry:
@@ -28,20 +34,20 @@ class Registry:
     kind
         The word for it in error messages.
     table
-        Name -> ``"module:Object"``.
+        Name -> ``"module:Object"``, for names that only the package itself declares.
     group
-        Entry-point group in which third parties add names. Built-in names win.
+        Entry-point group of the names. ASA's own win over those of other packages.
     owes
         Methods that what a spec makes must have.
     """
 
     def __init__(
-        self, kind: str, table: Mapping[str, str], group: str | None = None, *, owes: Sequence[str] = ()
+        self, kind: str, table: Mapping[str, str] | None = None, group: str | None = None, *, owes: Sequence[str] = ()
     ) -> None:
-        self.kind, self._table, self._group, self._owes = kind, dict(table), group, tuple(owes)
+        self.kind, self._table, self._group, self._owes = kind, dict(table or {}), group, tuple(owes)
 
     def names(self) -> list[str]:
-        """All names, those of third parties included."""
+        """All names, those of other packages included."""
         return sorted({*self._table, *(entry.name for entry in self._entry_points())})
 
     def __iter__(self) -> Iterator[str]:
@@ -55,7 +61,7 @@ class Registry:
         UnknownName
             When no table has it; the message shows the nearest name.
         InvalidInput
-            When its entry point leads nowhere.
+            When its entry point leads nowhere, or a library that it needs is not installed.
         """
         if target := self._table.get(name):
             module, _, attribute = target.partition(":")
@@ -134,7 +140,6 @@ class Registry:
         return made
 
     def _loaded(self, entry: EntryPoint) -> Any:
-        """What an entry point names; told as a mistake of its package when that is not there."""
         try:
             return entry.load()
         except (ImportError, AttributeError) as error:
@@ -163,10 +168,26 @@ class Registry:
                 raise  # a mistake in the factory: only of options that it passes on is the type not known
             raise InvalidInput(f"{self.kind} {spec!r}: {error}") from error
 
-    def _entry_points(self) -> list[EntryPoint]:
-        from importlib import metadata  # here, because it costs a tenth of a short run and is rarely needed
+    def _entry_points(self) -> Iterator[EntryPoint]:
+        """ASA's own, then those of other packages, for which all that is installed is read."""
+        if self._group:
+            from importlib import metadata  # here, because importing ASA is light
 
-        return list(metadata.entry_points(group=self._group)) if self._group else []
+            yield from _own_entry_points().select(group=self._group)
+            yield from metadata.entry_points(group=self._group)
+
+
+@functools.cache
+def _own_entry_points() -> EntryPoints:
+    from importlib import metadata
+
+    try:
+        return metadata.distribution(DISTRIBUTION).entry_points
+    except metadata.PackageNotFoundError as error:
+        raise InvalidInput(
+            f"{DISTRIBUTION} is not installed for {sys.executable}, so none of its names is known: "
+            "pip install it there, or pip install -e . in its source tree"
+        ) from error
 
 
 _IN_WORDS = {"str", "int", "float", "bool", "Any", "Path", "_empty"}
@@ -184,158 +205,20 @@ def _in_words(parameters: Mapping[str, inspect.Parameter]) -> list[str]:
 
 BACKENDS = Registry(
     "backend",
-    {
-        "local": "asa.backends.local:Local",
-        "flux": "asa.backends.flux.backend:Flux",
-        "pbs": "asa.backends.pbs.backend:Pbs",
-        "sim": "asa.backends.simulated:Simulated",
-        "slurm": "asa.backends.slurm.backend:Slurm",
-    },
     group="asa.backends",
     owes=("capabilities", "submit", "query", "find", "update", "cancel", "look", "close"),
 )
-EXECUTORS = Registry(
-    "executor",
-    {"local": "executors.local:local", "dask": "executors.dask:dask", "mesos": "executors.mesos.executor:Mesos"},
-    group="asa.executors",
-    owes=("bootstrap", "start", "launch", "release", "close"),
-)
-STRATEGIES = Registry(
-    "strategy",
-    {
-        "big-job": "asa.strategies.bigjob:BigJob",
-        "per-stage": "asa.strategies.perstage:PerStage",
-        "asa": "asa.strategies.proactive:Proactive",
-        "asa-naive": "asa.strategies.proactive:Naive",
-        "cascade": "asa.strategies.proactive:Cascade",
-        "hold": "asa.strategies.hold:Hold",
-        "stagger": "asa.strategies.staggered:Staggered",
-        "auto": "asa.strategies.auto:Auto",
-    },
-    group="asa.strategies",
-    owes=("decide",),
-)
-ESTIMATORS = Registry(
-    "estimator",
-    {
-        "fixed-share": "asa.estimators.fixedshare:FixedShare",
-        "algorithm1": "asa.estimators.asa:Algorithm1",
-        "context": "asa.estimators.context:Contextual",
-        "leader": "asa.estimators.leader:Leader",
-        "conformal": "asa.estimators.conformal:Conformal",
-        "zero": "asa.estimators.baselines:Zero",
-        "planned": "asa.estimators.baselines:Planned",
-        "last": "asa.estimators.baselines:Last",
-        "median": "asa.estimators.baselines:Median",
-        "mean": "asa.estimators.baselines:Mean",
-        "qbets": "asa.estimators.baselines:Qbets",
-        "forecast": "asa.forecast.lookahead:Lookahead",
-    },
-    group="asa.estimators",
-    owes=("predict", "learn", "state", "restore"),
-)
-DISPATCHERS = Registry(
-    "dispatcher",
-    {
-        "fcfs": "asa.dispatchers.backfill:Fcfs",
-        "easy": "asa.dispatchers.backfill:Easy",
-        "conservative": "asa.dispatchers.backfill:Conservative",
-        "backfill": "asa.dispatchers.backfill:Backfill",
-        "binpacking": "asa.dispatchers.binpacking:BinPacking",
-        "random": "asa.dispatchers.random:Random",
-        "knapsack": "asa.dispatchers.knapsack:Knapsack",
-        "listplan": "asa.dispatchers.listplan:ListPlan",
-        "nwp": "asa.dispatchers.nwp:Nwp",
-        "pcp20": "asa.dispatchers.cp.pcp20:Pcp20",
-        "pcp19": "asa.dispatchers.cp.pcp19:Pcp19",
-        "hcp19": "asa.dispatchers.cp.hcp19:Hcp19",
-        "dras-pg": "asa.dispatchers.learned.dispatcher:DrasPg",
-        "dras-dql": "asa.dispatchers.learned.dispatcher:DrasDql",
-        "decima-pg": "asa.dispatchers.learned.dispatcher:DecimaPg",
-        "compact": "asa.dispatchers.learned.compact:Compact",
-        "online": "asa.training.online:Online",
-    },
-    group="asa.dispatchers",
-    owes=("decide",),
-)
-PREDICTORS = Registry(
-    "predictor",
-    {
-        "user": "asa.dispatchers.predictors:UserEstimate",
-        "last-two": "asa.dispatchers.predictors:LastTwo",
-        "heuristic": "asa.dispatchers.predictors_datadriven:DataDriven",
-        "oracle": "asa.dispatchers.predictors:Oracle",
-    },
-    group="asa.predictors",
-    owes=("predict", "learn"),
-)
+EXECUTORS = Registry("executor", group="asa.executors", owes=("bootstrap", "start", "launch", "release", "close"))
+STRATEGIES = Registry("strategy", group="asa.strategies", owes=("decide",))
+ESTIMATORS = Registry("estimator", group="asa.estimators", owes=("predict", "learn", "state", "restore"))
+DISPATCHERS = Registry("dispatcher", group="asa.dispatchers", owes=("decide",))
+COMMANDS = Registry("command", group="asa.commands", owes=("configure", "run"))
+DOCTOR = Registry("check", group="asa.doctor")
+"""Functions without arguments that yield rows ``{"what": ..., "ok": ..., "found": ...}`` for `asa doctor`."""
+EXPLAIN = Registry("explanation", group="asa.explain")
+"""Functions that take the name of something that is no run, and return what `asa explain` prints of it, or None."""
 
 
 def is_pooled(estimator: str) -> bool:
     """Whether the estimator of this spec learns from jobs of all geometries together, which it tells by the context."""
     return bool(getattr(ESTIMATORS.load(parse_spec(estimator)[0]), "pooled", False))
-
-
-PLACEMENTS = Registry(
-    "placement",
-    {
-        "first-fit": "asa.placement.firstfit:FirstFit",
-        "best-fit": "asa.placement.bestfit:BestFit",
-        "contiguous": "asa.placement.contiguous:Contiguous",
-    },
-    group="asa.placements",
-    owes=("choose",),
-)
-PLACEMENT_METHODS = Registry(
-    "placement method",
-    {
-        "seq": "asa.placement.tjap.seq:Sequential",
-        "scas": "asa.placement.tjap.scas:Scas",
-        "sa": "asa.placement.tjap.anneal:Anneal",
-        "nsa": "asa.placement.tjap.nsa:Neural",
-        "dcas-alns": "asa.placement.tjap.dcas:DcasAlns",
-        "free": "asa.placement.tjap.free:Free",
-        "together": "asa.placement.tjap.together:Together",
-    },
-    group="asa.placement_methods",
-)
-PRIORITIES = Registry(
-    "priority",
-    {"fifo": "asa.simulator.priority:Fifo", "multifactor": "asa.simulator.priority:Multifactor"},
-)
-COMMANDS = Registry(
-    "command",
-    {
-        name: f"asa.cli.{name}:{name.capitalize()}"
-        for name in (
-            "calibrate",
-            "clean",
-            "compare",
-            "completion",
-            "dispatch",
-            "doctor",
-            "explain",
-            "export",
-            "figure",
-            "graph",
-            "place",
-            "report",
-            "resume",
-            "run",
-            "runs",
-            "simulate",
-            "train",
-            "waits",
-        )
-    }
-    | {
-        "dashboard": "asa.dashboard.command:Dashboard",
-        "replay-waits": "asa.cli.replay_waits:ReplayWaits",
-        "top": "asa.dashboard.top_command:Top",
-    },
-    group="asa.commands",
-)
-DOCTOR = Registry("check", {}, group="asa.doctor")
-"""Functions without arguments that yield rows ``{"what": ..., "ok": ..., "found": ...}`` for `asa doctor`."""
-EXPLAIN = Registry("explanation", {}, group="asa.explain")
-"""Functions that take the name of something that is no run, and return what `asa explain` says of it, or None."""

@@ -1,10 +1,11 @@
 """What deciders see: immutable pictures of a queue (dispatchers) and of a run (strategies).
 
-Dispatchers of large simulated machines see a `asa.core.table.TableView`: a `QueueView` whose jobs are columns as well.
+Dispatchers of large simulated machines see a queue whose jobs are columns as well; it has all that a `QueueView` has.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from asa.core.decision import JobKey
@@ -37,6 +38,21 @@ class RunningJob:
 
 
 @dataclass(frozen=True, slots=True)
+class Counters:
+    """What sites show of a queue even where they show no jobs: the fields of `asa.core.context.Context` of these names.
+
+    Jobs without a wall time count for nothing where work is summed up. No core is free where more are held than there
+    are (a machine that shrank).
+    """
+
+    backlog_s: float
+    queued: int
+    free_cores: int
+    oldest_s: float
+    left_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class QueueView:
     """A batch system's queue, in order of priority, and its running jobs, on `capacity` resources."""
 
@@ -44,6 +60,28 @@ class QueueView:
     capacity: Resources
     queue: tuple[QueuedJob, ...]
     running: tuple[RunningJob, ...]
+
+    def counters(self) -> Counters:
+        """The queue in a few numbers.
+
+        Examples
+        --------
+        Half of four cores run something; one job of two cores wants an hour.
+
+        >>> waiting, running = QueuedJob("a", Resources(2), 3600.0, 40.0), RunningJob("b", Resources(2), 160.0)
+        >>> QueueView(100.0, Resources(4), (waiting,), (running,)).counters()
+        Counters(backlog_s=1800.0, queued=1, free_cores=2, oldest_s=60.0, left_s=30.0)
+        """
+        cores, now = self.capacity.cores, self.now
+        work = sum(job.resources.cores * job.walltime_s for job in self.queue if math.isfinite(job.walltime_s))
+        left = sum(job.resources.cores * max(0.0, job.ends - now) for job in self.running if math.isfinite(job.ends))
+        busy = sum(job.resources.cores for job in self.running)
+        oldest = now - min((job.submitted for job in self.queue), default=now)
+        return Counters(work / cores, len(self.queue), max(0, cores - busy), max(0.0, oldest), left / cores)
+
+    def plain(self) -> QueueView:
+        """This view. Views of other kinds, such as the tables of a simulated queue, return one of plain objects."""
+        return self
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,8 @@ import socket
 import sys
 from pathlib import Path
 
-from asa.core.command import CommandResult, tell
+from asa.core.command import CommandResult
+from asa.log.messages import notify
 from asa.log.rundir import state_directory
 
 _DEFAULT_PORT = 8765
@@ -45,11 +46,11 @@ class Dashboard:
 def _announce(link: str, url: str, file: Path, shows: str) -> None:
     """Where it is. The link is a secret, if for one use only: it is shown to eyes, and goes into no log."""
     host, _, port = url.rpartition("://")[2].rpartition(":")
-    tell(f"dashboard of {shows} at {url}")
+    notify(f"dashboard of {shows} at {url}")
     if sys.stderr.isatty():
-        tell(f"open {link}")
-    tell(f"the link that opens it, for one use at a time, is in {file}")
-    tell(f"from elsewhere: ssh -N -L {port}:{host}:{port} {socket.gethostname()}")
+        notify(f"open {link}")
+    notify(f"the link that opens it, for one use at a time, is in {file}")
+    notify(f"from elsewhere: ssh -N -L {port}:{host}:{port} {socket.gethostname()}")
 
 
 def _free_port(host: str) -> int:

@@ -6,6 +6,7 @@ from array import array
 from collections.abc import Mapping
 from typing import Any
 
+from asa.allocations.pool import Held
 from asa.core.event import Learned
 from asa.core.geometry import geometry_of
 from asa.core.reason import explained
@@ -13,7 +14,6 @@ from asa.core.stage import StageSpec
 from asa.dashboard.document import plain
 from asa.metrics.timeline import JobLife, Timeline
 from asa.metrics.workflow import JobSummary, RunSummary, StageSummary
-from asa.pool.pool import Held
 from asa.report.words import last_words, stage_state
 from asa.workflows.explain import Reasons
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from asa.core.compiled import compiled_alone
 from asa.estimators.loss import Vector
+from asa.lab.core.compiled import compiled_alone
 
 Table = npt.NDArray[np.float32]
 Codes = npt.NDArray[np.int32]

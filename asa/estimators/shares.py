@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from asa.core.compiled import compiled_alone
 from asa.estimators.loss import PINBALL_SCALE, Vector
+from asa.lab.core.compiled import compiled_alone
 
 
 @compiled_alone

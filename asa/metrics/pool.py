@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from asa.core.cluster import Ints
-from asa.core.workload import Floats
+from asa.core.arrays import Floats, Ints
 from asa.metrics.workflow import RunSummary
 
 

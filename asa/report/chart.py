@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from asa.core.cluster import Ints
-from asa.core.workload import Floats
+from asa.core.arrays import Floats, Ints
 from asa.metrics.attempts import Attempts, Outcome
 from asa.metrics.pool import pool_size, steps
 from asa.metrics.workflow import JobSummary, RunSummary, StageSummary

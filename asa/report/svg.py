@@ -11,10 +11,10 @@ from html import escape
 
 import numpy as np
 
+from asa.core.arrays import Floats
 from asa.core.job import JobState
 from asa.core.stage import StageState
 from asa.core.units import brief
-from asa.core.workload import Floats
 from asa.metrics.attempts import Outcome
 from asa.report.axis import ticks
 from asa.report.chart import Chart, Curve, JobRow, Span, StageRow, TaskBox

@@ -6,12 +6,12 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from asa.allocations.lifetime import drain_margin
 from asa.core.decision import Predict, StrategyDecision, Wake, Withdraw
 from asa.core.errors import InvalidInput
 from asa.core.stage import StageState
 from asa.core.units import share
 from asa.core.view import AllocationView, StageView, WorkflowView
-from asa.pool.lifetime import drain_margin
 from asa.strategies.ahead import SOONEST_S, Outlook, outlook
 from asa.strategies.asking import ask_for
 from asa.strategies.budget import KEPT_SHARE, check_patience, lead_quantile, per_stage_core_s, within_budget

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
+from functools import cached_property
 
+from asa.allocations.pool import Pool
+from asa.allocations.watch import JobWatch
 from asa.core.context import Context
-from asa.core.counters import looked
+from asa.core.errors import InvalidInput
 from asa.core.job import Resources
+from asa.core.registry import Registry
 from asa.core.view import QueueView
-from asa.pool.pool import Pool
-from asa.pool.watch import JobWatch
+
+PLANNERS = Registry("planner of queues", group="asa.planners")
+"""Functions of a queue, cores and a wall time [s] that return the wait [s] which a batch system would plan."""
 
 
 class Contexts:
@@ -51,14 +57,21 @@ class Contexts:
             planned_s=expected if math.isfinite(expected) else None,
             own_backlog_s=work / queue.capacity.cores,
         )
-        return looked(context, queue)
+        return context.looked(queue)
 
     def _planned_s(self, queue: QueueView, cores: int, walltime_s: float) -> float:
         """The wait that the batch system expects [s]: all of the queue is planned, but once a look and size."""
-        from asa.forecast.futures import planned_s  # where nobody looks at queues, nothing need be compiled
-
         if queue is not self._look:
             self._look, self._planned = queue, {}
         if (cores, walltime_s) not in self._planned:
-            self._planned[cores, walltime_s] = planned_s(queue, cores, walltime_s)
+            self._planned[cores, walltime_s] = self._plan(queue, cores, walltime_s)
         return self._planned[cores, walltime_s]
+
+    @cached_property
+    def _plan(self) -> Callable[[QueueView, int, float], float]:
+        """What plans a queue, from the laboratory; without that, nothing is expected."""
+        try:
+            plan: Callable[[QueueView, int, float], float] = PLANNERS.load("conservative")
+        except InvalidInput:
+            return lambda _queue, _cores, _walltime_s: math.inf
+        return plan

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from asa.allocations.pool import Held
 from asa.core.event import RunState
 from asa.core.ports import Explains
 from asa.core.reason import explained
 from asa.core.stage import StageState
 from asa.core.units import brief
-from asa.pool.pool import Held
 from asa.report.words import counted
 from asa.workflows.plan import Plan
 from asa.workflows.progress import Progress

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from asa.allocations.callers import WatchCalls, WatchThread
+from asa.allocations.watch import JobWatch
 from asa.core.clock import SystemClock
 from asa.core.errors import InvalidInput
 from asa.core.event import RunStarted
@@ -16,8 +18,6 @@ from asa.core.registry import BACKENDS, EXECUTORS, is_pooled
 from asa.core.stage import StageSpec
 from asa.log.events import EventLog
 from asa.log.rundir import RunDirectory
-from asa.pool.callers import WatchCalls, WatchThread
-from asa.pool.watch import JobWatch
 from asa.workflows.graph import Graph
 from asa.workflows.inbox import Inbox
 from asa.workflows.learned import Learned

@@ -10,14 +10,14 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Iterator
 
+from asa.allocations.lifetime import takes
+from asa.allocations.pool import Held, Pool
 from asa.core.decision import Amend, Ask, Predict, StrategyDecision, Wake, Withdraw
 from asa.core.event import RunState
 from asa.core.job import Capabilities, DependencyKind, QueueRegime, Resources
 from asa.core.ports import Strategy
 from asa.core.stage import StageState
 from asa.core.view import AllocationView, WorkflowView
-from asa.pool.lifetime import takes
-from asa.pool.pool import Held, Pool
 from asa.workflows.action import Action, AskWait, Cancel, Expand, Finish, Launch, Release, Submit, Teach, Update, Want
 from asa.workflows.progress import Progress
 from asa.workflows.state import NOTHING, UNRESPONSIVE_S, State

@@ -15,9 +15,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from asa.allocations.pool import Pool
+from asa.allocations.watch import JobWatch
 from asa.core.allocation import Allocation
 from asa.core.context import Context
-from asa.core.counters import as_seen
 from asa.core.decision import Amend
 from asa.core.errors import InvalidInput
 from asa.core.event import (
@@ -41,8 +42,6 @@ from asa.core.event import (
 from asa.core.job import Dependency, JobChanges, JobRequest, Resources
 from asa.core.ports import Clock, Executor, RunContext, Sharing
 from asa.core.task import Task
-from asa.pool.pool import Pool
-from asa.pool.watch import JobWatch
 from asa.workflows.action import Action, AskWait, Cancel, Expand, Finish, Launch, Release, Submit, Teach, Update, Want
 from asa.workflows.contexts import Contexts
 from asa.workflows.inbox import Inbox
@@ -293,7 +292,7 @@ class Runner:
         )
         context = self._contexts.of(ask.resources, ask.walltime_s, now)
         if context.queue is not None:  # kept until the wait is known: not as a table, which changes
-            context = replace(context, queue=as_seen(context.queue))
+            context = replace(context, queue=context.queue.plain())
         event = Submitting(
             now,
             action.token,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from asa.allocations.pool import Held, Pool
 from asa.core.context import Context
 from asa.core.event import (
     AllocationStarted,
@@ -36,7 +37,6 @@ from asa.core.event import (
 from asa.core.job import JobRequest, JobState, Resources
 from asa.core.stage import StageState
 from asa.core.units import brief
-from asa.pool.pool import Held, Pool
 from asa.workflows.progress import BARREN_MOST, Progress
 
 UNRESPONSIVE_S = 30.0

@@ -10,9 +10,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from asa.core.command import CommandResult, tell
+from asa.core.command import CommandResult
 from asa.core.errors import InvalidInput
 from asa.core.units import share
+from asa.log.messages import notify
 
 _QUIET = 0.2  # load of each processor, over a minute, that is taken for none
 
@@ -59,7 +60,7 @@ def _run(options: argparse.Namespace) -> CommandResult:
         _workplace(f"calibrate-{Path(options.queue).stem}") as directory,
         Agents(make_local_pool(options.nodes, queue.cores)) as machine,
     ):
-        found = calibrate(jobs, machine, directory, shares, hard=options.hard, repeat=options.repeat, progress=tell)
+        found = calibrate(jobs, machine, directory, shares, hard=options.hard, repeat=options.repeat, progress=notify)
     data, text = found.to_json(), found.text()
     if options.output:
         try:
@@ -74,7 +75,7 @@ def _look_at_load() -> None:
     """Say so when others use this machine: what they take is measured as if sharing had cost it."""
     load, there = os.getloadavg()[0], len(os.sched_getaffinity(0))
     if load > _QUIET * there:
-        tell(f"this machine is not idle (load {load:.2g} on {there} processors): the measurement will be wrong")
+        notify(f"this machine is not idle (load {load:.2g} on {there} processors): the measurement will be wrong")
 
 
 @contextmanager

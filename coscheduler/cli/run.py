@@ -11,10 +11,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from asa.core.command import CommandResult, table, tell
+from asa.core.command import CommandResult, table
 from asa.core.errors import InvalidInput
 from asa.core.units import duration
 from asa.log.lock import DriverLock
+from asa.log.messages import notify
 from asa.log.store import LearnedStore
 from asa.report.outputs import check_picture
 from asa.security.files import private_directory
@@ -64,7 +65,7 @@ def run(options: argparse.Namespace) -> CommandResult:
 
         save(found, options.plot, f"{options.sharing}, {found.cores} cores")
     elif options.plot:
-        tell(f"{options.plot} is not drawn: no job has ended")
+        notify(f"{options.plot} is not drawn: no job has ended")
     return _answer(options, found, directory, interrupted)
 
 
@@ -103,7 +104,7 @@ def _real(options: argparse.Namespace, stack: ExitStack) -> _Queue:
         if not options.work:
             shutil.rmtree(directory, ignore_errors=True)
         raise
-    tell(f"the jobs' output, and the log, are in {directory}")
+    notify(f"the jobs' output, and the log, are in {directory}")
     note = log.write if getattr(options, "json", None) == "-" else _shown(log.write)
     since = log.before[-1]["at"] if log.before else 0.0
     world = RealWorld(jobs, machine, directory / "jobs", sampled=bool(options.plot), log=note, since=since)
@@ -143,7 +144,7 @@ def make_local_pool(nodes: int, cores: int) -> Local:
     capacity = there / nodes if cores > there else None
     if capacity is not None:
         told = f"{cores} cores on a machine of {there}: each is worth {there / cores:.3g} of a core"
-        tell(told)
+        notify(told)
     return local_pool(nodes, each, capacity)
 
 
@@ -167,7 +168,7 @@ def _shown(write: Callable[[Entry], None]) -> Callable[[Entry], None]:
         write(entry)
         if "event" in entry:
             job = entry["job"]
-            tell(f"{describe_time(entry)}: {job} {describe(entry, job)}")
+            notify(f"{describe_time(entry)}: {job} {describe(entry, job)}")
 
     return note
 

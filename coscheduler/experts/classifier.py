@@ -6,8 +6,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from asa.core.arrays import Floats
 from asa.core.errors import InvalidInput
-from asa.core.workload import Floats
 from coscheduler.nouns import ACTIONS, JobStates
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from asa.core.arrays import Floats
 from asa.core.errors import InvalidInput
-from asa.core.workload import Floats
 from asa.estimators.checks import check_open_share, check_positive, read
 from coscheduler.experts.simplex import bump
 from coscheduler.nouns import ACTIONS, JobStates

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from asa.core.workload import Floats
+from asa.core.arrays import Floats
 from coscheduler.experts.simplex import bump
 from coscheduler.experts.tree import Tree
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from asa.core.arrays import Floats
 from asa.core.errors import InvalidInput
-from asa.core.workload import Floats
 from coscheduler.nouns import ACTIONS
 
 WIDTH, GROUND = 0.08, 0.001

@@ -8,8 +8,8 @@ from typing import Any, Self
 
 import numpy as np
 
+from asa.core.arrays import Floats
 from asa.core.errors import InvalidInput
-from asa.core.workload import Floats
 from coscheduler.experts.simplex import check_votes
 from coscheduler.nouns import JobStates
 

@@ -7,11 +7,11 @@ import secrets
 import time
 from contextlib import ExitStack, suppress
 
-from asa.core.command import tell
 from asa.core.errors import AsaError, BackendError, InvalidInput, StateError
 from asa.core.job import JobHandle, JobRequest, JobState, JobStatus, Refused, Resources
 from asa.core.ports import Backend
 from asa.core.registry import BACKENDS
+from asa.log.messages import notify
 from asa.log.rundir import state_directory
 from coscheduler.pool.pools import OwnPool
 from executors.mesos.codec import BadMessage
@@ -64,7 +64,7 @@ class Batch:
             )
         if (told := _described(status)) != self._told:
             self._told = told
-            tell(f"job {self._job.job_id} with {self.nodes} nodes: {told}")
+            notify(f"job {self._job.job_id} with {self.nodes} nodes: {told}")
 
     def last_words(self) -> str:
         with suppress(OSError):
@@ -130,7 +130,7 @@ class Batch:
         try:
             self._backend.cancel([self._job])
         except AsaError as error:
-            tell(f"job {self._job.job_id} could not be cancelled: {error}")
+            notify(f"job {self._job.job_id} could not be cancelled: {error}")
 
 
 def slurm_pool(nodes: int, cores: int, walltime_s: float, backend: str = "slurm") -> Batch:

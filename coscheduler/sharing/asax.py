@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from asa.core.cluster import Ints
+from asa.core.arrays import Ints
 from asa.core.errors import UnknownName
 from asa.estimators.checks import check_positive
 from coscheduler.algorithm import Mixture

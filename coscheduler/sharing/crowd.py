@@ -7,8 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from asa.core.cluster import Ints
-from asa.core.workload import Floats
+from asa.core.arrays import Floats, Ints
 from coscheduler.nouns import ALONE, ON_TIME, RunningJobs, SharingView, WaitingJob
 from coscheduler.profiles import Profiles
 from coscheduler.sharing.pairs import Crowd

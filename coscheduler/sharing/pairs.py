@@ -10,8 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from asa.core.cluster import Bools, Ints
-from asa.core.workload import Floats
+from asa.core.arrays import Bools, Floats, Ints
 
 
 @dataclass(frozen=True, eq=False, slots=True)

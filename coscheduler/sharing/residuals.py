@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from asa.core.cluster import Ints
-from asa.core.workload import Floats
+from asa.core.arrays import Floats, Ints
 from asa.estimators.checks import read
 from coscheduler.nouns import RunningJobs
 

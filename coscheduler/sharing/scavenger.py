@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from asa.core.cluster import Bools, Ints
+from asa.core.arrays import Bools, Floats, Ints
 from asa.core.errors import InvalidInput, UnknownName
-from asa.core.workload import Floats
 from asa.estimators.checks import check_count, check_positive, read
 from coscheduler.contention import PAPER_LIKE
 from coscheduler.nouns import (

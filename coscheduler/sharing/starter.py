@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from asa.core.cluster import Bools, Ints
+from asa.core.arrays import Bools, Ints
 from asa.core.decision import Start
 from asa.core.errors import InvalidInput
 from asa.core.job import Resources

@@ -10,7 +10,7 @@ import numpy as np
 
 from asa.core.errors import InvalidInput
 from asa.core.units import HOUR
-from asa.studies.interval import Estimate, estimate
+from asa.lab.studies.interval import Estimate, estimate
 from coscheduler.contention import named
 from coscheduler.drive import drive
 from coscheduler.registry import SHARING_RULES

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from asa.core.command import table
-from asa.studies.interval import LEVEL, Estimate
+from asa.lab.studies.interval import LEVEL, Estimate
 from coscheduler.studies.published import TABLE2, TABLE3
 
 _Workflows = Mapping[str, Mapping[str, Estimate]]

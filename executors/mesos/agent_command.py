@@ -21,8 +21,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from asa.core.command import CommandResult, tell
+from asa.core.command import CommandResult
 from asa.core.errors import AsaError, InvalidInput, StateError
+from asa.log.messages import notify
 from executors import node
 from executors.cgroup.group import Quotas
 from executors.mesos.agent import capacity, host
@@ -184,7 +185,7 @@ def _means(name: str | None, key: str) -> Quotas:
     except StateError as error:
         if name is not None:
             raise
-        tell(f"CPU limits are not kept: {error}")
+        notify(f"CPU limits are not kept: {error}")
         return Unlimited()
 
 
@@ -200,7 +201,7 @@ def _run(service: AgentService, name: str, quotas: str) -> tuple[int, int]:
 
     service.start()
     before = {number: signal.signal(number, stop) for number in _SIGNALS}
-    tell(f"{name} offers {_shown(service.options)}; quotas: {quotas}")
+    notify(f"{name} offers {_shown(service.options)}; quotas: {quotas}")
     try:
         code = service.wait()
     finally:
@@ -219,10 +220,10 @@ def main(words: Sequence[str] | None = None) -> int:
     try:
         result = command.run(parser.parse_args(words))
     except AsaError as error:
-        tell(f"error: {error}")
+        notify(f"error: {error}")
         return 1
     if result.text:
-        tell(result.text)
+        notify(result.text)
     return result.exit_code
 
 

@@ -12,10 +12,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from asa.core.allocation import Allocation
-from asa.core.command import tell
 from asa.core.errors import AsaError, StateError
 from asa.core.job import Resources
 from asa.core.ports import Post, RunContext
+from asa.log.messages import notify
 from asa.security.files import write_private
 from asa.web.hosts import LOOPBACK
 from executors.mesos.borrowing import RUN, Borrower, Lease
@@ -106,7 +106,7 @@ class DriverSide:
         self._thread.start()
         answered = self._scheduler.ready.wait(_READY_S)
         if known and self._scheduler.error_text:  # it was away for longer than its failover timeout
-            tell("the run goes on as another framework of its pool")
+            notify("the run goes on as another framework of its pool")
             self._driver.join()
             self._scheduler.begin_anew()
             known, self._driver = "", self._registering("")
@@ -202,7 +202,7 @@ class DriverSide:
                 continue
             if outcome.state == "failed" and outcome.agent not in self._sent_home:
                 who = f"agent {outcome.agent}" if outcome.agent else f"our {outcome.key}"
-                tell(f"{who}: {outcome.reason}")
+                notify(f"{who}: {outcome.reason}")
 
     # ------------------------------------------------------------- its thread
 

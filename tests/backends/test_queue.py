@@ -11,7 +11,7 @@ from asa.core.errors import BackendError
 from asa.core.job import Dependency, DependencyKind, JobChanges, JobHandle, JobState, Refused, Resources
 from asa.core.reason import Reason
 from asa.core.view import QueueView
-from asa.dispatchers.backfill import Easy, Fcfs
+from asa.lab.dispatchers.backfill import Easy, Fcfs
 from tests.backends.queues import CAPACITY, array, put, request, started
 
 

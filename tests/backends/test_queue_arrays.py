@@ -5,7 +5,7 @@ import pytest
 from asa.backends.queue import Queue
 from asa.core.errors import BackendError
 from asa.core.job import JobChanges, JobHandle, Resources
-from asa.dispatchers.backfill import Easy
+from asa.lab.dispatchers.backfill import Easy
 from tests.backends.queues import CAPACITY, array, put, request, started
 
 

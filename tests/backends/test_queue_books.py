@@ -14,7 +14,7 @@ from asa.backends.queue_entry import Entry
 from asa.core.errors import BackendError
 from asa.core.job import Dependency, DependencyKind, JobChanges, JobHandle, JobState
 from asa.core.serial import from_json, to_json
-from asa.dispatchers.backfill import Easy
+from asa.lab.dispatchers.backfill import Easy
 from tests.backends.queues import CAPACITY, array, put, request
 
 

@@ -7,7 +7,7 @@ import pytest
 
 import asa
 from asa.cli.main import main
-from asa.traces.wfformat import read_workflow
+from asa.lab.traces.wfformat import read_workflow
 
 
 @asa.stage

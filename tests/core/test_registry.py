@@ -10,7 +10,8 @@ import pytest
 
 from asa.core.errors import InvalidInput, UnknownName
 from asa.core.ports import Clock
-from asa.core.registry import ESTIMATORS, PLACEMENTS, PREDICTORS, STRATEGIES, Registry
+from asa.core.registry import ESTIMATORS, STRATEGIES, Registry
+from asa.lab.core.registry import PLACEMENTS, PREDICTORS
 
 
 class Sized:

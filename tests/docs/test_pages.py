@@ -13,7 +13,7 @@ import pytest
 
 from tests.definitions import ROOT
 from tests.docs.blocks import follow, read, steps
-from tests.traces.shared import shared_file
+from tests.lab.traces.shared import shared_file
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -61,7 +61,7 @@ FRAGMENTS = {
 """Pages, what a reader has before them, and how many blocks of Python they have."""
 
 ELSEWHERE = {
-    "howto/doors.md": "tests/doors/test_page.py",
+    "howto/doors.md": "tests/integrations/test_page.py",
     "howto/mpi.md": "tests/docs/test_cluster_pages.py",
     "howto/simulate-a-trace.md": "tests/docs/test_pages.py",
     "howto/simulated-backend.md": "tests/workflows/test_virtual.py",

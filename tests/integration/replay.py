@@ -21,14 +21,14 @@ from typing import Any
 
 import numpy as np
 
-from asa.core.cluster import Cluster as Machine
 from asa.core.decision import Start
 from asa.core.job import JobState
 from asa.core.registry import DISPATCHERS
-from asa.core.schedule import OUTCOMES, Schedule
-from asa.core.workload import Workload
-from asa.simulator.engine import Engine
-from asa.simulator.settings import Settings
+from asa.lab.core.cluster import Cluster as Machine
+from asa.lab.core.schedule import OUTCOMES, Schedule
+from asa.lab.core.workload import Workload
+from asa.lab.simulator.engine import Engine
+from asa.lab.simulator.settings import Settings
 from tests.cluster.cluster import Cluster
 
 NODES = 8

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from asa.core.schedule import Schedule
-from asa.metrics.agreement import equal_positions, kendall, spearman
-from asa.simulator.priority import Multifactor
-from asa.simulator.run import simulate
+from asa.lab.core.schedule import Schedule
+from asa.lab.metrics.agreement import equal_positions, kendall, spearman
+from asa.lab.simulator.priority import Multifactor
+from asa.lab.simulator.run import simulate
 from tests.cluster import host
 from tests.cluster.cluster import Cluster, running
 from tests.integration import replay

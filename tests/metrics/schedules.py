@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from asa.core.cluster import Cluster
 from asa.core.job import JobState
-from asa.core.schedule import OUTCOMES, Placements, Schedule
-from asa.core.workload import Workload
+from asa.lab.core.cluster import Cluster
+from asa.lab.core.schedule import OUTCOMES, Placements, Schedule
+from asa.lab.core.workload import Workload
 
 
 def made(

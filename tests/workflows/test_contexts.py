@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from asa.allocations.pool import Pool
 from asa.core.job import Resources
 from asa.core.view import QueueView, RunningJob
-from asa.pool.pool import Pool
 from asa.workflows.contexts import Contexts
 
 
@@ -29,7 +29,7 @@ def test_what_the_batch_system_expects_is_worked_out_once_a_look_and_size(monkey
         asked.append((cores, walltime_s))
         return 300.0 if cores <= 4 else math.inf
 
-    monkeypatch.setattr("asa.forecast.futures.planned_s", planned_s)
+    monkeypatch.setattr("asa.lab.forecast.futures.planned_s", planned_s)
     looks: Any = Looks()
     contexts = Contexts(Pool(), looks)
     for cores in (2, 4, 5, 2, 4, 5):

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 import asa
-from asa.backends.simulated import Simulated
 from asa.cli.main import main
 from asa.core.errors import GraphError, InvalidInput, RunFailed, RunNotFound
 from asa.core.event import AllocationStarted, JobEnded, RunStarted, RunState, SubmitRefused, TaskDone, TaskFailed
 from asa.core.job import JobState
 from asa.core.registry import STRATEGIES
+from asa.lab.backend.simulated import Simulated
 from asa.log.store import LearnedStore
 from asa.workflows.run import Run, open_run, resume
 

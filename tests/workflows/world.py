@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from asa.allocations.watch import JobWatch
 from asa.core.clock import ManualClock
 from asa.core.context import Context
 from asa.core.errors import InvalidInput
@@ -20,7 +21,6 @@ from asa.core.registry import STRATEGIES
 from asa.core.task import Task, Value
 from asa.log.events import EventLog
 from asa.log.values import load
-from asa.pool.watch import JobWatch
 from asa.security.files import private_directory
 from asa.testing.backend_fake import FakeBatch
 from asa.testing.executor_fake import FakeExecutor, FakeNodes

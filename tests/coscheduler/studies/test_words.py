@@ -1,6 +1,6 @@
 import math
 
-from asa.studies.interval import Estimate
+from asa.lab.studies.interval import Estimate
 from coscheduler.studies.words import in_words
 
 

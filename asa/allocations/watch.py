@@ -1,0 +1,326 @@
+"""Between the plan and the batch system: submits, cancels, and asks one question for all jobs.
+
+`JobWatch.step` does what is due and says when to come again; it waits for nothing itself. `asa.allocations.callers` has
+who calls it.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from asa.core.errors import BackendError
+from asa.core.event import (
+    AllocationStarted,
+    Amended,
+    Event,
+    JobEnded,
+    Queued,
+    Requeued,
+    SubmitRefused,
+    Submitted,
+    Trouble,
+)
+from asa.core.job import JobChanges, JobHandle, JobRequest, JobState, JobStatus, Refused
+from asa.core.ports import Backend, Clock, Post, VirtualBackend
+from asa.core.view import QueueView
+
+_BACK_OFF_S = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
+_SOON_S = 0.5
+_LOST_AFTER = 3  # questions in a row that a job must be unknown to before it counts as lost
+
+
+@dataclass
+class _Watched:
+    """A job; of one whose place is `placed` everything is told that concerns it: `said`, since when it `ages`."""
+
+    handle: JobHandle
+    placed: bool = False
+    said: str = ""
+    ages: float | None = None
+    state: JobState = JobState.PENDING
+    started: float | None = None
+    unknown: int = 0
+
+
+class JobWatch:
+    """Jobs of one run, from submission to their end.
+
+    Parameters
+    ----------
+    backend
+        The batch system.
+    clock
+        Source of time.
+    post
+        Where events go.
+    wake
+        Called, from any thread, when there is something new to do.
+    looks
+        Whether to look at the whole queue now and then, for those who want to know (`seen`).
+
+    Notes
+    -----
+    The interval between questions starts at half a second after anything happened and doubles up to the backend's
+    `poll_s`. Errors are tried again for ever, ever more slowly; `trouble` tells about them. After a submission without
+    an answer the backend is asked for the jobs' tokens first, so that none is submitted twice; it need not remember.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        clock: Clock,
+        post: Post,
+        wake: Callable[[], None] = lambda: None,
+        *,
+        looks: bool = False,
+    ) -> None:
+        self._backend, self._clock, self._post, self._wake = backend, clock, post, wake
+        self._slowest = backend.capabilities().poll_s
+        self._interval = self._soonest = min(_SOON_S, self._slowest)
+        self._lock = threading.Lock()
+        self._to_submit: list[JobRequest] = []
+        self._to_amend: list[tuple[JobHandle, JobChanges]] = []
+        self._to_cancel: list[JobHandle] = []
+        self._to_find: dict[str, float] = {}
+        self._doubtful: set[str] = set()
+        self._jobs: dict[str, _Watched] = {}
+        self._next_query = math.inf
+        self._next_look = -math.inf if looks else math.inf
+        self._seen: QueueView | None = None
+        self._virtual = isinstance(backend, VirtualBackend)
+        self._not_before = -math.inf
+        self._failures = 0
+        self.trouble = ""
+
+    def submit(self, requests: Sequence[JobRequest]) -> None:
+        """Submit jobs, all in one call to the batch system; their fate comes as events."""
+        with self._lock:
+            self._to_submit += requests
+        self._wake()
+
+    def amend(self, handle: JobHandle, changes: JobChanges) -> None:
+        """Change a job; how that went comes as an event, and what becomes of its place."""
+        with self._lock:
+            self._to_amend.append((handle, changes))
+        self._wake()
+
+    def cancel(self, handle: JobHandle) -> None:
+        """Cancel a job."""
+        with self._lock:
+            self._to_cancel.append(handle)
+        self._wake()
+
+    def adopt(
+        self,
+        handles: Mapping[str, JobHandle],
+        unsure: Mapping[str, float],
+        running: Collection[str] = (),
+        placed: Collection[str] = (),
+    ) -> None:
+        """Take over jobs of an earlier driver.
+
+        Parameters
+        ----------
+        handles
+            Token -> job.
+        unsure
+            Token -> when it was about to be submitted [s since the epoch], for jobs that may or may not have been.
+        running
+            Tokens of those that ran when last heard of; they may have been requeued since.
+        placed
+            Tokens of those whose places are held.
+        """
+        with self._lock:
+            for token, handle in handles.items():
+                state = JobState.RUNNING if token in running else JobState.PENDING
+                self._jobs[token] = _Watched(handle, token in placed, state=state)
+            self._to_find.update(unsure)
+            self._next_query = self._clock.now()
+        self._wake()
+
+    def hurry(self) -> None:
+        """Something is about to change: ask again soon."""
+        with self._lock:
+            if self._jobs:
+                self._interval = self._soonest
+                self._next_query = self._clock.now()
+        self._wake()
+
+    def seen(self) -> QueueView | None:
+        """The queue as it was when last looked at; None where nobody looks, or nothing can be seen."""
+        if self._next_look < math.inf and self._virtual:
+            return self._backend.look()  # costs nothing, and time may have jumped
+        return self._seen
+
+    def step(self) -> float:
+        """Do what is due; when to come again [s since the epoch], infinite when there is nothing to wait for."""
+        now = self._clock.now()
+        if now >= self._not_before:
+            try:
+                self._look(now)
+                self._find()
+                self._submit()
+                self._amend()
+                self._query(now)
+                self._cancel()
+                self._failures = 0
+                self._tell("", now)
+            except Exception as error:  # of whatever backend: a thread that died here would leave the run waiting
+                self._failures += 1
+                self._not_before = now + _BACK_OFF_S[min(self._failures, len(_BACK_OFF_S)) - 1]
+                self._tell(str(error) if isinstance(error, BackendError) else f"{type(error).__name__}: {error}", now)
+        with self._lock:
+            waiting = self._to_submit or self._to_amend or self._to_cancel or self._to_find
+            due = now if waiting else self._next_query if self._jobs else math.inf
+        return max(due, self._not_before)
+
+    def _tell(self, trouble: str, now: float) -> None:
+        """Say what the batch system failed with, or that it answers again, where that is new."""
+        if trouble != self.trouble:
+            self.trouble = trouble
+            self._post([Trouble(now, trouble)])
+
+    def _look(self, now: float) -> None:
+        """Look at the queue, no more often than at one's own jobs when nothing happens to them."""
+        if now < self._next_look or self._virtual:
+            return
+        try:
+            self._seen = self._backend.look()
+            self._next_look = now + self._slowest
+        except BackendError as error:
+            if error.transient:
+                raise
+            self._next_look = math.inf  # the site shows nothing; that must hold up nobody's jobs
+
+    def _find(self) -> None:
+        tokens = list(self._to_find)
+        if not tokens:
+            return
+        found = self._backend.find(tokens)
+        events: list[Event] = []
+        with self._lock:
+            for token in tokens:
+                del self._to_find[token]
+                if token in found:
+                    self._jobs[token] = _Watched(found[token])
+                    events.append(Submitted(self._clock.now(), token, found[token]))
+                else:
+                    events.append(JobEnded(self._clock.now(), token, JobState.LOST, reason="never submitted"))
+        self._post(events)
+
+    def _submit(self) -> None:
+        with self._lock:
+            requests = list(self._to_submit)
+        if not requests:
+            return
+        outcomes = self._outcomes(requests)
+        now = self._clock.now()
+        events: list[Event] = []
+        with self._lock:
+            del self._to_submit[: len(requests)]
+            for request, outcome in zip(requests, outcomes, strict=True):
+                if isinstance(outcome, Refused):
+                    events.append(SubmitRefused(now, request.token, outcome.reason))
+                else:
+                    self._jobs[request.token] = _Watched(
+                        outcome, placed=bool(request.array) or request.begin is not None
+                    )
+                    events.append(Submitted(now, request.token, outcome))
+            self._interval = self._soonest
+            self._next_query = min(self._next_query, now + self._interval)
+        self._post(events)
+
+    def _outcomes(self, requests: list[JobRequest]) -> list[JobHandle | Refused]:
+        unsure = [request.token for request in requests if request.token in self._doubtful]
+        outcomes: dict[str, JobHandle | Refused] = dict(self._backend.find(unsure)) if unsure else {}
+        new = [request for request in requests if request.token not in outcomes]
+        self._doubtful.update(request.token for request in new)
+        try:
+            told = self._backend.submit(new) if new else []
+        except BackendError as error:
+            if error.transient:
+                raise
+            told = [Refused(request.token, str(error)) for request in new]
+        self._doubtful.clear()
+        outcomes.update(zip((request.token for request in new), told, strict=True))
+        return [outcomes[request.token] for request in requests]
+
+    def _amend(self) -> None:
+        with self._lock:
+            wanted = list(self._to_amend)
+        for handle, changes in wanted:
+            refused = ""
+            try:
+                self._backend.update(handle, changes)
+            except BackendError as error:
+                if error.transient:
+                    raise
+                refused = str(error)
+            with self._lock:
+                self._to_amend.remove((handle, changes))
+                if job := self._jobs.get(handle.token):
+                    job.placed, job.said = True, ""
+            self._post([Amended(self._clock.now(), handle.token, refused)])
+        if wanted:
+            self.hurry()
+
+    def _cancel(self) -> None:
+        with self._lock:
+            handles = list(self._to_cancel)
+        if handles:
+            try:
+                self._backend.cancel(handles)
+            except BackendError as error:
+                if error.transient:
+                    raise
+                # else asking again would not help, and would only hold up everything else
+            with self._lock:
+                del self._to_cancel[: len(handles)]
+            self.hurry()
+
+    def _query(self, now: float) -> None:
+        with self._lock:
+            watched = list(self._jobs.items()) if now >= self._next_query else []
+        if not watched:
+            return
+        events: list[Event] = []
+        for (token, job), status in zip(watched, self._backend.query([job.handle for _, job in watched]), strict=True):
+            events += self._changes(token, job, status)
+        with self._lock:
+            self._interval = self._soonest if events else min(2 * self._interval, self._slowest)
+            self._next_query = self._clock.now() + self._interval
+        if events:
+            self._post(events)
+
+    def _changes(self, token: str, job: _Watched, status: JobStatus) -> list[Event]:
+        """What became of a job since the last question."""
+        now = self._clock.now()
+        if status.state is JobState.LOST:
+            job.unknown += 1
+            if job.unknown < _LOST_AFTER:
+                return []
+        else:
+            job.unknown = 0
+        events: list[Event] = []
+        if job.state is JobState.RUNNING and status.state is JobState.PENDING:
+            events.append(Requeued(now, token, status.reason))
+            job.started = None
+        elif status.started is not None and status.state is not JobState.PENDING and job.started != status.started:
+            if job.started is not None:  # requeued and started again between two questions
+                events.append(Requeued(now, token, status.reason))
+            events.append(AllocationStarted(now, token, status.started, status.nodes))
+            job.started = status.started
+        job.state = status.state
+        told = (status.reason, status.ages_since)
+        if job.placed and status.state is JobState.PENDING and told != (job.said, job.ages):
+            job.said, job.ages = told
+            events.append(Queued(now, token, *told))
+        if status.state.final:
+            ended = now if status.ended is None else status.ended
+            events.append(JobEnded(ended, token, status.state, status.started, status.exit_code, status.reason))
+            with self._lock:
+                del self._jobs[token]
+        return events

@@ -1,0 +1,174 @@
+"""Which future each call belongs to, and what travels to the workers."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+from asa.core.errors import AsaError, RunFailed
+from asa.core.event import TaskDone, TaskFailed
+from asa.core.job import Resources
+from asa.core.task import Task, Value
+from asa.integrations.call import call, raised
+from asa.log.rundir import RunDirectory
+from asa.log.values import INLINE_MOST, dump, load
+from asa.security.files import write_private
+from asa.workflows.payload import dump_or_explain
+
+_NOTHING = dump(((None, (), {}), {}))
+
+
+class CallFuture(Future[Any]):
+    """A future that tells when it is cancelled."""
+
+    def __init__(self, tell: Callable[[], None]) -> None:
+        super().__init__()
+        self._tell = tell
+
+    def cancel(self) -> bool:
+        """Cancel the call, unless it was given to an allocation already; whether it is cancelled."""
+        before, after = self.cancelled(), super().cancel()
+        if after and not before:
+            self._tell()
+        return after
+
+
+class CallBook:
+    """Calls by number: made in the user's threads, sent and answered in the runner's.
+
+    Parameters
+    ----------
+    name
+        What the log calls them.
+    directory
+        Of the run.
+    """
+
+    def __init__(self, name: str, directory: RunDirectory) -> None:
+        self._name, self._values = name, directory.values
+        self._function = str(directory.functions / "0000.pkl")
+        write_private(Path(self._function), dump(call))
+        self._lock = threading.Lock()
+        self._width = 0
+        self._open: dict[int, tuple[CallFuture, Value]] = {}
+        self._cancelled: deque[int] = deque()
+
+    # ------------------------------------------------------ in the user's threads
+
+    def add(
+        self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], tell: Callable[[], None]
+    ) -> Future[Any]:
+        """One more call; `tell` is called when it is cancelled. What cannot travel fails its future."""
+        called = getattr(function, "__qualname__", type(function).__qualname__)
+        try:
+            arguments = self._keep(dump_or_explain(((function, args, kwargs), {}), f"a call of {called}"))
+        except AsaError as error:
+            failed: Future[Any] = Future()
+            failed.set_exception(error)
+            return failed
+        with self._lock:
+            index, self._width = self._width, self._width + 1
+
+            def cancelled() -> None:
+                self._cancelled.append(index)
+                tell()
+
+            future = CallFuture(cancelled)
+            self._open[index] = future, arguments
+        return future
+
+    def cancel_all(self) -> None:
+        """Cancel what has not been given to an allocation."""
+        with self._lock:
+            futures = [future for future, _ in self._open.values()]
+        for future in futures:
+            future.cancel()
+
+    def _keep(self, data: bytes) -> Value:
+        if len(data) <= INLINE_MOST:
+            return data
+        path = self._values / f"args-{secrets.token_hex(8)}.pkl"
+        write_private(path, data)
+        return str(path)
+
+    # ------------------------------------------------------ in the runner's thread
+
+    def width(self, name: str = "") -> int:
+        """How many calls there have been."""
+        with self._lock:
+            return self._width
+
+    def task(self, name: str, index: int, resources: Resources) -> Task:
+        """A call for a worker; one that is cancelled at this very moment does nothing there."""
+        future, arguments = self._open[index]
+        # it runs already when its node was lost, and runs again
+        if not future.running() and not future.set_running_or_notify_cancel():
+            self._close(index)
+            arguments = _NOTHING
+        return Task(name, index, self._function, arguments, (), resources)
+
+    def cancelled(self) -> Iterator[int]:
+        """Calls that were cancelled since the last time."""
+        while self._cancelled:
+            index = self._cancelled.popleft()
+            if (future := self._close(index)) is not None:
+                future.set_running_or_notify_cancel()
+                yield index
+
+    def settle(self, event: TaskDone | TaskFailed) -> None:
+        """A call has ended."""
+        if isinstance(event, TaskFailed):
+            if not event.infrastructure:
+                said = "\n".join(filter(None, (event.error, event.traceback.rstrip(), event.stderr.strip())))
+                self.fail(event.index, RunFailed(f"call {event.index} on node {event.node}: {said}", stage=self._name))
+            return
+        value = event.path if event.value is None else event.value
+        future = self._close(event.index)
+        if future is not None and value is not None:
+            _answer(future, value)
+        if event.path is not None:
+            Path(event.path).unlink(missing_ok=True)
+
+    def give_up(self, index: int, reason: str) -> None:
+        """A call will not run any more."""
+        self.fail(index, RunFailed(f"call {index}: {reason}", stage=self._name))
+
+    def fail(self, index: int, error: BaseException) -> None:
+        """A call has no answer but this one."""
+        future = self._close(index)
+        if future is not None and (future.running() or future.set_running_or_notify_cancel()):
+            future.set_exception(error)
+
+    def fail_all(self, error: BaseException) -> None:
+        """No call has an answer any more."""
+        with self._lock:
+            left = list(self._open)
+        for index in left:
+            self.fail(index, error)
+
+    def _close(self, index: int) -> CallFuture | None:
+        """Forget a call; its future, the first time."""
+        with self._lock:
+            future, arguments = self._open.pop(index, (None, None))
+        if isinstance(arguments, str):
+            Path(arguments).unlink(missing_ok=True)
+        return future
+
+
+def _answer(future: CallFuture, value: Value) -> None:
+    try:
+        answered = load(value)
+    except Exception as error:  # unpickling runs foreign code, which may raise anything
+        future.set_exception(error)
+        return
+    if answered is None:  # in virtual time, where nothing was called
+        future.set_result(None)
+    elif answered[0]:
+        future.set_result(answered[1])
+    else:
+        future.set_exception(raised(answered))

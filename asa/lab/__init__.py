@@ -1,0 +1,1 @@
+"""The laboratory: simulated queues, traces, dispatchers, placement, forecasts, and the experiments of the papers."""

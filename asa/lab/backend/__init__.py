@@ -1,0 +1,1 @@
+"""A simulated queue as a batch system, in virtual time."""

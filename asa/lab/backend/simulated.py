@@ -1,0 +1,308 @@
+"""A batch system in virtual time: the simulator's queue, with other people's jobs in it, behind the Backend port.
+
+``sim:hpc2n`` is a site model, ``sim:trace=log.swf.gz`` a log, ``sim:nodes=16,cores=8,load=0.7`` a machine under that
+load, ``sim:nodes=4,cores=8`` one with nobody else on it. Nothing takes real time but the computing.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Sequence
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any, Protocol
+
+from asa.backends.queue_entry import only_throttles
+from asa.core.errors import BackendError, InvalidInput
+from asa.core.job import (
+    Capabilities,
+    JobChanges,
+    JobHandle,
+    JobRequest,
+    JobState,
+    JobStatus,
+    QueueRegime,
+    Refused,
+    Resources,
+)
+from asa.core.ports import Executor, Work
+from asa.core.registry import DISPATCHERS
+from asa.core.view import QueueView
+from asa.lab.backend.books import Books
+from asa.lab.backend.clock import EngineClock
+from asa.lab.backend.jobs import Job, in_single_cores, state_of, status_of
+from asa.lab.backend.options import Options
+from asa.lab.backend.scene import Scene
+from asa.lab.simulator import edits
+from asa.lab.simulator.engine import Engine
+from asa.lab.simulator.served import check_walltimes
+
+_PATIENCE_S = 60.0
+"""How long a run waits for the one before it to let go of the queue, in real time [s]."""
+
+
+def _nothing(*_told: Any) -> None:
+    """Nobody wants to know."""
+
+
+class Program(Protocol):
+    """What a job's program will do: run for so long [s], then exit with this code."""
+
+    @property
+    def run_time_s(self) -> float: ...
+    @property
+    def exit_code(self) -> int: ...
+
+
+class Simulated:
+    """A simulated queue; satisfies the Backend port, and brings its own clock and executor. Deterministic.
+
+    The machine is made, and its queue filled, when the clock is first looked at.
+
+    Parameters
+    ----------
+    site
+        A site model: its name, a file that holds one, or a `Site`; "" for none.
+    run
+        What a job's program will do. One of which it says None runs until it is ended, or out of wall time.
+    engine
+        A machine to go on with, at whatever moment it is, instead of a new one.
+    options
+        Fields of `asa.lab.backend.options.Options`.
+
+    Raises
+    ------
+    InvalidInput
+        When options cannot be used, or do not go together.
+
+    Examples
+    --------
+    A job that fills an empty machine; nobody sleeps.
+
+    >>> queue = Simulated(nodes=4, cores=8, warmup=0)
+    >>> (handle,) = queue.submit([JobRequest("a", Resources(cores=32), walltime_s=60.0, argv=("true",))])
+    >>> queue.sleep(600.0)
+    >>> status = queue.query([handle])[0]
+    >>> status.state.value, str(status.reason), status.ended
+    ('timeout', 'TimeLimit', 60.0)
+    """
+
+    def __init__(
+        self,
+        site: Any = "",
+        *,
+        run: Callable[[JobRequest], Program | None] = _nothing,
+        engine: Engine | None = None,
+        **options: Any,
+    ) -> None:
+        self.options = Options.read({"site": site, **options} if site else options)
+        self._run, self._engine = run, engine
+        self.scene = self.options.scene() if engine is None else _scene_of(engine, self.options)
+        self._settings = self.options.settings(self.scene) if engine is None else engine.settings
+        self._forget()
+        check_walltimes(self.scene.workload, self._rule, self._settings, self.scene.dispatcher)
+
+    def _forget(self) -> None:
+        """Begin with empty books, and a dispatcher of one's own."""
+        self._rule = DISPATCHERS.create(self.scene.dispatcher)
+        single_cores, longest_s = in_single_cores(self.scene.workload), self.options.longest_s or math.inf
+        self._books = Books(self.scene.cluster, single_cores, longest_s)
+        self._lock = threading.Lock()
+        self._news: Callable[[], None] = _nothing
+        self.watch: Callable[[JobRequest, JobStatus], None] = _nothing
+        """Told of every change of a job's state, right after it; the executor takes it over."""
+
+    # -- the port --------------------------------------------------------------------------------------------------
+
+    def capabilities(self) -> Capabilities:
+        """The machine and its rules."""
+        cluster = self.scene.cluster
+        largest_node = int(cluster.capacity[:, 0].max())
+        total = dict(zip(cluster.resources, cluster.capacity.sum(axis=0).tolist(), strict=True))
+        return Capabilities(
+            self.scene.name,
+            regime=QueueRegime(self._settings.model.regime),
+            largest=Resources(total["cores"], memory=total.get("memory"), gpus=total.get("gpus", 0)),
+            # Nodes of one core are how logs say that they tell of no nodes.
+            cores_per_node=None if self._books.single_cores and largest_node == 1 else largest_node,
+            longest_s=self.options.longest_s,
+            poll_s=self.options.poll_s,
+            arrays=True,
+            parks=True,
+            details={
+                "machine": str(cluster),
+                "others": str(self.scene.workload),
+                "dispatcher": str(self.scene.dispatcher),
+            },
+        )
+
+    def submit(self, requests: Sequence[JobRequest]) -> list[JobHandle | Refused]:
+        """Submit jobs; they reach the queue as soon as time passes.
+
+        Raises
+        ------
+        BackendError
+            When other people have ceased to submit theirs: waits would mean nothing.
+        """
+        if self.clock.now() > self.scene.end:
+            raise BackendError(
+                f"other people's jobs on {self.scene.name} end at {self.scene.end:.0f} s, and it is "
+                f"{self.clock.now():.0f} s: from now on waits would mean nothing. Give more days="
+            )
+        return self._books.submit(self.engine, requests)
+
+    def query(self, handles: Sequence[JobHandle]) -> list[JobStatus]:
+        """How these jobs stand."""
+        return [
+            JobStatus(handle, JobState.LOST, "no such job") if job is None else status_of(self.engine, job)
+            for handle, job in zip(handles, map(self._books.find, handles), strict=True)
+        ]
+
+    def find(self, tokens: Sequence[str]) -> dict[str, JobHandle]:
+        """The latest job of each token."""
+        return {token: job.handle for token in tokens if (job := self._books.tokens.get(token))}
+
+    def update(self, handle: JobHandle, changes: JobChanges) -> None:
+        """Change a job that waits, or the throttle of its array."""
+        job = self._books.find(handle)
+        state = None if job is None else state_of(self.engine, job)
+        if job is None or not (state is JobState.PENDING or only_throttles(changes)):
+            raise BackendError(
+                f"job {handle.token!r} is {state.value if state else 'unknown'}: only a job that waits can be changed"
+            )
+        try:
+            self._books.change(self.engine, job, changes)
+        except InvalidInput as error:
+            raise BackendError(f"job {handle.token!r} cannot be changed: it {error}") from error
+
+    def cancel(self, handles: Sequence[JobHandle]) -> None:
+        """End jobs at once."""
+        for job in filter(None, map(self._books.find, handles)):
+            if not (state := state_of(self.engine, job)).final:
+                job.why = f"cancelled while it {'ran' if state is JobState.RUNNING else 'waited'}"
+                edits.cancel(self.engine, job.row)
+
+    def look(self) -> QueueView:
+        """What the dispatcher sees, everybody's jobs included: a `TableView`, to be read before time passes."""
+        view: Any = self.engine.view()
+        found: QueueView = view
+        return found
+
+    def close(self) -> None:
+        """Let the next run have the queue; jobs go on."""
+        self._news = self.watch = _nothing
+        if self._lock.locked():
+            self._lock.release()
+
+    # -- virtual time ----------------------------------------------------------------------------------------------
+
+    @cached_property
+    def clock(self) -> EngineClock:
+        """Virtual time; begins when the queue has filled."""
+        if self._engine is not None:
+            return EngineClock(self._engine, self._rule, self._look)
+        engine = Engine(self.scene.workload, self.scene.cluster, self._settings)
+        clock = EngineClock(engine, self._rule, self._look)
+        clock.wait(threading.Event(), self.scene.start)
+        return clock
+
+    @property
+    def engine(self) -> Engine:
+        """The machine; `asa.lab.simulator.edits` does things to it."""
+        return self.clock.engine
+
+    def sleep(self, seconds: float) -> None:
+        """Let virtual time pass [s], and everything happen that is due meanwhile."""
+        self.clock.wait(threading.Event(), self.clock.now() + seconds)
+
+    def copy(self) -> Simulated:
+        """The same queue at the same moment, to try something else with.
+
+        Raises
+        ------
+        InvalidInput
+            When jobs of one's own are there, or run times are predicted by what learns as it goes: neither is copied.
+        """
+        if self._books.live or self._settings.learner is not None:
+            raise InvalidInput(
+                f"{self!r} cannot be copied: one's own jobs are on it, or its predictor learns. Copy a queue first, "
+                "then run on the copy"
+            )
+        engine = self.engine.copy()
+        other: Simulated = object.__new__(type(self))
+        other.__dict__.update({name: value for name, value in self.__dict__.items() if name != "clock"})
+        other._engine = engine
+        other._forget()
+        return other
+
+    @property
+    def compute(self) -> bool:
+        """Whether tasks really call their functions."""
+        return self.options.compute
+
+    @property
+    def times(self) -> str | Path | None:
+        """An earlier run, whose run times tasks have where nothing else tells."""
+        return self.options.times
+
+    def enter(self) -> EngineClock:
+        """Its clock. From now on until `close`, it belongs to one run; waits for the one before to let go."""
+        if not self._lock.acquire(timeout=_PATIENCE_S):
+            raise BackendError(f"{self!r} is busy with another run: let that end first, or give each run its own")
+        return self.clock
+
+    def listen(self, call: Callable[[], None]) -> None:
+        """Call this whenever something has happened to a job of the run."""
+        self._news = call
+
+    def executor(self, work: Work) -> Executor:
+        """The executor of its running jobs."""
+        from asa.lab.backend.executor import VirtualExecutor
+
+        return VirtualExecutor(self, work)
+
+    def end(self, token: str, exit_code: int = 0) -> None:
+        """The program of this running job exits."""
+        job = self._books.tokens.get(token)
+        state = None if job is None else state_of(self.engine, job)
+        if job is None or state is not JobState.RUNNING:
+            raise InvalidInput(f"job {token!r} is {state.value if state else 'unknown'}: only one that runs can end")
+        job.exit_code = exit_code
+        edits.end(self.engine, job.row, JobState.FAILED if exit_code else JobState.COMPLETED)
+
+    # -- mechanics -------------------------------------------------------------------------------------------------
+
+    def _look(self) -> None:
+        """Something has happened to a job: start its program, and tell those who want to know."""
+        changed = self._books.news(self.engine)
+        if changed:
+            self._news()
+        for job in changed:
+            if job.state is JobState.RUNNING and (program := self._run(job.request)) is not None:
+                exits = partial(self._exit, job, job.restarts, program.exit_code)
+                self.clock.call_at(self.clock.now() + program.run_time_s, exits)
+            self.watch(job.request, status_of(self.engine, job))
+
+    def _exit(self, job: Job, restarts: int, exit_code: int) -> None:
+        """A program exits, unless its job has ended or was started anew since."""
+        if (state_of(self.engine, job), job.restarts) == (JobState.RUNNING, restarts):
+            self.end(job.request.token, exit_code)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Only what it was made with travels: elsewhere, the queue begins anew."""
+        return _again, (dict(vars(self.options)), self._run)
+
+    def __repr__(self) -> str:
+        return f"<Simulated {self.scene.name}>"
+
+
+def _again(options: dict[str, Any], run: Callable[[JobRequest], Program | None]) -> Simulated:
+    return Simulated(run=run, **options)
+
+
+def _scene_of(engine: Engine, options: Options) -> Scene:
+    cluster = engine.cluster
+    name = options.name or f"sim-{cluster.nodes}x{int(cluster.capacity[0, 0])}"
+    rule = options.dispatcher or "easy"
+    return Scene(name, cluster, engine.workload, rule, engine.settings.model, engine.now)

@@ -1,0 +1,52 @@
+"""``asa calibrate``: a model of a site, from its own log."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from asa.core.command import CommandResult, positive
+from asa.report.outputs import check_outputs, progress_bar
+
+
+class Calibrate:
+    """Make a model of a site from its log, and say how well it does on a part that it was not made from."""
+
+    help = "make a site model from a site's own log: sacct --parsable2, SWF or PBS accounting"
+
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        """Declare the options."""
+        add = parser.add_argument
+        add("trace", metavar="TRACE", help="log of jobs with the waits they had: sacct, SWF or PBS, gzipped or not")
+        add("-o", "--output", metavar="FILE", help="write the model here, for --system FILE and --backend sim:FILE")
+        add("--name", help="what to call the site (the log's name)")
+        add("--nodes", type=positive, metavar="N", help="nodes of the machine (those of the trace's header)")
+        add("--cores-per-node", type=positive, metavar="C", help="cores of each node (those of the header, or 1)")
+        add("--dispatcher", default="easy", metavar="NAME", help="how the simulated machine is run (easy)")
+        add("--share", type=float, default=0.7, help="part of the log that makes the model (0.7); the rest checks it")
+        add("--seeds", type=positive, default=5, help="workloads simulated for each load that is tried (5)")
+
+    def run(self, options: argparse.Namespace) -> CommandResult:
+        """Make it."""
+        check_outputs(options, "output")
+        from asa.lab.studies.calibrate import calibrate
+        from asa.lab.traces.load import load_trace
+
+        trace = load_trace(options.trace)
+        cluster = trace.machine(options.nodes or 0, options.cores_per_node or 0)
+        name = options.name or Path(options.trace).name.split(".")[0]
+        with progress_bar(f"calibrating {name}") as progress:
+            found = calibrate(
+                trace.workload,
+                cluster,
+                name,
+                dispatcher=options.dispatcher,
+                share=options.share,
+                seeds=options.seeds,
+                progress=progress,
+            )
+        text = str(found)
+        if options.output:
+            found.site.write(options.output)
+            text += f"\n\nwritten to {options.output}: try asa compare montage --system {options.output}"
+        return CommandResult(found.to_json(), text)

@@ -1,0 +1,176 @@
+"""``asa simulate``: a trace, run once more under dispatchers of one's choice."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from asa.core.command import CommandResult, positive
+from asa.core.errors import InvalidInput
+from asa.core.registry import DISPATCHERS
+from asa.core.units import DAY
+from asa.lab.core.registry import PLACEMENTS, PRIORITIES
+from asa.report.outputs import check_outputs, progress_bar
+
+if TYPE_CHECKING:  # NumPy is for those who simulate, not for those who ask for help
+    from asa.lab.core.cluster import Cluster
+    from asa.lab.core.schedule import Schedule
+    from asa.lab.core.workload import Workload
+    from asa.lab.simulator.decisions import DecisionSample
+
+
+class Simulate:
+    """Simulate a batch system on a trace."""
+
+    help = "simulate a batch system on a trace"
+
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        """Declare the options."""
+        add = parser.add_argument
+        add("trace", metavar="TRACE", help="log of jobs: SWF, sacct --parsable2 or PBS accounting, gzipped or not")
+        add(
+            "--dispatcher",
+            metavar="NAME[:OPTIONS]",
+            action="append",
+            help=f"which job starts: {', '.join(DISPATCHERS)} (easy); several, repeated or with commas, are compared",
+        )
+        add("--nodes", type=positive, metavar="N", help="nodes of the machine (those of the trace's header)")
+        add("--cores-per-node", type=positive, metavar="C", help="cores of each node (those of the header, or 1)")
+        add("--from-day", type=float, metavar="D", help="leave out jobs submitted earlier; the first job's day is 0")
+        add("--to-day", type=float, metavar="D", help="leave out jobs submitted on that day or later")
+        add("--placement", default="first-fit", metavar="NAME", help="on which nodes a job runs (first-fit)")
+        add("--priority", default="fifo", metavar="NAME", help="the queue's order (fifo)")
+        add("--predictor", default="user", metavar="NAME", help="what dispatchers take for run times (user: request)")
+        add("--overrun", default="clip", choices=("clip", "allow"), help="jobs beyond their request: killed, or not")
+        add(
+            "--dispatch-time",
+            default="ignore",
+            choices=("ignore", "charge"),
+            help="time that decisions take: none passes for the jobs (ignore), or they start so much later",
+        )
+        add("--save-decisions", metavar="DIR", help="write some of the decisions as instances for asa dispatch")
+        add("--decisions", type=positive, default=2000, metavar="N", help="how many, drawn at random (2000)")
+        add("--seed", type=int, default=0, metavar="S", help="seed of that draw (0)")
+        add("--csv", metavar="OUT", help="write the jobs as Batsim does; evalys reads it")
+        add("--swf", metavar="OUT", help="write the schedule as an SWF log; gzipped when the name ends in .gz")
+        add("--plot", metavar="OUT", help="draw the schedule, or the comparison: .png, .pdf or .svg")
+        add("--quiet", action="store_true", help="show no progress")
+
+    def run(self, options: argparse.Namespace) -> CommandResult:
+        """Simulate it."""
+        names = DISPATCHERS.split(options.dispatcher or ["easy"])
+        _check_outputs(options, len(names))
+        for name in names:
+            DISPATCHERS.create(name)  # a misspelt one is found before the others have run
+        PLACEMENTS.create(options.placement)
+        PRIORITIES.create(options.priority)
+        from asa.lab.metrics.schedule import summarise
+        from asa.lab.report.schedule_words import comparison, in_words, title
+        from asa.lab.traces.load import load_trace
+
+        trace = load_trace(options.trace)
+        workload = days(trace.workload, options.from_day, options.to_day)
+        cluster = trace.machine(options.nodes or 0, options.cores_per_node or 0)
+        about: dict[str, Any] = {"trace": Path(options.trace).name, "nodes": cluster.nodes, "cores": cluster.cores}
+        about |= {name: getattr(options, name) for name in ("placement", "priority", "predictor", "overrun")}
+        about["dispatch_time"] = options.dispatch_time
+        sample = _sample(options)
+        rows = []
+        for name in names:
+            schedule = _simulated(name, workload, cluster, options, sample)
+            rows.append({"dispatcher": name, **about, **summarise(schedule), "odd_records": trace.report.counts})
+            if len(names) == 1:
+                _write(schedule, options)
+                saved = sample.write(options.save_decisions) if sample else ""
+                return CommandResult(rows[0], "\n\n".join(filter(None, [in_words(rows[0]), saved, str(trace.report)])))
+        if options.plot:
+            from asa.lab.report.kiviat import save_comparison
+
+            save_comparison(rows, options.plot, title=title(rows[0]))
+        return CommandResult({"rows": rows}, f"{comparison(rows)}\n\n{trace.report}")
+
+
+def days(workload: Workload, begin: float | None, until: float | None) -> Workload:
+    """Jobs submitted from one day until before another; days of 24 hours, from the first submission.
+
+    Raises
+    ------
+    InvalidInput
+        When there are none.
+    """
+    if begin is None and until is None:
+        return workload
+    first = float(workload.submit[0]) if len(workload) else 0.0
+    begin = begin or 0.0
+    chosen = workload.between(first + begin * DAY, math.inf if until is None else first + until * DAY)
+    if not len(chosen):
+        last = (float(workload.submit[-1]) - first) / DAY if len(workload) else 0.0
+        raise InvalidInput(
+            f"no job was submitted from day {begin:g} {'on' if until is None else f'until before day {until:g}'}: "
+            f"the first one was on day 0, the last one on day {last:.2f}"
+        )
+    return chosen
+
+
+def _sample(options: argparse.Namespace) -> DecisionSample | None:
+    """What draws the decisions that are to be saved."""
+    if not options.save_decisions:
+        return None
+    from asa.lab.simulator.decisions import DecisionSample
+
+    return DecisionSample(options.decisions, options.seed)
+
+
+def _simulated(
+    name: str, workload: Workload, cluster: Cluster, options: argparse.Namespace, sample: DecisionSample | None
+) -> Schedule:
+    from asa.lab.simulator.run import simulate
+
+    with progress_bar(name, quiet=options.quiet) as progress:
+        return simulate(
+            workload,
+            cluster,
+            name,
+            placement=options.placement,
+            priority=options.priority,
+            predictor=options.predictor,
+            overrun=options.overrun,
+            dispatch_time=options.dispatch_time,
+            watch=sample,
+            progress=progress,
+        )
+
+
+def _write(schedule: Schedule, options: argparse.Namespace) -> None:
+    if options.csv:
+        from asa.lab.report.schedule_csv import write_csv
+
+        write_csv(schedule, options.csv, Path(options.trace).name)
+    if options.swf:
+        from asa.lab.traces.swf import write_swf
+        from asa.lab.traces.swf_schedule import log_of
+
+        write_swf(log_of(schedule), options.swf)
+    if options.plot:
+        from asa.lab.report.schedule_picture import save_schedule
+
+        save_schedule(schedule, options.plot)
+
+
+def _check_outputs(options: argparse.Namespace, dispatchers: int) -> None:
+    """Refuse outputs that cannot be written, or not for so many dispatchers."""
+    check_outputs(options, "csv", "swf", picture="plot")
+    if dispatchers > 1 and (options.csv or options.swf):
+        raise InvalidInput(f"--csv and --swf write one schedule: give one dispatcher, not {dispatchers}")
+    if folder := options.save_decisions:
+        if dispatchers > 1:
+            raise InvalidInput(f"--save-decisions saves those of one dispatcher: give one, not {dispatchers}")
+        if Path(folder).exists() and (not Path(folder).is_dir() or any(Path(folder).iterdir())):
+            raise InvalidInput(f"--save-decisions {folder}: a folder that is empty, or not there yet, expected")
+    if options.plot:
+        from asa.lab.report.kiviat import DISPATCHERS_MOST
+
+        if dispatchers > DISPATCHERS_MOST:
+            raise InvalidInput(f"--plot tells at most {DISPATCHERS_MOST} dispatchers apart, not {dispatchers}")

@@ -1,0 +1,212 @@
+"""Workloads: many jobs as columns, in order of submission."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from asa.core.arrays import Floats, Ints
+from asa.core.errors import InvalidInput
+from asa.lab.core.cluster import RESOURCES
+
+Reals = npt.NDArray[np.float32]
+UNKNOWN = -1
+"""Code of a user, group, name, queue or partition that the source does not tell."""
+_CODES = ("user", "group", "name", "partition")
+
+
+@dataclass(frozen=True, eq=False)
+class Workload:
+    """Jobs, one per row, in order of submission. Rows of the same instant keep the order in which they were given.
+
+    A job is a number of identical *units*, placed on the nodes of a machine: single cores, whole nodes, or anything
+    between. What one unit needs is a row of `demands`, shared by all jobs alike.
+
+    Parameters
+    ----------
+    submit
+        Submission [s], shape (n,); not decreasing.
+    run
+        Run time [s] at full speed; >= 0.
+    units
+        Number of units; >= 1.
+    walltime
+        Requested time [s]; > 0, NaN where the source has none.
+    kind
+        Row of `demands` that one unit needs.
+    demands
+        Amounts, shape (kinds, resources); cores first, memory in bytes; 0 where nothing is asked.
+    resources
+        Names of the columns of `demands`.
+    per_node
+        Most units that may share a node; 0 for no limit.
+    number
+        The job's number in its source.
+    user, group, name, partition
+        Codes >= 0 into `labels`, or of the source; `UNKNOWN` where there is none.
+    after
+        Row of a job that must have ended before this one may start, or `UNKNOWN`.
+    think
+        Time [s] between the end of that job and this one's being eligible; >= 0.
+    wait
+        Wait [s] that the source observed, NaN where it did not.
+    labels
+        Column -> the texts behind its codes.
+
+    Raises
+    ------
+    InvalidInput
+        When a column has another length or a value out of its bounds; names the first such row.
+
+    Examples
+    --------
+    >>> Workload.of(submit=[0, 5], run=[60, 30], cores=[4, 1], walltime=[100, 100])
+    <Workload of 2 jobs over 5 s>
+    """
+
+    submit: Floats
+    run: Floats
+    units: Ints
+    walltime: Floats
+    kind: Ints
+    demands: Ints
+    resources: tuple[str, ...]
+    per_node: Ints
+    number: Ints
+    user: Ints
+    group: Ints
+    name: Ints
+    partition: Ints
+    after: Ints
+    think: Floats
+    wait: Floats
+    labels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for item in fields(self):
+            if item.name in ("resources", "labels"):
+                continue
+            dtype = np.float64 if item.name in ("submit", "run", "walltime", "think", "wait") else np.int64
+            column = np.ascontiguousarray(getattr(self, item.name), dtype=dtype)
+            if item.name != "demands":
+                _check_shape(item.name, column, len(self.submit))
+            column = column.view()
+            column.setflags(write=False)
+            object.__setattr__(self, item.name, column)
+        if self.demands.ndim != 2 or self.demands.shape[1] != len(self.resources):
+            raise InvalidInput(f"demands of shape {self.demands.shape} need one column for each of {self.resources}")
+        known = self.walltime[~np.isnan(self.walltime)]
+        self._refuse("submit", ~np.isfinite(self.submit), "a finite time")
+        self._refuse("run", ~((self.run >= 0) & np.isfinite(self.run)), "at least 0 s and finite")
+        self._refuse("units", self.units < 1, "at least 1")
+        if (known <= 0).any():
+            self._refuse("walltime", self.walltime <= 0, "above 0 s, or NaN")
+        self._refuse("kind", (self.kind < 0) | (self.kind >= len(self.demands)), "a row of demands")
+        self._refuse("per_node", self.per_node < 0, "at least 0")
+        self._refuse("think", ~(self.think >= 0), "at least 0 s")
+        self._refuse("after", (self.after != UNKNOWN) & ~((self.after >= 0) & (self.after < len(self))), "a row, or -1")
+        if (self.demands < 0).any():
+            kind, column = np.argwhere(self.demands < 0)[0].tolist()
+            raise InvalidInput(
+                f"demands of kind {kind} are {self.demands[kind, column]} {self.resources[column]}: at least 0 expected"
+            )
+        if len(self) and (np.diff(self.submit) < 0).any():
+            row = int(np.argmax(np.diff(self.submit) < 0)) + 1
+            raise InvalidInput(
+                f"job {int(self.number[row])} (row {row}) was submitted before the one above it: "
+                "sort by submission first (Workload.of does)"
+            )
+
+    def _refuse(self, column: str, wrong: npt.NDArray[np.bool_], expected: str) -> None:
+        if wrong.any():
+            row = int(np.argmax(wrong))
+            value = getattr(self, column)[row].item()
+            raise InvalidInput(f"job {int(self.number[row])} (row {row}) has {column} {value!r}: {expected} expected")
+
+    @classmethod
+    def of(
+        cls, *, submit: Any, run: Any, units: Any = None, cores: Any = None, demands: Any = None, **columns: Any
+    ) -> Workload:
+        """Jobs from whatever columns there are, sorted by submission; missing ones are unknown.
+
+        Give `cores` for jobs of single cores anywhere, or `units` with `demands` (default: one core a unit).
+
+        Raises
+        ------
+        InvalidInput
+            When a column has another length or a value out of its bounds.
+        """
+        submit = np.asarray(submit, dtype=np.float64)
+        count = len(submit)
+        if (units is None) == (cores is None):
+            raise InvalidInput("give a workload either `cores` or `units`")
+        demands = np.array([[1]] if demands is None else demands, dtype=np.int64)
+        given: dict[str, Any] = {"submit": submit, "run": run, "units": cores if units is None else units, **columns}
+        given.setdefault("walltime", np.full(count, np.nan))
+        given.setdefault("wait", np.full(count, np.nan))
+        given.setdefault("number", np.arange(1, count + 1))
+        for column in (*_CODES, "after"):
+            given.setdefault(column, np.full(count, UNKNOWN))
+        for column in ("kind", "per_node", "think"):
+            given.setdefault(column, np.zeros(count))
+        given.setdefault("resources", RESOURCES[: demands.shape[1]])
+        for column, values in given.items():
+            if column not in ("resources", "labels"):
+                _check_shape(column, values, count)
+        order = np.argsort(submit, kind="stable")
+        if (np.diff(order) < 0).any():
+            rank = np.empty(count, dtype=np.int64)
+            rank[order] = np.arange(count)
+            after = np.asarray(given["after"], dtype=np.int64)
+            row = (after >= 0) & (after < count)  # what is none is refused below, as it was given
+            given["after"] = np.where(row, rank[np.where(row, after, 0)], after)
+            for column, values in given.items():
+                if column not in ("resources", "labels"):
+                    given[column] = np.asarray(values)[order]
+        return cls(demands=demands, **given)
+
+    def __len__(self) -> int:
+        return len(self.submit)
+
+    @property
+    def cores(self) -> Ints:
+        """Cores of each job, shape (n,)."""
+        cores: Ints = self.units * self.demands[self.kind, 0]
+        return cores
+
+    def take(self, rows: npt.ArrayLike) -> Workload:
+        """These rows only (numbers or a mask, in order of submission); a dependency on a row left out is dropped."""
+        chosen = np.asarray(rows)
+        chosen = np.flatnonzero(chosen) if chosen.dtype == bool else chosen.astype(np.int64)
+        place = np.full(len(self) + 1, UNKNOWN)  # one more, so that UNKNOWN finds itself
+        place[chosen] = np.arange(len(chosen))
+        changed = {
+            item.name: getattr(self, item.name)[chosen]
+            for item in fields(self)
+            if item.name not in ("demands", "resources", "labels", "after")
+        }
+        return replace(self, **changed, after=place[self.after[chosen]])
+
+    def between(self, begin: float, end: float) -> Workload:
+        """Jobs submitted from `begin` [s] until before `end` [s]."""
+        return self.take((self.submit >= begin) & (self.submit < end))
+
+    def label(self, column: str, row: int) -> str:
+        """Text of a row's user, group, name or partition; its code where there is no text, "" where unknown."""
+        code = int(getattr(self, column)[row])
+        if code == UNKNOWN:
+            return ""
+        return self.labels[column][code] if column in self.labels else str(code)
+
+    def __repr__(self) -> str:
+        span = self.submit[-1] - self.submit[0] if len(self) else 0.0
+        return f"<Workload of {len(self)} jobs over {span:.6g} s>"
+
+
+def _check_shape(column: str, values: npt.ArrayLike, count: int) -> None:
+    if np.shape(values) != (count,):
+        raise InvalidInput(f"column {column!r} has shape {np.shape(values)}: ({count},) expected")

@@ -1,0 +1,152 @@
+"""When a job would start, if the jobs of a queue ran as long as somebody says."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from asa.core.arrays import Floats, Ints
+from asa.core.view import QueueView
+from asa.lab.core.cluster import Cluster
+from asa.lab.core.table import TableView
+from asa.lab.core.workload import Workload
+from asa.lab.dispatchers.backfill import Rule
+from asa.lab.forecast.visible import Visible, visible
+from asa.lab.simulator.engine import Engine
+from asa.lab.simulator.settings import Settings
+from asa.lab.simulator.state import Table, Why
+
+_SETTINGS = Settings(keep_nodes=False)
+
+
+class Coming(NamedTuple):
+    """Jobs that others will submit: when [s], cores, wall times [s] and run times [s], each of shape (n,)."""
+
+    submit: Floats
+    cores: Ints
+    walltime_s: Floats
+    run_s: Floats
+
+
+NOBODY = Coming(np.zeros(0), np.zeros(0, np.int64), np.zeros(0), np.zeros(0))
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Ahead:
+    """A queue on a machine of its own, with one more job behind all others; it can be run as often as one likes.
+
+    All jobs are submitted at once, those that run before those that wait: so they start at once, for they do fit.
+
+    Parameters
+    ----------
+    engine
+        The machine at the moment of the look; it is only copied.
+    now
+        That moment [s].
+    row
+        The job's row.
+
+    Examples
+    --------
+    A job of two cores waits for one of four that goes on for 100 s, and for one that has waited longer and runs 50 s.
+
+    >>> from asa.core.job import Resources
+    >>> from asa.core.view import QueuedJob, RunningJob
+    >>> four = Resources(4)
+    >>> seen = visible(QueueView(0.0, four, (QueuedJob("a", four, 60.0, 0.0),), (RunningJob("b", four, 300.0),)))
+    >>> ahead = Ahead.of(seen, cores=2, walltime_s=60.0)
+    >>> ahead.wait(Rule(depth=1), np.array([100.0]), np.array([50.0]))
+    150.0
+    """
+
+    engine: Engine
+    now: float
+    row: int
+
+    @classmethod
+    def of(cls, seen: Visible, cores: int, walltime_s: float) -> Ahead:
+        """The queue, and a job of so many cores and such a wall time [s]; all jobs use all of theirs."""
+        row = len(seen.running) + len(seen.waiting)
+        walltime = np.concatenate([seen.left_s, seen.walltime_s, [walltime_s]])
+        jobs = Workload.of(
+            submit=np.full(row + 1, seen.now),
+            run=walltime,
+            cores=np.concatenate([seen.running_cores, seen.waiting_cores, [cores]]),
+            walltime=walltime,
+        )
+        return cls(Engine(jobs, Cluster.of(nodes=1, cores=seen.cores), _SETTINGS), seen.now, row)
+
+    def wait(self, rule: Rule, left_s: Floats, run_s: Floats, coming: Coming = NOBODY) -> float:
+        """How long the job waits [s]; infinite when the machine is too small for it.
+
+        Parameters
+        ----------
+        rule
+            The dispatcher.
+        left_s
+            How long the running jobs go on [s], shape (r,); no longer than their wall times let them.
+        run_s
+            Run times of the waiting jobs [s], shape (w,), likewise.
+        coming
+            Jobs that are submitted later, in order.
+        """
+        engine, row = self.engine.copy(), self.row
+        fates = engine.state.fates
+        fates["run"][:row], fates["watched"][row] = np.concatenate([left_s, run_s]), 1
+        _submit(engine, row, coming)
+        while math.isnan(start := float(engine.state.jobs["started"][row])):
+            if engine.drive(rule) is Why.OVER:
+                return math.inf
+        return start - self.now
+
+    def planned(self) -> float:
+        """How long the job waits if every job before it gets the first place that those before it leave [s]."""
+        engine = self.engine.copy()
+        engine.drive(Rule(math.inf), promise=True, most=1)
+        job = engine.state.jobs[self.row]
+        start = float(job["planned"] if math.isnan(job["started"]) else job["started"])
+        return math.inf if math.isnan(start) else start - self.now
+
+
+def planned_s(view: QueueView | TableView, cores: int, walltime_s: float) -> float:
+    """The wait [s] that a batch system expects for a job submitted now; infinite when the machine is too small for it.
+
+    It takes every job to use all of its wall time, and gives each that waits the first place that those before it
+    leave, as conservative backfilling does. Slurm's expected starts are made likewise, at a coarser grain.
+
+    Examples
+    --------
+    >>> from asa.core.job import Resources
+    >>> from asa.core.view import RunningJob
+    >>> planned_s(QueueView(0.0, Resources(4), (), (RunningJob("a", Resources(4), 300.0),)), 2, 60.0)
+    300.0
+    """
+    return Ahead.of(visible(view), cores, walltime_s).planned()
+
+
+def _submit(engine: Engine, like: int, coming: Coming) -> None:
+    """Let these jobs be submitted later: rows behind the last one, made like row `like`."""
+    chosen = coming.cores <= engine.cluster.cores
+    more = int(chosen.sum())
+    if not more:
+        return
+    jobs, fates = (_repeated(table, like, more) for table in (engine.state.jobs, engine.state.fates))
+    new = slice(-more, None)
+    jobs["submit"][new] = np.maximum(coming.submit[chosen], engine.now)
+    for column, values in (("cores", coming.cores), ("units", coming.cores), ("walltime", coming.walltime_s)):
+        jobs[column][new] = values[chosen]
+    jobs["estimate"][new] = fates["stop"][new] = coming.walltime_s[chosen]
+    fates["run"][new], fates["watched"][new] = coming.run_s[chosen], 0
+    engine.extend(jobs=jobs, fates=fates)
+    world = engine.state.world[0]
+    world["jobs"] = world["arrivals"] = len(jobs)
+
+
+def _repeated(table: Table, row: int, more: int) -> Table:
+    """The table with so many more rows, all like one of it."""
+    longer = np.empty(len(table) + more, table.dtype)
+    longer[: len(table)], longer[len(table) :] = table, table[row]
+    return longer

@@ -1,0 +1,78 @@
+"""Windows from files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from asa.core.errors import InvalidInput
+from asa.lab.core.jsonfile import read_json
+from asa.lab.placement.hostlist import expand
+from asa.lab.placement.tjap.instance import PRICE, Window, grouped
+from asa.lab.placement.topology import CONVENTIONS, Convention, Topology
+
+_SHARED = {"leafsize": "leaf", "podsize": "pod", "w": "w", "c": "c"}
+"""What windows of a file may have in common, and what it is called in one of them."""
+
+
+def read_windows(
+    path: str | Path, topology: Topology | None = None, convention: Convention | None = None
+) -> list[Window]:
+    """Windows from a JSON file, gzipped or not.
+
+    An object with ``instances``, each of them with ``idle``, numbers of idle nodes, and ``sizes``, how many nodes each
+    job asks for; and with what they have in common: ``leafsize`` and ``podsize``, nodes below a leaf switch and in a
+    pod; ``w``, hops between two nodes below the same leaf switch, in the same pod, and in different ones; ``c``, the
+    price of a hop. Or a list of windows that each say all of it, as ``leaf``, ``pod``, ``w`` and ``c``.
+
+    Parameters
+    ----------
+    topology
+        Where nodes are called by names: then ``idle`` has names or host lists, and the file says nothing of switches.
+    convention
+        How hops are counted in that topology.
+
+    Raises
+    ------
+    InvalidInput
+        When it is no such file; when a window asks for more nodes than are idle, has a node twice, or one that the
+        topology has not; says which window.
+    """
+    path = Path(path)
+    found = read_json(path, "'instances'")
+    shared: dict[str, Any] = {}
+    if isinstance(found, Mapping):
+        shared = {short: found[long] for long, short in _SHARED.items() if long in found}
+        found = found.get("instances")
+    if not isinstance(found, list):
+        raise InvalidInput(f"{path}: an object with 'instances', or a list of windows, expected")
+    windows = []
+    for number, one in enumerate(found):
+        try:
+            one = shared | one
+            windows.append(_at_numbers(one) if topology is None else _at_names(one, topology, convention))
+        except KeyError as error:
+            raise InvalidInput(f"{path}: window {number} has no {error.args[0]!r}; see docs/place.md") from error
+        except (TypeError, ValueError, OverflowError) as error:
+            raise InvalidInput(f"{path}: window {number}: {error}") from error
+    return windows
+
+
+def _at_numbers(one: Mapping[str, Any]) -> Window:
+    _check_whole(one, "idle")
+    _check_whole(one, "sizes")
+    return grouped(one["idle"], one["sizes"], below=[one["leaf"], one["pod"]], hops=one["w"], price=one.get("c", PRICE))
+
+
+def _at_names(one: Mapping[str, Any], topology: Topology, convention: Convention | None) -> Window:
+    _check_whole(one, "sizes")
+    idle = [one["idle"]] if isinstance(one["idle"], str) else one["idle"]
+    names = [name for each in idle for name in expand(str(each))]
+    return topology.window(names, one["sizes"], convention or CONVENTIONS["code"], price=one.get("c", PRICE))
+
+
+def _check_whole(one: Mapping[str, Any], what: str) -> None:
+    """JSON has no whole numbers of its own: 2.5 nodes would become 2."""
+    if not isinstance(one[what], list) or not all(type(each) is int for each in one[what]):
+        raise InvalidInput(f"{what!r} must be a list of whole numbers")

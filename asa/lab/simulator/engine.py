@@ -1,0 +1,288 @@
+"""The pull engine: `advance` runs to the next instant at which somebody must decide, `apply` takes the decisions.
+
+`simulate` is a loop around these two; the step of a learning environment is `apply` and `advance`; the simulated
+backend is the same engine behind a clock. Everything is deterministic.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import operator
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from asa.core.decision import DispatchDecision, Reject, Reserve, SetSpeed, Start
+from asa.core.errors import IllegalDecision, Starved
+from asa.core.view import QueuedJob
+from asa.lab.core.cluster import Cluster
+from asa.lab.core.schedule import Schedule
+from asa.lab.core.table import TableView
+from asa.lab.core.workload import Workload
+from asa.lab.dispatchers.backfill import Rule
+from asa.lab.simulator import machine, nodes, waitlist
+from asa.lab.simulator.calendar import advance
+from asa.lab.simulator.drive import drive, has_room, ranked, releases
+from asa.lab.simulator.load import load
+from asa.lab.simulator.result import schedule_of
+from asa.lab.simulator.settings import Settings
+from asa.lab.simulator.state import RUNNING, WAITING, State, Why, grown
+
+
+class Engine:
+    """A machine, its queue and its running jobs, at one moment of virtual time.
+
+    Parameters
+    ----------
+    workload
+        Jobs that will be submitted; more can be added on the way.
+    cluster
+        The machine. Jobs that it could never run are refused when they are submitted.
+    settings
+        How it behaves.
+
+    Raises
+    ------
+    InvalidInput
+        When the workload asks for resources or partitions that the machine does not know.
+
+    Examples
+    --------
+    Two jobs of two cores, one after the other, on a machine of two.
+
+    >>> engine = Engine(Workload.of(submit=[0, 1], run=[10, 10], cores=[2, 2], walltime=[20, 20]), Cluster.of(2))
+    >>> view = engine.advance()
+    >>> engine.apply([Start(row) for row in view.waiting.tolist()])
+    >>> view = engine.advance()  # the second is there; the first still runs
+    >>> view.now, view.waiting.tolist(), view.ends.tolist()
+    (1.0, [1], [20.0])
+    """
+
+    def __init__(self, workload: Workload, cluster: Cluster, settings: Settings | None = None) -> None:
+        self.workload, self.cluster = workload, cluster
+        self.settings = settings or Settings()
+        self._state = load(workload, cluster, self.settings)
+        self.weights = self.settings.model.weights()
+        self._made: dict[int, QueuedJob] = {}
+
+    @property
+    def state(self) -> State:
+        """The tables; for those who extend the engine."""
+        return self._state
+
+    @property
+    def now(self) -> float:
+        """Virtual time [s]."""
+        return float(self._state.world[0]["now"])
+
+    @property
+    def submitted(self) -> float:
+        """Share of the workload that has been submitted, in [0, 1]."""
+        world = self._state.world[0]
+        return float(world["arrival"] / max(1, world["arrivals"]))
+
+    def advance(self, until: float = math.inf) -> TableView | None:
+        """Let time pass to the next instant at which jobs wait and something has changed.
+
+        Returns
+        -------
+        TableView
+            What there is to decide on; None when nothing more will happen, or nothing until `until` [s].
+
+        Raises
+        ------
+        Starved
+            When nothing more will happen, but jobs wait that could start.
+        """
+        while (why := self.step(until)) is Why.NOTICE:
+            pass
+        if why is Why.OVER:
+            self.check_starved()
+        return self.view() if why is Why.DECIDE else None
+
+    def step(self, until: float = math.inf) -> Why:
+        """As `advance`, but it also comes back when something happens to a watched job; why it came back."""
+        while (why := advance(self._state, float(until))) == Why.GROW:
+            self.grow()
+        return Why(why)
+
+    def view(self) -> TableView:
+        """What a dispatcher may see now."""
+        s = self._state
+        world = s.world[0]
+        slots, running = int(world["slots"]), int(world["running"])
+        release_at, release = releases(s) if slots < 0 else (s.ends[:0], s.runs[:0])
+        return TableView(
+            now=float(world["now"]),
+            cluster=self.cluster,
+            jobs=_frozen(s.jobs[: world["jobs"]]),
+            waiting=_frozen(ranked(s, -1, math.inf, self.weights)),
+            active=_frozen(s.active[:running]),
+            ends=_frozen(np.maximum(s.ends[:running], world["now"])),
+            free=_frozen(s.free),
+            demands=s.demands,
+            slots=int(world["free"]) if slots >= 0 else -1,
+            all_slots=slots,
+            placement=max(0, int(world["placement"])),
+            release_at=release_at,
+            release=release,
+            allowed=s.partitions,
+            labels=self.workload.labels,
+            made=self._made,
+        )
+
+    def apply(self, decisions: Iterable[DispatchDecision]) -> None:
+        """Take decisions, in order.
+
+        Raises
+        ------
+        IllegalDecision
+            When one breaks a law of the machine. Those before it have been taken.
+        """
+        world = self._state.world[0]
+        world["dirty"] = 0
+        world["decisions"] += 1
+        for decision in decisions:
+            if isinstance(decision, Start):
+                self._start(decision)
+            elif isinstance(decision, Reserve):
+                row = self._row(decision, WAITING)
+                self._state.jobs["planned"][row] = decision.at
+            elif isinstance(decision, Reject):
+                row = self._row(decision, WAITING)
+                self.room()
+                machine.finish(self._state, row, machine.CANCELLED)
+            elif isinstance(decision, SetSpeed):
+                if not 0 < decision.speed < math.inf:
+                    raise IllegalDecision("a speed must be above 0 and finite", decision)
+                row = self._row(decision, RUNNING)
+                self.room()
+                machine.set_speed(self._state, row, decision.speed)
+            else:
+                raise IllegalDecision("Start, Reserve, Reject or SetSpeed expected", decision)
+
+    def drive(self, rule: Rule, until: float = math.inf, promise: bool = False, most: int = -1) -> Why:
+        """`step` and `apply` until `until` [s], with a backfilling rule, compiled; why it came back.
+
+        `promise` keeps the promised starts in the table of jobs; `most` ends it after so many decisions.
+        """
+        numbers = float(until), float(rule.depth), rule.limit, rule.order, float(rule.threshold)
+        while (why := drive(self._state, *numbers, self.weights, promise, most)) == Why.GROW:
+            self.grow()
+        return Why(why)
+
+    def copy(self) -> Engine:
+        """The same machine at the same moment, free to go its own way."""
+        other = copy.copy(self)
+        tables: Any = (table.copy() for table in self._state)
+        other._state = State(*tables)
+        other.weights, other._made = self.weights.copy(), {}
+        return other
+
+    def schedule(self) -> Schedule:
+        """What has become of all jobs by now."""
+        return schedule_of(self._state, self.workload, self.cluster)
+
+    def check_starved(self) -> None:
+        """Raise `Starved` when jobs wait on an idle machine that has room for them."""
+        s = self._state
+        for row in s.queue[: s.world[0]["waiting"]].tolist():
+            if nodes.find(s, row):
+                job, waiting = s.jobs[row], int(s.world[0]["waiting"])
+                raise Starved(
+                    f"{waiting} jobs wait and nothing more will happen, but job {job['number']} ({job['cores']} cores) "
+                    f"could start since {job['eligible']:g} s: the dispatcher never starts it"
+                )
+
+    # -- rooms and rows ----------------------------------------------------------------------------------------------
+
+    def room(self) -> None:
+        """Make room for one more start or event."""
+        while not has_room(self._state):
+            self.grow()
+
+    def grow(self) -> None:
+        """Make more room in the tables."""
+        self._state = grown(self._state)
+
+    def extend(self, **tables: npt.NDArray[Any]) -> None:
+        """Put longer tables in the place of these."""
+        self._state = self._state._replace(**tables)
+
+    def _start(self, decision: Start) -> None:
+        row = self._row(decision, WAITING)
+        self.room()
+        s = self._state
+        count = self._use(decision, row) if decision.nodes else self._find(row)
+        if not count:
+            raise IllegalDecision(f"no room for {self._need(row)}: {self._left()}", decision)
+        waitlist.leave(s, row)
+        machine.start(s, row, count)
+
+    def _find(self, row: int) -> int:
+        """Nodes by the machine's own placement, into the scratch table; how many runs."""
+        s = self._state
+        if self.settings.native is not None:
+            return int(nodes.find(s, row))
+        job = s.jobs[row]
+        free = nodes.visible(s, row)
+        runs = self.settings.method.choose(free, s.demands[job["kind"]], int(job["units"]), int(job["per_node"]))
+        return self._use(Start(row, tuple(runs)), row) if runs else 0
+
+    def _use(self, decision: Start, row: int) -> int:
+        """Check the nodes that a decision names, and put them into the scratch table; how many runs."""
+        s = self._state
+        job = s.jobs[row]
+        free, need, units = nodes.visible(s, row), s.demands[job["kind"]], 0
+        used = np.zeros(len(free), dtype=bool)
+        for count, run in enumerate(decision.nodes):
+            if not 0 <= run.first <= run.last < len(free) or run.units < 1:
+                raise IllegalDecision(f"nodes {run.first} to {run.last}: there are {len(free)}, from 0", decision)
+            here = slice(run.first, run.last + 1)
+            if used[here].any():
+                raise IllegalDecision(f"{run} names a node again: name each once, with all its units", decision)
+            used[here] = True
+            left = free[here] - run.units * need
+            if (left[:, need > 0] < 0).any() or (job["per_node"] and run.units > job["per_node"]):
+                raise IllegalDecision(f"{run} has no room for {run.units} units of {self._need(row)}", decision)
+            units += run.units * (run.last - run.first + 1)
+            s.runs[count] = run
+        if units != job["units"]:
+            raise IllegalDecision(f"its nodes hold {units} units; the job has {job['units']}", decision)
+        return len(decision.nodes)
+
+    def _row(self, decision: DispatchDecision, status: int) -> int:
+        """The row that a decision names, NumPy's integers included; its job must stand so."""
+        s = self._state
+        named: Any = decision.job
+        try:
+            row = operator.index(named)
+        except TypeError:
+            row = -1
+        if not 0 <= row < s.world[0]["jobs"]:
+            raise IllegalDecision(f"there is no row {named!r}: rows go from 0 to {s.world[0]['jobs'] - 1}", decision)
+        is_status = int(s.fates[row]["status"])
+        if is_status != status:
+            words = ("not submitted yet", "held back", "waiting", "running", "over")
+            raise IllegalDecision(f"the job is {words[is_status]}, not {words[status]}", decision)
+        return row
+
+    def _need(self, row: int) -> str:
+        job = self._state.jobs[row]
+        amounts = self._state.demands[job["kind"]].tolist()
+        unit = ", ".join(f"{n} {name}" for n, name in zip(amounts, self.cluster.resources, strict=True) if n)
+        return f"{job['units']} x ({unit})"
+
+    def _left(self) -> str:
+        free = np.maximum(self._state.free, 0).sum(axis=0).tolist()
+        return ", ".join(f"{n} {name}" for n, name in zip(free, self.cluster.resources, strict=True)) + " are free"
+
+
+def _frozen(table: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The same, not to be written to."""
+    view = table.view()
+    view.setflags(write=False)
+    return view

@@ -1,0 +1,97 @@
+"""Whether a schedule keeps the laws of the machine. Independent of the engine: it looks at times and places only."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import numpy as np
+
+from asa.core.job import JobState
+from asa.lab.core.schedule import OUTCOMES, Schedule
+
+_COMPLETED = OUTCOMES.index(JobState.COMPLETED)
+
+
+def violations(schedule: Schedule) -> list[str]:
+    """Every law that a schedule breaks, in words; empty when it keeps them all.
+
+    The laws: no job starts before it was submitted, or ends before it starts; one that completed ran for its run time;
+    those that ran hold as many units as they asked for, on nodes that there are, at most `per_node` on a node; and no
+    node gives more than it has, unless the resource is shareable. Where jobs ran is checked only if the schedule tells.
+    A schedule of a machine whose nodes failed, or whose jobs changed speed, breaks the law of run times.
+
+    Examples
+    --------
+    >>> from asa.lab.core.cluster import Cluster
+    >>> from asa.lab.core.workload import Workload
+    >>> from asa.lab.simulator.run import simulate
+    >>> violations(simulate(Workload.of(submit=[0], run=[5], cores=[1], walltime=[9]), Cluster.of(nodes=1)))
+    []
+    """
+    return [*_times(schedule), *_amounts(schedule), *_places(schedule)]
+
+
+def _times(schedule: Schedule) -> Iterator[str]:
+    jobs = schedule.workload
+    for row in np.flatnonzero(schedule.ran & (schedule.start < jobs.submit)):
+        yield f"job {jobs.number[row]} starts at {schedule.start[row]:g} s, before it is submitted"
+    for row in np.flatnonzero(schedule.end < schedule.start):
+        yield f"job {jobs.number[row]} ends at {schedule.end[row]:g} s, before it starts"
+    length = schedule.end - schedule.start
+    wrong = (schedule.outcome == _COMPLETED) & ~np.isclose(length, jobs.run, rtol=1e-9, atol=1e-6)
+    for row in np.flatnonzero(wrong):
+        yield f"job {jobs.number[row]} completed after {length[row]:g} s instead of {jobs.run[row]:g} s"
+
+
+def _amounts(schedule: Schedule) -> Iterator[str]:
+    """The machine as a whole: what all running jobs take at any time."""
+    jobs, cluster = schedule.workload, schedule.cluster
+    ran = np.flatnonzero(schedule.ran & (schedule.end > schedule.start))
+    times = np.concatenate([schedule.end[ran], schedule.start[ran]])  # at equal times, ends come first
+    order = np.argsort(times, kind="stable")
+    for column, name in enumerate(jobs.resources):
+        if name not in cluster.resources or name in cluster.shareable:
+            continue
+        amount = jobs.units[ran] * jobs.demands[jobs.kind[ran], column]
+        used = np.cumsum(np.concatenate([-amount, amount])[order])
+        there = int(cluster.capacity[:, cluster.resources.index(name)].sum())
+        if len(used) and used.max() > there:
+            yield f"{int(used.max())} {name} are in use at {times[order][np.argmax(used)]:g} s: there are {there}"
+
+
+def _places(schedule: Schedule) -> Iterator[str]:
+    """Every node for itself."""
+    if schedule.placements is None:
+        return
+    jobs, cluster = schedule.workload, schedule.cluster
+    held = np.zeros(len(jobs), dtype=np.int64)
+    on_node: Counter[tuple[int, int]] = Counter()  # units of a job on a node, over all its runs of nodes
+    changes: dict[int, list[tuple[float, int, int, int]]] = {}
+    for row, run in schedule.placements:
+        held[row] += run.units * (run.last - run.first + 1)
+        if not 0 <= run.first <= run.last < cluster.nodes:
+            number, last = jobs.number[row], cluster.nodes - 1
+            yield f"job {number} holds nodes {run.first} to {run.last}: nodes go from 0 to {last}"
+            continue
+        ran = schedule.ran[row] and schedule.end[row] > schedule.start[row]
+        for node in range(run.first, run.last + 1):
+            on_node[row, node] += run.units
+            if ran:
+                changes.setdefault(node, []).append((schedule.start[row], 1, row, run.units))
+                changes.setdefault(node, []).append((schedule.end[row], 0, row, -run.units))
+    for (row, node), units in on_node.items():
+        if 0 < jobs.per_node[row] < units:
+            name = cluster.name(node)
+            yield f"job {jobs.number[row]} has {units} units on node {name}: {jobs.per_node[row]} at most"
+    for other in np.flatnonzero(schedule.ran & (held != jobs.units)):
+        yield f"job {jobs.number[other]} holds {held[other]} units: it asked for {jobs.units[other]}"
+    columns = [(c, n) for c, n in enumerate(jobs.resources) if n in cluster.resources and n not in cluster.shareable]
+    for node, steps in sorted(changes.items()):
+        for column, name in columns:
+            there, used = int(cluster.capacity[node, cluster.resources.index(name)]), 0
+            for at, _, row, units in sorted(steps):
+                used += units * int(jobs.demands[jobs.kind[row], column])
+                if used > there:
+                    yield f"node {cluster.name(node)} gives {used} {name} at {at:g} s: it has {there}"
+                    break

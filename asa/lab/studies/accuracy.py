@@ -1,0 +1,244 @@
+"""How well an estimator foretold waits, when each wait becomes known only once the job has started."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from asa.core.arrays import Floats
+from asa.core.errors import InvalidInput
+from asa.core.ports import Estimator
+from asa.core.units import HOUR
+from asa.estimators.grid import PAPER_GRID, nearest, with_zero
+from asa.estimators.loss import pinball
+from asa.estimators.regret import best_fixed, best_switching, loss_table
+
+GRACE_S = 300.0
+"""How long an allocation that came too early is kept before it is given back [s], as `asa-naive` does."""
+
+NEAR_S = 60.0
+"""A prediction that is not more than this above the wait is not over it [s]."""
+
+_GRID = with_zero(PAPER_GRID)
+
+
+class Probe(NamedTuple):
+    """A job that is watched: when it was submitted, and how long it waited [s]."""
+
+    submitted: float
+    wait_s: float
+
+    @property
+    def started(self) -> float:
+        """When its wait became known [s]."""
+        return self.submitted + self.wait_s
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """What predictions were worth.
+
+    Parameters
+    ----------
+    jobs
+        How many were predicted.
+    known
+        Share of them before which any wait of their kind was known, in [0, 1].
+    real_h, predicted_h, perceived_h
+        Mean waits [h]: real, predicted, and what is left of the real one after the predicted lead.
+    real_sd_h, predicted_sd_h, perceived_sd_h
+        Their standard deviations [h].
+    hit, miss
+        Share of the jobs that came no more than `GRACE_S` too early, and of those that did, which are given back and
+        asked for again. A prediction of 0 always hits.
+    overhead_core_hours
+        Held idle because jobs came too early, in the mean over all jobs, each until it is given back.
+    idle_core_hours
+        The same, if each were kept until its stage is ready.
+    hit_exact, within_one
+        Share of predictions whose closest alternative of the grid is that of the wait, or at most one off.
+    not_over
+        Share of predictions at most `NEAR_S` above the wait.
+    mae_h
+        Mean distance of prediction and wait [h].
+    regret, regret_switching
+        Loss a job beyond that of the best alternative in hindsight, and of the best sequence of alternatives that
+        changes once every `SPAN` jobs (scaled pinball loss on the logarithmic axis).
+    """
+
+    jobs: int
+    known: float
+    real_h: float
+    real_sd_h: float
+    predicted_h: float
+    predicted_sd_h: float
+    perceived_h: float
+    perceived_sd_h: float
+    hit: float
+    miss: float
+    overhead_core_hours: float
+    idle_core_hours: float
+    hit_exact: float
+    within_one: float
+    not_over: float
+    mae_h: float
+    regret: float
+    regret_switching: float
+
+    def to_json(self) -> dict[str, Any]:
+        """All of it, by name."""
+        return asdict(self)
+
+
+SPAN = 60
+"""Jobs between two changes of the best sequence in hindsight: as many as the paper submits of each geometry."""
+
+
+def foretell(estimator: Estimator, probes: Sequence[Probe], until: float = -math.inf) -> tuple[Floats, int]:
+    """Predictions for each probe at its submission, shape (n,) [s]; and how many were made before any wait was known.
+
+    The estimator learns waits in order of the starts, each only once its job has started: feedback is as late as the
+    wait is long.
+
+    Parameters
+    ----------
+    estimator
+        Predicts and learns; it has learned what was known when the last probe was submitted.
+    until
+        It also learns what became known by this time [s].
+
+    Raises
+    ------
+    InvalidInput
+        When the probes are not in order of submission.
+
+    Examples
+    --------
+    A wait of 100 s is known to the third job, not to the second.
+
+    >>> from asa.estimators.baselines import Last
+    >>> foretell(Last(), [Probe(0.0, 100.0), Probe(60.0, 200.0), Probe(120.0, 50.0)])
+    (array([  0.,   0., 100.]), 2)
+    """
+    return in_turn(
+        probes,
+        lambda _place: estimator.predict(),
+        lambda place, said: estimator.learn(probes[place].wait_s, said),
+        until,
+    )
+
+
+class Timed(Protocol):
+    """A job whose wait is told once it has started; times in s."""
+
+    @property
+    def submitted(self) -> float: ...
+    @property
+    def started(self) -> float: ...
+
+
+def in_turn(
+    jobs: Sequence[Timed],
+    predict: Callable[[int], float],
+    learn: Callable[[int, float], None],
+    until: float = -math.inf,
+) -> tuple[Floats, int]:
+    """Predictions for each job at its submission, shape (n,) [s]; and how many were made before any wait was known.
+
+    Feedback is as late as the wait is long.
+
+    Parameters
+    ----------
+    jobs
+        In order of submission.
+    predict
+        Told a job's place, at its submission.
+    learn
+        Told the place of a job that has started, and what was predicted for it [s]; in order of the starts.
+    until
+        Also told what became known by this time [s].
+
+    Raises
+    ------
+    InvalidInput
+        When the jobs are not in order of submission.
+    """
+    waiting: list[tuple[float, int]] = []
+    made = np.empty(len(jobs))
+    blind, before = 0, -math.inf
+
+    def tell(now: float) -> None:
+        while waiting and waiting[0][0] <= now:
+            place = heapq.heappop(waiting)[1]
+            learn(place, float(made[place]))
+
+    for place, job in enumerate(jobs):
+        if job.submitted < before:
+            raise InvalidInput(f"job {place} was submitted before the one above it: sort them by submission")
+        before = job.submitted
+        tell(before)
+        blind += len(waiting) == place  # all that were submitted still wait
+        made[place] = predict(place)
+        heapq.heappush(waiting, (job.started, place))
+    tell(until)
+    return made, blind
+
+
+def accuracy(predicted: Floats, waits: Floats, cores: int, blind: int = 0) -> Accuracy:
+    """Compare predictions with waits, both of shape (n,) [s], of jobs of so many cores.
+
+    Parameters
+    ----------
+    blind
+        How many predictions were made before any wait was known.
+
+    Raises
+    ------
+    InvalidInput
+        When there are none, or not as many of one as of the other.
+
+    Notes
+    -----
+    The paper's Table 2 cannot be met in all columns at once: its perceived waits are not what is left of the real ones
+    after the predicted lead, though section 4.1 defines them so.
+
+    References
+    ----------
+    A. Souza et al., "ASA: the adaptive scheduling algorithm", section 4.8 and Table 2.
+    """
+    if not len(waits) or len(predicted) != len(waits):
+        raise InvalidInput(
+            f"{len(predicted)} predictions and {len(waits)} waits: as many of both, at least one, expected"
+        )
+    early = np.maximum(0.0, predicted - waits)
+    late = np.maximum(0.0, waits - predicted)
+    miss = early > GRACE_S
+    steps = np.array([abs(nearest(_GRID, a) - nearest(_GRID, w)) for a, w in zip(predicted, waits, strict=True)])
+    lost = np.array([pinball(np.array([a]), w)[0] for a, w in zip(predicted, waits, strict=True)])
+    losses = loss_table(_GRID, waits, pinball)
+    jobs = len(waits)
+    return Accuracy(
+        jobs=jobs,
+        known=1.0 - blind / jobs,
+        real_h=float(waits.mean()) / HOUR,
+        real_sd_h=float(waits.std()) / HOUR,
+        predicted_h=float(predicted.mean()) / HOUR,
+        predicted_sd_h=float(predicted.std()) / HOUR,
+        perceived_h=float(late.mean()) / HOUR,
+        perceived_sd_h=float(late.std()) / HOUR,
+        hit=float((~miss).mean()),
+        miss=float(miss.mean()),
+        overhead_core_hours=float(np.minimum(early, GRACE_S).mean()) * cores / HOUR,
+        idle_core_hours=float(early.mean()) * cores / HOUR,
+        hit_exact=float((steps == 0).mean()),
+        within_one=float((steps <= 1).mean()),
+        not_over=float((predicted <= waits + NEAR_S).mean()),
+        mae_h=float((early + late).mean()) / HOUR,
+        regret=(float(lost.sum()) - best_fixed(losses)) / jobs,
+        regret_switching=(float(lost.sum()) - best_switching(losses, (jobs - 1) // SPAN)) / jobs,
+    )

@@ -1,0 +1,1 @@
+"""A simulated cluster, as a fixture for tests of workflows."""

@@ -1,0 +1,318 @@
+"""Logs in the Standard Workload Format (SWF): reading, writing, and the workload in them.
+
+References
+----------
+S. J. Chapin et al., "Benchmarks and standards for the evaluation of parallel job schedulers", JSSPP 1999, section 2;
+version 2.2 of the format in the Parallel Workloads Archive. D. G. Feitelson, D. Tsafrir and D. Krakov, "Experience with
+using the Parallel Workloads Archive", JPDC 74(10), 2014 (what is odd in such logs).
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import re
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from asa.core.arrays import Floats, Ints
+from asa.core.errors import InvalidInput, cause
+from asa.core.job import JobState
+from asa.lab.core.schedule import OUTCOMES
+from asa.lab.core.workload import UNKNOWN, Workload
+from asa.lab.traces.load import Trace, contents, shown
+from asa.lab.traces.rules import Report, Sieve
+from asa.lab.traces.swf_header import SwfHeader
+
+FIELDS = (
+    "number", "submit", "wait", "run", "allocated", "cpu", "used_memory", "requested", "walltime", "requested_memory",
+    "status", "user", "group", "executable", "queue", "partition", "preceding", "think",
+)  # fmt: skip
+"""Names of the 18 fields of a record. Times in s, memory in KiB per processor; -1 where a value is unknown."""
+
+_CANCELLED, _PARTS = 5, (2, 3, 4)
+STATES = {0: JobState.FAILED, 1: JobState.COMPLETED, _CANCELLED: JobState.CANCELLED}
+"""Status of a record -> how the job ended."""
+_MOST_NAMES = 10_000  # more partitions no machine has; a code above it is an odd one
+_RECORD = re.compile(rb"(?m)^[ \t]*[^;\s]")
+_COMMENT = re.compile(rb"(?m)^[ \t]*;.*$")
+
+
+@dataclass(frozen=True, eq=False)
+class SwfLog:
+    """A log in the Standard Workload Format.
+
+    Parameters
+    ----------
+    header
+        What it says of itself.
+    records
+        Values of `FIELDS`, shape (n, 18); finite.
+    source
+        Where it came from.
+    reading
+        What became of its lines; None where it was not read.
+
+    Raises
+    ------
+    InvalidInput
+        When the records have another shape, or one is not finite.
+    """
+
+    header: SwfHeader
+    records: Floats
+    source: str = "SWF log"
+    reading: Report | None = None
+
+    def __post_init__(self) -> None:
+        records = np.ascontiguousarray(self.records, dtype=np.float64).view()
+        if records.ndim != 2 or records.shape[1] != len(FIELDS):
+            raise InvalidInput(f"SWF records have the shape {records.shape}: (n, {len(FIELDS)}) expected")
+        if not np.isfinite(records).all():
+            row, column = np.argwhere(~np.isfinite(records))[0].tolist()
+            raise InvalidInput(f"SWF record {row} has {FIELDS[column]} {records[row, column]}: write -1 for unknown")
+        records.setflags(write=False)
+        object.__setattr__(self, "records", records)
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def __getitem__(self, name: str) -> Floats:
+        """A field of all records, shape (n,)."""
+        column: Floats = self.records[:, FIELDS.index(name)]
+        return column
+
+    def trace(
+        self,
+        *,
+        processors: str = "requested",
+        memory: str | None = None,
+        dependencies: bool = False,
+        cancelled: bool = False,
+    ) -> Trace:
+        """The workload, a job being a number of single processors. Odd records fall under `asa.lab.traces.rules.RULES`.
+
+        Parameters
+        ----------
+        processors
+            Which a job needs: "requested" or "allocated"; where a record has none of this kind, those of the other.
+        memory
+            Which a processor needs: "requested", "used", or None to leave memory out.
+        dependencies
+            Whether jobs wait for their preceding job and its think time. The submit times were observed with these
+            dependencies in them, so both together are wanted only where users are to react to another schedule.
+        cancelled
+            Whether jobs cancelled before their start take part, with a run time of 0 s.
+
+        Raises
+        ------
+        InvalidInput
+            When `processors` or `memory` is none of these.
+        """
+        if processors not in ("requested", "allocated") or memory not in (None, "requested", "used"):
+            raise InvalidInput(
+                f"processors={processors!r}, memory={memory!r}: 'requested' or 'allocated' for processors, "
+                "'requested', 'used' or None for memory expected"
+            )
+        never = (self["status"] == _CANCELLED) & (self["run"] <= 0)
+        run = np.where(never & cancelled, 0.0, self["run"])
+        wanted, other = self["requested"], self["allocated"]
+        if processors == "allocated":
+            wanted, other = other, wanted
+        cores, machine = np.ceil(np.where(wanted > 0, wanted, other)), self.header.machine()
+        sieve = self._sift(run, cores, never & (not cancelled))
+        sieve.note("processors-missing", wanted <= 0)
+        sieve.note("processors-differ", (wanted > 0) & (other > 0) & (wanted != other))
+        sieve.note("larger-than-machine", cores > (machine.cores if machine else np.inf))
+        rows = self._in_order(sieve)
+        columns: dict[str, Any] = {"units": cores[rows]}
+        if dependencies:
+            columns["after"] = after = self._after(rows)
+            sieve.note_rows("bad-preceding", rows[(self["preceding"][rows] > 0) & (after == UNKNOWN)])
+            columns["think"] = np.where(after == UNKNOWN, 0.0, np.maximum(self["think"][rows], 0.0))
+        if memory:
+            needed = self[f"{memory}_memory"]
+            sieve.note("no-memory", needed <= 0)
+            amounts, columns["kind"] = np.unique(np.ceil(np.maximum(needed[rows], 0) * 1024), return_inverse=True)
+            columns["demands"] = np.stack([np.ones(len(amounts)), amounts], axis=1)
+        workload = self._workload(rows, run[rows], columns)
+        report = sieve.report()
+        return Trace(
+            workload=workload,
+            cluster=machine,
+            report=self.reading.then(report) if self.reading else report,
+            source=self.source,
+            epoch=float(self.header.unix_start_time or np.nan),
+            eligible=np.full(len(rows), np.nan),
+            outcome=self._outcome(rows),
+        )
+
+    def _workload(self, rows: Ints, run: Floats, columns: Mapping[str, Any]) -> Workload:
+        """The jobs of these records, with their run times [s], shape (rows,), and further columns."""
+        where = "partition" if (self["partition"] >= 0).any() else "queue"  # what other systems call a partition
+        return Workload.of(
+            submit=self["submit"][rows],
+            run=run,
+            walltime=_known(self["walltime"][rows], self["walltime"][rows] > 0),
+            wait=_known(self["wait"][rows], self["wait"][rows] >= 0),
+            number=self["number"][rows],
+            user=np.maximum(self["user"][rows], UNKNOWN),
+            group=np.maximum(self["group"][rows], UNKNOWN),
+            name=np.maximum(self["executable"][rows], UNKNOWN),
+            partition=np.maximum(self[where][rows], UNKNOWN),
+            labels=_labels(self.header.partitions if where == "partition" else self.header.queues, self[where][rows]),
+            **columns,
+        )
+
+    def _outcome(self, rows: Ints) -> npt.NDArray[np.int8]:
+        """How the jobs of these records ended: codes of `OUTCOMES`, or `UNKNOWN`."""
+        found = np.full(len(rows), UNKNOWN, dtype=np.int8)
+        for status, state in STATES.items():
+            found[self["status"][rows] == status] = OUTCOMES.index(state)
+        return found
+
+    def _sift(self, run: Floats, cores: Floats, never: npt.NDArray[np.bool_]) -> Sieve:
+        part = np.isin(self["status"], _PARTS)
+        sieve = Sieve(self.source, len(self), lambda row: f"job {self['number'][row]:.0f}")
+        sieve.drop("no-submit-time", self["submit"] < 0)
+        sieve.drop("partial", part & np.isin(self["number"], self["number"][~part]))
+        sieve.drop("cancelled", never)
+        sieve.drop("no-run-time", run == -1)
+        sieve.drop("negative-run-time", run < 0)
+        sieve.drop("no-processors", cores <= 0)
+        sieve.note("zero-run-time", run == 0)
+        sieve.note("no-requested-time", self["walltime"] <= 0)
+        sieve.note("overrun", (self["walltime"] > 0) & (run > self["walltime"]))
+        return sieve.note("no-wait", self["wait"] < 0)
+
+    def _in_order(self, sieve: Sieve) -> Ints:
+        """The records that were kept, in order of submission; those of the same instant as they stand."""
+        rows = np.flatnonzero(sieve.keep)
+        sieve.note_rows("out-of-order", rows[1:][np.diff(self["submit"][rows]) < 0])
+        rows = rows[np.argsort(self["submit"][rows], kind="stable")]
+        _, firsts = np.unique(self["number"][rows], return_index=True)
+        sieve.note_rows("duplicate-number", np.delete(rows, firsts))
+        return rows
+
+    def _after(self, rows: Ints) -> Ints:
+        """For each of these records, the place among them of the job that precedes it, or `UNKNOWN`.
+
+        It must stand above: jobs that wait for one another would never start.
+        """
+        numbers, firsts = np.unique(self["number"][rows], return_index=True)
+        found = np.minimum(np.searchsorted(numbers, self["preceding"][rows]), len(numbers) - 1)
+        good = (numbers[found] == self["preceding"][rows]) & (firsts[found] < np.arange(len(rows)))
+        after: Ints = np.where(good & (self["preceding"][rows] > 0), firsts[found], UNKNOWN)
+        return after
+
+
+def _known(values: Floats, known: npt.NDArray[np.bool_]) -> Floats:
+    return np.where(known, values, np.nan)
+
+
+def _labels(names: Mapping[int, str], codes: Floats) -> dict[str, tuple[str, ...]]:
+    """Names of partitions by code, where there are any; a code without a name is its own."""
+    most = max((*names, int(codes.max(initial=0))))
+    if not names or most > _MOST_NAMES:
+        return {}
+    return {"partition": tuple(names.get(code, str(code)) for code in range(most + 1))}
+
+
+def load_swf(path: str | Path, **options: Any) -> Trace:
+    """The trace in an SWF file; options are those of `SwfLog.trace`."""
+    return read_swf(path).trace(**options)
+
+
+def read_swf(path: str | Path) -> SwfLog:
+    """Read a log, plain or packed with gzip, whatever its name. Lines that are no records are counted and left out.
+
+    Raises
+    ------
+    InvalidInput
+        When the file is missing, empty, binary or cut off, has no records, or most of its lines are none.
+    """
+    data = contents(path, comment=b";")
+    begin = _RECORD.search(data)
+    if begin is None:
+        raise InvalidInput(f"{path} has a header but no records: it may be cut off; get it again")
+    comments = _COMMENT.findall(data[: begin.start()])
+    if data.find(b";", begin.start()) >= 0:
+        comments += [b";", *_COMMENT.findall(data[begin.start() :])]
+    header = SwfHeader.parse(line.decode("utf-8", errors="backslashreplace") for line in comments)
+    try:
+        records = np.loadtxt(io.BytesIO(data), comments=";", ndmin=2)
+    except ValueError:
+        records = np.empty((0, 0))
+    reading = None
+    if records.shape[1] != len(FIELDS) or not np.isfinite(records).all():
+        records, reading = _read_lines(str(path), data)
+    return SwfLog(header, records, str(path), reading)
+
+
+def _read_lines(source: str, data: bytes) -> tuple[Floats, Report]:
+    """The records line by line: slower, but it tells what is wrong with each."""
+    lines = [(number, line.partition(b";")[0]) for number, line in enumerate(data.split(b"\n"), 1)]
+    lines = [(number, line) for number, line in lines if line.strip()]
+    rows = [_numbers(line) for _, line in lines]
+    sieve = Sieve(source, len(rows), lambda row: f"line {lines[row][0]}")
+    sieve.drop("unreadable-line", [row is None for row in rows])
+    sieve.drop("short-line", [row is not None and len(row) < len(FIELDS) for row in rows])
+    sieve.note("extra-fields", [row is not None and len(row) > len(FIELDS) for row in rows])
+    if 2 * int(sieve.keep.sum()) < len(rows):
+        number, line = lines[int(np.argmin(sieve.keep))]
+        raise InvalidInput(
+            f"{source} is not in the Standard Workload Format: line {number} is {shown(line)}, where {len(FIELDS)} "
+            f"numbers were expected (and so are {int((~sieve.keep).sum())} of {len(rows)} lines)"
+        )
+    kept = [row[: len(FIELDS)] for row, keep in zip(rows, sieve.keep.tolist(), strict=True) if keep and row]
+    return np.array(kept), sieve.report()
+
+
+def _numbers(line: bytes) -> list[float] | None:
+    try:
+        numbers = [float(word) for word in line.decode("latin-1").split()]
+    except ValueError:
+        return None
+    return numbers if np.isfinite(numbers).all() else None
+
+
+def write_swf(log: SwfLog, path: str | Path) -> None:
+    """Write a log, packed with gzip when the name ends in ``.gz``; it appears whole or not at all.
+
+    Reading it back gives the same header and records.
+
+    Raises
+    ------
+    InvalidInput
+        When it has no records (which could not be read back), or cannot be written.
+    """
+    path = Path(path)
+    if not len(log):
+        raise InvalidInput(f"{path} is not written, for the log has no records: at least one expected")
+    columns = [_texts(column) for column in log.records.T]
+    rows = map(" ".join, zip(*columns, strict=True))
+    data = "".join(f"{line}\n" for part in (log.header.lines(), rows) for line in part).encode()
+    if path.suffix == ".gz":
+        data = gzip.compress(data, compresslevel=6, mtime=0)
+    draft = path.with_name(f".{path.name[:200]}.{secrets.token_hex(8)}")
+    try:
+        draft.write_bytes(data)
+        os.replace(draft, path)
+    except OSError as error:
+        raise InvalidInput(f"cannot write {path}: {cause(error)}") from error
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def _texts(column: Floats) -> list[str]:
+    """Numbers as they read back: whole ones without a point."""
+    if (column == np.rint(column)).all() and (np.abs(column) < 2**53).all():
+        return list(map(str, column.astype(np.int64).tolist()))
+    return [str(int(value)) if value.is_integer() and abs(value) < 2**53 else repr(value) for value in column.tolist()]

@@ -1,0 +1,226 @@
+"""Whole runs in virtual time and in memory: for studies, which need hundreds of them.
+
+The plan, the runner, the job watch and the simulated queue are those of ``asa.run(..., backend="sim:...")``; what is
+left out is whatever touches the disk: functions are not called, values are None, and the log is a list.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from asa.core.context import Context
+from asa.core.errors import InvalidInput
+from asa.core.event import Event
+from asa.core.geometry import Geometry, geometry_of
+from asa.core.job import JobRequest, Resources
+from asa.core.ports import Estimator, Outcome, RunContext, Strategy, VirtualBackend
+from asa.core.registry import ESTIMATORS, is_pooled
+from asa.core.task import Task
+from asa.workflows.assemble import chosen_strategy, make_plan
+from asa.workflows.graph import Graph, make_graph
+from asa.workflows.ground import VIRTUAL, Timing, looks_at_queue, started, wire
+from asa.workflows.runner import WaitBook
+from asa.workflows.settings import POOLS, Settings
+from asa.workflows.stage import Node, replace_nodes
+from asa.workflows.virtual_work import Times, check_known
+
+_NOTHING = b""
+
+
+def run_virtual(
+    workflow: Any,
+    backend: VirtualBackend,
+    strategy: str | Strategy = "asa",
+    *,
+    waits: WaitBook | None = None,
+    pool: str = "shared",
+    run_time: Callable[[str, float], float] = lambda _stage, walltime_s: walltime_s,
+    name: str = "run",
+) -> list[Event]:
+    """Run a workflow on a simulated queue, from now on until its last job has ended.
+
+    Parameters
+    ----------
+    workflow
+        What calling stages returned, or the `Graph` of it. Every stage declares its run time (``run_time=``), unless
+        the queue has those of an earlier run (``times=``); every number of tasks is known from the start.
+    backend
+        The queue. Its time goes on; to begin at the same moment again, give each run a ``copy()``.
+    strategy
+        When jobs are asked for.
+    waits
+        What has been learned about the queue; goes on learning. By default nothing: a fresh `MemoryWaits`.
+    pool
+        ``"shared"`` or ``"per-stage"``; strategies that need pools of their own have them anyway.
+    run_time
+        What strategies expect of a stage: run time [s] from its name and wall time [s].
+    name
+        Of the run; its jobs are called ``name.0``, ``name.1`` ...
+
+    Returns
+    -------
+    list
+        All events of the run, from `RunStarted` to the last `JobEnded`. A run that failed says so in its `RunEnded`.
+
+    Raises
+    ------
+    InvalidInput
+        When a stage's run time or number of tasks is not known, or it does not fit the machine.
+
+    Examples
+    --------
+    >>> from asa.lab.backend.simulated import Simulated
+    >>> from asa.metrics.workflow import summarise
+    >>> from asa.workflows.stage import stage
+    >>> @stage(cores=8, walltime="1h", run_time="10m")
+    ... def project(image): ...
+    >>> events = run_virtual(project.map(range(16)), Simulated(nodes=2, cores=8), "per-stage")
+    >>> summarise(events).makespan_s
+    1200.0
+    """
+    if pool not in POOLS:
+        raise InvalidInput(f"pool must be one of {', '.join(POOLS)}, not {pool!r}")
+    graph = workflow if isinstance(workflow, Graph) else make_graph(workflow)
+    settings = Settings(graph.result, name, backend, strategy, pool=pool)
+    plan, log = make_plan(settings, backend.capabilities()), MemoryLog()
+    graph.check(plan.site)
+    outlines = Outlines(graph, Times.of(graph, backend.times))
+    with contextlib.ExitStack() as held:
+        timing = Timing.of(backend, held)
+        stages = graph.specs(plan.site, run_time)
+        start = started(
+            settings,
+            plan.site,
+            stages,
+            run=name,
+            strategy=chosen_strategy(settings, plan.site),
+            executor=VIRTUAL,
+            shared=plan.shared,
+            at=timing.clock.now(),
+        )
+        log.append([start])
+        plan.on(start)
+        runner = wire(
+            held,
+            backend,
+            timing,
+            plan,
+            looks=looks_at_queue(plan.site, plan.strategy.estimator),
+            executor=backend.executor(outlines),
+            payloads=outlines,
+            log=log,
+            waits=MemoryWaits(plan.strategy.estimator) if waits is None else waits,
+            context=RunContext(name, Path(), ".", ()),
+            outputs=".",
+        )
+        runner.start_executor()
+        runner.run()
+    return log.events
+
+
+class MemoryLog:
+    """A run's events, forgotten with the object."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+
+    def append(self, events: Sequence[Event]) -> None:
+        """Keep these."""
+        self.events += events
+
+
+class MemoryWaits:
+    """What estimators learned about one queue, in memory: the runner's `WaitBook`.
+
+    Parameters
+    ----------
+    estimator
+        Spec of what learns, one for each geometry.
+    seed
+        Of estimators that sample.
+
+    Examples
+    --------
+    >>> waits = MemoryWaits("last")
+    >>> waits.learn(JobRequest("job", Resources(cores=28), 3600.0, argv=()), 120.0)
+    >>> waits.predict(Resources(cores=28), 1800.0), waits.predict(Resources(cores=56), 1800.0)
+    ([120.0], [0.0])
+    """
+
+    def __init__(self, estimator: str = "fixed-share", seed: int = 0) -> None:
+        self._spec, self._seed = estimator, seed
+        self._estimators: dict[Geometry | None, Estimator] = {}
+        self.pooled = is_pooled(estimator)
+
+    def predict(
+        self,
+        resources: Resources,
+        walltime_s: float,
+        context: Context | None = None,
+        quantiles: Sequence[float | None] = (None,),
+    ) -> list[float]:
+        """Expected waits [s] of a job of this size, one for each quantile."""
+        estimator = self.of(resources, walltime_s)
+        return [float(estimator.predict(context, quantile)) for quantile in quantiles]
+
+    def learn(
+        self, job: JobRequest, wait_s: float, predicted_s: float | None = None, context: Context | None = None
+    ) -> None:
+        """This job waited `wait_s` [s]."""
+        self.of(job.resources, job.walltime_s).learn(wait_s, predicted_s, context)
+
+    def of(self, resources: Resources, walltime_s: float) -> Estimator:
+        """The estimator for jobs of this size: one for each geometry, or one for all where it is pooled."""
+        geometry = None if self.pooled else geometry_of("simulated", "", resources.cores, walltime_s)
+        if geometry not in self._estimators:
+            self._estimators[geometry] = ESTIMATORS.create(self._spec, seed=self._seed)
+        return self._estimators[geometry]
+
+    def copy(self) -> MemoryWaits:
+        """The same knowledge, free to learn something else."""
+        return copy.deepcopy(self)
+
+
+class Outlines:
+    """Tasks without content, and how long they take: what the runner launches, and the work that the executor does.
+
+    Raises
+    ------
+    InvalidInput
+        When a stage's run time, or its number of tasks, would only be known from a call.
+    """
+
+    def __init__(self, graph: Graph, times: Times) -> None:
+        check_known(graph, times)
+        self._graph, self._times = graph, times
+
+    def width(self, name: str) -> int:
+        """Number of tasks of a stage."""
+        width = self._graph.width(name)
+        assert width is not None, "was checked"
+        return width
+
+    def task(self, name: str, index: int, resources: Resources) -> Task:
+        """A task that only says what it needs."""
+        return Task(name, index, "", _NOTHING, (), resources)
+
+    def seconds(self, task: Task) -> float | None:
+        """Its run time [s]."""
+        return self._times.seconds(task.stage, task.index, lambda: self._arguments(task))
+
+    def call(self, task: Task) -> Outcome:
+        """Nothing is called."""
+        return Outcome(0.0, _NOTHING)
+
+    def _arguments(self, task: Task) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """What it would be called with, as far as it is known: None for other stages' results."""
+        node = self._graph.nodes[task.stage]
+        args = node.args
+        if node.mapped:
+            args = tuple(None if isinstance(column, Node) else column[task.index] for column in node.args)
+        known: tuple[tuple[Any, ...], dict[str, Any]] = replace_nodes((args, node.kwargs), lambda _node: None)
+        return known

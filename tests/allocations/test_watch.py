@@ -1,0 +1,391 @@
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Sequence
+
+import pytest
+
+from asa.allocations.watch import JobWatch
+from asa.backends.slurm.backend import Slurm
+from asa.core.clock import ManualClock
+from asa.core.errors import BackendError
+from asa.core.event import (
+    AllocationStarted,
+    Amended,
+    Event,
+    JobEnded,
+    Queued,
+    Requeued,
+    SubmitRefused,
+    Submitted,
+    Trouble,
+)
+from asa.core.job import JobChanges, JobHandle, JobRequest, JobState, JobStatus, Resources
+from asa.testing.backend_fake import FakeBatch, Run
+from tests.backends.slurm.fake import NOW, FakeSlurm
+
+AWAY = BackendError("the controller does not answer", transient=True)
+NEVER = BackendError("you may not do this")
+
+
+def request(token: str, run_s: float = 30.0) -> JobRequest:
+    return JobRequest(token, Resources(1), 60.0, (str(run_s),))
+
+
+class Desk:
+    """A watch, its batch system, and the events that came."""
+
+    def __init__(self, wait: float = 10.0, poll: float = 8.0) -> None:
+        self.clock = ManualClock()
+        self.batch = FakeBatch(self.clock, 8, run=lambda job: Run(float(job.argv[0])), wait=wait, poll=poll)
+        self.events: list[Event] = []
+        self.woken = 0
+        self.watch = JobWatch(self.batch, self.clock, self.events.extend, self.wake)
+
+    def wake(self) -> None:
+        self.woken += 1
+
+    def until(self, when: float) -> None:
+        """Let the watch do all that is due before this time [s]."""
+        while (due := self.watch.step()) <= when:
+            self.clock.wait(threading.Event(), due)
+        self.clock.wait(threading.Event(), when)
+
+    def of(self, kind: type[Event]) -> list[Event]:
+        return [event for event in self.events if isinstance(event, kind)]
+
+
+def test_a_job_from_submission_to_its_end() -> None:
+    desk = Desk()
+    desk.watch.submit([request("a")])
+    assert desk.woken == 1
+    desk.until(100.0)
+    handle = JobHandle("1", "a", 0.0)
+    ended = JobEnded(40.0, "a", JobState.COMPLETED, 10.0, 0, "")
+    assert desk.events[0] == Submitted(0.0, "a", handle)
+    assert desk.events[2:] == [ended]
+    started = desk.events[1]
+    assert isinstance(started, AllocationStarted)
+    assert (started.started, started.nodes) == (10.0, ("fake1",)), "as the batch system tells it"
+    assert 10.0 <= started.at <= 18.0, "as soon as the question is asked"
+    assert desk.watch.step() == math.inf, "nothing is left to watch"
+
+
+def test_jobs_are_submitted_and_asked_for_together() -> None:
+    desk = Desk()
+    calls: list[tuple[str, int]] = []
+    submit, query = desk.batch.submit, desk.batch.query
+
+    def count_submit(requests: Sequence[JobRequest]) -> object:
+        calls.append(("submit", len(requests)))
+        return submit(requests)
+
+    def count_query(handles: Sequence[JobHandle]) -> list[JobStatus]:
+        calls.append(("query", len(handles)))
+        return query(handles)
+
+    desk.batch.submit, desk.batch.query = count_submit, count_query
+    for token in "abc":
+        desk.watch.submit([request(token)])
+    desk.until(4.0)
+    assert calls[0] == ("submit", 3)
+    assert set(calls[1:]) == {("query", 3)}
+
+
+def test_questions_become_rarer_up_to_what_the_backend_stands_and_more_frequent_when_it_hurries() -> None:
+    desk = Desk(wait=1000.0)
+    desk.watch.submit([request("a")])
+    times = []
+    query = desk.batch.query
+
+    def note(handles: Sequence[JobHandle]) -> list[JobStatus]:
+        times.append(desk.clock.now())
+        return query(handles)
+
+    desk.batch.query = note
+    desk.until(30.0)
+    assert times == [0.5, 1.5, 3.5, 7.5, 15.5, 23.5]
+    desk.watch.hurry()
+    desk.until(33.0)
+    assert times[6:] == [30.0, 31.0, 33.0]
+
+
+def test_refusals_are_told_in_the_sites_words() -> None:
+    desk = Desk()
+    desk.batch.refuse = lambda job: "Invalid account" if job.token == "b" else None
+    for token in "abc":
+        desk.watch.submit([request(token)])
+    desk.until(1.0)
+    assert [type(event) for event in desk.events[:3]] == [Submitted, SubmitRefused, Submitted]
+    assert desk.events[1] == SubmitRefused(0.0, "b", "Invalid account")
+
+
+def test_a_batch_system_that_will_never_take_a_job() -> None:
+    desk = Desk()
+    desk.batch.break_next("submit", NEVER)
+    desk.watch.submit([request("a")])
+    desk.until(1.0)
+    assert desk.events == [SubmitRefused(0.0, "a", "you may not do this")]
+
+
+def test_cancelling() -> None:
+    desk = Desk()
+    desk.watch.submit([request("a")])
+    desk.until(20.0)
+    desk.watch.cancel(JobHandle("1", "a", 0.0))
+    desk.until(21.0)
+    assert desk.events[-1] == JobEnded(20.0, "a", JobState.CANCELLED, 10.0, None, "cancelled while it ran")
+
+
+# ---------------------------------------------------------------------------------------------------- trouble
+
+
+def test_it_tries_again_ever_more_slowly_and_tells_why() -> None:
+    desk = Desk()
+    desk.batch.break_next("submit", AWAY, times=8)
+    desk.watch.submit([request("a")])
+    gaps = []
+    for _ in range(8):
+        due = desk.watch.step()
+        assert desk.watch.trouble == "the controller does not answer"
+        gaps.append(due - desk.clock.now())
+        desk.clock.wait(threading.Event(), due)
+    assert gaps == [1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 60.0, 60.0]
+    desk.watch.step()
+    assert desk.watch.trouble == ""
+    assert len(desk.of(Submitted)) == 1
+
+
+@pytest.mark.parametrize("error", [AWAY, OSError("Too many open files"), ValueError("what is this?")])
+def test_whatever_a_backend_raises_does_not_end_the_watch(error: Exception) -> None:
+    desk = Desk()
+    desk.watch.submit([request("a")])
+    desk.until(0.25)
+    query, failing = desk.batch.query, True
+
+    def fail(handles: Sequence[JobHandle]) -> list[JobStatus]:
+        if failing:
+            raise error
+        return query(handles)
+
+    desk.batch.query = fail
+    desk.until(20.0)
+    assert str(error) in desk.watch.trouble
+    failing = False
+    desk.until(100.0)
+    assert desk.of(JobEnded) == [JobEnded(40.0, "a", JobState.COMPLETED, 10.0, 0, "")]
+    told, over = (event.error for event in desk.events if isinstance(event, Trouble))
+    assert str(error) in told and over == "", "once, however often it was tried"
+
+
+def test_a_lost_answer_does_not_make_two_jobs() -> None:
+    desk = Desk()
+    desk.batch.break_next("submit", AWAY, times=3, after=True)
+    desk.watch.submit([request("a")])
+    desk.watch.submit([request("b")])
+    desk.until(0.5)
+    desk.watch.submit([request("c")])
+    desk.until(20.0)
+    assert [job.token for job, _ in desk.batch.jobs()] == ["a", "b", "c"]
+    assert {event.allocation: event.handle.job_id for event in desk.of(Submitted)} == {
+        "a": "1",
+        "b": "2",
+        "c": "3",
+    }
+
+
+def test_a_cancellation_that_the_site_forbids_holds_up_nothing() -> None:
+    desk = Desk()
+    desk.watch.submit([request("a")])
+    desk.until(5.0)
+    desk.batch.break_next("cancel", NEVER)
+    desk.watch.cancel(JobHandle("1", "a", 0.0))
+    desk.watch.submit([request("b")])
+    desk.until(100.0)
+    assert [event.allocation for event in desk.of(JobEnded)] == ["a", "b"]
+
+
+def test_a_cancellation_without_an_answer_is_tried_again() -> None:
+    desk = Desk()
+    desk.watch.submit([request("a", run_s=900.0)])
+    desk.until(1.0)
+    desk.batch.break_next("cancel", AWAY)
+    desk.watch.cancel(JobHandle("1", "a", 0.0))
+    desk.until(30.0)
+    assert [event.error for event in desk.of(Trouble)] == [str(AWAY), ""]
+    assert [event.state for event in desk.of(JobEnded)] == [JobState.CANCELLED]
+
+
+def test_a_job_is_lost_only_when_it_stays_unknown() -> None:
+    desk = Desk()
+    desk.watch.submit([request("a")])
+    desk.until(12.0)
+    status = desk.batch.query([JobHandle("1", "a", 0.0)])[0]
+    query, answers = desk.batch.query, [JobState.LOST, JobState.LOST]
+
+    def forget(handles: Sequence[JobHandle]) -> list[JobStatus]:
+        return [JobStatus(handles[0], answers.pop(0))] if answers else query(handles)
+
+    desk.batch.query = forget
+    desk.until(100.0)
+    assert desk.of(JobEnded) == [JobEnded(40.0, "a", JobState.COMPLETED, status.started, 0, "")]
+
+
+def test_a_job_that_vanished_is_lost_after_three_questions() -> None:
+    desk = Desk()
+    desk.watch.submit([request("a")])
+    desk.until(12.0)
+    desk.batch.vanish("a")
+    desk.until(100.0)
+    (lost,) = desk.of(JobEnded)
+    assert isinstance(lost, JobEnded)
+    assert (lost.state, lost.reason) == (JobState.LOST, "no such job")
+    assert 12.0 < lost.at <= 36.0
+
+
+# ----------------------------------------------------------------------------------------------------- arrays
+
+ELEMENTS = [JobRequest(f"r.{at}", Resources(), 60.0, ("true",), output=f"r.{at}", array="r+3") for at in range(4)]
+SILENCES = [("submit", "r.0"), *(("update", f"1_{at}") for at in (2, 3, 0, 1))]
+
+
+class SlurmDesk:
+    """A watch over the Slurm backend, on a controller that one of its calls gets no answer from."""
+
+    def __init__(self, call: str, key: str, *, late: bool) -> None:
+        self.fake, self.events = FakeSlurm(), list[Event]()
+        getattr(self.fake, f"{'after' if late else 'before'}_{call}")[key] = AWAY
+        self.restart()
+
+    def restart(self) -> None:
+        self.clock = ManualClock(NOW)
+        self.watch = JobWatch(Slurm(transport=self.fake, clock=self.clock), self.clock, self.events.extend)
+
+    def until(self, when: float) -> None:
+        while (due := self.watch.step()) <= when:
+            self.clock.wait(threading.Event(), due)
+
+    def waiting(self) -> dict[str, str]:
+        """Names of the jobs in the queue, by key."""
+        return {key: record.name for key, record in self.fake.queued.items() if record.word == "PENDING"}
+
+
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize(("call", "key"), SILENCES)
+def test_an_array_whose_submission_got_no_answer_is_in_the_queue_once_and_whole(
+    call: str, key: str, late: bool
+) -> None:
+    desk = SlurmDesk(call, key, late=late)
+    desk.watch.submit(ELEMENTS)
+    desk.until(NOW + 5)
+    told = {event.allocation: event.handle for event in desk.events if isinstance(event, Submitted)}
+    assert sorted(told) == [request.token for request in ELEMENTS]
+    assert {f"{handle.job_id}_{handle.array_index}": token for token, handle in told.items()} == desk.waiting()
+
+
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize(("call", "key"), SILENCES)
+def test_an_array_that_a_driver_left_half_made_is_cancelled_and_a_whole_one_found(
+    call: str, key: str, late: bool
+) -> None:
+    desk = SlurmDesk(call, key, late=late)
+    desk.watch.submit(ELEMENTS)
+    desk.watch.step()  # and the driver is gone
+    desk.restart()
+    desk.watch.adopt({}, {request.token: NOW for request in ELEMENTS})
+    desk.until(NOW + 5)
+    lost = {event.allocation for event in desk.events if isinstance(event, JobEnded)}
+    whole = late and key == "1_1"
+    assert lost == (set() if whole else {request.token for request in ELEMENTS})
+    assert list(desk.waiting()) == ([f"1_{at}" for at in range(4)] if whole else [])
+
+
+# ---------------------------------------------------------------------------------------------------- requeue
+
+
+def test_a_requeued_job_starts_twice() -> None:
+    desk = Desk()
+    desk.watch.submit([request("a")])
+    desk.until(20.0)
+    desk.batch.requeue("a", "NodeFail")
+    desk.until(100.0)
+    kinds = [type(event) for event in desk.events]
+    assert kinds == [Submitted, AllocationStarted, Requeued, AllocationStarted, JobEnded]
+    assert [event.started for event in desk.of(AllocationStarted)] == [10.0, 20.0]
+
+
+# ------------------------------------------------------------------------------------------------------ adopt
+
+
+def test_jobs_of_an_earlier_driver() -> None:
+    """One is known; of two it is not known whether they were submitted: one was."""
+    desk = Desk()
+    known, found = desk.batch.submit([request("known"), request("found")])
+    assert isinstance(known, JobHandle)
+    desk.until(15.0)
+    desk.watch.adopt({"known": known}, {"found": 0.0, "never": 0.0})
+    assert desk.woken == 1
+    desk.until(16.0)
+    assert Submitted(15.0, "found", found) in desk.events
+    assert JobEnded(15.0, "never", JobState.LOST, reason="never submitted") in desk.events
+    assert len(desk.of(AllocationStarted)) == 2
+    desk.until(100.0)
+    assert {event.allocation for event in desk.of(JobEnded)} == {"known", "found", "never"}
+
+
+def test_a_job_that_was_requeued_while_no_driver_was_there() -> None:
+    desk = Desk()
+    (handle,) = desk.batch.submit([request("a")])
+    assert isinstance(handle, JobHandle)
+    desk.watch.adopt({"a": handle}, {}, {"a"})
+    desk.until(1.0)
+    assert [type(event) for event in desk.events] == [Requeued]
+    desk.until(100.0)
+    assert [type(event) for event in desk.events] == [Requeued, AllocationStarted, JobEnded]
+
+
+def test_nobody_is_asked_when_there_is_nothing_to_ask() -> None:
+    desk = Desk()
+    for call in ("submit", "query", "cancel", "find"):
+        desk.batch.break_next(call, AWAY)
+    desk.watch.hurry()
+    assert desk.watch.step() == math.inf
+    assert desk.watch.trouble == ""
+
+
+# ------------------------------------------------------------------------------------------------------ places
+
+
+def test_a_change_is_made_and_what_becomes_of_the_place_is_told() -> None:
+    desk = Desk()
+    desk.watch.submit([request("a"), request("b")])
+    desk.until(1.0)
+    handle = desk.batch.find(["b"])["b"]
+    desk.watch.amend(handle, JobChanges(parked=True))
+    desk.until(4.0)
+    assert [event.refused for event in desk.of(Amended)] == [""]
+    assert [(event.allocation, event.reason) for event in desk.of(Queued)] == [("b", "BadConstraints")]
+    desk.until(60.0)
+    assert len(desk.of(Queued)) == 1, "it is told when it changes"
+
+
+def test_a_change_that_is_refused_is_told_and_one_without_an_answer_is_tried_again() -> None:
+    desk = Desk()
+    desk.watch.submit([request("a")])
+    desk.until(1.0)
+    handle = desk.batch.find(["a"])["a"]
+    desk.batch.break_next("update", BackendError("away", transient=True))
+    desk.watch.amend(handle, JobChanges(throttle=2))
+    desk.until(5.0)
+    (event,) = desk.of(Amended)
+    assert "array" in event.refused
+
+
+def test_a_change_of_a_job_that_is_not_watched_is_made_all_the_same() -> None:
+    desk = Desk()
+    (handle,) = desk.batch.submit([request("a")])
+    assert isinstance(handle, JobHandle)
+    desk.watch.amend(handle, JobChanges(parked=True))
+    desk.until(4.0)
+    assert [event.refused for event in desk.of(Amended)] == [""]

@@ -1,0 +1,202 @@
+"""Both schemes against plain ones, the verifier, the exhaustive optimum, and the bound."""
+
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from asa.core.errors import UnknownName
+from asa.lab.dispatchers.planning.active import active, reserving
+from asa.lab.dispatchers.planning.bound import lower_bound
+from asa.lab.dispatchers.planning.instance import example
+from asa.lab.dispatchers.planning.lists import RULES, improve, keys, order_of, share
+from asa.lab.dispatchers.planning.nondelay import SLOTS, nondelay
+from asa.lab.dispatchers.planning.verify import violations
+from tests.lab.dispatchers.planning.instances import (
+    active_slowly,
+    best,
+    instance,
+    instances,
+    nondelay_slowly,
+    reserving_slowly,
+)
+
+SCHEMES = {"active": (active, active_slowly), "non-delay": (nondelay, nondelay_slowly)}
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@given(instances(), st.randoms(use_true_random=False))
+@settings(max_examples=60, deadline=None)
+def test_plans_are_those_of_a_plain_planner(scheme, problem, random):
+    order = random.sample(range(len(problem)), len(problem))
+    quick, slow = SCHEMES[scheme]
+    plan = quick(problem, np.array(order, dtype=np.int64))
+    assert violations(problem, plan) == []
+    assert plan.start.tolist() == slow(problem, order).tolist()
+
+
+@given(instances(), st.randoms(use_true_random=False), st.data())
+@settings(max_examples=60, deadline=None)
+def test_plans_with_reservations_are_those_of_a_plain_planner(problem, random, data):
+    jobs = len(problem)
+    order = np.array(random.sample(range(jobs), jobs), dtype=np.int64)
+    may = np.array(data.draw(st.lists(st.booleans(), min_size=jobs, max_size=jobs)), dtype=np.bool_)
+    plan = reserving(problem, order, may)
+    assert violations(problem, plan) == []
+    assert plan.start.tolist() == reserving_slowly(problem, order.tolist(), may).tolist()
+    now = reserving(problem, order, may, now=True)
+    assert (now.start == 0).tolist() == (plan.start == 0).tolist()
+
+
+@given(instances(), st.randoms(use_true_random=False))
+@settings(max_examples=30, deadline=None)
+def test_both_schemes_are_one_with_reservations_for_all_or_none(problem, random):
+    jobs = len(problem)
+    order = np.array(random.sample(range(jobs), jobs), dtype=np.int64)
+    everybody, nobody = np.ones(jobs, np.bool_), np.zeros(jobs, np.bool_)
+    assert reserving(problem, order, everybody).start.tolist() == active(problem, order).start.tolist()
+    assert reserving(problem, order, nobody).start.tolist() == nondelay(problem, order).start.tolist()
+
+
+@pytest.mark.slow
+@given(instances(most_jobs=4, most_nodes=2, most_units=2))
+@settings(max_examples=25, deadline=None)
+def test_nothing_is_below_the_bound_nor_better_than_the_best(problem):
+    if not len(problem):
+        return
+    optimum, bound = best(problem), lower_bound(problem)
+    assert bound <= optimum + 1e-9
+    for rule in RULES:
+        assert active(problem, order_of(keys(problem, rule))).objective(problem) >= optimum - 1e-9
+
+
+@given(instances())
+@settings(max_examples=30, deadline=None)
+def test_only_what_starts_now_is_the_same_as_of_the_whole_plan(problem):
+    order = order_of(keys(problem, "dense"))
+    for whole, part in (
+        (active(problem, order), active(problem, order, now=True)),
+        (nondelay(problem, order), nondelay(problem, order, until=0.0)),
+    ):
+        assert (part.start == 0).tolist() == (whole.start == 0).tolist()
+        for job in np.flatnonzero(part.start == 0).tolist():
+            assert part.nodes(job) == whole.nodes(job)
+
+
+@given(instances(), st.integers(0, 3))
+@settings(max_examples=20, deadline=None)
+def test_searching_never_makes_it_worse_and_always_finds_the_same(problem, seed):
+    key = keys(problem, "sjf")
+    first = active(problem, order_of(key)).objective(problem)
+    plan, tried = improve(problem, key, tries=6, seed=seed)
+    assert violations(problem, plan) == []
+    assert plan.objective(problem) <= first + 1e-12
+    assert tried <= 6
+    again, _ = improve(problem, key, tries=6, seed=seed)
+    assert again.start.tolist() == plan.start.tolist()
+
+
+def test_keys_that_drift_stay_numbers():
+    """Both jobs wait, and start together whatever their keys: every trial is kept, and the next one goes on from it."""
+    problem = instance([[2]], [([1], 1, 9.0, 0.0), ([1], 1, 900.0, 0.0)], running=[(0, [2], 1, 5.0)])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        plan, tried = improve(problem, np.array([1e307, 1e-307]), tries=300)
+    assert tried == 300 and plan.start.tolist() == [5.0, 5.0]
+
+
+def test_a_wide_job_does_not_wait_for_all_that_are_longer():
+    """Non-delay planning lets long jobs in as long as the wide one does not fit; an active plan does not."""
+    jobs = [([1], 2, 1.0, 0.0), *(([1], 1, 100.0, 0.0) for _ in range(4))]
+    problem = instance([[1], [1]], jobs, running=[(0, [1], 1, 5.0)])
+    order = order_of(keys(problem, "sjf"))
+    assert nondelay(problem, order).start[0] >= 100.0
+    assert active(problem, order).start[0] == 5.0
+
+
+def test_what_the_machine_has_as_a_whole_is_shared_by_all_nodes():
+    """Of 100 W a running job draws 60 until 5 s, a waiting one 40 at most beside it."""
+    jobs = [([1], 2, 10.0, 0.0, 0, 0, [35]), ([1], 1, 10.0, 0.0, 0, 0, [40]), ([1], 1, 10.0, 0.0)]
+    problem = instance([[9], [9], [9]], jobs, running=[(0, [1], 1, 5.0, [60])], shared=[100])
+    for plan in (nondelay(problem, np.arange(3)), active(problem, np.arange(3))):
+        assert violations(problem, plan) == []
+    assert nondelay(problem, np.arange(3)).start.tolist() == [10.0, 0.0, 0.0]
+    assert active(problem, np.arange(3)).start.tolist() == [5.0, 15.0, 0.0]
+
+
+def test_the_bound_knows_what_is_shared():
+    """Four jobs that draw half of the power each run in two rounds, whatever the nodes have."""
+    problem = instance([[9], [9]], [([1], 1, 10.0, 0.0, 0, 0, [50])] * 4, shared=[100])
+    plan = active(problem, np.arange(4))
+    assert plan.objective(problem) == pytest.approx(1.5)
+    assert lower_bound(problem) == pytest.approx(1.5)
+
+
+def test_durations_too_short_to_be_seen_beside_the_time():
+    """1e9 s and 1e-9 s more are the same number."""
+    jobs = [([1], 2, 1e-9, 0.0), ([1], 2, 1e-9, 0.0), ([1], 1, 1e-9, 0.0)]
+    problem = instance([[1], [1]], jobs, running=[(0, [1], 1, 1e9), (1, [1], 1, 1e9)])
+    for plan in (active(problem, np.arange(3)), nondelay(problem, np.arange(3))):
+        assert plan.start.tolist() == [1e9] * 3
+
+
+def test_more_stretches_than_there_was_room_for():
+    jobs = [([1], 1, float(length), 0.0) for length in range(1, 200)]
+    problem = instance([[2]], jobs)
+    plan = active(problem, np.arange(len(problem)))
+    assert violations(problem, plan) == []
+
+
+def test_the_bound_knows_what_nodes_hold():
+    """Jobs of more than half a node need a node each, though together they need less than all nodes have."""
+    jobs = [([3], 1, 10.0, 0.0) for _ in range(8)]
+    problem = instance([[5], [5]], jobs)
+    plan = active(problem, np.arange(8))
+    assert plan.objective(problem) == pytest.approx(2.5)
+    assert lower_bound(problem) == pytest.approx(2.5)
+
+
+def test_the_bound_counts_what_unequal_nodes_have():
+    """Ten cores in all, and not two nodes of nine."""
+    problem = instance([[9], [1]], [([1], 1, 10.0, 0.0) for _ in range(20)])
+    plan = active(problem, np.arange(20))
+    assert plan.objective(problem) == pytest.approx(1.5)
+    assert lower_bound(problem) == pytest.approx(1.5)
+
+
+def test_the_bound_is_exact_for_one_machine():
+    """Smith's rule."""
+    jobs = [([1], 1, length, waited) for length, waited in ((3.0, 1.0), (1.0, 5.0), (2.0, 0.0))]
+    problem = instance([[1]], jobs, running=[(0, [1], 1, 4.0)])
+    plan = active(problem, order_of(keys(problem, "sjf")))
+    assert lower_bound(problem) == pytest.approx(plan.objective(problem))
+
+
+def test_more_different_nodes_than_are_kept_in_mind():
+    draw, nodes = np.random.default_rng(0), 2 * SLOTS
+    draws = (draw.integers(1, most, size=90).tolist() for most in (900, 60, 50))
+    jobs = [([need], units, float(duration), 0.0) for need, units, duration in zip(*draws, strict=True)]
+    problem = instance([[k + 1] for k in range(nodes)], jobs)
+    order = order_of(keys(problem, "sjf"))
+    plan = nondelay(problem, order)
+    assert violations(problem, plan) == []
+    assert plan.start.tolist() == reserving(problem, order, np.zeros(len(problem), np.bool_)).start.tolist()
+    assert len(np.unique(plan.start)) > 5
+
+
+def test_rules():
+    problem = instance([[4]], [([1], 1, 5.0, 0.0), ([4], 1, 4.0, 9.0), ([1], 2, 4.0, 1.0)])
+    orders = {rule: order_of(keys(problem, rule)).tolist() for rule in RULES}
+    assert orders == {"dense": [0, 2, 1], "sjf": [1, 2, 0], "pcp": [1, 2, 0], "fcfs": [1, 2, 0]}
+
+
+def test_what_a_job_takes_of_the_machine():
+    problem = instance([[4]], [([1], 2, 5.0, 0.0, 0, 0, [3]), ([1], 1, 5.0, 0.0)], shared=[12])
+    assert share(problem).tolist() == [1.0, 0.25]
+
+
+def test_a_rule_that_does_not_exist_is_named():
+    with pytest.raises(UnknownName, match=r"unknown rule 'sfj'.*did you mean 'sjf'"):
+        keys(example(), "sfj")

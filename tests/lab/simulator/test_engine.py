@@ -1,0 +1,372 @@
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from asa.core.decision import DispatchDecision, NodeRun, Reject, Reserve, SetSpeed, Start
+from asa.core.errors import IllegalDecision, InvalidInput, Starved, UnknownName
+from asa.core.job import JobState
+from asa.lab.core.cluster import Cluster
+from asa.lab.core.schedule import OUTCOMES, Schedule
+from asa.lab.core.table import TableView
+from asa.lab.core.workload import Workload
+from asa.lab.dispatchers.backfill import rule_of
+from asa.lab.simulator import edits
+from asa.lab.simulator.engine import Engine
+from asa.lab.simulator.run import simulate
+from asa.lab.simulator.settings import Settings
+from asa.lab.simulator.validate import violations
+
+FCFS = rule_of("fcfs")
+
+
+def jobs(*rows: tuple[float, float, int], walltime: float = 100.0) -> Workload:
+    """Jobs of (submission, run time, cores)."""
+    submit, run, cores = zip(*rows, strict=True)
+    return Workload.of(submit=submit, run=run, cores=cores, walltime=np.full(len(rows), walltime))
+
+
+def outcome(state: JobState) -> int:
+    return OUTCOMES.index(state)
+
+
+def first(view: TableView | None) -> TableView:
+    assert view is not None
+    return view
+
+
+def test_all_events_of_an_instant_come_before_the_decision() -> None:
+    engine = Engine(jobs((0, 10, 2), (10, 5, 1), (10, 5, 1)), Cluster.of(2))
+    engine.apply([Start(0)] if engine.advance() else [])
+    view = first(engine.advance())
+    assert view.now == 10.0
+    assert view.waiting.tolist() == [1, 2]
+    assert view.active.tolist() == []
+
+
+def test_nor_does_a_crowd_split_an_instant() -> None:
+    """More jobs than the tables have room for at first."""
+    crowd = jobs(*[(0, 1, 1)] * 3000)
+    assert len(first(Engine(crowd, Cluster.of(4)).advance()).waiting) == 3000
+
+
+def test_advance_stops_where_it_is_told() -> None:
+    engine = Engine(jobs((0, 10, 1), (50, 10, 1)), Cluster.of(1))
+    engine.apply([Start(0)] if engine.advance() else [])
+    assert engine.advance(until=20.0) is None
+    assert engine.now == 20.0
+    assert first(engine.advance()).now == 50.0
+
+
+def test_views_cannot_be_written_to() -> None:
+    view = first(Engine(jobs((0, 1, 1)), Cluster.of(1)).advance())
+    with pytest.raises(ValueError, match="read-only"):
+        view.waiting[0] = 7
+
+
+@pytest.mark.parametrize(
+    ("decision", "problem"),
+    [
+        (Start(1), "no room for 2 x \\(1 cores\\): 1 cores are free"),
+        (Start(3), "not submitted yet, not waiting"),
+        (Start(7), "no row 7"),
+        (Start(0), "running, not waiting"),
+        (Reserve(0, 5.0), "running, not waiting"),
+        (SetSpeed(1, 0.5), "waiting, not running"),
+        (SetSpeed(0, 0.0), "above 0"),
+        (Start(2, (NodeRun(0, 0, 1),)), "no room for 1 units"),
+        (Start(2, (NodeRun(1, 4, 1),)), "there are 2"),
+        (Start(1, (NodeRun(1, 1, 1),)), "hold 1 units; the job has 2"),
+        (Start(1, (NodeRun(1, 1, 1), NodeRun(0, 1, 1))), "names a node again"),
+        (Start("1"), "no row '1'"),
+        (Start(1.0), "no row 1.0"),
+        ("start!", "Start, Reserve, Reject or SetSpeed expected"),
+    ],
+)
+def test_a_decision_that_breaks_a_law_is_named(decision: DispatchDecision, problem: str) -> None:
+    engine = Engine(jobs((0, 10, 1), (0, 10, 2), (0, 1, 1), (5, 1, 1)), Cluster.of(2))
+    engine.advance()
+    engine.apply([Start(0)])
+    with pytest.raises(IllegalDecision, match=problem) as caught:
+        engine.apply([decision])
+    assert caught.value.decision == decision
+
+
+def test_a_dispatcher_may_choose_the_nodes() -> None:
+    engine = Engine(jobs((0, 10, 2)), Cluster.of(nodes=4))
+    engine.advance()
+    engine.apply([Start(0, (NodeRun(1, 1, 1), NodeRun(3, 3, 1)))])
+    assert engine.view().free[:, 0].tolist() == [1, 0, 1, 0]
+
+
+def test_runs_of_nodes_may_not_overlap() -> None:
+    """Together they would put more units on a node than may share one; more runs than there are nodes have no room."""
+    work = Workload.of(submit=[0], run=[1], walltime=[1], units=[3], per_node=[2])
+    engine = Engine(work, Cluster.of(nodes=2, cores=4))
+    engine.advance()
+    for runs in ([NodeRun(0, 0, 2), NodeRun(0, 0, 1)], [NodeRun(0, 0, 1)] * 3):
+        with pytest.raises(IllegalDecision, match="names a node again"):
+            engine.apply([Start(0, tuple(runs))])
+    engine.apply([Start(0, (NodeRun(1, 1, 2), NodeRun(0, 0, 1)))])
+    assert engine.view().free[:, 0].tolist() == [3, 2]
+
+
+class LastFit:
+    """A placement of one's own, written in Python: whole jobs, on the highest node that has room."""
+
+    def choose(self, free: Any, need: Any, units: int, per_node: int) -> tuple[NodeRun, ...]:
+        fitting = np.flatnonzero((np.asarray(free) >= units * np.asarray(need)).all(axis=1))
+        return (NodeRun(int(fitting[-1]), int(fitting[-1]), units),) if len(fitting) else ()
+
+
+@pytest.mark.parametrize("rule", ["fcfs", "easy"])
+def test_nodes_may_be_chosen_in_python(rule: str) -> None:
+    work = jobs((0, 10, 2), (0, 10, 1), (1, 10, 1), (2, 10, 2))
+    schedule = simulate(work, Cluster.of(nodes=2, cores=2), rule, placement=LastFit())
+    assert violations(schedule) == []
+    assert schedule.start.tolist() == [0.0, 0.0, 1.0, 10.0]
+    assert schedule.placements is not None
+    assert [schedule.placements.of(row)[0].first for row in range(4)] == [1, 0, 0, 1]
+
+
+def test_they_find_no_room_either() -> None:
+    """One core is left on each node: room for the units of the job, but not where they would have to be."""
+    engine = Engine(jobs((0, 9, 1), (0, 9, 1), (0, 9, 2)), Cluster.of(nodes=2, cores=2), Settings(placement=LastFit()))
+    engine.apply([Start(0, (NodeRun(0, 0, 1),)), Start(1, (NodeRun(1, 1, 1),))] if engine.advance() else [])
+    with pytest.raises(IllegalDecision, match=r"no room for 2 x \(1 cores\): 2 cores are free"):
+        engine.apply([Start(2)])
+
+
+def test_watched_jobs_do_not_stop_who_asks_for_decisions_only() -> None:
+    engine = Engine(jobs((0, 5, 2)), Cluster.of(2))
+    edits.submit(engine, run=1.0, walltime=1.0, units=1, at=3.0)
+    engine.apply([Start(0)] if engine.advance() else [])
+    view = first(engine.advance())
+    assert (view.now, view.waiting.tolist()) == (3.0, [1])
+    engine.apply([])
+    assert first(engine.advance()).now == 5.0
+
+
+def test_rows_of_the_view_are_names_of_jobs() -> None:
+    """Integers of NumPy, too, as they come out of its arrays."""
+    engine = Engine(jobs((0, 10, 1), (0, 10, 1), (0, 10, 2)), Cluster.of(2))
+    one, other, large = first(engine.advance()).waiting
+    engine.apply([Start(one), Start(other), SetSpeed(one, 0.5), Reserve(large, 20.0)])
+    assert sorted(engine.view().active.tolist()) == [0, 1]
+    engine.apply([Reject(large, "not today")])
+    assert engine.view().waiting.tolist() == []
+
+
+def test_rejected_jobs_find_room_in_a_full_log() -> None:
+    engine = Engine(jobs((0, 10, 1), *[(0, 1, 1)] * 200), Cluster.of(1))
+    engine.apply([Start(0)] if engine.advance() else [])
+    lines = int(engine.state.world[0]["lines"])
+    engine.extend(log=engine.state.log[: lines + 9].copy())  # as much as is always left
+    engine.apply([Reject(row, "not today") for row in range(1, 201)])
+    assert engine.state.world[0]["lines"] == lines + 200 <= len(engine.state.log)
+    assert engine.advance() is None
+    assert engine.schedule().outcome.tolist() == [outcome(JobState.COMPLETED)] + [outcome(JobState.CANCELLED)] * 200
+
+
+def test_a_rejected_job_is_cancelled() -> None:
+    engine = Engine(jobs((0, 10, 1)), Cluster.of(1))
+    engine.advance()
+    engine.apply([Reject(0, "not today")])
+    assert engine.advance() is None
+    assert engine.schedule().outcome.tolist() == [outcome(JobState.CANCELLED)]
+
+
+def test_a_job_gets_on_at_another_speed() -> None:
+    engine = Engine(jobs((0, 10, 1), (4, 1, 1), (6, 1, 1)), Cluster.of(2))
+    engine.apply([Start(0)] if engine.advance() else [])
+    engine.apply([SetSpeed(0, 0.5), Start(1)] if engine.advance() else [])  # 4 s done, 6 left at half the speed
+    engine.apply([SetSpeed(0, 2.0), Start(2)] if engine.advance() else [])  # one more done, 5 left at twice the speed
+    while engine.advance() is not None:
+        pass
+    assert engine.schedule().end.tolist() == [8.5, 5.0, 7.0]
+
+
+def test_the_wall_time_ends_a_slow_job() -> None:
+    engine = Engine(jobs((0, 10, 1), walltime=12.0), Cluster.of(1))
+    engine.advance()
+    engine.apply([Start(0), SetSpeed(0, 0.1)])
+    engine.advance()
+    assert engine.schedule().end.tolist() == [12.0]
+    assert engine.schedule().outcome.tolist() == [outcome(JobState.TIMEOUT)]
+
+
+def test_a_dispatcher_that_starves_a_job_is_named() -> None:
+    class Picky:
+        def decide(self, view: TableView) -> list[DispatchDecision]:
+            return [Start(row) for row in view.waiting.tolist() if view.jobs["cores"][row] == 1]
+
+    with pytest.raises(Starved, match=r"Picky.*1 jobs wait.*job 2 \(2 cores\) could start since 1 s"):
+        simulate(jobs((0, 5, 1), (1, 5, 2)), Cluster.of(2), Picky())  # type: ignore[arg-type]
+
+
+def test_a_job_larger_than_the_machine_is_refused() -> None:
+    schedule = simulate(jobs((0, 5, 3), (1, 5, 2)), Cluster.of(2))
+    assert schedule.outcome.tolist() == [outcome(JobState.FAILED), outcome(JobState.COMPLETED)]
+    assert schedule.start[1] == 1.0
+
+
+def test_wall_times_are_needed_to_plan_with() -> None:
+    without = Workload.of(submit=[0, 1], run=[5, 5], cores=[2, 2])
+    with pytest.raises(InvalidInput, match="2 of 2 jobs have no requested time, and easy plans"):
+        simulate(without, Cluster.of(2), "easy")
+    assert simulate(without, Cluster.of(2), "fcfs").start.tolist() == [0.0, 5.0]
+    assert simulate(without, Cluster.of(2), "easy", predictor="oracle").start.tolist() == [0.0, 5.0]
+
+
+def test_unknown_names_are_refused() -> None:
+    with pytest.raises(UnknownName, match="did you mean 'easy'"):
+        simulate(jobs((0, 1, 1)), Cluster.of(1), "eazy")
+    with pytest.raises(UnknownName, match="unknown overrun"):
+        Settings(overrun="kill")
+    with pytest.raises(InvalidInput, match="ask for 'gpus'"):
+        Engine(Workload.of(submit=[0], run=[1], units=[1], demands=[[1, 0, 1]]), Cluster.of(1))
+
+
+def test_memory_is_counted_where_the_machine_states_it() -> None:
+    both = Workload.of(submit=[0, 0], run=[5, 5], walltime=[5, 5], units=[1, 1], demands=[[1, 6]])
+    assert simulate(both, Cluster.of(1, cores=2)).start.tolist() == [0.0, 0.0]
+    assert simulate(both, Cluster.of(1, cores=2, memory=10)).start.tolist() == [0.0, 5.0]
+
+
+def test_partitions_keep_to_their_nodes() -> None:
+    cluster = Cluster(np.array([[1], [1]]), partitions={"short": (0,), "long": (1,)})
+    work = Workload.of(
+        submit=[0, 0, 0], run=[5, 5, 5], walltime=[5, 5, 5], cores=[1, 1, 1], partition=[0, 0, 1],
+        labels={"partition": ("short", "long")},
+    )  # fmt: skip
+    schedule = simulate(work, cluster)
+    assert schedule.start.tolist() == [0.0, 5.0, 0.0]
+    assert schedule.placements is not None
+    assert [run.first for _, run in schedule.placements] == [0, 1, 0]
+    other = Workload.of(submit=[0], run=[5], cores=[1], partition=[0], labels={"partition": ("gpu",)})
+    with pytest.raises(InvalidInput, match="partition 'gpu': the cluster has short, long"):
+        Engine(other, cluster)
+
+
+def test_shareable_cores_may_be_held_twice() -> None:
+    cluster = Cluster(np.array([[2]]), shareable=frozenset({"cores"}))
+
+    class All:
+        def decide(self, view: TableView) -> list[DispatchDecision]:
+            return [Start(row) for row in view.waiting.tolist()]
+
+    schedule = simulate(jobs((0, 5, 2), (1, 5, 2)), cluster, All())  # type: ignore[arg-type]
+    assert schedule.start.tolist() == [0.0, 1.0]
+
+
+def test_dependent_jobs_wait_for_the_end_and_think() -> None:
+    work = Workload.of(
+        submit=[0, 0, 0], run=[5, 5, 5], walltime=[9, 9, 9], cores=[1, 1, 1], after=[-1, 0, 1], think=[0, 0, 3]
+    )
+    schedule = simulate(work, Cluster.of(3))
+    assert schedule.start.tolist() == [0.0, 5.0, 13.0]
+    assert schedule.eligible.tolist() == [0.0, 5.0, 13.0]
+
+
+def after_a_node_failed(what: str) -> Schedule:
+    """Two jobs on one node, which fails at 3 s and is back at 5 s."""
+    engine = Engine(jobs((0, 10, 1), (1, 2, 1)), Cluster.of(1), Settings(node_failure=what))
+    edits.fail_node(engine, 0, at=3.0, back=5.0)
+    engine.drive(FCFS)
+    return engine.schedule()
+
+
+def test_jobs_of_a_node_that_fails_wait_again_behind_the_others() -> None:
+    schedule = after_a_node_failed("requeue")
+    assert schedule.start.tolist() == [7.0, 5.0]
+    assert schedule.restarts.tolist() == [1, 0]
+    assert schedule.end.tolist() == [17.0, 7.0]
+    assert violations(schedule) == []
+
+
+def test_or_they_fail_with_it() -> None:
+    schedule = after_a_node_failed("fail")
+    assert schedule.outcome.tolist() == [outcome(JobState.NODE_FAIL), outcome(JobState.COMPLETED)]
+    assert schedule.start.tolist() == [0.0, 5.0]
+
+
+def test_a_node_that_stays_down_starves_nobody() -> None:
+    engine = Engine(jobs((0, 1, 1), (2, 1, 2)), Cluster.of(2))
+    edits.fail_node(engine, 1, at=1.5)
+    engine.drive(FCFS)
+    engine.check_starved()
+    assert engine.schedule().outcome.tolist() == [outcome(JobState.COMPLETED), outcome(JobState.PENDING)]
+
+
+def test_a_copy_goes_its_own_way() -> None:
+    engine = Engine(jobs((0, 10, 1), (5, 1, 1)), Cluster.of(1))
+    engine.apply([Start(0)] if engine.advance() else [])
+    other = engine.copy()
+    edits.cancel(other, 0)
+    assert math.isnan(engine.schedule().end[0])
+    assert other.schedule().end[0] == 0.0
+
+
+def test_tables_grow_as_they_must() -> None:
+    """More running jobs, log lines and placements than the tables have room for at first."""
+    count = 3000
+    crowd = Workload.of(submit=np.zeros(count), run=np.ones(count), cores=np.ones(count), walltime=np.ones(count))
+    schedule = simulate(crowd, Cluster.of(nodes=1, cores=count + 1))
+    assert (schedule.start == 0.0).all()
+    engine = Engine(crowd.take([0]), Cluster.of(nodes=1, cores=count + 1))
+    for _ in range(count):
+        edits.submit(engine, run=1.0, walltime=1.0, units=1, watched=False)
+    engine.drive(FCFS)
+    assert (engine.state.fates["ended"][: count + 1] == 1.0).all()
+
+
+def test_progress_is_told() -> None:
+    told: list[float] = []
+    simulate(jobs((0, 1, 1), (1, 1, 1)), Cluster.of(1), progress=told.append)
+    assert told[-1] == 1.0
+
+
+def test_last_two_learns_on_the_way() -> None:
+    """The third job of the user is expected to run as long as the two before it, and fills the gap."""
+    work = Workload.of(
+        submit=[0, 10, 20, 21, 22], run=[2, 2, 6, 5, 2], walltime=[50, 50, 6, 5, 50], cores=[1, 1, 1, 2, 1],
+        user=[1, 1, 2, 3, 1],
+    )  # fmt: skip
+    assert simulate(work, Cluster.of(2), "easy").start[4] == 31.0
+    assert simulate(work, Cluster.of(2), "easy", predictor="last-two").start[4] == 22.0
+
+
+def test_fair_share_puts_the_modest_user_first() -> None:
+    work = Workload.of(submit=[0, 10, 11], run=[20, 5, 5], walltime=[20, 5, 5], cores=[1, 1, 1], user=[0, 0, 1])
+    assert simulate(work, Cluster.of(1), "fcfs").start.tolist() == [0.0, 20.0, 25.0]
+    fair = "multifactor:age=0,fairshare=1000"
+    assert simulate(work, Cluster.of(1), "fcfs", priority=fair).start.tolist() == [0.0, 25.0, 20.0]
+
+
+def test_large_jobs_first_by_size_weight() -> None:
+    work = jobs((0, 20, 4), (1, 5, 1), (2, 5, 4))
+    assert simulate(work, Cluster.of(4), "fcfs", priority="multifactor:age=0,size=1000").start.tolist() == [
+        0.0,
+        25.0,
+        20.0,
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dispatcher", ["binpacking", "random:seed=3", "knapsack"])
+@pytest.mark.parametrize("placement", ["first-fit", "best-fit", "contiguous"])
+def test_other_dispatchers_keep_the_laws(dispatcher: str, placement: str) -> None:
+    rng = np.random.default_rng(5)
+    walltime = rng.integers(1, 50, 200)
+    work = Workload.of(
+        submit=np.sort(rng.integers(0, 400, 200)),
+        run=rng.integers(1, 60, 200),
+        cores=rng.integers(1, 9, 200),
+        walltime=walltime,
+    )
+    schedule = simulate(work, Cluster.of(nodes=4, cores=2), dispatcher, placement=placement)
+    assert violations(schedule) == []
+    assert schedule.ran.all()

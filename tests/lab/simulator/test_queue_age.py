@@ -1,0 +1,161 @@
+"""Who starts first when a job was held back for a while: the table that was measured on Slurm 22.05.
+
+One node, busy until 200 s. C0 comes at 2 s, P at 12 s, C1 at 30 s, C2 at 110 s; each wants the whole node. P is parked
+at its submission or, "aged", at 50 s, and let go at 100 s. Kept is C0 P C1 C2; lost C0 C1 P C2; worst C0 C1 C2 P.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import pytest
+
+from asa.core.job import DependencyKind
+from asa.lab.core.cluster import Cluster
+from asa.lab.core.workload import Workload
+from asa.lab.dispatchers.backfill import Fcfs
+from asa.lab.simulator import edits
+from asa.lab.simulator.engine import Engine
+from asa.lab.simulator.priority import Fifo, Multifactor
+from asa.lab.simulator.settings import Settings
+
+Act = Callable[[Engine, int], None]
+KEPT, LOST, WORST = "C0 P C1 C2", "C0 C1 P C2", "C0 C1 C2 P"
+SITES = {
+    "fifo": Fifo(),
+    "mf": Multifactor(age=100_000, max_age_s=600, regime="multifactor"),
+    "lim": Multifactor(age=100_000, max_age_s=600, regime="limits"),
+    "aa": Multifactor(age=100_000, max_age_s=600, regime="accrue-always"),
+}
+
+
+class Lane:
+    """The node, and what happens in front of it."""
+
+    def __init__(self, site: str) -> None:
+        self.engine = Engine(
+            Workload.of(submit=[0], run=[200], cores=[1], walltime=[200]), Cluster.of(1), Settings(priority=SITES[site])
+        )
+        self.rows: dict[str, int] = {}
+
+    def until(self, at: float) -> None:
+        rule = Fcfs().native
+        assert rule is not None
+        while self.engine.now < at:
+            self.engine.drive(rule, until=at)
+
+    def submit(self, name: str, **options: object) -> int:
+        options = {"run": 10.0, "walltime": 20.0, "units": 1, **options}
+        self.rows[name] = edits.submit(self.engine, **options)  # type: ignore[arg-type]
+        return self.rows[name]
+
+    def order(self, at_submit: dict[str, object], park: Act | None, let_go: Act | None) -> str:
+        """Who starts when, given how P is parked and let go."""
+        self.until(2)
+        self.submit("C0")
+        self.until(12)
+        p = self.submit("P", **at_submit)
+        self.until(30)
+        self.submit("C1")
+        self.until(50)
+        if park:
+            park(self.engine, p)
+        self.until(100)
+        if let_go:
+            let_go(self.engine, p)
+        self.until(110)
+        self.submit("C2")
+        self.until(1000)
+        start = self.engine.state.jobs["started"]
+        return " ".join(sorted(self.rows, key=lambda name: start[self.rows[name]]))
+
+
+def never(lane: Lane) -> dict[str, object]:
+    """A dependency on a job that does not end before it is taken away."""
+    gone = edits.submit(lane.engine, run=1.0, walltime=9.0, units=1, begin=1e6)
+    return {"after": [(gone, DependencyKind.AFTER_OK)]}
+
+
+def depend(engine: Engine, row: int) -> None:
+    gone = edits.submit(engine, run=1.0, walltime=9.0, units=1, begin=1e6)
+    edits.set_dependencies(engine, row, [(gone, DependencyKind.AFTER_OK)])
+
+
+def free(engine: Engine, row: int) -> None:
+    edits.set_dependencies(engine, row, [])
+
+
+def in_an_hour(engine: Engine, row: int) -> None:
+    edits.set_begin(engine, row, engine.now + 3600)
+
+
+def at_once(engine: Engine, row: int) -> None:
+    edits.set_begin(engine, row, engine.now)
+
+
+def niced(engine: Engine, row: int) -> None:
+    edits.set_nice(engine, row, 1_000_000)
+
+
+def not_niced(engine: Engine, row: int) -> None:
+    edits.set_nice(engine, row, 0)
+
+
+def shorter(engine: Engine, row: int) -> None:
+    edits.set_walltime(engine, row, 15.0)
+
+
+TECHNIQUES: dict[str, tuple[dict[str, object], Act | None, Act | None]] = {
+    "plain": ({}, None, None),
+    "dependency": ({"never": True}, None, free),
+    "aged, dependency": ({}, depend, free),
+    "begin": ({"begin": 3600.0}, None, at_once),
+    "aged, begin": ({}, in_an_hour, at_once),
+    "hold": ({"held": True}, None, edits.release),
+    "aged, hold": ({}, edits.hold, edits.release),
+    "nice": ({"nice": 1_000_000.0}, None, not_niced),
+    "aged, nice": ({}, niced, not_niced),
+    "wall time": ({"walltime": 1200.0}, None, shorter),
+    "excluded nodes": ({}, edits.bar, edits.unbar),
+}
+MEASURED = {
+    "plain": (KEPT, KEPT, KEPT, KEPT),
+    "dependency": (KEPT, LOST, LOST, KEPT),
+    "aged, dependency": (KEPT, KEPT, LOST, KEPT),
+    "begin": (KEPT, WORST, LOST, KEPT),
+    "aged, begin": (KEPT, KEPT, LOST, KEPT),
+    "hold": (LOST, LOST, LOST, KEPT),
+    "aged, hold": (LOST, KEPT, LOST, KEPT),
+    "nice": (KEPT, KEPT, KEPT, KEPT),
+    "aged, nice": (KEPT, KEPT, KEPT, KEPT),
+    "wall time": (KEPT, KEPT, KEPT, KEPT),
+    "excluded nodes": (LOST, KEPT, KEPT, KEPT),
+}
+"""Under FIFO, under multifactor priority without and with enforced limits, and with ACCRUE_ALWAYS. Under FIFO, a job
+that asks for excluded nodes loses its place once it has been evaluated; here it is evaluated at once."""
+
+
+@pytest.mark.parametrize("technique", TECHNIQUES)
+@pytest.mark.parametrize("site", SITES)
+def test_start_order(technique: str, site: str) -> None:
+    lane = Lane(site)
+    options, park, let_go = TECHNIQUES[technique]
+    if options.get("never"):
+        options = never(lane)
+    expected = MEASURED[technique][list(SITES).index(site)]
+    assert lane.order(options, park, let_go) == expected
+
+
+@pytest.mark.parametrize("site", SITES)
+def test_a_requeued_job_loses_its_place(site: str) -> None:
+    lane = Lane(site)
+    lane.until(5)
+    lane.submit("C0")
+    lane.until(50)
+    edits.requeue(lane.engine, 0)
+    lane.until(1000)
+    start = lane.engine.state.jobs["started"]
+    assert start[lane.rows["C0"]] == 50.0
+    assert start[0] == 60.0
+    assert math.isnan(lane.engine.state.jobs["planned"][0])
