@@ -16,6 +16,7 @@ from asa.backends.local_journal import Journal, Record
 from asa.backends.local_program import Program
 from asa.backends.queue import Queue
 from asa.backends.queue_entry import Entry
+from asa.core.backfill import EASY
 from asa.core.clock import SystemClock
 from asa.core.errors import InvalidInput
 from asa.core.job import (
@@ -54,7 +55,8 @@ class Local:
     gpus
         GPUs that jobs may hold together.
     dispatcher
-        Which waiting jobs start: a name such as "easy", or a dispatcher.
+        Which waiting jobs start: EASY backfilling unless given; a dispatcher, or the name of one of the laboratory's,
+        which need the extra ``[lab]``.
     directory
         Where jobs are remembered, 0700; a temporary one unless given.
     clock
@@ -88,7 +90,7 @@ class Local:
         memory: int | str | None = None,
         gpus: int = 0,
         *,
-        dispatcher: str | Dispatcher = "easy",
+        dispatcher: str | Dispatcher = EASY,
         directory: str | os.PathLike[str] | None = None,
         clock: Clock | None = None,
         poll_s: float = 0.05,

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from asa.backends.queue import Queue
 from asa.backends.queue_entry import Entry
+from asa.core.backfill import EASY
 from asa.core.clock import ManualClock
 from asa.core.decision import DispatchDecision
 from asa.core.errors import BackendError, InvalidInput
@@ -51,7 +52,7 @@ class FakeBatch:
     cores, memory, gpus
         The machine.
     dispatcher
-        Which waiting jobs start: a name such as "easy", or a dispatcher.
+        Which waiting jobs start: EASY backfilling unless given; a dispatcher, or the name of one.
     run
         What a job's program will do. A program of which it says None runs until the test ends it, or the wall time.
     wait
@@ -90,7 +91,7 @@ class FakeBatch:
         cores: int = 4,
         memory: int | None = None,
         gpus: int = 0,
-        dispatcher: str | Dispatcher = "easy",
+        dispatcher: str | Dispatcher = EASY,
         *,
         run: Callable[[JobRequest], Run | None] = lambda _request: None,
         wait: float | Callable[[JobRequest], float] = 0.0,

@@ -11,9 +11,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from asa.core.decision import DispatchDecision, Reserve, Start
+from asa.core.backfill import ReservationRule
+from asa.core.decision import DispatchDecision
 from asa.core.errors import InvalidInput
-from asa.core.profile import Profile
 from asa.core.registry import DISPATCHERS
 from asa.core.view import QueueView
 
@@ -69,10 +69,8 @@ def rule_of(dispatcher: Any) -> Rule:
 class Backfill:
     """Start jobs in the queue's order; the first `depth` that cannot start get reservations, later ones fill the gaps.
 
-    A job starts when it fits, for its whole wall time, beside the running jobs and all reservations. With depth 0 the
-    first job that cannot start holds all others back (first come, first served); with 1 only the first blocked job is
-    protected (EASY: its reservation is the shadow time); with infinity every one is (conservative). A job larger than
-    the machine is passed over.
+    The rule is that of `asa.core.backfill.ReservationRule`, here also for the tables of a simulation, and with orders:
+    depth 0 is first come, first served; 1 is EASY; infinity is conservative backfilling.
 
     What holds, for jobs that end no later than their wall times and a queue in which nobody is overtaken: the first
     blocked job never starts later than it was promised. When run times equal wall times this is true of all
@@ -101,30 +99,6 @@ class Backfill:
         jobs before.
     UnknownName
         When there is no such order.
-
-    Examples
-    --------
-    Four cores. R holds two of them until 10. A needs all four: it is promised 10, when R ends. B is short enough to be
-    gone by then; C is not.
-
-    >>> from asa.core.job import Resources
-    >>> from asa.core.view import QueuedJob, QueueView, RunningJob
-    >>> view = QueueView(
-    ...     now=0.0,
-    ...     capacity=Resources(cores=4),
-    ...     queue=(
-    ...         QueuedJob("A", Resources(cores=4), walltime_s=5.0, submitted=0.0),
-    ...         QueuedJob("C", Resources(cores=1), walltime_s=11.0, submitted=0.0),
-    ...         QueuedJob("B", Resources(cores=2), walltime_s=10.0, submitted=0.0),
-    ...     ),
-    ...     running=(RunningJob("R", Resources(cores=2), ends=10.0),),
-    ... )
-    >>> Backfill(depth=0).decide(view)
-    []
-    >>> Backfill(depth=1).decide(view)
-    [Reserve(job='A', at=10.0), Start(job='B', nodes=())]
-    >>> Backfill(depth=math.inf).decide(view)
-    [Reserve(job='A', at=10.0), Reserve(job='C', at=15.0), Start(job='B', nodes=())]
     """
 
     def __init__(
@@ -134,9 +108,7 @@ class Backfill:
         order: str | Key | None = None,
         threshold: float | str = math.inf,
     ) -> None:
-        for name, value in (("depth", depth), ("limit", limit)):
-            if not (value == math.inf or (value >= 0 and float(value).is_integer())):
-                raise InvalidInput(f"backfill {name} must be a whole number of at least 0, or inf, not {value!r}")
+        self._plain = ReservationRule(depth, limit)
         self.depth, self.limit = depth, limit
         self.order: Order | None = None
         if order is not None:
@@ -166,22 +138,7 @@ class Backfill:
 
             return decide(self, view)
         queue = view.queue if self.order is None else [view.queue[place] for place in self.order.arrange(view)]
-        profile = Profile(view.capacity, view.now, [(job.resources, job.ends) for job in view.running])
-        decisions: list[DispatchDecision] = []
-        reserved = 0
-        for job in queue[: int(min(self.limit, len(queue)))]:
-            if profile.fits(job.resources, view.now, job.walltime_s):
-                profile.reserve(job.resources, view.now, job.walltime_s)
-                decisions.append(Start(job.key))
-            elif reserved < self.depth:
-                at = profile.earliest(job.resources, job.walltime_s)
-                if at < math.inf:
-                    profile.reserve(job.resources, at, job.walltime_s)
-                    decisions.append(Reserve(job.key, at))
-                    reserved += 1
-            elif self.depth == 0 and job.resources.fits(view.capacity):
-                break
-        return decisions
+        return self._plain.decide_in_order(view, queue)
 
 
 class Fcfs(Backfill):

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from asa.core.backfill import Profile
 from asa.core.decision import Reserve, Start
 from asa.core.errors import InvalidInput
 from asa.core.job import Resources
-from asa.core.profile import Profile
 from asa.core.registry import DISPATCHERS
 from asa.core.view import QueuedJob, QueueView, RunningJob
 from asa.lab.dispatchers.backfill import Backfill, Conservative, Easy, Fcfs

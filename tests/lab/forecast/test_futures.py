@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from asa.core.backfill import Profile
 from asa.core.job import Resources
-from asa.core.profile import Profile
 from asa.core.view import QueueView
 from asa.lab.dispatchers.backfill import Backfill, Easy, Fcfs, Rule
 from asa.lab.forecast.futures import Ahead, Coming, planned_s

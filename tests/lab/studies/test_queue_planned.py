@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from asa.core.backfill import Profile
 from asa.core.job import Resources
-from asa.core.profile import Profile
 from asa.lab.core.workload import Workload
 from asa.lab.studies.queue_planned import planned
 from asa.lab.studies.queue_seen import QueueLog

@@ -1,7 +1,11 @@
-"""Free resources over time: what backfilling plans with.
+"""Backfilling in plain Python: the profile of free resources over time, and the rule that plans with it.
 
-A profile is a step function. It starts with what is free now, rises where running jobs are expected to end, and each
-reservation cuts a box out of it.
+The laboratory's compiled rules (`asa.lab.dispatchers`) decide alike on the tables of a simulation.
+
+References
+----------
+A. W. Mu'alem and D. G. Feitelson, "Utilization, predictability, workloads, and user runtime estimates in scheduling the
+IBM SP2 with backfilling", IEEE TPDS 12(6), 2001. D. A. Lifka, "The ANL/IBM SP scheduling system", JSSPP 1995 (EASY).
 """
 
 from __future__ import annotations
@@ -9,16 +13,22 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
+from asa.core.decision import DispatchDecision, Reserve, Start
 from asa.core.errors import InvalidInput
 from asa.core.job import Resources
+from asa.core.view import QueuedJob, QueueView
 
 Amount = tuple[int, float, int]
 """Cores, bytes of memory (infinite where the machine does not tell) and GPUs."""
 
 
 class Profile:
-    """Resources that are free from `start` [s] on.
+    """Resources that are free from `start` [s] on: a step function of time.
+
+    It begins with what is free at `start`, rises where running jobs are expected to end, and falls while reservations
+    last.
 
     Parameters
     ----------
@@ -129,3 +139,84 @@ def _minus(free: Amount, amount: Amount) -> Amount:
 
 def _within(wanted: Amount, free: Amount) -> bool:
     return wanted[0] <= free[0] and wanted[1] <= free[1] and wanted[2] <= free[2]
+
+
+@dataclass(frozen=True, slots=True)
+class ReservationRule:
+    """Start jobs in the queue's order; the first `depth` that cannot start get reservations, later ones fill the gaps.
+
+    A job starts when it fits, for its whole wall time, beside the running jobs and all reservations. With depth 0 the
+    first job that cannot start holds all others back (first come, first served); with 1 only the first blocked job is
+    protected (EASY: its reservation is the shadow time); with infinity every one is (conservative). A job larger than
+    the machine is passed over.
+
+    Parameters
+    ----------
+    depth
+        How many blocked jobs get a reservation; a whole number >= 0, or infinite.
+    limit
+        How many waiting jobs are looked at, from the front of the queue; a whole number >= 0, or infinite.
+
+    Raises
+    ------
+    InvalidInput
+        When `depth` or `limit` is negative or not a whole number.
+
+    Examples
+    --------
+    Four cores. R holds two of them until 10. A needs all four: it is promised 10, when R ends. B is short enough to be
+    gone by then; C is not.
+
+    >>> from asa.core.view import RunningJob
+    >>> view = QueueView(
+    ...     now=0.0,
+    ...     capacity=Resources(cores=4),
+    ...     queue=(
+    ...         QueuedJob("A", Resources(cores=4), walltime_s=5.0, submitted=0.0),
+    ...         QueuedJob("C", Resources(cores=1), walltime_s=11.0, submitted=0.0),
+    ...         QueuedJob("B", Resources(cores=2), walltime_s=10.0, submitted=0.0),
+    ...     ),
+    ...     running=(RunningJob("R", Resources(cores=2), ends=10.0),),
+    ... )
+    >>> ReservationRule(depth=0).decide(view)
+    []
+    >>> ReservationRule(depth=1).decide(view)
+    [Reserve(job='A', at=10.0), Start(job='B', nodes=())]
+    >>> ReservationRule(depth=math.inf).decide(view)
+    [Reserve(job='A', at=10.0), Reserve(job='C', at=15.0), Start(job='B', nodes=())]
+    """
+
+    depth: float = 1
+    limit: float = math.inf
+
+    def __post_init__(self) -> None:
+        for name, value in (("depth", self.depth), ("limit", self.limit)):
+            if not (value == math.inf or (value >= 0 and float(value).is_integer())):
+                raise InvalidInput(f"backfill {name} must be a whole number of at least 0, or inf, not {value!r}")
+
+    def decide(self, view: QueueView) -> list[DispatchDecision]:
+        """What to start now, and which later starts are promised; in the queue's order."""
+        return self.decide_in_order(view, view.queue)
+
+    def decide_in_order(self, view: QueueView, queue: Sequence[QueuedJob]) -> list[DispatchDecision]:
+        """As `decide`, with the waiting jobs in another order than the view's."""
+        profile = Profile(view.capacity, view.now, [(job.resources, job.ends) for job in view.running])
+        decisions: list[DispatchDecision] = []
+        reserved = 0
+        for job in queue[: int(min(self.limit, len(queue)))]:
+            if profile.fits(job.resources, view.now, job.walltime_s):
+                profile.reserve(job.resources, view.now, job.walltime_s)
+                decisions.append(Start(job.key))
+            elif reserved < self.depth:
+                at = profile.earliest(job.resources, job.walltime_s)
+                if at < math.inf:
+                    profile.reserve(job.resources, at, job.walltime_s)
+                    decisions.append(Reserve(job.key, at))
+                    reserved += 1
+            elif self.depth == 0 and job.resources.fits(view.capacity):
+                break
+        return decisions
+
+
+EASY = ReservationRule(depth=1)
+"""EASY backfilling: the first blocked job has a reservation, the others fill what it leaves."""

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from asa.core.backfill import Profile
 from asa.core.errors import InvalidInput
 from asa.core.job import Resources
-from asa.core.profile import Profile
 
 CAPACITY = Resources(cores=4, memory=100, gpus=2)
 RESOURCES = st.builds(
