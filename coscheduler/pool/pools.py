@@ -112,7 +112,7 @@ class OwnPool:
     def agent(self, **options: object) -> tuple[str, ...]:
         """The command line of an agent of this pool, with further options."""
         common = {"directory": self.directory.path, "patience": _LONE_S, "orphan-grace": ORPHAN_GRACE_S}
-        return command("executors.mesos.agent_command", common | options)
+        return command("executors.mesos.agent.command", common | options)
 
     def close(self) -> None:
         """End the master, and remove the directory."""

@@ -85,7 +85,7 @@ class Mesos:
             "orphan-grace": 0,  # nobody starts an agent again inside a batch job
             "margin": 0,  # the plan sees to it that nothing is cut off by the wall time
         }
-        return command("executors.mesos.agent_command", options | share(allocation, context))
+        return command("executors.mesos.agent.command", options | share(allocation, context))
 
     def start(self, context: RunContext, post: Post) -> None:
         """Start the master and the framework, and listen for nodes.

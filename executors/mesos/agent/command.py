@@ -1,167 +1,342 @@
-"""What TaskInfos, ExecutorInfos and CommandInfos ask an agent for, and what of that it cannot do."""
+"""``asa agent``, or ``python -P -m executors.mesos.agent.command`` in a batch job: the agent of one node.
+
+Exit codes: 0 sent away by the master or an operator, or its allocation has ended; 75 no master for too long
+(``EX_TEMPFAIL``); 128 + n ended by signal n; 1 it could not be started, 2 wrong options.
+
+It holds no secret in its arguments: the pool's directory says all.
+"""
 
 from __future__ import annotations
 
+import argparse
+import getpass
+import hashlib
+import logging
 import math
-import os.path
-from typing import NamedTuple
+import os
+import re
+import signal
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
 
+from asa.core.command import CommandResult
+from asa.core.errors import AsaError, InvalidInput, StateError
 from asa.core.units import MIB
-from executors.mesos.agent.effects import File
-from executors.mesos.agent.environment import variables
-from executors.mesos.agent.options import Options
-from executors.mesos.codec import BadMessage, Message
-from executors.mesos.messages import field, value_of
-from executors.mesos.resources import parse
+from asa.log.messages import notify
+from executors import node
+from executors.cgroup import probe
+from executors.cgroup.group import Quotas
+from executors.mesos.agent.containers import Unlimited
+from executors.mesos.agent.state import AgentOptions
+from executors.mesos.codec import Message
+from executors.mesos.offered import CAPACITY
+from executors.mesos.pool_directory import PoolDirectory
+from executors.mesos.resources import LEAST_CPUS, Kind, Resources, scalars
 
-KILL_GRACE_S = 3.0
-"""How long a task that is killed has by default until SIGKILL [s]; that of Mesos."""
-_ARCHIVES = (".tar", ".tgz", ".tar.gz", ".tbz2", ".tar.bz2", ".txz", ".tar.xz", ".zip", ".gz")
+if TYPE_CHECKING:
+    from executors.mesos.agent.service import AgentService
+
+PATIENCE_S = 600.0
+"""How long an agent looks for a master in vain by default [s]; masters wait as long for agents."""
+ORPHAN_GRACE_S = 60.0
+"""How long tasks go on by default when their agent has died [s]: somebody may start it again by hand."""
+
+_LOOK_S = 0.05
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
-class Share(NamedTuple):
-    """What something takes: cores that it asks for; cores and memory [bytes] at most, infinite for no limit; GPUs."""
+class AgentCommand:
+    """Run the agent of this node, in the foreground."""
 
-    cpus: float
-    limit: float
-    memory: float
-    gpus: int = 0
+    help = "offer this node to a pool's master, and run what it sends"
+
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        """Declare the options."""
+        parser.add_argument("--directory", type=Path, required=True, help="the pool's directory")
+        parser.add_argument("--cores", type=int, metavar="N", help="cores to offer (all that this process may use)")
+        together = "cores of the processor that all its containers together may use (as many as it offers)"
+        parser.add_argument("--capacity", type=float, metavar="CORES", help=together)
+        parser.add_argument("--memory", type=int, metavar="BYTES", help="memory to offer (all there is)")
+        parser.add_argument("--gpus", type=int, default=0, metavar="N", help="GPUs to offer (none)")
+        shown = "shown to frameworks; may be repeated"
+        parser.add_argument("--attribute", action="append", default=[], metavar="NAME=VALUE", help=shown)
+        parser.add_argument(
+            "--ends", type=float, metavar="EPOCH", help="when the allocation ends, in seconds since 1970"
+        )
+        parser.add_argument("--lasts", type=float, metavar="S", help="or how long it lasts (as Slurm says)")
+        margin = "seconds before that to stop everything; 0 leaves that to the batch system (15)"
+        parser.add_argument("--margin", type=float, metavar="S", help=margin)
+        parser.add_argument("--name", help="the node's name (Slurm's, or the host's)")
+        parser.add_argument("--work", type=Path, metavar="DIR", help="directory on a local disk (a temporary one)")
+        parser.add_argument("--quotas", help="how CPU limits are kept, as `asa doctor` calls it, or none (the best)")
+        parser.add_argument("--host", help="address on which operators are listened to (all; without TLS, loopback)")
+        parser.add_argument("--port", type=int, default=0, help="port for operators (any)")
+        patience = f"seconds to look for a master in vain ({PATIENCE_S:g})"
+        parser.add_argument("--patience", type=float, default=PATIENCE_S, metavar="S", help=patience)
+        orphans = f"seconds for which tasks go on when the agent has died and is not started again ({ORPHAN_GRACE_S:g})"
+        parser.add_argument("--orphan-grace", type=float, default=ORPHAN_GRACE_S, metavar="S", help=orphans)
+        parser.add_argument("--plain-http", action="store_true", help="no TLS: for this machine alone")
+        parser.add_argument("--no-authentication", action="store_true", help="let everybody in: for this machine alone")
+
+    def run(self, options: argparse.Namespace) -> CommandResult:
+        """Run it until its work is over."""
+        from executors.mesos.agent.service import NO_MASTER, AgentService
+        from executors.mesos.agent.storage import WorkDirectory
+
+        directory = PoolDirectory(options.directory.absolute())
+        if not _appears(directory, options.patience):
+            text = f"no pool was made in {directory.path} for {options.patience:g} s: asa master makes one"
+            return CommandResult({"master": None}, text, NO_MASTER)
+        name = options.name or node.name(os.environ)
+        key = directory_key(options, name)
+        work: Path = options.work or Path(node.scratch(os.environ)) / f"asa-agent-{os.geteuid()}-{key}"
+        held, given = WorkDirectory(work.absolute()), agent_options(options, name)
+        held.hold()  # before anything is tried in its name space: another agent may be at work there
+        try:
+            quotas = _quotas(options, key, given.resources.scalar("cpus"))
+        except BaseException:
+            if options.work is None:
+                held.remove()
+            held.release()
+            raise
+        service = AgentService(
+            directory,
+            given,
+            quotas,
+            work=held,
+            tls=not options.plain_http,
+            authenticate=not options.no_authentication,
+            host=options.host,
+            port=options.port,
+            keep=options.work is not None,
+            patience_s=options.patience,
+            orphan_grace_s=options.orphan_grace,
+            space="" if isinstance(quotas, Unlimited) else _space(key),
+        )
+        code, told = _run(service, f"agent {name}", quotas.name)
+        if told:
+            return CommandResult({"signal": told}, f"the agent was told to end by signal {told}", 128 + told)
+        if code == NO_MASTER:
+            return CommandResult({"master": None}, f"there was no master for {options.patience:g} s", code)
+        return CommandResult({}, "", code)
 
 
-def share(info: Message, quotas: bool) -> Share:
-    """What a TaskInfo or an ExecutorInfo asks for.
+def _appears(directory: PoolDirectory, patience_s: float) -> bool:
+    """Wait for the pool's directory: a batch job may start before its driver has made it, or on a slow file system."""
+    deadline = time.monotonic() + patience_s
+    while not directory.is_whole():
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(_LOOK_S)
+    return True
 
-    Parameters
-    ----------
-    quotas
-        Whether what it asks for is a limit too, where it names none.
 
-    Raises
-    ------
-    BadMessage
-        When its resources or limits are none.
+def agent_options(options: argparse.Namespace, name: str) -> AgentOptions:
+    """What the command line asks for; ports and directories are filled in later."""
+    memory, gpus = node.memory(options.memory, os.environ), node.gpus(options.gpus, os.environ)
+    margin_s = AgentOptions.margin_s if options.margin is None else options.margin or None
+    if margin_s is not None and not 0 < margin_s < math.inf:
+        raise InvalidInput(f"--margin {margin_s:g}: expected a number of seconds, or 0")
+    return AgentOptions(
+        hostname=name,
+        port=0,
+        resources=node_resources(node.cores(options.cores, os.environ), memory, len(gpus)),
+        attributes=with_capacity(parse_attributes(options.attribute), options.capacity),
+        directory="",
+        environment=inherited_environment(os.environ),
+        endpoint="",
+        gpus=gpus,
+        margin_s=margin_s,
+        ends=allocation_end(options.ends, options.lasts, os.environ, time.time()),
+        quotas=options.quotas != "none",
+        user=getpass.getuser(),
+    )
+
+
+def _shown(options: AgentOptions) -> str:
+    amounts = ((name, options.resources.scalar(name)) for name in ("cpus", "mem", "gpus"))
+    return ", ".join(f"{name} {amount:g}" for name, amount in amounts if amount)
+
+
+def directory_key(options: argparse.Namespace, name: str) -> str:
+    """Tells agents of one machine apart; the same when an agent is started again."""
+    work = "" if options.work is None else str(options.work.absolute())
+    job = os.environ.get("SLURM_JOB_ID", "")
+    parts = (str(options.directory.absolute()), work, name, *options.attribute, job)
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+
+
+def _space(key: str) -> str:
+    return f"agent-{key}"
+
+
+def _quotas(options: argparse.Namespace, key: str, cores: float) -> Quotas:
+    """By what means limits are kept; they keep all containers together to the agent's capacity from now on."""
+    quotas = choose_quotas(options.quotas, key)
+    if options.capacity is not None:
+        bound_capacity(quotas, options.capacity, cores)
+    return quotas
+
+
+def choose_quotas(name: str | None, key: str) -> Quotas:
+    """The means that was asked for by name, or else the best; without any that works, CPU limits are not kept."""
+    from executors.cgroup import probe
+
+    if name == "none":
+        return Unlimited()
+    try:
+        return probe.best(_space(key), name)
+    except StateError as error:
+        if name is not None:
+            raise
+        notify(f"CPU limits are not kept: {error}")
+        return Unlimited()
+
+
+def _run(service: AgentService, name: str, quotas: str) -> tuple[int, int]:
+    """Until it has ended: its exit code, and the number of the signal that has told it to end, or 0."""
+    told = 0
+
+    def stop(number: int, frame: object) -> None:
+        nonlocal told
+        if not told:
+            told = number
+            service.leave(f"it was told to end by signal {number} ({signal.strsignal(number)})")
+
+    service.start()
+    before = {number: signal.signal(number, stop) for number in _SIGNALS}
+    notify(f"{name} offers {_shown(service.options)}; quotas: {quotas}")
+    try:
+        code = service.wait()
+    finally:
+        service.close()
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    return code, told
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """The same without the rest of the command line, which takes its time to load."""
+    parser = argparse.ArgumentParser(prog="asa agent", description=AgentCommand.help)
+    command = AgentCommand()
+    command.configure(parser)
+    logging.basicConfig(level=logging.WARNING, format="asa: agent: %(message)s")
+    try:
+        result = command.run(parser.parse_args(words))
+    except AsaError as error:
+        notify(f"error: {error}")
+        return 1
+    if result.text:
+        notify(result.text)
+    return result.exit_code
+
+
+if __name__ == "__main__":
+    sys.exit(main())
+
+
+_PORTS = (31000, 32000)  # those that Mesos' agents offer unless they are told otherwise
+
+# What batch systems and people put there to prove who they are, and what another agent has told this one.
+_PRIVATE = re.compile(
+    r"SLURM_JWT|MESOS_.*|LIBPROCESS_.*|.*(TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?|API_?KEY)(_.*)?",
+)
+
+
+def node_resources(cores: float, memory: int, gpus: int) -> Resources:
+    """What an agent offers; `memory` is in bytes.
 
     Examples
     --------
-    >>> cpus = {"name": "cpus", "type": "SCALAR", "scalar": {"value": 2}}
-    >>> share({"resources": [cpus], "limits": {"cpus": {"value": "Infinity"}}}, True)
-    Share(cpus=2.0, limit=inf, memory=inf, gpus=0)
+    >>> [kind.name for kind, amount in resources(4, 1 << 30, 0)]
+    ['cpus', 'mem', 'ports']
     """
-    resources = parse(field(info, "resources", list, []))
-    cpus, memory = resources.scalar("cpus"), resources.scalar("mem") or math.inf
-    limit = _limit(info, "cpus", cpus if quotas else math.inf)
-    return Share(cpus, limit, _limit(info, "mem", memory) * MIB, math.ceil(resources.scalar("gpus")))
+    return scalars(cpus=cores, mem=memory // MIB, gpus=gpus) + Resources({Kind("ports"): (_PORTS,)})
 
 
-def _limit(info: Message, name: str, default: float) -> float:
-    limit: float = field(info, f"limits.{name}.value", float, default)
-    if limit < 0:
-        raise BadMessage(f"the limit of {name!r} must not be negative")
-    return limit
+def allocation_end(given: float | None, lasts: float | None, environ: Mapping[str, str], now: float) -> float | None:
+    """When the allocation ends [s since the epoch]: as given, as Slurm says, or so long after now.
 
-
-def seconds(source: Message, path: str, default: float) -> float:
-    """A duration [s] at a dotted path of a message; a negative one is as good as none."""
-    found: float = field(source, f"{path}.nanoseconds", float, -1.0)
-    return found / 1e9 if 0 <= found < 1e20 else default
-
-
-def role(info: Message) -> str | None:
-    """The role that a task's resources are allocated to, if that is told."""
-    resources = field(info, "resources", list, [])
-    found: str | None = field(resources[0], "allocation_info.role", str, None) if resources else None
-    return found
-
-
-def argv(command: Message) -> tuple[str, ...]:
-    """Program and arguments of a CommandInfo. The name a program is told it has is its path, whatever was given.
-
-    >>> argv({"value": "echo $HOME"}), argv({"shell": False, "value": "/bin/echo", "arguments": ["echo", "a"]})
-    (('/bin/sh', '-c', 'echo $HOME'), ('/bin/echo', 'a'))
+    >>> ends(None, 60.0, {}, 1000.0), ends(None, 60.0, {"SLURM_JOB_END_TIME": "1050"}, 1000.0)
+    (1060.0, 1050.0)
+    >>> ends(1040.0, 60.0, {"SLURM_JOB_END_TIME": "1050"}, 1000.0)
+    1040.0
     """
-    value = field(command, "value", str)
-    arguments = field(command, "arguments", list, [])
-    if not all(isinstance(item, str) for item in arguments):
-        raise BadMessage("expected the arguments of a command to be texts")
-    found = ("/bin/sh", "-c", value) if field(command, "shell", bool, True) else (value, *arguments[1:])
-    if not value or any("\0" in item for item in found):
-        raise BadMessage("a command must not be empty, nor hold a zero byte")
-    return found
+    if given is not None:
+        return given
+    of_job = environ.get("SLURM_JOB_END_TIME", "")
+    if of_job.isdecimal():
+        return float(of_job)
+    return None if lasts is None else now + lasts
 
 
-def files(command: Message) -> tuple[File, ...]:
-    """What a CommandInfo wants in its sandbox: files of this node or of a file system it shares, nothing to unpack.
+def parse_attributes(pairs: Sequence[str]) -> list[Message]:
+    """Mesos' Attributes from ``NAME=VALUE``; raises `InvalidInput` for what is none.
 
-    Raises
-    ------
-    BadMessage
-        When it wants something else.
+    >>> attributes(["rack=r1"])
+    [{'name': 'rack', 'type': 'TEXT', 'text': {'value': 'r1'}}]
     """
     found = []
-    for uri in field(command, "uris", list, []):
-        value = field(uri, "value", str)
-        path = value.removeprefix("file://")
-        if not path.startswith("/") or "\0" in path:
-            raise BadMessage(
-                f"cannot fetch {value!r:.200}: only absolute paths are supported, as they are or as file:///…"
-            )
-        if path.endswith(_ARCHIVES) and field(uri, "extract", bool, True):
-            raise BadMessage(f'cannot unpack {value!r:.200}: set "extract" to false and unpack it in the command')
-        name = field(uri, "output_file", str, "") or os.path.basename(path)
-        if not is_path_part(name):
-            raise BadMessage(f"cannot fetch {value!r:.200} as {name!r:.80}: expected the name of a file in the sandbox")
-        found.append(File(path, name, field(uri, "executable", bool, False)))
-    return tuple(found)
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not name or not equals:
+            raise InvalidInput(f"--attribute {pair!r}: expected NAME=VALUE")
+        found.append({"name": name, "type": "TEXT", "text": {"value": value}})
+    return found
 
 
-def is_path_part(name: str) -> bool:
-    """Whether an id or a file name may be part of a sandbox's path.
+def inherited_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """What containers find of the agent's environment: all but secrets.
 
-    >>> is_path_part("t.1"), is_path_part(".."), is_path_part("a/b")
-    (True, False, False)
+    >>> inherited({"PATH": "/bin", "SLURM_JWT": "x", "MY_API_KEY": "y", "AWS_SECRET_ACCESS_KEY": "z"})
+    {'PATH': '/bin'}
     """
-    return name not in ("", ".", "..") and "/" not in name and name.isprintable() and len(name.encode()) <= 255
+    return {name: value for name, value in environ.items() if not _PRIVATE.fullmatch(name.upper())}
 
 
-def objection(info: Message, options: Options) -> str | None:
-    """Why a task cannot run on this agent, whatever happens; None when it can.
+def bound_capacity(quotas: Quotas, cores: float, most: float) -> None:
+    """All containers together have at most so many cores of the processor.
 
     Parameters
     ----------
-    info
-        A TaskInfo of which the agent starts the command itself, or an ExecutorInfo.
+    most
+        What the agent offers [cores].
+
+    Raises
+    ------
+    InvalidInput
+        When that is no part of what the agent offers.
+    StateError
+        When it cannot be kept here.
     """
+    if not LEAST_CPUS <= cores <= most:
+        raise InvalidInput(f"--capacity {cores:g}: expected from {LEAST_CPUS} to the {most:g} cores that are offered")
     try:
-        share(info, options.quotas)
-        command = field(info, "command", dict)
-        argv(command), files(command), variables(command)
-        role(info)
-        for path in ("kill_policy.grace_period", "shutdown_grace_period", "max_completion_time"):
-            seconds(info, path, 0.0)
-        user = field(command, "user", str, "")
-        if options.user is not None and user not in ("", options.user):
-            return f"tasks run as {options.user!r} here, not as {user!r:.80}"
-        if _is_image(info):
-            return "container images and volumes are not supported: give the command alone"
-        for name in ("health_check", "check"):
-            if name in info:
-                return f"the agent does not carry out a {name!r}: let the command do it"
-    except BadMessage as error:
-        return str(error)
-    return None
+        quotas.bound(cores)
+        probe.attempt(quotas)  # a kernel that refuses does so now, and not when the first container is to start
+    except StateError as error:
+        raise StateError(f"--capacity {cores:g}: {error}") from error
 
 
-def _is_image(info: Message) -> bool:
-    container = field(info, "container", dict, {})
-    isolated = field(container, "type", str, "MESOS") != "MESOS" or "image" in field(container, "mesos", dict, {})
-    return isolated or bool(field(container, "volumes", list, []))
+def with_capacity(given: Iterable[Message], cores: float | None) -> list[Message]:
+    """An agent's attributes, with that of its capacity, if it has one.
 
+    Raises
+    ------
+    InvalidInput
+        When another attribute has that name.
 
-def identifier(source: Message, path: str) -> str:
-    """An id that becomes part of a path; raises `BadMessage` when it must not."""
-    found: str = value_of(source, path)
-    if not is_path_part(found):
-        raise BadMessage(
-            f"expected {path!r} to be of at most 255 printable characters without '/', found {found!r:.80}"
-        )
-    return found
+    Examples
+    --------
+    >>> attributes([], 0.3)
+    [{'name': 'capacity', 'type': 'SCALAR', 'scalar': {'value': 0.3}}]
+    """
+    found = list(given)
+    if cores is None:
+        return found
+    if any(item["name"] == CAPACITY for item in found):
+        raise InvalidInput(f"--attribute {CAPACITY}=...: expected another name, --capacity says this one")
+    return [*found, {"name": CAPACITY, "type": "SCALAR", "scalar": {"value": cores}}]

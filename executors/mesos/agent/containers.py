@@ -3,21 +3,251 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
-from collections.abc import Coroutine, Iterable
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from asa.core.errors import StateError
-from executors.cgroup.group import Group, Quotas, Usage
-from executors.mesos.agent import sandbox
-from executors.mesos.agent.effects import OUT_OF_MEMORY, Container
-from executors.mesos.agent.launcher import Launcher, Orphans
+from asa.log import proc
+from executors.cgroup.group import Group, Quotas, Usage, unbounded
 from executors.mesos.agent.shim import birth_of, process_file, status_file
+from executors.mesos.agent.state import OUT_OF_MEMORY, ContainerSpec
+from executors.mesos.agent.storage import make_sandbox
 from executors.processes import kill_sessions
+
+_TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+class Unlimited:
+    """Keeps nobody to anything, as `Quotas` has it; a process that leaves its session is not found any more."""
+
+    name = "none"
+    why = "quotas were not asked for"
+
+    def group(self, name: str, *, weight: float, cores: float | None, memory: int | None) -> Group:
+        return SessionGroup()
+
+    def bound(self, cores: float) -> None:
+        """There is no way to."""
+        raise unbounded(self.name)
+
+    def recover(self, name: str, pid: int) -> Group | None:
+        session = SessionGroup()
+        session.adopt(pid)
+        return session if session.pids() else None
+
+    def sweep(self, keep: Collection[str]) -> None:
+        """Nothing is left behind that could be found."""
+
+
+class SessionGroup:
+    """The processes of one session."""
+
+    def __init__(self) -> None:
+        self._leader = 0
+
+    def wrap(self, argv: Sequence[str]) -> tuple[str, ...]:
+        return tuple(argv)
+
+    def adopt(self, pid: int) -> None:
+        self._leader = pid
+
+    def limit(self, cores: float | None) -> None:
+        """There is no way to."""
+
+    def weigh(self, weight: float) -> None:
+        """There is no way to."""
+
+    def usage(self) -> Usage:
+        members = self._members().values()
+        return Usage(
+            user_s=sum(each.user + each.children_user for each in members) * _TICK_S,
+            system_s=sum(each.system + each.children_system for each in members) * _TICK_S,
+            periods=None,
+            throttled=None,
+            throttled_s=None,
+            memory=sum(each.resident for each in members) * _PAGE,
+            memory_limit=None,
+            processes=len(members),
+            threads=sum(each.threads for each in members),
+        )
+
+    def starved(self) -> bool:
+        """Its memory is not limited."""
+        return False
+
+    def pids(self) -> list[int]:
+        return list(self._members())
+
+    def kill(self) -> None:
+        if self._leader and self._members():
+            kill_sessions({self._leader})
+
+    def close(self) -> None:
+        """Nothing is left."""
+
+    def _members(self) -> dict[int, proc.Stat]:
+        """The living processes, by number."""
+        return {pid: found for pid, found in proc.living() if found.session == self._leader} if self._leader else {}
+
+
+@dataclass(frozen=True)
+class OrphanPolicy:
+    """What becomes of containers whose agent has died.
+
+    Parameters
+    ----------
+    grace_s
+        How long they go on, should no other agent take them over [s].
+    quotas, space, scratch
+        See `executors.mesos.agent.shim.Shim`.
+    """
+
+    grace_s: float
+    quotas: str = ""
+    space: str = ""
+    scratch: str = ""
+
+
+_LINE_MOST = 1 << 20
+_ENDING_S = 5.0
+
+
+class Launcher:
+    """Starts containers through a shim; another takes its place should somebody kill it.
+
+    Parameters
+    ----------
+    run, lock
+        See `executors.mesos.agent.shim.Shim`.
+    orphans
+        What becomes of containers when we die.
+    ended
+        Told the id and the wait status of a container that has ended.
+    lost
+        Told the ids of containers whose shim was killed: how they end must be found out otherwise.
+    """
+
+    def __init__(
+        self,
+        run: Path,
+        lock: Path,
+        orphans: OrphanPolicy,
+        *,
+        ended: Callable[[str, int], None],
+        lost: Callable[[list[str]], None],
+    ) -> None:
+        program = (sys.executable, "-P", "-m", "executors.mesos.agent.shim")
+        self._argv = [*program, str(run), str(lock), str(orphans.grace_s)]
+        self._argv += [orphans.quotas, orphans.space, orphans.scratch]
+        self._log = run / "shim.log"
+        self._ended, self._lost = ended, lost
+        self._waiting: dict[str, asyncio.Future[tuple[int, int]]] = {}
+        self._running: set[str] = set()
+        self._shim: subprocess.Popen[bytes] | None = None
+        self._writer: asyncio.StreamWriter | None = None
+        self._reading: asyncio.Task[None] | None = None
+        self._closed = False
+
+    async def open(self) -> None:
+        """Start the shim: the first container need not wait for it.
+
+        Raises
+        ------
+        StateError
+            When it cannot be started.
+        """
+        ours, theirs = socket.socketpair()
+        try:
+            with open(self._log, "ab") as log, theirs:
+                self._shim = subprocess.Popen(
+                    self._argv, stdin=theirs.fileno(), stdout=log, stderr=log, cwd="/", start_new_session=True
+                )
+        except OSError as error:
+            ours.close()
+            raise StateError(f"cannot start the process that starts containers: {error}") from error
+        reader, self._writer = await asyncio.open_connection(sock=ours, limit=_LINE_MOST)
+        self._reading = asyncio.create_task(self._read(reader, self._shim))
+
+    async def launch(
+        self, container: str, argv: Sequence[str], environment: Mapping[str, str], sandbox: str
+    ) -> tuple[int, int]:
+        """Start a container, whose output goes to files in its sandbox: its first process and its start time.
+
+        Raises
+        ------
+        StateError
+            When it cannot be started; the text says why.
+        """
+        if self._writer is None:
+            await self.open()
+        assert self._writer
+        order = {"id": container, "argv": [*argv], "environment": {**environment}, "sandbox": sandbox}
+        answer: asyncio.Future[tuple[int, int]] = asyncio.get_running_loop().create_future()
+        self._waiting[container] = answer
+        self._writer.write(json.dumps(order).encode() + b"\n")
+        try:
+            return await answer
+        finally:
+            self._waiting.pop(container, None)
+
+    async def close(self) -> None:
+        """Let go of the shim, which ends with its last container."""
+        self._closed = True
+        if self._writer:
+            self._writer.write(b'{"end":true}\n')
+            self._writer.close()
+        if self._reading:
+            with suppress(asyncio.CancelledError):
+                await self._reading
+        if self._shim and not self._running:
+            with suppress(subprocess.TimeoutExpired):
+                await asyncio.to_thread(self._shim.wait, _ENDING_S)
+
+    def abandon(self) -> None:
+        """As if we had died: containers go on."""
+        self._closed = True
+        if self._writer:
+            self._writer.transport.abort()
+
+    async def _read(self, reader: asyncio.StreamReader, shim: subprocess.Popen[bytes]) -> None:
+        with suppress(OSError, ValueError):
+            async for line in reader:
+                self._hear(json.loads(line))
+        self._writer = None
+        for answer in self._waiting.values():
+            if not answer.done():
+                answer.set_exception(StateError("the process that starts containers was killed; launch it again"))
+        running, self._running = self._running, set()
+        if not self._closed:
+            self._lost(sorted(running))
+            await asyncio.to_thread(shim.wait)
+
+    def _hear(self, said: dict[str, Any]) -> None:
+        container: str = said["id"]
+        if "status" in said:
+            self._running.discard(container)
+            self._ended(container, said["status"])
+            return
+        answer = self._waiting.get(container)
+        if "pid" in said:
+            self._running.add(container)
+        if answer is None or answer.done():
+            return
+        if "pid" in said:
+            answer.set_result((said["pid"], said["birth"]))
+        else:
+            answer.set_exception(StateError(said["error"]))
+
 
 _LOOK_S = 0.1
 _STATUS_S = 1.0
@@ -25,7 +255,7 @@ _SETTLE_S = 0.005  # tasks that come and go change a limit back and forth: what 
 _LEAST_WEIGHT = 0.01
 
 
-class Listener(Protocol):
+class ContainerListener(Protocol):
     """Who is told what becomes of containers."""
 
     def started(self, container: str, pid: int, birth: int) -> None:
@@ -43,18 +273,18 @@ class Listener(Protocol):
         """
 
 
-class _Share(NamedTuple):
+class _CpuShare(NamedTuple):
     """A CPU limit, None for none, and a weight; negative for that of the start."""
 
     limit: float | None
     weight: float
 
 
-_GIVEN = _Share(-1.0, -1.0)
+_GIVEN = _CpuShare(-1.0, -1.0)
 
 
 @dataclass(eq=False)
-class _Running:
+class _LiveContainer:
     """A container from `start` to `remove`."""
 
     id: str
@@ -62,9 +292,9 @@ class _Running:
     pid: int = 0
     birth: int = 0
     status: int | None = None
-    wanted: _Share = _GIVEN
+    wanted: _CpuShare = _GIVEN
     """Its CPU limit and its weight, or what these are about to become."""
-    written: _Share = _GIVEN
+    written: _CpuShare = _GIVEN
     """The same as they were changed to last."""
     changing: bool = False
     """Whether they are about to be changed."""
@@ -73,7 +303,7 @@ class _Running:
     """What is done to one container is done one thing after the other."""
 
 
-class Containers:
+class AgentContainers:
     """All containers of one agent.
 
     Parameters
@@ -90,10 +320,12 @@ class Containers:
         Who is told; called in the event loop.
     """
 
-    def __init__(self, quotas: Quotas, run: Path, lock: Path, orphans: Orphans, listener: Listener) -> None:
+    def __init__(
+        self, quotas: Quotas, run: Path, lock: Path, orphans: OrphanPolicy, listener: ContainerListener
+    ) -> None:
         self._quotas, self._run, self._listener = quotas, run, listener
         self._launcher = Launcher(run, lock, orphans, ended=self._ended, lost=self._lost)
-        self._all: dict[str, _Running] = {}
+        self._all: dict[str, _LiveContainer] = {}
         self._jobs: set[asyncio.Task[None]] = set()
 
     async def open(self, earlier: Iterable[tuple[str, int, int]] = ()) -> None:
@@ -108,7 +340,7 @@ class Containers:
         await self._launcher.open()
         over = []
         for container, pid, birth in earlier:
-            running = self._all[container] = _Running(container, pid=pid, birth=birth)
+            running = self._all[container] = _LiveContainer(container, pid=pid, birth=birth)
             first = 0 if birth_of(pid) not in (birth, None) else pid  # it may be somebody else's number by now
             with suppress(StateError, OSError):
                 running.group = await asyncio.to_thread(self._quotas.recover, container, first)
@@ -119,9 +351,9 @@ class Containers:
         await asyncio.gather(*over)
         await asyncio.to_thread(self._sweep)
 
-    def start(self, container: Container) -> None:
+    def start(self, container: ContainerSpec) -> None:
         """Start a container; the listener is told."""
-        running = self._all[container.id] = _Running(container.id)
+        running = self._all[container.id] = _LiveContainer(container.id)
         self._do(self._start(running, container))
 
     def stop(self, container: str, grace_s: float) -> None:
@@ -139,7 +371,7 @@ class Containers:
         if running := self._all.get(container):
             self._want(running, running.wanted._replace(weight=max(weight, _LEAST_WEIGHT)))
 
-    def _want(self, running: _Running, share: _Share) -> None:
+    def _want(self, running: _LiveContainer, share: _CpuShare) -> None:
         running.wanted = share
         if not running.changing:  # else the last of several counts
             running.changing = True
@@ -182,7 +414,7 @@ class Containers:
         self._jobs.add(job)
         job.add_done_callback(self._jobs.discard)
 
-    async def _start(self, running: _Running, container: Container) -> None:
+    async def _start(self, running: _LiveContainer, container: ContainerSpec) -> None:
         async with running.turn:
             try:
                 group = running.group = await asyncio.to_thread(self._prepare, container)
@@ -196,7 +428,7 @@ class Containers:
                 return
             self._listener.started(running.id, running.pid, running.birth)
 
-    async def _stop(self, running: _Running, grace_s: float) -> None:
+    async def _stop(self, running: _LiveContainer, grace_s: float) -> None:
         if grace_s > 0:
             async with running.turn:
                 if running.over.is_set():
@@ -210,7 +442,7 @@ class Containers:
             if not running.over.is_set():
                 await asyncio.to_thread(self._kill, running)
 
-    async def _change(self, running: _Running) -> None:
+    async def _change(self, running: _LiveContainer) -> None:
         await asyncio.sleep(_SETTLE_S)
         async with running.turn:
             running.changing, wanted = False, running.wanted
@@ -222,7 +454,7 @@ class Containers:
                         await asyncio.to_thread(running.group.weigh, wanted.weight)
                     running.written = wanted
 
-    async def _end(self, running: _Running, status: int | None) -> None:
+    async def _end(self, running: _LiveContainer, status: int | None) -> None:
         """Its first process has ended, so all of it has to."""
         async with running.turn:
             if running.over.is_set():
@@ -233,7 +465,7 @@ class Containers:
             reason = OUT_OF_MEMORY if starved else "how it ended was not seen by anybody" if code is None else ""
             self._listener.exited(running.id, code, reason)
 
-    async def _bury(self, running: _Running) -> None:
+    async def _bury(self, running: _LiveContainer) -> None:
         running.over.set()
         await asyncio.to_thread(self._clear, running)
 
@@ -248,7 +480,7 @@ class Containers:
             if running := self._all.get(container):
                 self._do(self._watch(running))
 
-    async def _watch(self, running: _Running) -> None:
+    async def _watch(self, running: _LiveContainer) -> None:
         """Until a process that is not our shim's child has ended; its own shim, if that lives, writes its status."""
         while birth_of(running.pid) == running.birth:
             await asyncio.sleep(_LOOK_S)
@@ -265,8 +497,8 @@ class Containers:
 
     # ------------------------------------------------------- in threads: these may take their time
 
-    def _prepare(self, container: Container) -> Group:
-        sandbox.make(Path(container.sandbox), container.files)
+    def _prepare(self, container: ContainerSpec) -> Group:
+        make_sandbox(Path(container.sandbox), container.files)
         weight = max(container.cpus, _LEAST_WEIGHT)
         return self._quotas.group(container.id, weight=weight, cores=container.cpus_limit, memory=container.memory)
 
@@ -282,24 +514,24 @@ class Containers:
             self.remove(path.stem)
         self._quotas.sweep(frozenset(self._all))
 
-    def _pids(self, running: _Running) -> list[int]:
+    def _pids(self, running: _LiveContainer) -> list[int]:
         if running.group is not None:
             return running.group.pids()
         return [running.pid] if birth_of(running.pid) == running.birth else []
 
-    def _starved(self, running: _Running) -> bool:
+    def _starved(self, running: _LiveContainer) -> bool:
         with suppress(StateError, OSError, ValueError):
             return running.group is not None and running.group.starved()
         return False
 
-    def _kill(self, running: _Running) -> None:
+    def _kill(self, running: _LiveContainer) -> None:
         with suppress(StateError, OSError):
             if running.group is not None:
                 running.group.kill()
         if running.pid and birth_of(running.pid) == running.birth:
             kill_sessions({running.pid})
 
-    def _clear(self, running: _Running) -> None:
+    def _clear(self, running: _LiveContainer) -> None:
         self._kill(running)
         with suppress(StateError, OSError):
             if running.group is not None:

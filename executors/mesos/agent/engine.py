@@ -11,11 +11,20 @@ from pathlib import Path
 from asa.core.errors import StateError
 from asa.web.server import Durable, ResponseStream
 from executors.cgroup.group import Quotas, Usage
-from executors.mesos.agent.containers import Containers
-from executors.mesos.agent.effects import Effect, Exit, Limit, Own, Remove, Start, Stop, Up, Weigh
-from executors.mesos.agent.launcher import Orphans
-from executors.mesos.agent.link import Link
-from executors.mesos.agent.machine import Agent
+from executors.mesos.agent.containers import AgentContainers, OrphanPolicy
+from executors.mesos.agent.link import MasterLink
+from executors.mesos.agent.machine import AgentMachine
+from executors.mesos.agent.state import (
+    Effect,
+    ExitAgent,
+    LimitCpu,
+    Own,
+    RemoveContainer,
+    StartContainer,
+    StopContainer,
+    ToMaster,
+    WeighCpu,
+)
 from executors.mesos.clockwork import Clockwork
 from executors.mesos.codec import Message
 from executors.mesos.commit import GroupCommit, Parcel
@@ -27,7 +36,7 @@ _FLUSH_S = 2.0
 _log = logging.getLogger(__name__)
 
 
-class Engine:
+class AgentEngine:
     """Runs one machine.
 
     While the journal cannot be written (a full disk, say) no container is started, since a later agent would not know
@@ -45,7 +54,7 @@ class Engine:
     quotas
         Keeps containers to their share of the node.
     run, lock
-        See `Containers`.
+        See `AgentContainers`.
     orphans
         What becomes of containers when we die.
     patience_s
@@ -54,14 +63,14 @@ class Engine:
 
     def __init__(
         self,
-        machine: Agent,
+        machine: AgentMachine,
         journal: Journal,
         directory: PoolDirectory,
         quotas: Quotas,
         *,
         run: Path,
         lock: Path,
-        orphans: Orphans,
+        orphans: OrphanPolicy,
         patience_s: float,
     ) -> None:
         self._machine = machine
@@ -69,8 +78,8 @@ class Engine:
         self._committing: asyncio.Task[None] | None = None
         self._loop = asyncio.get_running_loop()
         self._clock = Clockwork(machine.due, lambda: self.take(machine.wake))
-        self.link = Link(directory, self, patience_s)
-        self.containers = Containers(quotas, run, lock, orphans, self)
+        self.link = MasterLink(directory, self, patience_s)
+        self.containers = AgentContainers(quotas, run, lock, orphans, self)
         self.streams: dict[str, ResponseStream] = {}
         """Open streams of executors, by id."""
         self.ended: asyncio.Future[int] = self._loop.create_future()
@@ -200,7 +209,7 @@ class Engine:
                 _log.exception("the agent could not do what it wanted")
 
     def _do(self, effect: Parcel | Own) -> None:
-        if isinstance(effect, Up):
+        if isinstance(effect, ToMaster):
             self.link.say(effect.item)
         elif isinstance(effect, Parcel):
             if (stream := self.streams.get(effect.stream)) is None:
@@ -209,20 +218,20 @@ class Engine:
                 stream.end()
             else:
                 stream.put(effect.record)
-        elif isinstance(effect, Start):
+        elif isinstance(effect, StartContainer):
             self._start(effect)
-        elif isinstance(effect, Stop):
+        elif isinstance(effect, StopContainer):
             self.containers.stop(effect.id, effect.grace_s)
-        elif isinstance(effect, Limit):
+        elif isinstance(effect, LimitCpu):
             self.containers.limit(effect.id, effect.cpus)
-        elif isinstance(effect, Weigh):
+        elif isinstance(effect, WeighCpu):
             self.containers.weigh(effect.id, effect.cpus)
-        elif isinstance(effect, Remove):
+        elif isinstance(effect, RemoveContainer):
             self.containers.remove(effect.id)
-        elif isinstance(effect, Exit):
+        elif isinstance(effect, ExitAgent):
             self._over(effect.code)
 
-    def _start(self, effect: Start) -> None:
+    def _start(self, effect: StartContainer) -> None:
         if self._commit.trouble is None:
             self.containers.start(effect.container)
         else:

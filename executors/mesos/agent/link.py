@@ -5,17 +5,213 @@ from __future__ import annotations
 import asyncio
 import random
 import ssl
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
+
+import httptools
 
 from asa.core.errors import StateError
-from executors.mesos.agent.line import Line, dial
-from executors.mesos.agent.outbox import Outbox
+from asa.web.server import Headers
 from executors.mesos.agent_protocol import PATH, PING_S, PINGS, STREAM_HEADER
-from executors.mesos.codec import BadMessage, Message, Records
+from executors.mesos.codec import BadMessage, Message, Records, encode
 from executors.mesos.messages import field
 from executors.mesos.pool_directory import AGENT, MASTER_NAME, PoolDirectory
+
+TEXT_MOST = 500
+"""How much of an answer that is no stream is kept [bytes]."""
+_HEADERS_MOST = 256
+_READ_MOST = 64 << 10
+
+
+class MasterAnswer(NamedTuple):
+    """What a master answers; of a stream, the beginning."""
+
+    status: int
+    headers: Headers
+    body: bytes
+
+    @property
+    def text(self) -> str:
+        return self.body.decode(errors="replace").strip()
+
+
+class MasterConnection(asyncio.BufferedProtocol):
+    """A connection, for one request at a time.
+
+    Parameters
+    ----------
+    hear
+        Takes what comes of a body that is answered with 200, piece by piece; its `BadMessage` breaks the connection.
+        Without it answers are taken as a whole.
+    """
+
+    def __init__(self, hear: Callable[[bytes], object] | None = None) -> None:
+        self._hear = hear
+        self._parser = httptools.HttpResponseParser(self)
+        self._buffer = memoryview(bytearray(_READ_MOST))
+        self._transport: asyncio.Transport | None = None
+        self._fields: dict[str, str] = {}
+        self._body, self._heard = bytearray(), bytearray()
+        self._over = False  # a stream has ended
+        self._answer: asyncio.Future[MasterAnswer] | None = None
+        self.broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Has the exception that the connection was ended by."""
+
+    def post(self, head: str, body: bytes) -> asyncio.Future[MasterAnswer]:
+        """Send a request; `head` is its first line and headers. Raises `OSError`, at once or later, when it breaks."""
+        self._answer = asyncio.get_running_loop().create_future()
+        if self._transport is None:
+            raise ConnectionResetError("the connection is gone")
+        self._transport.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode("latin-1") + body)
+        return self._answer
+
+    def close(self) -> None:
+        """End it; nothing more is heard."""
+        self._break(ConnectionAbortedError("it was closed"))
+        self.broken.exception()  # nobody needs to ask
+
+    def _break(self, error: Exception) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+            self._transport = None
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_exception(error)
+        if not self.broken.done():
+            self.broken.set_exception(error)
+
+    # ------------------------------------------------------- called by asyncio
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._break(exc or ConnectionResetError("the master has closed it"))
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        problem: Exception | None = None
+        try:
+            self._parser.feed_data(bytes(self._buffer[:nbytes]))
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            problem = ConnectionAbortedError(f"what came is no HTTP: {error}")
+        try:
+            if self._hear is not None and self._heard:  # what came before the end, or before what is wrong, counts
+                heard, self._heard = bytes(self._heard), bytearray()
+                self._hear(heard)
+        except BadMessage as error:
+            problem = error
+        if problem or self._over:
+            self._break(problem or ConnectionResetError("the master has ended it"))
+
+    # ------------------------------------------------------- called by httptools
+
+    def on_message_begin(self) -> None:
+        self._fields, self._body = {}, bytearray()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if len(self._fields) >= _HEADERS_MOST:
+            raise ValueError(f"more than {_HEADERS_MOST} headers")
+        self._fields[name.decode("latin-1").lower()] = value.decode("latin-1")
+
+    def on_headers_complete(self) -> None:
+        if self._is_stream:
+            self._tell()
+
+    def on_body(self, body: bytes) -> None:
+        if self._is_stream:
+            self._heard += body
+        else:
+            self._body += body[: TEXT_MOST - len(self._body)]
+
+    def on_message_complete(self) -> None:
+        self._over = self._is_stream
+        if self._parser.get_status_code() >= 200:
+            self._tell()
+
+    @property
+    def _is_stream(self) -> bool:
+        return self._hear is not None and self._parser.get_status_code() == 200
+
+    def _tell(self) -> None:
+        if self._answer is not None and not self._answer.done():
+            answer = MasterAnswer(self._parser.get_status_code(), Headers(self._fields), bytes(self._body))
+            self._answer.set_result(answer)
+
+
+async def connect_to_master(
+    host: str,
+    port: int,
+    context: ssl.SSLContext | None,
+    name: str | None,
+    hear: Callable[[bytes], object] | None = None,
+) -> MasterConnection:
+    """Connect, over TLS if there is a context; `name` is the one in the master's certificate. Raises `OSError`."""
+    loop = asyncio.get_running_loop()
+    _, line = await loop.create_connection(
+        lambda: MasterConnection(hear), host, port, ssl=context, server_hostname=name
+    )
+    return line
+
+
+BATCH_MOST, BATCH_BYTES = 1000, 4 << 20
+"""A batch has at most so many items, and, but for its last one, so many bytes: far less than the master takes."""
+UNSENT_MOST, UNSENT_BYTES = 20_000, 256 << 20
+"""With more items, or more bytes, the master is taken for one that does not listen."""
+
+
+class Outbox:
+    """Items in the order in which they were said, each encoded once.
+
+    >>> outbox = Outbox()
+    >>> outbox.put({"type": "PONG"})
+    >>> outbox.put({"type": "PONG"})
+    >>> outbox.batch(), bool(outbox)
+    (b'{"type":"BATCH","batch":{"items":[{"type":"PONG"},{"type":"PONG"}]}}', False)
+    """
+
+    def __init__(self) -> None:
+        self._items: deque[bytes] = deque()
+        self._size = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._items)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether more has piled up than a master that listens would let."""
+        return len(self._items) > UNSENT_MOST or self._size > UNSENT_BYTES
+
+    def put(self, item: Message) -> None:
+        """Say this, after what was said before."""
+        body = encode(item)
+        self._items.append(body)
+        self._size += len(body)
+
+    def take(self) -> bytes:
+        """The oldest item, alone; raises `IndexError` when there is none."""
+        item = self._items.popleft()
+        self._size -= len(item)
+        return item
+
+    def batch(self) -> bytes:
+        """A BATCH of the oldest items; raises `IndexError` when there is none."""
+        items = [self.take()]
+        size = len(items[0])
+        while self._items and len(items) < BATCH_MOST and size < BATCH_BYTES:
+            items.append(self.take())
+            size += len(items[-1])
+        return b'{"type":"BATCH","batch":{"items":[%b]}}' % b",".join(items)
+
+    def clear(self) -> None:
+        """None of it is to be said any more."""
+        self._items.clear()
+        self._size = 0
+
 
 SOONEST_S, LATEST_S = 0.2, 5.0
 """How long to wait before looking for a master again [s]: at first, and after many tries; up to half less by chance."""
@@ -27,8 +223,8 @@ _LOOK_S = 5.0
 _SILENCE_S = (1.0, 3600.0)
 
 
-class Node(Protocol):
-    """The agent, as the link sees it. `Link.say` takes what it wants said."""
+class LinkListener(Protocol):
+    """The agent, as the link sees it. `MasterLink.say` takes what it wants said."""
 
     def connected(self) -> None:
         """A connection is being made: the REGISTER item is wanted now, before anything else."""
@@ -70,16 +266,18 @@ class _Master:
             f"Accept: application/json\r\nAuthorization: Bearer {self.token}\r\n{own}"
         )
 
-    async def dial(self, hear: Callable[[bytes], object] | None = None) -> Line:
+    async def dial(self, hear: Callable[[bytes], object] | None = None) -> MasterConnection:
         """A connection to it; raises `_Unreachable`."""
         try:
             async with asyncio.timeout(_CONNECT_S):
-                return await dial(self.host, self.port, self.context, MASTER_NAME if self.context else None, hear)
+                return await connect_to_master(
+                    self.host, self.port, self.context, MASTER_NAME if self.context else None, hear
+                )
         except (OSError, TimeoutError) as error:
             raise _Unreachable(f"no master at {self.url}: {str(error) or type(error).__name__}") from error
 
 
-class Link:
+class MasterLink:
     """Keeps the agent registered.
 
     Parameters
@@ -92,7 +290,7 @@ class Link:
         How long to look for a master in vain [s].
     """
 
-    def __init__(self, directory: PoolDirectory, node: Node, patience_s: float) -> None:
+    def __init__(self, directory: PoolDirectory, node: LinkListener, patience_s: float) -> None:
         self._directory, self._node, self._patience_s = directory, node, patience_s
         self._unsent = Outbox()
         self._bell = asyncio.Event()
@@ -188,7 +386,7 @@ class Link:
         finally:
             line.close()
 
-    async def _stay_on(self, line: Line, master: _Master, stream: str) -> None:
+    async def _stay_on(self, line: MasterConnection, master: _Master, stream: str) -> None:
         sending = asyncio.create_task(self._send(master, stream))
         watching = asyncio.create_task(self._watch())
         full = self._full = asyncio.get_running_loop().create_future()
@@ -242,7 +440,7 @@ class Link:
             if line is not None:
                 line.close()
 
-    async def _dialled(self, master: _Master) -> Line:
+    async def _dialled(self, master: _Master) -> MasterConnection:
         try:
             return await master.dial()
         except _Unreachable as error:  # while its stream is open: no reason to try elsewhere

@@ -1,4 +1,4 @@
-"""The agent without I/O: what happens goes in, what is to be done comes out."""
+"""The agent without I/O: what happens goes in, what is to be done comes out; how it starts again, and how it ends."""
 
 from __future__ import annotations
 
@@ -6,25 +6,53 @@ import os
 from collections.abc import Callable, Iterable
 
 from executors.cgroup.group import Usage
-from executors.mesos.agent import (
-    calls,
-    departure,
-    executors,
-    instances,
-    launch,
-    leases,
-    operator,
-    recovery,
-    tasks,
-    updates,
-    views,
+from executors.mesos.agent.api import (
+    executor_call,
+    operate,
+    send_acknowledged,
+    send_heartbeat,
+    stream_closed,
+    subscribe_executor,
 )
-from executors.mesos.agent import rows as kept
-from executors.mesos.agent.command import identifier
-from executors.mesos.agent.core import Core
-from executors.mesos.agent.effects import Effect, Up
-from executors.mesos.agent.options import Options
-from executors.mesos.agent.state import State, Verdict
+from executors.mesos.agent.records import forget_all, keep_agent, keep_framework, registration, restored
+from executors.mesos.agent.state import (
+    AgentCore,
+    AgentFramework,
+    AgentOptions,
+    AgentState,
+    AgentTask,
+    Departure,
+    Effect,
+    ExitAgent,
+    StopContainer,
+    TaskEnd,
+    ToMaster,
+)
+from executors.mesos.agent.task_info import path_id
+from executors.mesos.agent.tasks import (
+    acknowledge_update,
+    arm_time_limit,
+    container_started,
+    drop_container,
+    end_task,
+    executor_exited,
+    executor_overdue,
+    kill_for_master,
+    kill_task,
+    lease_over,
+    recount_limit,
+    remove_if_empty,
+    remove_task,
+    resend_updates,
+    resume_leases,
+    retry_update,
+    run_tasks,
+    shut_down_executor,
+    task_exited,
+    task_started,
+    task_timed_out,
+    update_framework,
+)
 from executors.mesos.codec import BadMessage, Message
 from executors.mesos.effects import Keep
 from executors.mesos.messages import VERSION, base64_of, field, message, octets, value_of
@@ -34,7 +62,7 @@ def _sixteen() -> bytes:
     return os.urandom(16)
 
 
-class Agent:
+class AgentMachine:
     """One node: it runs tasks in containers, and sees to it that frameworks hear what becomes of them.
 
     All times are seconds since the epoch. Each method returns what is to be done: first every `Keep`, in one
@@ -49,20 +77,20 @@ class Agent:
     """
 
     def __init__(
-        self, options: Options, now: float, rows: Iterable[Keep] = (), *, fresh: Callable[[], bytes] = _sixteen
+        self, options: AgentOptions, now: float, rows: Iterable[Keep] = (), *, fresh: Callable[[], bytes] = _sixteen
     ) -> None:
-        self._core = Core(options, kept.restored(rows, now), fresh, now)
-        self._ran = recovery.running(self._core.state)
-        recovery.resume(self._core)
-        departure.plan(self._core)
+        self._core = AgentCore(options, restored(rows, now), fresh, now)
+        self._ran = recovered_containers(self._core.state)
+        resume_after_restart(self._core)
+        plan_departure(self._core)
 
     @property
-    def state(self) -> State:
+    def state(self) -> AgentState:
         """What the agent knows; to be read only."""
         return self._core.state
 
     @property
-    def options(self) -> Options:
+    def options(self) -> AgentOptions:
         """What it was started with."""
         return self._core.options
 
@@ -80,7 +108,7 @@ class Agent:
         self._core.now, self._core.state.registered = now, False
         if self._core.state.left:
             return []
-        register = Up(views.registration(self._core.state, self._core.options, VERSION))
+        register = ToMaster(registration(self._core.state, self._core.options, VERSION))
         return [register, *self._taken()]
 
     def disconnected(self, now: float) -> list[Effect]:
@@ -100,27 +128,27 @@ class Agent:
     def _heed(self, kind: str, item: Message) -> None:
         core, said = self._core, field(item, kind.lower(), dict, {})
         if kind == "PING":
-            core.do(Up(message("PONG")))
+            core.do(ToMaster(message("PONG")))
         elif kind == "REGISTERED":
-            self._registered(identifier(said, "agent_id"))
+            self._registered(path_id(said, "agent_id"))
         elif kind == "SHUTDOWN":
-            departure.begin(core, field(said, "message", str, ""), core.now + core.options.grace_s + 5.0, told=True)
+            begin_departure(core, field(said, "message", str, ""), core.now + core.options.grace_s + 5.0, told=True)
         elif core.state.id is not None:
             self._obey(kind, said)
 
     def _obey(self, kind: str, said: Message) -> None:
         core = self._core
         if kind == "RUN":
-            launch.run(core, said)
+            run_tasks(core, said)
         elif kind == "KILL":
-            launch.kill(core, said)
+            kill_for_master(core, said)
         elif kind == "ACKNOWLEDGE":
             self._acknowledged(value_of(said, "framework_id"), value_of(said, "task_id"), octets(said, "uuid"))
         elif kind == "FRAMEWORK":
-            launch.update_framework(core, field(said, "framework_info", dict))
+            update_framework(core, field(said, "framework_info", dict))
         elif kind == "SHUTDOWN_FRAMEWORK":
             if (framework := core.state.frameworks.get(value_of(said, "framework_id"))) is not None:
-                departure.abandon(core, framework)
+                abandon_framework(core, framework)
         elif kind in ("MESSAGE", "SHUTDOWN_EXECUTOR"):
             ids = value_of(said, "framework_id"), value_of(said, "executor_id")
             executor, task = core.state.executor(*ids), core.state.task(*ids)
@@ -128,9 +156,9 @@ class Agent:
                 core.send(executor.stream, message("MESSAGE", data=field(said, "data", str, "")))
             elif executor is not None:
                 text = "its executor was told to end"
-                executors.shutdown(core, executor, Verdict("TASK_FAILED", "REASON_EXECUTOR_TERMINATED", text))
+                shut_down_executor(core, executor, TaskEnd("TASK_FAILED", "REASON_EXECUTOR_TERMINATED", text))
             elif task is not None and task.executor is None and kind == "SHUTDOWN_EXECUTOR":
-                tasks.kill(core, task, None)  # a command task has itself for an executor
+                kill_task(core, task, None)  # a command task has itself for an executor
         else:
             raise BadMessage(f"the master never says {kind!r:.80}")
 
@@ -138,41 +166,41 @@ class Agent:
         state = self._core.state
         if state.id != agent_id:
             state.id = agent_id
-            kept.keep_agent(self._core)
+            keep_agent(self._core)
         state.registered = True
-        updates.resend(self._core)
+        resend_updates(self._core)
 
     def _acknowledged(self, framework_id: str, task_id: str, uuid: bytes) -> None:
         core = self._core
         if (task := core.state.task(framework_id, task_id)) is None:
             return
-        status = updates.acknowledge(core, task, base64_of(uuid))
+        status = acknowledge_update(core, task, base64_of(uuid))
         if status is None:
             return
         executor = core.state.executor(framework_id, task.executor or "")
         if executor is not None and status["source"] == "SOURCE_EXECUTOR":
-            calls.acknowledged(core, executor, task_id, status["uuid"])
+            send_acknowledged(core, executor, task_id, status["uuid"])
         if task.over and not task.pending:
-            tasks.forget(core, core.state.frameworks[framework_id], task)
+            remove_task(core, core.state.frameworks[framework_id], task)
 
     # ------------------------------------------------------- executors
 
     def subscribe(self, call: Message, stream: str, now: float) -> list[Effect]:
         """An executor opens a stream; raises `HTTPError` or `BadMessage`, and then there is none."""
         self._core.now = now
-        calls.subscribe(self._core, call, stream)
+        subscribe_executor(self._core, call, stream)
         return self._taken()
 
     def call(self, call: Message, now: float) -> list[Effect]:
         """Any other call of an executor; raises `HTTPError` or `BadMessage`."""
         self._core.now = now
-        calls.call(self._core, call)
+        executor_call(self._core, call)
         return self._taken()
 
     def closed(self, stream: str, now: float) -> list[Effect]:
         """An executor's stream broke."""
         self._core.now = now
-        calls.closed(self._core, stream)
+        stream_closed(self._core, stream)
         return self._taken()
 
     # ------------------------------------------------------- containers
@@ -186,11 +214,11 @@ class Agent:
             When its process started, as ``/proc/PID/stat`` has it [clock ticks since the machine did].
         """
         self._core.now = now
-        instance = instances.begun(self._core, container_id, pid, birth)
+        instance = container_started(self._core, container_id, pid, birth)
         if instance is not None and instance.task is not None:
             task = self._core.state.task(instance.framework, instance.task)
             if task is not None:
-                tasks.started(self._core, task)
+                task_started(self._core, task)
         return self._taken()
 
     def exited(self, container_id: str, code: int | None, reason: str, now: float) -> list[Effect]:
@@ -201,10 +229,10 @@ class Agent:
         code
             The exit status; negative for the signal that ended it; None where it is not known.
         reason
-            For people, or `executors.mesos.agent.effects.OUT_OF_MEMORY`; empty for none.
+            For people, or `executors.mesos.agent.state.OUT_OF_MEMORY`; empty for none.
         """
         self._core.now = now
-        recovery.ended(self._core, container_id, code, reason)
+        container_ended(self._core, container_id, code, reason)
         return self._taken()
 
     # ------------------------------------------------------- operators, time
@@ -220,7 +248,7 @@ class Agent:
             What a container has used; None when nobody knows.
         """
         self._core.now = now
-        answer = operator.operate(self._core, call, usage)
+        answer = operate(self._core, call, usage)
         return answer, self._taken()
 
     def leave(self, reason: str, now: float, *, told: bool = False) -> list[Effect]:
@@ -229,7 +257,7 @@ class Agent:
         With `told`, there is no master that could be told: nothing waits for it.
         """
         self._core.now = now
-        departure.begin(self._core, reason, now + self._core.options.grace_s + departure.SPARE_S, told=told)
+        begin_departure(self._core, reason, now + self._core.options.grace_s + SPARE_S, told=told)
         return self._taken()
 
     def due(self) -> float:
@@ -242,19 +270,154 @@ class Agent:
         core.now = now
         for what, *ids in core.timers.expired(now):
             if what == "retry":
-                updates.retry(core, *ids)
+                retry_update(core, *ids)
             elif what == "heartbeat":
-                calls.heartbeat(core, *ids)
+                send_heartbeat(core, *ids)
             elif what == "complete":
-                tasks.timed_out(core, *ids)
+                task_timed_out(core, *ids)
             elif what in ("lease", "request"):
-                leases.over(core, what, *ids)
+                lease_over(core, what, *ids)
             elif what == "ends":
-                departure.run_out(core)
+                allocation_ends(core)
             elif what in ("register", "return", "shutdown"):
-                executors.overdue(core, what, *ids)
+                executor_overdue(core, what, *ids)
         return self._taken()
 
     def _taken(self) -> list[Effect]:
-        departure.finish(self._core)
+        finish_departure(self._core)
         return self._core.taken()
+
+
+def recovered_containers(state: AgentState) -> list[tuple[str, int, int]]:
+    """Containers that are known to have started: id, process, and when that had started [clock ticks]."""
+    return [(item.id, item.pid, item.birth) for item in state.instances.values() if item.pid is not None]
+
+
+def container_ended(core: AgentCore, container_id: str, code: int | None, reason: str) -> None:
+    """A container has ended: say so for its task, or for the tasks of its executor."""
+    instance = core.state.instances.get(container_id)
+    if instance is None:
+        return
+    framework = core.state.frameworks.get(instance.framework)
+    if instance.task is not None:
+        task = None if framework is None else framework.tasks.get(instance.task)
+        if task is not None:
+            task_exited(core, task, instance, code, reason)
+        drop_container(core, instance)
+        return
+    drop_container(core, instance)
+    executor = None if framework is None else framework.executors.get(instance.executor)
+    if executor is not None and executor.container == container_id:
+        executor_exited(core, executor, instance, code, reason)
+
+
+def resume_after_restart(core: AgentCore) -> None:
+    """Set going again what was kept; what is to be done is among the effects of the next call."""
+    for framework in list(core.state.frameworks.values()):
+        for executor in framework.executors.values():
+            ids = (framework.id, executor.id)
+            if executor.verdict is not None:
+                core.do(StopContainer(executor.container, core.options.grace_s))
+            elif executor.subscribed:
+                core.timers.at(("return", *ids), core.now + core.options.recovery_s)
+            else:
+                core.timers.at(("register", *ids), core.now + core.options.registration_s)
+            recount_limit(core, executor)
+            for task in executor.tasks.values():
+                task.delivered = executor.subscribed
+        for task in framework.tasks.values():
+            _resume_task(core, task)
+        if framework.over:
+            abandon_framework(core, framework)
+    for instance in list(core.state.instances.values()):
+        if instance.pid is None:  # nobody knows whether it started: nothing that was left behind may go on
+            container_ended(core, instance.id, None, "the agent ended while it was being started")
+        else:
+            resume_leases(core, instance)
+    if core.effects:
+        core.timers.at(("resume",), core.now)
+
+
+def _resume_task(core: AgentCore, task: AgentTask) -> None:
+    if task.container is None or task.over:
+        return
+    if task.verdict is not None:
+        end_task(core, task, task.verdict, core.options.grace_s)
+        return
+    for status in task.statuses:
+        if status["state"] == "TASK_RUNNING":
+            arm_time_limit(core, task, status["timestamp"])
+
+
+SPARE_S = 5.0
+"""What is left of an allocation when the last has been stopped, for what then remains to be said [s]."""
+
+
+def plan_departure(core: AgentCore) -> None:
+    """Look to the end of the allocation, which is to find nothing running."""
+    ends, margin_s = core.options.ends, core.options.margin_s
+    if ends is not None and margin_s is not None:
+        core.timers.at(("ends",), ends - margin_s)
+
+
+def allocation_ends(core: AgentCore) -> None:
+    """The allocation ends soon."""
+    ends = core.now if core.options.ends is None else core.options.ends
+    until = max(ends - SPARE_S, core.now + core.options.grace_s)  # with a small margin, it may be a little late
+    begin_departure(core, "the agent's allocation ends", until)
+
+
+def begin_departure(core: AgentCore, reason: str, until: float, *, told: bool = False) -> None:
+    """End everything, and then the agent.
+
+    Parameters
+    ----------
+    reason
+        Why; frameworks and master are told.
+    until
+        When the agent ends at the latest [s since the epoch].
+    told
+        The master has given the agent up: nobody waits for updates.
+    """
+    if core.state.departure is not None:
+        return
+    core.state.departure = Departure(reason, until, told)
+    core.timers.at(("leave",), until)
+    for framework in list(core.state.frameworks.values()):
+        end_framework(core, framework, TaskEnd("TASK_KILLED", "REASON_AGENT_DRAINING", reason))
+
+
+def end_framework(core: AgentCore, framework: AgentFramework, verdict: TaskEnd) -> None:
+    """End all that runs of a framework."""
+    for executor in list(framework.executors.values()):
+        shut_down_executor(core, executor, verdict)
+    for task in list(framework.tasks.values()):
+        end_task(core, task, verdict, core.options.grace_s)
+
+
+def abandon_framework(core: AgentCore, framework: AgentFramework) -> None:
+    """The framework is gone: end all that runs of it, and say nothing more."""
+    framework.over = True
+    keep_framework(core, framework)
+    end_framework(core, framework, TaskEnd("TASK_KILLED", "REASON_FRAMEWORK_REMOVED", "its framework is gone"))
+    for task in list(framework.tasks.values()):
+        task.pending.clear()
+        core.timers.cancel("retry", framework.id, task.id)
+        if task.over:
+            remove_task(core, framework, task)
+    remove_if_empty(core, framework)
+
+
+def finish_departure(core: AgentCore) -> None:
+    """End the agent once it is to, and nothing is left to wait for."""
+    leaving, state = core.state.departure, core.state
+    if leaving is None or state.left:
+        return
+    if core.now < leaving.until:
+        unsaid = any(task.pending for framework in state.frameworks.values() for task in framework.tasks.values())
+        if state.instances or (unsaid and not leaving.told):
+            return
+    core.up("UNREGISTER", reason=leaving.reason)
+    forget_all(core)
+    state.left = True
+    core.do(ExitAgent(0))

@@ -1,31 +1,197 @@
-"""An agent with all it needs: journal, sockets, containers, and a thread of its own to run in."""
+"""An agent with all it needs: journal, sockets, containers, HTTP, and a thread of its own to run in.
+
+::
+
+    POST /api/v1/executor              executors, on loopback
+    POST /api/v1   /api/v1/operator    operators
+
+It listens twice. One socket is on loopback, for executors: it takes the connections of our own user's processes, none
+of which sends a token, and so serves nothing that operators may do. The other is for operators: over TLS, with a token.
+A call is answered once what it has changed is durable.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import math
 import socket
+import ssl
 import time
 from concurrent.futures import Future
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from asa.security.files import private_directory
-from asa.web.hosts import LOOPBACK, address_among, is_loopback, listening_host, own_hosts
+from asa.web.errors import HTTPError
+from asa.web.hosts import LOOPBACK, address_among, check_addressed, is_loopback, listening_host, own_hosts
 from asa.web.loop_thread import LoopThread
-from asa.web.server import listening_socket
+from asa.web.server import (
+    Admission,
+    Answer,
+    Connection,
+    Deferred,
+    Listener,
+    Request,
+    Response,
+    ResponseStream,
+    StreamResponse,
+    check_method,
+    listening_socket,
+)
 from executors.cgroup.group import Quotas
-from executors.mesos.agent.engine import Engine
-from executors.mesos.agent.launcher import Orphans
-from executors.mesos.agent.machine import Agent
-from executors.mesos.agent.options import Options
-from executors.mesos.agent.server import Server
-from executors.mesos.agent.workdir import WorkDirectory
-from executors.mesos.http_api import TokenAccess, host_names
+from executors.mesos import peer
+from executors.mesos.agent.api import needs_write
+from executors.mesos.agent.containers import OrphanPolicy
+from executors.mesos.agent.engine import AgentEngine
+from executors.mesos.agent.machine import AgentMachine
+from executors.mesos.agent.state import AgentOptions
+from executors.mesos.agent.storage import PIECE_MOST, WorkDirectory, list_directory, read_file
+from executors.mesos.codec import Message
+from executors.mesos.http_api import (
+    EXECUTOR,
+    Principal,
+    TokenAccess,
+    accepts_json,
+    body_limit,
+    call_of,
+    check_content,
+    host_names,
+    in_json,
+)
 from executors.mesos.journal import Journal
-from executors.mesos.pool_directory import AGENT_NAME, PoolDirectory
+from executors.mesos.messages import EXECUTOR_PATH, OPERATOR_PATHS, base64_of, field, message
+from executors.mesos.pool_directory import AGENT_NAME, READER, WRITER, PoolDirectory
+
+_CLOSING_S = 2.0
+_WHO = "the agent"
+
+
+class LoopbackListener(Listener):
+    """Listens for our own user's processes on this machine; others find the connection broken."""
+
+    def opened(self, connection: Connection) -> None:
+        super().opened(connection)
+        assert connection.transport
+        try:
+            if peer.is_ours(*peer.ends(connection.transport.get_extra_info("socket"))):
+                return self.authenticated(connection)
+        except OSError:  # it has gone already
+            pass
+        return connection.abort()
+
+
+class AgentServer:
+    """Serves one agent.
+
+    Parameters
+    ----------
+    engine
+        Runs the machine.
+    agent
+        The machine, to be read only.
+    options
+        What it was started with.
+    access
+        Which operators may come in.
+    names
+        What a ``Host`` header may say: `http_api.host_names`.
+    """
+
+    def __init__(
+        self,
+        engine: AgentEngine,
+        agent: AgentMachine,
+        options: AgentOptions,
+        access: TokenAccess,
+        names: frozenset[str],
+    ) -> None:
+        self._engine, self._agent, self._options = engine, agent, options
+        self._access, self._names = access, names
+        self._loopback, self._listener = (
+            LoopbackListener(self._from_executor, _WHO),
+            Listener(self._from_operator, _WHO),
+        )
+        self._root = Path(options.directory)
+
+    async def listen(self, loopback: socket.socket, outside: socket.socket, context: ssl.SSLContext | None) -> None:
+        """Accept connections: of executors on `loopback`, of operators on `outside`, over TLS if there is a context."""
+        await self._loopback.listen(loopback, None)
+        await self._listener.listen(outside, context)
+
+    async def close(self) -> None:
+        """Listen no more; requests that are being answered have a moment to end."""
+        await asyncio.gather(self._loopback.close(_CLOSING_S), self._listener.close(_CLOSING_S))
+
+    def abort(self) -> None:
+        """Break all connections, as the death of the process would."""
+        self._loopback.abort()
+        self._listener.abort()
+
+    # ------------------------------------------------------- requests
+
+    def _from_executor(self, request: Request) -> Admission:
+        if self._path(request) != EXECUTOR_PATH:
+            raise HTTPError(403, f"only executors are served here: operators come to port {self._options.port}")
+        check_method(request, "POST")
+        check_content(request)
+        return Admission(body_limit(EXECUTOR), self._executor)
+
+    def _from_operator(self, request: Request) -> Admission:
+        path = self._path(request)
+        principal = self._access.authenticate(request.headers, request.connection.peer)
+        self._listener.authenticated(request.connection)
+        principal.check(READER)
+        if path not in OPERATOR_PATHS:
+            raise HTTPError(404, f"there is nothing at {path[:100]}: calls of operators go to {OPERATOR_PATHS[0]}")
+        check_method(request, "POST")
+        check_content(request)
+        return Admission(body_limit(principal.role), partial(self._operator, principal))
+
+    def _path(self, request: Request) -> str:
+        check_addressed(request.headers, self._names, request.connection.local)
+        return request.path.rstrip("/") or "/"
+
+    def _executor(self, request: Request) -> Answer:
+        call, kind = call_of(request)
+        if kind != "SUBSCRIBE":
+            durable = self._engine.call(call)
+            return Response(202) if durable is None else Deferred(durable, Response(202))
+        accepts_json(request)
+        if request.version != "1.1":
+            raise HTTPError(505, "expected HTTP/1.1: a stream is sent in chunks")
+        stream = ResponseStream(request.connection, self._engine.closed, beating=False)
+        self._engine.subscribe(call, stream)
+        return StreamResponse(stream)
+
+    def _operator(self, principal: Principal, request: Request) -> Answer:
+        call, kind = call_of(request)
+        if needs_write(call):
+            principal.check(WRITER)
+        return self._operated(request, call, kind)
+
+    async def _operated(self, request: Request, call: Message, kind: str) -> Response:
+        if kind in ("LIST_FILES", "READ_FILE"):
+            answer: Message | None = await asyncio.to_thread(self._files, call, kind)
+        else:
+            answer = await self._engine.operate(call)
+        if answer is None:
+            return Response(200)
+        accepts_json(request)
+        return in_json(answer)
+
+    def _files(self, call: Message, kind: str) -> Message:
+        if kind == "LIST_FILES":
+            return message(kind, file_infos=list_directory(self._root, field(call, "list_files.path", str)))
+        asked = field(call, "read_file", dict)
+        offset, length = field(asked, "offset", int), field(asked, "length", int, PIECE_MOST)
+        if offset < 0 or length < 0:
+            raise HTTPError(400, "expected 'offset' and 'length' not to be negative")
+        piece = read_file(self._root, field(asked, "path", str), offset, length)
+        return message(kind, size=piece.size, data=base64_of(piece.data))
+
 
 NO_MASTER = 75
 """Exit code when no master was there for too long (``EX_TEMPFAIL``)."""
@@ -75,7 +241,7 @@ class AgentService:
     def __init__(
         self,
         directory: PoolDirectory,
-        options: Options,
+        options: AgentOptions,
         quotas: Quotas,
         *,
         work: Path | WorkDirectory,
@@ -93,13 +259,13 @@ class AgentService:
         self._tls, self._authenticate, self._patience_s = tls, authenticate, patience_s
         self._host, self._port = listening_host(host, secured=tls and authenticate), port
         grace_s = options.recovery_s if orphan_grace_s is None else orphan_grace_s
-        self._orphans = Orphans(grace_s, quotas.name, space, "" if keep else str(self._work.path))
+        self._orphans = OrphanPolicy(grace_s, quotas.name, space, "" if keep else str(self._work.path))
         self._thread = LoopThread[int]("asa-agent")
-        self._engine: Engine | None = None
+        self._engine: AgentEngine | None = None
         self._killed: asyncio.Event | None = None
 
     @property
-    def options(self) -> Options:
+    def options(self) -> AgentOptions:
         """As they are in use, once it has been started."""
         return self._options
 
@@ -175,7 +341,7 @@ class AgentService:
                 agent, engine = self._made(journal)
                 context = self._directory.server_context(AGENT_NAME) if self._tls else None
                 access = TokenAccess(self._directory, required=self._authenticate)
-                server = Server(engine, agent, self._options, access, self._names())
+                server = AgentServer(engine, agent, self._options, access, self._names())
                 await engine.open()
                 await server.listen(loopback, outside, context)
                 self._engine = engine
@@ -184,7 +350,7 @@ class AgentService:
         finally:
             journal.close()
 
-    async def _work_until_ended(self, engine: Engine, server: Server) -> int:
+    async def _work_until_ended(self, engine: AgentEngine, server: AgentServer) -> int:
         assert self._killed
         linking: asyncio.Future[Any] = asyncio.ensure_future(engine.link.run())
         killed: asyncio.Future[Any] = asyncio.ensure_future(self._killed.wait())
@@ -210,7 +376,7 @@ class AgentService:
             await asyncio.gather(linking, killed, return_exceptions=True)
         return code
 
-    def _completed(self, loopback: socket.socket, outside: socket.socket) -> Options:
+    def _completed(self, loopback: socket.socket, outside: socket.socket) -> AgentOptions:
         return replace(
             self._options,
             hostname=self._options.hostname or (self._host or own_hosts()[0]),
@@ -227,12 +393,12 @@ class AgentService:
             return LOOPBACK if self._host == "localhost" else self._host
         return address_among((self._host, self._options.hostname, *own_hosts()))
 
-    def _made(self, journal: Journal) -> tuple[Agent, Engine]:
+    def _made(self, journal: Journal) -> tuple[AgentMachine, AgentEngine]:
         rows = journal.rows()
         with journal.reading():
-            agent = Agent(self._options, time.time(), rows)
+            agent = AgentMachine(self._options, time.time(), rows)
         run = private_directory(self._work.path / "run")
-        engine = Engine(
+        engine = AgentEngine(
             agent, journal, self._directory, self._quotas,
             run=run, lock=self._work.lock, orphans=self._orphans, patience_s=self._patience_s,
         )  # fmt: skip

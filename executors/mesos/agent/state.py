@@ -1,15 +1,181 @@
-"""What the agent knows. The machine's parts (`tasks`, `executors`, `updates` ...) change it; views read it."""
+"""The nouns of the agent's state machine: options, what the agent knows, and the effects that it wants carried out.
+
+`AgentCore` is what the parts of the machine (`tasks`, `api`, `machine`) share during one call. Nothing here does I/O.
+"""
 
 from __future__ import annotations
 
 import math
+import uuid
 from collections import deque
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from executors.mesos.agent.command import Share
+from executors.mesos import effects
 from executors.mesos.codec import Message
-from executors.mesos.messages import TERMINAL
+from executors.mesos.effects import Close, Copy, Keep, Send
+from executors.mesos.messages import TERMINAL, message
+from executors.mesos.resources import Resources
+from executors.mesos.timers import Timers
+
+OUT_OF_MEMORY = "REASON_CONTAINER_LIMITATION_MEMORY"
+"""Why a container has ended, in Mesos' word, when the kernel has killed a process of it for want of memory."""
+
+
+class ToMaster(NamedTuple):
+    """Say this to the master, if it is connected; what must reach it is said again by the machine."""
+
+    item: Message
+
+
+class SandboxFile(NamedTuple):
+    """What to copy into a sandbox before anything runs in it: an absolute path, a name there, and whether to run it."""
+
+    source: str
+    name: str
+    executable: bool = False
+
+
+class ContainerSpec(NamedTuple):
+    """What to start, and within what limits.
+
+    Parameters
+    ----------
+    id
+        Nobody else's, ever: names the cgroup and is part of the sandbox's path.
+    framework, executor
+        Whose it is; for a command task, the executor has the task's id.
+    argv
+        Program and arguments; a shell command is ``("/bin/sh", "-c", TEXT)``.
+    environment
+        All of it: the agent's own, less its secrets, then Mesos' variables, then what the task asked for.
+    sandbox
+        Directory that it runs in; made before, with mode 0700. Standard output and error go to the files ``stdout`` and
+        ``stderr`` in it.
+    cpus
+        What it may always have: its weight among others.
+    cpus_limit
+        What it may have at most; None for no limit.
+    memory
+        Limit [bytes]; None for none.
+    files
+        What to copy into the sandbox first; a container whose files cannot be had does not start.
+    """
+
+    id: str
+    framework: str
+    executor: str
+    argv: tuple[str, ...]
+    environment: dict[str, str]
+    sandbox: str
+    cpus: float
+    cpus_limit: float | None
+    memory: int | None
+    files: tuple[SandboxFile, ...] = ()
+
+
+class StartContainer(NamedTuple):
+    """Start a container; the machine is told by `started`, or by `exited` when it cannot be."""
+
+    container: ContainerSpec
+
+
+class StopContainer(NamedTuple):
+    """End a container: SIGTERM to its processes, SIGKILL after `grace_s` [s]; at once when that is 0."""
+
+    id: str
+    grace_s: float
+
+
+class LimitCpu(NamedTuple):
+    """Change how much CPU a container may have at most; None for no limit."""
+
+    id: str
+    cpus: float | None
+
+
+class WeighCpu(NamedTuple):
+    """Change how many cores a container should have when others want theirs too."""
+
+    id: str
+    cpus: float
+
+
+class RemoveContainer(NamedTuple):
+    """Nothing of this container is needed any more, its cgroup least of all; its sandbox stays for people to read."""
+
+    id: str
+
+
+class ExitAgent(NamedTuple):
+    """The agent's work is over: end the process with this code, once everything before is done."""
+
+    code: int
+
+
+Own = ToMaster | StartContainer | StopContainer | LimitCpu | WeighCpu | RemoveContainer | ExitAgent
+Effect = effects.Effect | Own
+
+
+@dataclass(frozen=True)
+class AgentOptions:
+    """What an agent is started with; the durations are Mesos' defaults.
+
+    Parameters
+    ----------
+    hostname, port
+        Where operators reach it; told in ``AgentInfo``.
+    ip, tls
+        The address of that host, if it is known, and whether operators reach it over TLS only: offers tell.
+    resources
+        All it has: ``scalars(cpus=64, mem=262144)``, and perhaps ``ports`` and ``gpus``.
+    attributes
+        Mesos' Attributes, such as the batch job's id: frameworks read them in offers.
+    directory
+        Sandboxes are below it.
+    environment
+        What every container inherits, without any secret of the agent.
+    endpoint
+        ``IP:PORT``, where executors on this node connect to.
+    gpus
+        What its GPUs are called in ``CUDA_VISIBLE_DEVICES``: each container sees those that it asks for. Empty where
+        they are not told apart.
+    ends
+        When its allocation ends [s since the epoch]; None for never.
+    margin_s
+        How long before that everything is stopped [s]; None to leave it to the batch system. By default as long as
+        executors have by default, and 10 s in which the end of everything is told.
+    registration_s
+        A custom executor that has not subscribed so long after its launch is ended [s].
+    grace_s
+        How long an executor that was told to end may take [s].
+    recovery_s
+        How long an executor whose connection broke, by an agent's restart perhaps, has to subscribe again [s].
+    quotas
+        Whether a container gets no more CPU than its tasks have asked for; else only what their ``limits`` say counts.
+    user
+        The only user whose tasks are taken; None for any name. All run as the agent's user, whatever they say.
+    """
+
+    hostname: str
+    port: int
+    resources: Resources
+    directory: str
+    endpoint: str
+    attributes: list[Message] = field(default_factory=list)
+    environment: Mapping[str, str] = field(default_factory=dict)
+    gpus: tuple[str, ...] = ()
+    ends: float | None = None
+    margin_s: float | None = 15.0
+    registration_s: float = 60.0
+    grace_s: float = 5.0
+    recovery_s: float = 900.0
+    quotas: bool = True
+    user: str | None = None
+    ip: str | None = None
+    tls: bool = False
+
 
 COMPLETED_MOST = 1000
 """How many tasks that have ended are remembered."""
@@ -17,7 +183,16 @@ ACKNOWLEDGED_MOST = 64
 """How many acknowledged updates of a task are remembered, in case its executor sends them again."""
 
 
-class Verdict(NamedTuple):
+class TaskShare(NamedTuple):
+    """What something takes: cores that it asks for; cores and memory [bytes] at most, infinite for no limit; GPUs."""
+
+    cpus: float
+    limit: float
+    memory: float
+    gpus: int = 0
+
+
+class TaskEnd(NamedTuple):
     """What is said of a task when its container ends, whatever it ended with."""
 
     state: str
@@ -26,7 +201,7 @@ class Verdict(NamedTuple):
 
 
 @dataclass(eq=False)
-class Task:
+class AgentTask:
     """A task, from its launch until its last update is acknowledged."""
 
     id: str
@@ -51,9 +226,9 @@ class Task:
     """How often the first pending update was sent."""
     delivered: bool = False
     """Whether its custom executor was told to launch it."""
-    verdict: Verdict | None = None
+    verdict: TaskEnd | None = None
     """Set once the task is to end, from outside."""
-    share: Share | None = None
+    share: TaskShare | None = None
     """What it takes, once somebody has asked."""
 
     @property
@@ -67,7 +242,7 @@ class Task:
 
 
 @dataclass(eq=False)
-class Executor:
+class AgentExecutor:
     """A custom executor: a process that runs tasks in its own way."""
 
     id: str
@@ -79,9 +254,9 @@ class Executor:
     """None while it is not connected."""
     subscribed: bool = False
     """Whether it ever was."""
-    tasks: dict[str, Task] = field(default_factory=dict)
+    tasks: dict[str, AgentTask] = field(default_factory=dict)
     """Those that are not over."""
-    verdict: Verdict | None = None
+    verdict: TaskEnd | None = None
     """Set once it is to end: what is said of the tasks it leaves behind."""
     capped: int | None = None
     """The CPU limits of itself and its tasks together [thousandths of a core], once somebody has asked."""
@@ -90,15 +265,15 @@ class Executor:
 
 
 @dataclass(eq=False)
-class Framework:
+class AgentFramework:
     """A framework of which something runs here, or has ended without having been acknowledged yet."""
 
     id: str
     info: Message
     over: bool = False
     """It is gone: its tasks are ended, and nobody waits for their updates."""
-    tasks: dict[str, Task] = field(default_factory=dict)
-    executors: dict[str, Executor] = field(default_factory=dict)
+    tasks: dict[str, AgentTask] = field(default_factory=dict)
+    executors: dict[str, AgentExecutor] = field(default_factory=dict)
 
     def can(self, capability: str) -> bool:
         """Whether it has declared a capability: ``"PARTITION_AWARE"``."""
@@ -108,7 +283,7 @@ class Framework:
 
 
 @dataclass(eq=False)
-class Instance:
+class ContainerState:
     """A container that was told to start and has not ended."""
 
     id: str
@@ -175,7 +350,7 @@ class Departure:
 
 
 @dataclass(eq=False)
-class State:
+class AgentState:
     """All of it."""
 
     started: float
@@ -183,8 +358,8 @@ class State:
     """Given by the master; None before it has registered for the first time."""
     registered: bool = False
     """Whether the master knows, on the connection of now, what is here."""
-    frameworks: dict[str, Framework] = field(default_factory=dict)
-    instances: dict[str, Instance] = field(default_factory=dict)
+    frameworks: dict[str, AgentFramework] = field(default_factory=dict)
+    instances: dict[str, ContainerState] = field(default_factory=dict)
     streams: dict[str, tuple[str, str]] = field(default_factory=dict)
     """Stream -> framework and executor behind it."""
     departure: Departure | None = None
@@ -196,10 +371,70 @@ class State:
     counters: dict[str, int] = field(default_factory=dict)
     """Metrics that only grow: ``tasks_finished`` and so on."""
 
-    def task(self, framework_id: str, task_id: str) -> Task | None:
+    def task(self, framework_id: str, task_id: str) -> AgentTask | None:
         framework = self.frameworks.get(framework_id)
         return None if framework is None else framework.tasks.get(task_id)
 
-    def executor(self, framework_id: str, executor_id: str) -> Executor | None:
+    def executor(self, framework_id: str, executor_id: str) -> AgentExecutor | None:
         framework = self.frameworks.get(framework_id)
         return None if framework is None else framework.executors.get(executor_id)
+
+
+@dataclass(eq=False)
+class AgentCore:
+    """One call into the machine: parts change `state` and say what is to be done; `Agent` takes it away.
+
+    Parameters
+    ----------
+    fresh
+        Gives 16 bytes that nobody has had before.
+    now
+        The time of this call [s since the epoch].
+    effects
+        What is to be done, in order.
+    """
+
+    options: AgentOptions
+    state: AgentState
+    fresh: Callable[[], bytes]
+    now: float
+    timers: Timers = field(default_factory=Timers)
+    effects: list[Effect] = field(default_factory=list)
+
+    def do(self, effect: Effect) -> None:
+        """Have this done."""
+        self.effects.append(effect)
+
+    def send(self, stream: str | None, event: Message) -> None:
+        """Say something to an executor; to one that is not connected, nothing."""
+        if stream is not None:
+            self.effects.append(Send(stream, event))
+
+    def close(self, stream: str | None) -> None:
+        """End an executor's stream and forget what it was."""
+        if stream is not None:
+            self.state.streams.pop(stream, None)
+            self.timers.cancel("heartbeat", stream)
+            self.effects.append(Close(stream))
+
+    def up(self, kind: str, **payload: Any) -> None:
+        """Say something to the master, if it knows us."""
+        if self.state.registered:
+            self.effects.append(ToMaster(message(kind, **payload)))
+
+    def keep(self, table: str, key: str, row: Message | None, *, copied: bool = False) -> None:
+        """Write a row of the journal, or remove it; nothing waits for one that is `copied` (see `Copy`)."""
+        self.effects.append((Copy if copied else Keep)(table, key, row))
+
+    def new_id(self) -> str:
+        """An id that nobody else has."""
+        return str(uuid.UUID(bytes=self.fresh(), version=4))
+
+    def count(self, name: str, by: int = 1) -> None:
+        """Add to a metric that only grows."""
+        self.state.counters[name] = self.state.counters.get(name, 0) + by
+
+    def taken(self) -> list[Effect]:
+        """The effects so far, which are forgotten here."""
+        effects, self.effects = self.effects, []
+        return effects

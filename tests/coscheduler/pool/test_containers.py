@@ -9,7 +9,7 @@ import pytest
 from asa.core.errors import InvalidInput
 from coscheduler.pool.containers import PATIENCE_S, Containers, Share
 from coscheduler.real.machine import Ended, News, Program, Started
-from executors.mesos.agent.instances import how_it_ended
+from executors.mesos.agent.tasks import exit_text
 from executors.mesos.codec import Message
 from executors.mesos.decisions import Accept, Kill, Reconcile
 from executors.mesos.messages import identity
@@ -125,8 +125,8 @@ def test_how_one_ends(containers: Containers, state: str, more: dict[str, str], 
 @pytest.mark.parametrize(("code", "killed"), [(-signal.SIGKILL, True), (-signal.SIGTERM, False), (1, False)])
 def test_one_that_was_killed_is_known_by_what_agents_say(containers: Containers, code: int, killed: bool) -> None:
     running(containers, "c")
-    containers.update(status("c", "FAILED", message=how_it_ended(code)))
-    assert told(containers) == [Ended("c", how_it_ended(code), killed=killed)]
+    containers.update(status("c", "FAILED", message=exit_text(code)))
+    assert told(containers) == [Ended("c", exit_text(code), killed=killed)]
 
 
 def test_one_that_was_stopped_may_have_lost_its_node(containers: Containers) -> None:

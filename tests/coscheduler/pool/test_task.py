@@ -7,7 +7,8 @@ import pytest
 from asa.core.units import MIB
 from coscheduler.pool.task import command_task, need_of
 from coscheduler.real.machine import Node, Program
-from executors.mesos.agent.command import Share, argv, share
+from executors.mesos.agent.state import TaskShare
+from executors.mesos.agent.task_info import argv, share
 from executors.mesos.offered import offered
 from executors.mesos.resources import LEAST_CPUS
 from tests.coscheduler.pool.test_offers import offer
@@ -33,6 +34,6 @@ def test_an_agent_understands_the_task(limit: float | None, cores: float) -> Non
     assert taken is not None
     info = command_task("job.1.0", there, Program(("/bin/sh", "-c", "exit"), {"ASA_RANK": "0"}), taken, limit)
     check("TaskInfo", info)
-    assert share(info, quotas=True) == Share(0.5, cores, math.inf)
+    assert share(info, quotas=True) == TaskShare(0.5, cores, math.inf)
     assert argv(info["command"]) == ("/bin/sh", "-c", "exit")
     assert info["command"]["environment"]["variables"] == [{"name": "ASA_RANK", "value": "0"}]

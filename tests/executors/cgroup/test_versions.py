@@ -13,7 +13,7 @@ from executors.cgroup.dutycycle import DutyCycle
 from executors.cgroup.group import Quotas, Usage
 from executors.cgroup.v1 import V1, V1Group
 from executors.cgroup.v2 import V2, V2Group
-from executors.mesos.agent.unlimited import Unlimited
+from executors.mesos.agent.containers import Unlimited
 from tests.executors.cgroup.fake import V1_FILES, V2_FILES, fill, said
 
 

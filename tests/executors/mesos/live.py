@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from executors.mesos.agent.machine import Agent
-from executors.mesos.agent.options import Options
+from executors.mesos.agent.containers import Unlimited
+from executors.mesos.agent.machine import AgentMachine
 from executors.mesos.agent.service import AgentService
-from executors.mesos.agent.unlimited import Unlimited
+from executors.mesos.agent.state import AgentOptions
 from executors.mesos.codec import Message
 from executors.mesos.master.machine import Master
 from executors.mesos.master.service import MasterService
@@ -40,7 +40,7 @@ def agent(directory: PoolDirectory, work: Path, **options: Any) -> AgentService:
         "directory": "",
         "endpoint": "",
     }
-    whole = Options(**given | {"environment": environment} | options)  # type: ignore[arg-type]
+    whole = AgentOptions(**given | {"environment": environment} | options)  # type: ignore[arg-type]
     return AgentService(directory, whole, Unlimited(), work=work)
 
 
@@ -50,7 +50,7 @@ def pool(path: Path, agents: int = 1, **options: Any) -> Iterator[PoolDirectory]
     directory = PoolDirectory.create(path / "pool", "test")
     with ExitStack() as stack:
         stack.enter_context(checked(Master, "scheduler.Call"))
-        stack.enter_context(checked(Agent, "executor.Call"))
+        stack.enter_context(checked(AgentMachine, "executor.Call"))
         stack.enter_context(MasterService(directory, MasterOptions(user=USER, **options)))
         for n in range(agents):
             attribute = {"name": "allocation", "type": "TEXT", "text": {"value": f"job-{n}"}}

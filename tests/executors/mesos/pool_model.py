@@ -7,9 +7,9 @@ from collections import Counter, deque
 from typing import Any
 
 from asa.web.errors import HTTPError
-from executors.mesos.agent.effects import Container, Start, Stop, Up
-from executors.mesos.agent.machine import Agent
-from executors.mesos.agent.options import Options as AgentOptions
+from executors.mesos.agent.machine import AgentMachine
+from executors.mesos.agent.state import AgentOptions as AgentOptions
+from executors.mesos.agent.state import ContainerSpec, StartContainer, StopContainer, ToMaster
 from executors.mesos.codec import Message, decode, encode
 from executors.mesos.effects import Close, Keep, Send
 from executors.mesos.master.machine import Master
@@ -70,15 +70,15 @@ class Model:
         self.id: str | None = None
         self.launched: dict[str, str] = {}
         self.told: dict[str, list[str]] = {}
-        self.to_start: list[Container] = []
+        self.to_start: list[ContainerSpec] = []
         self.running: dict[str, str] = {}
         self.unheard: list[str] = []
         self.ended: dict[str, int] = {}
         self.starts = Counter[str]()
         self.come_back()
 
-    def new_agent(self, rows: list[Keep]) -> Agent:
-        return Agent(AGENT, self.now, rows, fresh=lambda: next(self.fresh).to_bytes(16, "big"))
+    def new_agent(self, rows: list[Keep]) -> AgentMachine:
+        return AgentMachine(AGENT, self.now, rows, fresh=lambda: next(self.fresh).to_bytes(16, "big"))
 
     # ------------------------------------------------------- what is carried out
 
@@ -95,12 +95,12 @@ class Model:
 
     def commit_agent(self) -> None:
         for effect in self.a.write():
-            if isinstance(effect, Up):
+            if isinstance(effect, ToMaster):
                 if self.stream_a:
                     self.ups.append(decode(encode(effect.item)))
-            elif isinstance(effect, Start):
+            elif isinstance(effect, StartContainer):
                 self.to_start.append(effect.container)
-            elif isinstance(effect, Stop):
+            elif isinstance(effect, StopContainer):
                 self.kill(effect.id)
 
     def kill(self, container: str) -> None:
@@ -110,7 +110,7 @@ class Model:
         if self.running.pop(container, None) is not None:
             self.ended[container] = -15
 
-    def begin(self, container: Container) -> None:
+    def begin(self, container: ContainerSpec) -> None:
         self.to_start.remove(container)
         task = container.executor
         assert not self.is_over(task), f"{task} starts although it was told to be {self.told[task]}"
@@ -140,7 +140,7 @@ class Model:
                 self.commit_agent()
             self.stream_a = self.new_stream()
             first, *rest = self.agent.connected(self.now)
-            assert isinstance(first, Up)
+            assert isinstance(first, ToMaster)
             item = decode(encode(first.item))
             self.m.take(self.master.register(item, self.stream_a, self.now))
             self.a.take(rest)

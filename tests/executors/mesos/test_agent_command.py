@@ -15,9 +15,8 @@ import requests
 
 from asa.core.errors import InvalidInput, StateError
 from executors.cgroup import census, probe
-from executors.mesos import agent_command
+from executors.mesos.agent.command import AgentCommand, agent_options, choose_quotas, directory_key, parse_attributes
 from executors.mesos.agent.shim import birth_of
-from executors.mesos.agent_command import AgentCommand
 from executors.mesos.codec import Message, encode
 from executors.mesos.driver import SchedulerDriver
 from executors.mesos.master.service import MasterService
@@ -47,7 +46,7 @@ class Ground:
         self.processes: list[subprocess.Popen[str]] = []
 
     def agent(self, *words: str, **environment: str) -> subprocess.Popen[str]:
-        command = [sys.executable, "-P", "-m", "executors.mesos.agent_command", "--directory", str(self.directory.path)]
+        command = [sys.executable, "-P", "-m", "executors.mesos.agent.command", "--directory", str(self.directory.path)]
         common = ["--cores", "1", "--memory", str(1 << 29), "--quotas", "none", "--name", "127.0.0.1"]
         with open(self.path / "log", "a") as log:
             process = subprocess.Popen(
@@ -330,7 +329,7 @@ def test_agents_of_one_machine_are_told_apart(tmp_path: Path) -> None:
     parser = argparse.ArgumentParser()
     AgentCommand().configure(parser)
     keys = {
-        agent_command._key(parser.parse_args(["--directory", str(tmp_path), *words]), name)
+        directory_key(parser.parse_args(["--directory", str(tmp_path), *words]), name)
         for words, name in [
             ([], "n1"), ([], "n2"), (["--attribute", "a=1"], "n1"), (["--attribute", "a=2"], "n1"),
             (["--work", "a"], "n1"), (["--work", "b"], "n1"),
@@ -353,7 +352,7 @@ def test_margin_and_gpus(
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,4")
     parser = argparse.ArgumentParser()
     AgentCommand().configure(parser)
-    found = agent_command._options(parser.parse_args(["--directory", "d", *words]), "n1")
+    found = agent_options(parser.parse_args(["--directory", "d", *words]), "n1")
     assert (found.margin_s, found.gpus) == (margin_s, gpus) and found.resources.scalar("gpus") == len(gpus)
 
 
@@ -362,16 +361,16 @@ def test_a_margin_that_is_none(margin: str) -> None:
     parser = argparse.ArgumentParser()
     AgentCommand().configure(parser)
     with pytest.raises(InvalidInput, match="expected a number of seconds"):
-        agent_command._options(parser.parse_args(["--directory", "d", f"--margin={margin}"]), "n1")
+        agent_options(parser.parse_args(["--directory", "d", f"--margin={margin}"]), "n1")
 
 
 def test_an_attribute_needs_a_value() -> None:
     with pytest.raises(InvalidInput, match="NAME=VALUE"):
-        agent_command.host.attributes(["x"])
+        parse_attributes(["x"])
 
 
 def test_it_may_come_before_its_pool_is_made(tmp_path: Path) -> None:
-    command = [sys.executable, "-P", "-m", "executors.mesos.agent_command", "--directory", str(tmp_path / "pool")]
+    command = [sys.executable, "-P", "-m", "executors.mesos.agent.command", "--directory", str(tmp_path / "pool")]
     done = subprocess.run([*command, "--patience", "0.2"], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 75
     assert "no pool was made in" in done.stderr
@@ -384,7 +383,7 @@ def test_without_means_limits_are_not_kept_unless_they_were_asked_for(
         raise StateError("there is no way here")
 
     monkeypatch.setattr(probe, "best", none)
-    assert agent_command._means(None, "k").name == agent_command._means("none", "k").name == "none"
+    assert choose_quotas(None, "k").name == choose_quotas("none", "k").name == "none"
     assert "CPU limits are not kept: there is no way here" in capsys.readouterr().err
     with pytest.raises(StateError, match="no way here"):
-        agent_command._means("cgroup v2", "k")
+        choose_quotas("cgroup v2", "k")

@@ -104,9 +104,9 @@ def test_it_starts_whole(pool: Pool, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "point",
     [
-        "before executors.mesos.agent.machine:Agent.from_master 'RUN'",
-        "before executors.mesos.agent.containers:Containers.start argv",
-        "before executors.mesos.agent.machine:Agent.started",
+        "before executors.mesos.agent.machine:AgentMachine.from_master 'RUN'",
+        "before executors.mesos.agent.containers:AgentContainers.start argv",
+        "before executors.mesos.agent.machine:AgentMachine.started",
     ],
     ids=["is to launch", "has taken note", "has launched"],
 )

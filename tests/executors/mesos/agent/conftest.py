@@ -10,9 +10,19 @@ import pytest
 
 from asa.core.errors import StateError
 from executors.cgroup import probe
-from executors.mesos.agent.effects import Container, Effect, Exit, Limit, Remove, Start, Stop, Up, Weigh
-from executors.mesos.agent.machine import Agent
-from executors.mesos.agent.options import Options
+from executors.mesos.agent.machine import AgentMachine
+from executors.mesos.agent.state import (
+    AgentOptions,
+    ContainerSpec,
+    Effect,
+    ExitAgent,
+    LimitCpu,
+    RemoveContainer,
+    StartContainer,
+    StopContainer,
+    ToMaster,
+    WeighCpu,
+)
 from executors.mesos.codec import Message, decode, encode
 from executors.mesos.effects import Close, Keep, Send
 from executors.mesos.messages import base64_of, identity, message, value_of
@@ -21,7 +31,7 @@ from tests.executors.mesos.agent.contained import Place, Victims
 from tests.executors.mesos.agent.live_pool import SPACE, Pool
 from tests.executors.mesos.oracle import check
 
-OPTIONS = Options(
+OPTIONS = AgentOptions(
     "n1", 5051, scalars(cpus=8, mem=1024), "/sandboxes", "127.0.0.1:5051", environment={"PATH": "/bin"}, user="me"
 )
 
@@ -29,19 +39,19 @@ OPTIONS = Options(
 class Node:
     """An agent's machine with a journal and containers that are nothing but entries in dictionaries."""
 
-    def __init__(self, options: Options = OPTIONS) -> None:
+    def __init__(self, options: AgentOptions = OPTIONS) -> None:
         self.options, self.now = options, 1000.0
         self.journal: dict[tuple[str, str], Message] = {}
-        self.running: dict[str, Container] = {}
-        self.stops: list[Stop] = []
-        self.limits: list[Limit] = []
-        self.weights: list[Weigh] = []
+        self.running: dict[str, ContainerSpec] = {}
+        self.stops: list[StopContainer] = []
+        self.limits: list[LimitCpu] = []
+        self.weights: list[WeighCpu] = []
         self.ups: list[Message] = []
         self.sent: dict[str, list[Message]] = {}
         self.code: int | None = None
         self._pids = itertools.count(100)
         self._uuids = itertools.count(1)
-        self.agent = Agent(options, self.now, fresh=self._fresh)
+        self.agent = AgentMachine(options, self.now, fresh=self._fresh)
 
     def _fresh(self) -> bytes:
         return next(self._uuids).to_bytes(16, "big")
@@ -56,7 +66,7 @@ class Node:
                     self.journal[effect.table, effect.key] = decode(encode(effect.row))
         for effect in effects:
             match effect:
-                case Up(item):
+                case ToMaster(item):
                     self.ups.append(decode(encode(item)))
                 case Send(stream, item):
                     said = decode(encode(item))
@@ -64,32 +74,32 @@ class Node:
                     self.sent[stream].append(said)
                 case Close(stream):
                     self.sent.setdefault(stream, []).append({"type": "CLOSED"})
-                case Start(container):
+                case StartContainer(container):
                     assert container.id not in self.running
                     self.running[container.id] = container
-                case Stop():
+                case StopContainer():
                     self.stops.append(effect)
-                case Limit():
+                case LimitCpu():
                     self.limits.append(effect)
-                case Weigh():
+                case WeighCpu():
                     self.weights.append(effect)
-                case Remove(container_id):
+                case RemoveContainer(container_id):
                     self.running.pop(container_id, None)
-                case Exit(code):
+                case ExitAgent(code):
                     assert self.code is None
                     self.code = code
         return effects
 
-    def restart(self, options: Options | None = None) -> None:
+    def restart(self, options: AgentOptions | None = None) -> None:
         """The agent dies, and another one is started on its journal; containers go on."""
         rows = [Keep(table, key, row) for (table, key), row in self.journal.items()]
         self.sent.clear()
-        self.agent = Agent(options or self.options, self.now, rows, fresh=self._fresh)
+        self.agent = AgentMachine(options or self.options, self.now, rows, fresh=self._fresh)
 
     def register(self, agent_id: str = "S1") -> Message:
         """Connect; returns what the agent has said first."""
         first = self.do(self.agent.connected(self.now))[0]
-        assert isinstance(first, Up)
+        assert isinstance(first, ToMaster)
         self.heard("REGISTERED", agent_id=identity(agent_id), ping_s=15.0, pings=5)
         return decode(encode(first.item))["register"]
 
@@ -104,7 +114,7 @@ class Node:
     def kill(self, task: str, **more: Any) -> None:
         self.heard("KILL", framework_id=identity("F1"), task_id=identity(task), **more)
 
-    def container(self, owner: str) -> Container:
+    def container(self, owner: str) -> ContainerSpec:
         """The one container that a task or a custom executor has."""
         (found,) = [
             item.id

@@ -10,11 +10,9 @@ from pathlib import Path
 
 from asa.log import proc
 from executors.cgroup.group import Quotas
-from executors.mesos.agent.containers import Containers
-from executors.mesos.agent.effects import Container
-from executors.mesos.agent.launcher import Orphans
+from executors.mesos.agent.containers import AgentContainers, OrphanPolicy, Unlimited
 from executors.mesos.agent.shim import birth_of
-from executors.mesos.agent.unlimited import Unlimited
+from executors.mesos.agent.state import ContainerSpec
 
 PATIENCE_S = 20.0
 
@@ -67,18 +65,19 @@ class Place:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         return descriptor
 
-    def container(self, name: str, *argv: str, **environment: str) -> Container:
+    def container(self, name: str, *argv: str, **environment: str) -> ContainerSpec:
         sandbox = str(self.path / "sandboxes" / name)
-        return Container(name, "F", name, argv, {"PATH": os.environ["PATH"]} | environment, sandbox, 1.0, None, None)
+        variables = {"PATH": os.environ["PATH"]} | environment
+        return ContainerSpec(name, "F", name, argv, variables, sandbox, 1.0, None, None)
 
     def output(self, name: str) -> str:
         return (self.path / "sandboxes" / name / "stdout").read_text()
 
-    def containers(self, heard: Heard) -> Containers:
-        return Containers(self.quotas, self.run, self.lock, Orphans(self.grace_s), heard)
+    def containers(self, heard: Heard) -> AgentContainers:
+        return AgentContainers(self.quotas, self.run, self.lock, OrphanPolicy(self.grace_s), heard)
 
 
-def play(place: Place, story: Callable[[Containers, Heard], Awaitable[None]]) -> None:
+def play(place: Place, story: Callable[[AgentContainers, Heard], Awaitable[None]]) -> None:
     """One agent's life, at the end of which nothing runs any more."""
 
     async def life() -> None:

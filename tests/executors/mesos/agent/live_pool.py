@@ -14,10 +14,10 @@ from typing import Any
 import requests
 
 from executors.cgroup.group import Quotas
-from executors.mesos.agent.options import Options
+from executors.mesos.agent.containers import Unlimited
 from executors.mesos.agent.service import AgentService
 from executors.mesos.agent.shim import birth_of
-from executors.mesos.agent.unlimited import Unlimited
+from executors.mesos.agent.state import AgentOptions
 from executors.mesos.codec import Message, Records, encode
 from executors.mesos.master.service import MasterService
 from executors.mesos.master.state import Options as MasterOptions
@@ -133,7 +133,7 @@ class Pool:
         return MasterService(self.directory, options, tls=False, host="127.0.0.1")
 
     def new_agent(self) -> AgentService:
-        options = Options("127.0.0.1", 0, OFFERED, "", "", environment={"PATH": os.environ["PATH"]}, grace_s=1.0)
+        options = AgentOptions("127.0.0.1", 0, OFFERED, "", "", environment={"PATH": os.environ["PATH"]}, grace_s=1.0)
         work = self.path / "work"
         return AgentService(self.directory, options, self.quotas(), work=work, tls=False, orphan_grace_s=20.0)
 

@@ -9,20 +9,20 @@ import pytest
 from asa.core.errors import InvalidInput, StateError
 from executors.cgroup import probe
 from executors.cgroup.dutycycle import DutyCycle
-from executors.mesos.agent import capacity, host
-from executors.mesos.agent.unlimited import Unlimited
+from executors.mesos.agent.command import bound_capacity, parse_attributes, with_capacity
+from executors.mesos.agent.containers import Unlimited
 
 
 @pytest.mark.parametrize("cores", [0.0, -1.0, 0.001, 2.1, float("inf"), float("nan")])
 def test_a_part_of_what_is_offered(cores: float) -> None:
     with pytest.raises(InvalidInput, match=r"--capacity .*: expected from 0.01 to the 2 cores that are offered"):
-        capacity.keep(Unlimited(), cores, 2.0)
+        bound_capacity(Unlimited(), cores, 2.0)
 
 
 @pytest.mark.parametrize("quotas", [Unlimited(), DutyCycle("space")])
 def test_a_means_that_cannot(quotas: Unlimited | DutyCycle) -> None:
     with pytest.raises(StateError, match=f"--capacity 0.3: a fraction of the processor .* by '{quotas.name}'"):
-        capacity.keep(quotas, 0.3, 2.0)
+        bound_capacity(quotas, 0.3, 2.0)
 
 
 @pytest.mark.parametrize("means", ["cgroup v2", pytest.param("cgroup v1", marks=pytest.mark.root)])
@@ -33,16 +33,16 @@ def test_a_means_that_can(means: str, monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.skip(str(error))
     bounds, bound = list[float](), quotas.bound
     monkeypatch.setattr(quotas, "bound", lambda cores: (bounds.append(cores), bound(cores)))
-    capacity.keep(quotas, 0.3, 2.0)
+    bound_capacity(quotas, 0.3, 2.0)
     assert bounds == [0.3]
 
 
 def test_only_one_attribute_has_its_name() -> None:
-    given = host.attributes(["rack=r1"])
-    assert capacity.attributes(given, None) == given
-    found = capacity.attributes(given, 1.5)
+    given = parse_attributes(["rack=r1"])
+    assert with_capacity(given, None) == given
+    found = with_capacity(given, 1.5)
     assert found == [*given, {"name": "capacity", "type": "SCALAR", "scalar": {"value": 1.5}}]
-    taken = host.attributes(["capacity=much"])
-    assert capacity.attributes(taken, None) == taken
+    taken = parse_attributes(["capacity=much"])
+    assert with_capacity(taken, None) == taken
     with pytest.raises(InvalidInput, match="--capacity says this one"):
-        capacity.attributes(taken, 1.5)
+        with_capacity(taken, 1.5)

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from executors.mesos.agent.effects import Stop
+from executors.mesos.agent.state import StopContainer
 
 
 def test_everything_is_stopped_before_the_allocation_ends(new_node, task):
@@ -19,7 +19,7 @@ def test_everything_is_stopped_before_the_allocation_ends(new_node, task):
     node.wake(4984.9)
     assert node.stops == []
     node.wake(4985.0)
-    assert node.stops == [Stop(node.container("t1").id, 5.0)]
+    assert node.stops == [StopContainer(node.container("t1").id, 5.0)]
     node.run(task("t2"))
     node.exit("t1", -15)
     assert node.updates()[-2:] == [("t2", "TASK_LOST"), ("t1", "TASK_KILLED")]

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from executors.mesos.agent.engine import Engine
-from executors.mesos.agent.launcher import Orphans
-from executors.mesos.agent.unlimited import Unlimited
+from executors.mesos.agent.containers import OrphanPolicy, Unlimited
+from executors.mesos.agent.engine import AgentEngine
 from executors.mesos.codec import Message
 from executors.mesos.effects import Keep
 from executors.mesos.journal import Journal
@@ -31,9 +30,9 @@ def test_it_registers_with_what_is_written_only(
 
     async def connect() -> None:
         directory = PoolDirectory.create(tmp_path / "pool", "test")
-        engine = Engine(
+        engine = AgentEngine(
             node.agent, journal, directory, Unlimited(),
-            run=tmp_path / "run", lock=tmp_path / "lock", orphans=Orphans(1.0), patience_s=1.0,
+            run=tmp_path / "run", lock=tmp_path / "lock", orphans=OrphanPolicy(1.0), patience_s=1.0,
         )  # fmt: skip
         monkeypatch.setattr(engine.link, "say", lambda item: said.append((item["type"], journal.rows())))
         monkeypatch.setattr(engine.link, "clear", lambda: said.append(("nothing is left to say", journal.rows())))

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from executors.mesos.agent.environment import variables
+from executors.mesos.agent.task_info import variables
 from executors.mesos.codec import BadMessage
 from executors.mesos.messages import base64_of
 

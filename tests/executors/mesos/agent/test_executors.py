@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from asa.web.errors import HTTPError
-from executors.mesos.agent.effects import Limit, Stop
+from executors.mesos.agent.state import LimitCpu, StopContainer
 from executors.mesos.codec import BadMessage
 from executors.mesos.messages import base64_of, identity, nanoseconds
 
@@ -61,15 +61,15 @@ def test_the_cpu_limit_follows_the_tasks(node, task, executor):
     container = node.container("e1")
     assert (container.cpus, container.cpus_limit, container.memory) == (1.5, 1.5, 1024 << 20)
     node.run(task("t2", cpus=2, limits={"cpus": {"value": 3}}), executor=executor())
-    assert node.limits == [Limit(container.id, 4.5)]
+    assert node.limits == [LimitCpu(container.id, 4.5)]
     node.subscribe()
     node.update("t1", "TASK_FINISHED")
-    assert node.limits[-1] == Limit(container.id, 3.5)
+    assert node.limits[-1] == LimitCpu(container.id, 3.5)
     node.run(task("t3", limits={"cpus": {"value": "Infinity"}}), executor=executor())
-    assert node.limits[-1] == Limit(container.id, None)
+    assert node.limits[-1] == LimitCpu(container.id, None)
     node.update("t2", "TASK_FINISHED")
     node.update("t3", "TASK_FINISHED")
-    assert node.limits[-1] == Limit(container.id, 0.5) and not node.stops  # an idle executor stays
+    assert node.limits[-1] == LimitCpu(container.id, 0.5) and not node.stops  # an idle executor stays
 
 
 def test_the_cpu_limit_is_that_of_the_tasks_after_a_restart(node, task, executor):
@@ -82,10 +82,10 @@ def test_the_cpu_limit_is_that_of_the_tasks_after_a_restart(node, task, executor
     node.limits.clear()  # as if the agent had died before the last one
     node.restart()
     node.register()
-    assert node.limits == [Limit(container, 1.6)]
+    assert node.limits == [LimitCpu(container, 1.6)]
     node.subscribe(tasks=["t2"])
     node.update("t2", "TASK_FINISHED")
-    assert node.limits[-1] == Limit(container, 1.5)
+    assert node.limits[-1] == LimitCpu(container, 1.5)
 
 
 def test_one_that_does_not_subscribe_is_ended(node, task, executor):
@@ -94,7 +94,7 @@ def test_one_that_does_not_subscribe_is_ended(node, task, executor):
     node.wake(node.now + 59.9)
     assert not node.stops
     node.wake(node.now + 0.2)
-    assert node.stops == [Stop(node.container("e1").id, 0.0)]
+    assert node.stops == [StopContainer(node.container("e1").id, 0.0)]
     assert node.updates() == []
     node.exit("e1", -9)
     assert node.updates() == [("t1", "TASK_FAILED")]
@@ -189,7 +189,7 @@ def test_an_update_must_make_sense(running, changes, text):
 
 
 def test_an_executor_cannot_flood_the_agent(running, monkeypatch):
-    monkeypatch.setattr("executors.mesos.agent.calls.PENDING_MOST", 3)
+    monkeypatch.setattr("executors.mesos.agent.api.PENDING_MOST", 3)
     for _ in range(3):
         running.update("t1", "TASK_RUNNING")
     with pytest.raises(HTTPError) as refused:
@@ -198,7 +198,7 @@ def test_an_executor_cannot_flood_the_agent(running, monkeypatch):
 
 
 def test_what_an_executor_says_has_bounds(running, monkeypatch):
-    monkeypatch.setattr("executors.mesos.agent.calls.DATA_MOST", 2)
+    monkeypatch.setattr("executors.mesos.agent.api.DATA_MOST", 2)
     for kind in ("MESSAGE", "UPDATE"):
         with pytest.raises(HTTPError, match="at most 2 bytes") as refused:
             running.call("MESSAGE", data="AAAA") if kind == "MESSAGE" else running.update(
@@ -235,7 +235,7 @@ def test_an_executor_is_asked_to_end_and_then_ended(running):
     running.heard("SHUTDOWN_EXECUTOR", **ids)
     assert kinds(running.sent["s1"])[-2:] == ["LAUNCH", "SHUTDOWN"] and not running.stops
     running.wake(running.now + 5.0)
-    assert running.stops == [Stop(running.container("e1").id, 0.0)]
+    assert running.stops == [StopContainer(running.container("e1").id, 0.0)]
     running.exit("e1", -9)
     assert running.updates() == [("t1", "TASK_FAILED")]
 
@@ -335,7 +335,7 @@ def test_one_that_does_not_come_back_is_ended(running):
     with pytest.raises(HTTPError):
         running.call("HEARTBEAT")
     running.wake(running.now + 900)
-    assert running.stops == [Stop(running.container("e1").id, 0.0)]
+    assert running.stops == [StopContainer(running.container("e1").id, 0.0)]
     running.exit("e1", -9)
     assert running.updates() == [("t1", "TASK_FAILED")]
     assert running.last["reason"] == "REASON_EXECUTOR_REREGISTRATION_TIMEOUT"

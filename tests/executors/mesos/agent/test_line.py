@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from executors.mesos.agent.line import dial
+from executors.mesos.agent.link import connect_to_master
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
 END = b"0\r\n\r\n"
@@ -27,7 +27,7 @@ async def told(answer: bytes, hear: Callable[[bytes], object] | None) -> tuple[i
         writer.close()
 
     async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
-        line = await dial("127.0.0.1", server.sockets[0].getsockname()[1], None, None, hear)
+        line = await connect_to_master("127.0.0.1", server.sockets[0].getsockname()[1], None, None, hear)
         try:
             async with asyncio.timeout(10):
                 found = await line.post("POST / HTTP/1.1\r\nHost: a\r\n", b"{}")
@@ -63,7 +63,7 @@ def test_a_line_that_broke_before_the_answer_takes_no_request_any_more() -> None
             writer.close()
 
         async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
-            line = await dial("127.0.0.1", server.sockets[0].getsockname()[1], None, None, None)
+            line = await connect_to_master("127.0.0.1", server.sockets[0].getsockname()[1], None, None, None)
             async with asyncio.timeout(10):
                 with pytest.raises(ConnectionResetError, match="the master has closed it"):
                     await line.post("POST / HTTP/1.1\r\nHost: a\r\n", b"{}")

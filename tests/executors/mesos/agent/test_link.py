@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from executors.mesos.agent import link as module
-from executors.mesos.agent import outbox
-from executors.mesos.agent.link import Link
+from executors.mesos.agent import link
+from executors.mesos.agent.link import MasterLink
 from executors.mesos.agent_protocol import PATH, STREAM_HEADER
 from executors.mesos.codec import Message, decode, frame
 from executors.mesos.messages import message
@@ -25,7 +24,7 @@ class Node:
     """An agent that only takes notes."""
 
     def __init__(self) -> None:
-        self.link: Link
+        self.link: MasterLink
         self.notes: list[str] = []
         self.items: list[Message] = []
         self.news = asyncio.Condition()
@@ -112,17 +111,17 @@ def directory(tmp_path: Path) -> PoolDirectory:
 
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "SOONEST_S", 0.01)
-    monkeypatch.setattr(module, "LATEST_S", 0.05)
+    monkeypatch.setattr(link, "SOONEST_S", 0.01)
+    monkeypatch.setattr(link, "LATEST_S", 0.05)
 
 
-Story = Callable[[Master, Link, Node], Awaitable[None]]
+Story = Callable[[Master, MasterLink, Node], Awaitable[None]]
 
 
 def play(directory: PoolDirectory, story: Story, patience_s: float = 1000.0, **options: Any) -> None:
     async def life() -> None:
         master, node = Master(directory, **options), Node()
-        link = node.link = Link(directory, node, patience_s)
+        link = node.link = MasterLink(directory, node, patience_s)
         await master.start()
         running = asyncio.create_task(link.run())
         try:
@@ -137,7 +136,7 @@ def play(directory: PoolDirectory, story: Story, patience_s: float = 1000.0, **o
 
 @pytest.mark.parametrize("tls", [False, True])
 def test_it_registers_and_both_sides_are_heard(directory: PoolDirectory, tls: bool) -> None:
-    async def story(master: Master, link: Link, node: Node) -> None:
+    async def story(master: Master, link: MasterLink, node: Node) -> None:
         await until(lambda: "REGISTERED" in node.notes)
         assert master.registered == [REGISTER]
         record = frame(message("PING"))
@@ -152,7 +151,7 @@ def test_it_registers_and_both_sides_are_heard(directory: PoolDirectory, tls: bo
 
 
 def test_what_is_said_meanwhile_makes_up_the_next_batch(directory: PoolDirectory) -> None:
-    async def story(master: Master, link: Link, node: Node) -> None:
+    async def story(master: Master, link: MasterLink, node: Node) -> None:
         await until(lambda: "REGISTERED" in node.notes)
         master.gate.clear()
         items = [message("UPDATE", number=number) for number in range(2500)]
@@ -172,7 +171,7 @@ def test_what_is_said_meanwhile_makes_up_the_next_batch(directory: PoolDirectory
 
 def test_nothing_is_said_without_a_master(directory: PoolDirectory) -> None:
     async def life() -> None:
-        link = Link(directory, Node(), 1000.0)
+        link = MasterLink(directory, Node(), 1000.0)
         link.say(message("PONG"))
         await asyncio.wait_for(link.flush(PATIENCE_S), PATIENCE_S / 2)
 
@@ -181,7 +180,7 @@ def test_nothing_is_said_without_a_master(directory: PoolDirectory) -> None:
 
 @pytest.mark.parametrize("end", ["close", "nonsense", "answer"])
 def test_when_it_breaks_it_registers_anew(directory: PoolDirectory, end: str) -> None:
-    async def story(master: Master, link: Link, node: Node) -> None:
+    async def story(master: Master, link: MasterLink, node: Node) -> None:
         await until(lambda: "REGISTERED" in node.notes)
         if end == "close":
             transport = master.streams[-1]._req.transport  # type: ignore[union-attr]
@@ -203,7 +202,7 @@ def test_when_it_breaks_it_registers_anew(directory: PoolDirectory, end: str) ->
 
 
 def test_what_was_not_sent_is_dropped_when_it_breaks(directory: PoolDirectory) -> None:
-    async def story(master: Master, link: Link, node: Node) -> None:
+    async def story(master: Master, link: MasterLink, node: Node) -> None:
         await until(lambda: "REGISTERED" in node.notes)
         master.gate.clear()
         link.say(message("UPDATE", number=1))
@@ -220,7 +219,7 @@ def test_what_was_not_sent_is_dropped_when_it_breaks(directory: PoolDirectory) -
 
 
 def test_another_master_is_found_where_it_says_it_is(directory: PoolDirectory) -> None:
-    async def story(master: Master, link: Link, node: Node) -> None:
+    async def story(master: Master, link: MasterLink, node: Node) -> None:
         await until(lambda: "REGISTERED" in node.notes)
         await master.close()
         second = Master(directory)
@@ -234,7 +233,7 @@ def test_another_master_is_found_where_it_says_it_is(directory: PoolDirectory) -
 
 
 def test_its_addresses_are_tried_in_turn(directory: PoolDirectory) -> None:
-    async def story(master: Master, link: Link, node: Node) -> None:
+    async def story(master: Master, link: MasterLink, node: Node) -> None:
         await until(lambda: "REGISTERED" in node.notes)
         assert node.notes == ["connected", "REGISTERED"], "one attempt"
 
@@ -242,10 +241,10 @@ def test_its_addresses_are_tried_in_turn(directory: PoolDirectory) -> None:
 
 
 def test_a_silent_master_is_given_up(directory: PoolDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_SILENCE_S", (0.05, 3600.0))
-    monkeypatch.setattr(module, "_AGAIN_S", 0.05)
+    monkeypatch.setattr(link, "_SILENCE_S", (0.05, 3600.0))
+    monkeypatch.setattr(link, "_AGAIN_S", 0.05)
 
-    async def story(master: Master, link: Link, node: Node) -> None:
+    async def story(master: Master, link: MasterLink, node: Node) -> None:
         master.ping_s, master.pings = 0.01, 5
         await until(lambda: node.notes.count("REGISTERED") >= 2)
         assert "silent" in link.problem
@@ -254,9 +253,9 @@ def test_a_silent_master_is_given_up(directory: PoolDirectory, monkeypatch: pyte
 
 
 def test_a_master_that_takes_nothing_is_given_up(directory: PoolDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outbox, "UNSENT_MOST", 100)
+    monkeypatch.setattr(link, "UNSENT_MOST", 100)
 
-    async def story(master: Master, link: Link, node: Node) -> None:
+    async def story(master: Master, link: MasterLink, node: Node) -> None:
         await until(lambda: "REGISTERED" in node.notes)
         master.gate.clear()
         for _ in range(200):
@@ -273,9 +272,9 @@ def test_after_a_pause_what_has_come_meanwhile_counts(
     directory: PoolDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As after SIGSTOP and SIGCONT: the time is over, but the master has spoken."""
-    monkeypatch.setattr(module, "_SILENCE_S", (0.3, 3600.0))
+    monkeypatch.setattr(link, "_SILENCE_S", (0.3, 3600.0))
 
-    async def story(master: Master, link: Link, node: Node) -> None:
+    async def story(master: Master, link: MasterLink, node: Node) -> None:
         master.ping_s, master.pings = 0.1, 3
         await until(lambda: "REGISTERED" in node.notes)
         loop = asyncio.get_running_loop()
@@ -291,7 +290,7 @@ def test_after_a_pause_what_has_come_meanwhile_counts(
 
 
 def test_the_wrong_token_is_a_problem_that_is_told(directory: PoolDirectory) -> None:
-    async def story(master: Master, link: Link, node: Node) -> None:
+    async def story(master: Master, link: MasterLink, node: Node) -> None:
         await until(lambda: "disconnected" in node.notes)
         assert "401" in link.problem and "who are you?" in link.problem
         assert "REGISTERED" not in node.notes
@@ -304,7 +303,7 @@ def test_the_wrong_token_is_a_problem_that_is_told(directory: PoolDirectory) -> 
 
     async def life() -> None:
         master, node = Forgetful(directory), Node()
-        link = node.link = Link(directory, node, 1000.0)
+        link = node.link = MasterLink(directory, node, 1000.0)
         await master.start()
         running = asyncio.create_task(link.run())
         await story(master, link, node)
@@ -318,7 +317,7 @@ def test_the_wrong_token_is_a_problem_that_is_told(directory: PoolDirectory) -> 
 def test_patience_has_an_end(directory: PoolDirectory) -> None:
     async def life(published: bool) -> str:
         node = Node()
-        link = node.link = Link(directory, node, 0.1)
+        link = node.link = MasterLink(directory, node, 0.1)
         with socket.socket() as deaf:  # bound, so that nobody else is given the port, and listening to none
             deaf.bind(("127.0.0.1", 0))
             if published:
@@ -335,7 +334,7 @@ def test_a_damaged_address_is_told(directory: PoolDirectory) -> None:
     (directory.path / "master.json").chmod(0o600)
 
     async def life() -> str:
-        link = Link(directory, Node(), 0.05)
+        link = MasterLink(directory, Node(), 0.05)
         await asyncio.wait_for(link.run(), PATIENCE_S)
         return link.problem
 
@@ -349,7 +348,7 @@ def test_another_pools_master_is_not_believed(directory: PoolDirectory, tmp_path
         master, node = Master(stranger, tls=True), Node()
         await master.start()
         directory.publish(Address(("127.0.0.1",), master.port, True, os.getpid(), "m"))
-        link = node.link = Link(directory, node, 1000.0)
+        link = node.link = MasterLink(directory, node, 1000.0)
         running = asyncio.create_task(link.run())
         await until(lambda: "disconnected" in node.notes)
         running.cancel()

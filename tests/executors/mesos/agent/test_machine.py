@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asa.web.errors import HTTPError
-from executors.mesos.agent.effects import Up
+from executors.mesos.agent.state import ToMaster
 from executors.mesos.codec import BadMessage
 from executors.mesos.messages import identity, message
 
@@ -69,7 +69,7 @@ def test_tells_what_it_has_when_it_registers_again(node, task, executor):
 
 def test_answers_pings_even_before_it_has_registered(new_node):
     node = new_node()
-    assert node.agent.from_master(message("PING"), node.now) == [Up({"type": "PONG"})]
+    assert node.agent.from_master(message("PING"), node.now) == [ToMaster({"type": "PONG"})]
 
 
 def test_takes_no_tasks_before_it_has_an_id(new_node, task):

@@ -8,8 +8,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
-from executors.mesos.agent import rows, views
-from executors.mesos.agent.state import State
+from executors.mesos.agent.records import registration, restored
+from executors.mesos.agent.state import AgentState
 from executors.mesos.codec import Message
 from executors.mesos.effects import Keep
 from executors.mesos.messages import TERMINAL, identity, value_of
@@ -183,7 +183,7 @@ class World(RuleBasedStateMachine):
     @invariant()
     def could_be_restarted(self) -> None:
         """The journal holds all that the agent would tell a master."""
-        kept = rows.restored([Keep(table, key, row) for (table, key), row in self.node.journal.items()], self.node.now)
+        kept = restored([Keep(table, key, row) for (table, key), row in self.node.journal.items()], self.node.now)
         assert _told(kept, self.node) == _told(self.node.agent.state, self.node)
 
     def teardown(self) -> None:
@@ -202,8 +202,8 @@ class World(RuleBasedStateMachine):
         assert self.node.agent.due() == float("inf")
 
 
-def _told(state: State, node: Any) -> Message:
-    said = views.registration(state, node.options, "")["register"]
+def _told(state: AgentState, node: Any) -> Message:
+    said = registration(state, node.options, "")["register"]
     for name in ("tasks", "executors", "frameworks"):
         said[name] = sorted(said[name], key=str)
     return said

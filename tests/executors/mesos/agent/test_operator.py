@@ -6,8 +6,8 @@ import pytest
 
 from asa.web.errors import HTTPError
 from executors.cgroup.group import Usage
-from executors.mesos.agent import operator
-from executors.mesos.agent.effects import Limit, Stop
+from executors.mesos.agent.api import needs_write
+from executors.mesos.agent.state import LimitCpu, StopContainer
 from executors.mesos.codec import BadMessage, encode
 from executors.mesos.messages import base64_of, identity
 
@@ -42,7 +42,7 @@ def test_every_question_has_an_answer(node, task, executor, name, full):
     answer = ask(node, f"GET_{name}")
     assert answer["type"] == f"GET_{name}" and set(answer) == {"type", f"get_{name.lower()}"}
     encode(answer)
-    assert not operator.needs_write({"type": f"GET_{name}"})
+    assert not needs_write({"type": f"GET_{name}"})
 
 
 def test_tasks_are_told_by_where_they_stand(node, task):
@@ -115,18 +115,18 @@ def test_a_lease_ends_by_itself(node, task):
     container = node.container("t1").id
     answer = leased(node, container, 0.5, 30)["asa_update_limits"]
     assert answer["limits"] == {"cpus": {"value": 0.5}} and answer["container_id"] == identity(container)
-    assert node.limits == [Limit(container, 0.5)]
+    assert node.limits == [LimitCpu(container, 0.5)]
     (found,) = ask(node, "GET_CONTAINERS")["get_containers"]["containers"]
     assert found["resource_statistics"]["cpus_limit"] == 0.5
     node.wake(node.now + 20)
     leased(node, container, 4, 30)  # renewed, with another limit
     node.wake(node.now + 29)
-    assert node.limits == [Limit(container, 0.5), Limit(container, 4.0)]
+    assert node.limits == [LimitCpu(container, 0.5), LimitCpu(container, 4.0)]
     node.wake(node.now + 1)
-    assert node.limits[-1] == Limit(container, 2.0)
+    assert node.limits[-1] == LimitCpu(container, 2.0)
     leased(node, container, 1, 30)
     assert leased(node, container, 1, 0)["asa_update_limits"]["limits"] == {"cpus": {"value": 2.0}}
-    assert node.limits[-1] == Limit(container, 2.0) and node.agent.due() == float("inf")
+    assert node.limits[-1] == LimitCpu(container, 2.0) and node.agent.due() == float("inf")
 
 
 def test_tasks_may_come_and_go_during_a_lease(node, task, executor):
@@ -135,9 +135,9 @@ def test_tasks_may_come_and_go_during_a_lease(node, task, executor):
     container = node.container("e1").id
     leased(node, container, 0.5, 30)
     node.run(task("t2", cpus=2), executor=executor())
-    assert node.limits == [Limit(container, 0.5)]
+    assert node.limits == [LimitCpu(container, 0.5)]
     node.wake(node.now + 30)
-    assert node.limits[-1] == Limit(container, 4.0)
+    assert node.limits[-1] == LimitCpu(container, 4.0)
 
 
 @pytest.mark.parametrize(("cpus", "seconds"), [(0.001, 5), (9, 5), (1, -1), (1, 1e9), ("-Infinity", 5)])
@@ -184,8 +184,8 @@ def test_an_answer_says_what_it_has_now_and_until_when(node, task):
 
 
 def test_what_changes_something_needs_more(node):
-    assert all(operator.needs_write({"type": kind}) for kind in ("KILL_CONTAINER", "ASA_UPDATE_LIMITS"))
-    assert not operator.needs_write({"type": ["KILL_CONTAINER"]})
+    assert all(needs_write({"type": kind}) for kind in ("KILL_CONTAINER", "ASA_UPDATE_LIMITS"))
+    assert not needs_write({"type": ["KILL_CONTAINER"]})
 
 
 def test_a_container_can_be_ended(node, task):
@@ -193,7 +193,7 @@ def test_a_container_can_be_ended(node, task):
     node.start("t1")
     container = node.container("t1").id
     assert ask(node, "KILL_CONTAINER", container_id=identity(container)) is None
-    assert node.stops == [Stop(container, 0.0)]
+    assert node.stops == [StopContainer(container, 0.0)]
 
 
 def test_refuses_what_it_does_not_know(node):

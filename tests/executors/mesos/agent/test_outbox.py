@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from executors.mesos.agent import outbox
-from executors.mesos.agent.outbox import Outbox
+from executors.mesos.agent import link
+from executors.mesos.agent.link import Outbox
 from executors.mesos.codec import decode, encode
 from executors.mesos.messages import message
 
@@ -21,8 +21,8 @@ def test_all_is_said_in_order_and_no_batch_is_too_large(sizes: list[int], most: 
     for item in items:
         box.put(item)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(outbox, "BATCH_MOST", most)
-        patch.setattr(outbox, "BATCH_BYTES", bytes_most)
+        patch.setattr(link, "BATCH_MOST", most)
+        patch.setattr(link, "BATCH_BYTES", bytes_most)
         while box:
             batch = decode(box.batch())
             assert batch["type"] == "BATCH"
@@ -35,8 +35,8 @@ def test_all_is_said_in_order_and_no_batch_is_too_large(sizes: list[int], most: 
 
 
 def test_it_is_full_by_number_or_by_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outbox, "UNSENT_MOST", 3)
-    monkeypatch.setattr(outbox, "UNSENT_BYTES", 100)
+    monkeypatch.setattr(link, "UNSENT_MOST", 3)
+    monkeypatch.setattr(link, "UNSENT_BYTES", 100)
     box, pong = Outbox(), message("PONG")
     for _ in range(3):
         box.put(pong)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from executors.mesos.agent.effects import Limit, Stop, Weigh
+from executors.mesos.agent.state import LimitCpu, StopContainer, WeighCpu
 from executors.mesos.messages import identity, nanoseconds
 
 
@@ -81,7 +81,7 @@ def test_executors_have_time_to_come_back(node, task, executor):
     assert not node.stops
     node.restart()
     node.wake(node.now + 900)
-    assert node.stops == [Stop(node.container("e1").id, 0.0)]
+    assert node.stops == [StopContainer(node.container("e1").id, 0.0)]
 
 
 def test_executors_that_had_not_subscribed_still_have_to(node, task, executor):
@@ -127,9 +127,9 @@ def test_a_lease_ends_though_the_agent_has_not_lived_through_it(node, task):
     node.limits.clear()
     node.restart()
     node.wake(node.now + 29)
-    assert node.limits == [Limit(container, 0.5)], "in case that the agent had not come to it"
+    assert node.limits == [LimitCpu(container, 0.5)], "in case that the agent had not come to it"
     node.wake(node.now + 1)
-    assert node.limits[1:] == [Limit(container, 2.0)]
+    assert node.limits[1:] == [LimitCpu(container, 2.0)]
 
 
 def test_both_leases_go_on(node, task):
@@ -140,9 +140,9 @@ def test_both_leases_go_on(node, task):
     node.limits.clear(), node.weights.clear()
     node.restart()
     node.wake(node.now + 29)
-    assert (node.limits, node.weights) == ([Limit(container, None)], [Weigh(container, 0.25)])
+    assert (node.limits, node.weights) == ([LimitCpu(container, None)], [WeighCpu(container, 0.25)])
     node.wake(node.now + 1)
-    assert (node.limits[1:], node.weights[1:]) == ([Limit(container, 2.0)], [Weigh(container, 2.0)])
+    assert (node.limits[1:], node.weights[1:]) == ([LimitCpu(container, 2.0)], [WeighCpu(container, 2.0)])
 
 
 @pytest.mark.parametrize(("limit", "cpus"), [(0.5, 0.5), ("Infinity", None)])
@@ -154,10 +154,10 @@ def test_what_was_changed_for_good_stays(node, task, limit, cpus):
     node.limits.clear(), node.weights.clear()
     node.restart()
     node.wake(node.now)
-    assert (node.limits, node.weights) == ([Limit(container, cpus)], [Weigh(container, 0.25)])
+    assert (node.limits, node.weights) == ([LimitCpu(container, cpus)], [WeighCpu(container, 0.25)])
     node.change("t1", 4, 4, 30)
     node.wake(node.now + 30)
-    assert (node.limits[-1], node.weights[-1]) == (Limit(container, cpus), Weigh(container, 0.25))
+    assert (node.limits[-1], node.weights[-1]) == (LimitCpu(container, cpus), WeighCpu(container, 0.25))
 
 
 def test_a_limit_for_good_is_not_that_of_the_tasks_after_a_restart_either(node, task, executor):
@@ -169,9 +169,9 @@ def test_a_limit_for_good_is_not_that_of_the_tasks_after_a_restart_either(node, 
     node.limits.clear()
     node.restart()
     node.register()
-    assert node.limits == [Limit(container, 0.7)]
+    assert node.limits == [LimitCpu(container, 0.7)]
     node.run(task("t2", cpus=2), executor=executor())
-    assert node.limits == [Limit(container, 0.7)]
+    assert node.limits == [LimitCpu(container, 0.7)]
 
 
 def test_time_limits_of_tasks_go_on(node, task):

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from asa.core.errors import StateError
-from executors.mesos.agent import sandbox
-from executors.mesos.agent.effects import File
+from executors.mesos.agent.state import SandboxFile
+from executors.mesos.agent.storage import make_sandbox
 
 
 def test_files_and_directories_are_copied(tmp_path: Path) -> None:
@@ -20,8 +20,8 @@ def test_files_and_directories_are_copied(tmp_path: Path) -> None:
     (tmp_path / "tree").mkdir()
     (tmp_path / "tree" / "leaf").symlink_to("/etc")
     inside = tmp_path / "box"
-    files = [File(str(tmp_path / name), name, name == "tool") for name in ("plain", "tool", "tree")]
-    sandbox.make(inside, files)
+    files = [SandboxFile(str(tmp_path / name), name, name == "tool") for name in ("plain", "tool", "tree")]
+    make_sandbox(inside, files)
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in inside.iterdir() if path.is_file()}
     assert modes == {"plain": 0o640, "tool": 0o740} and stat.S_IMODE(inside.stat().st_mode) == 0o700
     assert (inside / "tree" / "leaf").is_symlink()
@@ -29,4 +29,4 @@ def test_files_and_directories_are_copied(tmp_path: Path) -> None:
 
 def test_what_cannot_be_copied_is_named(tmp_path: Path) -> None:
     with pytest.raises(StateError, match=f"cannot copy {tmp_path}/missing into the sandbox: .*No such file"):
-        sandbox.make(tmp_path / "box", [File(f"{tmp_path}/missing", "a", False)])
+        make_sandbox(tmp_path / "box", [SandboxFile(f"{tmp_path}/missing", "a", False)])

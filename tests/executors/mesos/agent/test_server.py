@@ -12,9 +12,9 @@ import requests
 
 import asa.web.server
 from asa.core.errors import StateError
-from executors.mesos.agent.options import Options
+from executors.mesos.agent.containers import Unlimited
 from executors.mesos.agent.service import AgentService
-from executors.mesos.agent.unlimited import Unlimited
+from executors.mesos.agent.state import AgentOptions
 from executors.mesos.codec import Message, encode
 from executors.mesos.messages import message
 from executors.mesos.pool_directory import AGENT, FRAMEWORK, READER, WRITER, PoolDirectory
@@ -30,7 +30,7 @@ class Agent:
     def __init__(self, path: Path) -> None:
         self.directory = PoolDirectory.create(path / "pool", "test")
         self.work = path / "work"
-        options = Options("n1", 0, scalars(cpus=2, mem=512), "", "", attributes=[_text("rack", "r1")])
+        options = AgentOptions("n1", 0, scalars(cpus=2, mem=512), "", "", attributes=[_text("rack", "r1")])
         self.service = AgentService(self.directory, options, Unlimited(), work=self.work, tls=False)
         self.service.start()
         self.session = requests.Session()
@@ -223,7 +223,7 @@ def test_an_executor_that_cannot_read_chunks_gets_no_stream(agent: Agent) -> Non
 def test_a_directory_of_others_is_refused(tmp_path: Path) -> None:
     directory = PoolDirectory.create(tmp_path / "pool", "test")
     (tmp_path / "work").mkdir(mode=0o755)
-    options = Options("n1", 0, scalars(), "", "")
+    options = AgentOptions("n1", 0, scalars(), "", "")
     service = AgentService(directory, options, Unlimited(), work=tmp_path / "work", tls=False)
     with pytest.raises(StateError, match="open to other users"):
         service.start()

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from executors.cgroup import hierarchy, probe
-from executors.mesos.agent.options import Options
 from executors.mesos.agent.service import AgentService
 from executors.mesos.agent.shim import birth_of
+from executors.mesos.agent.state import AgentOptions
 from executors.mesos.codec import Message
 from executors.mesos.messages import identity
 from tests.executors.mesos.agent.live_pool import (
@@ -37,7 +37,7 @@ def test_a_command_task_from_offer_to_end(pool: Pool) -> None:
 
 def test_an_agent_that_tidies_up_leaves_its_neighbours_containers_alone(limited: Pool, tmp_path: Path) -> None:
     """What an agent finds in its name space when it starts, and does not know, it ends."""
-    options = Options("other", 0, OFFERED, "", "", environment={"PATH": os.environ["PATH"]}, grace_s=1.0)
+    options = AgentOptions("other", 0, OFFERED, "", "", environment={"PATH": os.environ["PATH"]}, grace_s=1.0)
     quotas = probe.best(f"{SPACE}-b", limited.quotas().name)  # its name begins like the other's
     other = AgentService(limited.directory, options, quotas, work=tmp_path / "b", tls=False, orphan_grace_s=20.0)
     other.start()

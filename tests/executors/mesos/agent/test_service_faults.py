@@ -14,11 +14,10 @@ import requests
 from asa.core.errors import InvalidInput, StateError
 from executors.mesos import commit
 from executors.mesos.agent import service
-from executors.mesos.agent.effects import Effect
-from executors.mesos.agent.options import Options
+from executors.mesos.agent.containers import Unlimited
 from executors.mesos.agent.service import NO_MASTER, AgentService
 from executors.mesos.agent.shim import birth_of
-from executors.mesos.agent.unlimited import Unlimited
+from executors.mesos.agent.state import AgentOptions, Effect
 from executors.mesos.codec import Message, encode
 from executors.mesos.journal import Entry, Journal
 from executors.mesos.messages import identity, message
@@ -118,7 +117,7 @@ def test_faults_of_ours_and_of_the_masters_are_passed_over_and_the_agent_lives(
 
 def test_without_a_master_it_ends(tmp_path: Path) -> None:
     directory = PoolDirectory.create(tmp_path / "pool", "test")
-    options = Options("n1", 0, OFFERED, "", "", grace_s=0.1)
+    options = AgentOptions("n1", 0, OFFERED, "", "", grace_s=0.1)
     agent = AgentService(directory, options, Unlimited(), work=tmp_path / "work", tls=False, patience_s=0.1)
     agent.start()
     assert agent.wait(PATIENCE_S) == NO_MASTER
@@ -135,13 +134,13 @@ def test_plain_http_is_for_this_machine(tmp_path: Path) -> None:
     for more in ({"tls": False}, {"authenticate": False}):
         with pytest.raises(InvalidInput, match="loopback only"):
             AgentService(
-                directory, Options("n1", 0, OFFERED, "", ""), Unlimited(), work=tmp_path / "work", host="", **more
+                directory, AgentOptions("n1", 0, OFFERED, "", ""), Unlimited(), work=tmp_path / "work", host="", **more
             )
 
 
 def test_a_port_that_is_taken_is_named(pool: Pool, tmp_path: Path) -> None:
     taken = pool.agent.options.port
-    options = Options("n1", 0, OFFERED, "", "")
+    options = AgentOptions("n1", 0, OFFERED, "", "")
     agent = AgentService(pool.directory, options, Unlimited(), work=tmp_path / "other", tls=False, port=taken)
     with pytest.raises(StateError, match=f"port {taken}"):
         agent.start()

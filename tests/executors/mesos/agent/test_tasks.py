@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from executors.mesos.agent.effects import OUT_OF_MEMORY, File, Stop
+from executors.mesos.agent.state import OUT_OF_MEMORY, SandboxFile, StopContainer
 from executors.mesos.messages import base64_of, identity, nanoseconds
 from executors.mesos.resources import scalars, to_json
 
@@ -133,7 +133,7 @@ def test_files_come_into_the_sandbox(node, task):
     uris = [{"value": "file:///a/b"}, {"value": "/a/c.zip", "extract": False, "executable": True, "output_file": "d"}]
     node.run(task("t1", command={"shell": False, "value": "/bin/ls", "arguments": ["ls", "-l"], "uris": uris}))
     container = node.container("t1")
-    assert container.files == (File("/a/b", "b"), File("/a/c.zip", "d", True))
+    assert container.files == (SandboxFile("/a/b", "b"), SandboxFile("/a/c.zip", "d", True))
     assert container.argv == ("/bin/ls", "-l")
 
 
@@ -160,7 +160,7 @@ def test_a_killed_task_is_killed_whatever_it_exits_with(node, task):
     node.run(task("t1"))
     node.start("t1")
     node.kill("t1")
-    assert node.stops == [Stop(node.container("t1").id, 3.0)]
+    assert node.stops == [StopContainer(node.container("t1").id, 3.0)]
     node.kill("t1")
     assert len(node.stops) == 1
     node.kill("t1", kill_policy={"grace_period": nanoseconds(0.5)})  # in more of a hurry

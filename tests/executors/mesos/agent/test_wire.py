@@ -7,7 +7,7 @@ from collections import Counter
 from typing import Any
 
 from asa.web.errors import HTTPError
-from executors.mesos.agent import operator
+from executors.mesos.agent.api import VIEWS
 from executors.mesos.codec import BadMessage, decode, encode
 from executors.mesos.resources import scalars, to_json
 from tests.executors.mesos.oracle import API, check, made
@@ -21,7 +21,7 @@ def test_what_an_agent_answers(new_node: Any, task: Any, executor: Any) -> None:
     for owner in ("t1", "t2", "e1"):
         node.start(owner)
     node.exit("t2")
-    kinds = sorted({*API.enums["agent.Call.Type"], *operator._VIEWS})
+    kinds = sorted({*API.enums["agent.Call.Type"], *VIEWS})
     for kind in kinds * 10:
         payload = API.messages["agent.Call"].get(kind.lower())
         words = ("t1", "e1", *node.agent.state.instances)
@@ -34,4 +34,4 @@ def test_what_an_agent_answers(new_node: Any, task: Any, executor: Any) -> None:
         if answer is not None:
             check("agent.Response", decode(encode(answer)))
             answered[kind] += 1
-    assert set(operator._VIEWS) | {"GET_CONTAINERS"} <= answered.keys()
+    assert set(VIEWS) | {"GET_CONTAINERS"} <= answered.keys()

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from asa.core.errors import StateError
-from executors.mesos.agent.workdir import WorkDirectory
+from executors.mesos.agent.storage import WorkDirectory
 
 
 def test_a_lock_that_leads_elsewhere_is_not_taken(tmp_path: Path) -> None:

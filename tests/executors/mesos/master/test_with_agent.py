@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from executors.mesos.agent import effects
-from executors.mesos.agent.machine import Agent
-from executors.mesos.agent.options import Options
+from executors.mesos.agent.machine import AgentMachine
+from executors.mesos.agent.state import (
+    AgentOptions,
+    ContainerSpec,
+    LimitCpu,
+    RemoveContainer,
+    StartContainer,
+    StopContainer,
+    ToMaster,
+)
 from executors.mesos.codec import Message, decode, encode
 from executors.mesos.effects import Close, Keep, Send
 from executors.mesos.resources import scalars
@@ -19,15 +26,15 @@ class Node:
     def __init__(self, world: World) -> None:
         self.world = world
         self.journal: dict[tuple[str, str], Message] = {}
-        self.running: dict[str, effects.Container] = {}
+        self.running: dict[str, ContainerSpec] = {}
         self.stream = ""
         self.agent = self._made()
         self.connect()
 
-    def _made(self) -> Agent:
+    def _made(self) -> AgentMachine:
         rows = [Keep(table, key, row) for (table, key), row in self.journal.items()]
-        options = Options("n1", 5051, scalars(cpus=4, mem=4096), "/sandboxes", "10.0.0.1:5051", ip="10.0.0.1")
-        return Agent(options, self.world.now, rows)
+        options = AgentOptions("n1", 5051, scalars(cpus=4, mem=4096), "/sandboxes", "10.0.0.1:5051", ip="10.0.0.1")
+        return AgentMachine(options, self.world.now, rows)
 
     def connect(self) -> None:
         self.stream = self.world.stream()
@@ -51,15 +58,15 @@ class Node:
                 else:
                     self.journal[effect.table, effect.key] = decode(encode(effect.row))
         for effect in done:
-            if isinstance(effect, effects.Up):
+            if isinstance(effect, ToMaster):
                 self.up(decode(encode(effect.item)))
-            elif isinstance(effect, effects.Start):
+            elif isinstance(effect, StartContainer):
                 self.running[effect.container.id] = effect.container
                 self.do(self.agent.started(effect.container.id, 100, 1, self.world.now))
-            elif isinstance(effect, effects.Stop):
+            elif isinstance(effect, StopContainer):
                 self.end(effect.id, -15)
             else:
-                assert isinstance(effect, Keep | Send | Close | effects.Limit | effects.Remove), effect
+                assert isinstance(effect, Keep | Send | Close | LimitCpu | RemoveContainer), effect
 
     def up(self, item: Message) -> None:
         now = self.world.now

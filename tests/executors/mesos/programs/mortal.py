@@ -50,9 +50,9 @@ def load(which: str) -> Callable[..., int | None]:
         return ledger.main if which == "framework" else ledger.execute
     importlib.import_module(f"executors.mesos.{which}.service")
     if which == "agent":
-        from executors.mesos import agent_command
+        from executors.mesos.agent.command import main as run_agent
 
-        return lambda *words: agent_command.main(words)
+        return lambda *words: run_agent(words)
     from executors.mesos.master_command import MasterCommand
 
     parser, command = argparse.ArgumentParser(), MasterCommand()

@@ -1,21 +1,100 @@
-"""Sandboxes: made for containers, and read by people. Nothing outside them is ever opened, whatever links they hold."""
+"""An agent's directory on its node, and the sandboxes in it.
+
+Nothing outside of a sandbox is ever opened for an operator, whatever links it holds.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import shutil
+import socket
 import stat
+import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from asa.core.errors import StateError
-from asa.security.files import private_directory
+from asa.security.files import cannot, check_private, private_directory, write_private
 from asa.web.errors import HTTPError
-from executors.mesos.agent.effects import File
+from asa.web.hosts import LOOPBACK
+from asa.web.server import listening_socket
+from executors.mesos.agent.state import SandboxFile
 from executors.mesos.codec import Message
 from executors.mesos.messages import nanoseconds
+
+_LOCK_PATIENCE_S = 3.0
+_LOCK_RETRY_S = 0.01
+
+
+class WorkDirectory:
+    """Journal, sandboxes, and what is known of containers; mode 0700.
+
+    The lock belongs to one opened file, as ``flock`` has it: it ends with its holder, however that ends, and tells two
+    agents in one process apart.
+
+    Parameters
+    ----------
+    path
+        Where; on a disk of this machine.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.lock = path, path / "lock"
+        self._descriptor = -1
+
+    def hold(self) -> None:
+        """Make the directory, and take its lock; nothing happens while we hold it.
+
+        Raises
+        ------
+        StateError
+            When another agent holds it, or it is not private or cannot be written.
+        """
+        if self._descriptor >= 0:
+            return
+        private_directory(self.path)
+        try:
+            descriptor = os.open(self.lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise cannot("lock", self.lock, error) from error
+        deadline = time.monotonic() + _LOCK_PATIENCE_S
+        while not _locked(descriptor):  # a shim may just be looking whether it is held, or tidying up
+            if time.monotonic() >= deadline:
+                os.close(descriptor)
+                raise StateError(f"another agent works in {self.path}: stop it first, or choose another directory")
+            time.sleep(_LOCK_RETRY_S)
+        self._descriptor = descriptor
+
+    def release(self) -> None:
+        """Let go of the lock."""
+        os.close(self._descriptor)
+        self._descriptor = -1
+
+    def remove(self) -> None:
+        """Remove all of it, as far as that is possible."""
+        shutil.rmtree(self.path, ignore_errors=True)
+
+    def loopback(self) -> socket.socket:
+        """Where executors connect to: the port of before, if there was one, since those that run know no other."""
+        path = self.path / "endpoint"
+        with suppress(StateError, OSError, ValueError):
+            return listening_socket(LOOPBACK, int(check_private(path).read_text()))
+        found = listening_socket(LOOPBACK, 0)
+        write_private(path, str(found.getsockname()[1]).encode())
+        return found
+
+
+def _locked(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
 
 PIECE_MOST = 1 << 20
 """Most bytes that one answer has of a file."""
@@ -23,7 +102,7 @@ ENTRIES_MOST = 10_000
 """Most entries of a directory that are listed."""
 
 
-def make(path: Path, files: Sequence[File]) -> None:
+def make_sandbox(path: Path, files: Sequence[SandboxFile]) -> None:
     """Make a sandbox, mode 0700, and copy files and directories into it.
 
     Raises
@@ -46,7 +125,7 @@ def make(path: Path, files: Sequence[File]) -> None:
             raise StateError(f"cannot copy {file.source} into the sandbox: {error}") from error
 
 
-class Piece(NamedTuple):
+class FilePiece(NamedTuple):
     """Part of a file.
 
     Parameters
@@ -64,7 +143,7 @@ class Piece(NamedTuple):
     size: int
 
 
-def read(root: Path, path: str, offset: int | None, length: int | None) -> Piece:
+def read_file(root: Path, path: str, offset: int | None, length: int | None) -> FilePiece:
     """Part of a regular file below `root`.
 
     Parameters
@@ -81,25 +160,25 @@ def read(root: Path, path: str, offset: int | None, length: int | None) -> Piece
     HTTPError
         404 when there is none, 403 when it cannot be opened or lies behind a symbolic link.
     """
-    with _opened(root, path, os.O_RDONLY | os.O_NONBLOCK) as descriptor:
+    with _opened_below(root, path, os.O_RDONLY | os.O_NONBLOCK) as descriptor:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode):
             raise HTTPError(404, f"{path[:200]!r} is no file")
         at = found.st_size if offset is None else offset
         wanted = PIECE_MOST if length is None else min(length, PIECE_MOST)
         data = b"" if offset is None else os.pread(descriptor, wanted, at)
-        return Piece(at, data, found.st_size)
+        return FilePiece(at, data, found.st_size)
 
 
-def entries(root: Path, path: str) -> list[Message]:
-    """What is in a directory below `root`, as Mesos' FileInfos; raises as `read` does."""
-    below = _parts(root, path)
-    with _opened(root, path, os.O_RDONLY | os.O_DIRECTORY) as descriptor:
+def list_directory(root: Path, path: str) -> list[Message]:
+    """What is in a directory below `root`, as Mesos' FileInfos; raises as `read_file` does."""
+    below = _relative_parts(root, path)
+    with _opened_below(root, path, os.O_RDONLY | os.O_DIRECTORY) as descriptor:
         names = sorted(os.listdir(descriptor))[:ENTRIES_MOST]
-        return [_info(str(root.joinpath(*below, name)), descriptor, name) for name in names]
+        return [_file_info(str(root.joinpath(*below, name)), descriptor, name) for name in names]
 
 
-def _info(path: str, descriptor: int, name: str) -> Message:
+def _file_info(path: str, descriptor: int, name: str) -> Message:
     try:
         found = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
     except FileNotFoundError:  # removed meanwhile
@@ -115,7 +194,7 @@ def _info(path: str, descriptor: int, name: str) -> Message:
     }
 
 
-def _parts(root: Path, path: str) -> tuple[str, ...]:
+def _relative_parts(root: Path, path: str) -> tuple[str, ...]:
     if "\0" in path:
         raise HTTPError(400, "expected a path without zero bytes")
     asked = PurePosixPath(path)
@@ -129,9 +208,9 @@ def _parts(root: Path, path: str) -> tuple[str, ...]:
 
 
 @contextlib.contextmanager
-def _opened(root: Path, path: str, flags: int) -> Iterator[int]:
+def _opened_below(root: Path, path: str, flags: int) -> Iterator[int]:
     """A descriptor, reached step by step, so that no link on the way is followed even if it was made just now."""
-    parts = _parts(root, path)
+    parts = _relative_parts(root, path)
     descriptor = -1
     try:
         descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

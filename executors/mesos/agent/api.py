@@ -1,0 +1,458 @@
+"""The calls of executors and of operators.
+
+References
+----------
+Apache Mesos, *Executor HTTP API*; ``executor.proto`` and ``agent.proto`` in ``include/mesos/v1``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection
+from typing import Any
+
+from asa.web.errors import HTTPError
+from executors.cgroup.group import Usage
+from executors.mesos.agent.records import (
+    agent_info,
+    executor_info,
+    framework_info,
+    keep_executor,
+    redacted,
+    task_message,
+)
+from executors.mesos.agent.state import AgentCore, AgentExecutor, AgentOptions, AgentState, AgentTask, ContainerState
+from executors.mesos.agent.tasks import (
+    add_update,
+    deliver_tasks,
+    end_leases,
+    kill_undelivered,
+    known_update,
+    lend_cpus,
+    set_cpus,
+    settle_task,
+    stop_container,
+)
+from executors.mesos.codec import BadMessage, Message
+from executors.mesos.messages import (
+    TERMINAL,
+    VERSION,
+    base64_of,
+    field,
+    identity,
+    message,
+    nanoseconds,
+    octets,
+    value_of,
+)
+from executors.mesos.resources import LEAST_CPUS, NONE, Resources, parse
+
+HEARTBEAT_S = 1800.0
+"""How often an executor hears from the agent at least [s]; Mesos' default."""
+PENDING_MOST = 1000
+"""How many updates of one task may wait for their acknowledgement."""
+DATA_MOST = 4 << 20
+"""How much data an update or a message may carry [bytes]."""
+
+
+def subscribe_executor(core: AgentCore, call: Message, stream: str) -> None:
+    """An executor opens its stream, for the first time or again; raises `HTTPError` when it is not known."""
+    executor = _known_executor(core, call)
+    listed = {value_of(item, "task_id") for item in field(call, "subscribe.unacknowledged_tasks", list, [])}
+    reports = field(call, "subscribe.unacknowledged_updates", list, [])
+    if executor.verdict is not None:
+        core.send(stream, message("SHUTDOWN"))
+        core.close(stream)
+        return
+    core.close(executor.stream)
+    executor.stream = stream
+    core.state.streams[stream] = (executor.framework, executor.id)
+    for what in ("register", "return"):
+        core.timers.cancel(what, executor.framework, executor.id)
+    core.timers.at(("heartbeat", stream), core.now + HEARTBEAT_S)
+    if not executor.subscribed:
+        executor.subscribed = True
+        keep_executor(core, executor)
+    framework = core.state.frameworks[executor.framework]
+    core.send(
+        stream,
+        message(
+            "SUBSCRIBED",
+            executor_info=executor_info(executor),
+            framework_info=framework_info(framework),
+            agent_info=agent_info(core.state, core.options),
+            container_id=identity(executor.container),
+        ),
+    )
+    for report in reports:
+        try:
+            _take_update(core, executor, report)
+        except (HTTPError, BadMessage):
+            core.count("invalid_status_updates")
+    _catch_up(core, executor, listed)
+
+
+def _catch_up(core: AgentCore, executor: AgentExecutor, listed: Collection[str]) -> None:
+    """Tell an executor what it may not have heard.
+
+    A task that it does not list, and that it has never said a word of, did not reach it. If it was to be killed
+    meanwhile, it is not launched any more, nor is the group that it belongs to.
+    """
+    live = list(executor.tasks.values())
+    new = [t for t in live if t.id not in listed and not t.statuses]
+    missed = [t for t in new if all(executor.tasks.get(name) in new for name in t.group)]
+    killed = {name for task in missed if task.verdict is not None for name in (task.id, *task.group)}
+    deliver_tasks(core, executor, [task for task in missed if task.id not in killed])
+    for task in missed:
+        if task.id in killed:
+            kill_undelivered(core, task)
+    for task in live:
+        if not task.over and task.verdict is not None:
+            core.send(executor.stream, message("KILL", task_id=identity(task.id)))
+
+
+def executor_call(core: AgentCore, item: Message) -> None:
+    """Any other call of an executor; raises `HTTPError`, or `BadMessage`, for what makes no sense."""
+    executor = _known_executor(core, item)
+    if executor.stream is None:
+        raise HTTPError(403, "Executor is not subscribed")
+    kind = field(item, "type", str)
+    if kind == "UPDATE":
+        _take_update(core, executor, field(item, "update", dict))
+    elif kind == "MESSAGE":
+        _check_data(octets(item, "message.data"))
+        data = field(item, "message.data", str)
+        ids = {"framework_id": identity(executor.framework), "executor_id": identity(executor.id)}
+        core.up("MESSAGE", **ids, data=data)
+    elif kind != "HEARTBEAT":
+        raise HTTPError(400, f"{kind!r:.80} is no call of an executor: expected UPDATE, MESSAGE or HEARTBEAT")
+
+
+def _known_executor(core: AgentCore, item: Message) -> AgentExecutor:
+    framework = core.state.frameworks.get(value_of(item, "framework_id"))
+    if framework is None:
+        raise HTTPError(400, "Framework cannot be found")
+    executor = framework.executors.get(value_of(item, "executor_id"))
+    if executor is None:
+        raise HTTPError(400, "Executor cannot be found")
+    return executor
+
+
+def _take_update(core: AgentCore, executor: AgentExecutor, report: Any) -> None:
+    """An update from an executor. It may come twice, or late: one that is of no use is acknowledged at once."""
+    status = field({"update": report}, "update.status", dict)
+    task_id, uuid = check_status(status, executor.id)
+    _check_data(octets(status, "data", b""))
+    task = core.state.task(executor.framework, task_id)
+    again = None if task is None else known_update(task, uuid)
+    if again == "pending":
+        return
+    if task is None or task.executor != executor.id or task.over or again is not None:
+        send_acknowledged(core, executor, task_id, field(status, "uuid", str))
+        return
+    if len(task.pending) >= PENDING_MOST:
+        raise HTTPError(429, f"{PENDING_MOST} updates of task {task_id!r} are not acknowledged yet: wait")
+    instance = core.state.instances.get(executor.container)
+    add_update(core, task, complete_status(status, task, uuid, core.now, core.state.id or "", instance=instance))
+    core.count("valid_status_updates")
+    if task.over:
+        settle_task(core, task)
+
+
+def send_acknowledged(core: AgentCore, executor: AgentExecutor, task_id: str, uuid: str) -> None:
+    """Tell an executor that an update of its task has arrived."""
+    core.send(executor.stream, message("ACKNOWLEDGED", task_id=identity(task_id), uuid=uuid))
+
+
+def stream_closed(core: AgentCore, stream: str) -> None:
+    """An executor's stream broke: it may come back."""
+    core.timers.cancel("heartbeat", stream)
+    ids = core.state.streams.pop(stream, None)
+    executor = None if ids is None else core.state.executor(*ids)
+    if executor is None or executor.stream != stream:
+        return
+    executor.stream = None
+    if executor.verdict is None:
+        core.timers.at(("return", executor.framework, executor.id), core.now + core.options.recovery_s)
+
+
+def send_heartbeat(core: AgentCore, stream: str) -> None:
+    """It is time to let an executor hear from us."""
+    core.send(stream, message("HEARTBEAT"))
+    core.timers.at(("heartbeat", stream), core.now + HEARTBEAT_S)
+
+
+def _check_data(data: bytes) -> None:
+    if len(data) > DATA_MOST:
+        raise HTTPError(413, f"expected at most {DATA_MOST} bytes of data, found {len(data)}: pass the path of a file")
+
+
+EXECUTOR_STATES = frozenset(
+    "TASK_" + word
+    for word in ("STARTING", "RUNNING", "KILLING", "FINISHED", "FAILED", "KILLED", "ERROR", "LOST", "DROPPED", "GONE")
+)
+"""States that an executor may tell of; the others are for agent and master to say."""
+
+
+def check_status(status: Message, executor_id: str) -> tuple[str, bytes]:
+    """The task and the uuid of a status.
+
+    Raises
+    ------
+    BadMessage
+        When it is none, or is said to be another executor's.
+    """
+    task_id, uuid = value_of(status, "task_id"), octets(status, "uuid")
+    if len(uuid) != 16:
+        raise BadMessage(f"expected 'uuid' to be of 16 bytes, found {len(uuid)}")
+    state = field(status, "state", str)
+    if state not in EXECUTOR_STATES:
+        raise BadMessage(f"expected 'state' to be one that an executor can tell of, found {state!r:.80}")
+    if field(status, "source", str, "SOURCE_EXECUTOR") != "SOURCE_EXECUTOR":
+        raise BadMessage("expected 'source' to be SOURCE_EXECUTOR")
+    if value_of(status, "executor_id", executor_id) != executor_id:
+        raise BadMessage(f"expected 'executor_id' to be {executor_id!r}")
+    field(status, "timestamp", float, 0.0), field(status, "message", str, ""), octets(status, "data", b"")
+    return task_id, uuid
+
+
+def complete_status(
+    status: Message, task: AgentTask, uuid: bytes, now: float, agent_id: str, *, instance: ContainerState | None
+) -> Message:
+    """A checked status with everything in it that frameworks expect."""
+    given: Message = {"timestamp": now} | status
+    if instance is not None and "container_status" not in status:
+        process = {} if instance.pid is None else {"executor_pid": instance.pid}
+        given["container_status"] = {"container_id": identity(instance.id)} | process
+    return given | {
+        "source": "SOURCE_EXECUTOR",
+        "uuid": base64_of(uuid),
+        "agent_id": identity(agent_id),
+        "executor_id": identity(task.executor_id),
+    }
+
+
+LEASE_MOST_S = 86400.0
+"""For how long another CPU limit or weight can be had at most, unless it is asked for again [s]."""
+WRITES = frozenset({"KILL_CONTAINER", "ASA_UPDATE_LIMITS"})
+"""Calls that change something."""
+
+Use = Callable[[str], Usage | None]
+
+
+def needs_write(call: Message) -> bool:
+    """Whether an operator must be one who may change things."""
+    kind = call.get("type")
+    return isinstance(kind, str) and kind in WRITES
+
+
+def operate(core: AgentCore, call: Message, usage: Use) -> Message | None:
+    """The answer to a call, None for an empty one.
+
+    Parameters
+    ----------
+    usage
+        What a container has used; None when nobody knows.
+
+    Raises
+    ------
+    HTTPError
+        When it is not supported (501), or is about a container that is not here (404).
+    BadMessage
+        When it is no call.
+    """
+    kind: str = field(call, "type", str)
+    if kind in VIEWS:
+        return message(kind, **VIEWS[kind](core))
+    if kind == "GET_CONTAINERS":
+        return message(
+            kind, containers=[_container_message(core, item, usage) for item in core.state.instances.values()]
+        )
+    if kind == "KILL_CONTAINER":
+        stop_container(core, _known_container(core, value_of(call, "kill_container.container_id")).id, 0.0)
+        return None
+    if kind == "ASA_UPDATE_LIMITS":
+        return _update_limits(core, field(call, "asa_update_limits", dict))
+    raise HTTPError(501, f"{kind!r:.80} is not supported by this agent")
+
+
+def _update_limits(core: AgentCore, asked: Message) -> Message:
+    instance = _known_container(core, value_of(asked, "container_id"))
+    limit, request = _asked_cores(core, asked, "limits", "a limit"), _asked_cores(core, asked, "requests", "a request")
+    seconds: float | None = field(asked, "lease_seconds", float, None)
+    if limit is None and request is None:
+        raise HTTPError(400, "expected 'limits.cpus.value', 'requests.cpus.value' or both: nothing is to be changed")
+    if seconds is None:
+        set_cpus(core, instance, limit, request)
+    elif not 0 <= seconds <= LEASE_MOST_S:
+        raise HTTPError(400, f"expected 'lease_seconds' to be from 0 to {LEASE_MOST_S:g}, found {seconds:g}")
+    elif seconds == 0:
+        end_leases(core, instance, limit=limit is not None, request=request is not None)
+    else:
+        lend_cpus(core, instance, limit, request, seconds)
+    answer: Message = {
+        "container_id": identity(instance.id),
+        "limits": {"cpus": {"value": "Infinity" if instance.limit is None else instance.limit}},
+        "requests": {"cpus": {"value": instance.weight}},
+    }
+    until = {} if seconds is None else {"until": nanoseconds(core.now + seconds)}
+    return message("ASA_UPDATE_LIMITS", **answer, **until)
+
+
+def _asked_cores(core: AgentCore, asked: Message, name: str, what: str) -> float | None:
+    """Cores that are asked for under this name, infinite for no limit; None when nothing is said of them."""
+    if name not in asked:
+        return None
+    cpus: float = field(asked, f"{name}.cpus.value", float)
+    most = max(core.options.resources.scalar("cpus"), LEAST_CPUS)
+    if not LEAST_CPUS <= cpus <= most and (name != "limits" or cpus != math.inf):
+        raise HTTPError(400, f"expected {what} from {LEAST_CPUS} to the {most:g} cores of this node, found {cpus:g}")
+    return cpus
+
+
+def _known_container(core: AgentCore, container_id: str) -> ContainerState:
+    instance = core.state.instances.get(container_id)
+    if instance is None:
+        raise HTTPError(404, f"Container {container_id!r:.80} cannot be found")
+    return instance
+
+
+def _container_message(core: AgentCore, instance: ContainerState, usage: Use) -> Message:
+    status: Message = {"container_id": identity(instance.id)}
+    if instance.pid is not None:
+        status["executor_pid"] = instance.pid
+    executor = core.state.executor(instance.framework, instance.executor)
+    name = "" if executor is None else executor.info.get("name", "")
+    return {
+        "framework_id": identity(instance.framework),
+        "executor_id": identity(instance.executor),
+        "executor_name": name if isinstance(name, str) else "",
+        "container_id": identity(instance.id),
+        "container_status": status,
+        "resource_statistics": _statistics(core, instance, usage(instance.id)),
+    }
+
+
+def _statistics(core: AgentCore, instance: ContainerState, used: Usage | None) -> Message:
+    found = {
+        "timestamp": core.now,
+        "cpus_limit": instance.limit,
+        "mem_limit_bytes": instance.memory,
+    }
+    if used is not None:
+        found |= {
+            "cpus_user_time_secs": used.user_s,
+            "cpus_system_time_secs": used.system_s,
+            "cpus_nr_periods": used.periods,
+            "cpus_nr_throttled": used.throttled,
+            "cpus_throttled_time_secs": used.throttled_s,
+            "mem_rss_bytes": used.memory,
+            "mem_limit_bytes": used.memory_limit or instance.memory,
+            "processes": used.processes,
+            "threads": used.threads,
+        }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _health(core: AgentCore) -> Message:
+    return {"healthy": True}
+
+
+def _version(core: AgentCore) -> Message:
+    return {"version_info": {"version": VERSION}}
+
+
+def _flags(core: AgentCore) -> Message:
+    options = core.options
+    flags = {
+        "hostname": options.hostname,
+        "port": str(options.port),
+        "executor_registration_timeout": f"{options.registration_s:g}secs",
+        "executor_shutdown_grace_period": f"{options.grace_s:g}secs",
+        "recovery_timeout": f"{options.recovery_s:g}secs",
+        "cgroups_enable_cfs": str(options.quotas).lower(),
+        "sandbox_directory": options.directory,
+    }
+    return {"flags": [{"name": name, "value": value} for name, value in flags.items()]}
+
+
+def _agent(core: AgentCore) -> Message:
+    return {"agent_info": agent_info(core.state, core.options)}
+
+
+def _frameworks(core: AgentCore) -> Message:
+    found = [{"framework_info": framework_info(item)} for item in core.state.frameworks.values()]
+    return {"frameworks": found, "completed_frameworks": []}
+
+
+def _executors(core: AgentCore) -> Message:
+    found = [
+        {"executor_info": redacted(executor_info(executor))}
+        for framework in core.state.frameworks.values()
+        for executor in framework.executors.values()
+    ]
+    return {"executors": found, "completed_executors": []}
+
+
+def _tasks(core: AgentCore) -> Message:
+    found: dict[str, list[Message]] = {"queued_tasks": [], "launched_tasks": [], "terminated_tasks": []}
+    for framework in core.state.frameworks.values():
+        for task in framework.tasks.values():
+            where = "terminated" if task.over else "queued" if task.state == "TASK_STAGING" else "launched"
+            found[f"{where}_tasks"].append(task_message(task, core.state.id))
+    return {"pending_tasks": [], **found, "completed_tasks": list(core.state.completed)}
+
+
+def _state(core: AgentCore) -> Message:
+    return {"get_tasks": _tasks(core), "get_executors": _executors(core), "get_frameworks": _frameworks(core)}
+
+
+def _metrics(core: AgentCore) -> Message:
+    found = metrics(core.state, core.options, core.now)
+    return {"metrics": [{"name": name, "value": value} for name, value in sorted(found.items())]}
+
+
+VIEWS: dict[str, Callable[[AgentCore], Message]] = {
+    "GET_HEALTH": _health,
+    "GET_VERSION": _version,
+    "GET_FLAGS": _flags,
+    "GET_AGENT": _agent,
+    "GET_FRAMEWORKS": _frameworks,
+    "GET_EXECUTORS": _executors,
+    "GET_TASKS": _tasks,
+    "GET_STATE": _state,
+    "GET_METRICS": _metrics,
+}
+
+
+def resources_used(state: AgentState) -> Resources:
+    """What executors, and tasks that are not over, take."""
+    frameworks = state.frameworks.values()
+    infos = [executor.info for framework in frameworks for executor in framework.executors.values()]
+    infos += [task.info for framework in frameworks for task in framework.tasks.values() if not task.over]
+    return sum((parse(field(info, "resources", list, [])) for info in infos), start=NONE)
+
+
+def metrics(state: AgentState, options: AgentOptions, now: float) -> dict[str, float]:
+    """All figures: numbers of things, shares in [0, 1], times [s]."""
+    live = [task for framework in state.frameworks.values() for task in framework.tasks.values() if not task.over]
+    executors = [executor for framework in state.frameworks.values() for executor in framework.executors.values()]
+    found = {
+        "uptime_secs": now - state.started,
+        "registered": float(state.registered),
+        "frameworks_active": float(len(state.frameworks)),
+        "executors_running": float(sum(executor.verdict is None for executor in executors)),
+        "executors_terminating": float(sum(executor.verdict is not None for executor in executors)),
+        "containers": float(len(state.instances)),
+    }
+    for name in ("staging", "starting", "running", "killing"):
+        found[f"tasks_{name}"] = float(sum(task.state == f"TASK_{name.upper()}" for task in live))
+    found |= {name.lower().replace("task_", "tasks_", 1): 0.0 for name in TERMINAL}
+    for name in ("valid_status_updates", "invalid_status_updates", "invalid_master_messages"):
+        found[name] = 0.0
+    found |= {name: float(count) for name, count in state.counters.items()}
+    taken = resources_used(state)
+    for name in ("cpus", "mem", "gpus", "disk"):
+        total, share = options.resources.scalar(name), taken.scalar(name)
+        found |= {f"{name}_total": total, f"{name}_used": share, f"{name}_percent": share / total if total else 0.0}
+    return {f"slave/{name}": value for name, value in found.items()}
