@@ -18,14 +18,21 @@ from pathlib import Path
 import pytest
 
 import asa
+import asa.lab.core.registry
+import coscheduler.registry
 from asa.cli.main import make_parser
 from asa.core import registry
 from asa.core.registry import COMMANDS, DOCTOR, EXPLAIN, Registry, parse_spec
-from asa.lab.cli.figure import FIGURES
+from asa.lab.core.registry import TRAININGS
 from tests.definitions import OURS, ROOT, definition, parameters
 
-KINDS = {item.kind: item for item in vars(registry).values() if isinstance(item, Registry)} | {"figure": FIGURES}
-NAMED = {kind: names for kind, names in KINDS.items() if names not in (COMMANDS, DOCTOR, EXPLAIN)}
+KINDS = {
+    item.kind: item
+    for module in (registry, asa.lab.core.registry, coscheduler.registry)
+    for item in vars(module).values()
+    if isinstance(item, Registry)
+}
+NAMED = {kind: names for kind, names in KINDS.items() if names not in (COMMANDS, DOCTOR, EXPLAIN, TRAININGS)}
 """Kinds of things that users name."""
 ARGUMENTS = {
     **{kind.replace(" ", "_"): kind for kind in NAMED},
@@ -89,7 +96,7 @@ each_page = pytest.mark.parametrize("page", [*PAGES, *EXAMPLES], ids=lambda page
 
 def options(kind: str, name: str) -> dict[str, str]:
     """What the thing of that name may be given in a spec."""
-    target = NAMED[kind]._table[name].replace(":", ".")
+    target = NAMED[kind].targets()[name].replace(":", ".")
     found = parameters(definition(target))
     assert found is not None, f"{target}: the parameters cannot be read"
     text = re.compile(r"\b(str|int|float|bool|Any)\b")
@@ -201,7 +208,7 @@ def wrong_spec(argument: str, text: str, page: Page) -> Iterator[str]:
         name, given = parse_spec(spec)
         if not re.fullmatch(r"[a-z][a-z0-9-]*", name) or name in page.examples:
             continue  # a placeholder, or the page's own
-        if name not in NAMED[kind]._table:
+        if name not in NAMED[kind]:
             yield f"there is no {kind} {name}"
         elif "**" not in (known := options(kind, name)):
             yield from (f"{kind} {name} has no option {option}" for option in given if option not in known)
@@ -219,7 +226,7 @@ def test_names_and_their_options_are_there(page: Page) -> None:
         wrong += wrong_spec(argument, text, page)
     for span in page.spans:
         if re.fullmatch(r"[a-z][\w-]*:[a-z_]+(=[^\s]+)?", span):
-            kinds = [kind for kind, names in NAMED.items() if span.partition(":")[0] in names._table]
+            kinds = [kind for kind, names in NAMED.items() if span.partition(":")[0] in names]
             found = [list(wrong_spec(kind.replace(" ", "_"), span, page)) for kind in kinds]
             wrong += [] if not found or [] in found else found[0]
     assert wrong == []

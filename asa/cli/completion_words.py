@@ -21,7 +21,7 @@ _GROUPS = {
     "strategy": "asa.strategies",
     "strategies": "asa.strategies",
     "estimators": "asa.estimators",
-    "dispatcher": "asa.lab.dispatchers",
+    "dispatcher": "asa.dispatchers",
     "predictor": "asa.predictors",
     "placement": "asa.placements",
     "method": "asa.placement_methods",

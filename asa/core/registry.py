@@ -46,9 +46,16 @@ class Registry:
     ) -> None:
         self.kind, self._table, self._group, self._owes = kind, dict(table or {}), group, tuple(owes)
 
+    def targets(self) -> dict[str, str]:
+        """Each name, with the ``"module:Object"`` behind it; those of other packages included."""
+        found = dict(self._table)
+        for entry in self._entry_points():
+            found.setdefault(entry.name, entry.value)
+        return found
+
     def names(self) -> list[str]:
-        """All names, those of other packages included."""
-        return sorted({*self._table, *(entry.name for entry in self._entry_points())})
+        """All names, in alphabetical order."""
+        return sorted(self.targets())
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.names())

@@ -123,13 +123,13 @@ def test_an_entry_point_that_leads_nowhere_is_named(registry: Registry, name: st
 
 
 def test_what_is_made_has_the_methods_that_are_called(registry: Registry) -> None:
-    owing = Registry("thing", registry._table, owes=("options", "decide"))
+    owing = Registry("thing", registry.targets(), owes=("options", "decide"))
     with pytest.raises(InvalidInput, match="'sized' makes a Sized, which has no method options, decide: it must have"):
         owing.create("sized:size=1")
-    assert Registry("thing", registry._table, owes=("__repr__",)).create("sized:size=1").options[0] == 1
+    assert Registry("thing", registry.targets(), owes=("__repr__",)).create("sized:size=1").options[0] == 1
 
 
 def test_all_that_is_built_in_keeps_the_rule() -> None:
     for kind in (ESTIMATORS, PREDICTORS, PLACEMENTS, STRATEGIES):
-        for name in kind._table:
+        for name in kind:
             kind.create(name, **({"runs": {}} if kind is PREDICTORS else {}))

@@ -64,7 +64,7 @@ ELSEWHERE = {
     "howto/doors.md": "tests/integrations/test_page.py",
     "howto/mpi.md": "tests/docs/test_cluster_pages.py",
     "howto/simulate-a-trace.md": "tests/docs/test_pages.py",
-    "howto/simulated-backend.md": "tests/workflows/test_virtual.py",
+    "howto/simulated-backend.md": "tests/lab/test_virtual.py",
     "howto/test-cluster.md": "tests/docs/test_cluster_pages.py",
     "howto/test-your-workflow.md": "tests/testing/test_plugin.py",
     "howto/write-a-sharing-rule.md": "tests/coscheduler/test_howto.py",
