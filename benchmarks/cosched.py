@@ -11,9 +11,9 @@ from collections.abc import Callable
 import numpy as np
 from measure import row, show
 
+from coscheduler.compare import RULES, compare
 from coscheduler.nouns import ALONE, JobStates, RunningJobs, SharingView, WaitingJob
 from coscheduler.registry import SHARING_RULES
-from coscheduler.studies.compare import RULES, compare
 from coscheduler.workload import APPLICATIONS
 
 NAMES = tuple(APPLICATIONS)

@@ -45,16 +45,14 @@ from asa.core.errors import AsaError, StateError
 from asa.core.units import duration
 from asa.log.store import LearnedStore
 from asa.security.files import private_directory
-from coscheduler.drive import drive
-from coscheduler.pool.agents import Agents
-from coscheduler.pool.pools import Local, local_pool
-from coscheduler.queuefile import Command, read_commands
-from coscheduler.queuelog import QueueLog
-from coscheduler.real.machine import Program, Started
+from coscheduler.agents.groups import LocalAgents, local_agents
+from coscheduler.agents.machine import AgentMachine
+from coscheduler.drive import Remembered, drive
+from coscheduler.history import SharedQueue
+from coscheduler.queuefile import QueuedCommand, SharedQueueLog, read_commands
+from coscheduler.real.machine import ContainerProgram, ContainerStarted
 from coscheduler.real.world import MONITOR_S, PERIOD_S, RealWorld
 from coscheduler.registry import SHARING_RULES
-from coscheduler.remembered import Remembered
-from coscheduler.result import SharedQueue
 from executors.cgroup import probe
 
 MIXES = {"io": ("montage", "statistics")}
@@ -77,17 +75,17 @@ class Experiment:
     work: Path
     ends: float
     period_s: float = PERIOD_S
-    templates: dict[Kind, Command] = field(default_factory=dict)
+    templates: dict[Kind, QueuedCommand] = field(default_factory=dict)
     alone: dict[Kind, float] = field(default_factory=dict)
 
-    def pool(self) -> Local:
-        return local_pool(self.nodes, 1, self.speed if self.speed < 1 else None)
+    def pool(self) -> LocalAgents:
+        return local_agents(self.nodes, 1, self.speed if self.speed < 1 else None)
 
     def drive(
-        self, jobs: Sequence[Command], machine: Agents, directory: Path, rule: Any, bound_s: float
+        self, jobs: Sequence[QueuedCommand], machine: AgentMachine, directory: Path, rule: Any, bound_s: float
     ) -> SharedQueue:
         """What becomes of jobs within a time [s]."""
-        with QueueLog(directory) as log:
+        with SharedQueueLog(directory) as log:
             world = RealWorld(jobs, machine, directory / "jobs", period_s=self.period_s, log=log.write)
             ends = min(self.ends, time.monotonic() + bound_s)
             drive(world, rule, until=lambda: time.monotonic() >= ends)
@@ -96,7 +94,7 @@ class Experiment:
     def run_alone(self, kinds: Sequence[Kind]) -> None:
         """One job after the other, each on a machine of its own."""
         rule = SHARING_RULES.create(SPACE)
-        with Agents(self.pool()) as machine:
+        with AgentMachine(self.pool()) as machine:
             for place, kind in enumerate(kinds, 1):
                 command, directory = self.templates[kind], self.work / "alone" / slug(*kind)
                 bound_s = PATIENCE_S + 10 * command.request.walltime_s
@@ -125,7 +123,7 @@ class Experiment:
         jobs = read_commands(queue).jobs
         bound_s = PATIENCE_S + TIMES * sum(job.alone_s or 0.0 for job in jobs)
         run = f"{directory.name} {os.getpid()}"
-        with Agents(pool := self.pool()) as machine:
+        with AgentMachine(pool := self.pool()) as machine:
             agents = [psutil.Process(agent.pid) for agent in pool.agents.values()]
             began, before = time.monotonic(), (sum(map(cpu_time, agents)), time.process_time())
             with Remembered(SHARING_RULES.create(spec), LearnedStore(learned), spec, run) as rule:
@@ -228,13 +226,13 @@ def run_all(experiment: Experiment, options: argparse.Namespace, keep: Callable[
 def cpu_cost() -> list[Row]:
     """CPU time of an agent with two containers that sleep, looked at and not, and that of who looks."""
     rows = []
-    with Agents(pool := local_pool(1, 2)) as machine:
+    with AgentMachine(pool := local_agents(1, 2)) as machine:
         agent = psutil.Process(pool.agents["node0"].pid)
         for number in range(2):
-            machine.start(f"sleep{number}", "node0", Program(("/bin/sleep", "600"), {}), 1.0, 2.0)
+            machine.start(f"sleep{number}", "node0", ContainerProgram(("/bin/sleep", "600"), {}), 1.0, 2.0)
         deadline, running = time.monotonic() + PATIENCE_S, 0
         while running < 2:
-            running += sum(isinstance(news, Started) for news in machine.news(1.0))
+            running += sum(isinstance(news, ContainerStarted) for news in machine.news(1.0))
             if time.monotonic() > deadline:
                 raise StateError(f"containers have not started within {PATIENCE_S:g} s")
         for looks in (False, True, False, True):

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from coscheduler.studies.published import TABLE3
+from coscheduler.compare import TABLE3
 
 SPACE = "space"
 TIMED = "mean_wait_s", "mean_response_s", "makespan_s"

@@ -1,10 +1,12 @@
-"""The loop that joins a rule to a world, simulated or real."""
+"""The loop that joins a rule to a world, simulated or real, and a rule that keeps what it learns."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Protocol
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Protocol, Self
 
+from asa.log.store import LearnedStore, Record
 from coscheduler.nouns import SharedRun, SharingDecision, SharingRule, SharingView
 
 
@@ -36,3 +38,93 @@ def drive(world: World, rule: SharingRule, *, until: Callable[[], bool] = lambda
 def _teach(world: World, rule: SharingRule) -> None:
     for run in world.learned():
         rule.learn(run)
+
+
+OWN = ("pending", "random")
+"""Parts of a rule's state that belong to one run."""
+
+
+class Remembered:
+    """A rule with a memory; itself a sharing rule, and a context manager.
+
+    Each job that ends is learned in one transaction, on top of what other runs have learned meanwhile; what belongs to
+    this run, such as decisions whose losses are to come, is stored beside it after every change, so that a run that is
+    taken up again goes on where it stopped.
+
+    Parameters
+    ----------
+    rule
+        What decides and learns.
+    store
+        Shared by all runs.
+    name
+        What the rule is called, its options included: other options learn for themselves.
+    run
+        Name of this run.
+    """
+
+    def __init__(self, rule: SharingRule, store: LearnedStore, name: str, run: str) -> None:
+        self._rule, self._store, self._run = rule, store, run
+        self._key = f"sharing {name}"
+        self._adopt(store.get(self._key), own=True)
+        self._stored = self._own()
+
+    def decide(self, view: SharingView) -> Sequence[SharingDecision]:
+        """What the rule decides; what it has to remember of it is stored before anybody acts on it."""
+        decisions = self._rule.decide(view)
+        if (own := self._own()) != self._stored:
+            self._store.update(self._key, lambda record: self._record(record or self._shared(), own))
+            self._stored = own
+        return decisions
+
+    def learn(self, run: SharedRun) -> None:
+        """A job of this run has ended; it teaches once, however often this is said."""
+
+        def change(record: Record | None) -> Record:
+            self._adopt(record, own=False)
+            self._rule.learn(run)
+            return self._record((record or {}) | self._shared(), self._own())
+
+        if self._store.learn_once(self._key, f"{self._run} {run.job}", change):
+            self._stored = self._own()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.close()
+
+    def close(self) -> None:
+        """This run is over: what belongs to it alone is forgotten."""
+
+        def change(record: Record | None) -> Record | None:
+            return record and record | {"runs": {run: own for run, own in record["runs"].items() if run != self._run}}
+
+        self._store.update(self._key, change)
+
+    def state(self) -> dict[str, Any]:
+        """Return the rule's."""
+        return self._rule.state()
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Let the rule take it over; nothing is stored before it learns again."""
+        self._rule.restore(state)
+
+    def _adopt(self, record: Record | None, *, own: bool) -> None:
+        """Take over what all runs have learned and, if `own`, where this run stopped."""
+        if record is not None:
+            shared = {name: value for name, value in record.items() if name != "runs"}
+            mine = record["runs"].get(self._run, {}) if own else self._own()
+            self._rule.restore(shared | mine)
+
+    def _own(self) -> dict[str, Any]:
+        return {name: value for name, value in self._rule.state().items() if name in OWN}
+
+    def _shared(self) -> dict[str, Any]:
+        return {name: value for name, value in self._rule.state().items() if name not in OWN}
+
+    def _record(self, record: Record, own: dict[str, Any]) -> Record:
+        return record | {"runs": record.get("runs", {}) | {self._run: own}}

@@ -1,10 +1,12 @@
 """Who waits, who runs on whose cores, and with which share: the one place where decisions become facts.
 
-A state machine without I/O, the same in the simulated world and on real nodes.
+State machines without I/O, the same in the simulated world and on real nodes.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -29,7 +31,7 @@ _SLACK = 1e-9  # sums of shares are floating-point numbers
 
 
 @dataclass(slots=True)
-class Placed:
+class PlacedJob:
     """A running job: whose guest it is (None: it has cores of its own), its share of them, and its own guests."""
 
     job: WaitingJob
@@ -60,7 +62,7 @@ class Ledger:
         if cores < 1:
             raise InvalidInput(f"a machine of {cores} cores: at least 1 expected")
         self.cores = self.free = self._most = cores
-        self.running: dict[str, Placed] = {}
+        self.running: dict[str, PlacedJob] = {}
         self._waiting: dict[str, WaitingJob] = {}
         self._positions: dict[str, int] = {}
 
@@ -184,7 +186,7 @@ class Ledger:
         if job.cores > self.free:
             raise IllegalDecision(f"it needs {job.cores} cores, {self.free} are free", decision)
         self.free -= job.cores
-        self.running[job.name] = Placed(self._waiting.pop(job.name), now)
+        self.running[job.name] = PlacedJob(self._waiting.pop(job.name), now)
         return job.name
 
     def _start_guest(self, decision: StartGuest, now: float) -> str:
@@ -197,11 +199,13 @@ class Ledger:
         if job.cores > (room := self._room(host)):
             raise IllegalDecision(f"it needs {job.cores} cores, {room} of its host's are no other guest's", decision)
         self._check_share(decision, decision.host, decision.share)
-        self.running[job.name] = Placed(self._waiting.pop(job.name), now, decision.host, decision.share, decision.hard)
+        self.running[job.name] = PlacedJob(
+            self._waiting.pop(job.name), now, decision.host, decision.share, decision.hard
+        )
         host.guests.append(job.name)
         return job.name
 
-    def _room(self, host: Placed) -> int:
+    def _room(self, host: PlacedJob) -> int:
         """Cores of a host that none of its guests will keep when it ends."""
         return host.job.cores - sum(self.running[guest].job.cores for guest in host.guests)
 
@@ -220,3 +224,31 @@ class Ledger:
     def _guest(self, name: str, decision: SharingDecision) -> None:
         if name not in self.running or self.running[name].host is None:
             raise IllegalDecision("no such guest runs", decision)
+
+
+class Arrivals:
+    """Submits jobs at the times they say, in either world.
+
+    Parameters
+    ----------
+    jobs
+        In the order in which those of the same moment join the queue.
+    ledger
+        Where they wait.
+    """
+
+    def __init__(self, jobs: Iterable[WaitingJob], ledger: Ledger) -> None:
+        self._coming = sorted(jobs, key=lambda job: job.submitted)[::-1]
+        self._ledger = ledger
+
+    @property
+    def next(self) -> float:
+        """When the next one is submitted [s]; infinite when all were."""
+        return self._coming[-1].submitted if self._coming else math.inf
+
+    def submit(self, now: float) -> bool:
+        """Those whose time has come join the queue; whether there were any."""
+        before = len(self._coming)
+        while self.next <= now:
+            self._ledger.submit(self._coming.pop())
+        return len(self._coming) < before

@@ -16,24 +16,24 @@ from coscheduler.nouns import ALONE, SharedRun, SharingView
 _OLD = 0.7  # weight of what was known, once a further run has ended
 
 
-class Use(NamedTuple):
+class CoreUse(NamedTuple):
     """The share of its run time alone that a job is in parallel stages, and that of its cores that it uses in these."""
 
     parallel: float = 0.5
     demand: float = 1.0
 
-    def resized(self, before: int, now: int) -> Use:
+    def resized(self, before: int, now: int) -> CoreUse:
         """The same work on another number of cores: what is parallel takes longer on fewer, the rest does not (Amdahl).
 
-        >>> Use(parallel=0.5).resized(2, 4)
-        Use(parallel=0.3333333333333333, demand=1.0)
+        >>> CoreUse(parallel=0.5).resized(2, 4)
+        CoreUse(parallel=0.3333333333333333, demand=1.0)
         """
         parallel = self.parallel * before / now
-        return Use(parallel / (parallel + 1 - self.parallel), max(self.demand, 1 / now))
+        return CoreUse(parallel / (parallel + 1 - self.parallel), max(self.demand, 1 / now))
 
 
 @dataclass(slots=True)
-class Profile:
+class ApplicationProfile:
     """An application, as far as it is known.
 
     Parameters
@@ -48,23 +48,23 @@ class Profile:
 
     memory: float = 0.5
     padding: float = 1.3
-    uses: dict[int, Use] = field(default_factory=dict)
+    uses: dict[int, CoreUse] = field(default_factory=dict)
 
-    def use(self, cores: int) -> Use:
+    def use(self, cores: int) -> CoreUse:
         """How a job of this size spends its cores: from the size nearest to it, if there was none of the same.
 
-        Jobs of one core tell nothing about larger ones. Where nothing is known, `Use` is middling, so that it is tried.
+        Jobs of one core say nothing about larger ones. Where nothing is known, use is middling, so that it is tried.
         """
         if cores in self.uses or cores == 1:
             return self.uses.get(cores, _SINGLE)
         sizes = [size for size in self.uses if size > 1]
         if not sizes:
-            return Use()
+            return CoreUse()
         nearest = min(sizes, key=lambda size: abs(math.log(size / cores)))
         return self.uses[nearest].resized(nearest, cores)
 
 
-_SINGLE = Use(1.0, 1.0)
+_SINGLE = CoreUse(1.0, 1.0)
 
 
 class Profiles:
@@ -78,14 +78,14 @@ class Profiles:
     >>> profiles = Profiles()
     >>> profiles.learn(SharedRun("a", "blast", 8, 120.0, 150.0, 100.0, 768.0, 1.0, 0.44))
     >>> profiles["blast"]
-    Profile(memory=0.44, padding=1.2, uses={8: Use(parallel=1.0, demand=0.96)})
+    ApplicationProfile(memory=0.44, padding=1.2, uses={8: CoreUse(parallel=1.0, demand=0.96)})
     >>> profiles.run_time("blast", 8, 300.0), round(profiles.run_time("blast", 16, 300.0))
     (100.0, 250)
     """
 
     def __init__(self) -> None:
-        self._known: dict[str, Profile] = {}
-        self._seen: dict[str, Profile] = {}
+        self._known: dict[str, ApplicationProfile] = {}
+        self._seen: dict[str, ApplicationProfile] = {}
         self._run_times: dict[str, dict[int, float]] = {}
 
     def arrays(self, jobs: Iterable[tuple[str, int]]) -> Floats:
@@ -96,9 +96,9 @@ class Profiles:
             found.append((*profile.use(cores), profile.memory))
         return np.array(found).reshape(-1, 3).T
 
-    def __getitem__(self, application: str) -> Profile:
+    def __getitem__(self, application: str) -> ApplicationProfile:
         """The profile of an application; a middling one of one that was never seen."""
-        return self._known.get(application) or self._seen.get(application) or Profile()
+        return self._known.get(application) or self._seen.get(application) or ApplicationProfile()
 
     def run_time(self, application: str, cores: int, walltime_s: float) -> float:
         """Expected run time alone [s]; from the wall time where no run with so many cores has ended."""
@@ -115,8 +115,8 @@ class Profiles:
             alone = mine & (running.host == ALONE)
             uses = dict(self[application].uses)
             for cores in np.unique(running.cores[alone]).tolist():
-                uses[cores] = Use(float(running.states.cpu[alone & (running.cores == cores)].mean()))
-            self._seen[application] = Profile(memory=float(running.states.memory[mine].max()), uses=uses)
+                uses[cores] = CoreUse(float(running.states.cpu[alone & (running.cores == cores)].mean()))
+            self._seen[application] = ApplicationProfile(memory=float(running.states.memory[mine].max()), uses=uses)
 
     def learn(self, run: SharedRun) -> None:
         """A job has ended; one whose run time alone is not known tells of its memory only."""
@@ -126,10 +126,10 @@ class Profiles:
             self._seen[run.application] = replace(before or self[run.application], memory=memory)
             return
         uses, padding = dict(before.uses if before else {}), run.walltime_s / run.alone_s
-        found = Use(run.parallel, _demand(run))
-        uses[run.cores] = Use(*map(_mean, uses.get(run.cores, found), found))
+        found = CoreUse(run.parallel, _demand(run))
+        uses[run.cores] = CoreUse(*map(_mean, uses.get(run.cores, found), found))
         padding = _mean(before.padding, padding) if before else padding
-        self._known[run.application] = Profile(memory, padding, uses)
+        self._known[run.application] = ApplicationProfile(memory, padding, uses)
         times = self._run_times.setdefault(run.application, {})
         times[run.cores] = _mean(times.get(run.cores, run.alone_s), run.alone_s)
 
@@ -154,14 +154,14 @@ class Profiles:
         self._known, self._seen, self._run_times = known, seen, times
 
 
-def _to_json(profile: Profile) -> dict[str, Any]:
+def _to_json(profile: ApplicationProfile) -> dict[str, Any]:
     uses = {str(cores): list(use) for cores, use in profile.uses.items()}
     return {"memory": profile.memory, "padding": profile.padding, "uses": uses}
 
 
-def _from_json(found: Mapping[str, Any]) -> Profile:
-    uses = {int(cores): Use(*use) for cores, use in read(found, "uses").items()}
-    return Profile(read(found, "memory"), read(found, "padding"), uses)
+def _from_json(found: Mapping[str, Any]) -> ApplicationProfile:
+    uses = {int(cores): CoreUse(*use) for cores, use in read(found, "uses").items()}
+    return ApplicationProfile(read(found, "memory"), read(found, "padding"), uses)
 
 
 def _demand(run: SharedRun) -> float:

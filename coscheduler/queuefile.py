@@ -1,20 +1,30 @@
-"""Queues as TOML files: see docs/coscheduler.md for the format."""
+"""A queue's files: the TOML file that describes it, and the log of what happened, as JSON lines.
+
+The TOML format is described in docs/coscheduler.md.
+"""
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import tomllib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from types import TracebackType
+from typing import Any, NamedTuple, Self, TypeVar
 
 import numpy as np
 
-from asa.core.errors import InvalidInput, cause
-from asa.core.units import duration, share
+from asa.core.command import CommandResult
+from asa.core.errors import InvalidInput, StateError, cause
+from asa.core.units import brief, duration, share
+from asa.log.rundir import state_directory
+from asa.security.files import cannot, check_private, private_directory
+from coscheduler.history import Entry, JobRun
 from coscheduler.nouns import WaitingJob
-from coscheduler.workload import Load, Phase, paper_queue, phases
+from coscheduler.workload import Load, LoadPhase, paper_queue, phases
 
 T = TypeVar("T")
 
@@ -22,10 +32,11 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 _QUEUE = {"cores", "contention", "paper", "seed", "jobs"}
 _JOB = {"name", "application", "cores", "walltime", "submit", "exclusive"}
 _JOB |= {"run_time", "cpu", "phases", "memory", "command"}
+_ABOUT = ("job", "host", "guest")
 
 
 @dataclass(frozen=True, slots=True)
-class QueueFile:
+class SimulatedQueue:
     """A machine of so many cores, what sharing costs on it, and its jobs."""
 
     cores: int
@@ -34,7 +45,7 @@ class QueueFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Command:
+class QueuedCommand:
     """A job that really runs.
 
     Parameters
@@ -53,14 +64,14 @@ class Command:
 
 
 @dataclass(frozen=True, slots=True)
-class Commands:
+class CommandQueue:
     """Jobs that really run, on so many cores."""
 
     cores: int
-    jobs: tuple[Command, ...]
+    jobs: tuple[QueuedCommand, ...]
 
 
-def read_commands(path: str | Path) -> Commands:
+def read_commands(path: str | Path) -> CommandQueue:
     """Read a queue whose jobs have a `command`.
 
     Raises
@@ -71,7 +82,7 @@ def read_commands(path: str | Path) -> Commands:
     return _read(path, _commands)
 
 
-def read_queue(path: str | Path) -> QueueFile:
+def read_queue(path: str | Path) -> SimulatedQueue:
     """Read a queue to be simulated.
 
     Raises
@@ -95,7 +106,7 @@ def _read(path: str | Path, parse: Callable[[Mapping[str, Any]], T]) -> T:
         raise InvalidInput(f"queue {path}: {error}") from error
 
 
-def _commands(data: Mapping[str, Any]) -> Commands:
+def _commands(data: Mapping[str, Any]) -> CommandQueue:
     if data.get("paper"):
         raise InvalidInput("paper = true is a simulated queue: [[jobs]] tables with a command expected")
     jobs = tuple(_command(job, f"job {place}") for place, job in enumerate(data.get("jobs", []), 1))
@@ -103,10 +114,10 @@ def _commands(data: Mapping[str, Any]) -> Commands:
         raise InvalidInput("it has no jobs: [[jobs]] tables expected")
     cores = _whole(data, "cores", "the file")
     check(jobs, cores)
-    return Commands(cores, jobs)
+    return CommandQueue(cores, jobs)
 
 
-def check(jobs: Iterable[Command], cores: int) -> None:
+def check(jobs: Iterable[QueuedCommand], cores: int) -> None:
     """Make sure that jobs can really run on so many cores.
 
     Raises
@@ -125,10 +136,10 @@ def check(jobs: Iterable[Command], cores: int) -> None:
         known.add(name)
 
 
-def _command(job: Mapping[str, Any], where: str) -> Command:
+def _command(job: Mapping[str, Any], where: str) -> QueuedCommand:
     _only(job, _JOB, where)
     alone = job.get("run_time")
-    return Command(
+    return QueuedCommand(
         _request(job, where),
         _shell_command(job, where),
         None if alone is None else duration(alone, what=f"{where}: run_time"),
@@ -142,15 +153,15 @@ def _shell_command(job: Mapping[str, Any], where: str) -> str:
     return command
 
 
-def _queue(data: Mapping[str, Any]) -> QueueFile:
+def _queue(data: Mapping[str, Any]) -> SimulatedQueue:
     cores = _whole(data, "cores", "the file")
     contention = str(data.get("contention", "paper-like"))
     if data.get("paper"):
-        return QueueFile(cores, contention, paper_queue(cores, np.random.default_rng(int(data.get("seed", 0)))))
+        return SimulatedQueue(cores, contention, paper_queue(cores, np.random.default_rng(int(data.get("seed", 0)))))
     jobs = data.get("jobs", [])
     if not jobs:
         raise InvalidInput("it has no jobs: [[jobs]] tables expected, or paper = true")
-    return QueueFile(cores, contention, tuple(_load(job, f"job {place}") for place, job in enumerate(jobs, 1)))
+    return SimulatedQueue(cores, contention, tuple(_load(job, f"job {place}") for place, job in enumerate(jobs, 1)))
 
 
 def _load(job: Mapping[str, Any], where: str) -> Load:
@@ -172,7 +183,7 @@ def _request(job: Mapping[str, Any], where: str) -> WaitingJob:
     )
 
 
-def _phases(job: Mapping[str, Any], cores: int, where: str) -> tuple[Phase, ...]:
+def _phases(job: Mapping[str, Any], cores: int, where: str) -> tuple[LoadPhase, ...]:
     """Phases as they are given, or those of a job that uses so much CPU on average."""
     if "phases" not in job:
         if "run_time" not in job and "command" in job:
@@ -184,7 +195,7 @@ def _phases(job: Mapping[str, Any], cores: int, where: str) -> tuple[Phase, ...]
         _only(phase, {"time", "cpu"}, f"{where}: a phase")
         time_s = duration(_given(phase, "time", where), what=f"{where}: time")
         cpu = share(phase.get("cpu", 1.0), what=f"{where}: cpu")
-        found.append(Phase(time_s, cpu, cpu * cores > 1))
+        found.append(LoadPhase(time_s, cpu, cpu * cores > 1))
     return tuple(found)
 
 
@@ -204,3 +215,239 @@ def _whole(table: Mapping[str, Any], name: str, where: str) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise InvalidInput(f"{where}: {name} is {value!r}: a whole number of at least 1 expected")
     return value
+
+
+NAME = "log.jsonl"
+_QUEUES = "cosched"  # directory, in the state directory, of queues for which no other was given
+
+
+class SharedQueueLog:
+    """A log; a context manager. An entry that was written is there even if we are killed.
+
+    Parameters
+    ----------
+    directory
+        Where it is.
+    resume
+        Go on with the one that is there; a last line that was not written to its end goes. Else it is a new one.
+
+    Raises
+    ------
+    StateError
+        When there is a log in the directory already, or none to go on with, or it cannot be read or written.
+    """
+
+    def __init__(self, directory: Path, *, resume: bool = False) -> None:
+        self.path = private_directory(directory) / NAME
+        self.before = read(self.path) if resume else []
+        """Entries that are gone on with."""
+        try:
+            if resume:
+                os.truncate(self.path, self.path.read_bytes().rfind(b"\n") + 1)
+            flags = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | (0 if resume else os.O_CREAT | os.O_EXCL)
+            # without a buffer: what the disk did not take must not come again when the log is closed
+            self._file = os.fdopen(os.open(self.path, flags, 0o600), "wb", buffering=0)
+        except FileExistsError as error:
+            raise StateError(
+                f"{directory} has the log of another queue: give another --work directory, or go on with --resume"
+            ) from error
+        except OSError as error:
+            raise cannot("write", self.path, error) from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._file.close()
+
+    def write(self, entry: Entry) -> None:
+        """Add an entry.
+
+        Raises
+        ------
+        StateError
+            When the disk is full, say.
+        """
+        line = json.dumps(entry).encode() + b"\n"
+        try:
+            while line:
+                line = line[self._file.write(line) :]
+        except OSError as error:
+            raise cannot("write", self.path, error) from error
+
+
+def read(path: Path) -> list[Entry]:
+    """All entries of a log; a last line that was not written to its end is left out.
+
+    Raises
+    ------
+    StateError
+        When it is not one's own private file, or no log.
+    """
+    check_private(path)
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+        return [json.loads(line) for line in lines if line.endswith("\n")]
+    except OSError as error:
+        raise cannot("read", path, error) from error
+    except ValueError as error:
+        raise StateError(f"{path} is damaged, or no log of a queue ({error}): give another --work directory") from error
+
+
+def ended_well(entries: Iterable[Entry]) -> dict[str, JobRun]:
+    """What came of the jobs that have ended well, by name.
+
+    Raises
+    ------
+    StateError
+        When these entries do not say: they were written by an older version.
+    """
+    found = [entry for entry in entries if entry.get("event") == "ended" and not entry["problem"]]
+    if not all("result" in entry for entry in found):
+        raise StateError("the log was written by an older version: run the queue with another --work directory")
+    return {entry["job"]: JobRun.of(entry["result"]) for entry in found}
+
+
+def new_directory(name: str) -> Path:
+    """A directory for a queue of this name that no other has: ``NAME-1``, ``NAME-2`` ..."""
+    base, number = private_directory(state_directory() / _QUEUES), 1
+    while True:
+        path = base / f"{name}-{number}"
+        try:
+            path.mkdir(0o700)
+            return path
+        except FileExistsError:
+            number += 1
+        except OSError as error:
+            raise cannot("make the directory", path, error) from error
+
+
+def logs(state: Path) -> list[Path]:
+    """Logs of all queues in this state directory, the newest first."""
+    found = (state / _QUEUES).glob(f"*/{NAME}")
+    return sorted(found, key=lambda path: path.stat().st_mtime, reverse=True)
+
+
+def explain(job: str, directory: Path | None = None) -> CommandResult:
+    """Explain a job of the queue in this directory, or of the newest queue that has one of this name.
+
+    In the state directory, logs that cannot be read are passed over.
+
+    Raises
+    ------
+    InvalidInput
+        When there is none.
+    StateError
+        When the log of `directory` cannot be read.
+    """
+    paths = logs(state_directory()) if directory is None else [directory / NAME]
+    for path in paths:
+        try:
+            entries = read(path)
+        except StateError:
+            if directory:
+                raise
+            continue
+        if found := [entry for entry in entries if job in (entry.get(name) for name in _ABOUT)]:
+            text = "\n".join([f"{job} in {path.parent}", *(line for entry in found for line in _lines(entry, job))])
+            return CommandResult({"job": job, "log": str(path), "entries": found}, text)
+    where = str(directory) if directory else f"any of {len(paths)} queues"
+    raise InvalidInput(
+        f"no job {job!r} in {where}: a job's name, as in its queue file, expected (simulated queues keep no log)"
+    )
+
+
+def explain_if_known(job: str) -> CommandResult | None:
+    """The same for ``asa explain``; None where no queue has such a job."""
+    try:
+        return explain(job)
+    except InvalidInput:
+        return None
+
+
+def _lines(entry: Entry, job: str) -> Iterable[str]:
+    yield f"  {describe_time(entry)}: {describe(entry, job)}"
+    if why := entry.get("why"):
+        yield from (f"      {line}" for line in _shown(why))
+
+
+def describe_time(entry: Entry) -> str:
+    """The time of an entry, in words."""
+    return f"at {brief(entry['at'])}" if entry["at"] >= 0.1 else "at once"
+
+
+def describe(entry: Entry, job: str) -> str:
+    """An entry about a job, in words."""
+    share = f"{entry['share']:.0%}" if entry.get("share") is not None else ""
+    kind = "at most" if entry.get("hard") else "a weight of"
+    match entry.get("decision") or entry.get("event"):
+        case "Start":
+            return "started on cores of its own"
+        case "StartGuest" if entry["job"] == job:
+            return f"started as a guest of {entry['host']}, with {kind} {share} of its cores"
+        case "StartGuest":
+            return f"{entry['job']} became its guest, with {kind} {share} of its cores"
+        case "SetShare":
+            return f"has {share} of its host's cores from now on"
+        case "Evict":
+            return "evicted: goes back to the queue"
+        case "Keep":
+            return "keeps its cores to itself"
+        case "started":
+            return f"runs on {', '.join(entry['nodes'])}"
+        case "requeued":
+            return f"goes back to the queue: {entry['because']}"
+        case "ended":
+            return _end(entry)
+        case other:
+            return str(other)
+
+
+def _end(entry: Entry) -> str:
+    if entry["problem"]:
+        return f"failed: {entry['problem']}"
+    slowdown, losses = entry.get("slowdown"), entry.get("loss", {})
+    ran = f"ended after {brief(entry['run_time_s'])}"
+    alone = "; how long it runs alone is not known" if slowdown is None else f", {slowdown:.2f} times as long as alone"
+    loss = ", ".join(f"{name} {value:.2f}" for name, value in losses.items() if value is not None)
+    return ran + alone + (f"; loss by {loss}" if loss else "")
+
+
+def _shown(why: Mapping[str, Any]) -> Iterable[str]:
+    """A record, a line for each entry; tables below their names.
+
+    >>> list(_shown({"rate": 0.93, "state": {"cpu": 0.5}, "votes": {"cpu": [0.1, 0.9]}}))
+    ['rate 0.93', 'state: cpu 0.5', 'votes:', '  cpu 0.1 0.9']
+    >>> list(_shown({"node": "n7", "memory": 1.02, "hard": False}))
+    ['node n7', 'memory 1.02', 'hard no']
+    """
+    for name, value in why.items():
+        if isinstance(value, Mapping) and any(isinstance(each, Sequence) for each in value.values()):
+            yield f"{name}:"
+            yield from (f"  {line}" for line in _shown(value))
+        elif isinstance(value, Mapping):
+            yield f"{name}: " + ", ".join(f"{key} {_number(each)}" for key, each in value.items())
+        else:
+            yield f"{name} {_number(value)}"
+
+
+def _number(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, str):
+        return value
+    if isinstance(value, Sequence):
+        return " ".join(map(_number, value))
+    return "unlimited" if value is None else f"{value:.3g}"
+
+
+class QueuePage(NamedTuple):
+    """How `asa dashboard` finds and reads the logs of queues."""
+
+    logs: Callable[[Path], list[Path]]
+    read: Callable[[Path], list[Entry]]
+
+
+PAGE = QueuePage(logs, read)

@@ -1,14 +1,20 @@
-"""Jobs of the simulated world, and the ASA_X paper's queue of fifteen."""
+"""Jobs of the simulated world, and what those on the same cores do to one another.
+
+A fluid model: at any instant each job wants so many cores, gets so many, and progresses at the ratio of the two.
+"""
 
 from __future__ import annotations
 
+import json
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from asa.core.errors import InvalidInput
+from asa.core.errors import InvalidInput, UnknownName
 from asa.core.units import HOUR
 from coscheduler.nouns import WaitingJob
 
@@ -16,7 +22,7 @@ CONSTANT = 0.9
 """Jobs that use more of their cores than this do so all the time; others alternate."""
 
 
-class Phase(NamedTuple):
+class LoadPhase(NamedTuple):
     """A part of a job: how long it takes alone [s], and which share of the job's cores it wants meanwhile."""
 
     alone_s: float
@@ -39,7 +45,7 @@ class Load:
     """
 
     request: WaitingJob
-    phases: tuple[Phase, ...]
+    phases: tuple[LoadPhase, ...]
     memory: float
 
     def __post_init__(self) -> None:
@@ -97,17 +103,17 @@ APPLICATIONS = {
 _MIDDLE = 22.6  # geometric mean of the sizes: a job of this size has the table's run time
 
 
-def phases(alone_s: float, cpu: float, cores: int) -> tuple[Phase, ...]:
+def phases(alone_s: float, cpu: float, cores: int) -> tuple[LoadPhase, ...]:
     """Phases of a job that uses `cpu` of its cores on average: constant use, or sequential and parallel ones in turn.
 
     >>> [(round(phase.alone_s), phase.demand) for phase in phases(600.0, 0.5, 4)]
     [(200, 0.25), (100, 1.0), (200, 0.25), (100, 1.0)]
     """
     if cpu > CONSTANT:
-        return (Phase(alone_s, cpu, True),)
+        return (LoadPhase(alone_s, cpu, True),)
     single = 1 / cores
     parallel = max(0.0, (cpu - single) / (1 - single)) if cores > 1 else 1.0
-    pair = (Phase(alone_s * (1 - parallel) / 2, single, False), Phase(alone_s * parallel / 2, 1.0, True))
+    pair = (LoadPhase(alone_s * (1 - parallel) / 2, single, False), LoadPhase(alone_s * parallel / 2, 1.0, True))
     return tuple(phase for phase in pair * 2 if phase.alone_s > 0)
 
 
@@ -143,3 +149,115 @@ def paper_queue(cluster: int, rng: np.random.Generator, prefix: str = "") -> tup
             request = WaitingJob(f"{prefix}{name}-{cores}", name, cores, alone_s * rng.uniform(1.1, 1.6))
             loads.append(Load(request, phases(alone_s, application.cpu[column], cores), application.memory))
     return tuple(loads[place] for place in rng.permutation(len(loads)))
+
+
+@dataclass(frozen=True, slots=True)
+class Contention:
+    """Constants of the law.
+
+    Parameters
+    ----------
+    tax
+        Rate that is left for each further job on the same cores (caches, memory bandwidth), in (0, 1].
+    thrash
+        Rate that is left for all of them when together they want more memory than there is, in (0, 1].
+    """
+
+    tax: float = 0.97
+    thrash: float = 0.4
+
+    def __post_init__(self) -> None:
+        for name in ("tax", "thrash"):
+            if not 0 < getattr(self, name) <= 1:
+                raise InvalidInput(f"{name} is {getattr(self, name)!r}: expected a number above 0, at most 1")
+
+    def factor(self, together: int, memory: float) -> float:
+        """Common factor of the rates of `together` jobs that want `memory` of the host's (1: all there is)."""
+        return float(self.tax ** (together - 1) * (self.thrash if memory > 1 + 1e-9 else 1.0))
+
+
+PAPER_LIKE = Contention()
+"""Invented constants with which the published trends come out: see docs/coscheduler.md."""
+
+MEASURED = Contention(0.879, PAPER_LIKE.thrash)
+"""What ``asa calibrate-contention`` found; no application filled the memory: see docs/coscheduler.md."""
+
+CONTENTIONS = {"paper-like": PAPER_LIKE, "measured": MEASURED}
+
+
+def named(name: str) -> Contention:
+    """The constants of this name: one of `CONTENTIONS`, or the path of a file of ``asa calibrate-contention``.
+
+    Files end in ``.json``.
+
+    Raises
+    ------
+    UnknownName
+        When there are none.
+    InvalidInput
+        When they are to come from a file that is not there, or makes no sense.
+    """
+    if name in CONTENTIONS:
+        return CONTENTIONS[name]
+    if name.endswith(".json"):
+        return _measured(Path(name))
+    raise UnknownName("contention", name, [*CONTENTIONS, "FILE.json"])
+
+
+def _measured(path: Path) -> Contention:
+    """Constants of a file; what was not measured is that of `PAPER_LIKE`."""
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InvalidInput(f"contention {path}: {error}. Expected a file of asa calibrate-contention") from error
+    if not isinstance(data, dict) or "tax" not in data:
+        raise InvalidInput(f"contention {path}: it has no 'tax'. Expected a file of asa calibrate-contention")
+    thrash = data.get("thrash")
+    try:
+        return Contention(
+            _number(data["tax"], "tax"), PAPER_LIKE.thrash if thrash is None else _number(thrash, "thrash")
+        )
+    except InvalidInput as error:
+        raise InvalidInput(f"contention {path}: {error}") from error
+
+
+def _number(value: Any, name: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InvalidInput(f"{name} is {value!r}: expected a number above 0, at most 1")
+    return float(value)
+
+
+def weighted(cores: float, demands: Sequence[float], shares: Sequence[float]) -> list[float]:
+    """Cores that each job gets when shares are weights: what one does not want goes to the others by their weights.
+
+    Parameters
+    ----------
+    cores
+        Cores there are.
+    demands, shares
+        Cores that each wants, and its weight; above 0.
+
+    Examples
+    --------
+    >>> weighted(8, [1.0, 8.0], [0.9, 0.1])
+    [1.0, 7.0]
+    >>> [round(each, 3) for each in weighted(8, [8.0, 8.0], [0.9, 0.1])]
+    [7.2, 0.8]
+    """
+    granted, left = [0.0] * len(demands), float(cores)
+    # In order of demand over weight: whoever wants less than its part of what is left is served in full.
+    order = sorted(range(len(demands)), key=lambda place: demands[place] / shares[place])
+    for rank, place in enumerate(order):
+        weight = sum(shares[other] for other in order[rank:])
+        granted[place] = min(demands[place], left * (shares[place] / weight))
+        left -= granted[place]
+    return granted
+
+
+def capped(cores: float, demands: Sequence[float], shares: Sequence[float]) -> list[float]:
+    """Cores that each job gets when shares are hard quotas.
+
+    >>> capped(8, [1.0, 8.0], [0.5, 0.5])
+    [1.0, 4.0]
+    """
+    return [min(demand, share * cores) for demand, share in zip(demands, shares, strict=True)]

@@ -27,6 +27,8 @@ _GROUPS = {
     "method": "asa.placement_methods",
     "priority": "asa.priorities",
     "figure": "asa.figures",
+    "sharing": "asa.sharing_rules",
+    "rules": "asa.sharing_rules",
 }
 """Options and arguments that take names, as `argparse` calls them, and the entry-point groups of these."""
 _FILE_WORDS = ("FILE", "PATH", "DIR", "OUT", "TRACE", "LOG", "WORKFLOW", "JSON", ".")
@@ -95,8 +97,6 @@ def _taken(action: argparse.Action) -> tuple[str, ...]:
     """What an option or an argument takes."""
     if action.choices is not None:
         return tuple(map(str, action.choices))
-    if names := getattr(action, "completer", None):  # set by commands of other packages, as for argcomplete
-        return tuple(names)
     if group := _GROUPS.get(action.dest):
         return tuple(Registry(action.dest, group=group))
     shown = " ".join(action.metavar) if isinstance(action.metavar, tuple) else action.metavar or action.dest.upper()

@@ -1,17 +1,220 @@
-"""Jobs as gangs of containers: one on each of a job's nodes, all of which run its command."""
+"""Jobs as gangs of containers: one on each of a job's nodes; which cores they have there, and with which share."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
+from asa.core.errors import AsaError
 from asa.security.files import private_directory
-from coscheduler.queuefile import Command
-from coscheduler.real.leases import Leases
-from coscheduler.real.machine import Ended, Machine, News, Node, Program
-from coscheduler.real.monitor import PROGRESS, Where
-from coscheduler.real.places import Place
+from coscheduler.nouns import FLOOR
+from coscheduler.queuefile import QueuedCommand
+from coscheduler.real.machine import ContainerEnded, ContainerEvent, ContainerProgram, SharedMachine, SharedNode
+from coscheduler.real.monitor import PROGRESS, ContainerPlace
+
+
+class NodeCores(NamedTuple):
+    """Cores of one node."""
+
+    node: str
+    cores: int
+
+
+class Places:
+    """Cores of all nodes, and who has them.
+
+    Guests are on the nodes of their host, from its last one on, for what a job does alone it mostly does on its first.
+    Two guests of one host never have the same cores, so that each can keep its own when the host ends.
+
+    Examples
+    --------
+    >>> places = Places([SharedNode("a", 2, 1 << 30), SharedNode("b", 2, 1 << 30)])
+    >>> places.own("host", 3)
+    (NodeCores(node='a', cores=2), NodeCores(node='b', cores=1))
+    >>> places.beside("guest", 2, "host", [])
+    (NodeCores(node='b', cores=1), NodeCores(node='a', cores=1))
+    >>> places.leave("host")
+    >>> places.inherit("guest")
+    >>> places.own("third", 2)
+    (NodeCores(node='a', cores=1), NodeCores(node='b', cores=1))
+    """
+
+    def __init__(self, nodes: Iterable[SharedNode]) -> None:
+        self._free = {node.name: node.cores for node in nodes}
+        self._of: dict[str, tuple[NodeCores, ...]] = {}
+        self._guests: set[str] = set()
+
+    def __getitem__(self, job: str) -> tuple[NodeCores, ...]:
+        """The places of a job that has some."""
+        return self._of[job]
+
+    def own(self, job: str, cores: int) -> tuple[NodeCores, ...]:
+        """Give a job free cores: the smallest gap that is large enough, else as few nodes as possible.
+
+        There must be as many: `coscheduler.ledger` sees to that.
+        """
+        enough = [node for node, free in self._free.items() if free >= cores]
+        if enough:
+            order = [min(enough, key=self._free.__getitem__)]
+        else:
+            order = sorted(self._free, key=lambda node: -self._free[node])
+        found = self._of[job] = _taken(((node, self._free[node]) for node in order), cores)
+        self._take(found)
+        return found
+
+    def beside(self, job: str, cores: int, host: str, guests: Iterable[str]) -> tuple[NodeCores, ...]:
+        """Give a job cores of its host that none of the other `guests` has.
+
+        There must be as many: `coscheduler.ledger` sees to that.
+        """
+        left = {place.node: place.cores for place in self._of[host]}
+        for place in (place for guest in guests for place in self._of[guest]):
+            left[place.node] -= place.cores
+        found = self._of[job] = _taken(reversed(left.items()), cores)
+        self._guests.add(job)
+        return found
+
+    def inherit(self, job: str) -> None:
+        """The host of this guest has left: what the guest has is its own from now on."""
+        self._guests.remove(job)
+        self._take(self._of[job])
+
+    def leave(self, job: str) -> None:
+        """A job has nothing any more."""
+        places = self._of.pop(job)
+        if job in self._guests:
+            self._guests.remove(job)
+            return
+        for node, cores in places:
+            self._free[node] += cores
+
+    def join(self, node: str, cores: int) -> None:
+        """A node has come, or come back, or has so many more cores."""
+        self._free[node] = self._free.get(node, 0) + cores
+
+    def lose(self, node: str) -> None:
+        """A node is gone; nobody may have cores of it any more."""
+        assert all(place.node != node for places in self._of.values() for place in places), "jobs leave it first"
+        del self._free[node]
+
+    def on(self, node: str) -> list[str]:
+        """Jobs that have cores of a node, guests first."""
+        jobs = [job for job, places in self._of.items() if any(place.node == node for place in places)]
+        return sorted(jobs, key=lambda job: job not in self._guests)
+
+    def _take(self, places: Iterable[NodeCores]) -> None:
+        for node, cores in places:
+            self._free[node] -= cores
+
+
+def _taken(offered: Iterable[tuple[str, int]], cores: int) -> tuple[NodeCores, ...]:
+    """So many cores of what is offered, in that order."""
+    found = []
+    for node, free in offered:
+        if taken := min(free, cores):
+            found.append(NodeCores(node, taken))
+            cores -= taken
+    assert not cores, "as many are offered"
+    return tuple(found)
+
+
+LEASE_S = 5.0
+"""For how long a node keeps to a share that is not asked for again [s]."""
+RENEW_S = 2.0
+"""How often it is asked for again [s]."""
+AGAIN_S = 10.0
+"""How often what is for good is told again [s]: nobody says whether a node has heard."""
+RESERVED = 2 * FLOOR
+"""Part of its cores that a host does not request: guests start with a request of `FLOOR` each."""
+_NEAR = 0.15  # weights that differ by less are as good as the same
+
+
+@dataclass(slots=True)
+class _LeasedContainer:
+    """What a container falls back to, what it has, and when that is to be asked for again; [cores] and [s]."""
+
+    request: float
+    limit: float
+    leased: tuple[float, float] | None = None
+    due: float = math.inf
+    settled: bool = True
+    """Whether it began with this: else the node was told, and may not have heard."""
+
+    def differs(self, request: float, limit: float) -> bool:
+        return abs(request - self.request) > _NEAR * self.request or limit != self.limit
+
+
+class Leases:
+    """Requests and limits of the containers of a machine.
+
+    What a container starts with is what it falls back to: hosts to all but the reserve, without a limit, and guests to
+    the least share. Anything else is leased, and asked for again while it is wanted.
+    """
+
+    def __init__(self, machine: SharedMachine) -> None:
+        self._machine = machine
+        self._all: dict[str, _LeasedContainer] = {}
+
+    def begin(self, container: str, cores: int, *, guest: bool, limit: float) -> tuple[float, float]:
+        """Request and limit [cores] that a container is to be started with.
+
+        Parameters
+        ----------
+        cores
+            Of the node, that its job has there.
+        limit
+            What it may have at most [cores], to its end if nobody says otherwise.
+        """
+        own = self._all[container] = _LeasedContainer(cores * (FLOOR if guest else 1 - RESERVED), limit)
+        return own.request, own.limit
+
+    def inherit(self, container: str, cores: int, limit: float, now: float) -> None:
+        """A guest's container has the cores to itself from now on [s], for good."""
+        own = self._all[container]
+        own.request, own.limit, own.leased, own.settled = cores * (1 - RESERVED), limit, None, False
+        self._renew(container, own, now)
+
+    def want(self, container: str, request: float, limit: float, now: float) -> None:
+        """From now on [s], a container is to have this request and limit [cores]."""
+        own = self._all[container]
+        if not own.differs(request, limit):
+            if own.leased is not None:
+                own.leased, own.due = None, math.inf if own.settled else now + AGAIN_S
+                self._ask(container, own.request, own.limit, 0.0)
+        elif own.leased != (request, limit):
+            own.leased = request, limit
+            self._renew(container, own, now)
+
+    def end(self, container: str) -> None:
+        """A container is gone."""
+        self._all.pop(container, None)
+
+    def due(self) -> float:
+        """When `renew` is to be called again [s]; infinite while there is nothing to be asked for."""
+        return min((own.due for own in self._all.values()), default=math.inf)
+
+    def renew(self, now: float) -> None:
+        """Ask again for what is leased, and tell again what is for good."""
+        for container, own in self._all.items():
+            if own.due <= now:
+                self._renew(container, own, now)
+
+    def _renew(self, container: str, own: _LeasedContainer, now: float) -> None:
+        if own.leased is None:
+            own.due = now + AGAIN_S
+            self._ask(container, own.request, own.limit, None)
+        else:
+            own.due = now + RENEW_S
+            self._ask(container, *own.leased, LEASE_S)
+
+    def _ask(self, container: str, request: float, limit: float, lease_s: float | None) -> None:
+        with suppress(AsaError):  # it has just ended, or its agent does not answer: then it is asked again
+            self._machine.share(container, request, limit, lease_s)
+
 
 # Guests are the first whom the kernel ends when memory runs out. A shell is given the line as $0.
 _SCRIPT = """\
@@ -21,7 +224,7 @@ cd "$ASA_JOB_DIRECTORY" && exec >"stdout.$ASA_RANK" 2>"stderr.$ASA_RANK" && exec
 
 
 @dataclass(slots=True)
-class Gang:
+class JobGang:
     """The containers of a job that runs.
 
     Parameters
@@ -42,7 +245,7 @@ class Gang:
 
     job: str
     containers: tuple[str, ...]
-    places: tuple[Place, ...]
+    places: tuple[NodeCores, ...]
     directory: Path
     left: set[str] = field(default_factory=set)
     problem: str = ""
@@ -61,15 +264,17 @@ class Gangs:
         Private one; below it each run of a job has a directory of its own, ``JOB/NUMBER``.
     """
 
-    def __init__(self, machine: Machine, directory: Path) -> None:
-        self.nodes: dict[str, Node] = {node.name: node for node in machine.nodes}
+    def __init__(self, machine: SharedMachine, directory: Path) -> None:
+        self.nodes: dict[str, SharedNode] = {node.name: node for node in machine.nodes}
         self._machine, self._directory = machine, directory
         self._leases = Leases(machine)
-        self._gangs: dict[str, Gang] = {}
-        self._owners: dict[str, Gang] = {}
+        self._gangs: dict[str, JobGang] = {}
+        self._owners: dict[str, JobGang] = {}
         self._runs: dict[str, int] = {}
 
-    def start(self, command: Command, places: tuple[Place, ...], limits: Mapping[str, float] | None = None) -> Gang:
+    def start(
+        self, command: QueuedCommand, places: tuple[NodeCores, ...], limits: Mapping[str, float] | None = None
+    ) -> JobGang:
         """Start a job on these places.
 
         Parameters
@@ -89,7 +294,7 @@ class Gangs:
         self._runs[name] = number
         containers = tuple(f"{name}.{number}.{rank}" for rank in range(len(places)))
         directory = private_directory(self._directory / name / str(number))
-        gang = self._gangs[name] = Gang(name, containers, places, directory, set(containers))
+        gang = self._gangs[name] = JobGang(name, containers, places, directory, set(containers))
         for rank, (container, place) in enumerate(zip(containers, places, strict=True)):
             self._owners[container] = gang
             limit = self.nodes[place.node].cores if limits is None else limits[place.node]
@@ -107,11 +312,11 @@ class Gangs:
         for container in gang.left:
             self._machine.stop(container)
 
-    def hear(self, news: Iterable[News]) -> list[Gang]:
+    def hear(self, news: Iterable[ContainerEvent]) -> list[JobGang]:
         """Gangs that have ended by this. When one container fails, the others are ended."""
         over = []
         for each in news:
-            if not isinstance(each, Ended) or (gang := self._owners.pop(each.container, None)) is None:
+            if not isinstance(each, ContainerEnded) or (gang := self._owners.pop(each.container, None)) is None:
                 continue
             self._leases.end(each.container)
             gang.left.discard(each.container)
@@ -124,13 +329,13 @@ class Gangs:
                 over.append(gang)
         return over
 
-    def watched(self, job: str) -> list[Where]:
+    def watched(self, job: str) -> list[ContainerPlace]:
         """What monitoring must know of a job's containers."""
         gang = self._gangs[job]
         found = []
         for container, place in zip(gang.containers, gang.places, strict=True):
             node = self.nodes[place.node]
-            found.append(Where(container, place.cores, node.speed, node.memory * place.cores / node.cores))
+            found.append(ContainerPlace(container, place.cores, node.speed, node.memory * place.cores / node.cores))
         return found
 
     # ------------------------------------------------------- shares
@@ -174,12 +379,12 @@ class Gangs:
             limit = request if hard and shares[place.node] < 1 else float(self.nodes[place.node].cores)
             self._leases.want(container, request, limit, now)
 
-    def _alive(self, job: str) -> list[tuple[str, Place]]:
+    def _alive(self, job: str) -> list[tuple[str, NodeCores]]:
         gang = self._gangs[job]
         return [pair for pair in zip(gang.containers, gang.places, strict=True) if pair[0] in gang.left]
 
 
-def _program(line: str, gang: Gang, rank: int, guest: bool) -> Program:
+def _program(line: str, gang: JobGang, rank: int, guest: bool) -> ContainerProgram:
     told = {
         "ASA_JOB": gang.job,
         "ASA_RANK": rank,
@@ -189,4 +394,4 @@ def _program(line: str, gang: Gang, rank: int, guest: bool) -> Program:
         "ASA_PROGRESS": gang.directory / PROGRESS.format(rank=rank),
         "ASA_GUEST": int(guest),
     }
-    return Program(("/bin/sh", "-c", _SCRIPT, line), {key: str(value) for key, value in told.items()})
+    return ContainerProgram(("/bin/sh", "-c", _SCRIPT, line), {key: str(value) for key, value in told.items()})

@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class SharedNode:
     """A node of a machine.
 
     Parameters
@@ -30,14 +30,14 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class ContainerProgram:
     """What a container runs: program and arguments, and what is added to the node's own environment."""
 
     argv: tuple[str, ...]
     environment: Mapping[str, str]
 
 
-class Used(NamedTuple):
+class ContainerUsage(NamedTuple):
     """What a container has used since it was started: CPU time [s], in seconds of the processor, and what it has in
     memory now [bytes]; `memory` is None where that is not counted."""
 
@@ -45,13 +45,13 @@ class Used(NamedTuple):
     memory: int | None
 
 
-class Started(NamedTuple):
+class ContainerStarted(NamedTuple):
     """A container runs."""
 
     container: str
 
 
-class Ended(NamedTuple):
+class ContainerEnded(NamedTuple):
     """A container has ended, or could not be started; `problem` says what went wrong, "" for nothing.
 
     `lost`: it was not its own fault: its node, or the agent there, is gone. `killed`: by SIGKILL, as the kernel kills
@@ -64,17 +64,17 @@ class Ended(NamedTuple):
     killed: bool = False
 
 
-News = Started | Ended
+ContainerEvent = ContainerStarted | ContainerEnded
 
 
-class Machine(Protocol):
+class SharedMachine(Protocol):
     """Nodes that run containers. Calls come from one thread; none waits for a container."""
 
     @property
-    def nodes(self) -> tuple[Node, ...]:
+    def nodes(self) -> tuple[SharedNode, ...]:
         """Nodes that are there now; one that was lost is not."""
 
-    def start(self, container: str, node: str, program: Program, request: float, limit: float) -> None:
+    def start(self, container: str, node: str, program: ContainerProgram, request: float, limit: float) -> None:
         """Start a container; what comes of it is told by `news`.
 
         Parameters
@@ -93,10 +93,10 @@ class Machine(Protocol):
     def share(self, container: str, request: float, limit: float, lease_s: float | None) -> None:
         """Change what a container may have: for so long [s], then it has again what it had; None for good."""
 
-    def used(self) -> Mapping[str, Used]:
+    def used(self) -> Mapping[str, ContainerUsage]:
         """What the containers that run have used, those included that were started just now."""
 
-    def news(self, timeout_s: float) -> list[News]:
+    def news(self, timeout_s: float) -> list[ContainerEvent]:
         """What has happened since this was asked last, in order; waits for something at most so long [s]."""
 
     def close(self) -> None:

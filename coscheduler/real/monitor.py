@@ -11,11 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from coscheduler.happiness import HORIZON_S, happiness, smoothed
-from coscheduler.history import Use
+from coscheduler.history import RunUsage
 from coscheduler.ledger import Ledger
-from coscheduler.nouns import ON_TIME, JobStates, WaitingJob
-from coscheduler.real.machine import Used
+from coscheduler.nouns import HORIZON_S, ON_TIME, JobStates, WaitingJob, happiness, smoothed
+from coscheduler.real.machine import ContainerUsage
 
 PROGRESS = "progress.{rank}"
 """File in a job's directory in which a rank says how far it is: ``DONE TOTAL``."""
@@ -25,7 +24,7 @@ _PARALLEL = 1.5
 _OF_WALLTIME = 1 / 12  # of which part of the wall time averages are, where that is less than `HORIZON_S`
 
 
-class Where(NamedTuple):
+class ContainerPlace(NamedTuple):
     """A container of a job: its cores, what one of them is worth, and the memory that belongs to them [bytes]."""
 
     container: str
@@ -35,12 +34,12 @@ class Where(NamedTuple):
 
 
 @dataclass(slots=True)
-class Watched:
+class WatchedJob:
     """A running job as it was measured; CPU times and rates in cores of the machine."""
 
     asked: WaitingJob
     directory: Path
-    where: tuple[Where, ...]
+    where: tuple[ContainerPlace, ...]
     at: float
     """When any of it was looked at last [s]: from then on nothing is known."""
     cpu_s: float = 0.0
@@ -79,7 +78,7 @@ class Watched:
         """Whether it uses more than one core now, if it has more than one."""
         return self.cores > min(_PARALLEL, 0.5 * self.asked.cores)
 
-    def look(self, now: float, used: Mapping[str, Used]) -> float:
+    def look(self, now: float, used: Mapping[str, ContainerUsage]) -> float:
         """Take in what its containers have used by now; the time [s] that is told of by that, 0 where none runs."""
         there = [where for where in self.where if where.container in used]
         if not there:
@@ -102,11 +101,11 @@ class Watched:
             self.parallel_s += over_s if self.is_parallel else 0.0
         return over_s
 
-    def used(self, now: float) -> Use:
+    def used(self, now: float) -> RunUsage:
         """What it has used by the end of its containers, after which nobody can ask: CPU as if it had gone on as on
         average."""
         cpu_s = self.cpu_s * (1 + (now - self.at) / self.watched_s) if self.watched_s else 0.0
-        return Use(cpu_s, self.busy_s, self.memory_s)
+        return RunUsage(cpu_s, self.busy_s, self.memory_s)
 
     @property
     def parallel(self) -> float:
@@ -138,13 +137,13 @@ class Monitor:
     """Running jobs of a machine."""
 
     def __init__(self) -> None:
-        self.jobs: dict[str, Watched] = {}
+        self.jobs: dict[str, WatchedJob] = {}
 
-    def begin(self, asked: WaitingJob, directory: Path, where: Sequence[Where], now: float) -> None:
+    def begin(self, asked: WaitingJob, directory: Path, where: Sequence[ContainerPlace], now: float) -> None:
         """A job is about to start."""
-        self.jobs[asked.name] = Watched(asked, directory, tuple(where), now)
+        self.jobs[asked.name] = WatchedJob(asked, directory, tuple(where), now)
 
-    def look(self, now: float, used: Mapping[str, Used], ledger: Ledger) -> None:
+    def look(self, now: float, used: Mapping[str, ContainerUsage], ledger: Ledger) -> None:
         """Take in what all containers have used by now."""
         spent = {name: job.cpu_s for name, job in self.jobs.items()}
         over_s = {name: job.look(now, used) for name, job in self.jobs.items()}

@@ -12,17 +12,13 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from asa.estimators.checks import check_positive
-from coscheduler.arrivals import Arrivals
-from coscheduler.history import History
-from coscheduler.ledger import Ledger
+from coscheduler.history import Entry, History, SharedQueue
+from coscheduler.ledger import Arrivals, Ledger
 from coscheduler.nouns import Evict, SharedRun, SharingDecision, SharingView
-from coscheduler.queuefile import Command, check
-from coscheduler.queuelog import Entry
-from coscheduler.real.gangs import Gang, Gangs
-from coscheduler.real.machine import Machine
-from coscheduler.real.monitor import Monitor, Watched
-from coscheduler.real.places import Places
-from coscheduler.result import SharedQueue
+from coscheduler.queuefile import QueuedCommand, check
+from coscheduler.real.gangs import Gangs, JobGang, Places
+from coscheduler.real.machine import SharedMachine
+from coscheduler.real.monitor import Monitor, WatchedJob
 
 PERIOD_S = 5.0
 """How often a rule is asked, besides when a job was submitted or has ended [s]."""
@@ -63,8 +59,8 @@ class RealWorld:
 
     def __init__(
         self,
-        jobs: Sequence[Command],
-        machine: Machine,
+        jobs: Sequence[QueuedCommand],
+        machine: SharedMachine,
         directory: Path,
         *,
         period_s: float = PERIOD_S,
@@ -180,7 +176,7 @@ class RealWorld:
         gang = self._gangs.start(self._commands[name], self._places[name], limits)
         self._monitor.begin(placed.job, gang.directory, self._gangs.watched(name), now)
 
-    def _end(self, gang: Gang) -> None:
+    def _end(self, gang: JobGang) -> None:
         """All containers of a job have ended: by itself, by a failure, or with a node."""
         if gang.lost:
             self._lose(gang.job, "a node of it was lost")
@@ -210,7 +206,7 @@ class RealWorld:
             self._gangs.inherit(heir, self._now())
         self._placed()
 
-    def _gone(self, name: str) -> Watched:
+    def _gone(self, name: str) -> WatchedJob:
         """A job does not run any more, or is not to; what was seen of it."""
         self._gangs.stop(name)
         self._places.leave(name)

@@ -11,8 +11,7 @@ from asa.core.arrays import Ints
 from asa.core.errors import UnknownName
 from asa.estimators.checks import check_positive
 from coscheduler.algorithm import Mixture
-from coscheduler.loss import LOSSES
-from coscheduler.nouns import ACTIONS, Keep, SharedRun, SharingDecision, SharingView, StartGuest, WaitingJob
+from coscheduler.nouns import ACTIONS, LOSSES, Keep, SharedRun, SharingDecision, SharingView, StartGuest, WaitingJob
 from coscheduler.registry import EXPERTS
 from coscheduler.sharing.starter import CANDIDATES, FIRST_FIT, Starter, first_host, open_hosts
 
@@ -31,7 +30,7 @@ class AsaX:
     experts
         Names, joined by ``+``.
     loss
-        ``"slowdown"`` or ``"walltime"``: see `coscheduler.loss`.
+        ``"slowdown"`` or ``"walltime"``: see `coscheduler.nouns`.
     hard
         Shares as quotas, else as weights: see `Static`.
     gamma, decay, importance, clip, seed

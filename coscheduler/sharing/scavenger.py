@@ -1,22 +1,28 @@
-"""The contention-aware rule: guests take what hosts leave, and come only where little harm is expected."""
+"""The contention-aware rule: guests take what hosts leave, and start only where little harm is expected.
+
+Jobs alternate between parallel stages, in which they want most of their cores, and sequential ones, in which they want
+a single one. What each is doing when is not known in advance; how much of the time is.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from asa.core.arrays import Bools, Floats, Ints
 from asa.core.errors import InvalidInput, UnknownName
 from asa.estimators.checks import check_count, check_positive, read
-from coscheduler.contention import PAPER_LIKE
 from coscheduler.nouns import (
+    ALONE,
     FLOOR,
+    ON_TIME,
     Evict,
-    Reason,
+    LazyReason,
     RunningJobs,
+    SetShare,
     SharedRun,
     SharingDecision,
     SharingView,
@@ -24,20 +30,314 @@ from coscheduler.nouns import (
     WaitingJob,
 )
 from coscheduler.profiles import Profiles
-from coscheduler.sharing.crowd import company, mean_area, roomiest, waiting
-from coscheduler.sharing.guard import LATE, guard
-from coscheduler.sharing.pairs import foresee
-from coscheduler.sharing.residuals import Residuals
 from coscheduler.sharing.starter import FIRST_FIT, Starter, check_share, open_hosts
+from coscheduler.workload import PAPER_LIKE
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class JobColumns:
+    """Jobs, waiting or running; arrays of shape (n,).
+
+    Parameters
+    ----------
+    cores, memory
+        Of the allocation, and what is used of the memory that belongs to as many cores, in the same unit.
+    parallel
+        Share of the time alone in parallel stages.
+    demand
+        Cores wanted in these.
+    left_s, total_s
+        What is left of the run time, at the present pace, and all of it [s].
+    slack_s
+        By how much the run may become longer until it exceeds the wall time [s].
+    """
+
+    cores: Floats
+    memory: Floats
+    parallel: Floats
+    demand: Floats
+    left_s: Floats
+    total_s: Floats
+    slack_s: Floats
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class PairPrediction:
+    """Of each waiting job with each host; arrays of shape (k, p).
+
+    Parameters
+    ----------
+    harm
+        Sum of what is added to the slowdowns of all concerned.
+    own
+        What is added to the guest's alone.
+    rate
+        The guest's speed on its host's cores, 1 on its own.
+    saved
+        Work of the guest that takes no cores of its own [core-seconds].
+    legal
+        Whether the cores and the memory suffice, and nobody is expected to exceed its wall time.
+    """
+
+    harm: Floats
+    own: Floats
+    rate: Floats
+    saved: Floats
+    legal: Bools
+
+
+def predict_pairs(jobs: JobColumns, company: JobColumns, place: Ints, share: Floats, tax: float) -> PairPrediction:
+    """Pairs of k waiting jobs with p hosts.
+
+    Parameters
+    ----------
+    jobs
+        The waiting ones.
+    company
+        The hosts, then their guests: n jobs.
+    place
+        For each of the company: which of the p hosts it runs on, itself for a host; shape (n,).
+    share
+        For each of the company: its share of its host's cores once a further guest is there, shape (n,).
+    tax
+        Speed that is left for each further job on the same cores, as in `coscheduler.workload.Contention`.
+    """
+    members = np.bincount(place)
+    hosts = len(members)
+    stretch, busy = _newcomer(jobs, company, place, share, tax)
+    want, cores = jobs.demand[:, None], company.cores[:hosts]
+    # The company is slower while they and the guest are in parallel stages.
+    granted = np.maximum((share * cores[place])[None, :], cores[place][None, :] - want)
+    slow = busy[:, place] * np.minimum(1, granted / company.demand) + 1 - busy[:, place]
+    theirs = (company.parallel / slow + 1 - company.parallel) / tax
+
+    together = np.minimum(company.left_s[:hosts] * theirs[:, :hosts], jobs.total_s[:, None] * stretch)
+    lost = together * (1 - 1 / stretch)
+    their_loss = np.minimum(together[:, place], company.left_s * theirs) * (1 - 1 / theirs)
+    own = lost / jobs.total_s[:, None]
+    harm = own + _sums(their_loss / company.total_s, place, hosts)
+    theirs_late = (their_loss > np.maximum(company.slack_s, 0.0)).astype(np.float64)
+    late = (lost > jobs.slack_s[:, None]) | (_sums(theirs_late, place, hosts) > 0)
+    memory = jobs.memory[:, None] + np.bincount(place, company.memory)
+    room = 2 * cores - np.bincount(place, company.cores)  # the host's, less those of its guests
+    legal = (jobs.cores[:, None] <= room) & (memory <= cores * (1 + 1e-9)) & ~late
+    return PairPrediction(harm, own, 1 / stretch, jobs.cores[:, None] * together / stretch, legal)
+
+
+def _newcomer(jobs: JobColumns, company: JobColumns, place: Ints, share: Floats, tax: float) -> tuple[Floats, Floats]:
+    """How much longer the guests would take, and for which share of it they would be in parallel stages; (k, p)."""
+    members = np.bincount(place)
+    cores = company.cores[: len(members)]
+    quota = (1 - np.bincount(place, share)) * cores  # what the others leave to the newcomer in any case
+    busiest = np.zeros(len(members))
+    np.maximum.at(busiest, place, np.where(company.parallel > 0, company.demand, 1.0))
+    quiet = np.ones(len(members))  # probability that nobody there is in a parallel stage
+    np.multiply.at(quiet, place, 1 - company.parallel)
+    crowded, calm = np.maximum(quota, cores - busiest), np.maximum(quota, cores - members)
+    want, parallel = jobs.demand[:, None], jobs.parallel[:, None]
+    busy_s = parallel / ((1 - quiet) * np.minimum(1, crowded / want) + quiet * np.minimum(1, calm / want))
+    calm_s = (1 - parallel) / ((1 - quiet) * np.minimum(1, crowded) + quiet)
+    return np.asarray((busy_s + calm_s) / tax**members), np.asarray(busy_s / (busy_s + calm_s))
+
+
+def _sums(values: Floats, place: Ints, hosts: int) -> Floats:
+    """Sums over those on the same host, shape (k, p) from (k, n)."""
+    if len(place) == hosts:  # nobody has guests yet
+        return values
+    found = np.zeros((len(values), hosts))
+    np.add.at(found.T, place, values.T)
+    return found
+
+
+HOSTS_MOST = 128
+"""Hosts that are considered at a time: each pair with a waiting job is foreseen in full, in a millisecond together."""
+
+
+class HostColumns(NamedTuple):
+    """Hosts that may take a guest, then the guests that they have: rows of the view, and for each which host it runs on
+    (the place of that host among them); and their columns."""
+
+    rows: Ints
+    place: Ints
+    crowd: JobColumns
+
+
+def waiting(jobs: Sequence[WaitingJob], profiles: Profiles) -> JobColumns:
+    """Columns of k waiting jobs; `slack_s` is what the wall time leaves above the run time that is expected."""
+    parallel, demand, memory = profiles.arrays((job.application, job.cores) for job in jobs)
+    cores = np.array([job.cores for job in jobs], dtype=np.float64)
+    total_s = np.array([profiles.run_time(job.application, job.cores, job.walltime_s) for job in jobs])
+    slack_s = np.array([job.walltime_s for job in jobs]) - total_s
+    return JobColumns(cores, memory * cores, parallel, np.maximum(demand * cores, 1.0), total_s, total_s, slack_s)
+
+
+def left_s(view: SharingView, profiles: Profiles) -> tuple[Floats, Floats]:
+    """What is left of each running job's wall time and, at its pace, of its run time [s]; shapes (n,).
+
+    By the definition of happiness, the time that is left is the rest of the wall time over the happiness. A job that
+    does not tell its pace counts as just on time: of that one, what is left of its expected run time is taken.
+    """
+    running = view.running
+    elapsed = view.now - running.started
+    rest = np.maximum(running.walltime - elapsed, 0.0)
+    left = rest / np.maximum(running.states.happiness, 1e-6)
+    for row in np.flatnonzero(running.states.happiness == ON_TIME).tolist():
+        application, cores = running.applications[running.application[row]], int(running.cores[row])
+        expected = profiles.run_time(application, cores, float(running.walltime[row])) - elapsed[row]
+        if 0 < expected < rest[row]:
+            left[row] = expected
+    return rest, left
+
+
+def roomiest(view: SharingView, hosts: Ints, profiles: Profiles) -> Ints:
+    """Of these hosts the `HOSTS_MOST` that will leave most of their cores idle."""
+    if len(hosts) <= HOSTS_MOST:
+        return hosts
+    parallel, demand = _uses(view.running, hosts, profiles)
+    idle = view.running.cores[hosts] * (1 - parallel * demand) * left_s(view, profiles)[1][hosts]
+    return np.sort(hosts[np.argpartition(-idle, HOSTS_MOST)[:HOSTS_MOST]])
+
+
+def company(view: SharingView, hosts: Ints, profiles: Profiles) -> HostColumns:
+    """Columns of these hosts and their guests; memory as it was measured."""
+    running = view.running
+    place_of = np.full(len(running), -1)
+    place_of[hosts] = np.arange(len(hosts))
+    guests = np.flatnonzero((running.host != ALONE) & (place_of[running.host] >= 0))
+    rows = np.concatenate([hosts, guests])
+    parallel, demand = _uses(running, rows, profiles)
+    cores = running.cores[rows].astype(np.float64)
+    rest, left = (column[rows] for column in left_s(view, profiles))
+    crowd = JobColumns(
+        cores=cores,
+        memory=running.states.memory[rows] * cores,
+        parallel=parallel,
+        demand=np.maximum(demand * cores, 1.0),
+        left_s=left,
+        total_s=view.now - running.started[rows] + left,
+        slack_s=rest - left,
+    )
+    return HostColumns(rows, np.concatenate([np.arange(len(hosts)), place_of[running.host[guests]]]), crowd)
+
+
+def _uses(running: RunningJobs, rows: Ints, profiles: Profiles) -> Floats:
+    """Parallel share and demand of these running jobs, shape (2, k); each application and size is looked up once."""
+    span = int(running.cores.max(initial=0)) + 1
+    codes, place = np.unique(running.application[rows] * span + running.cores[rows], return_inverse=True)
+    kinds = ((running.applications[code // span], code % span) for code in codes.tolist())
+    return profiles.arrays(kinds)[:2, place]
+
+
+def mean_area(view: SharingView, jobs: JobColumns, profiles: Profiles) -> float:
+    """Mean of cores times run time of the running jobs and of these waiting ones [core-seconds]."""
+    running = view.running
+    areas = running.cores * (view.now - running.started + left_s(view, profiles)[1])
+    return float(np.concatenate([areas, jobs.cores * jobs.total_s]).mean())
+
+
+LATE, VERY_LATE, EASE = 1.0, 0.9, 1.1
+"""Happiness of a host below which its guests get the least share, below which the last of them goes, and above which
+they get back what they had."""
+
+
+def guard(view: SharingView, share: float) -> list[SharingDecision]:
+    """Decisions that protect hosts; `share` is what guests have while all is well.
+
+    Memory counts as it was measured: together, nobody may use more than belongs to the host's cores. Of the guests, the
+    one that came last goes first.
+    """
+    running = view.running
+    guests = np.flatnonzero(running.host != ALONE)
+    if not len(guests):
+        return []
+    used = running.states.memory * running.cores
+    together = used + np.bincount(running.host[guests], used[guests], minlength=len(running))
+    happy = running.states.happiness
+    decisions: list[SharingDecision] = []
+    for host in np.unique(running.host[guests]).tolist():
+        mine = guests[running.host[guests] == host].tolist()
+        last = running.names[max(mine, key=lambda row: (running.started[row], row))]
+        why = {"host": running.names[host], "happiness": None if np.isinf(happy[host]) else float(happy[host])}
+        if together[host] > running.cores[host] * (1 + 1e-9):
+            decisions.append(Evict(last, why | {"memory": float(together[host] / running.cores[host])}))
+        elif happy[host] < VERY_LATE:
+            decisions.append(Evict(last, why))
+        elif happy[host] < LATE:
+            decisions += _shares(view, mine, FLOOR, why)
+        elif happy[host] > EASE:
+            decisions += _shares(view, mine, share, why)
+    return decisions
+
+
+def _shares(view: SharingView, guests: list[int], share: float, why: dict[str, object]) -> list[SharingDecision]:
+    running = view.running
+    return [SetShare(running.names[row], share, why) for row in guests if abs(running.share[row] - share) > 1e-9]
+
+
+_NEW = 0.3  # weight of one more observation
+_BOUNDS = (0.25, 4.0)
+_FORGIVEN = 0.02  # of the distance to 1, at each refusal
+
+
+class Residuals:
+    """A factor on the harm that is foreseen, for each pair of a host's and a guest's application; 1 at first.
+
+    A pair that has once done badly would never be tried again, and nothing would be learned of it any more: each time
+    that it is refused it is forgiven a little, until it is tried anew.
+
+    Examples
+    --------
+    >>> residuals = Residuals()
+    >>> residuals.learn(("blast", "montage"), foreseen=0.1, harm=0.3)
+    >>> round(residuals["blast", "montage"], 2)
+    1.6
+    >>> for _ in range(100):
+    ...     residuals.refused(("blast", "montage"))
+    >>> round(residuals["blast", "montage"], 2)
+    1.08
+    """
+
+    def __init__(self) -> None:
+        self._factors: dict[tuple[str, str], float] = {}
+
+    def __getitem__(self, pair: tuple[str, str]) -> float:
+        return self._factors.get(pair, 1.0)
+
+    def table(self, running: RunningJobs, hosts: Ints, guests: Sequence[str]) -> Floats:
+        """Factors of guests of these applications with each of the hosts (rows of `running`), shape (k, p)."""
+        kinds = list(dict.fromkeys(guests))
+        found = np.array([[self[host, guest] for host in running.applications] for guest in kinds])
+        rows = np.array([kinds.index(guest) for guest in guests])
+        return np.asarray(found[rows[:, None], running.application[hosts]])
+
+    def learn(self, pair: tuple[str, str], foreseen: float, harm: float) -> None:
+        """The pair did this harm, where that was foreseen; both above 0."""
+        low, high = _BOUNDS
+        ratio = min(high, max(low, harm / foreseen))
+        self._factors[pair] = (1 - _NEW) * self[pair] + _NEW * ratio
+
+    def refused(self, pair: tuple[str, str]) -> None:
+        """The pair was not tried, because of the harm."""
+        if self[pair] > 1:
+            self._factors[pair] += _FORGIVEN * (1 - self[pair])
+
+    def state(self) -> dict[str, Any]:
+        """Return the factors, JSON-able."""
+        return {"pairs": [[*pair, factor] for pair, factor in self._factors.items()]}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take over what others have learned."""
+        self._factors = {(host, guest): float(factor) for host, guest, factor in read(state, "pairs")}
+
 
 ORDERS = ("queue", "longest")
-CANDIDATES = 16
+GUESTS_MOST = 16
 """Waiting jobs that are considered as guests at a time: each pair with a host is foreseen in full, and a decision is to
 take a millisecond."""
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class ScavengerOptions:
     """What the rule goes by.
 
     Parameters
@@ -90,7 +390,7 @@ class Scavenger:
     Parameters
     ----------
     options
-        Fields of `Options`.
+        Fields of `ScavengerOptions`.
 
     Raises
     ------
@@ -99,11 +399,11 @@ class Scavenger:
     """
 
     def __init__(self, **options: Any) -> None:
-        known = [each.name for each in fields(Options)]
+        known = [each.name for each in fields(ScavengerOptions)]
         for name in options:
             if name not in known:
                 raise UnknownName("option of sharing rule 'scavenger':", name, known)
-        self.options = Options(**options)
+        self.options = ScavengerOptions(**options)
         self._starter = Starter(self.options.queue)
         self._profiles, self._residuals = Profiles(), Residuals()
         self._foreseen: dict[str, float] = {}
@@ -115,7 +415,7 @@ class Scavenger:
         self._profiles.watch(view)
         guarded = guard(view, self.options.share)
         starts, rest = self._starter.starts(view, self._ordered(view))
-        jobs = [job for job in rest if not job.exclusive][:CANDIDATES]
+        jobs = [job for job in rest if not job.exclusive][:GUESTS_MOST]
         hosts = self._hosts(view, guarded)
         guests = self._guests(view, jobs, hosts) if jobs and len(hosts) else []
         return [*guarded, *starts, *guests]
@@ -171,7 +471,7 @@ class Scavenger:
         crowd, there = waiting(jobs, self._profiles), company(view, hosts, self._profiles)
         share = view.running.share[there.rows]
         share[: len(hosts)] -= self.options.share
-        pairs = foresee(crowd, there.crowd, there.place, share, self.options.tax)
+        pairs = predict_pairs(crowd, there.crowd, there.place, share, self.options.tax)
         harm = pairs.harm * self._residuals.table(view.running, hosts, [job.application for job in jobs])
         gain = pairs.saved / mean_area(view, crowd, self._profiles)
         possible = pairs.legal & (pairs.rate >= self.options.min_rate)
@@ -188,8 +488,8 @@ class Scavenger:
             decisions.append(StartGuest(jobs[job].name, view.running.names[host], self.options.share, why=why))
         return decisions
 
-    def _reason(self, view: SharingView, host: int, found: Mapping[str, Floats], pair: tuple[int, int]) -> Reason:
-        return Reason(
+    def _reason(self, view: SharingView, host: int, found: Mapping[str, Floats], pair: tuple[int, int]) -> LazyReason:
+        return LazyReason(
             lambda: (
                 {name: float(values[pair]) for name, values in found.items()}
                 | {"state": view.running.states.record(host)}

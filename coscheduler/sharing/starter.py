@@ -1,8 +1,9 @@
-"""Who starts on free cores: all cores of a job at once, or none."""
+"""Who starts on free cores, and the two rules that do little more: space sharing and static sharing."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -13,7 +14,17 @@ from asa.core.job import Resources
 from asa.core.ports import Dispatcher
 from asa.core.registry import DISPATCHERS
 from asa.core.view import QueuedJob, QueueView, RunningJob
-from coscheduler.nouns import ALONE, FLOOR, RunningJobs, SharingView, WaitingJob, first_fit
+from coscheduler.nouns import (
+    ALONE,
+    FLOOR,
+    RunningJobs,
+    SharedRun,
+    SharingDecision,
+    SharingView,
+    StartGuest,
+    WaitingJob,
+    first_fit,
+)
 
 FIRST_FIT = "first-fit"
 CANDIDATES = 32
@@ -85,3 +96,76 @@ def _as_queue(view: SharingView, order: Sequence[WaitingJob]) -> QueueView:
         for row in hosts.tolist()
     )
     return QueueView(view.now, Resources(view.cores), queue, running)
+
+
+class Space:
+    """Jobs start on cores of their own, or not at all: what the other rules are measured by.
+
+    Parameters
+    ----------
+    queue
+        Spec of a dispatcher, or ``"first-fit"``: see `Starter`. Backfilling, as the paper's Slurm does.
+    """
+
+    def __init__(self, *, queue: str = "easy") -> None:
+        self._starter = Starter(queue)
+
+    def decide(self, view: SharingView) -> list[SharingDecision]:
+        """Start what fits."""
+        return list(self._starter.starts(view)[0])
+
+    def learn(self, run: SharedRun) -> None:
+        """Nothing is to be learned."""
+
+    def state(self) -> dict[str, Any]:
+        """Return nothing: nothing is learned."""
+        return {}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take nothing over."""
+
+
+class Static:
+    """The first host that is large enough gives the same share to whoever comes first. The paper's baseline.
+
+    Parameters
+    ----------
+    share
+        Of the host's cores, in [`coscheduler.nouns.FLOOR`, 1 less that].
+    hard
+        As a quota, which leaves idle what its owner does not use; else as a weight. The paper sets quotas, and reports
+        run times that only weights allow.
+    queue
+        See `Starter`.
+
+    References
+    ----------
+    ASA_X, section 4.4.
+    """
+
+    def __init__(self, *, share: float = 0.5, hard: bool = False, queue: str = FIRST_FIT) -> None:
+        self._share, self._hard, self._starter = check_share(share), hard, Starter(queue)
+
+    def decide(self, view: SharingView) -> list[SharingDecision]:
+        """Start what fits, then guests wherever there is a host for them."""
+        starts, rest = self._starter.starts(view)
+        decisions: list[SharingDecision] = list(starts)
+        hosts = open_hosts(view.running)
+        cores, taken = view.running.cores[hosts], np.zeros(len(hosts), dtype=np.bool_)
+        for job in rest[:CANDIDATES] if len(hosts) else ():
+            place = None if job.exclusive else first_host(cores, taken, job)
+            if place is not None:
+                taken[place] = True
+                host = view.running.names[int(hosts[place])]
+                decisions.append(StartGuest(job.name, host, self._share, self._hard))
+        return decisions
+
+    def learn(self, run: SharedRun) -> None:
+        """Nothing is to be learned."""
+
+    def state(self) -> dict[str, Any]:
+        """Return nothing: nothing is learned."""
+        return {}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take nothing over."""

@@ -6,11 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from asa.core.errors import InvalidInput
-from coscheduler.algorithm import Mixture
+from coscheduler.algorithm import Mixture, Weights
 from coscheduler.nouns import ACTIONS
 from coscheduler.registry import EXPERTS
 from coscheduler.testing import job_states
-from coscheduler.weights import Weights
 
 M = len(ACTIONS)
 

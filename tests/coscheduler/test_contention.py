@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asa.core.errors import InvalidInput, UnknownName
-from coscheduler.contention import PAPER_LIKE, Contention, capped, named, weighted
+from coscheduler.workload import PAPER_LIKE, Contention, capped, named, weighted
 
 CORES = st.integers(1, 128)
 JOBS = st.lists(st.tuples(st.floats(0.1, 128), st.floats(0.05, 0.95)), min_size=1, max_size=5)

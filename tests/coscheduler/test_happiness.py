@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from asa.core.decision import Start
 from asa.core.errors import UnknownName
-from coscheduler.happiness import happiness, smoothed
+from coscheduler.nouns import happiness, smoothed
 from coscheduler.workload import paper_queue
 from coscheduler.world import SimulatedWorld
 

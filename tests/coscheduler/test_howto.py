@@ -2,7 +2,7 @@ import doctest
 from dataclasses import fields
 from pathlib import Path
 
-from coscheduler.sharing.scavenger import Options
+from coscheduler.sharing.scavenger import ScavengerOptions
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -15,5 +15,5 @@ def test_the_howto_runs_as_printed():
 
 def test_the_page_tells_every_option_of_the_scavenger():
     page = (DOCS / "coscheduler.md").read_text()
-    for option in fields(Options):
+    for option in fields(ScavengerOptions):
         assert f"`{option.name}`" in page

@@ -1,7 +1,7 @@
 import pytest
 
 from coscheduler.nouns import SharedRun
-from coscheduler.profiles import Profile, Profiles, Use
+from coscheduler.profiles import ApplicationProfile, CoreUse, Profiles
 
 
 def run(cores, run_time_s, parallel, cpu_s):
@@ -23,12 +23,12 @@ def test_what_one_size_tells_about_another():
 def test_jobs_of_one_core_tell_nothing_about_larger_ones():
     profiles = Profiles()
     profiles.learn(run(1, 300.0, 1.0, 300.0))
-    assert profiles["app"].use(8) == Use()
+    assert profiles["app"].use(8) == CoreUse()
     assert profiles["app"].use(1) == (1.0, 1.0)
 
 
 def test_nobody_knows_it():
-    assert Profiles()["new"].use(4) == Use()
+    assert Profiles()["new"].use(4) == CoreUse()
     assert Profiles()["new"].use(1) == (1.0, 1.0)
 
 
@@ -39,4 +39,4 @@ def test_memory_is_the_most_and_state_comes_back():
     other = Profiles()
     other.restore(profiles.state())
     assert other.state() == profiles.state()
-    assert isinstance(other["app"], Profile) and other.arrays([("app", 4)]).shape == (3, 1)
+    assert isinstance(other["app"], ApplicationProfile) and other.arrays([("app", 4)]).shape == (3, 1)

@@ -6,15 +6,15 @@ import pytest
 
 from asa.core.errors import StateError
 from asa.log.rundir import state_directory
+from coscheduler.history import JobRun, Stay, ended
 from coscheduler.nouns import SharedRun
-from coscheduler.queuelog import NAME, QueueLog, ended, ended_well, logs, new_directory, read
-from coscheduler.result import JobRun, Stay
+from coscheduler.queuefile import NAME, SharedQueueLog, ended_well, logs, new_directory, read
 
 RUN = SharedRun("a", "blast", 8, 100.0, 140.0, 112.0, 0.0, 1.0, 0.1)
 
 
 def test_entries_come_back(tmp_path):
-    with QueueLog(tmp_path / "queue") as log:
+    with SharedQueueLog(tmp_path / "queue") as log:
         log.write({"at": 0.0, "event": "started", "job": "a"})
         log.write({"at": 1.5, "decision": "Keep", "host": "a", "why": None})
         assert [entry["at"] for entry in read(log.path)] == [0.0, 1.5], "written at once"
@@ -22,7 +22,7 @@ def test_entries_come_back(tmp_path):
 
 
 def test_a_line_that_was_cut_off(tmp_path):
-    with QueueLog(tmp_path / "queue") as log:
+    with SharedQueueLog(tmp_path / "queue") as log:
         log.write({"at": 0.0})
     with open(log.path, "a") as file:
         file.write('{"at": 1')
@@ -30,16 +30,16 @@ def test_a_line_that_was_cut_off(tmp_path):
 
 
 def test_one_that_is_gone_on_with(tmp_path):
-    with QueueLog(tmp_path / "queue") as log:
+    with SharedQueueLog(tmp_path / "queue") as log:
         log.write({"at": 0.0})
     with open(log.path, "a") as file:
         file.write('{"at": 1')
-    with QueueLog(tmp_path / "queue", resume=True) as log:
+    with SharedQueueLog(tmp_path / "queue", resume=True) as log:
         assert log.before == [{"at": 0.0}]
         log.write({"at": 2.0})
     assert read(log.path) == [{"at": 0.0}, {"at": 2.0}]
     with pytest.raises(StateError, match="No such file"):
-        QueueLog(tmp_path / "none", resume=True)
+        SharedQueueLog(tmp_path / "none", resume=True)
 
 
 def test_what_came_of_jobs_that_ended_well():
@@ -69,13 +69,13 @@ def test_what_is_no_log(tmp_path):
 
 
 def test_one_log_for_one_queue(tmp_path):
-    with QueueLog(tmp_path / "queue"), pytest.raises(StateError, match="log of another queue"):
-        QueueLog(tmp_path / "queue")
+    with SharedQueueLog(tmp_path / "queue"), pytest.raises(StateError, match="log of another queue"):
+        SharedQueueLog(tmp_path / "queue")
 
 
 def test_a_disk_that_is_full_is_told(tmp_path):
     """Once: what could not be written does not come again when the log is closed."""
-    with QueueLog(tmp_path) as log:
+    with SharedQueueLog(tmp_path) as log:
         with open("/dev/full", "wb") as full:
             os.dup2(full.fileno(), log._file.fileno())
         with pytest.raises(StateError, match=r"cannot write .*log.jsonl: .*No space left"):
@@ -94,7 +94,7 @@ def test_directories_of_queues(tmp_path, monkeypatch):
     first, second = new_directory("night"), new_directory("night")
     assert (first.name, second.name) == ("night-1", "night-2")
     for age, directory in ((0, first), (50, second)):
-        with QueueLog(directory) as log:
+        with SharedQueueLog(directory) as log:
             log.write({"at": 0.0})
         os.utime(log.path, (1e9 - age, 1e9 - age))
     assert [path.parent for path in logs(state_directory())] == [first, second], "the newest first"

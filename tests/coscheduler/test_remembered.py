@@ -3,8 +3,8 @@ import json
 import pytest
 
 from asa.log.store import LearnedStore
+from coscheduler.drive import Remembered
 from coscheduler.registry import SHARING_RULES
-from coscheduler.remembered import Remembered
 from coscheduler.testing import shared_run, sharing_view
 
 SPEC = "asax:gamma=0.5"

@@ -1,7 +1,7 @@
 import json
 import math
 
-from coscheduler.result import SharedQueue
+from coscheduler.history import SharedQueue
 
 
 def test_a_queue_of_which_nothing_has_ended():

@@ -1,6 +1,6 @@
 from pathlib import Path
 
-from coscheduler.workers import Workers
+from coscheduler.ranks import Workers
 from executors.wire import Order
 
 

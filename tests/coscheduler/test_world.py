@@ -7,16 +7,15 @@ from hypothesis import strategies as st
 
 from asa.core.decision import Start
 from asa.core.errors import IllegalDecision, InvalidInput, Starved
-from coscheduler.contention import Contention
 from coscheduler.drive import drive
 from coscheduler.nouns import Evict, SetShare, StartGuest, WaitingJob, first_fit
 from coscheduler.registry import SHARING_RULES
-from coscheduler.workload import Load, Phase, paper_queue
+from coscheduler.workload import Contention, Load, LoadPhase, paper_queue
 from coscheduler.world import SimulatedWorld
 
 
 def load(name, cores, phases, *, memory=0.1, submit=0.0, walltime=1e4):
-    parts = tuple(Phase(time_s, demand, demand * cores > 1) for time_s, demand in phases)
+    parts = tuple(LoadPhase(time_s, demand, demand * cores > 1) for time_s, demand in phases)
     return Load(WaitingJob(name, name, cores, walltime, submit), parts, memory)
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from coscheduler.pool.agents import Agents
-from coscheduler.pool.batch import slurm_pool
-from coscheduler.real.machine import Ended, News, Program, Started
+from coscheduler.agents.groups import batch_agents
+from coscheduler.agents.machine import AgentMachine
+from coscheduler.real.machine import ContainerEnded, ContainerEvent, ContainerProgram, ContainerStarted
 from tests.cluster.processes import wait_until
 from tests.integration.shell import PATIENCE_S, Shell
 
@@ -17,7 +17,7 @@ pytest_plugins = ("tests.cluster.fixtures",)
 pytestmark = [pytest.mark.slurm, pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(200)]
 
 
-def await_news(machine: Agents, *wanted: News) -> None:
+def await_news(machine: AgentMachine, *wanted: ContainerEvent) -> None:
     """Until all of these were told, in whatever order."""
     left, deadline = set(wanted), time.monotonic() + PATIENCE_S
     while left:
@@ -30,19 +30,19 @@ def test_containers_run_on_both_nodes_of_a_job_that_ends_at_close(
 ) -> None:
     monkeypatch.setenv("SLURM_CONF", str(shell.cluster.config.slurm_conf))
     monkeypatch.setenv("ASA_STATE_DIR", str(shell.state))
-    pool = slurm_pool(2, 2, 300.0, "slurm:poll_s=1")
-    with Agents(pool) as machine:
+    pool = batch_agents(2, 2, 300.0, "slurm:poll_s=1")
+    with AgentMachine(pool) as machine:
         assert [(node.cores, node.speed) for node in machine.nodes] == [(2, 1.0), (2, 1.0)]
         names = [node.name for node in machine.nodes]
         assert set(names) <= set(shell.cluster.nodes)
         for name in names:
             script = f"echo $SLURMD_NODENAME >{tmp_path}/$NAME; exec sleep 1000"
-            machine.start(f"job.{name}", name, Program(("/bin/sh", "-c", script), {"NAME": name}), 1.0, 2.0)
-        await_news(machine, *(Started(f"job.{name}") for name in names))
+            machine.start(f"job.{name}", name, ContainerProgram(("/bin/sh", "-c", script), {"NAME": name}), 1.0, 2.0)
+        await_news(machine, *(ContainerStarted(f"job.{name}") for name in names))
         assert wait_until(lambda: set(machine.used()) == {f"job.{name}" for name in names}, PATIENCE_S)
         assert wait_until(lambda: all(_written(tmp_path / name) == f"{name}\n" for name in names), PATIENCE_S)
         machine.stop(f"job.{names[0]}")
-        await_news(machine, Ended(f"job.{names[0]}"))
+        await_news(machine, ContainerEnded(f"job.{names[0]}"))
         assert shell.queue() == [pool.job.job_id]
     assert wait_until(lambda: not shell.queue(), PATIENCE_S)
     assert shell.await_job(pool.job.job_id, "COMPLETED")["ExitCode"] == "0:0"
@@ -57,7 +57,7 @@ def test_a_job_that_waits_is_cancelled_when_nobody_waits_for_it_any_more(
     monkeypatch.setenv("ASA_STATE_DIR", str(shell.state))
     (first,) = shell.cluster.run("sbatch", "--parsable", "--nodes=4", "--exclusive", "--wrap=sleep 300").split()
     shell.await_job(first, "RUNNING")
-    pool = slurm_pool(1, 1, 300.0, "slurm:poll_s=1")
+    pool = batch_agents(1, 1, 300.0, "slurm:poll_s=1")
     pool.check()
     assert set(shell.queue()) == {first, pool.job.job_id}
     pool.close()

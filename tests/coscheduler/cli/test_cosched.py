@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from asa.core.errors import InvalidInput, StateError, UnknownName
-from coscheduler.cli.cosched import Cosched
+from coscheduler.cli import Cosched
 
 PAPER = "cores = 64\npaper = true\n"
 
@@ -59,7 +59,7 @@ def test_interrupted_before_a_job_has_ended_it_draws_nothing(queue, tmp_path, mo
         assert world.result().samples and not world.result().jobs
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("coscheduler.cli.run.drive", interrupted)
+    monkeypatch.setattr("coscheduler.run.drive", interrupted)
     found = asa_cosched("run", queue, "--plot", tmp_path / "shares.svg")
     assert found.exit_code == 130
     assert "no job has ended" in found.text and "interrupted" in found.text

@@ -2,9 +2,8 @@ import numpy as np
 import pytest
 
 from asa.core.errors import InvalidInput, StateError
-from coscheduler.cli.explain import describe, explain, explain_if_known
 from coscheduler.drive import drive
-from coscheduler.queuelog import NAME, QueueLog, new_directory
+from coscheduler.queuefile import NAME, SharedQueueLog, describe, explain, explain_if_known, new_directory
 from coscheduler.sharing.asax import AsaX
 from coscheduler.workload import paper_queue
 from coscheduler.world import SimulatedWorld
@@ -19,7 +18,7 @@ def state(tmp_path, monkeypatch):
 def queue(state):
     """The paper's queue under the paper's rule."""
     directory = new_directory("paper")
-    with QueueLog(directory) as log:
+    with SharedQueueLog(directory) as log:
         world = SimulatedWorld(paper_queue(64, np.random.default_rng(0)), 64, log=log.write)
         drive(world, AsaX())
     return directory, world.result()

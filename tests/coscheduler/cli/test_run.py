@@ -9,9 +9,9 @@ import time
 
 import pytest
 
-from coscheduler.pool.pools import local_pool
-from coscheduler.queuelog import NAME, read
-from coscheduler.real.leases import LEASE_S
+from coscheduler.agents.groups import local_agents
+from coscheduler.queuefile import NAME, read
+from coscheduler.real.gangs import LEASE_S
 from executors.mesos.operator import Operator
 from executors.mesos.pool_directory import READER
 from tests.cluster.processes import wait_until
@@ -127,7 +127,7 @@ def test_killed_it_goes_on(tmp_path):
 @pytest.fixture
 def pool(tmp_path):
     """A pool of one node that somebody else looks after."""
-    pool = local_pool(1, cores=2)
+    pool = local_agents(1, cores=2)
     yield pool
     pool.close()
 

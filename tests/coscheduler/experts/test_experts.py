@@ -4,11 +4,8 @@ import numpy as np
 import pytest
 
 from asa.core.errors import InvalidInput
-from coscheduler.experts.classifier import Classifier
-from coscheduler.experts.contention import LearnedContention
-from coscheduler.experts.literal import cpu, elapsed, memory, stage
-from coscheduler.experts.tree import Tree
 from coscheduler.nouns import ACTIONS, JobStates
+from coscheduler.sharing.experts import Classifier, LearnedContention, MetricTree, cpu, elapsed, memory, stage
 from coscheduler.testing import check_expert, job_states
 
 M = len(ACTIONS)
@@ -41,7 +38,7 @@ def test_the_unhappy_give_nothing_and_those_near_one_half(make):
 
 def test_a_tree_survives_json():
     tree = cpu()
-    again = Tree.of(json.loads(json.dumps(tree.table())))
+    again = MetricTree.of(json.loads(json.dumps(tree.table())))
     assert np.array_equal(again.vote(job_states(50)), tree.vote(job_states(50)))
 
 
@@ -58,7 +55,7 @@ def test_a_tree_survives_json():
 def test_a_broken_tree_is_refused(change, message):
     table = {"metric": "cpu", "cuts": [0.5], "happy_cuts": [1.0], "leaves": [[[1 / M] * M] * 2] * 2}
     with pytest.raises(InvalidInput, match=message):
-        Tree.of(table | change)
+        MetricTree.of(table | change)
 
 
 class Model:

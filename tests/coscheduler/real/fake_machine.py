@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from coscheduler.real.machine import Ended, Node, Program, Started, Used
+from coscheduler.real.machine import ContainerEnded, ContainerProgram, ContainerStarted, ContainerUsage, SharedNode
 
 
 @dataclass
@@ -14,7 +14,7 @@ class Container:
 
     name: str
     node: str
-    program: Program
+    program: ContainerProgram
     request: float
     limit: float
     started: float
@@ -35,7 +35,7 @@ class FakeMachine:
     Requests on a node never exceed its cores; what was asked for is kept in `asked`.
     """
 
-    nodes: tuple[Node, ...]
+    nodes: tuple[SharedNode, ...]
     run_time: dict[str, float]
     problems: dict[str, str] = field(default_factory=dict)
     memory: dict[str, float] = field(default_factory=dict)  # of a container of each job, as a share of its node's
@@ -57,7 +57,7 @@ class FakeMachine:
         self.running[container] = here
         taken = sum(each.base[0] for each in self.running.values() if each.node == node)
         assert taken <= cores + 1e-9, f"{taken} of {cores} cores of {node} are requested"
-        self.pending.append(Started(container))
+        self.pending.append(ContainerStarted(container))
 
     def stop(self, container):
         if container in self.running:
@@ -75,7 +75,7 @@ class FakeMachine:
     def used(self):
         there = {node.name: node for node in self.nodes}
         return {
-            each.name: Used(
+            each.name: ContainerUsage(
                 (self.now - each.started) * there[each.node].speed,
                 int(there[each.node].memory * self.memory.get(each.job, 0.001)),
             )
@@ -110,8 +110,8 @@ class FakeMachine:
         here = self.running.pop(container)
         here.stopped, here.ends = stopped, self.now
         self.past.append(here)
-        self.pending.append(Ended(container, problem, lost, killed))
+        self.pending.append(ContainerEnded(container, problem, lost, killed))
 
 
 def nodes(count, cores=1, speed=1.0):
-    return tuple(Node(f"n{place}", cores, 1 << 30, speed) for place in range(count))
+    return tuple(SharedNode(f"n{place}", cores, 1 << 30, speed) for place in range(count))

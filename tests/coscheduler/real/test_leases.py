@@ -3,7 +3,7 @@ import math
 import pytest
 
 from asa.core.errors import BackendError
-from coscheduler.real.leases import AGAIN_S, LEASE_S, RENEW_S, Leases
+from coscheduler.real.gangs import AGAIN_S, LEASE_S, RENEW_S, Leases
 
 
 class Asked:

@@ -4,11 +4,11 @@ import pytest
 from asa.core.decision import Start
 from coscheduler.ledger import Ledger
 from coscheduler.nouns import StartGuest, WaitingJob
-from coscheduler.real.machine import Used
-from coscheduler.real.monitor import Monitor, Where
+from coscheduler.real.machine import ContainerUsage
+from coscheduler.real.monitor import ContainerPlace, Monitor
 
 MIB = 1 << 20
-IDLE = {"h0": Used(0.0, None)}
+IDLE = {"h0": ContainerUsage(0.0, None)}
 
 
 @pytest.fixture
@@ -27,13 +27,17 @@ def monitor(ledger, tmp_path):
     monitor = Monitor()
     for name, containers in (("host", ("h0", "h1")), ("guest", ("g0",))):
         (tmp_path / name).mkdir()
-        where = [Where(container, 2, 0.25, 100 * MIB) for container in containers]
+        where = [ContainerPlace(container, 2, 0.25, 100 * MIB) for container in containers]
         monitor.begin(ledger.running[name].job, tmp_path / name, where, 0.0)
     return monitor
 
 
 def test_cores_and_memory(monitor, ledger):
-    monitor.look(10.0, {"h0": Used(5.0, 50 * MIB), "h1": Used(2.5, None), "g0": Used(0.5, 100 * MIB)}, ledger)
+    monitor.look(
+        10.0,
+        {"h0": ContainerUsage(5.0, 50 * MIB), "h1": ContainerUsage(2.5, None), "g0": ContainerUsage(0.5, 100 * MIB)},
+        ledger,
+    )
     states = monitor.states(ledger, 10.0)
     assert states.cpu.tolist() == pytest.approx([0.75, 0.1]), "7.5 s at a quarter are 30 core-seconds of 40"
     assert states.memory.tolist() == pytest.approx([0.25, 1.0])
@@ -42,7 +46,7 @@ def test_cores_and_memory(monitor, ledger):
     assert monitor.jobs["host"].busy_s == pytest.approx(32.0), "its guest's too"
     assert monitor.jobs["host"].memory_s == pytest.approx(10 * (0.25 * 4 + 1.0 * 2))
     assert monitor.jobs["guest"].busy_s == 0
-    monitor.look(20.0, {"h0": Used(6.0, 10 * MIB)}, ledger)
+    monitor.look(20.0, {"h0": ContainerUsage(6.0, 10 * MIB)}, ledger)
     assert monitor.jobs["host"].cores == pytest.approx(0.4)
     assert monitor.jobs["host"].most == pytest.approx(0.25)
     assert monitor.jobs["host"].parallel_s == 10.0
@@ -52,8 +56,8 @@ def test_one_core_is_enough_to_be_parallel_where_there_is_one(tmp_path):
     ledger, monitor = Ledger(1), Monitor()
     ledger.submit(WaitingJob("a", "a", 1, 1000.0))
     ledger.apply(Start("a"), 0.0)
-    monitor.begin(ledger.running["a"].job, tmp_path, [Where("c", 1, 1.0, MIB)], 0.0)
-    monitor.look(1.0, {"c": Used(0.9, None)}, ledger)
+    monitor.begin(ledger.running["a"].job, tmp_path, [ContainerPlace("c", 1, 1.0, MIB)], 0.0)
+    monitor.look(1.0, {"c": ContainerUsage(0.9, None)}, ledger)
     assert monitor.jobs["a"].is_parallel
 
 
@@ -93,7 +97,7 @@ def test_late_and_silent(monitor, ledger):
 
 
 def test_what_containers_did_after_the_last_look_is_taken_from_before(monitor, ledger):
-    monitor.look(4.0, {"h0": Used(2.0, None), "h1": Used(1.0, None)}, ledger)
+    monitor.look(4.0, {"h0": ContainerUsage(2.0, None), "h1": ContainerUsage(1.0, None)}, ledger)
     host, guest = monitor.jobs["host"], monitor.jobs["guest"]
     assert (host.cpu_s, guest.cpu_s) == (12.0, 0.0)
     monitor.look(5.0, {}, ledger)

@@ -3,23 +3,23 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coscheduler.real.places import Place, Places
+from coscheduler.real.gangs import NodeCores, Places
 from tests.coscheduler.real.fake_machine import nodes
 
 
 def test_the_smallest_gap_that_is_large_enough():
     places = Places(nodes(3, cores=4))
     places.own("a", 3)
-    assert places.own("b", 2) == (Place("n1", 2),)
-    assert places.own("c", 1) == (Place("n0", 1),)
-    assert places.own("d", 6) == (Place("n2", 4), Place("n1", 2))
+    assert places.own("b", 2) == (NodeCores("n1", 2),)
+    assert places.own("c", 1) == (NodeCores("n0", 1),)
+    assert places.own("d", 6) == (NodeCores("n2", 4), NodeCores("n1", 2))
 
 
 def test_guests_beside_one_another():
     places = Places(nodes(2, cores=2))
     places.own("host", 4)
-    assert places.beside("a", 3, "host", []) == (Place("n1", 2), Place("n0", 1))
-    assert places.beside("c", 1, "host", ["a"]) == (Place("n0", 1),)
+    assert places.beside("a", 3, "host", []) == (NodeCores("n1", 2), NodeCores("n0", 1))
+    assert places.beside("c", 1, "host", ["a"]) == (NodeCores("n0", 1),)
     assert places.on("n0") == ["a", "c", "host"], "guests first"
 
 
@@ -27,10 +27,10 @@ def test_a_node_that_is_lost():
     places = Places(nodes(2, cores=2))
     places.own("a", 1)
     places.lose("n1")
-    assert places.own("b", 1) == (Place("n0", 1),)
+    assert places.own("b", 1) == (NodeCores("n0", 1),)
     places.leave("a")
     places.join("n1", 2)
-    assert places.own("c", 3) == (Place("n1", 2), Place("n0", 1))
+    assert places.own("c", 3) == (NodeCores("n1", 2), NodeCores("n0", 1))
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 20)), max_size=30))

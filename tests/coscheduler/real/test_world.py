@@ -10,16 +10,15 @@ from asa.core.decision import Start
 from asa.core.errors import InvalidInput, Starved
 from coscheduler.drive import drive
 from coscheduler.nouns import Evict, SetShare, StartGuest, WaitingJob, first_fit
-from coscheduler.queuefile import Command
-from coscheduler.queuelog import QueueLog, ended_well, read
-from coscheduler.real.leases import LEASE_S
+from coscheduler.queuefile import QueuedCommand, SharedQueueLog, ended_well, read
+from coscheduler.real.gangs import LEASE_S
 from coscheduler.real.world import NODES_S, RealWorld
 from coscheduler.registry import SHARING_RULES
 from tests.coscheduler.real.fake_machine import FakeMachine, nodes
 
 
 def command(name, cores, *, walltime=1000.0, submit=0.0, exclusive=False, application=None):
-    return Command(WaitingJob(name, application or name, cores, walltime, submit, exclusive), f"run {name}")
+    return QueuedCommand(WaitingJob(name, application or name, cores, walltime, submit, exclusive), f"run {name}")
 
 
 class Script:
@@ -242,14 +241,14 @@ def test_a_queue_that_was_killed_goes_on(tmp_path):
     """Times go on from there; what had not ended runs anew in a directory of its own, jobs to come come in time."""
     machine = FakeMachine(nodes(2), {"short": 5.0, "long": 50.0, "late": 5.0})
     jobs = [command("short", 1), command("long", 1), command("late", 1, submit=100.0)]
-    with QueueLog(tmp_path) as log:
+    with SharedQueueLog(tmp_path) as log:
         first = RealWorld(jobs, machine, tmp_path / "jobs", clock=machine.clock, log=log.write)
         drive(first, Script(), until=lambda: machine.now > 1020)
     log.path.write_text(log.path.read_text() + '{"at": 20.0, "deci')
     machine.close()
     machine.pending.clear()
     machine.past.clear()
-    with QueueLog(tmp_path, resume=True) as log:
+    with SharedQueueLog(tmp_path, resume=True) as log:
         done = ended_well(log.before)
         assert done == {job.name: job for job in first.result().jobs}
         assert list(done) == ["short"]

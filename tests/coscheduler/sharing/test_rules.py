@@ -6,9 +6,7 @@ from asa.core.errors import InvalidInput, UnknownName
 from coscheduler.ledger import Ledger
 from coscheduler.nouns import FLOOR, Evict, JobStates, Keep, SetShare, SharedRun, StartGuest, WaitingJob
 from coscheduler.registry import SHARING_RULES
-from coscheduler.sharing.crowd import CANDIDATES, roomiest
-from coscheduler.sharing.guard import guard
-from coscheduler.sharing.residuals import Residuals
+from coscheduler.sharing.scavenger import HOSTS_MOST, Residuals, guard, roomiest
 
 
 def view(running, waiting=(), *, cores=64, now=600.0, guests=(), **columns):
@@ -96,14 +94,14 @@ def test_scavenger_prefers_idle_hosts_and_memory_that_suffices():
 
 
 def test_scavenger_looks_at_the_roomiest_of_many_hosts_only():
-    hosts = [(f"h{place}", 1, "busy") for place in range(CANDIDATES + 50)]
+    hosts = [(f"h{place}", 1, "busy") for place in range(HOSTS_MOST + 50)]
     hosts[77] = ("roomy", 8, "idle")
-    seen = view([*hosts, ("guest there", 1, "idle")], guests=[("guest there", "roomy")], cores=CANDIDATES + 57)
+    seen = view([*hosts, ("guest there", 1, "idle")], guests=[("guest there", "roomy")], cores=HOSTS_MOST + 57)
     rows = np.arange(len(hosts))
     rule = taught("scavenger:guests=2", **KNOWN)
     chosen = roomiest(seen, rows, rule._profiles)
-    assert len(chosen) == CANDIDATES and 77 in chosen and (np.diff(chosen) > 0).all()
-    assert roomiest(seen, rows[:CANDIDATES], rule._profiles).tolist() == rows[:CANDIDATES].tolist()
+    assert len(chosen) == HOSTS_MOST and 77 in chosen and (np.diff(chosen) > 0).all()
+    assert roomiest(seen, rows[:HOSTS_MOST], rule._profiles).tolist() == rows[:HOSTS_MOST].tolist()
 
 
 def test_scavenger_admits_more_the_more_it_is_worth():

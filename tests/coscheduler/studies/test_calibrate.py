@@ -16,14 +16,22 @@ import pytest
 
 from asa.core.command import CommandResult
 from asa.core.errors import InvalidInput, StateError, UnknownName
-from coscheduler.cli.calibrate import CalibrateContention
-from coscheduler.contention import PAPER_LIKE, Contention, named
+from coscheduler.calibrate import (
+    AloneRun,
+    ContentionCalibration,
+    JobFailed,
+    PairRun,
+    calibrate,
+    check_shares,
+    chosen,
+    fit,
+    predict,
+)
+from coscheduler.cli import CalibrateContention
 from coscheduler.nouns import WaitingJob
-from coscheduler.queuefile import Command
-from coscheduler.real.machine import Program
-from coscheduler.studies.calibrate import JobFailed, calibrate, check_shares, chosen
-from coscheduler.studies.calibration import Calibration
-from coscheduler.studies.fit import Alone, Pair, fit, predict
+from coscheduler.queuefile import QueuedCommand
+from coscheduler.real.machine import ContainerProgram
+from coscheduler.workload import PAPER_LIKE, Contention, named
 from executors.cgroup import probe
 from tests.coscheduler.real.fake_machine import FakeMachine, nodes
 
@@ -31,14 +39,14 @@ pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[3]
 APPLICATIONS = (
-    Alone("busy", "busy-8", 8, 1800.0, 0.99, 1.0, 0.1),
-    Alone("alternating", "alternating-8", 8, 1200.0, 0.5, 0.5, 0.1),
-    Alone("sequential", "sequential-4", 4, 2400.0, 0.2, 0.0, 0.05),
-    Alone("single", "single-1", 1, 600.0, 0.4, 0.0, 0.05),
+    AloneRun("busy", "busy-8", 8, 1800.0, 0.99, 1.0, 0.1),
+    AloneRun("alternating", "alternating-8", 8, 1200.0, 0.5, 0.5, 0.1),
+    AloneRun("sequential", "sequential-4", 4, 2400.0, 0.2, 0.0, 0.05),
+    AloneRun("single", "single-1", 1, 600.0, 0.4, 0.0, 0.05),
 )
 
 
-def simulated(contention: Contention, applications: tuple[Alone, ...] = APPLICATIONS) -> list[Pair]:
+def simulated(contention: Contention, applications: tuple[AloneRun, ...] = APPLICATIONS) -> list[PairRun]:
     """Pairs as they would be measured if the simulated world were the real one."""
     found = []
     for host in applications:
@@ -47,7 +55,7 @@ def simulated(contention: Contention, applications: tuple[Alone, ...] = APPLICAT
                 for share, hard in ((0.05, False), (0.5, False), (0.3, True)):
                     slower = predict(host, guest, share, contention, hard=hard)
                     times = slower[0] * host.run_time_s, slower[1] * guest.run_time_s
-                    found.append(Pair(host, guest, share, hard, *times, host.cpu / slower[0], guest.cpu / slower[1]))
+                    found.append(PairRun(host, guest, share, hard, *times, host.cpu / slower[0], guest.cpu / slower[1]))
     return found
 
 
@@ -63,7 +71,7 @@ def test_a_known_tax_is_recovered(tax: float) -> None:
 
 
 def test_so_is_what_too_little_memory_costs() -> None:
-    greedy = Alone("greedy", "greedy-8", 8, 1500.0, 0.95, 1.0, 0.93)
+    greedy = AloneRun("greedy", "greedy-8", 8, 1500.0, 0.95, 1.0, 0.93)
     pairs = simulated(Contention(0.9, 0.25), (*APPLICATIONS, greedy))
     assert 0 < sum(pair.is_crowded for pair in pairs) < len(pairs)
     found = fit(pairs)
@@ -78,7 +86,8 @@ def test_what_no_tax_explains_is_left_as_the_error() -> None:
     pairs = simulated(Contention(0.9))
     mean = fit(pairs)
     noisy = [
-        Pair(p.host, p.guest, p.share, p.hard, p.host_s * 1.1, p.guest_s / 1.1, p.host_cpu, p.guest_cpu) for p in pairs
+        PairRun(p.host, p.guest, p.share, p.hard, p.host_s * 1.1, p.guest_s / 1.1, p.host_cpu, p.guest_cpu)
+        for p in pairs
     ]
     found = fit(noisy)
     assert mean.error < 1e-3 < 0.08 < found.error < 0.1
@@ -90,8 +99,8 @@ def test_less_than_one_core_is_used_all_the_time() -> None:
     assert [phase.demand for phase in busy.phases] == [0.99]
     assert [phase.demand for phase in sequential.phases] == [0.2]
     assert [phase.demand for phase in single.phases] == [0.4]
-    assert Alone("idle", "idle", 2, 10.0, 0.0, 0.0, 0.0).load("job").cpu_s < 0.1
-    assert Alone("fat", "fat", 2, 10.0, 1.0, 1.0, 1.3).load("job").memory == 1
+    assert AloneRun("idle", "idle", 2, 10.0, 0.0, 0.0, 0.0).load("job").cpu_s < 0.1
+    assert AloneRun("fat", "fat", 2, 10.0, 1.0, 1.0, 1.3).load("job").memory == 1
 
 
 # ----------------------------------------------------------- constants by name
@@ -134,11 +143,11 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
 # ----------------------------------------------------------- runs on fake nodes
 
 
-def command(name: str, cores: int, application: str | None = None, *, exclusive: bool = False) -> Command:
-    return Command(WaitingJob(name, application or name, cores, 100.0, 300.0, exclusive), f"run {name}")
+def command(name: str, cores: int, application: str | None = None, *, exclusive: bool = False) -> QueuedCommand:
+    return QueuedCommand(WaitingJob(name, application or name, cores, 100.0, 300.0, exclusive), f"run {name}")
 
 
-def on(machine: FakeMachine, jobs: list[Command], directory: Path, **options: Any) -> Calibration:
+def on(machine: FakeMachine, jobs: list[QueuedCommand], directory: Path, **options: Any) -> ContentionCalibration:
     return calibrate(jobs, machine, directory, options.pop("shares", (0.05,)), clock=machine.clock, **options)
 
 
@@ -173,7 +182,7 @@ def test_means_are_taken_and_quotas_come_after_weights(tmp_path: Path) -> None:
     limits = dict[str, float]()
 
     class Noting(FakeMachine):
-        def start(self, container: str, node: str, program: Program, request: float, limit: float) -> None:
+        def start(self, container: str, node: str, program: ContainerProgram, request: float, limit: float) -> None:
             limits[program.environment["ASA_JOB"]] = limit
             super().start(container, node, program, request, limit)
 
@@ -204,7 +213,7 @@ def test_when_a_job_fails_its_output_is_kept(tmp_path: Path) -> None:
 
 def test_a_node_that_is_lost_ends_it(tmp_path: Path) -> None:
     class Losing(FakeMachine):
-        def start(self, container: str, node: str, program: Program, request: float, limit: float) -> None:
+        def start(self, container: str, node: str, program: ContainerProgram, request: float, limit: float) -> None:
             super().start(container, node, program, request, limit)
             if program.environment["ASA_JOB"] == "2-guest":
                 self.lose(node)
@@ -346,7 +355,7 @@ def test_the_output_of_a_job_that_failed_stays(tmp_path: Path, monkeypatch: pyte
 
 DRIVER = """
 import argparse, signal, sys
-from coscheduler.cli.calibrate import CalibrateContention
+from coscheduler.cli import CalibrateContention
 signal.signal(signal.SIGINT, signal.default_int_handler)
 command, parser = CalibrateContention(), argparse.ArgumentParser()
 command.configure(parser)

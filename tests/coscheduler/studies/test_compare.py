@@ -3,7 +3,7 @@
 import pytest
 
 from asa.core.errors import InvalidInput, UnknownName
-from coscheduler.studies.compare import RULES, compare
+from coscheduler.compare import RULES, compare
 
 pytestmark = pytest.mark.slow
 

@@ -5,9 +5,8 @@ import pytest
 
 from asa.core.errors import InvalidInput
 from coscheduler.drive import drive
-from coscheduler.sharing.space import Space
-from coscheduler.sharing.static import Static
-from coscheduler.studies.picture import figure
+from coscheduler.run import figure
+from coscheduler.sharing.starter import Space, Static
 from coscheduler.workload import paper_queue
 from coscheduler.world import SimulatedWorld
 

@@ -1,7 +1,7 @@
 import math
 
 from asa.lab.studies.interval import Estimate
-from coscheduler.studies.words import in_words
+from coscheduler.compare import in_words
 
 
 def test_what_is_not_known_is_a_dash_and_no_number():

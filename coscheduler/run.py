@@ -1,4 +1,4 @@
-"""``asa cosched run``: a queue of jobs that share cores, simulated or on real nodes."""
+"""``asa cosched run``: a queue of jobs that share cores, simulated or on real nodes, and its picture."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from asa.core.command import CommandResult, table
 from asa.core.errors import InvalidInput
@@ -17,21 +17,34 @@ from asa.core.units import duration
 from asa.log.lock import DriverLock
 from asa.log.messages import notify
 from asa.log.store import LearnedStore
+from asa.report.axis import ticks
 from asa.report.outputs import check_picture
+from asa.report.palette import BUSY, LINE, series_colour
+from asa.report.picture import WIDTH_IN, charts, heading, legend_above, new_figure, note, save_figure
 from asa.security.files import private_directory
-from coscheduler.cli.explain import describe, describe_time
-from coscheduler.contention import named
-from coscheduler.drive import drive
+from coscheduler.agents.groups import AgentGroup, LocalAgents, NamedPool, local_agents
+from coscheduler.agents.machine import AgentMachine
+from coscheduler.drive import Remembered, drive
+from coscheduler.history import Entry, JobRun, SharedQueue
 from coscheduler.nouns import SharingRule
-from coscheduler.pool.agents import Agents
-from coscheduler.pool.pools import Existing, Local, Pool, local_pool
-from coscheduler.queuefile import read_commands, read_queue
-from coscheduler.queuelog import Entry, QueueLog, ended_well, new_directory
+from coscheduler.queuefile import (
+    SharedQueueLog,
+    describe,
+    describe_time,
+    ended_well,
+    new_directory,
+    read_commands,
+    read_queue,
+)
 from coscheduler.real.world import RealWorld
 from coscheduler.registry import SHARING_RULES
-from coscheduler.remembered import Remembered
-from coscheduler.result import JobRun, SharedQueue
+from coscheduler.workload import named
 from coscheduler.world import SimulatedWorld
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
 
 SIMULATED, LOCAL, POOL = "sim", "local", "pool:"
 
@@ -61,8 +74,6 @@ def run(options: argparse.Namespace) -> CommandResult:
     if done:
         found = replace(found, jobs=tuple(sorted((*done, *found.jobs), key=lambda job: job.submitted)))
     if options.plot and found.samples and found.jobs:
-        from coscheduler.studies.picture import save
-
         save(found, options.plot, f"{options.sharing}, {found.cores} cores")
     elif options.plot:
         notify(f"{options.plot} is not drawn: no job has ended")
@@ -79,7 +90,7 @@ def _simulated(options: argparse.Namespace, stack: ExitStack) -> _Queue:
     queue, log, directory = read_queue(options.queue), None, None
     if options.work:
         directory = Path(options.work).absolute()
-        log = stack.enter_context(QueueLog(directory)).write
+        log = stack.enter_context(SharedQueueLog(directory)).write
     world = SimulatedWorld(queue.loads, queue.cores, named(queue.contention), sampled=bool(options.plot), log=log)
     return world, directory, ()
 
@@ -90,7 +101,7 @@ def _real(options: argparse.Namespace, stack: ExitStack) -> _Queue:
         raise InvalidInput("--resume: which queue is to be gone on with? Give its directory, too: --work DIR")
     directory = Path(options.work).absolute() if options.work else new_directory(Path(options.queue).stem)
     stack.enter_context(DriverLock(private_directory(directory) / "queue.lock"))
-    log = stack.enter_context(QueueLog(directory, resume=options.resume))
+    log = stack.enter_context(SharedQueueLog(directory, resume=options.resume))
     ended = ended_well(log.before)
     done = [ended[job.request.name] for job in queue.jobs if job.request.name in ended]
     jobs = [job for job in queue.jobs if job.request.name not in ended]
@@ -99,7 +110,7 @@ def _real(options: argparse.Namespace, stack: ExitStack) -> _Queue:
     try:
         walltime_s = duration(options.walltime, what="--walltime")
         pool = make_pool(options.on, nodes=options.nodes, cores=queue.cores, walltime_s=walltime_s)
-        machine = stack.enter_context(Agents(pool))  # that may have to wait in a queue
+        machine = stack.enter_context(AgentMachine(pool))  # that may have to wait in a queue
     except BaseException:
         if not options.work:
             shutil.rmtree(directory, ignore_errors=True)
@@ -111,7 +122,7 @@ def _real(options: argparse.Namespace, stack: ExitStack) -> _Queue:
     return world, directory, done
 
 
-def make_pool(on: str, *, nodes: int, cores: int, walltime_s: float) -> Pool:
+def make_pool(on: str, *, nodes: int, cores: int, walltime_s: float) -> AgentGroup:
     """Nodes that have so many cores together, where ``--on`` says.
 
     Raises
@@ -122,15 +133,15 @@ def make_pool(on: str, *, nodes: int, cores: int, walltime_s: float) -> Pool:
         When there is no such pool, or none can be started.
     """
     if on.startswith(POOL):
-        return Existing(Path(on.removeprefix(POOL)))
+        return NamedPool(Path(on.removeprefix(POOL)))
     if on == LOCAL:
         return make_local_pool(nodes, cores)
-    from coscheduler.pool.batch import slurm_pool
+    from coscheduler.agents.groups import batch_agents
 
-    return slurm_pool(nodes, _cores_of_each(nodes, cores), walltime_s, on)
+    return batch_agents(nodes, _cores_of_each(nodes, cores), walltime_s, on)
 
 
-def make_local_pool(nodes: int, cores: int) -> Local:
+def make_local_pool(nodes: int, cores: int) -> LocalAgents:
     """Nodes on this machine that have so many cores together; each a fraction of a core, if there are fewer.
 
     Raises
@@ -145,7 +156,7 @@ def make_local_pool(nodes: int, cores: int) -> Local:
     if capacity is not None:
         told = f"{cores} cores on a machine of {there}: each is worth {there / cores:.3g} of a core"
         notify(told)
-    return local_pool(nodes, each, capacity)
+    return local_agents(nodes, each, capacity)
 
 
 def _cores_of_each(nodes: int, cores: int) -> int:
@@ -200,3 +211,77 @@ def _row(job: JobRun) -> dict[str, Any]:
         "over wall time": "yes" if job.over_walltime else "no",
         "guest of": ", ".join(dict.fromkeys(stay.host for stay in job.stays if stay.host)) or "-",
     }
+
+
+_HAPPIEST = 3.0
+
+
+def save(queue: SharedQueue, path: str | Path, title: str = "") -> None:
+    """Draw to a PNG, PDF or SVG file, as the name ends; see `figure`."""
+    save_figure(figure(queue, title), path)
+
+
+def figure(queue: SharedQueue, title: str = "") -> Figure:
+    """Three charts on one time axis.
+
+    Raises
+    ------
+    InvalidInput
+        When nothing was sampled, no job has ended, or matplotlib is not installed.
+    """
+    if not queue.samples:
+        raise InvalidInput("there is nothing to draw: let the world keep what it measures (sampled=True)")
+    if not queue.jobs:
+        raise InvalidInput("there is nothing to draw: no job has ended. Let the queue run for longer")
+    made = new_figure(WIDTH_IN, 6.4)
+    axes = charts(made, 3, grid="x", sharex=True)
+    _busy(axes[0], queue)
+    _shares(axes[1], queue)
+    _happiness_chart(axes[2], queue)
+    handles = [axes[1].plot([], [], color=colour, label=name)[0] for name, colour in _colours(queue).items()]
+    legend_above(made, handles, title=title)
+    axis = ticks(queue.makespan_s, 8)
+    axes[2].set_xticks(axis.at, axis.labels)
+    axes[2].set_xlim(0, queue.makespan_s)
+    axes[2].set_xlabel(f"time [{axis.unit}]")
+    return made
+
+
+def _busy(axes: Axes, queue: SharedQueue) -> None:
+    busy = [100 * sample.busy / queue.cores for sample in queue.samples]
+    axes.fill_between([sample.at for sample in queue.samples], busy, step="post", color=BUSY)
+    axes.set_ylim(0, 100)
+    axes.set_ylabel("cores in use [%]")
+    mean = 100 * queue.metrics()["cpu_utilisation"]
+    axes.axhline(mean, color=LINE, linewidth=0.8, linestyle="--")
+    heading(axes, "CPU")
+    note(axes, f"dashed: mean, {mean:.0f} %")
+
+
+def _shares(axes: Axes, queue: SharedQueue) -> None:
+    colours = _colours(queue)
+    stays = [(stay, colours[job.application]) for job in queue.jobs for stay in job.stays if stay.host is not None]
+    for stay, colour in stays:
+        shares = (100 * stay.share, 100 * stay.share)
+        axes.plot((stay.since, stay.until), shares, color=colour, linewidth=1.6, marker="|", markersize=7)
+    axes.set_ylim(0, 100)
+    axes.set_ylabel("share of the host [%]")
+    heading(axes, "Guests" if stays else "Guests: none")
+
+
+def _happiness_chart(axes: Axes, queue: SharedQueue) -> None:
+    colours = _colours(queue)
+    for job in queue.jobs:
+        pairs = [(each.at, each.happiness[job.name]) for each in queue.samples if job.name in each.happiness]
+        axes.plot(*zip(*pairs, strict=True), color=colours[job.application], linewidth=0.8) if pairs else None
+    axes.axhline(1.0, color=LINE, linewidth=0.8, linestyle="--")
+    axes.set_ylim(0, _HAPPIEST)
+    axes.set_ylabel("happiness")
+    heading(axes, "Happiness of running jobs")
+    note(axes, "below the dashed line they will exceed their wall times")
+
+
+def _colours(queue: SharedQueue) -> dict[str, str]:
+    """By application."""
+    applications = sorted({job.application for job in queue.jobs})
+    return {name: series_colour(place) for place, name in enumerate(applications)}

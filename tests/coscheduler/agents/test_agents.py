@@ -18,10 +18,18 @@ import pytest
 
 from asa.core.errors import StateError
 from asa.web.hosts import LOOPBACK
-from coscheduler.pool import agents, pools
-from coscheduler.pool.agents import Agents, _Event
-from coscheduler.pool.pools import Existing, Local, OwnPool, local_pool
-from coscheduler.real.machine import Ended, Machine, News, Program, Started, Used
+from coscheduler.agents import groups as pools
+from coscheduler.agents import machine as agents
+from coscheduler.agents.groups import LocalAgents, NamedPool, OwnMaster, local_agents
+from coscheduler.agents.machine import AgentMachine, _Event
+from coscheduler.real.machine import (
+    ContainerEnded,
+    ContainerEvent,
+    ContainerProgram,
+    ContainerStarted,
+    ContainerUsage,
+    SharedMachine,
+)
 from executors.cgroup import probe
 from executors.mesos.master.service import MasterService
 from executors.mesos.master.state import Options
@@ -34,19 +42,19 @@ pytestmark = pytest.mark.slow
 PATIENCE_S = 40.0
 ROOT = Path(__file__).parents[3]
 WINDOW_S = 2.0
-SLEEP = Program(("/bin/sleep", "1000"), {})
-BURN = Program(("/bin/sh", "-c", "while :; do :; done"), {})
+SLEEP = ContainerProgram(("/bin/sleep", "1000"), {})
+BURN = ContainerProgram(("/bin/sh", "-c", "while :; do :; done"), {})
 
 
-def shell(script: str, **environment: str) -> Program:
-    return Program(("/bin/sh", "-c", script), environment)
+def shell(script: str, **environment: str) -> ContainerProgram:
+    return ContainerProgram(("/bin/sh", "-c", script), environment)
 
 
 class Heard:
     """All that a machine has told."""
 
-    def __init__(self, machine: Machine) -> None:
-        self.machine, self.news = machine, list[News]()
+    def __init__(self, machine: SharedMachine) -> None:
+        self.machine, self.news = machine, list[ContainerEvent]()
 
     def until(self, condition: Callable[[], bool]) -> None:
         deadline = time.monotonic() + PATIENCE_S
@@ -54,15 +62,15 @@ class Heard:
             assert time.monotonic() < deadline, self.news
             self.news += self.machine.news(0.2)
 
-    def all(self, *wanted: News) -> None:
+    def all(self, *wanted: ContainerEvent) -> None:
         """Wait for these, in any order."""
         self.until(lambda: set(wanted) <= set(self.news))
 
-    def end(self, container: str) -> Ended:
-        found: list[Ended] = []
+    def end(self, container: str) -> ContainerEnded:
+        found: list[ContainerEnded] = []
 
         def told() -> bool:
-            found.extend(item for item in self.news if isinstance(item, Ended) and item.container == container)
+            found.extend(item for item in self.news if isinstance(item, ContainerEnded) and item.container == container)
             return bool(found)
 
         self.until(told)
@@ -70,74 +78,83 @@ class Heard:
 
 
 @pytest.fixture
-def pool(monkeypatch: pytest.MonkeyPatch) -> Local:
+def pool(monkeypatch: pytest.MonkeyPatch) -> LocalAgents:
     """Two nodes of one core each; an agent is lost after two seconds."""
     monkeypatch.setattr(pools, "_PING_S", 0.5)
     monkeypatch.setattr(pools, "_PINGS", 4)
-    return local_pool(2, cores=1)
+    return local_agents(2, cores=1)
 
 
 @pytest.fixture
-def machine(pool: Local) -> Iterator[Agents]:
-    with Agents(pool) as machine:
+def machine(pool: LocalAgents) -> Iterator[AgentMachine]:
+    with AgentMachine(pool) as machine:
         yield machine
 
 
 @pytest.fixture
-def heard(machine: Agents) -> Heard:
+def heard(machine: AgentMachine) -> Heard:
     return Heard(machine)
 
 
-def test_containers_start_on_their_nodes_and_end_as_they_do(machine: Agents, heard: Heard, tmp_path: Path) -> None:
+def test_containers_start_on_their_nodes_and_end_as_they_do(
+    machine: AgentMachine, heard: Heard, tmp_path: Path
+) -> None:
     assert [(node.name, node.cores, node.speed) for node in machine.nodes] == [("node0", 1, 1.0), ("node1", 1, 1.0)]
     assert machine.nodes[0].memory > 1 << 20
     machine.start("job.0", "node0", shell(f'printf %s "$RANK" >{tmp_path}/rank', RANK="0 of 2"), 0.5, 1.0)
     machine.start("job.1", "node1", shell("exit 3"), 0.5, 1.0)
-    machine.start("none", "node1", Program(("/no/such/program",), {}), 0.5, 1.0)
-    heard.all(Started("job.0"), Ended("job.0"), Started("job.1"), Ended("job.1", "Command exited with status 3"))
-    assert heard.news.index(Started("job.0")) < heard.news.index(Ended("job.0"))
+    machine.start("none", "node1", ContainerProgram(("/no/such/program",), {}), 0.5, 1.0)
+    heard.all(
+        ContainerStarted("job.0"),
+        ContainerEnded("job.0"),
+        ContainerStarted("job.1"),
+        ContainerEnded("job.1", "Command exited with status 3"),
+    )
+    assert heard.news.index(ContainerStarted("job.0")) < heard.news.index(ContainerEnded("job.0"))
     assert (tmp_path / "rank").read_text() == "0 of 2"
     assert heard.end("none").problem
     assert not heard.end("none").lost
 
 
-def test_those_started_together_fill_a_node_and_have_used_something(machine: Agents, heard: Heard) -> None:
+def test_those_started_together_fill_a_node_and_have_used_something(machine: AgentMachine, heard: Heard) -> None:
     names = [f"c{number}" for number in range(3)]
     for name in names:
         machine.start(name, "node0", BURN, 1 / 3, 1.0)
-    heard.all(*map(Started, names))
+    heard.all(*map(ContainerStarted, names))
     first = machine.used()
     assert set(first) == set(names)
     until(lambda: all(used.cpu_s > first[name].cpu_s + 0.05 for name, used in machine.used().items()), "some use")
     for name in names:
         machine.stop(name)
-    heard.all(*map(Ended, names))
+    heard.all(*map(ContainerEnded, names))
     assert machine.used() == {}
 
 
-def test_memory_is_what_a_container_has_now(machine: Agents, heard: Heard) -> None:
+def test_memory_is_what_a_container_has_now(machine: AgentMachine, heard: Heard) -> None:
     large = 8_000_000
     machine.start("c", "node0", shell(f"x=$(head -c {large} /dev/zero | tr '\\0' a); sleep 1000; :"), 0.5, 1.0)
-    heard.all(Started("c"))
+    heard.all(ContainerStarted("c"))
     until(lambda: "c" in (used := machine.used()) and (used["c"].memory or 0) >= large, "its memory")
 
 
-def test_one_that_is_stopped_ends_without_a_problem_whatever_it_does_about_it(machine: Agents, heard: Heard) -> None:
+def test_one_that_is_stopped_ends_without_a_problem_whatever_it_does_about_it(
+    machine: AgentMachine, heard: Heard
+) -> None:
     machine.start("c", "node0", shell("trap 'exit 5' TERM; while :; do sleep 0.05; done"), 0.5, 1.0)
     machine.start("stubborn", "node1", shell("trap '' TERM; while :; do sleep 0.05; done"), 0.5, 1.0)
-    heard.all(Started("c"), Started("stubborn"))
+    heard.all(ContainerStarted("c"), ContainerStarted("stubborn"))
     for name in ("c", "stubborn", "c", "never started"):
         machine.stop(name)
-    heard.all(Ended("c"), Ended("stubborn"))
+    heard.all(ContainerEnded("c"), ContainerEnded("stubborn"))
     assert machine.news(0.1) == []
 
 
 def test_what_runs_on_an_agent_that_dies_is_lost_and_its_node_is_gone(
-    pool: Local, machine: Agents, heard: Heard
+    pool: LocalAgents, machine: AgentMachine, heard: Heard
 ) -> None:
     machine.start("here", "node0", SLEEP, 0.5, 1.0)
     machine.start("there", "node1", SLEEP, 0.5, 1.0)
-    heard.all(Started("here"), Started("there"))
+    heard.all(ContainerStarted("here"), ContainerStarted("there"))
     pool.agents["node0"].kill()
     machine.start("late", "node0", SLEEP, 0.5, 1.0)
     assert heard.end("here").lost
@@ -148,18 +165,20 @@ def test_what_runs_on_an_agent_that_dies_is_lost_and_its_node_is_gone(
     assert heard.end("later").lost
 
 
-def test_what_runs_on_an_agent_that_is_told_to_end_is_lost(pool: Local, machine: Agents, heard: Heard) -> None:
+def test_what_runs_on_an_agent_that_is_told_to_end_is_lost(
+    pool: LocalAgents, machine: AgentMachine, heard: Heard
+) -> None:
     machine.start("c", "node0", SLEEP, 0.5, 1.0)
-    heard.all(Started("c"))
+    heard.all(ContainerStarted("c"))
     pool.agents["node0"].terminate()
     assert heard.end("c").lost
     heard.until(lambda: [node.name for node in machine.nodes] == ["node1"])
 
 
-def test_an_agent_that_is_silent_holds_up_nobody(pool: Local, machine: Agents, heard: Heard) -> None:
+def test_an_agent_that_is_silent_holds_up_nobody(pool: LocalAgents, machine: AgentMachine, heard: Heard) -> None:
     machine.start("here", "node0", SLEEP, 0.5, 1.0)
     machine.start("there", "node1", SLEEP, 0.5, 1.0)
-    heard.all(Started("here"), Started("there"))
+    heard.all(ContainerStarted("here"), ContainerStarted("there"))
     pool.agents["node0"].send_signal(signal.SIGSTOP)
     try:
         machine.share("here", 0.1, 1.0, None)
@@ -171,7 +190,7 @@ def test_an_agent_that_is_silent_holds_up_nobody(pool: Local, machine: Agents, h
         pool.agents["node0"].send_signal(signal.SIGCONT)
 
 
-def limits(pool: Local, node: str) -> dict[str, float]:
+def limits(pool: LocalAgents, node: str) -> dict[str, float]:
     """The limits of the containers on a node, by container."""
     with Operator(pool.directory, READER) as operator:
         (agent,) = (item["agent_info"] for item in operator.get_agents() if item["agent_info"]["hostname"] == node)
@@ -183,10 +202,10 @@ def limits(pool: Local, node: str) -> dict[str, float]:
     }
 
 
-def test_a_share_is_for_good_or_comes_back_by_itself(pool: Local, machine: Agents, heard: Heard) -> None:
+def test_a_share_is_for_good_or_comes_back_by_itself(pool: LocalAgents, machine: AgentMachine, heard: Heard) -> None:
     machine.start("c", "node0", SLEEP, 0.5, 1.0)
     machine.share("c", 0.5, 0.5, None)
-    heard.all(Started("c"))
+    heard.all(ContainerStarted("c"))
     until(lambda: limits(pool, "node0") == {"c": 0.5}, "the limit that it was given before it ran")
     machine.share("c", 0.5, 0.3, 600.0)
     until(lambda: limits(pool, "node0") == {"c": 0.3}, "a lease")
@@ -206,7 +225,7 @@ def _has_weights() -> bool:
         return False
 
 
-def rates(machine: Machine) -> dict[str, float]:
+def rates(machine: SharedMachine) -> dict[str, float]:
     """CPU time of each container in `WINDOW_S`."""
     before = machine.used()
     time.sleep(WINDOW_S)
@@ -215,10 +234,10 @@ def rates(machine: Machine) -> dict[str, float]:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not _has_weights(), reason="needs control groups that may be written")
-def test_those_that_want_the_same_processor_have_it_by_their_requests(machine: Agents, heard: Heard) -> None:
+def test_those_that_want_the_same_processor_have_it_by_their_requests(machine: AgentMachine, heard: Heard) -> None:
     machine.start("host", "node0", BURN, 0.8, 1.0)
     machine.start("guest", "node0", BURN, 0.1, 1.0)
-    heard.all(Started("host"), Started("guest"))
+    heard.all(ContainerStarted("host"), ContainerStarted("guest"))
     found = rates(machine)
     assert found["host"] > 4 * found["guest"]
     machine.share("host", 0.1, 1.0, None)
@@ -231,12 +250,12 @@ def test_those_that_want_the_same_processor_have_it_by_their_requests(machine: A
 @pytest.mark.slow
 @pytest.mark.skipif(not _has_weights(), reason="needs control groups that may be written")
 def test_nodes_of_a_fraction_are_slow() -> None:
-    with Agents(local_pool(1, cores=1, capacity=0.3)) as machine:
+    with AgentMachine(local_agents(1, cores=1, capacity=0.3)) as machine:
         heard = Heard(machine)
         assert [(node.cores, node.speed) for node in machine.nodes] == [(1, pytest.approx(0.3))]
         machine.start("host", "node0", BURN, 0.9, 1.0)
         machine.start("guest", "node0", BURN, 0.05, 1.0)
-        heard.all(Started("host"), Started("guest"))
+        heard.all(ContainerStarted("host"), ContainerStarted("guest"))
         found = rates(machine)
         assert sum(found.values()) < 0.45 * WINDOW_S
         assert found["host"] > 4 * found["guest"]
@@ -249,12 +268,12 @@ def marked(mark: str) -> list[psutil.Process]:
     return [process for process in lives if (process.info["environ"] or {}).get("TEST_OF_AGENTS") == mark]
 
 
-def test_all_is_ended_and_removed_at_close(pool: Local) -> None:
+def test_all_is_ended_and_removed_at_close(pool: LocalAgents) -> None:
     mark = uuid.uuid4().hex
-    with Agents(pool) as machine:
+    with AgentMachine(pool) as machine:
         heard = Heard(machine)
         machine.start("c", "node0", shell("sleep 1000 & exec sleep 1000", TEST_OF_AGENTS=mark), 0.5, 1.0)
-        heard.all(Started("c"))
+        heard.all(ContainerStarted("c"))
         until(lambda: len(marked(mark)) == 2, "its processes")
     assert [agent.returncode for agent in pool.agents.values()] == [128 + signal.SIGTERM] * 2
     assert marked(mark) == []
@@ -263,9 +282,9 @@ def test_all_is_ended_and_removed_at_close(pool: Local) -> None:
 
 DRIVER = """
 import sys, time
-from coscheduler.pool.agents import Agents
+from coscheduler.agents.machine import Agents
 from coscheduler.real.machine import Program, Started
-from coscheduler.pool.pools import local_pool
+from coscheduler.agents.groups import local_pool
 pool = local_pool(1, cores=1)
 with Agents(pool) as machine:
     machine.start("c", "node0", Program(("/bin/sleep", "1000"), {"TEST_OF_AGENTS": sys.argv[1]}), 0.5, 1.0)
@@ -294,9 +313,11 @@ def _words() -> list[str]:
     return [word for process in psutil.process_iter(["cmdline"]) for word in process.info["cmdline"] or ()]
 
 
-def test_a_framework_that_is_torn_down_has_lost_everything(pool: Local, machine: Agents, heard: Heard) -> None:
+def test_a_framework_that_is_torn_down_has_lost_everything(
+    pool: LocalAgents, machine: AgentMachine, heard: Heard
+) -> None:
     machine.start("c", "node0", SLEEP, 0.5, 1.0)
-    heard.all(Started("c"))
+    heard.all(ContainerStarted("c"))
     with Operator(pool.directory) as operator:
         (framework,) = (item["framework_info"]["id"] for item in operator.get_frameworks())
         operator.call("TEARDOWN", framework_id=framework)
@@ -306,65 +327,72 @@ def test_a_framework_that_is_torn_down_has_lost_everything(pool: Local, machine:
         machine.news(0.0)
 
 
-def test_a_master_that_is_started_again_knows_its_containers(pool: Local, machine: Agents, heard: Heard) -> None:
+def test_a_master_that_is_started_again_knows_its_containers(
+    pool: LocalAgents, machine: AgentMachine, heard: Heard
+) -> None:
     """What was launched just before that, or just after, is told to be lost, and not waited for without end."""
     machine.start("c", "node0", SLEEP, 0.5, 1.0)
-    heard.all(Started("c"))
+    heard.all(ContainerStarted("c"))
     pool._own._master.close()
     pool._own._master = MasterService(pool.directory, Options(user=getpass.getuser()), host=LOOPBACK)
     pool._own._master.start()
     machine.start("next", "node1", SLEEP, 0.5, 1.0)
     machine.stop("c")
-    heard.all(Ended("c"))
-    heard.until(lambda: {type(item) for item in heard.news if item.container == "next"} & {Started, Ended} != set())
+    heard.all(ContainerEnded("c"))
+    heard.until(
+        lambda: (
+            {type(item) for item in heard.news if item.container == "next"} & {ContainerStarted, ContainerEnded}
+            != set()
+        )
+    )
     machine.start("last", "node1", SLEEP, 0.5, 1.0)
-    heard.all(Started("last"))
+    heard.all(ContainerStarted("last"))
 
 
 @pytest.fixture
-def empty(tmp_path: Path) -> Iterator[OwnPool]:
+def empty(tmp_path: Path) -> Iterator[OwnMaster]:
     """A pool with a master and without agents."""
-    own = OwnPool(tmp_path, LOOPBACK)
+    own = OwnMaster(tmp_path, LOOPBACK)
     yield own
     own.close()
 
 
-def test_nodes_that_do_not_come_are_told_how_they_would(empty: OwnPool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Existing, "patience_s", 0.1)
+def test_nodes_that_do_not_come_are_told_how_they_would(empty: OwnMaster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(NamedPool, "patience_s", 0.1)
     told = r"0 of 1 nodes have come, and no job was run: all were .* within 0.1 s. Start agents with: asa agent --dir"
     with pytest.raises(StateError, match=told):
-        Agents(Existing(empty.directory.path))
+        AgentMachine(NamedPool(empty.directory.path))
 
 
-def test_a_master_that_does_not_answer_is_given_up(empty: OwnPool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_master_that_does_not_answer_is_given_up(empty: OwnMaster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(agents, "_MASTER_S", 0.2)
-    pool = Existing(empty.directory.path)
+    pool = NamedPool(empty.directory.path)
     empty._master.close()
     with pytest.raises(StateError, match=r"the master of .* the co-scheduler: it has not answered for 0.2 s"):
-        Agents(pool)
+        AgentMachine(pool)
 
 
 def test_what_a_master_says_or_refuses_harms_nobody_else(
-    machine: Agents, heard: Heard, caplog: pytest.LogCaptureFixture
+    machine: AgentMachine, heard: Heard, caplog: pytest.LogCaptureFixture
 ) -> None:
     machine._heard.put(_Event("slaveLost", ({"valu": "A"},)))
     machine.start("a/b", "node0", SLEEP, 0.5, 1.0)
     assert heard.end("a/b").problem
     machine.start("c", "node0", SLEEP, 0.5, 1.0)
-    heard.all(Started("c"))
+    heard.all(ContainerStarted("c"))
     assert "a message of the master makes no sense, and is left out" in caplog.text
 
 
-def test_an_existing_pool_goes_on_without_us(pool: Local) -> None:
+def test_an_existing_pool_goes_on_without_us(pool: LocalAgents) -> None:
     try:
         with Operator(pool.directory, READER) as operator:
             until(lambda: len(operator.get_agents()) == 2, "the agents")
-            with Agents(Existing(pool.directory.path)) as machine:
+            with AgentMachine(NamedPool(pool.directory.path)) as machine:
                 heard = Heard(machine)
                 machine.start("c", "node1", SLEEP, 0.5, 1.0)
-                heard.all(Started("c"))
+                heard.all(ContainerStarted("c"))
                 until(lambda: "c" in machine.used(), "what it has used")
-                assert isinstance(machine.used()["c"], Used)
+                assert isinstance(machine.used()["c"], ContainerUsage)
             until(lambda: operator.get_frameworks() == [], "the end of the framework")
             assert len(operator.get_agents()) == 2
     finally:
@@ -373,4 +401,4 @@ def test_an_existing_pool_goes_on_without_us(pool: Local) -> None:
 
 def test_agents_that_cannot_run_here_say_why() -> None:
     with pytest.raises(StateError, match=r"the agent node0 ended with exit code 1: .*--capacity 5"):
-        Agents(local_pool(1, cores=1, capacity=5.0))
+        AgentMachine(local_agents(1, cores=1, capacity=5.0))

@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 
 from asa.core.errors import BackendError, InvalidInput, StateError, UnknownName
-from coscheduler.pool.agents import Agents
-from coscheduler.pool.batch import Batch, slurm_pool
-from coscheduler.pool.pools import OwnPool
-from coscheduler.real.machine import Ended, Program, Started
+from coscheduler.agents.groups import BatchAgents, OwnMaster, batch_agents
+from coscheduler.agents.machine import AgentMachine
+from coscheduler.real.machine import ContainerEnded, ContainerProgram, ContainerStarted
 from tests.executors.mesos.scripted import until
 
 
@@ -20,19 +19,19 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "state"
 
 
-def batch() -> Batch:
-    return slurm_pool(1, 1, 120.0, "local:cores=1,poll_s=0.1")
+def batch() -> BatchAgents:
+    return batch_agents(1, 1, 120.0, "local:cores=1,poll_s=0.1")
 
 
 def test_a_job_runs_the_agents_until_they_are_sent_away(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pool = batch()
-    with Agents(pool) as machine:
+    with AgentMachine(pool) as machine:
         (node,) = machine.nodes
         assert node.cores == 1
-        machine.start("c", node.name, Program(("/bin/true",), {}), 1.0, 1.0)
+        machine.start("c", node.name, ContainerProgram(("/bin/true",), {}), 1.0, 1.0)
         told = []
-        until(lambda: told.extend(machine.news(0.1)) or Ended("c") in told, "its end")
-        assert told == [Started("c"), Ended("c")]
+        until(lambda: told.extend(machine.news(0.1)) or ContainerEnded("c") in told, "its end")
+        assert told == [ContainerStarted("c"), ContainerEnded("c")]
     assert f"job {pool.job.job_id} with 1 nodes: " in capsys.readouterr().err
     assert list(state.glob("asa-cosched-*")) == []
 
@@ -41,28 +40,28 @@ def test_a_job_that_ends_before_its_agents_have_come_is_told_with_their_words(
     state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words = ("/bin/sh", "-c", "echo no room; exit 4")
-    monkeypatch.setattr(OwnPool, "agent", lambda own, **options: words)
+    monkeypatch.setattr(OwnMaster, "agent", lambda own, **options: words)
     with pytest.raises(StateError, match=r"has ended \(failed.*\), and none .* was run. Its agents have said: no room"):
-        Agents(batch())
+        AgentMachine(batch())
     assert list(state.glob("asa-cosched-*")) == []
 
 
 def test_a_job_whose_agents_do_not_come_is_given_up_and_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("coscheduler.pool.batch._AGENTS_S", 0.5)
-    monkeypatch.setattr("coscheduler.pool.batch._ENDING_S", 0.5)
-    monkeypatch.setattr(OwnPool, "agent", lambda own, **options: ("/bin/sleep", "1000"))
+    monkeypatch.setattr("coscheduler.agents.groups._AGENTS_S", 0.5)
+    monkeypatch.setattr("coscheduler.agents.groups._JOB_ENDS_S", 0.5)
+    monkeypatch.setattr(OwnMaster, "agent", lambda own, **options: ("/bin/sleep", "1000"))
     ended = []
     pool = batch()
     cancel = pool._backend.cancel
     monkeypatch.setattr(pool._backend, "cancel", lambda handles: ended.extend(handles) or cancel(handles))
     with pytest.raises(StateError, match=r"not all of its agents have come within 0\.5 s"):
-        Agents(pool)
+        AgentMachine(pool)
     assert ended == [pool.job]
 
 
 def test_what_the_batch_system_refuses_is_told(state: Path) -> None:
     with pytest.raises(BackendError, match="refuses 1 nodes of 100000 cores"):
-        slurm_pool(1, 100000, 60.0, "local:cores=1")
+        batch_agents(1, 100000, 60.0, "local:cores=1")
     assert list(state.glob("asa-cosched-*")) == []
 
 
@@ -70,7 +69,7 @@ def test_a_batch_system_that_does_not_answer(
     state: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """For a while that is no matter; what is wrong for good is told, and the end goes on nevertheless."""
-    monkeypatch.setattr(OwnPool, "agent", lambda own, **options: ("/bin/true",))
+    monkeypatch.setattr(OwnMaster, "agent", lambda own, **options: ("/bin/true",))
     pool, errors = batch(), [BackendError("busy", transient=True)]
     asked = []
 
@@ -103,9 +102,9 @@ def test_agents_that_have_not_even_a_file_have_said_nothing() -> None:
 @pytest.mark.parametrize(("nodes", "cores", "walltime_s"), [(0, 1, 60.0), (1, 0, 60.0), (1, 1, 0.0)])
 def test_jobs_of_nothing_are_refused(nodes: int, cores: int, walltime_s: float) -> None:
     with pytest.raises(InvalidInput, match="at least 1 node, 1 core"):
-        slurm_pool(nodes, cores, walltime_s)
+        batch_agents(nodes, cores, walltime_s)
 
 
 def test_backends_that_there_are_not_are_refused() -> None:
     with pytest.raises(UnknownName, match="slurm"):
-        slurm_pool(1, 1, 60.0, "slrum")
+        batch_agents(1, 1, 60.0, "slrum")

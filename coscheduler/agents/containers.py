@@ -6,19 +6,183 @@ Calls and events go in; what a driver is to do comes out, and `told` collects wh
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from asa.core.errors import InvalidInput
-from coscheduler.pool.offers import Allotment, Offers
-from coscheduler.pool.task import command_task, need_of
-from coscheduler.real.machine import Ended, News, Node, Program, Started
+from asa.core.units import MIB
+from coscheduler.real.machine import ContainerEnded, ContainerEvent, ContainerProgram, ContainerStarted, SharedNode
 from executors.mesos.codec import Message
 from executors.mesos.decisions import Accept, Kill, Reconcile
 from executors.mesos.messages import TERMINAL, value_of
 from executors.mesos.messages import field as field_of
-from executors.mesos.resources import LEAST_CPUS
+from executors.mesos.offered import Need, Offered, all_of, offered, task_info
+from executors.mesos.offered import Program as TaskProgram
+from executors.mesos.resources import LEAST_CPUS, NONE, THOUSAND, Resources
+
+
+class Allotment:
+    """What the offers of one agent hold together; parts of it are taken, all of it is accepted.
+
+    Parameters
+    ----------
+    offers
+        At least one, all of the same agent.
+    """
+
+    def __init__(self, offers: tuple[Offered, ...]) -> None:
+        self.ids = tuple(offer.id for offer in offers)
+        self.agent = offers[0].agent
+        self.left = replace(offers[0], resources=sum((offer.resources for offer in offers), start=NONE))
+
+    def take(self, need: Need) -> Resources | None:
+        """Take these amounts out of what is left; None when there is not enough."""
+        taken = need.of(self.left.resources)
+        if taken is not None:
+            self.left = self.left.without(taken)
+        return taken
+
+
+@dataclass(slots=True)
+class _OfferingAgent:
+    node: SharedNode | None = None  # None while it has not offered a whole core
+    offers: dict[str, Offered] = field(default_factory=dict)
+
+
+class Offers:
+    """All agents that have offered something and were not lost since.
+
+    A node is the most that its agent has offered at once: what is left after a launch does not change it, and one that
+    was offered in part, because others still had the rest, becomes larger.
+    """
+
+    def __init__(self) -> None:
+        self._agents: dict[str, _OfferingAgent] = {}
+
+    @property
+    def nodes(self) -> tuple[SharedNode, ...]:
+        """The nodes that are there, by name."""
+        found = (agent.node for agent in self._agents.values() if agent.node is not None)
+        return tuple(sorted(found, key=lambda node: node.name))
+
+    def find(self, node: str) -> tuple[str, SharedNode] | None:
+        """The agent on a node, and the node; None when it is not there."""
+        for name, agent in self._agents.items():
+            if agent.node is not None and agent.node.name == node:
+                return name, agent.node
+        return None
+
+    def offered(self, offer: Message, now: float) -> str:
+        """Withhold an offer; returns its agent.
+
+        Parameters
+        ----------
+        now
+            When it came [s].
+
+        Raises
+        ------
+        BadMessage
+            When it is none.
+        """
+        found = offered(offer, now)
+        agent = self._agents.setdefault(found.agent, _OfferingAgent())
+        agent.offers[found.id] = found
+        there = Allotment(tuple(agent.offers.values())).left
+        if agent.node is None:
+            agent.node = _node(there, self._name(there.hostname or there.agent))
+        elif all_of(there.resources).cpus >= agent.node.cores + 1:
+            agent.node = _node(there, agent.node.name)
+        return found.agent
+
+    def rescinded(self, offer: str) -> None:
+        """An offer is void."""
+        for agent in self._agents.values():
+            agent.offers.pop(offer, None)
+
+    def lost(self, agent: str) -> None:
+        """An agent is gone, and its node with it."""
+        self._agents.pop(agent, None)
+
+    def void(self) -> None:
+        """All offers are void, for the master has begun anew; nodes stay."""
+        for agent in self._agents.values():
+            agent.offers.clear()
+
+    def look(self, agent: str) -> Allotment | None:
+        """What an agent offers now; None for nothing."""
+        known = self._agents.get(agent)
+        return Allotment(tuple(known.offers.values())) if known is not None and known.offers else None
+
+    def spent(self, allotment: Allotment) -> None:
+        """These offers were accepted; what is left of them will be offered again."""
+        for offer in allotment.ids:
+            self.rescinded(offer)
+
+    def _name(self, hostname: str) -> str:
+        """The host's, with a number for the second agent there and others."""
+        taken = {node.name for node in self.nodes}
+        return next(name for name in _numbered(hostname) if name not in taken)
+
+
+def _node(offer: Offered, name: str) -> SharedNode | None:
+    """None for less than a core."""
+    there = all_of(offer.resources)
+    return None if there.cpus < 1 else SharedNode(name, int(there.cpus), there.memory, _speed(offer, there.cpus))
+
+
+def _numbered(name: str) -> Iterator[str]:
+    yield name
+    number = 2
+    while True:
+        yield f"{name}-{number}"
+        number += 1
+
+
+def _speed(offer: Offered, cpus: float) -> float:
+    """Cores of the processor for each core that is offered; 1 where an agent does not say."""
+    return 1.0 if offer.capacity is None else offer.capacity / cpus
+
+
+_MEMORY_PARTS = 100
+
+
+def need_of(node: SharedNode, request: float, limit: float) -> Need:
+    """What the master counts of a node for a container: its request, in cores of the processor, and a little memory.
+
+    It is rounded down, so that requests that fill a node fit, and is never more than the limit, which masters refuse.
+
+    Examples
+    --------
+    >>> need_of(SharedNode("a", 1, 1 << 30, speed=0.25), request=0.9, limit=1.0)
+    Need(cpus=0.225, memory=10485760, gpus=0)
+    >>> need_of(SharedNode("a", 1, 1 << 30), request=0.9, limit=0.5).cpus
+    0.5
+    """
+    cores = min(request * min(node.speed, 1.0), limit * node.speed)
+    cpus = math.floor(cores * THOUSAND + 1e-6) / THOUSAND
+    memory = node.memory // _MEMORY_PARTS // MIB * MIB
+    return Need(max(cpus, LEAST_CPUS), memory or min(node.memory, MIB))
+
+
+def command_task(
+    name: str, offer: Offered, program: ContainerProgram, taken: Resources, limit: float | None
+) -> Message:
+    """The TaskInfo of a container.
+
+    Parameters
+    ----------
+    name
+        The container's, and the task's.
+    limit
+        Cores of the processor; infinite, or None, for no limit. Memory has none.
+    """
+    variables = tuple(program.environment.items())
+    info = task_info(name, name, offer, TaskProgram(program.argv, variables), taken)
+    most = "Infinity" if limit is None or math.isinf(limit) else limit
+    return info | {"limits": {"cpus": {"value": most}, "mem": {"value": "Infinity"}}}
+
 
 PATIENCE_S = 30.0
 """How long a container waits for its node to offer what it requests [s]."""
@@ -32,7 +196,7 @@ _NOT_ITS_FAULT = frozenset(
 _KILLED = "terminated with signal Killed"  # how agents put it, those of Mesos too: no field says so
 
 
-class Share(NamedTuple):
+class ShareCall(NamedTuple):
     """What an agent is to be told of a container.
 
     Parameters
@@ -52,14 +216,14 @@ class Share(NamedTuple):
     until: float | None
 
 
-Decision = Accept | Kill | Reconcile | Share
+AgentDecision = Accept | Kill | Reconcile | ShareCall
 
 
 @dataclass(slots=True)
-class _Container:
+class _AgentContainer:
     agent: str
-    node: Node
-    program: Program
+    node: SharedNode
+    program: ContainerProgram
     request: float
     limit: float
     asked: float
@@ -69,27 +233,27 @@ class _Container:
     id: str = ""  # the agent's name for it, once it runs
     shares: list[tuple[float, float | None, float | None]] = field(default_factory=list)  # for when it runs
 
-    def share(self, request: float, limit: float | None, until: float | None) -> Share:
+    def share(self, request: float, limit: float | None, until: float | None) -> ShareCall:
         """Told in cores of the processor."""
         speed = self.node.speed
         most = None if limit is None else math.inf if limit >= self.node.cores else max(limit * speed, LEAST_CPUS)
-        return Share(self.agent, self.id, max(request * speed, LEAST_CPUS), most, until)
+        return ShareCall(self.agent, self.id, max(request * speed, LEAST_CPUS), most, until)
 
 
-class Containers:
+class AgentContainers:
     """The containers that were asked for and have not ended, and the offers that they are launched with."""
 
     def __init__(self) -> None:
         self.offers = Offers()
-        self.told: list[News] = []
-        self._all: dict[str, _Container] = {}
+        self.told: list[ContainerEvent] = []
+        self._all: dict[str, _AgentContainer] = {}
         self._ended: set[str] = set()
 
     # ------------------------------------------------------- the co-scheduler
 
     def start(
-        self, name: str, node: str, program: Program, request: float, limit: float, *, now: float
-    ) -> list[Decision]:
+        self, name: str, node: str, program: ContainerProgram, request: float, limit: float, *, now: float
+    ) -> list[AgentDecision]:
         """Start a container, as `Machine.start` has it.
 
         Raises
@@ -109,10 +273,10 @@ class Containers:
                 f"container {name!r} requests {request:g} cores with a limit of {limit:g}: expected a request of at "
                 f"most the {there.cores} cores of node {node!r}, and a limit above 0"
             )
-        self._all[name] = _Container(agent, there, program, request, limit, now)
+        self._all[name] = _AgentContainer(agent, there, program, request, limit, now)
         return self._launch(agent)
 
-    def stop(self, name: str) -> list[Decision]:
+    def stop(self, name: str) -> list[AgentDecision]:
         """End a container; nothing happens when it has ended."""
         container = self._all.get(name)
         if container is None:
@@ -123,7 +287,7 @@ class Containers:
         self._end(name)
         return []
 
-    def share(self, name: str, request: float, limit: float, until: float | None) -> list[Decision]:
+    def share(self, name: str, request: float, limit: float, until: float | None) -> list[AgentDecision]:
         """Change what a container may have until then [s], or for good; one that does not run yet has it when it does.
 
         Raises
@@ -153,16 +317,16 @@ class Containers:
 
     # ------------------------------------------------------- the master
 
-    def subscribed(self) -> list[Decision]:
+    def subscribed(self) -> list[AgentDecision]:
         """The master knows us, perhaps again: offers are void, and calls may have been lost."""
         self.offers.void()
         there = [(name, container) for name, container in self._all.items() if container.launched]
         for _, container in there:
             container.asked_after = True
-        kills: list[Decision] = [Kill(name, container.agent) for name, container in there if container.stopped]
+        kills: list[AgentDecision] = [Kill(name, container.agent) for name, container in there if container.stopped]
         return [*kills, Reconcile(tuple((name, container.agent) for name, container in there))] if there else []
 
-    def offered(self, offers: Iterable[Message], now: float) -> list[Decision]:
+    def offered(self, offers: Iterable[Message], now: float) -> list[AgentDecision]:
         """Withhold offers, and launch what has waited for them.
 
         A master that was started again does not answer for agents that are not back yet. One that offers something is:
@@ -170,10 +334,10 @@ class Containers:
         """
         agents = dict.fromkeys(self.offers.offered(offer, now) for offer in offers)
         silent = tuple((name, it.agent) for name, it in self._all.items() if it.asked_after and it.agent in agents)
-        asked: list[Decision] = [Reconcile(silent)] if silent else []
+        asked: list[AgentDecision] = [Reconcile(silent)] if silent else []
         return asked + [decision for agent in agents for decision in self._launch(agent)]
 
-    def update(self, status: Message) -> list[Decision]:
+    def update(self, status: Message) -> list[AgentDecision]:
         """The status of a task.
 
         Raises
@@ -232,7 +396,7 @@ class Containers:
 
     # ------------------------------------------------------- inside
 
-    def _launch(self, agent: str) -> list[Decision]:
+    def _launch(self, agent: str) -> list[AgentDecision]:
         """Launch what waits for this agent, as far as it fits, at once: accepted offers are gone."""
         waiting = {name: item for name, item in self._all.items() if item.agent == agent and not item.launched}
         allotment = self.offers.look(agent) if waiting else None
@@ -246,11 +410,11 @@ class Containers:
         self.offers.spent(allotment)
         return [Accept(allotment.ids, tuple(tasks))]
 
-    def _runs(self, name: str, container: _Container, status: Message) -> list[Decision]:
+    def _runs(self, name: str, container: _AgentContainer, status: Message) -> list[AgentDecision]:
         if container.id:  # it is told again
             return []
         container.id = value_of(status, "container_status.container_id", name)
-        self.told.append(Started(name))
+        self.told.append(ContainerStarted(name))
         shares = container.shares
         counted = need_of(container.node, container.request, container.limit).cpus
         if counted + _NEAR < container.request * container.node.speed:  # its weight follows what the master has counted
@@ -258,7 +422,7 @@ class Containers:
         container.shares = []
         return [container.share(*share) for share in shares]
 
-    def _ends(self, name: str, container: _Container, state: str, status: Message) -> list[Decision]:
+    def _ends(self, name: str, container: _AgentContainer, state: str, status: Message) -> list[AgentDecision]:
         reason = field_of(status, "reason", str, "")
         if reason == "REASON_INVALID_OFFERS" and not container.stopped:  # rescinded while the call was on its way
             container.launched = False
@@ -279,10 +443,10 @@ class Containers:
             problem = ""
         if name not in self._ended:
             self._ended.add(name)
-            self.told.append(Ended(name, problem, lost, killed))
+            self.told.append(ContainerEnded(name, problem, lost, killed))
 
 
-def _task(name: str, container: _Container, allotment: Allotment) -> Message | None:
+def _task(name: str, container: _AgentContainer, allotment: Allotment) -> Message | None:
     taken = allotment.take(need_of(container.node, container.request, container.limit))
     if taken is None:
         return None

@@ -8,21 +8,132 @@ from __future__ import annotations
 import getpass
 import logging
 import queue
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
+from http import HTTPStatus
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-from asa.core.errors import StateError
-from coscheduler.pool.calls import AgentCalls
-from coscheduler.pool.containers import Containers, Decision, Share
-from coscheduler.pool.pools import Pool
-from coscheduler.real.machine import News, Node, Program, Used
+from asa.core.errors import AsaError, BackendError, InvalidInput, StateError
+from coscheduler.agents.containers import AgentContainers, AgentDecision, ShareCall
+from coscheduler.agents.groups import AgentGroup
+from coscheduler.real.machine import ContainerEvent, ContainerProgram, ContainerUsage, SharedNode
 from executors.mesos.codec import BadMessage, Message
 from executors.mesos.decisions import Accept, Kill, Reconcile
 from executors.mesos.driver import SchedulerDriver
 from executors.mesos.messages import field, identity
+from executors.mesos.operator import CallRefused, Operator
+from executors.mesos.pool_directory import PoolDirectory
+
+ANSWER_S = 1.0
+"""How long an agent may take to say what its containers have used [s]; else it is left out this time."""
+
+_AGAIN_S = 1.0
+_ATTEMPTS = 5
+
+_log = logging.getLogger(__name__)
+
+
+class AgentCalls:
+    """Calls the agents of a pool; those to one agent are made in order.
+
+    Parameters
+    ----------
+    directory
+        The pool's.
+    now
+        The clock that shares are timed with [s].
+    """
+
+    def __init__(self, directory: PoolDirectory, now: Callable[[], float] = time.monotonic) -> None:
+        self._directory, self._now = directory, now
+        self._lines: dict[str, _Line] = {}
+
+    def share(self, share: ShareCall) -> None:
+        """Tell an agent what a container may have; returns at once. One that has ended is passed over."""
+        line = self._line(share.agent)
+        line.submit(lambda: self._tell(line, share))
+
+    def containers(self, agents: Iterable[str]) -> list[Message]:
+        """What these agents say of their containers; those that do not answer in time are left out."""
+        asked = [found for agent in agents if (found := self._line(agent).ask()) is not None]
+        done, _ = wait(asked, ANSWER_S)
+        answers: list[Message] = []
+        for answer in done:
+            with suppress(AsaError, BadMessage):
+                answers += answer.result()
+        return answers
+
+    def forget(self, agent: str) -> None:
+        """An agent is gone: nothing more is told it."""
+        if (line := self._lines.pop(agent, None)) is not None:
+            line.close()
+
+    def close(self) -> None:
+        """No more calls."""
+        for agent in list(self._lines):
+            self.forget(agent)
+
+    def _line(self, agent: str) -> _Line:
+        if agent not in self._lines:
+            self._lines[agent] = _Line(agent, Operator(self._directory))
+        return self._lines[agent]
+
+    def _tell(self, line: _Line, share: ShareCall) -> None:
+        """On the agent's thread. What is leased is asked for once: who wants it for longer asks again."""
+        for _ in range(_ATTEMPTS):
+            lease_s = None if share.until is None else max(0.0, share.until - self._now())
+            try:
+                line.operator.update_limits(share.agent, share.id, share.limit, lease_s, request=share.request)
+                return
+            except InvalidInput as error:
+                if not (isinstance(error, CallRefused) and error.status == HTTPStatus.NOT_FOUND):
+                    _log.error("the share of container %s on agent %s was refused: %s", share.id, share.agent, error)
+                return
+            except (BackendError, BadMessage) as error:
+                _log.warning("agent %s was not told the share of container %s: %s", share.agent, share.id, error)
+            if share.until is not None or line.closing.wait(_AGAIN_S):
+                return
+
+
+class _Line:
+    """One agent, and the thread that calls it."""
+
+    def __init__(self, agent: str, operator: Operator) -> None:
+        self.operator, self.closing = operator, threading.Event()
+        self._agent = agent
+        self._thread = ThreadPoolExecutor(1, f"asa-agent-{agent}")
+        self._asked: Future[list[Message]] | None = None
+
+    def submit(self, call: Callable[[], None]) -> None:
+        """Make a call, after those before it."""
+        self._thread.submit(lambda: None if self.closing.is_set() else call()).add_done_callback(_report)
+
+    def ask(self) -> Future[list[Message]] | None:
+        """Ask for its containers; None while it has not answered the last time."""
+        if self._asked is not None and not self._asked.done():
+            return None
+        self._asked = self._thread.submit(self._containers)
+        return self._asked
+
+    def close(self) -> None:
+        """Make none of the calls that are waiting."""
+        self.closing.set()
+        self._thread.submit(self.operator.close)
+        self._thread.shutdown(wait=False)
+
+    def _containers(self) -> list[Message]:
+        return [] if self.closing.is_set() else self.operator.containers(self._agent)
+
+
+def _report(call: Future[None]) -> None:
+    """What nobody waits for must not fail in silence."""
+    if (error := call.exception()) is not None:
+        _log.error("a call to an agent has failed", exc_info=error)
+
 
 _NAME = "asa cosched"
 _ROLE = "cosched"
@@ -44,10 +155,8 @@ _HEARD = frozenset(
     )
 )
 
-_log = logging.getLogger(__name__)
 
-
-class Agents:
+class AgentMachine:
     """Nodes of a pool, as `coscheduler.real.machine.Machine` has them; a context manager.
 
     It returns once the pool's nodes are there. Requests are reserved with the master as they are at the start: those of
@@ -56,7 +165,7 @@ class Agents:
     Parameters
     ----------
     pool
-        From `coscheduler.pool.pools`; it is closed at the end, and also when this fails.
+        From `coscheduler.agents.groups`; it is closed at the end, and also when this fails.
 
     Raises
     ------
@@ -64,13 +173,13 @@ class Agents:
         When the master does not take the framework, or nodes do not come.
     """
 
-    def __init__(self, pool: Pool) -> None:
+    def __init__(self, pool: AgentGroup) -> None:
         self._pool = pool
         self._heard: queue.SimpleQueue[_Event] = queue.SimpleQueue()
-        self._containers, self._problem = Containers(), ""
+        self._containers, self._problem = AgentContainers(), ""
         self._calls = AgentCalls(pool.directory)
-        self._last: dict[str, Used] = {}
-        self._driver = SchedulerDriver(_Callbacks(self._heard), _framework(), pool.directory)
+        self._last: dict[str, ContainerUsage] = {}
+        self._driver = SchedulerDriver(_QueueingScheduler(self._heard), _framework(), pool.directory)
         try:
             self._driver.start()
             self._await_master()
@@ -90,12 +199,12 @@ class Agents:
     # ------------------------------------------------------- the machine
 
     @property
-    def nodes(self) -> tuple[Node, ...]:
+    def nodes(self) -> tuple[SharedNode, ...]:
         """Nodes that are there now."""
         self._hear()
         return self._containers.offers.nodes
 
-    def start(self, container: str, node: str, program: Program, request: float, limit: float) -> None:
+    def start(self, container: str, node: str, program: ContainerProgram, request: float, limit: float) -> None:
         """Start a container; what comes of it is told by `news`. See `Machine.start`.
 
         Raises
@@ -125,7 +234,7 @@ class Agents:
         until = None if lease_s is None else time.monotonic() + lease_s
         self._do(self._containers.share(container, request, limit, until))
 
-    def used(self) -> Mapping[str, Used]:
+    def used(self) -> Mapping[str, ContainerUsage]:
         """What the containers that run have used; those of an agent that does not answer are left out."""
         self._hear()
         running = self._containers.running()
@@ -134,11 +243,11 @@ class Agents:
         for item in answers:
             name = field(item, "executor_id.value", str, "")
             if field(item, "framework_id.value", str, "") == self._driver.framework_id and name in running:
-                found[name] = _used(item) or self._last.get(name, Used(0.0, None))
+                found[name] = _used(item) or self._last.get(name, ContainerUsage(0.0, None))
         self._last = {name: used for name, used in self._last.items() if name in running} | found
         return found
 
-    def news(self, timeout_s: float) -> list[News]:
+    def news(self, timeout_s: float) -> list[ContainerEvent]:
         """What has happened since this was asked last, in order; waits for something at most so long [s].
 
         Raises
@@ -228,7 +337,7 @@ class Agents:
         except BadMessage as error:
             _log.error("a message of the master makes no sense, and is left out: %s", error)
 
-    def _do(self, decisions: Iterable[Decision]) -> None:
+    def _do(self, decisions: Iterable[AgentDecision]) -> None:
         for decision in decisions:
             match decision:
                 case Accept(offers, tasks):
@@ -239,7 +348,7 @@ class Agents:
                 case Reconcile(tasks):
                     asked = [{"task_id": identity(task), "agent_id": identity(agent)} for task, agent in tasks]
                     self._driver.reconcileTasks(asked)
-                case Share():
+                case ShareCall():
                     self._calls.share(decision)
 
 
@@ -250,7 +359,7 @@ class _Event(NamedTuple):
     payload: tuple[Any, ...] = ()
 
 
-class _Callbacks:
+class _QueueingScheduler:
     """A scheduler for `SchedulerDriver`: what is heard is queued."""
 
     def __init__(self, heard: queue.SimpleQueue[_Event]) -> None:
@@ -275,9 +384,9 @@ def _framework() -> Message:
     }
 
 
-def _used(item: Message) -> Used | None:
+def _used(item: Message) -> ContainerUsage | None:
     """What an agent says of one container; None while it has counted nothing."""
     statistics = field(item, "resource_statistics", dict, {})
     parts = [field(statistics, f"cpus_{kind}_time_secs", float, None) for kind in ("user", "system")]
     counted = [part for part in parts if part is not None]
-    return Used(sum(counted), field(statistics, "mem_rss_bytes", int, None)) if counted else None
+    return ContainerUsage(sum(counted), field(statistics, "mem_rss_bytes", int, None)) if counted else None

@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 
 from asa.core.errors import BackendError, InvalidInput
-from coscheduler.pool import calls as module
-from coscheduler.pool.calls import AgentCalls
-from coscheduler.pool.containers import Share
+from coscheduler.agents import machine as module
+from coscheduler.agents.containers import ShareCall
+from coscheduler.agents.machine import AgentCalls
 from executors.mesos.codec import Message
 from executors.mesos.operator import CallRefused
 from tests.executors.mesos.scripted import DEADLINE_S, until
 
-LASTING = Share("A", "id-1", 0.5, math.inf, None)
-LEASED = Share("A", "id-2", 0.5, 1.0, 107.0)
+LASTING = ShareCall("A", "id-1", 0.5, math.inf, None)
+LEASED = ShareCall("A", "id-2", 0.5, 1.0, 107.0)
 
 
 class Said:

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from asa.core.units import MIB
-from coscheduler.pool.offers import Offers
-from coscheduler.real.machine import Node
+from coscheduler.agents.containers import Offers
+from coscheduler.real.machine import SharedNode
 from executors.mesos.codec import BadMessage, Message
 from executors.mesos.messages import identity
 from executors.mesos.offered import Need
@@ -30,14 +30,14 @@ def test_a_node_that_was_offered_in_part() -> None:
     offers.offered(offer("O1", "A", cpus=2.2, mem=512.0, **capacity), 1.0)
     assert [node.cores for node in offers.nodes] == [2]
     offers.offered(offer("O2", "A", cpus=1.8, mem=512.0, **capacity), 2.0)
-    assert offers.nodes == (Node("a", 4, 1 << 30, 0.25),)
+    assert offers.nodes == (SharedNode("a", 4, 1 << 30, 0.25),)
 
 
 def test_a_node_is_what_its_agent_offers_first() -> None:
     offers = Offers()
     offers.offered(offer("O1", "B", cpus=2.5), 1.0)
     offers.offered(offer("O2", "A", attributes=[scalar("capacity", 1.0)]), 1.0)
-    first = (Node("a", 4, 1 << 30, 0.25), Node("b", 2, 1 << 30))
+    first = (SharedNode("a", 4, 1 << 30, 0.25), SharedNode("b", 2, 1 << 30))
     assert offers.nodes == first
     offers.spent(offers.look("B"))  # type: ignore[arg-type]
     offers.offered(offer("O3", "B", cpus=0.5), 2.0)
@@ -60,7 +60,7 @@ def test_agents_of_one_host_have_names_of_their_own() -> None:
     assert [node.name for node in offers.nodes] == ["host", "host-2", "host-3"]
     offers.lost("S1")
     offers.offered(offer("O9", "S9", hostname="host"), 2.0)
-    assert offers.find("host-2") == ("S9", Node("host-2", 4, 1 << 30))
+    assert offers.find("host-2") == ("S9", SharedNode("host-2", 4, 1 << 30))
 
 
 def test_an_agent_without_a_whole_core_is_no_node_until_it_offers_one() -> None:
@@ -68,7 +68,7 @@ def test_an_agent_without_a_whole_core_is_no_node_until_it_offers_one() -> None:
     offers.offered(offer("O1", "A", cpus=0.6), 1.0)
     assert offers.nodes == ()
     offers.offered(offer("O2", "A", cpus=0.6, mem=0.0), 2.0)
-    assert offers.nodes == (Node("a", 1, 1 << 30),)
+    assert offers.nodes == (SharedNode("a", 1, 1 << 30),)
 
 
 def test_offers_of_an_agent_are_one_from_which_parts_are_taken() -> None:

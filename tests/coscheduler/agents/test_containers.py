@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 
 from asa.core.errors import InvalidInput
-from coscheduler.pool.containers import PATIENCE_S, Containers, Share
-from coscheduler.real.machine import Ended, News, Program, Started
+from coscheduler.agents.containers import PATIENCE_S, AgentContainers, ShareCall
+from coscheduler.real.machine import ContainerEnded, ContainerEvent, ContainerProgram, ContainerStarted
 from executors.mesos.agent.tasks import exit_text
 from executors.mesos.codec import Message
 from executors.mesos.decisions import Accept, Kill, Reconcile
 from executors.mesos.messages import identity
-from tests.coscheduler.pool.test_offers import offer, scalar
+from tests.coscheduler.agents.test_offers import offer, scalar
 
-PROGRAM = Program(("/bin/true",), {})
+PROGRAM = ContainerProgram(("/bin/true",), {})
 
 
 def status(name: str, state: str, **more: Any) -> Message:
@@ -26,30 +26,32 @@ def runs(name: str) -> Message:
     return status(name, "RUNNING", container_status={"container_id": identity(f"id-{name}")})
 
 
-def told(containers: Containers) -> list[News]:
+def told(containers: AgentContainers) -> list[ContainerEvent]:
     found, containers.told = containers.told, []
     return found
 
 
 @pytest.fixture
-def containers() -> Containers:
+def containers() -> AgentContainers:
     """One agent, A, that offers four cores worth two of the processor as node a."""
-    found = Containers()
+    found = AgentContainers()
     assert found.offered([offer("O1", "A", attributes=[scalar("capacity", 2.0)])], 0.0) == []
     return found
 
 
-def start(containers: Containers, name: str, request: float = 1.0, limit: float = 4.0, now: float = 1.0) -> list[Any]:
+def start(
+    containers: AgentContainers, name: str, request: float = 1.0, limit: float = 4.0, now: float = 1.0
+) -> list[Any]:
     return containers.start(name, "a", PROGRAM, request, limit, now=now)
 
 
-def running(containers: Containers, name: str, request: float = 1.0, limit: float = 4.0) -> None:
+def running(containers: AgentContainers, name: str, request: float = 1.0, limit: float = 4.0) -> None:
     start(containers, name, request, limit)
     containers.update(runs(name))
-    assert told(containers) == [Started(name)]
+    assert told(containers) == [ContainerStarted(name)]
 
 
-def test_one_is_launched_on_what_its_node_offers(containers: Containers) -> None:
+def test_one_is_launched_on_what_its_node_offers(containers: AgentContainers) -> None:
     (accept,) = start(containers, "c", request=1.0, limit=2.0)
     assert isinstance(accept, Accept)
     assert accept.offers == ("O1",)
@@ -58,16 +60,16 @@ def test_one_is_launched_on_what_its_node_offers(containers: Containers) -> None
     assert [item["scalar"]["value"] for item in info["resources"]] == [0.5, 10.0], "in cores of the processor"
     assert containers.update(runs("c")) == []
     assert containers.update(runs("c")) == [], "it is told again"
-    assert told(containers) == [Started("c")]
+    assert told(containers) == [ContainerStarted("c")]
     assert containers.running() == {"c": "A"}
 
 
-def test_the_cores_of_the_node_are_no_limit(containers: Containers) -> None:
+def test_the_cores_of_the_node_are_no_limit(containers: AgentContainers) -> None:
     (accept,) = start(containers, "c", limit=4.0)
     assert accept.tasks[0]["limits"]["cpus"] == {"value": "Infinity"}
 
 
-def test_those_that_wait_for_the_rest_of_an_offer_are_launched_together(containers: Containers) -> None:
+def test_those_that_wait_for_the_rest_of_an_offer_are_launched_together(containers: AgentContainers) -> None:
     start(containers, "first")
     assert start(containers, "second", 1.5) == start(containers, "third", 2.0) == start(containers, "large", 4.0) == []
     (accept,) = containers.offered([offer("O2", "A", cpus=1.9)], 2.0)
@@ -75,7 +77,7 @@ def test_those_that_wait_for_the_rest_of_an_offer_are_launched_together(containe
     assert containers.offered([offer("O3", "A", cpus=0.1)], 3.0) == []
 
 
-def test_one_that_is_offered_nothing_ends_in_time(containers: Containers) -> None:
+def test_one_that_is_offered_nothing_ends_in_time(containers: AgentContainers) -> None:
     start(containers, "first")
     start(containers, "second", now=5.0)
     assert containers.due() == 5.0 + PATIENCE_S
@@ -83,14 +85,14 @@ def test_one_that_is_offered_nothing_ends_in_time(containers: Containers) -> Non
     assert told(containers) == []
     containers.wake(5.0 + PATIENCE_S)
     (ended,) = told(containers)
-    assert isinstance(ended, Ended)
+    assert isinstance(ended, ContainerEnded)
     assert ended.container == "second"
     assert "did not offer 1 cores" in ended.problem
     assert not ended.lost
     assert containers.due() == math.inf
 
 
-def test_one_whose_offer_was_rescinded_on_the_way_is_launched_again(containers: Containers) -> None:
+def test_one_whose_offer_was_rescinded_on_the_way_is_launched_again(containers: AgentContainers) -> None:
     start(containers, "c")
     assert containers.update(status("c", "DROPPED", reason="REASON_INVALID_OFFERS")) == []
     (accept,) = containers.offered([offer("O2", "A")], 2.0)
@@ -111,11 +113,11 @@ def test_one_whose_offer_was_rescinded_on_the_way_is_launched_again(containers: 
         ("GONE_BY_OPERATOR", {}, "or its agent was lost", True),
     ],
 )
-def test_how_one_ends(containers: Containers, state: str, more: dict[str, str], problem: str, lost: bool) -> None:
+def test_how_one_ends(containers: AgentContainers, state: str, more: dict[str, str], problem: str, lost: bool) -> None:
     running(containers, "c")
     containers.update(status("c", state, **more))
     (ended,) = told(containers)
-    assert ended == Ended("c", ended.problem, lost)  # type: ignore[union-attr]
+    assert ended == ContainerEnded("c", ended.problem, lost)  # type: ignore[union-attr]
     assert ended.problem.endswith(problem) if not lost else problem in ended.problem  # type: ignore[union-attr]
     containers.update(status("c", state, **more))
     assert told(containers) == []
@@ -123,91 +125,91 @@ def test_how_one_ends(containers: Containers, state: str, more: dict[str, str], 
 
 
 @pytest.mark.parametrize(("code", "killed"), [(-signal.SIGKILL, True), (-signal.SIGTERM, False), (1, False)])
-def test_one_that_was_killed_is_known_by_what_agents_say(containers: Containers, code: int, killed: bool) -> None:
+def test_one_that_was_killed_is_known_by_what_agents_say(containers: AgentContainers, code: int, killed: bool) -> None:
     running(containers, "c")
     containers.update(status("c", "FAILED", message=exit_text(code)))
-    assert told(containers) == [Ended("c", exit_text(code), killed=killed)]
+    assert told(containers) == [ContainerEnded("c", exit_text(code), killed=killed)]
 
 
-def test_one_that_was_stopped_may_have_lost_its_node(containers: Containers) -> None:
+def test_one_that_was_stopped_may_have_lost_its_node(containers: AgentContainers) -> None:
     running(containers, "c")
     containers.stop("c")
     containers.update(status("c", "UNREACHABLE"))
     (ended,) = told(containers)
-    assert isinstance(ended, Ended) and ended.lost
+    assert isinstance(ended, ContainerEnded) and ended.lost
 
 
 @pytest.mark.parametrize("state", ["KILLED", "FAILED"])
-def test_one_that_was_stopped_has_no_problem(containers: Containers, state: str) -> None:
+def test_one_that_was_stopped_has_no_problem(containers: AgentContainers, state: str) -> None:
     running(containers, "c")
     assert containers.stop("c") == [Kill("c", "A")]
     containers.update(status("c", state, message="Command terminated with signal Killed"))
-    assert told(containers) == [Ended("c")]
+    assert told(containers) == [ContainerEnded("c")]
     assert containers.stop("c") == []
 
 
-def test_what_is_said_before_it_runs_or_after_it_has_ended_changes_nothing(containers: Containers) -> None:
+def test_what_is_said_before_it_runs_or_after_it_has_ended_changes_nothing(containers: AgentContainers) -> None:
     (accept,) = start(containers, "c")
     assert containers.update(status("c", "STARTING")) == []
     assert told(containers) == []
     containers.update(status("c", "FINISHED"))
     containers.refused({"accept": {"operations": [{"launch": {"task_infos": list(accept.tasks)}}]}}, "late")
-    assert told(containers) == [Ended("c")]
+    assert told(containers) == [ContainerEnded("c")]
 
 
-def test_one_that_waits_is_stopped_at_once(containers: Containers) -> None:
+def test_one_that_waits_is_stopped_at_once(containers: AgentContainers) -> None:
     start(containers, "first")
     start(containers, "c")
     assert containers.stop("c") == []
-    assert told(containers) == [Ended("c")]
+    assert told(containers) == [ContainerEnded("c")]
     assert containers.offered([offer("O2", "A")], 2.0) == []
 
 
-def test_all_on_an_agent_that_is_lost_end_and_its_node_is_gone(containers: Containers) -> None:
+def test_all_on_an_agent_that_is_lost_end_and_its_node_is_gone(containers: AgentContainers) -> None:
     containers.offered([offer("O9", "B")], 0.0)
     running(containers, "runs")
     start(containers, "waits")
     containers.start("elsewhere", "b", PROGRAM, 1.0, 4.0, now=1.0)
     containers.lost("A")
     problem = "node 'a' was lost"
-    assert told(containers) == [Ended("runs", problem, True), Ended("waits", problem, True)]
+    assert told(containers) == [ContainerEnded("runs", problem, True), ContainerEnded("waits", problem, True)]
     assert [node.name for node in containers.offers.nodes] == ["b"]
     start(containers, "late")
-    assert told(containers) == [Ended("late", "node 'a' is not there any more", True)]
+    assert told(containers) == [ContainerEnded("late", "node 'a' is not there any more", True)]
 
 
-def test_one_that_comes_back_with_its_agent_is_killed(containers: Containers) -> None:
+def test_one_that_comes_back_with_its_agent_is_killed(containers: AgentContainers) -> None:
     running(containers, "c")
     containers.lost("A")
     assert containers.update(runs("c")) == [Kill("c", "A")]
     assert containers.update(status("c", "UNREACHABLE")) == []
 
 
-def test_shares_are_told_in_cores_of_the_processor(containers: Containers) -> None:
+def test_shares_are_told_in_cores_of_the_processor(containers: AgentContainers) -> None:
     running(containers, "c")
-    assert containers.share("c", 2.0, 3.0, 7.0) == [Share("A", "id-c", 1.0, 1.5, 7.0)]
-    assert containers.share("c", 0.001, 4.0, None) == [Share("A", "id-c", 0.01, math.inf, None)]
+    assert containers.share("c", 2.0, 3.0, 7.0) == [ShareCall("A", "id-c", 1.0, 1.5, 7.0)]
+    assert containers.share("c", 0.001, 4.0, None) == [ShareCall("A", "id-c", 0.01, math.inf, None)]
 
 
-def test_shares_of_one_that_does_not_run_yet_are_told_when_it_does(containers: Containers) -> None:
+def test_shares_of_one_that_does_not_run_yet_are_told_when_it_does(containers: AgentContainers) -> None:
     """Those that count by then: what is for good ends a lease, and the last lease ends those before it."""
     start(containers, "c")
     for request, until in ((4.0, 5.0), (4.0, None), (2.0, None), (0.5, 7.0), (1.0, 9.0)):
         assert containers.share("c", request, 4.0, until) == []
     assert containers.update(runs("c")) == [
-        Share("A", "id-c", 1.0, math.inf, None),
-        Share("A", "id-c", 0.5, math.inf, 9.0),
+        ShareCall("A", "id-c", 1.0, math.inf, None),
+        ShareCall("A", "id-c", 0.5, math.inf, 9.0),
     ]
 
 
-def test_one_with_a_limit_below_its_request_has_its_weight_once_it_runs(containers: Containers) -> None:
+def test_one_with_a_limit_below_its_request_has_its_weight_once_it_runs(containers: AgentContainers) -> None:
     (accept,) = start(containers, "c", request=3.0, limit=1.0)
     assert accept.tasks[0]["resources"][0]["scalar"]["value"] == 0.5, "masters take no request above the limit"
-    assert containers.update(runs("c")) == [Share("A", "id-c", 1.5, None, None)]
+    assert containers.update(runs("c")) == [ShareCall("A", "id-c", 1.5, None, None)]
 
 
 def test_the_share_of_one_that_has_ended_is_nothing_and_of_one_that_never_was_is_refused(
-    containers: Containers,
+    containers: AgentContainers,
 ) -> None:
     running(containers, "c")
     containers.update(status("c", "FINISHED"))
@@ -217,12 +219,14 @@ def test_the_share_of_one_that_has_ended_is_nothing_and_of_one_that_never_was_is
 
 
 @pytest.mark.parametrize(("request_", "limit"), [(0.0, 1.0), (4.1, 4.0), (1.0, 0.0), (math.nan, 1.0)])
-def test_requests_and_limits_out_of_range_are_refused(containers: Containers, request_: float, limit: float) -> None:
+def test_requests_and_limits_out_of_range_are_refused(
+    containers: AgentContainers, request_: float, limit: float
+) -> None:
     with pytest.raises(InvalidInput, match="at most the 4 cores of node 'a'"):
         start(containers, "c", request_, limit)
 
 
-def test_a_name_is_used_once(containers: Containers) -> None:
+def test_a_name_is_used_once(containers: AgentContainers) -> None:
     running(containers, "c")
     with pytest.raises(InvalidInput, match="'c' was started before"):
         start(containers, "c")
@@ -231,7 +235,7 @@ def test_a_name_is_used_once(containers: Containers) -> None:
         start(containers, "c")
 
 
-def test_a_master_that_is_back_is_asked_and_told_again(containers: Containers) -> None:
+def test_a_master_that_is_back_is_asked_and_told_again(containers: AgentContainers) -> None:
     running(containers, "c")
     containers.offered([offer("O2", "A")], 2.0)
     running(containers, "stopped")
@@ -242,27 +246,29 @@ def test_a_master_that_is_back_is_asked_and_told_again(containers: Containers) -
     assert start(containers, "waits") == []
 
 
-def test_one_that_was_launched_without_a_master_is_asked_after_until_that_answers(containers: Containers) -> None:
+def test_one_that_was_launched_without_a_master_is_asked_after_until_that_answers(containers: AgentContainers) -> None:
     start(containers, "c")
     ask = Reconcile((("c", "A"),))
     assert containers.subscribed() == [ask]
     assert containers.offered([offer("O2", "B", hostname="b")], 2.0) == []
     assert containers.offered([offer("O3", "A")], 3.0) == [ask], "the agent is back, and the master knows what it has"
     containers.update(status("c", "GONE"))
-    assert [(item.container, item.lost) for item in told(containers) if isinstance(item, Ended)] == [("c", True)]
+    assert [(item.container, item.lost) for item in told(containers) if isinstance(item, ContainerEnded)] == [
+        ("c", True)
+    ]
     assert containers.offered([offer("O4", "A")], 4.0) == []
 
 
-def test_what_the_master_refuses_was_not_launched(containers: Containers) -> None:
+def test_what_the_master_refuses_was_not_launched(containers: AgentContainers) -> None:
     (accept,) = start(containers, "c")
     operations = [{"type": "LAUNCH", "launch": {"task_infos": list(accept.tasks)}}]
     containers.refused({"type": "ACCEPT", "accept": {"operations": operations}}, "no (400)")
     containers.refused({"type": "KILL", "kill": {"task_id": identity("c")}}, "no (400)")
-    assert told(containers) == [Ended("c", "the master has refused it: no (400)")]
+    assert told(containers) == [ContainerEnded("c", "the master has refused it: no (400)")]
 
 
-def test_without_a_framework_nothing_is_left(containers: Containers) -> None:
+def test_without_a_framework_nothing_is_left(containers: AgentContainers) -> None:
     running(containers, "c")
     containers.over("it was torn down")
-    assert told(containers) == [Ended("c", "it was torn down", True)]
+    assert told(containers) == [ContainerEnded("c", "it was torn down", True)]
     assert containers.offers.nodes == ()

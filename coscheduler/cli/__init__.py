@@ -1,1 +1,0 @@
-"""The command-line commands of the co-scheduler."""

@@ -1,1 +1,0 @@
-"""Experts: from the state of a job to a distribution over the share of its cores that others may have."""

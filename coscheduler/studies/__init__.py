@@ -1,1 +1,0 @@
-"""Whole experiments: rules side by side on the paper's queue, as tables and pictures."""
