@@ -43,7 +43,7 @@ from measure import show
 
 from asa.core.errors import AsaError, StateError
 from asa.core.units import duration
-from asa.log.store import LearnedStore
+from asa.log.database import LearnedStore
 from asa.security.files import private_directory
 from coscheduler.agents.groups import LocalAgents, local_agents
 from coscheduler.agents.machine import AgentMachine

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from asa.log.store import LearnedStore, Record
+from asa.log.database import LearnedStore, Record
 from coscheduler.nouns import SharedRun, SharingDecision, SharingRule, SharingView
 
 

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any
 from asa.core.command import CommandResult, table
 from asa.core.errors import InvalidInput
 from asa.core.units import duration
-from asa.log.lock import DriverLock
+from asa.log.database import LearnedStore
 from asa.log.messages import notify
-from asa.log.store import LearnedStore
 from asa.report.axis import ticks
 from asa.report.outputs import check_picture
 from asa.report.palette import BUSY, LINE, series_colour

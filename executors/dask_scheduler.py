@@ -17,7 +17,7 @@ import dask
 from dask.base import annotate
 from distributed import Client, Future, Scheduler, SchedulerPlugin
 
-from asa.security.dask import dask_security
+from asa.security.ca import dask_security
 from executors.dask_bench import Given, order_size
 
 _PIECE = 8 << 20

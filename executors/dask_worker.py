@@ -20,7 +20,7 @@ from typing import Any, cast
 import dask
 from distributed import Worker, WorkerPlugin, get_worker
 
-from asa.security.dask import dask_security
+from asa.security.ca import dask_security
 from executors.call import Caller
 from executors.dask_wire import SOCKET, Begun, Emptied, Full, Here, Place, Ready, Recall, Returned, Scheduler
 from executors.wire import Order, Outcome, frame, read

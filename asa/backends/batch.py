@@ -1,17 +1,27 @@
-"""What backends make of jobs alike, whichever batch system they speak to.
+"""What backends share that reach a batch system through its commands: run a command, ask, judge requests and answers.
 
-Before a submission: whether it can be made, and how (`submittable`). After it: what came of it (`outcomes`), and when,
-by the clock by which waits are measured (`by_their_clock`). How questions are put stands in `asa.backends.asking`.
+Every command is logged with its exit code, its time and, when it failed, its standard error; what it reads from
+standard input (a job script) at the level DEBUG. Nothing is logged of the environment or of standard output, which may
+hold secrets.
 """
 
 from __future__ import annotations
 
+import json
+import logging
 import os
+import re
+import shlex
+import signal
+import subprocess
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
 
-from asa.backends.asking import SiteRefusal
 from asa.core.errors import BackendError
+from asa.core.hostlist import InvalidHostList, expand
 from asa.core.job import (
     Capabilities,
     Dependency,
@@ -21,17 +31,300 @@ from asa.core.job import (
     JobState,
     JobStatus,
     Refused,
+    Resources,
 )
-from asa.core.units import brief
+from asa.core.units import clock
+
+log = logging.getLogger(__name__)
+
+REAP_S = 2.0
+"""How long to read on from a killed program [s]: a descendant in another process group may hold its output open."""
+
+_LAST_LINES = 8
+
+# -- run a command ----------------------------------------------------------------------------------------------------
+
+
+class CommandError(BackendError):
+    """A program that could not be run, did not end in time, or ended with another status than 0.
+
+    Parameters
+    ----------
+    problem
+        What went wrong, in a few words.
+    returncode
+        Its exit status; None when it never ended by itself.
+    transient
+        True when it ran out of time: it may have done its work all the same.
+    """
+
+    def __init__(
+        self,
+        argv: Sequence[str],
+        problem: str,
+        *,
+        returncode: int | None = None,
+        stderr: str = "",
+        transient: bool = False,
+    ) -> None:
+        words = "\n".join(stderr.strip().splitlines()[-_LAST_LINES:])
+        super().__init__(f"{shlex.join(argv)}: {problem}" + (f":\n{words}" if words else ""), transient=transient)
+        self.argv, self.returncode, self.stderr = tuple(argv), returncode, stderr
+
+
+def run(argv: Sequence[str], *, timeout_s: float, stdin: str = "", environment: Mapping[str, str] | None = None) -> str:
+    """Run a program to its end, without a shell; returns its standard output.
+
+    It gets a session of its own, so that Ctrl-C in the terminal does not end it half-way through a submission.
+
+    Parameters
+    ----------
+    argv
+        Program, looked up in the PATH of `environment`, and arguments.
+    timeout_s
+        After so long [s] it and its children are killed.
+    environment
+        None for the caller's own.
+
+    Raises
+    ------
+    CommandError
+        When the program is missing, takes too long or ends with another status than 0.
+
+    Examples
+    --------
+    >>> run(["cat"], timeout_s=5, stdin="hello")
+    'hello'
+    """
+    if stdin:
+        log.debug("standard input of %s:\n%s", argv[0], stdin)
+    begin = time.monotonic()
+    try:
+        printed = _run(argv, timeout_s, stdin, environment)
+    except CommandError as error:
+        log.warning("%s (after %.2f s)", error, time.monotonic() - begin)
+        raise
+    log.info("%s: exit code 0 after %.2f s", shlex.join(argv), time.monotonic() - begin)
+    return printed
+
+
+def _run(argv: Sequence[str], timeout_s: float, stdin: str, environment: Mapping[str, str] | None) -> str:
+    try:
+        process = subprocess.Popen(
+            list(argv),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=None if environment is None else dict(environment),
+            text=True,
+            encoding="utf-8",
+            errors="replace",
+            start_new_session=True,
+        )
+    except FileNotFoundError as error:
+        raise CommandError(
+            argv, f"no program {argv[0]!r} in PATH: is it installed on this machine, or is a module to be loaded first?"
+        ) from error
+    except OSError as error:
+        raise CommandError(argv, f"cannot be run: {error.strerror}") from error
+    with process:
+        try:
+            stdout, stderr = process.communicate(stdin, timeout=timeout_s)
+        except subprocess.TimeoutExpired as error:
+            problem = f"no answer within {timeout_s:g} s"
+            raise CommandError(argv, problem, stderr=_kill(process), transient=True) from error
+        except BaseException:
+            _kill(process)
+            raise
+    if process.returncode != 0:
+        status = f"exit code {process.returncode}" if process.returncode > 0 else f"signal {-process.returncode}"
+        raise CommandError(argv, f"ended with {status}", returncode=process.returncode, stderr=stderr)
+    return stdout
+
+
+def _kill(process: subprocess.Popen[str]) -> str:
+    """End a program and its children; returns its standard error so far."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    try:
+        return process.communicate(timeout=REAP_S)[1]
+    except subprocess.TimeoutExpired:
+        return ""
+
+
+# -- ask a batch system -----------------------------------------------------------------------------------------------
+
+Ask = Callable[[Sequence[str], str], str]
+"""What a command prints, from its argument list and its standard input; raises `CommandError`."""
+
+
+def by_subprocess(timeout_s: float, environment: Mapping[str, str] | None = None) -> Ask:
+    """Commands as they are found in PATH, each of which may take so long [s]."""
+    return lambda argv, stdin: run(argv, timeout_s=timeout_s, stdin=stdin, environment=environment)
+
+
+class SiteRefusal(BackendError):
+    """The site turned a call down for good; `reason` is its own words, the message has more where there is more."""
+
+    def __init__(self, reason: str, message: str = "") -> None:
+        super().__init__(message or reason)
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorPatterns:
+    """How a batch system's error messages are read: patterns that are searched for.
+
+    Parameters
+    ----------
+    no_answer
+        A daemon did not answer: the same call may succeed later.
+    prefix
+        What stands before the site's own words in a line.
+    ended
+        A line says only that a job has ended, or is unknown.
+    broken
+        The commands cannot work as they are installed, whatever is asked; or None.
+
+    Examples
+    --------
+    >>> patterns = ErrorPatterns(re.compile("timed out"), re.compile("^qdel: "), re.compile("Unknown Job"))
+    >>> print(patterns.reason("qdel: Unauthorized Request\\nqdel: see the manual"))
+    Unauthorized Request
+    see the manual
+    """
+
+    no_answer: re.Pattern[str]
+    prefix: re.Pattern[str]
+    ended: re.Pattern[str]
+    broken: re.Pattern[str] | None = None
+
+    def meaning(self, error: CommandError) -> BackendError:
+        """The error that a failed command amounts to.
+
+        ``transient`` when there was no answer, `SiteRefusal` when the site said no; otherwise (program missing, out of
+        time, silent, broken) the error itself.
+        """
+        if error.transient or error.returncode is None:
+            return error
+        if self.no_answer.search(error.stderr):
+            return BackendError(str(error), transient=True)
+        if not error.stderr.strip() or (self.broken is not None and self.broken.search(error.stderr)):
+            return error
+        return SiteRefusal(self.reason(error.stderr), str(error))
+
+    def reason(self, stderr: str) -> str:
+        """The site's own words."""
+        return "\n".join(self.prefix.sub("", line) for line in stderr.strip().splitlines())
+
+    def only_ended(self, error: CommandError) -> bool:
+        """Whether jobs that were to be ended had ended already, or are unknown, and nothing else is wrong.
+
+        Silence of a daemon may look like that: "flux_open: No such file".
+        """
+        lines = error.stderr.strip().splitlines()
+        return bool(lines) and all(map(self.ended.search, lines)) and not self.no_answer.search(error.stderr)
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """Commands of a batch system, whose failures are understood."""
+
+    run: Ask
+    errors: ErrorPatterns
+
+    def __call__(
+        self, argv: Sequence[str], stdin: str = "", *, unless: Callable[[CommandError], bool] | None = None
+    ) -> str:
+        """What a command prints; "" when `unless` says that its failure is none.
+
+        Raises
+        ------
+        BackendError
+            See `ErrorPatterns.meaning`.
+        """
+        try:
+            return self.run(argv, stdin)
+        except CommandError as error:
+            if error.returncode is not None and unless is not None and unless(error):
+                return ""
+            meaning = self.errors.meaning(error)
+            log.warning("%s: %s", argv[0], _kind(meaning))
+            if meaning is error:
+                raise
+            raise meaning from error
+
+
+def _kind(error: BackendError) -> str:
+    if error.transient:
+        return "transient, the same call may succeed later"
+    return "refused by the site" if isinstance(error, SiteRefusal) else "broken"
+
+
+def of_known(ids: Iterable[str], ask: Callable[[Sequence[str]], str], unknown: re.Pattern[str]) -> str:
+    """What `ask` prints of these jobs; "" when none of them is known.
+
+    One question; another without those that the batch system says it does not know (their ids are groups of `unknown`),
+    because then it may say nothing of the others.
+
+    Raises
+    ------
+    SiteRefusal
+        When it says no, and not because of a job it does not know.
+    """
+    left = list(dict.fromkeys(ids))
+    while left:
+        try:
+            return ask(left)
+        except SiteRefusal as error:
+            named = {word for match in unknown.finditer(error.reason) for word in match.groups()}
+            if named.isdisjoint(left):
+                raise
+            left = [job for job in left if job not in named]
+    return ""
+
+
+def table(text: str, read: Callable[[Any], dict[str, Any]], system: str, expected: str) -> dict[str, Any]:
+    """What `read` takes out of the JSON that was printed; {} when nothing was.
+
+    Raises
+    ------
+    BackendError
+        When it is no JSON, or `read` does not find in it what it looks for; `expected` says whose output would do.
+    """
+    if not text.strip():
+        return {}
+    try:
+        return read(json.loads(text, strict=False))
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise BackendError(f"{system} printed what is no JSON ({type(error).__name__}: {error}): {expected}") from error
+
+
+def host_names(text: str) -> tuple[str, ...]:
+    """Names in a host list that a batch system printed; none in "".
+
+    Raises
+    ------
+    BackendError
+        When it is no host list.
+    """
+    try:
+        return expand(text) if text else ()
+    except InvalidHostList as error:
+        raise BackendError(str(error)) from error
+
+
+# -- judge requests and answers ---------------------------------------------------------------------------------------
 
 Query = Callable[[Sequence[JobHandle]], Sequence[JobStatus]]
 """One status per handle, in order: a backend's `query`."""
 
-Outcome = JobHandle | Refused
+Submitted = JobHandle | Refused
+"""What became of a request."""
 
 
 def submittable(request: JobRequest, site: Capabilities, query: Query, system: str) -> JobRequest:
-    """The request as it can be submitted: in a directory told in full, after jobs that have not ended.
+    """The request as it can be submitted: in an absolute directory, after jobs that have not ended.
 
     Raises
     ------
@@ -40,31 +333,53 @@ def submittable(request: JobRequest, site: Capabilities, query: Query, system: s
     """
     if request.array and not site.arrays:
         raise SiteRefusal(f"the {system} backend has no job arrays")
-    if (reason := misfit(request, site)) is not None:
+    if (reason := misfit(request, site, "queue")) is not None:
         raise SiteRefusal(reason)
     needed = unfulfilled(request.dependencies, query)
     return replace(request, workdir=os.path.abspath(request.workdir), dependencies=needed)
 
 
-def misfit(request: JobRequest, site: Capabilities) -> str | None:
-    """Why a job could never start there, or None."""
-    need = request.resources
-    if site.largest is not None and not need.fits(site.largest):
-        return f"it asks for {need}, more than there is: {site.largest}"
-    if site.cores_per_node is not None and need.cores // (need.nodes or 1) > site.cores_per_node:
-        return f"it asks for {need}, and a node has {site.cores_per_node} cores at most: give it more nodes"
+def misfit(request: JobRequest, site: Capabilities, kind: str, *, spreads: bool = False) -> str | None:
+    """Why a job could never start there, or None.
+
+    Parameters
+    ----------
+    kind
+        The system's word for a partition.
+    spreads
+        Whether a job that leaves the number of nodes open may have several.
+    """
+    need, largest = request.resources, site.largest
+    where = f"{kind} {site.partition!r} of {site.site!r}"
+    if largest is not None and not need.fits(largest):
+        return f"{where} has room for {_size(largest)} at most, and the job asks for {_size(need)}"
+    if largest is not None and largest.nodes is not None and (need.nodes or 1) > largest.nodes:
+        return f"a job in {where} may have {largest.nodes} nodes, and this one asks for {need.nodes}"
+    each = 1 if spreads and need.nodes is None else need.cores // (need.nodes or 1)
+    if site.cores_per_node is not None and each > site.cores_per_node:
+        return f"nodes of {where} have {site.cores_per_node} cores at most, and the job asks for {each} on each"
     if site.longest_s is not None and request.walltime_s > site.longest_s:
-        return (
-            f"it asks for {brief(request.walltime_s)}, more than the {brief(site.longest_s)} of queue {site.partition}"
-        )
+        allowed, asked = clock(site.longest_s), clock(request.walltime_s)
+        return f"{where} allows a wall time of {allowed}, and the job asks for {asked}"
     return None
+
+
+def _size(resources: Resources) -> str:
+    parts = [f"{resources.cores} cores"]
+    if resources.nodes is not None:
+        parts.append(f"{resources.nodes} nodes")
+    if resources.memory is not None:
+        parts.append(f"{resources.memory >> 20} MiB")
+    if resources.gpus:
+        parts.append(f"{resources.gpus} GPUs")
+    return ", ".join(parts)
 
 
 def unfulfilled(dependencies: Sequence[Dependency], query: Query) -> tuple[Dependency, ...]:
     """Dependencies that are not fulfilled yet.
 
-    The others are better not told: a batch system may turn a job down that is to follow one that has ended, or have
-    forgotten how that ended.
+    The others are left out: a batch system may turn a job down that is to follow one that has ended, or have forgotten
+    how that ended.
 
     Raises
     ------
@@ -80,7 +395,7 @@ def unfulfilled(dependencies: Sequence[Dependency], query: Query) -> tuple[Depen
     return tuple(left)
 
 
-def outcomes(requests: Iterable[JobRequest], submit: Callable[[JobRequest], JobHandle]) -> list[Outcome]:
+def outcomes(requests: Iterable[JobRequest], submit: Callable[[JobRequest], JobHandle]) -> list[Submitted]:
     """One outcome per request, in order; a refusal of one holds up no other.
 
     Raises
@@ -88,32 +403,35 @@ def outcomes(requests: Iterable[JobRequest], submit: Callable[[JobRequest], JobH
     BackendError
         ``transient``, when `submit` raised that.
     """
-    found: list[Outcome] = []
+    found: list[Submitted] = []
     for request in requests:
         try:
             found.append(submit(request))
         except BackendError as error:
-            found.append(Refused(request.token, why_refused(error)))
+            found.append(refusal(request, error))
     return found
 
 
-def why_refused(error: BackendError) -> str:
-    """Why the site refused; an error that may pass is raised."""
+def refusal(request: JobRequest, error: BackendError) -> Refused:
+    """The outcome of a request that the site turned down; an error that is transient is raised."""
     if error.transient:
         raise error
-    return error.reason if isinstance(error, SiteRefusal) else str(error)
+    reason = error.reason if isinstance(error, SiteRefusal) else str(error)
+    log.warning("job %s is refused: %s", request.token, reason)
+    return Refused(request.token, reason)
 
 
 def by_their_clock(
-    outcomes: list[Outcome], submitted: Callable[[Sequence[JobHandle]], Mapping[JobHandle, float]]
-) -> list[Outcome]:
-    """Outcomes whose submission is told by the batch system's clock, where it answers: `submitted` asks [s].
+    outcomes: list[Submitted], submitted: Callable[[Sequence[JobHandle]], Mapping[JobHandle, float]]
+) -> list[Submitted]:
+    """Outcomes whose submission times are the batch system's, as far as it answers: `submitted` asks [s].
 
     Waits are differences of its times.
     """
     try:
         times = submitted([outcome for outcome in outcomes if isinstance(outcome, JobHandle)])
-    except BackendError:  # the jobs are in; this machine's clock has to do
+    except BackendError as error:  # the jobs are in: this machine's clock has to do
+        log.warning("submission times are those of this machine's clock: %s", error)
         return outcomes
     return [
         replace(outcome, submitted=times[outcome]) if isinstance(outcome, JobHandle) and outcome in times else outcome
@@ -138,22 +456,20 @@ def live(statuses: Iterable[JobStatus]) -> list[str]:
 
 
 def must_wait(status: JobStatus, system: str) -> None:
-    """Let a job be changed only while it waits.
-
-    Raises
-    ------
-    BackendError
-        When it waits no more.
-    """
+    """Raise a `BackendError` when a job waits no more: it cannot be changed."""
     if status.state is not JobState.PENDING:
         raise BackendError(f"{system} job {called(status.handle)} cannot be changed: it is {status.state.value}")
 
 
-def called(handle: JobHandle) -> str:
-    """A job in a message.
+def key(handle: JobHandle) -> str:
+    """What the batch system's commands call the job.
 
-    >>> called(JobHandle("464", "asa-1", 0.0)), called(JobHandle("464", "asa-2", 0.0, array_index=1))
-    ('464 (asa-1)', '464_1 (asa-2)')
+    >>> key(JobHandle("464", "token", submitted=0.0, array_index=2))
+    '464_2'
     """
-    element = "" if handle.array_index is None else f"_{handle.array_index}"
-    return f"{handle.job_id}{element} ({handle.token})"
+    return handle.job_id if handle.array_index is None else f"{handle.job_id}_{handle.array_index}"
+
+
+def called(handle: JobHandle) -> str:
+    """A job in a message, such as ``464_1 (asa-2)``."""
+    return f"{key(handle)} ({handle.token})"

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import math
 import os
 import shutil
+import signal
 import socket
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 
-from asa.backends.local_journal import Journal, Record
-from asa.backends.local_program import Program
-from asa.backends.queue import Queue
-from asa.backends.queue_entry import Entry
+from asa.backends.queue import Entry, Queue
 from asa.core.backfill import EASY
 from asa.core.clock import SystemClock
-from asa.core.errors import InvalidInput
+from asa.core.errors import BackendError, InvalidInput, StateError
 from asa.core.job import (
     Capabilities,
     JobChanges,
@@ -32,8 +33,11 @@ from asa.core.job import (
 )
 from asa.core.ports import Clock, Dispatcher
 from asa.core.registry import DISPATCHERS
+from asa.core.serial import from_json, to_json
 from asa.core.units import memory as bytes_of
 from asa.core.view import QueueView
+from asa.log import proc
+from asa.security.files import private_directory, write_private
 
 
 class Local:
@@ -268,3 +272,246 @@ class Local:
             program = self._programs.get(job_id)
             self._journal.write(Record(entry, program.identity if program else None))
             del self._unsaved[job_id]
+
+
+# -- what is on disk ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A job's books, and the process that runs it once it has started."""
+
+    entry: Entry
+    process: Identity | None = None
+
+
+class Journal:
+    """Records of one embedded batch system.
+
+    Parameters
+    ----------
+    directory
+        Where the files are, 0700; made when it is absent. One driver uses it at a time.
+
+    Raises
+    ------
+    StateError
+        When the directory cannot be used.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = private_directory(directory)
+
+    def exit_file(self, job_id: str) -> Path:
+        """Where a job's exit code is kept."""
+        return self._directory / f"{job_id}.exit"
+
+    def write(self, record: Record) -> None:
+        """Keep the latest record of a job.
+
+        Raises
+        ------
+        StateError
+            When it cannot be written.
+        """
+        text = json.dumps(to_json(record), separators=(",", ":"))
+        write_private(self._directory / f"{record.entry.job_id}.json", text.encode())
+
+    def read(self) -> list[Record]:
+        """All records, in order of submission.
+
+        Raises
+        ------
+        StateError
+            When a file cannot be read.
+        """
+        paths = [path for path in self._directory.glob("*.json") if path.stem.isdecimal()]
+        return [_read(path) for path in sorted(paths, key=lambda path: int(path.stem))]
+
+
+def _read(path: Path) -> Record:
+    try:
+        record: Record = from_json(Record, json.loads(path.read_bytes()))
+    except (OSError, ValueError, TypeError) as error:
+        raise StateError(f"{path} is not the record of a job ({error}): move it away to go on without it") from error
+    return record
+
+
+# -- programs ----------------------------------------------------------------------------------------------------------
+
+# $0 is the file for the exit code, $1 the working directory, the rest the program. At last the wrapper kills what the
+# program left behind in its process group, itself included.
+_WRAPPER = """\
+read -r asa_gate || exit 125
+cd -- "$1" && shift && "$@" </dev/null
+code=$?
+umask 077
+echo "$code" >"$0.new" && mv -f "$0.new" "$0" && kill -KILL 0
+exit "$code"
+"""
+_KILL_PATIENCE_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """A process that cannot be mistaken for a later one of the same number.
+
+    Parameters
+    ----------
+    pid
+        Process number of the wrapper, which is its session's number too.
+    started
+        Its start, in clock ticks since the boot.
+    boot
+        The machine's boot.
+    """
+
+    pid: int
+    started: int
+    boot: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a program ended: its exit code, None when nothing tells, and when [s since the epoch], None when unknown."""
+
+    exit_code: int | None
+    at: float | None
+
+
+class Program:
+    """A job's program, started by this driver or by an earlier one.
+
+    Parameters
+    ----------
+    identity
+        The wrapper's process.
+    exit_file
+        Where the wrapper keeps the exit code.
+    gate
+        Descriptor on which the wrapper waits for the word, or None once it was given.
+    """
+
+    def __init__(self, identity: Identity, exit_file: Path, gate: int | None = None) -> None:
+        self.identity, self._exit_file, self._gate = identity, exit_file, gate
+        self._child = gate is not None
+        self._asked = False
+
+    @classmethod
+    def spawn(cls, request: JobRequest, exit_file: Path) -> Program:
+        """Start the wrapper, which waits for `go`. The request's working directory is an absolute path.
+
+        Raises
+        ------
+        OSError, ValueError
+            When the working directory, the output file or the arguments cannot be used.
+        """
+        os.close(os.open(request.workdir, os.O_RDONLY | os.O_DIRECTORY))
+        output = os.devnull if request.output is None else os.path.join(request.workdir, request.output)
+        sink = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        inner, gate = os.pipe()
+        try:
+            pid = os.posix_spawn(
+                "/bin/sh",
+                ["sh", "-c", _WRAPPER, str(exit_file), request.workdir, *request.argv],
+                os.environ,
+                file_actions=[(os.POSIX_SPAWN_DUP2, fd, to) for fd, to in ((inner, 0), (sink, 1), (sink, 2))],
+                setsid=True,
+                setsigmask=[],
+                setsigdef=[signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM, signal.SIGHUP],
+            )
+        except BaseException:
+            os.close(gate)
+            raise
+        finally:
+            os.close(inner)
+            os.close(sink)
+        found = proc.stat(pid)
+        assert found, "a child that was not waited for is always there"
+        return cls(Identity(pid, found.birth, _boot()), exit_file, gate)
+
+    def go(self) -> None:
+        """Let the wrapper run the program."""
+        if self._gate is not None:
+            with contextlib.suppress(BrokenPipeError):  # somebody has killed the wrapper already
+                os.write(self._gate, b"go\n")
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Close the gate: a wrapper that was not told to go ends without running anything."""
+        if self._gate is not None:
+            os.close(self._gate)
+            self._gate = None
+
+    def poll(self) -> Ended | None:
+        """How the program ended, with the rest of its session killed; None while it runs."""
+        code: int | None = None
+        if self._child:
+            try:
+                end = os.waitid(os.P_PID, self.identity.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+                if end is None:
+                    return None
+                self.kill()  # before the wrapper is waited for: until then its number can belong to nobody else
+                code = os.waitstatus_to_exitcode(os.waitpid(self.identity.pid, 0)[1])
+                code = 128 - code if code < 0 else code
+            except ChildProcessError:
+                pass  # somebody else waited for our child: the exit code is in the file all the same
+        elif self._alive():
+            return None
+        try:
+            return Ended(int(self._exit_file.read_text()), self._exit_file.stat().st_mtime)
+        except (OSError, ValueError):
+            return Ended(code, None)
+
+    def terminate(self) -> None:
+        """Ask the program, and what it has started, to end (SIGTERM), once.
+
+        The wrapper is left alone: it tells how the program ended. While it is alone, there is nothing to ask yet: try
+        again later.
+        """
+        if not self._asked and (self._child or self._alive()):
+            programs = [pid for pid in self._members() if pid != self.identity.pid]
+            _signal(programs, signal.SIGTERM)
+            self._asked = bool(programs)
+
+    def kill(self) -> None:
+        """End every process of the session (SIGKILL), those included that are being born meanwhile.
+
+        Raises
+        ------
+        BackendError
+            When some are still there after a few seconds, which takes a process stuck in the kernel.
+        """
+        if not (self._child or self._alive()):
+            return
+        deadline = time.monotonic() + _KILL_PATIENCE_S
+        while members := self._members():
+            _signal(members, signal.SIGKILL)
+            if time.monotonic() > deadline:
+                raise BackendError(
+                    f"processes {members} of a job do not end, even when killed: they are stuck in the kernel, mostly "
+                    "over a file system that does not answer. Whoever runs this machine should look",
+                    transient=True,
+                )
+            time.sleep(0.001)
+
+    def _alive(self) -> bool:
+        found = proc.stat(self.identity.pid)
+        if found is None or found.ended:
+            return False
+        return (found.birth, _boot()) == (self.identity.started, self.identity.boot)
+
+    def _members(self) -> list[int]:
+        """Numbers of the session's live processes."""
+        return [pid for pid, found in proc.living() if found.session == self.identity.pid]
+
+
+def _signal(pids: list[int], number: signal.Signals) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
+@cache
+def _boot() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()

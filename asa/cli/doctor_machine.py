@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from asa.core.errors import AsaError
-from asa.log.database import Database
-from asa.log.filesystem import is_local
+from asa.log.database import Database, is_local
 from asa.log.rundir import state_directory
 
 EXTRAS = {

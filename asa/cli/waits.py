@@ -21,7 +21,7 @@ class Waits:
     def run(self, options: argparse.Namespace) -> CommandResult:
         """Show them."""
         from asa.estimators.waits import Waits as Learned
-        from asa.log.store import LearnedStore
+        from asa.log.database import LearnedStore
 
         with contextlib.closing(LearnedStore(state_directory() / "learned.db")) as store:
             learned = Learned(store).table()

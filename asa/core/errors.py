@@ -6,6 +6,7 @@
     ├── InvalidInput (also a ValueError)   what the caller gave cannot be used
     │   ├── UnknownName                    no such backend, strategy, estimator ...
     │   ├── GraphError                     a workflow with a cycle, an unknown input, a stage too large
+    │   ├── InvalidHostList                a text that is no list of host names (`asa.core.hostlist`)
     │   └── Unpicklable                    an argument or function that cannot travel to another process
     ├── BackendError                       the batch system said no, or did not answer (``transient``)
     ├── IllegalDecision                    a decision of a dispatcher or rule breaks a law of the machine

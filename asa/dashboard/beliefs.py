@@ -28,7 +28,7 @@ def beliefs(learned: Path, site: str, partition: str) -> list[Row]:
         When the store cannot be read.
     """
     from asa.estimators.waits import Waits  # here: importing it takes longer than all that is shown before
-    from asa.log.store import LearnedStore
+    from asa.log.database import LearnedStore
 
     if not learned.exists():
         return []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from asa.estimators.checks import check_positive, check_wait
-from asa.log.store import LearnedStore
+from asa.log.database import LearnedStore
 
 
 class LastTwo:

@@ -15,7 +15,7 @@ from asa.core.geometry import WALLTIME_CLASSES, Geometry
 from asa.core.ports import Estimator
 from asa.core.registry import ESTIMATORS, Registry, parse_spec
 from asa.estimators.checks import check_wait
-from asa.log.store import LearnedStore, Record
+from asa.log.database import LearnedStore, Record
 
 _PREFIX, _POOLED = "waits ", "pooled waits "
 _LONGER_S = 2 * WALLTIME_CLASSES["3d"]  # what stands for wall times of the class that has no longest one

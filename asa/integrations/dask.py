@@ -18,8 +18,7 @@ from distributed.deploy.spec import ProcessInterface, SpecCluster
 from asa.core.errors import RunFailed
 from asa.integrations.dask_worker import serve
 from asa.integrations.futures import Executor
-from asa.security.ca import create
-from asa.security.dask import dask_security
+from asa.security.ca import create, dask_security
 
 logger = logging.getLogger(__name__)
 

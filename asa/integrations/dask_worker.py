@@ -15,7 +15,7 @@ import psutil
 from distributed import Worker
 
 from asa.allocations.lifetime import drain_margin
-from asa.security.dask import dask_security
+from asa.security.ca import dask_security
 
 _PATIENCE_S = 60.0
 _LEAST_S = 1.0
@@ -27,7 +27,7 @@ def serve(scheduler: str, certificates: str, walltime_s: float, options: Mapping
     Parameters
     ----------
     certificates
-        Directory, as `asa.security.dask.dask_security` takes it.
+        Directory, as `asa.security.ca.dask_security` takes it.
     walltime_s
         Of the allocation [s]. Before it is over the worker hands over what it has, and closes.
     options

@@ -1,4 +1,4 @@
-"""What Linux tells of processes: /proc/PID/stat and environ, which nobody else reads."""
+"""The only reader of /proc/PID/stat and /proc/PID/environ."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Stat(NamedTuple):
 
     @property
     def ended(self) -> bool:
-        """Whether it merely waits to be buried."""
+        """Whether it is a zombie, or dead."""
         return self.state in "ZX"
 
 
@@ -42,7 +42,7 @@ def parse(text: str) -> Stat:
 
 
 def stat(pid: int) -> Stat | None:
-    """None when there is no such process, or it is not ours to see: /proc may be mounted with ``hidepid``."""
+    """None when there is no such process, or /proc hides it (mount option ``hidepid``)."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             return parse(file.read().decode(errors="replace"))
@@ -51,7 +51,7 @@ def stat(pid: int) -> Stat | None:
 
 
 def environment(pid: int) -> bytes | None:
-    """What its environment was when its program started: ``NAME=VALUE``, each ended by a null byte.
+    """The environment that its program was started with: ``NAME=VALUE``, each ended by a null byte.
 
     Empty while its program is just being loaded; None when it is another user's, or gone.
     """

@@ -1,4 +1,4 @@
-"""One certificate authority per run, and the mutual TLS 1.3 that driver and nodes speak under it.
+"""One certificate authority per run, and the mutual TLS 1.3 that driver, nodes and dask's processes speak under it.
 
 `create` signs one certificate for each role and forgets the authority's key: nobody can sign another. The role is in
 the certificate's extended key usage, so a node's certificate cannot pose as the driver, nor the driver's as a node.
@@ -10,41 +10,104 @@ from __future__ import annotations
 
 import ssl
 import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from asa.core.errors import StateError
 from asa.security.files import check_private, private_directory, write_private
 
+if TYPE_CHECKING:
+    from distributed.security import Security
+
 DRIVER_NAME = "asa-driver"
 """The name in the driver's certificate: a node gives it as ``server_hostname``, whatever host the driver is on."""
+
+CLOCK_SKEW = timedelta(days=1)
+LIFETIME = timedelta(days=30)
 
 
 def create(directory: Path, run: str, *, now: float | None = None) -> None:
     """Write ``ca.pem`` for a run, and ``driver.pem``, ``worker.pem``, ``node.pem`` (key and certificate in one file).
 
-    Keys are ECDSA on P-256. Certificates hold from a day ago, for nodes whose clock is behind, to 30 days ahead. Files
-    that are there already are replaced.
+    Keys are ECDSA on P-256. Files that are there already are replaced.
 
     Parameters
     ----------
     directory
-        Where to; made with mode 0700 when missing.
+        Made with mode 0700 when missing.
     run
         The run's name, for people who look into a certificate.
     now
-        Time of signing [s since the epoch]; by default the machine's clock.
+        Time of signing [s since the epoch]; by default the machine's clock. Certificates hold from `CLOCK_SKEW` before
+        it, for nodes whose clock is behind, to `LIFETIME` after it.
 
     Raises
     ------
     StateError
         When the directory is not private or cannot be written.
     """
-    # Imported late: it costs 70 ms, and those who only load certificates need none of it.
-    from asa.security.signing import certificates
-
     private_directory(directory)
     for name, pem in certificates(run, time.time() if now is None else now).items():
         write_private(directory / name, pem)
+
+
+def certificates(run: str, now: float) -> dict[str, bytes]:
+    """PEM texts by file name, as `create` writes them; the authority's key is forgotten."""
+    # Here, because these imports cost 70 ms, and those who only load certificates need none of them.
+    from cryptography import x509
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.hazmat.primitives.hashes import SHA256
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+    from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+    listen, connect = ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH
+    signed_at = datetime.fromtimestamp(now, UTC)
+    issuer_key = ec.generate_private_key(ec.SECP256R1())
+
+    def name_of(common: str) -> x509.Name:
+        return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common[:64])])  # no longer: RFC 5280, appendix A.1
+
+    def sign(subject: x509.Name, key: ec.EllipticCurvePublicKey, *more: x509.ExtensionType) -> bytes:
+        authority = subject == issuer
+        usage = x509.KeyUsage(
+            digital_signature=not authority,
+            key_cert_sign=authority,
+            crl_sign=False,
+            content_commitment=False,
+            key_encipherment=False,
+            data_encipherment=False,
+            key_agreement=False,
+            encipher_only=False,
+            decipher_only=False,
+        )
+        builder = (
+            x509.CertificateBuilder()
+            .subject_name(subject)
+            .issuer_name(issuer)
+            .public_key(key)
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(signed_at - CLOCK_SKEW)
+            .not_valid_after(signed_at + LIFETIME)
+            .add_extension(x509.BasicConstraints(ca=authority, path_length=0 if authority else None), critical=True)
+            .add_extension(usage, critical=True)
+            # Strict verification asks for both key identifiers.
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
+            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key()), critical=False)
+        )
+        for extension in more:
+            builder = builder.add_extension(extension, critical=False)
+        return builder.sign(issuer_key, SHA256()).public_bytes(Encoding.PEM)
+
+    issuer = name_of(f"asa run {run}")
+    files = {"ca.pem": sign(issuer, issuer_key.public_key())}
+    for role, usages in {"driver": [listen], "worker": [listen, connect], "node": [connect]}.items():
+        key, name = ec.generate_private_key(ec.SECP256R1()), f"asa-{role}"
+        alternative = x509.SubjectAlternativeName([x509.DNSName(name)])
+        certificate = sign(name_of(name), key.public_key(), x509.ExtendedKeyUsage(usages), alternative)
+        files[f"{role}.pem"] = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()) + certificate
+    return files
 
 
 def driver_context(directory: Path) -> ssl.SSLContext:
@@ -84,3 +147,25 @@ def _context(protocol: int, directory: Path, own: str) -> ssl.SSLContext:
     except OSError as error:  # ssl.SSLError is one
         raise StateError(f"the certificates in {directory} cannot be used: {error}. Start the run anew") from error
     return context
+
+
+def dask_security(directory: Path) -> Security:
+    """Mutual TLS 1.3 for dask: any node of the run may listen and connect, and nobody else. Imports dask.
+
+    Raises
+    ------
+    StateError
+        When the certificates are missing, or open to other users.
+    """
+    from distributed.security import Security
+
+    authority, own = (str(check_private(directory / name)) for name in ("ca.pem", "worker.pem"))
+    make: Callable[..., Security] = Security  # it is not typed
+    return make(
+        require_encryption=True,
+        tls_min_version=ssl.TLSVersion.TLSv1_3,
+        tls_ca_file=authority,
+        tls_scheduler_cert=own,
+        tls_worker_cert=own,
+        tls_client_cert=own,
+    )

@@ -11,8 +11,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from asa.backends.queue import Queue
-from asa.backends.queue_entry import Entry
+from asa.backends.queue import Entry, Queue
 from asa.core.backfill import EASY
 from asa.core.clock import ManualClock
 from asa.core.decision import DispatchDecision

@@ -15,7 +15,7 @@ from asa.core.job import Capabilities, JobRequest, QueueRegime, Resources
 from asa.core.ports import Clock, Estimator, Post, RunTimePredictor
 from asa.core.registry import ESTIMATORS, parse_spec
 from asa.core.stage import StageState
-from asa.log.store import LearnedStore
+from asa.log.database import LearnedStore
 from asa.workflows.state import State
 
 if TYPE_CHECKING:

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from asa.core.errors import StateError
-from asa.log.database import Database
-from asa.log.filesystem import is_local
+from asa.log.database import Database, is_local
 from executors.mesos.codec import encode
 from executors.mesos.effects import Keep
 

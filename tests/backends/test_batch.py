@@ -1,16 +1,26 @@
-"""What is made of jobs whichever batch system they are of."""
+"""Commands are run and asked, and requests and answers judged, whichever batch system it is."""
 
 from __future__ import annotations
 
+import logging
 import os
+import re
+import signal
+import sys
+import time
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from asa.backends import batch
-from asa.backends.asking import SiteRefusal
+from asa.backends.batch import Asking, CommandError, ErrorPatterns, SiteRefusal, by_subprocess, of_known, run, table
+from asa.backends.flux import ERRORS as FLUX
+from asa.backends.pbs import ERRORS as PBS
+from asa.backends.slurm.words import ERRORS as SLURM
 from asa.core.errors import BackendError
 from asa.core.job import (
     Capabilities,
@@ -93,14 +103,14 @@ def test_arrays_only_where_there_are_some() -> None:
     [
         (request(cores=8), None),
         (request(cores=16, nodes=2), None),
-        (request(cores=17), "it asks for 17 cores, more than there is: 16 cores"),
-        (request(cores=16), "it asks for 16 cores, and a node has 8 cores at most: give it more nodes"),
-        (request(hours=2), "it asks for 2 h, more than the 1 h of queue short"),
+        (request(cores=17), "queue 'short' of 'here' has room for 16 cores at most, and the job asks for 17 cores"),
+        (request(cores=16), "nodes of queue 'short' of 'here' have 8 cores at most, and the job asks for 16 on each"),
+        (request(hours=2), "queue 'short' of 'here' allows a wall time of 01:00:00, and the job asks for 02:00:00"),
     ],
 )
 def test_why_a_job_could_never_start(asked: JobRequest, why: str | None) -> None:
-    assert batch.misfit(asked, SITE) == why
-    assert batch.misfit(asked, Capabilities("here")) is None
+    assert batch.misfit(asked, SITE, "queue") == why
+    assert batch.misfit(asked, Capabilities("here"), "queue") is None
     if why is not None:
         with pytest.raises(SiteRefusal) as caught:
             batch.submittable(asked, SITE, Table().query, "Mine")
@@ -138,7 +148,7 @@ def test_submission_is_told_by_their_clock_where_it_answers() -> None:
     def silent(handles: Sequence[JobHandle]) -> dict[JobHandle, float]:
         raise BackendError("timed out", transient=True)
 
-    outcomes: list[batch.Outcome] = [handle("a"), Refused("b", "no"), handle("c")]
+    outcomes: list[batch.Submitted] = [handle("a"), Refused("b", "no"), handle("c")]
     assert batch.by_their_clock(outcomes, submitted) == [handle("a", 12.0), Refused("b", "no"), handle("c")]
     assert batch.by_their_clock(outcomes, silent) == outcomes
 
@@ -165,3 +175,294 @@ def test_only_a_job_that_waits_is_changed(state: JobState) -> None:
         with pytest.raises(BackendError, match=rf"Mine job 7a \(a\) cannot be changed: it is {state.value}") as caught:
             batch.must_wait(status, "Mine")
         assert not caught.value.transient
+
+
+WORDS = ErrorPatterns(
+    no_answer=re.compile("timed out"),
+    prefix=re.compile("^end: "),
+    ended=re.compile("has ended|no such job"),
+    broken=re.compile("not configured"),
+)
+UNKNOWN = re.compile(r"no job (\w+)|(\w+) is gone")
+
+
+def failed(stderr: str, returncode: int | None = 1, transient: bool = False) -> CommandError:
+    return CommandError(["end"], "ended badly", returncode=returncode, stderr=stderr, transient=transient)
+
+
+class OneCommand:
+    """A command that prints one line, or fails."""
+
+    def __init__(self, error: CommandError | None = None) -> None:
+        self.error = error
+        self.said: list[tuple[Sequence[str], str]] = []
+
+    def __call__(self, argv: Sequence[str], stdin: str) -> str:
+        self.said.append((argv, stdin))
+        if self.error is not None:
+            raise self.error
+        return "done\n"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [failed(""), failed(" \n"), failed("end: not configured"), failed("no", None), failed("no", transient=True)],
+)
+def test_what_is_nobodys_refusal_stays_as_it_is(error: CommandError) -> None:
+    assert WORDS.meaning(error) is error
+    with pytest.raises(CommandError) as caught:
+        Asking(OneCommand(error), WORDS)(["end"])
+    assert caught.value is error and error.__cause__ is None
+
+
+def test_no_answer_may_be_tried_again() -> None:
+    error = failed("end: not configured?\nend: timed out")
+    with pytest.raises(BackendError, match="timed out") as caught:
+        Asking(OneCommand(error), WORDS)(["end"])
+    assert caught.value.transient and caught.value.__cause__ is error
+    assert not isinstance(caught.value, SiteRefusal)
+
+
+def test_a_refusal_has_the_sites_words() -> None:
+    with pytest.raises(SiteRefusal, match="ended badly") as caught:
+        Asking(OneCommand(failed("end: no money left\r\nend: ask the site\n")), WORDS)(["end"])
+    assert caught.value.reason == "no money left\nask the site" and not caught.value.transient
+
+
+@pytest.mark.parametrize(
+    ("patterns", "said", "reason"),
+    [
+        (PBS, "qdel: no\nqstat: why\nno qstat: here", "no\nwhy\nno qstat: here"),
+        (PBS, "qdel: qdel: twice", "qdel: twice"),
+        (FLUX, "flux-cancel: ERROR: no\nflux-jobs: why", "no\nwhy"),
+        (SLURM, "sbatch: error: no\nsbatch: why\n  sbatch: fatal: oh", "no\nwhy\noh"),
+    ],
+)
+def test_a_prefix_is_taken_off_each_line_once(patterns: ErrorPatterns, said: str, reason: str) -> None:
+    assert patterns.reason(said + "\n") == reason
+
+
+def test_what_a_command_is_given_and_prints() -> None:
+    command = OneCommand()
+    assert Asking(command, WORDS)(["put", "in"], "script") == Asking(command, WORDS)(["look"]) == "done\n"
+    assert command.said == [(["put", "in"], "script"), (["look"], "")]
+
+
+@pytest.mark.parametrize(
+    ("error", "passed"),
+    [
+        (failed("end: 7 has ended\nend: no such job: 8"), True),
+        (failed("end: 7 has ended\nend: 8 is not yours"), False),
+        (failed("end: no such job: timed out"), False),
+        (failed(""), False),
+        (failed("7 has ended", None, transient=True), False),
+    ],
+)
+def test_what_has_ended_is_passed_over_and_nothing_else(error: CommandError, passed: bool) -> None:
+    ask = Asking(OneCommand(error), WORDS)
+    if passed:
+        assert ask(["end", "7", "8"], unless=WORDS.only_ended) == ""
+    else:
+        with pytest.raises(BackendError):
+            ask(["end", "7", "8"], unless=WORDS.only_ended)
+
+
+def test_a_daemon_that_is_not_there_is_no_job_that_is_not_there() -> None:
+    error = failed("flux-cancel: ERROR: flux_open: No such file or directory")
+    assert FLUX.ended.search(error.stderr) and not FLUX.only_ended(error)
+    assert FLUX.meaning(error).transient
+
+
+def test_commands_run_in_the_environment_they_are_given() -> None:
+    script = "import os, sys; print(os.environ.get('HOW', '-') + sys.stdin.read())"
+    assert by_subprocess(20.0, {"HOW": "so"})([sys.executable, "-c", script], "!") == "so!\n"
+    with pytest.raises(CommandError, match="no answer within") as caught:
+        by_subprocess(0.2)(["sleep", "9"], "")
+    assert caught.value.transient
+
+
+IDS = st.lists(st.sampled_from([f"j{number}" for number in range(8)]), max_size=12)
+
+
+@given(asked=IDS, there=st.frozensets(st.sampled_from([f"j{number}" for number in range(8)])), one=st.booleans())
+def test_whatever_is_unknown_the_others_are_told(asked: list[str], there: frozenset[str], one: bool) -> None:
+    questions: list[Sequence[str]] = []
+
+    def ask(ids: Sequence[str]) -> str:
+        questions.append(ids)
+        gone = [f"no job {job}" if job < "j4" else f"{job} is gone" for job in ids if job not in there]
+        if gone:
+            raise SiteRefusal(gone[0] if one else "\n".join(gone))  # some systems name the first, some all
+        return " ".join(ids)
+
+    known = list(dict.fromkeys(job for job in asked if job in there))
+    assert of_known(asked, ask, UNKNOWN) == " ".join(known)
+    assert len(questions) == bool(known) + (len({*asked} - there) if one else not {*asked} <= there)
+
+
+@pytest.mark.parametrize("reason", ["not yours", "no job another"])
+def test_another_refusal_is_not_asked_round(reason: str) -> None:
+    def ask(ids: Sequence[str]) -> str:
+        raise SiteRefusal(reason)
+
+    with pytest.raises(SiteRefusal, match=reason):
+        of_known(["a"], ask, UNKNOWN)
+
+
+def test_silence_is_not_taken_for_an_unknown_job() -> None:
+    def ask(ids: Sequence[str]) -> str:
+        raise BackendError("no job a: timed out", transient=True)
+
+    with pytest.raises(BackendError, match="timed out"):
+        of_known(["a"], ask, UNKNOWN)
+
+
+def test_json_that_was_printed() -> None:
+    def read(found: Any) -> dict[str, Any]:
+        return {str(job["id"]): job for job in found.get("jobs")}
+
+    assert table(" \n", read, "X", "?") == {}
+    assert table('{"jobs": [{"id": 7, "comment": "two\nlines"}]}', read, "X", "?")["7"]["comment"] == "two\nlines"
+    for text in ("JOBID  USER", "[]", "{}", '{"jobs": [{}]}'):
+        with pytest.raises(BackendError, match=r"X printed what is no JSON \(\w+: .*\): X 2 expected"):
+            table(text, read, "X", "X 2 expected")
+
+
+def test_it_returns_what_the_program_printed() -> None:
+    assert run(["sh", "-c", "cat; echo warning >&2"], timeout_s=10, stdin="text") == "text"
+
+
+def test_the_callers_environment_is_handed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOME_SETTING", "a b")
+    assert run(["printenv", "SOME_SETTING"], timeout_s=10) == "a b\n"
+
+
+def test_another_environment_replaces_it() -> None:
+    assert run(["env"], timeout_s=10, environment={"PATH": os.environ["PATH"]}).count("\n") == 1
+
+
+def test_no_shell_reads_the_arguments() -> None:
+    assert run(["echo", "$HOME", "*", ";"], timeout_s=10) == "$HOME * ;\n"
+
+
+def test_a_missing_program_is_named() -> None:
+    with pytest.raises(CommandError, match="no program 'no-such-program' in PATH") as caught:
+        run(["no-such-program"], timeout_s=10)
+    assert not caught.value.transient
+    assert caught.value.returncode is None
+
+
+def test_a_file_that_is_no_program_is_named(tmp_path: object) -> None:
+    with pytest.raises(CommandError, match="cannot be run"):
+        run([str(tmp_path)], timeout_s=10)
+
+
+def test_a_failure_has_the_programs_last_words() -> None:
+    with pytest.raises(CommandError, match=r"ended with exit code 3:\nbad luck") as caught:
+        run(["sh", "-c", "echo bad luck >&2; exit 3"], timeout_s=10)
+    assert (caught.value.returncode, caught.value.transient) == (3, False)
+    assert caught.value.stderr == "bad luck\n"
+
+
+def test_a_signal_is_named() -> None:
+    with pytest.raises(CommandError, match="ended with signal 9"):
+        run(["sh", "-c", "kill -9 $$"], timeout_s=10)
+
+
+def test_a_program_that_takes_too_long_is_killed_with_its_children(tmp_path: object) -> None:
+    mark = f"{tmp_path}/mark"
+    started = time.monotonic()
+    with pytest.raises(CommandError, match=r"no answer within 1.5 s:\nstill here") as caught:
+        run(["sh", "-c", f"echo still here >&2; (sleep 3; touch {mark}) & wait"], timeout_s=1.5)
+    assert caught.value.transient
+    assert caught.value.returncode is None
+    time.sleep(max(0.0, started + 3.5 - time.monotonic()))
+    assert not os.path.exists(mark)
+
+
+def test_output_that_is_not_utf8_does_not_hurt() -> None:
+    assert run([sys.executable, "-c", "import os; os.write(1, b'a\\xff')"], timeout_s=10) == "a\ufffd"
+
+
+def test_it_runs_in_a_session_of_its_own() -> None:
+    script = "import os; print(os.getsid(0))"
+    assert int(run([sys.executable, "-c", script], timeout_s=10)) != os.getsid(0)
+
+
+def test_output_that_somebody_else_holds_open_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A descendant in a session of its own is not killed, and keeps what the program printed to."""
+    monkeypatch.setattr("asa.backends.batch.REAP_S", 0.05)
+    started = time.monotonic()
+    with pytest.raises(CommandError, match=r"no answer within 0.3 s") as caught:
+        run(["sh", "-c", "setsid sleep 20 & echo $! >&2; wait"], timeout_s=0.3)
+    assert caught.value.transient
+    assert time.monotonic() - started < 15
+
+
+def test_whoever_is_interrupted_leaves_no_program_behind(tmp_path: Path) -> None:
+    class Interrupted(BaseException):
+        pass
+
+    def interrupt(*_: object) -> None:
+        raise Interrupted
+
+    before = signal.signal(signal.SIGUSR1, interrupt)
+    try:
+        with pytest.raises(Interrupted):
+            run(
+                ["sh", "-c", f"echo $$ >{tmp_path}/pid; read go; kill -USR1 $PPID; exec sleep 60"],
+                timeout_s=60, stdin="go\n",
+            )  # fmt: skip
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "pid").read_text()), 0)
+
+
+def test_every_command_is_logged_with_its_time_and_never_what_it_printed(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "asa.backends")
+    run(
+        ["sh", "-c", "cat; echo $HIDDEN", "two words"],
+        timeout_s=10,
+        stdin="#!/bin/sh\n",
+        environment={"HIDDEN": "secret"},
+    )
+    given, ran = caplog.records
+    assert (given.levelname, given.message) == ("DEBUG", "standard input of sh:\n#!/bin/sh\n")
+    assert ran.levelname == "INFO"
+    assert re.fullmatch(r"sh -c 'cat; echo \$HIDDEN' 'two words': exit code 0 after \d+\.\d\d s", ran.message)
+    assert "secret" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("script", "words", "kind"),
+    [
+        ("echo end: timed out >&2; exit 3", "ended with exit code 3:\nend: timed out", "transient"),
+        ("echo end: no money >&2; exit 1", "ended with exit code 1:\nend: no money", "refused by the site"),
+        ("exit 2", "ended with exit code 2", "broken"),
+        ("sleep 9", "no answer within 0.5 s", "transient"),
+    ],
+)
+def test_a_failure_is_logged_with_its_words_and_what_it_means(
+    script: str, words: str, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(BackendError):
+        Asking(by_subprocess(0.5 if "sleep" in script else 20.0), WORDS)(["sh", "-c", script])
+    failed, meaning = caplog.records
+    assert f"sh -c '{script}': {words}" in failed.message and re.search(r"\(after \d+\.\d\d s\)$", failed.message)
+    assert failed.levelname == meaning.levelname == "WARNING" and meaning.message.startswith(f"sh: {kind}")
+
+
+def test_a_refusal_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    def submit(asked: JobRequest) -> JobHandle:
+        raise SiteRefusal("no money", "qsub: no money")
+
+    batch.outcomes([request("a")], submit)
+    assert [record.message for record in caplog.records] == ["job a is refused: no money"]
+
+
+@pytest.mark.parametrize("text", ["n[1-", "n[1-3000000]"])
+def test_what_is_no_host_list_is_no_answer_of_a_batch_system(text: str) -> None:
+    assert batch.host_names("") == () and batch.host_names("n[1-2]") == ("n1", "n2")
+    with pytest.raises(BackendError, match="host list"):
+        batch.host_names(text)

@@ -17,9 +17,7 @@ from typing import Any
 import psutil
 import pytest
 
-from asa.backends.local import Local
-from asa.backends.local_journal import Journal, Record
-from asa.backends.local_program import Program
+from asa.backends.local import Journal, Local, Program, Record
 from asa.core.errors import BackendError, InvalidInput, StateError
 from asa.core.job import Dependency, JobChanges, JobHandle, JobRequest, JobState, JobStatus, Refused, Resources
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from asa.backends.local_program import Program
+from asa.backends.local import Program
 from asa.core.job import JobRequest, Resources
 
 

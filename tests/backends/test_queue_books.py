@@ -9,8 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, multiple, rule
 
-from asa.backends.queue import Queue
-from asa.backends.queue_entry import Entry
+from asa.backends.queue import Entry, Queue
 from asa.core.errors import BackendError
 from asa.core.job import Dependency, DependencyKind, JobChanges, JobHandle, JobState
 from asa.core.serial import from_json, to_json

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from asa.log.store import LearnedStore
+from asa.log.database import LearnedStore
 from coscheduler.drive import Remembered
 from coscheduler.registry import SHARING_RULES
 from coscheduler.testing import shared_run, sharing_view

@@ -13,7 +13,7 @@ from asa.core.geometry import geometry_of
 from asa.core.registry import ESTIMATORS
 from asa.dashboard.beliefs import Beliefs, beliefs
 from asa.estimators.waits import Waits
-from asa.log.store import LearnedStore
+from asa.log.database import LearnedStore
 
 HERE = geometry_of("here", "core", 16, 1800.0)
 

@@ -19,7 +19,7 @@ from asa.dashboard.service import Dashboard
 from asa.dashboard.shelf import POLICY
 from asa.log.events import EventLog
 from asa.log.rundir import RunDirectory
-from asa.security.signing import certificates
+from asa.security.ca import certificates
 from asa.testing.runlogs import run_begins, stage_spec
 from tests.waiting import until
 

@@ -5,7 +5,7 @@ import pytest
 from asa.core.errors import InvalidInput
 from asa.core.ports import RunTimePredictor
 from asa.estimators.runtimes import LastTwo
-from asa.log.store import LearnedStore
+from asa.log.database import LearnedStore
 
 
 @pytest.fixture

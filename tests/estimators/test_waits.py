@@ -10,7 +10,7 @@ from asa.core.errors import InvalidInput, StateError, UnknownName
 from asa.core.geometry import Geometry
 from asa.core.registry import Registry
 from asa.estimators.waits import WaitRow, Waits
-from asa.log.store import LearnedStore
+from asa.log.database import LearnedStore
 
 SMALL, LARGE = Geometry("site", "core", 4, "1h"), Geometry("site", "core", 112, "1h")
 

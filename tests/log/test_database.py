@@ -2,12 +2,14 @@ import multiprocessing
 import os
 import sqlite3
 import stat
+import time
+from pathlib import Path, PurePosixPath
 
 import pytest
 
 from asa.core.errors import StateError
 from asa.log import database
-from asa.log.database import Database
+from asa.log.database import Database, LearnedStore, is_local, mount_of, parse_mounts
 
 SCHEMA = ("CREATE TABLE t (a INTEGER)", "CREATE TABLE u (b TEXT)")
 
@@ -143,3 +145,160 @@ def test_many_processes_make_the_same_file(tmp_path):
             process.join()
         assert [process.exitcode for process in processes] == [0] * 4
         assert Database(path, SCHEMA, 1).rows("SELECT count(*) FROM t") == [(4,)]
+
+
+CLUSTER = """\
+21 1 8:2 / / rw,relatime shared:1 - xfs /dev/sda2 rw,attr2
+22 21 0:20 / /proc rw,nosuid shared:5 - proc proc rw
+30 21 0:40 / /home rw shared:12 - nfs4 server:/export/home rw,vers=4.2
+31 30 0:41 / /home/ann/scratch rw - lustre mds@tcp:/scratch rw
+32 21 0:42 / /tmp rw shared:7 master:2 - tmpfs tmpfs rw
+33 21 0:43 / /mnt/with\\040space rw - fuse.sshfs host:/ rw
+34 21 0:44 / /new rw - never-heard-of it rw
+35 21 8:3 / /hidden/below rw - ext4 /dev/sda3 rw
+36 21 0:45 / /hidden rw - gpfs gpfs0 rw
+37 32 0:46 / /tmp rw - beegfs beegfs_nodev rw
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [
+        ("/", "xfs"),
+        ("/var/lib", "xfs"),
+        ("/homes", "xfs"),
+        ("/home/ann", "nfs4"),
+        ("/home/ann/scratch/runs", "lustre"),
+        ("/mnt/with space/x", "fuse.sshfs"),
+        ("/new/x", "never-heard-of"),
+        ("/hidden/below/x", "gpfs"),  # the ext4 below was covered by a later mount
+        ("/tmp/x", "beegfs"),  # mounted over the tmpfs
+    ],
+)
+def test_the_mount_that_a_path_is_on(path, kind):
+    assert mount_of(PurePosixPath(path), parse_mounts(CLUSTER)).kind == kind
+
+
+def test_in_a_changed_root_only_what_is_listed_is_known():
+    mounts = parse_mounts("40 21 8:3 / /data rw - ext4 /dev/sda3 rw\n")
+    assert mount_of(PurePosixPath("/data/x"), mounts).kind == "ext4"
+    assert mount_of(PurePosixPath("/etc"), mounts) is None
+
+
+def test_a_root_that_is_its_own_parent():
+    mounts = parse_mounts("1 1 0:2 / / rw - rootfs rootfs rw\n21 1 8:2 / / rw - ext4 /dev/sda2 rw\n")
+    assert mount_of(PurePosixPath("/x"), mounts).kind == "ext4"
+
+
+@pytest.mark.parametrize(("path", "local"), [("/var", True), ("/home/ann", False), ("/new/x", False)])
+def test_only_known_kinds_are_local(monkeypatch, path, local):
+    monkeypatch.setattr(Path, "read_text", lambda *_, **__: CLUSTER)
+    assert is_local(Path(path)) is local
+
+
+def test_without_a_list_of_mounts_nothing_is_local(monkeypatch, tmp_path):
+    def absent(*_, **__):
+        raise FileNotFoundError
+
+    monkeypatch.setattr(Path, "read_text", absent)
+    assert is_local(tmp_path) is False
+
+
+def test_links_are_followed(monkeypatch, tmp_path):
+    (tmp_path / "link").symlink_to("/proc/self")
+    assert database.is_local(tmp_path / "link" / "fd") is False
+    assert database.is_local(Path("/proc")) is False
+
+
+@pytest.fixture
+def store(tmp_path):
+    return LearnedStore(tmp_path / "learned.db")
+
+
+def count(record):
+    return {"n": (record or {}).get("n", 0) + 1}
+
+
+def test_records_are_made_changed_and_dropped(store):
+    assert store.get("a") is None
+    assert store.update("a", count) == {"n": 1}
+    assert store.update("a", count) == {"n": 2}
+    assert store.get("a") == {"n": 2}
+    assert store.update("a", lambda record: None) is None
+    assert store.get("a") is None and store.keys() == []
+
+
+def test_a_change_may_be_made_in_place(store):
+    store.update("a", count)
+
+    def add(record):
+        record["m"] = [1.5, None, "é"]
+        return record
+
+    store.update("a", add)
+    assert store.get("a") == {"n": 1, "m": [1.5, None, "é"]}
+
+
+def test_a_change_that_raises_changes_nothing_and_teaches_nothing(store):
+    def broken(record):
+        raise ZeroDivisionError
+
+    for attempt in (lambda: store.update("a", broken), lambda: store.learn_once("a", "job-1", broken)):
+        with pytest.raises(ZeroDivisionError):
+            attempt()
+    assert store.get("a") is None
+    assert store.learn_once("a", "job-1", count)
+
+
+def test_keys_by_prefix_taken_literally(store):
+    for key in ("waits b", "waits a", "runtime a", "waits%x", "w"):
+        store.update(key, count)
+    assert store.keys("waits ") == ["waits a", "waits b"]
+    assert store.keys("waits%") == ["waits%x"]
+    assert len(store.keys()) == 5
+
+
+def test_a_token_teaches_a_key_once(store):
+    assert store.learn_once("a", "job-1", count)
+    assert not store.learn_once("a", "job-1", count)
+    assert store.learn_once("a", "job-2", count)
+    assert store.learn_once("b", "job-1", count)
+    assert (store.get("a"), store.get("b")) == ({"n": 2}, {"n": 1})
+
+
+def test_it_outlives_its_process(store, tmp_path):
+    store.learn_once("a", "job-1", count)
+    store.close()
+    again = LearnedStore(tmp_path / "learned.db")
+    assert again.get("a") == {"n": 1}
+    assert not again.learn_once("a", "job-1", count)
+
+
+def count_slowly(record):
+    time.sleep(0.0005)  # long enough for the other process to come between
+    return count(record)
+
+
+def hammer(path, barrier, news):
+    store = LearnedStore(path)
+    barrier.wait()
+    first = 0
+    for job in range(200):
+        first += store.learn_once("a", f"job-{job}", count_slowly)
+        store.update("b", count_slowly)
+    news.put(first)
+
+
+def test_processes_lose_no_change_and_learn_each_job_once(tmp_path):
+    context = multiprocessing.get_context("fork")
+    barrier, news = context.Barrier(2), context.Queue()
+    path = tmp_path / "learned.db"
+    processes = [context.Process(target=hammer, args=(path, barrier, news)) for _ in range(2)]
+    for process in processes:
+        process.start()
+    first = [news.get(timeout=60) for _ in processes]
+    for process in processes:
+        process.join()
+    store = LearnedStore(path)
+    assert sum(first) == 200
+    assert (store.get("a"), store.get("b")) == ({"n": 200}, {"n": 400})

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from asa.core.errors import StateError
-from asa.security.ca import DRIVER_NAME, create, driver_context, node_context
+from asa.security.ca import DRIVER_NAME, create, dask_security, driver_context, node_context
 
 
 @pytest.fixture(scope="module")
@@ -175,3 +175,29 @@ def test_loading_needs_no_cryptography(run):
         "sys.exit('cryptography' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", script, run], check=False).returncode == 0
+
+
+@pytest.mark.slow  # importing dask takes a second
+def test_all_roles_of_dask_speak_tls_13_and_show_a_certificate(run):
+    pytest.importorskip("distributed")
+    security = dask_security(run)
+    assert security.require_encryption
+    for context in (
+        security.get_listen_args("scheduler")["ssl_context"],
+        security.get_connection_args("worker")["ssl_context"],
+        security.get_connection_args("client")["ssl_context"],
+    ):
+        assert context.minimum_version is ssl.TLSVersion.TLSv1_3 and context.verify_mode is ssl.CERT_REQUIRED
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["ca.pem", "worker.pem"])
+def test_dask_refuses_certificates_that_others_can_read_or_that_are_missing(tmp_path, name):
+    pytest.importorskip("distributed")
+    create(tmp_path / "tls", "run")
+    (tmp_path / "tls" / name).chmod(0o644)
+    with pytest.raises(StateError, match="open to other users"):
+        dask_security(tmp_path / "tls")
+    (tmp_path / "tls" / name).unlink()
+    with pytest.raises(StateError, match=name):
+        dask_security(tmp_path / "tls")

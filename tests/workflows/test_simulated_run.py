@@ -17,7 +17,7 @@ from asa.core.event import AllocationStarted, JobEnded, RunStarted, RunState, Su
 from asa.core.job import JobState
 from asa.core.registry import STRATEGIES
 from asa.lab.backend.simulated import Simulated
-from asa.log.store import LearnedStore
+from asa.log.database import LearnedStore
 from asa.workflows.run import Run, open_run, resume
 
 BUSY = "sim:nodes=4,cores=8,load=0.9,seed=2,warmup=2.5,days=4"

@@ -14,8 +14,8 @@ import re
 import shlex
 from collections.abc import Iterator, Sequence
 
-from asa.backends.slurm import directives
-from asa.backends.slurm.directives import Options
+from asa.backends.slurm import words
+from asa.backends.slurm.words import SlurmOptions as Options
 from asa.core.job import JobChanges, JobRequest, Resources
 
 LEAD_S = 4.0
@@ -122,7 +122,7 @@ def submission(requests: Sequence[JobRequest], options: Options, now: float) -> 
     first = requests[0]
     later = first.begin is not None and first.begin >= now + LEAD_S / 2
     timed = first if later else dataclasses.replace(first, begin=now + LEAD_S + EDIT_S * len(requests))
-    given = [_editable(option) for option in directives.sbatch_options(timed, options)]
+    given = [_editable(option) for option in words.sbatch_options(timed, options)]
     return [*given, f"--array=0-{len(requests) - 1}%1"], script(requests, options)
 
 
@@ -131,12 +131,12 @@ def script(requests: Sequence[JobRequest], options: Options) -> str:
 
     It looks at how many nodes and tasks it got: elements may be resized while they wait.
     """
-    first = directives.job_script(requests[0], options).splitlines()
+    first = words.job_script(requests[0], options).splitlines()
     head = [_editable(line) for line in itertools.takewhile(_comment, first)]
     branches: list[str] = []
     for number, request in enumerate(requests):
         open_ = dataclasses.replace(request, resources=dataclasses.replace(request.resources, nodes=None))
-        lines = directives.job_script(open_, options).splitlines()
+        lines = words.job_script(open_, options).splitlines()
         branches += [f"{number})", *_environment(request), *itertools.dropwhile(_comment, lines), ";;"]
     files = f"set -- {shlex.join(marks(requests))}"
     return "\n".join([*head, files, _GUARD % (NOT_RUN, "\n".join(branches))])
@@ -186,10 +186,10 @@ def edits(requests: Sequence[JobRequest], options: Options) -> Iterator[tuple[in
             walltime_s=None if request.walltime_s == first.walltime_s else request.walltime_s,
             resources=None if request.resources == first.resources else _changed(request.resources, options),
         )
-        named = [f"JobName={request.token}"] + ([f"StdOut={directives.output(request)}"] if number else [])
+        named = [f"JobName={request.token}"] + ([f"StdOut={words.output_file(request)}"] if number else [])
         unbound = first.resources.nodes is not None and request.resources.nodes is None
         several = [f"NumNodes=1-{request.resources.cores}", "MinCPUsNode=1"] if unbound else []
-        yield number, [*named, *allowed(directives.settings(changes, 0.0)), *several]
+        yield number, [*named, *allowed(words.scontrol_settings(changes, 0.0)), *several]
 
 
 def allowed(settings: Sequence[str]) -> list[str]:

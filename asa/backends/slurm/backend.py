@@ -5,32 +5,44 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import inspect
-from collections.abc import Iterable, Mapping, Sequence
+import math
+import os
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
-from asa.backends.slurm import array, directives, failures, identity, lookup, outlook, parse, regime, states
-from asa.backends.slurm.directives import Flag, Options
-from asa.backends.slurm.failures import SiteRefusal
-from asa.backends.slurm.reach import reach
-from asa.backends.slurm.submission import Submissions
-from asa.backends.slurm.transport import Transport
+from asa.backends import batch
+from asa.backends.batch import Submitted, called, host_names, key
+from asa.backends.slurm import array, commands, words
+from asa.backends.slurm.commands import NOTHING, SlurmCommands, SlurmTransport
+from asa.backends.slurm.words import Flag, JobRecord, NodeGroup, SiteRefusal, SlurmOptions, VisibleJob
 from asa.core.clock import SystemClock
 from asa.core.errors import BackendError, InvalidInput
 from asa.core.job import (
     Capabilities,
+    Dependency,
+    DependencyKind,
     JobChanges,
     JobHandle,
     JobRequest,
+    JobState,
     JobStatus,
+    QueueRegime,
     Refused,
+    Resources,
 )
 from asa.core.ports import Clock
-from asa.core.view import QueueView
+from asa.core.reason import Reason
+from asa.core.view import QueuedJob, QueueView, RunningJob
 
 OLDEST = (20, 11)
 """Oldest version of Slurm whose srun and squeue have the options that are used here."""
+
+
+Records = Mapping[JobHandle, JobRecord]
 
 
 class _Site(NamedTuple):
@@ -44,7 +56,7 @@ class _Site(NamedTuple):
 class Slurm:
     """A Slurm cluster.
 
-    Nothing is tried again here: a `BackendError` that is ``transient`` says that the same call may be made again later.
+    Nothing is retried here: a `BackendError` that is ``transient`` says that the same call may be made again later.
     A job may have been accepted although sbatch reported a time-out: after such a `submit`, `find` tells what was.
 
     Parameters
@@ -52,7 +64,7 @@ class Slurm:
     partition, account
         sbatch's; None for the site's default.
     template
-        Text of a whole job script, or the file that has it. `directives.PLACEHOLDERS` in double braces are filled in.
+        Text of a whole job script, or the file that has it. `words.PLACEHOLDERS` in double braces are filled in.
     setup
         Shell lines before the program, such as ``module load``.
     requeue
@@ -70,11 +82,11 @@ class Slurm:
     rest_unencrypted
         Allow plain HTTP to another machine.
     clock
-        Submission times come from it when the controller does not tell its own.
+        Submission times come from it when the controller does not answer.
     transport
         How Slurm is reached; None for what `rest` says.
     **flags
-        Any other option of sbatch: ``nice=10``, ``exclusive=True``, ``gres="gpu:1"``. `Options` has the rules.
+        Any other option of sbatch: ``nice=10``, ``exclusive=True``, ``gres="gpu:1"``. `SlurmOptions` has the rules.
 
     Raises
     ------
@@ -119,12 +131,12 @@ class Slurm:
         rest_user: str | None = None,
         rest_unencrypted: bool = False,
         clock: Clock | None = None,
-        transport: Transport | None = None,
+        transport: SlurmTransport | None = None,
         **flags: Flag,
     ) -> None:
         _check_names(flags)
         self._partition, self._poll_s = partition, poll_s
-        self._options = Options(
+        self._options = SlurmOptions(
             flags={"partition": partition, "account": account} | flags,
             setup=(setup,) if isinstance(setup, str) else tuple(setup),
             template=_template(template),
@@ -141,11 +153,10 @@ class Slurm:
             timeout_s=timeout_s,
             now=self._clock.now,
         )
-        self._submissions = Submissions(self._slurm, self._options, self._clock.now, self._never_fits)
 
     def job_script(self, request: JobRequest) -> str:
         """The script that is submitted for a request."""
-        return directives.job_script(request, self._options)
+        return words.job_script(request, self._options)
 
     def capabilities(self) -> Capabilities:
         """What matters to planning; asked once."""
@@ -155,16 +166,16 @@ class Slurm:
     def _site(self) -> _Site:
         version = self._slurm.version()
         if version < OLDEST:
-            found, least = parse.version_text(version), parse.version_text(OLDEST)
+            found, least = commands.version_text(version), commands.version_text(OLDEST)
             raise BackendError(f"Slurm {found} is too old: expected {least} or newer")
         try:
             configuration = self._slurm.configuration()
         except SiteRefusal:  # not for ordinary users: the strictest is assumed
             configuration = {}
         partitions = self._slurm.partitions()
-        partition = self._partition or regime.default_partition(partitions)
-        chosen = regime.chosen(partitions, partition)
-        site = regime.capabilities(
+        partition = self._partition or default_partition(partitions)
+        chosen = chosen_partitions(partitions, partition)
+        site = site_capabilities(
             configuration,
             chosen,
             self._slurm.nodes(partition),
@@ -175,7 +186,7 @@ class Slurm:
         site = dataclasses.replace(
             site,
             arrays=self._slurm.arrays and configuration.get("MaxArraySize") not in ("0", "1"),
-            parks=bool(outlook.node_names(chosen)),
+            parks=bool(node_names(chosen)),
             details={"reached through": self._slurm.name()} | dict(site.details),
         )
         return _Site(site, partitions, chosen)
@@ -186,15 +197,109 @@ class Slurm:
         Submission times are the controller's. A job that could never start (larger than the partition, or after one
         that failed) is refused here where Slurm would not. The elements of an array are taken or refused together.
         """
-        return self._submissions.submit(requests)
+        outcomes: dict[str, Submitted] = {}
+        predecessors = self._queued([item.on for request in requests for item in request.dependencies])
+        for group in array.groups(requests):
+            submit = self._submit_array if group[0].array else self._submit_single
+            outcomes |= zip((request.token for request in group), submit(group, predecessors), strict=True)
+        return batch.by_their_clock([outcomes[request.token] for request in requests], self._submit_times)
+
+    def _submit_single(self, requests: Sequence[JobRequest], predecessors: Records) -> list[Submitted]:
+        (request,), submitted = requests, self._clock.now()
+        try:
+            if (reason := self._misfit(request)) is not None:
+                raise SiteRefusal(reason)
+            needed = self._unfulfilled(request.dependencies, predecessors, submitted)
+            request = dataclasses.replace(request, dependencies=needed)
+            options = words.sbatch_options(request, self._options)
+            job_id = self._slurm.submit(options, self.job_script(request))
+        except BackendError as error:
+            return [batch.refusal(request, error)]
+        return [JobHandle(job_id, request.token, submitted)]
+
+    def _submit_array(self, requests: Sequence[JobRequest], predecessors: Records) -> list[Submitted]:
+        """All elements of an array, or none: one that is not as it was asked for is cancelled before it may start."""
+        submitted = self._clock.now()
+        try:
+            if (reason := self._no_array(requests)) is not None:
+                raise SiteRefusal(reason)
+            needed = self._unfulfilled(requests[0].dependencies, predecessors, submitted)
+            requests = [dataclasses.replace(request, dependencies=needed) for request in requests]
+            options, script = array.submission(requests, self._options, submitted)
+            job_id = self._slurm.submit(options, script)
+            self._edit_elements(job_id, requests)
+        except BackendError as error:
+            return [batch.refusal(request, error) for request in requests]
+        return [JobHandle(job_id, request.token, submitted, at) for at, request in enumerate(requests)]
+
+    def _edit_elements(self, job_id: str, requests: Sequence[JobRequest]) -> None:
+        try:
+            for at, settings in array.edits(requests, self._options):
+                self._slurm.update(f"{job_id}_{at}", settings)
+        except BackendError as error:
+            if not error.transient:
+                self._slurm.cancel([job_id])
+            raise
+
+    def _no_array(self, requests: Sequence[JobRequest]) -> str | None:
+        """Why these cannot be submitted as an array, or None."""
+        if not self._slurm.arrays:
+            return f"{self._slurm.name()} cannot change the elements of a job array: leave out rest=..."
+        misfits = (f"{request.token}: {why}" for request in requests if (why := self._misfit(request)))
+        return array.problem(requests, self._options) or next(misfits, None)
+
+    def _misfit(self, request: JobRequest) -> str | None:
+        """Why Slurm would accept a job and never start it (``EnforcePartLimits=NO``, the default), or None."""
+        try:
+            site = self.capabilities()
+        except SiteRefusal:  # no such partition: the submission will be refused in the site's own words
+            return None
+        if site.details.get("EnforcePartLimits") != "NO" or "qos" in self._options.flags:
+            return None  # the site refuses in its own words; a QOS may lift a partition's limits
+        return batch.misfit(request, site, "partition", spreads=True)
+
+    def _unfulfilled(self, dependencies: Sequence[Dependency], queued: Records, now: float) -> tuple[Dependency, ...]:
+        """Dependencies that are not fulfilled yet; `queued` is what the controller has of the jobs that they name.
+
+        Slurm takes a job that it has forgotten for one that ended well, so those are judged here.
+
+        Raises
+        ------
+        SiteRefusal
+            When one can never be fulfilled.
+        """
+        there = [item for item in dependencies if item.on in queued]
+        gone = [item for item in dependencies if item.on not in queued and item.kind is DependencyKind.AFTER_OK]
+        return (*there, *batch.unfulfilled(gone, lambda handles: self._query(handles, now)))
+
+    def _submit_times(self, handles: Sequence[JobHandle]) -> dict[JobHandle, float]:
+        return {handle: record.submitted for handle, record in self._queued(handles).items()}
+
+    def _queued(self, handles: Sequence[JobHandle]) -> dict[JobHandle, JobRecord]:
+        """What the controller has of these jobs."""
+        return words.match(handles, self._slurm.queue(words.keys(handles)))
 
     def query(self, handles: Sequence[JobHandle]) -> list[JobStatus]:
         """One status per handle, in order: from one squeue, and one sacct for those that have left the queue."""
-        return lookup.query(self._slurm, handles, self._clock.now())
+        return self._query(handles, self._clock.now())
+
+    def _query(self, handles: Sequence[JobHandle], now: float) -> list[JobStatus]:
+        queued = self._queued(handles)
+        gone = [handle for handle in handles if handle not in queued]
+        accounted = words.match(gone, self._slurm.accounting(words.keys(gone)))
+        return [words.job_status(handle, queued.get(handle), accounted.get(handle), now) for handle in handles]
 
     def find(self, tokens: Sequence[str]) -> dict[str, JobHandle]:
-        """Jobs by the token they were submitted under; an array that was left half made is cancelled, and left out."""
-        return lookup.find(self._slurm, tokens)
+        """Jobs by the token they were submitted under; a token that no job carries is left out.
+
+        An array that was left half made, by a call without an answer or a driver that died, is cancelled, and left out.
+        """
+        queued = self._slurm.queue_by_name(tokens)
+        halves = _half_made(tokens, queued)
+        self._slurm.cancel(sorted(halves))
+        found = _named(tokens, queued, halves)
+        missing = [token for token in tokens if token not in found]
+        return found | _named(missing, self._slurm.accounting_by_name(missing), halves)
 
     def update(self, handle: JobHandle, changes: JobChanges) -> None:
         """Change a job that waits.
@@ -203,7 +308,7 @@ class Slurm:
         ------
         BackendError
             When the job (for a throttle, all of its array) is not in the queue any more, it is to follow one that
-            failed, it has no throttle or there is none as small, the partition's nodes are not told (parking), or the
+            failed, it has no throttle or there is none as small, the partition's nodes are unknown (parking), or the
             site says no.
         InvalidInput
             When GPUs are asked for.
@@ -214,19 +319,18 @@ class Slurm:
         if changes == JobChanges():
             return
         depended_on = [item.on for item in changes.dependencies or ()]
-        queued, now = lookup.in_queue(self._slurm, [handle, *depended_on]), self._clock.now()
+        queued, now = self._queued([handle, *depended_on]), self._clock.now()
         if handle not in queued:
-            name = f"{identity.key(handle)} ({handle.token})"
-            raise BackendError(f"Slurm job {name} cannot be changed: it is not in the queue any more")
+            raise BackendError(f"Slurm job {called(handle)} cannot be changed: it is not in the queue any more")
         if changes.dependencies:
-            needed = lookup.unfulfilled(self._slurm, changes.dependencies, queued, now)
+            needed = self._unfulfilled(changes.dependencies, queued, now)
             changes = dataclasses.replace(changes, dependencies=needed)
-        settings = directives.settings(changes, now)
+        settings = words.scontrol_settings(changes, now)
         if handle.array_index is not None:
             settings = array.allowed(settings)
         if changes.parked is not None:
-            settings.append(directives.parking(changes.parked, self._nodes(), self._options))
-        self._slurm.update(identity.key(handle), settings)
+            settings.append(words.parking_setting(changes.parked, self._partition_nodes(), self._options))
+        self._slurm.update(key(handle), settings)
 
     def _throttle(self, handle: JobHandle, throttle: int) -> None:
         problem = None
@@ -235,25 +339,24 @@ class Slurm:
         elif throttle < 1:
             problem = f"it must be at least 1, not {throttle}"
         elif all(
-            states.state_of(record).final or not identity.of_array(handle, record)
+            words.state_of(record).final or not words.of_array(handle, record)
             for record in self._slurm.queue([handle.job_id])
         ):
             problem = "none of its array is in the queue any more"
         if problem is not None:
-            name = f"{identity.key(handle)} ({handle.token})"
-            raise BackendError(f"Slurm job {name} cannot be given another throttle: {problem}")
+            raise BackendError(f"Slurm job {called(handle)} cannot be given another throttle: {problem}")
         try:
             self._slurm.update(handle.job_id, [f"ArrayTaskThrottle={throttle}"])
         except SiteRefusal as error:
-            if not failures.for_the_others(error.reason):
+            if not words.changed_the_others(error.reason):
                 raise
 
-    def _nodes(self) -> str:
-        nodes = outlook.node_names(self._site.chosen)
+    def _partition_nodes(self) -> str:
+        nodes = node_names(self._site.chosen)
         if not nodes:
             partition = self._site.capabilities.partition
             raise BackendError(
-                f"Slurm does not tell the nodes of partition {partition!r}, so that jobs cannot be parked there: hold "
+                f"Slurm does not show the nodes of partition {partition!r}, so that jobs cannot be parked there: hold "
                 "places in another way, such as hold:technique=auto"
             )
         return nodes
@@ -263,9 +366,9 @@ class Slurm:
 
         They are looked up first: by now an id may belong to another job of the same user.
         """
-        queued = lookup.in_queue(self._slurm, handles)
-        live = [handle for handle, record in queued.items() if not states.state_of(record).final]
-        self._slurm.cancel(identity.keys(live))
+        queued = self._queued(handles)
+        live = [handle for handle, record in queued.items() if not words.state_of(record).final]
+        self._slurm.cancel(words.keys(live))
 
     def look(self) -> QueueView | None:
         """Everybody's jobs before the partition, as far as Slurm shows them to this user: one squeue and one sinfo.
@@ -274,23 +377,14 @@ class Slurm:
         """
         try:
             site = self._site
-            jobs = self._slurm.everyone(outlook.rivals(site.partitions, site.chosen))
+            jobs = self._slurm.everyone(rivals(site.partitions, site.chosen))
             nodes = self._slurm.nodes(site.capabilities.partition)
-            return outlook.view(self._clock.now(), jobs, nodes, site.chosen)
+            return queue_view(self._clock.now(), jobs, nodes, site.chosen)
         except SiteRefusal:
             return None
 
-    def _never_fits(self, request: JobRequest) -> str | None:
-        try:
-            site = self.capabilities()
-        except SiteRefusal:  # no such partition: the submission will tell in the site's own words
-            return None
-        if site.details.get("EnforcePartLimits") != "NO" or "qos" in self._options.flags:
-            return None  # the site refuses in its own words; a QOS may lift a partition's limits
-        return regime.misfit(request, site)
-
     def close(self) -> None:
-        """Nothing is held between calls; jobs go on."""
+        """There is nothing to close."""
 
 
 def _template(source: str | Path | None) -> str | None:
@@ -311,3 +405,319 @@ def _check_names(flags: Iterable[str]) -> None:
     for name in flags:
         if near := difflib.get_close_matches(name.replace("-", "_"), own, n=1, cutoff=0.8):
             raise InvalidInput(f"Slurm option {name!r}: did you mean {near[0]!r}?")
+
+
+# -- lookup ------------------------------------------------------------------------------------------------------------
+
+
+def _half_made(tokens: Sequence[str], records: Sequence[JobRecord]) -> set[str]:
+    """Ids of arrays of which several elements have one name: that of the first, until they are given their own."""
+    names = {record.key: record.name for record in records if record.name in tokens}
+    elements = Counter((key.partition("_")[0], name) for key, name in names.items())
+    return {job_id for (job_id, _), count in elements.items() if count > 1}
+
+
+def _named(tokens: Sequence[str], records: Sequence[JobRecord], without: Collection[str]) -> dict[str, JobHandle]:
+    """Handles of the jobs of these names; of several, that which has not ended, and then the one submitted first.
+
+    In the accounting, elements of an array that were not given their own names have the first one's.
+    """
+    wanted, found = set(tokens), dict[str, JobHandle]()
+    ordered = sorted(
+        (words.state_of(record).final, handle.submitted, handle.array_index or 0, at)
+        for at, record in enumerate(records)
+        for handle in [words.handle_of(record)]
+        if record.name in wanted and handle.job_id not in without
+    )
+    for *_, at in ordered:
+        found.setdefault(records[at].name, words.handle_of(records[at]))
+    return found
+
+
+# -- a site, for planning ----------------------------------------------------------------------------------------------
+
+_LIMITS = frozenset({"LIMITS", "SAFE", "ALL"})
+_UNSTATED_MEMORY = 2**20  # what Slurm shows of a node whose RealMemory nobody configured [bytes]
+_SHOWN = (
+    "PriorityType", "PriorityFlags", "PriorityWeightAge", "PriorityMaxAge", "AccountingStorageType",
+    "AccountingStorageEnforce", "EnforcePartLimits", "SchedulerType", "SchedulerParameters", "SelectType",
+    "SelectTypeParameters", "PreemptMode", "JobRequeue", "MaxArraySize", "MaxJobCount", "MinJobAge", "MessageTimeout",
+)  # fmt: skip
+_SHOWN_OF_PARTITION = (
+    "State", "TotalNodes", "TotalCPUs", "MaxNodes", "MaxTime", "DefaultTime", "OverSubscribe", "QoS",
+)  # fmt: skip
+
+
+def queue_regime(configuration: Mapping[str, str]) -> QueueRegime:
+    """What becomes of the place of a job that waits for another; the strictest when that is unknown.
+
+    Measured on Slurm 22.05: with limits enforced, a job's age is reset whenever it gets a dependency; otherwise a
+    dependency at submission costs the age and a later one does not; ``ACCRUE_ALWAYS`` counts the age from submission in
+    any case, and ``priority/basic`` knows no age.
+    """
+    kind = configuration.get("PriorityType", "").rpartition("/")[2].lower()
+    if kind == "basic":
+        return QueueRegime.FIFO
+    if kind != "multifactor":
+        return QueueRegime.LIMITS
+    if "ACCRUE_ALWAYS" in _words(configuration.get("PriorityFlags", "")):
+        return QueueRegime.ACCRUE_ALWAYS
+    if "AccountingStorageEnforce" not in configuration:
+        return QueueRegime.LIMITS
+    enforced = _words(configuration["AccountingStorageEnforce"])
+    return QueueRegime.LIMITS if enforced & _LIMITS else QueueRegime.MULTIFACTOR
+
+
+def _words(text: str) -> set[str]:
+    return {word.strip().upper() for word in text.split(",")}
+
+
+def site_capabilities(
+    configuration: Mapping[str, str],
+    partitions: Sequence[Mapping[str, str]],
+    nodes: Sequence[NodeGroup],
+    *,
+    version: tuple[int, ...],
+    partition: str,
+    poll_s: float,
+) -> Capabilities:
+    """What planning needs to know of a site.
+
+    Parameters
+    ----------
+    configuration
+        The controller's settings; empty when the user may not read them.
+    partitions
+        Those that jobs may go to.
+    nodes
+        Groups of nodes of these partitions.
+    partition
+        The partitions' names as jobs are given them.
+    """
+    largest = [size for item in partitions if (size := _largest(item, nodes)) is not None]
+    limits = [commands.parse_limit(item.get("MaxTime", "UNLIMITED")) for item in partitions]
+    finite = [limit for limit in limits if limit is not None]
+    shown = {name: configuration[name] for name in _SHOWN if configuration.get(name)}
+    for item in partitions:
+        found = (f"{name}={item[name]}" for name in _SHOWN_OF_PARTITION if name in item)
+        shown[f"partition {item['PartitionName']}"] = " ".join(found)
+    for group in nodes:
+        name = f"nodes of {group.partition}, {group.state}"
+        shape = f"{group.count} x {group.cores} cores, {group.memory >> 20} MiB, {group.gpus} GPUs"
+        shown[name] = f"{shown[name]}; {shape}" if name in shown else shape
+    return Capabilities(
+        site=configuration.get("ClusterName", "slurm"),
+        partition=partition,
+        regime=queue_regime(configuration),
+        largest=max(largest, key=lambda size: size.cores, default=None),
+        cores_per_node=max((group.cores for group in nodes), default=None),
+        longest_s=max(finite) if limits and len(finite) == len(limits) else None,
+        poll_s=poll_interval(configuration, poll_s),
+        details={"Slurm": commands.version_text(version), **shown},
+    )
+
+
+def poll_interval(configuration: Mapping[str, str], wanted_s: float) -> float:
+    """Seconds between status queries [s]: without accounting, short enough to see how each job ends."""
+    kept_s = configuration.get("MinJobAge", "").split()
+    if not configuration.get("AccountingStorageType", "").endswith("/none") or not kept_s or not kept_s[0].isdigit():
+        return wanted_s
+    return min(wanted_s, max(1.0, int(kept_s[0]) / 2))
+
+
+def default_partition(partitions: Sequence[Mapping[str, str]]) -> str:
+    """Name of the partition that jobs go to unless told otherwise; "" when there is none."""
+    return next((item["PartitionName"] for item in partitions if item.get("Default") == "YES"), "")
+
+
+def chosen_partitions(partitions: Sequence[Mapping[str, str]], names: str) -> list[Mapping[str, str]]:
+    """The partitions of these names (commas between).
+
+    Raises
+    ------
+    SiteRefusal
+        When none of them exists.
+    """
+    found = [item for item in partitions if item["PartitionName"] in names.split(",")]
+    if not found:
+        known = ", ".join(sorted(item["PartitionName"] for item in partitions))
+        raise SiteRefusal(f"Slurm has no partition {names!r}: choose one of {known}")
+    return found
+
+
+def _largest(partition: Mapping[str, str], nodes: Iterable[NodeGroup]) -> Resources | None:
+    """The largest job of one partition: its biggest nodes, as many as a job may have."""
+    groups = sorted((g for g in nodes if g.partition == partition["PartitionName"]), key=lambda g: -g.cores)
+    left = int(limit) if (limit := partition.get("MaxNodes", "")).isdigit() else sum(g.count for g in groups)
+    per_node = int(limit) if (limit := partition.get("MaxCPUsPerNode", "")).isdigit() else None
+    cores = memory = gpus = used = 0
+    for group in groups:
+        taken = min(left, group.count)
+        cores += taken * min(group.cores, per_node or group.cores)
+        memory += taken * group.memory
+        gpus += taken * group.gpus
+        used += taken
+        left -= taken
+    if cores == 0:
+        return None
+    stated = memory if memory > used * _UNSTATED_MEMORY else None
+    return Resources(cores, nodes=used if cores % used == 0 else None, memory=stated, gpus=gpus)
+
+
+# -- the queue ---------------------------------------------------------------------------------------------------------
+
+NOT_ELIGIBLE = frozenset(
+    {
+        Reason.DEPENDENCY, Reason.NEVER, Reason.BEGIN, Reason.HELD, "JobHeldAdmin", Reason.THROTTLED, Reason.BARRED,
+    }
+)  # fmt: skip
+"""Reasons of jobs that could not start if all nodes were free: they keep no other job waiting."""
+
+_GONE = re.compile(r"(down|drain|drained|fail|futr|future|inval|unk|unknown|error)\b|idle\S*\+drain")
+
+
+def node_names(partitions: Iterable[Mapping[str, str]]) -> str:
+    """Slurm's list of all nodes of these partitions; "" when Slurm does not show it."""
+    return ",".join(nodes for item in partitions if (nodes := item.get("Nodes", "")) not in NOTHING)
+
+
+def rivals(partitions: Iterable[Mapping[str, str]], chosen: Sequence[Mapping[str, str]]) -> list[str]:
+    """Names of the partitions whose jobs compete with those of the chosen ones: they have nodes in common.
+
+    >>> core = {"PartitionName": "core", "Nodes": "n[1-4]"}
+    >>> rivals([core, {"PartitionName": "short", "Nodes": "n[4-5]"}, {"PartitionName": "gpu", "Nodes": "g1"}], [core])
+    ['core', 'short']
+    """
+    own, nodes = {item["PartitionName"] for item in chosen}, _node_set(chosen)
+    return [
+        item["PartitionName"]
+        for item in partitions
+        if item["PartitionName"] in own or not nodes.isdisjoint(_node_set([item]))
+    ]
+
+
+def queue_view(
+    now: float, jobs: Iterable[VisibleJob], groups: Sequence[NodeGroup], chosen: Sequence[Mapping[str, str]]
+) -> QueueView | None:
+    """The queue before the chosen partitions; None when they have no node that works.
+
+    Jobs that wait are in order of priority, the highest first, and then of submission; those that could not start on
+    an empty machine are left out. Running jobs are those on the partitions' nodes, whichever partition they came
+    through, and end when their wall time does. Memory and GPUs are left out.
+
+    Parameters
+    ----------
+    now
+        The time [s since the epoch].
+    jobs
+        Those of the `rivals`.
+    groups
+        Nodes of the chosen partitions.
+    """
+    capacity, nodes = _capacity(groups, chosen), _node_set(chosen)
+    if capacity is None:
+        return None
+    waiting: list[VisibleJob] = []
+    running: list[RunningJob] = []
+    for job in jobs:
+        state = words.state_of_word(job.word, holds_nodes=bool(job.held))
+        if state is JobState.PENDING and job.reason not in NOT_ELIGIBLE and job.priority > 0:
+            waiting.append(job)
+        elif job.held and not nodes.isdisjoint(job.held):
+            ends = math.inf if job.end is None else max(job.end, now)
+            running.append(RunningJob(job.key, Resources(job.cores), ends))
+    waiting.sort(key=lambda job: (-job.priority, job.submitted, _job_number(job.key)))
+    queue = (
+        QueuedJob(job.key, _asked(job), math.inf if job.limit is None else job.limit, job.submitted, job.user, job.name)
+        for job in waiting
+    )
+    return QueueView(now, capacity, tuple(queue), tuple(running))
+
+
+def _node_set(partitions: Iterable[Mapping[str, str]]) -> set[str]:
+    return set(host_names(node_names(partitions)))
+
+
+def _capacity(groups: Sequence[NodeGroup], chosen: Sequence[Mapping[str, str]]) -> Resources | None:
+    """Cores of all nodes that work; a partition whose nodes were counted with another one's is passed over."""
+    counted: set[str] = set()
+    cores = nodes = 0
+    for item in chosen:
+        own = _node_set([item])
+        if counted.isdisjoint(own):
+            counted |= own
+            working = [g for g in groups if g.partition == item["PartitionName"] and not _GONE.match(g.state)]
+            cores += sum(group.count * group.cores for group in working)
+            nodes += sum(group.count for group in working)
+    return Resources(cores, nodes=_divides(cores, nodes)) if cores else None
+
+
+def _asked(job: VisibleJob) -> Resources:
+    """What a job that waits asks for. One node may mean that the number of nodes is open."""
+    return Resources(job.cores, nodes=_divides(job.cores, job.nodes) if job.nodes > 1 else None)
+
+
+def _divides(cores: int, nodes: int) -> int | None:
+    return nodes if nodes > 0 and cores % nodes == 0 else None
+
+
+def _job_number(key: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in key.split("_") if part.isdigit())
+
+
+# -- transport ---------------------------------------------------------------------------------------------------------
+
+
+def reach(
+    *,
+    transport: SlurmTransport | None,
+    options: SlurmOptions,
+    rest: str | None,
+    rest_token: str | Path | None,
+    rest_user: str | None,
+    rest_unencrypted: bool,
+    timeout_s: float,
+    now: Callable[[], float],
+) -> SlurmTransport:
+    """The transport that the options of `Slurm` ask for.
+
+    Raises
+    ------
+    InvalidInput
+        When options contradict each other, or cannot be given through slurmrestd, or the server's address cannot be
+        used.
+    StateError
+        When the token's file cannot be read, or others can read it.
+    """
+    clusters = options.flags.get("clusters")
+    if clusters is not None and "," in str(clusters):
+        raise InvalidInput(f"Slurm option clusters={clusters!r}: expected one, jobs of a run must know each other")
+    others = {"rest_token": rest_token, "rest_user": rest_user, "rest_unencrypted": rest_unencrypted}
+    given = ", ".join(name for name, value in others.items() if value)
+    if transport is not None:
+        if rest or given:
+            raise InvalidInput(f"transport and {'rest' if rest else given}: give one way to reach Slurm")
+        return transport
+    if rest is None:
+        if given:
+            raise InvalidInput(f"{given} without rest: add rest=ADDRESS, that of slurmrestd, or leave out {given}")
+        return SlurmCommands(None if clusters is None else str(clusters), timeout_s, os.environ)
+    if clusters is not None:
+        raise InvalidInput(f"clusters={clusters!r} with rest={rest!r}: name the slurmrestd of that cluster instead")
+    # Here, because requests takes longer to import than all else of this backend.
+    from asa.backends.slurm import rest_job
+    from asa.backends.slurm.rest import RestServer, SlurmRest, Tokens, own_name
+
+    anything = JobRequest("anything", Resources(), 60.0, ("true",))
+    rest_job.given_options(words.sbatch_options(anything, options), words.job_script(anything, options))
+    user = own_name() if rest_user is None else str(rest_user)
+    tokens = Tokens(user, None if rest_token is None else Path(rest_token), os.environ, timeout_s, now)
+    server = RestServer(
+        str(rest),
+        tokens,
+        always=rest_token is not None,
+        unencrypted=rest_unencrypted,
+        timeout_s=timeout_s,
+        authorities=os.environ.get("REQUESTS_CA_BUNDLE"),
+    )
+    return SlurmRest(server, user, timeout_s, os.environ)

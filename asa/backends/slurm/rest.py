@@ -1,20 +1,46 @@
-"""The transport that asks slurmrestd."""
+"""Slurm through slurmrestd: the transport, its HTTP, and its tokens. The only module that knows requests."""
 
 from __future__ import annotations
 
+import base64
+import ipaddress
+import json
+import logging
 import os
+import pwd
 import re
-from collections.abc import Mapping, Sequence
+import socket
+import stat
+import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
+import requests
+from requests.adapters import HTTPAdapter
+from urllib3.connection import HTTPConnection
+from urllib3.connectionpool import HTTPConnectionPool
+from urllib3.exceptions import NewConnectionError
+
+from asa.backends.batch import run
 from asa.backends.slurm import commands, rest_job, rest_parse
-from asa.backends.slurm.cli import Commands
-from asa.backends.slurm.failures import SiteRefusal
-from asa.backends.slurm.record import JobRecord, NodeGroup, VisibleJob
-from asa.backends.slurm.rest_answer import ALREADY_DONE, INVALID_JOB_ID, NO_ENTRY, NOTHING_FOUND, Denied, NoSuchPage
-from asa.backends.slurm.rest_http import Server
-from asa.core.errors import BackendError, InvalidInput
+from asa.backends.slurm.commands import SlurmCommands
+from asa.backends.slurm.rest_parse import (
+    ALREADY_DONE,
+    INVALID_JOB_ID,
+    NO_ENTRY,
+    NOTHING_FOUND,
+    Denied,
+    NoSuchPage,
+    Silent,
+    Unauthorized,
+)
+from asa.backends.slurm.words import JobRecord, NodeGroup, SiteRefusal, VisibleJob
+from asa.core.errors import AsaError, BackendError, InvalidInput
+from asa.security.files import check_private
+
+log = logging.getLogger(__name__)
 
 VERSIONS = (38, *range(rest_job.OLDEST_TYPED, 50))
 """Versions of the interface, in the order in which they are tried: the oldest first, because it changes no more."""
@@ -26,8 +52,8 @@ _SECRET = ("SLURM_JWT",)
 _HOST = re.compile(r"[^(,\s]+")
 
 
-class Rest:
-    """Slurm through slurmrestd; a `Transport`.
+class SlurmRest:
+    """Slurm through slurmrestd; a `SlurmTransport`.
 
     What slurmrestd does not tell, the controller's configuration, is asked of scontrol where there is one that speaks
     to the same controller.
@@ -46,7 +72,7 @@ class Rest:
 
     arrays = False  # v0.0.38 says that a changed element was not changed, and does change it but for its name
 
-    def __init__(self, server: Server, user: str, timeout_s: float, environment: Mapping[str, str]) -> None:
+    def __init__(self, server: RestServer, user: str, timeout_s: float, environment: Mapping[str, str]) -> None:
         self._server, self._user, self._timeout_s = server, user, timeout_s
         self._environment = environment
         self._version: int | None = None
@@ -64,6 +90,7 @@ class Rest:
             job = rest_job.submission(options, script, inherited, self._spoken())
         except InvalidInput as error:
             raise SiteRefusal(str(error)) from error
+        log.debug("job script:\n%s", script)
         answer = self._slurm("POST", "job/submit", body=job)
         if not answer.get("job_id"):
             raise BackendError(f"slurmrestd answered a submission with {answer!r}: expected a job id")
@@ -114,7 +141,7 @@ class Rest:
         # Without a token, because an old one would keep scontrol from saying who is asking in the usual way.
         environment = {name: value for name, value in self._environment.items() if name not in _SECRET}
         try:
-            found = Commands(None, self._timeout_s, environment).configuration()
+            found = SlurmCommands(None, self._timeout_s, environment).configuration()
         except BackendError as error:
             raise SiteRefusal(unknown, f"{unknown}, and neither does scontrol: {error}") from error
         controllers = {match[0] for name, value in found.items() if "Host" in name and (match := _HOST.match(value))}
@@ -187,3 +214,378 @@ def _umask() -> str:
 def _plain(text: str) -> bool:
     """Whether JSON can carry it."""
     return text.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in text)
+
+
+# -- HTTP --------------------------------------------------------------------------------------------------------------
+
+_ADDRESSES = "expected /path/to/socket, http://HOST:PORT or https://HOST"
+_CHUNK = 2**16
+
+
+class RestServer:
+    """One slurmrestd. Nothing is held between questions.
+
+    Proxies, netrc files and redirections are not heeded: they would take the token elsewhere.
+
+    Parameters
+    ----------
+    address
+        ``/path/to/socket``, ``http://HOST:PORT`` or ``https://HOST``.
+    tokens
+        Where tokens come from. Over a Unix socket one is sent only when the server asks for it: a server that runs as
+        the caller needs none.
+    always
+        Send a token over a Unix socket, too.
+    unencrypted
+        Allow plain HTTP to other machines, where everybody on the way can read the token.
+    timeout_s
+        How long an answer may take [s]; twice as long if it comes in drops.
+    authorities
+        File with the certificate authorities to trust; None for those of requests.
+
+    Raises
+    ------
+    InvalidInput
+        When the address cannot be used.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        tokens: Tokens,
+        *,
+        always: bool = False,
+        unencrypted: bool = False,
+        timeout_s: float = 60.0,
+        authorities: str | None = None,
+    ) -> None:
+        self._tokens, self._timeout_s, self._verify = tokens, timeout_s, authorities or True
+        self._socket = _socket(address)
+        self._base = "http://localhost" if self._socket else _base(address, unencrypted)
+        self._with_token = always or self._socket is None
+        self._answered = False  # whether it ever accepted a request
+        self.name = address
+
+    def ask(
+        self,
+        method: str,
+        part: str,
+        version: str,
+        page: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: Mapping[str, Any] | None = None,
+    ) -> Mapping[str, Any]:
+        """The answer to a question, such as ``GET /slurm/v0.0.38/jobs``.
+
+        A token that is not accepted is replaced once. When there is no other, that is ``transient`` if the server has
+        answered before: a run waits for somebody to put a new one in its file.
+
+        Raises
+        ------
+        BackendError
+            Those of `rest_parse.content`; ``transient`` when there was no answer.
+        """
+        replaced = False
+        while True:
+            try:
+                answer = self._once(method, f"/{part}/{version}/{page}", query, body)
+            except (Silent, Unauthorized) as error:
+                problem = self._diagnosis(error, version)
+                if not isinstance(problem, Unauthorized):
+                    raise
+                if replaced or not self._other_token():
+                    raise self._turned_away(problem) from error
+                log.info("%s /%s/%s/%s: asked once more with another token", method, part, version, page)
+                replaced = True
+            else:
+                self._answered = True
+                return answer
+
+    def _diagnosis(self, error: BackendError, version: str) -> BackendError:
+        """Tell a token that is not accepted from a silent controller: 22.05 does so for the database only."""
+        if isinstance(error, Silent) and self._with_token:
+            try:
+                self._once("GET", f"/slurmdb/{version}/tres")
+            except Unauthorized as refusal:
+                return refusal
+            except BackendError:
+                pass
+        return error
+
+    def _other_token(self) -> bool:
+        if self._with_token:
+            return self._tokens.renew()
+        self._with_token = True
+        return True
+
+    def _turned_away(self, error: BackendError) -> BackendError:
+        hint = f"the token of user {self._tokens.user} is not accepted: name a file with another by rest_token=FILE"
+        return Unauthorized(f"{error}\n{hint}", transient=self._answered)
+
+    def _once(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        body: Mapping[str, Any] | None = None,
+    ) -> Mapping[str, Any]:
+        asked = f"{method} {path} at {self.name}"
+        begin = time.monotonic()
+        try:
+            status, text = self._exchange(method, path, query, body, asked)
+            log.info("%s: HTTP %d after %.2f s", asked, status, time.monotonic() - begin)
+            return rest_parse.content(status, text, asked)
+        except BackendError as error:
+            kind = "transient" if error.transient else "not transient"
+            log.warning("%s (%s, after %.2f s)", error, kind, time.monotonic() - begin)
+            raise
+
+    def _exchange(
+        self, method: str, path: str, query: Mapping[str, str] | None, body: Mapping[str, Any] | None, asked: str
+    ) -> tuple[int, str]:
+        """Status and text of the answer."""
+        headers = {"Accept": "application/json", "Connection": "close"}
+        if self._with_token:
+            headers |= {"X-SLURM-USER-NAME": self._tokens.user, "X-SLURM-USER-TOKEN": self._tokens.current()}
+        try:
+            with requests.Session() as session:
+                session.trust_env = False
+                if self._socket is not None:
+                    session.mount("http://", UnixAdapter(self._socket, self._timeout_s))
+                with session.request(
+                    method,
+                    self._base + path,
+                    params=query,
+                    json=body,
+                    headers=headers,
+                    timeout=self._timeout_s,
+                    verify=self._verify,
+                    allow_redirects=False,
+                    stream=True,
+                ) as response:
+                    return response.status_code, self._text(response, asked)
+        except requests.exceptions.SSLError as error:
+            raise BackendError(f"{asked}: {_os_reason(error)}: is REQUESTS_CA_BUNDLE set to the site's CA?") from error
+        except requests.Timeout as error:
+            raise self._late(asked) from error
+        except requests.RequestException as error:
+            raise BackendError(f"{asked}: {_os_reason(error)}", transient=True) from error
+
+    def _text(self, response: requests.Response, asked: str) -> str:
+        """The whole answer; the library bounds the wait for each piece only."""
+        deadline = time.monotonic() + self._timeout_s
+        pieces = []
+        for piece in response.iter_content(_CHUNK):
+            pieces.append(piece)
+            if time.monotonic() > deadline:
+                raise self._late(asked)
+        return b"".join(pieces).decode(errors="replace")
+
+    def _late(self, asked: str) -> BackendError:
+        return BackendError(f"{asked}: no answer within {self._timeout_s:g} s", transient=True)
+
+
+def _socket(address: str) -> Path | None:
+    """The path of a Unix socket, or None if the address is of another kind."""
+    if not address.startswith(("/", "unix:")):
+        return None
+    path = Path(address.removeprefix("unix:"))
+    try:
+        mode = os.stat(path).st_mode
+    except OSError as error:
+        hint = "is slurmrestd running, and on this machine?"
+        raise InvalidInput(f"rest={address!r}: no socket there: {error.strerror}; {hint}") from error
+    if not stat.S_ISSOCK(mode):
+        raise InvalidInput(f"rest={address!r} is no socket: expected the one that slurmrestd listens on")
+    return path
+
+
+def _base(address: str, unencrypted: bool) -> str:
+    """Checked address of a server on the network."""
+    try:
+        parts = urlsplit(address)
+        host = parts.hostname if parts.port != 0 else None
+    except ValueError:
+        host = None
+    if host is None or parts.scheme not in ("http", "https") or parts.username or parts.query or parts.fragment:
+        raise InvalidInput(f"rest={address!r}: {_ADDRESSES}")
+    if parts.scheme == "http" and not unencrypted and not _loopback(host):
+        raise InvalidInput(
+            f"rest={address!r} would send the token unencrypted to another machine: use https, an ssh tunnel to a port "
+            "of this machine, or allow it with rest_unencrypted=True"
+        )
+    return address.rstrip("/")
+
+
+def _loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _os_reason(error: BaseException) -> str:
+    """The operating system's words, from below the libraries' wrappings."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OSError) and cause.strerror:
+            return cause.strerror
+        cause = cause.__cause__ or cause.__context__
+    return str(error)
+
+
+class UnixAdapter(HTTPAdapter):
+    """Sends every request that it is mounted for to one socket, whatever host the address names.
+
+    Parameters
+    ----------
+    path
+        Where the server listens.
+    timeout_s
+        How long to wait for the connection [s].
+    """
+
+    def __init__(self, path: Path, timeout_s: float) -> None:
+        self._path, self._timeout_s = path, timeout_s
+        super().__init__()
+
+    def init_poolmanager(self, *arguments: Any, **options: Any) -> None:
+        """Have urllib3 make connections to the socket."""
+        path, timeout_s = self._path, self._timeout_s
+
+        class Connection(HTTPConnection):
+            def connect(self) -> None:
+                self.sock = socket.socket(socket.AF_UNIX)
+                try:
+                    self.sock.settimeout(timeout_s)
+                    self.sock.connect(str(path))
+                except OSError as error:
+                    self.close()
+                    raise NewConnectionError(self, f"{path}: {error}") from error
+
+        class Pool(HTTPConnectionPool):
+            ConnectionCls = Connection
+
+        super().init_poolmanager(*arguments, **options)
+        self.poolmanager.pool_classes_by_scheme = {"http": Pool}
+
+
+# -- tokens ------------------------------------------------------------------------------------------------------------
+
+LIFESPAN_S = 3600
+"""How long a token lives that is asked for here [s]."""
+
+_VARIABLE = "SLURM_JWT"
+_MARGIN_S = 30.0  # a token this near its end is replaced before it is used [s]
+_TOKEN = re.compile(rf"(?:{_VARIABLE}=)?([A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+)")
+
+
+class Tokens:
+    """The tokens of one user: from a file, or else from ``$SLURM_JWT`` and then ``scontrol token``.
+
+    A token is never part of a command line, of a message or of a job.
+
+    Parameters
+    ----------
+    user
+        Whose tokens, by the name that Slurm knows.
+    file
+        A file that only its owner can read; it is read again whenever a token is not accepted or near its end.
+    environment
+        Environment of the caller.
+    timeout_s
+        How long scontrol may take [s].
+    now
+        The time [s since the epoch].
+
+    Raises
+    ------
+    AsaError
+        When the file is missing, open to others or holds no token.
+    """
+
+    def __init__(
+        self, user: str, file: Path | None, environment: Mapping[str, str], timeout_s: float, now: Callable[[], float]
+    ) -> None:
+        self.user, self._file, self._timeout_s, self._now = user, file, timeout_s, now
+        self._variable = environment.get(_VARIABLE)
+        # With the variable, scontrol would show the old token instead of munge's credential.
+        self._environment = {name: value for name, value in environment.items() if name != _VARIABLE}
+        self._token: str | None = None if file is None else _read_token(file)
+
+    def current(self) -> str:
+        """A token, a new one if the last is near its end.
+
+        Raises
+        ------
+        BackendError
+            When there is none to be had.
+        """
+        if self._token is None:
+            self._token = _parse_token(self._variable, f"${_VARIABLE}") if self._variable else self._another()
+        end = expiry(self._token)
+        if end is not None and end - _MARGIN_S < self._now():
+            self.renew()
+        return self._token
+
+    def renew(self) -> bool:
+        """Look for another token; whether there is one."""
+        before = self._token
+        try:
+            self._token = self._another()
+        except AsaError:  # the old one may still do; if not, slurmrestd says so
+            return False
+        return self._token != before
+
+    def _another(self) -> str:
+        if self._file is not None:
+            return _read_token(self._file)
+        other = [] if self.user == own_name() else [f"username={self.user}"]
+        argv = ["scontrol", "token", f"lifespan={LIFESPAN_S}", *other]
+        try:
+            printed = run(argv, timeout_s=self._timeout_s, environment=self._environment)
+        except BackendError as error:
+            raise BackendError(
+                f"slurmrestd wants a token for user {self.user}: name a file that has one (mode 0600) with "
+                f"rest_token=FILE, or set {_VARIABLE}. Asked for one, Slurm said: {error}"
+            ) from error
+        return _parse_token(printed, "scontrol token")
+
+
+def own_name() -> str:
+    """The caller's name on this machine."""
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return str(os.geteuid())
+
+
+def expiry(token: str) -> float | None:
+    """When a token ends [s since the epoch], by its own account; None if it does not tell.
+
+    >>> expiry("eyJhbGciOiJIUzI1NiJ9.eyJleHAiOjE3MDAwMDAwMDB9.c2lnbmF0dXJl")
+    1700000000.0
+    """
+    claims = token.split(".")[1]
+    try:
+        return float(json.loads(base64.urlsafe_b64decode(claims + "=" * (-len(claims) % 4)))["exp"])
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def _read_token(file: Path) -> str:
+    path = check_private(file)
+    try:
+        return _parse_token(path.read_text(errors="replace"), str(file))
+    except OSError as error:
+        raise InvalidInput(
+            f"rest_token={str(file)!r} cannot be read: {error.strerror}. Give a file with what `scontrol token` prints"
+        ) from error
+
+
+def _parse_token(text: str, source: str) -> str:
+    match = _TOKEN.fullmatch(text.strip())
+    if match is None:
+        raise InvalidInput(f"{source} holds no token: expected what `scontrol token` prints, 'SLURM_JWT=...'")
+    return match[1]

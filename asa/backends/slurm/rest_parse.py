@@ -1,4 +1,4 @@
-"""What slurmrestd says of jobs, partitions and nodes, as records. Pure.
+"""What slurmrestd's answers mean: jobs, partitions and nodes as records, and errors. Pure.
 
 Written for v0.0.38 (Slurm 22.05), and tolerant of what later versions changed: numbers became objects
 ``{"set", "infinite", "number"}``, states lists, exit codes objects, and a partition's settings were grouped.
@@ -6,16 +6,119 @@ Written for v0.0.38 (Slurm 22.05), and tolerant of what later versions changed: 
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from asa.backends.slurm import parse, states
-from asa.backends.slurm.hostlist import expand
-from asa.backends.slurm.record import JobRecord, NodeGroup, VisibleJob
+from asa.backends.batch import host_names
+from asa.backends.slurm import commands, words
+from asa.backends.slurm.words import JobRecord, NodeGroup, SiteRefusal, VisibleJob
 from asa.core.errors import BackendError
 from asa.core.job import JobState
 from asa.core.units import MIB
+
+# -- errors ------------------------------------------------------------------------------------------------------------
+
+INVALID_JOB_ID, ALREADY_DONE, NO_ENTRY, NOTHING_FOUND = 2017, 2021, 9002, 9003
+
+_UNSPECIFIED = -1  # what 22.05 says when the controller is silent, and when it does not accept the token
+_COMMUNICATION = range(1000, 2000)  # Slurm's own protocol
+_NOT_AUTHENTIC = 1007
+_NO_DATABASE = 7000
+_CANNOT_PARSE = 9001
+_OVERLOADED = (408, 429, 502, 503, 504)
+_SHOWN = 200  # letters of an answer that is no JSON
+
+
+class NoSuchPage(BackendError):
+    """The server does not speak this version of the interface, or lacks a part of it."""
+
+
+class Unauthorized(BackendError):
+    """The server does not know who is asking."""
+
+
+class Silent(BackendError):
+    """The controller gave slurmrestd no usable answer; 22.05 says the same when the controller rejects the token."""
+
+
+class Denied(SiteRefusal):
+    """Slurm said no; `numbers` are those of its errors."""
+
+    def __init__(self, reason: str, message: str, numbers: frozenset[int]) -> None:
+        super().__init__(reason, message)
+        self.numbers = numbers
+
+
+def content(status: int, text: str, asked: str) -> Mapping[str, Any]:
+    """The JSON object of an answer.
+
+    Parameters
+    ----------
+    status
+        HTTP's.
+    asked
+        The question, for messages.
+
+    Raises
+    ------
+    NoSuchPage, Unauthorized, Silent, Denied
+        As their names say; otherwise a `BackendError`, ``transient`` when the same call may be made again later.
+    """
+    if status in (401, 403):
+        raise Unauthorized(f"{asked}: {text.strip()[:_SHOWN] or 'not authorized'} (HTTP {status})")
+    try:
+        answer = json.loads(text)
+    except ValueError:
+        answer = None
+    errors = answer.get("errors") if isinstance(answer, dict) else None
+    if not isinstance(answer, dict) or (status >= 400 and not errors):
+        if status == 404:
+            raise NoSuchPage(f"{asked}: there is no such page (HTTP 404)")
+        said = f"HTTP {status}, {text.strip()[:_SHOWN]!r}"
+        raise BackendError(f"{asked}: {said}: expected JSON from slurmrestd", transient=status in _OVERLOADED)
+    if not errors or answer.get("job_id"):  # a submitted job may come with remarks, such as that it is held
+        return answer
+    raise _failure(status, errors, asked)
+
+
+def _failure(status: int, errors: Sequence[Mapping[str, Any]], asked: str) -> BackendError:
+    numbers = frozenset(map(_error_number, errors))
+    reason = "\n".join(dict.fromkeys(filter(None, map(_error_words, errors)))) or "no reason given"
+    message = f"{asked}: {reason}"
+    if _NOT_AUTHENTIC in numbers:
+        return Unauthorized(message)
+    if numbers == {_UNSPECIFIED}:
+        return Silent(message, transient=True)
+    if status in _OVERLOADED or all(map(_is_no_answer, errors)):
+        return BackendError(message, transient=True)
+    if status == 404 and not numbers & {INVALID_JOB_ID, NO_ENTRY, NOTHING_FOUND}:
+        return NoSuchPage(message)
+    return Denied(reason, message, numbers)
+
+
+def _error_number(error: Mapping[str, Any]) -> int:
+    found = error.get("error_number", error.get("error_code", error.get("errno", 0)))
+    return found if isinstance(found, int) else 0
+
+
+def _is_no_answer(error: Mapping[str, Any]) -> bool:
+    number = _error_number(error)
+    return (
+        number in _COMMUNICATION or number == _NO_DATABASE or bool(words.ERRORS.no_answer.search(_error_words(error)))
+    )
+
+
+def _error_words(error: Mapping[str, Any]) -> str:
+    """The telling part of an error: Slurm's general words for it are left out where there are better ones."""
+    general, particular = error.get("error") or "", error.get("description") or ""
+    if not particular or general in particular:
+        return particular or general
+    return particular if _error_number(error) in (_UNSPECIFIED, _CANNOT_PARSE) else f"{general} ({particular})"
+
+
+# -- records -----------------------------------------------------------------------------------------------------------
 
 _INFINITE = -1
 
@@ -48,7 +151,7 @@ def _keys(job: Mapping[str, Any]) -> list[str]:
         return [str(job["job_id"])]
     if index is not None:
         return [f"{array}_{index}"]
-    return [f"{array}_{element}" for element in parse.elements(str(job.get("array_task_string") or ""))]
+    return [f"{array}_{element}" for element in commands.parse_elements(str(job.get("array_task_string") or ""))]
 
 
 def _queued(job: Mapping[str, Any], key: str) -> JobRecord:
@@ -64,7 +167,7 @@ def _queued(job: Mapping[str, Any], key: str) -> JobRecord:
         ages_since=_time(job.get("accrue_time")),
         exit_code=_exit_code(job.get("exit_code")),
         restarts=_number(job.get("restart_cnt")) or 0,
-        nodes=expand(_text(job.get("nodes"))),
+        nodes=host_names(_text(job.get("nodes"))),
     )
 
 
@@ -75,7 +178,7 @@ def everyone(answer: Mapping[str, Any]) -> list[VisibleJob]:
 
 def _visible(job: Mapping[str, Any], key: str) -> VisibleJob:
     minutes, word = _number(job.get("time_limit")), _word(job.get("job_state"))
-    pending = states.meaning(word) is JobState.PENDING
+    pending = words.state_of_word(word) is JobState.PENDING
     return VisibleJob(
         key=key,
         name=_text(job.get("name")),
@@ -89,7 +192,7 @@ def _visible(job: Mapping[str, Any], key: str) -> VisibleJob:
         limit=None if minutes is None or minutes == _INFINITE else 60.0 * minutes,
         submitted=_time(job.get("submit_time")) or 0.0,
         end=_time(job.get("end_time")),
-        held=() if pending or states.meaning(word).final else expand(_text(job.get("nodes"))),
+        held=() if pending or words.state_of_word(word).final else host_names(_text(job.get("nodes"))),
     )
 
 
@@ -116,7 +219,7 @@ def _accounted(job: Mapping[str, Any]) -> JobRecord:
         end=_time(_at(job, "time/end")),
         exit_code=None if code == 0 and word.startswith("FAILED") else code,
         restarts=_number(job.get("restart_cnt")) or 0,
-        nodes=expand(_text(job.get("nodes"))),
+        nodes=host_names(_text(job.get("nodes"))),
     )
 
 
@@ -163,7 +266,7 @@ def nodes(answer: Mapping[str, Any], names: Sequence[str]) -> list[NodeGroup]:
 
 
 def _gpus(node: Mapping[str, Any]) -> int:
-    return parse.gpus(_text(node.get("gres")))
+    return commands.parse_gpus(_text(node.get("gres")))
 
 
 def _node_state(node: Mapping[str, Any]) -> str:
@@ -194,7 +297,7 @@ def _time(value: Any) -> float | None:
 
 
 def _text(value: Any) -> str:
-    return "" if value is None or value in parse.NOTHING else str(value)
+    return "" if value is None or value in commands.NOTHING else str(value)
 
 
 def _names(value: Any) -> Iterable[str]:
@@ -210,7 +313,7 @@ def _exit_code(value: Any) -> int | None:
     """Exit code from a wait status, or from an object of status, return code and signal."""
     if not isinstance(value, Mapping) or "return_code" not in value:
         status = _number(value)
-        return None if status is None else parse.exit_status(str(status))
+        return None if status is None else commands.parse_exit_status(str(status))
     signal = _number(_at(value, "signal/id") or _at(value, "signal/signal_id"))
     return 128 + signal if signal and signal > 0 else _number(value["return_code"])
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 
-from asa.backends.queue_entry import throttle_problem
+from asa.backends.queue import throttle_problem
 from asa.core.errors import InvalidInput
 from asa.core.job import Dependency, DependencyKind, JobChanges, JobHandle, JobRequest, JobState, Refused
 from asa.lab.backend.jobs import Array, Job, node_names, shape_of, state_of

@@ -13,7 +13,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Protocol
 
-from asa.backends.queue_entry import only_throttles
+from asa.backends.queue import only_throttles
 from asa.core.errors import BackendError, InvalidInput
 from asa.core.job import (
     Capabilities,

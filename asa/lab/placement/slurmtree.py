@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from asa.core.errors import InvalidInput
-from asa.lab.placement.hostlist import expand
+from asa.core.hostlist import expand
 from asa.lab.placement.topology import Topology
 
 
@@ -60,7 +60,7 @@ def _switches(text: str) -> Iterator[_Switch]:
         if not words.get("switchname") or ("nodes" in words) == ("switches" in words):
             raise InvalidInput(f"line {number}: a SwitchName, and either Nodes or Switches, expected")
         try:
-            nodes, below = (tuple(expand(words[key])) if key in words else () for key in ("nodes", "switches"))
+            nodes, below = (expand(words[key]) if key in words else () for key in ("nodes", "switches"))
         except InvalidInput as error:
             raise InvalidInput(f"line {number}: {error}") from error
         switch = _Switch(words["switchname"], number, nodes, below)

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Self
 
 from asa.core.errors import StateError
-from asa.log.lock import DriverLock
+from asa.log.rundir import DriverLock
 from asa.web.hosts import is_loopback, listening_host, own_hosts
 from asa.web.loop_thread import LoopThread
 from asa.web.server import listening_socket, raise_file_limit

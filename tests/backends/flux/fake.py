@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from asa.backends.command import CommandError
+from asa.backends.batch import CommandError
 from asa.core.clock import ManualClock
 from asa.core.errors import BackendError
 from asa.core.job import (
@@ -51,7 +51,7 @@ class FakeFlux:
         return answer
 
     def fail(self, program: str, text: str) -> CommandError:
-        return CommandError(["flux"], "ended with status 1", returncode=1, stderr=f"flux-{program}: ERROR: {text}\n")
+        return CommandError(["flux"], "ended with exit code 1", returncode=1, stderr=f"flux-{program}: ERROR: {text}\n")
 
     # ------------------------------------------------------------ commands
 

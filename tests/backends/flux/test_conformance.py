@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from asa.backends.flux.backend import Flux
+from asa.backends.flux import Flux
 from asa.core.clock import ManualClock
 from asa.core.errors import BackendError
 from asa.core.job import Dependency, JobChanges, JobState

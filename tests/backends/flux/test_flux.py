@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asa.backends.flux import directives, parse
-from asa.backends.flux.backend import Flux
-from asa.backends.flux.directives import Options
+from asa.backends import flux
+from asa.backends.flux import Flux
+from asa.backends.flux import FluxOptions as Options
 from asa.core.clock import ManualClock
 from asa.core.errors import BackendError, InvalidInput
 from asa.core.job import Dependency, JobChanges, JobHandle, JobRequest, JobState, QueueRegime, Refused, Resources
@@ -63,14 +63,14 @@ def failed(kind: str = "", **attributes: Any) -> dict[str, Any]:
 
 
 @pytest.fixture
-def flux() -> Flux:
+def cluster() -> Flux:
     clock = ManualClock(1_700_000_000.0)
     return Flux(clock=clock, ask=FakeFlux(clock))
 
 
 def test_a_job_that_ended_well() -> None:
-    (job,) = parse.jobs(ENDED).values()
-    status = parse.status(HANDLE, job)
+    (job,) = flux.parse_jobs(ENDED).values()
+    status = flux.parse_status(HANDLE, job)
     assert (status.state, status.exit_code) == (JobState.COMPLETED, 0)
     assert (status.started, status.ended) == (1687838671.9197195, 1687838672.1305885)
     assert status.nodes == tuple(f"burst{number}" for number in range(44, 50))
@@ -89,7 +89,7 @@ def test_a_job_that_ended_well() -> None:
     ],
 )
 def test_how_a_job_ended(job: dict[str, Any], state: JobState, code: int | None) -> None:
-    status = parse.status(HANDLE, job)
+    status = flux.parse_status(HANDLE, job)
     assert (status.state, status.exit_code) == (state, code)
     assert status.ended is not None
 
@@ -105,27 +105,27 @@ def test_how_a_job_ended(job: dict[str, Any], state: JobState, code: int | None)
 )
 def test_why_a_job_waits(changes: dict[str, Any], reason: str, eligible: bool) -> None:
     job = WAITING | changes | {"annotations": {"sched": {"t_estimate": 1687838700.0}}}
-    status = parse.status(HANDLE, job)
+    status = flux.parse_status(HANDLE, job)
     assert (status.state, status.reason, status.planned) == (JobState.PENDING, reason, 1687838700.0)
     assert (status.eligible is not None) is eligible
 
 
 def test_what_is_no_json_is_told() -> None:
-    assert parse.jobs("") == parse.jobs('{"jobs": []}') == {}
+    assert flux.parse_jobs("") == flux.parse_jobs('{"jobs": []}') == {}
     for text in ("       JOBID USER", "[]", '{"jobs": [{}]}'):
         with pytest.raises(BackendError, match="no JSON"):
-            parse.jobs(text)
+            flux.parse_jobs(text)
 
 
 @given(st.integers(0, 2**63))
 def test_ids_are_read_as_flux_writes_them(number: int) -> None:
-    assert parse.job_id(f58(number) + "\n") == parse.job_id(f58(number).replace("ƒ", "f")) == str(number)
+    assert flux.parse_job_id(f58(number) + "\n") == flux.parse_job_id(f58(number).replace("ƒ", "f")) == str(number)
 
 
 @pytest.mark.parametrize("text", ["", "ƒ0", "xyz"])
 def test_what_is_no_id_is_told(text: str) -> None:
     with pytest.raises(BackendError, match="job id"):
-        parse.job_id(text)
+        flux.parse_job_id(text)
 
 
 def test_a_submission_in_words() -> None:
@@ -139,7 +139,7 @@ def test_a_submission_in_words() -> None:
         (Dependency(JobHandle("7", "a", 0.0)),),
         begin=130.0,
     )
-    words = directives.submission(asked, Options("short", "p123", (), "--env=X=1"), now=100.0)
+    words = flux.submit_command(asked, Options("short", "p123", (), "--env=X=1"), now=100.0)
     assert words == [
         "flux", "submit", "--job-name=asa-1", "--nodes=2", "--ntasks=2", "--cores-per-task=8", "--gpus-per-task=2",
         "--time-limit=91s", "--cwd=/work", "--input=/dev/null", "--output=/out", "--error=/out",
@@ -150,7 +150,7 @@ def test_a_submission_in_words() -> None:
 
 def test_lines_before_the_program(tmp_path: Path) -> None:
     asked = JobRequest("a", Resources(), 60.0, ("sh", "-c", 'echo "$X $1"', "-", "a  b"))
-    words = directives.submission(asked, Options(setup=("export X=1",)), now=0.0)
+    words = flux.submit_command(asked, Options(setup=("export X=1",)), now=0.0)
     program = words[words.index("--") + 1 :]
     assert subprocess.run(program, capture_output=True, text=True, check=True).stdout == "1 a  b\n"
 
@@ -161,15 +161,15 @@ def test_what_asa_says_itself_cannot_be_said_twice(extra: str) -> None:
         Flux(extra=extra)
 
 
-def test_the_site(flux: Flux) -> None:
-    site = flux.capabilities()
+def test_the_site(cluster: Flux) -> None:
+    site = cluster.capabilities()
     assert (site.site, site.regime, site.largest, site.cores_per_node) == ("flux", QueueRegime.LIMITS, Resources(4), 4)
 
 
-def test_what_never_fits_is_refused_in_words(flux: Flux) -> None:
+def test_what_never_fits_is_refused_in_words(cluster: Flux) -> None:
     asked = [JobRequest("a", Resources(8), 60.0, ("true",)), JobRequest("b", Resources(), 60.0, ("true",), array="x")]
-    reasons = [outcome.reason for outcome in flux.submit(asked) if isinstance(outcome, Refused)]
-    assert len(reasons) == 2 and "more than there is" in reasons[0] and "no job arrays" in reasons[1]
+    reasons = [outcome.reason for outcome in cluster.submit(asked) if isinstance(outcome, Refused)]
+    assert len(reasons) == 2 and "has room for 4 cores" in reasons[0] and "no job arrays" in reasons[1]
 
 
 def test_it_speaks_to_the_program_in_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,15 +195,15 @@ def test_only_nodes_that_are_up_count() -> None:
  allocated      1      8     2 n2
       down      1      8     2 n3
 """
-    site = parse.capabilities(text, site="flux", queue="", poll_s=1.0)
+    site = flux.parse_capabilities(text, site="flux", queue="", poll_s=1.0)
     assert (site.largest, site.cores_per_node) == (Resources(24, None, None, 6), 8)
-    none = parse.capabilities("STATE NNODES NCORES NGPUS NODELIST\n", site="flux", queue="", poll_s=1.0)
+    none = flux.parse_capabilities("STATE NNODES NCORES NGPUS NODELIST\n", site="flux", queue="", poll_s=1.0)
     assert (none.largest, none.cores_per_node) == (None, None)
 
 
-def test_no_change_is_no_change(flux: Flux) -> None:
-    _, handle = flux.submit([JobRequest(token, Resources(4), 60.0, program(9.0)) for token in ("a", "b")])
+def test_no_change_is_no_change(cluster: Flux) -> None:
+    _, handle = cluster.submit([JobRequest(token, Resources(4), 60.0, program(9.0)) for token in ("a", "b")])
     assert isinstance(handle, JobHandle)
-    flux.update(handle, JobChanges())
+    cluster.update(handle, JobChanges())
     with pytest.raises(BackendError, match="only the wall time of a job that waits can be changed"):
-        flux.update(handle, JobChanges(begin=1.0))
+        cluster.update(handle, JobChanges(begin=1.0))

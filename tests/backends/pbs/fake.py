@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from asa.backends.command import CommandError
+from asa.backends.batch import CommandError
 from asa.core.clock import ManualClock
 from asa.core.errors import BackendError
 from asa.core.job import (
@@ -45,7 +45,7 @@ class FakePbs:
         return answer
 
     def fail(self, program: str, text: str, code: int = 1) -> CommandError:
-        return CommandError([program], f"ended with status {code}", returncode=code, stderr=f"{program}: {text}\n")
+        return CommandError([program], f"ended with exit code {code}", returncode=code, stderr=f"{program}: {text}\n")
 
     # ------------------------------------------------------------ commands
 

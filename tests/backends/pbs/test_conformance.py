@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from asa.backends.pbs.backend import Pbs
+from asa.backends.pbs import Pbs
 from asa.core.clock import ManualClock
 from asa.testing.backends import BatchSemantics, Site
 from tests.backends.pbs.fake import FakePbs

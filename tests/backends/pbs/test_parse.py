@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asa.backends.pbs import parse
+from asa.backends import pbs
 from asa.core.errors import BackendError
 from asa.core.job import JobHandle, JobState
 
@@ -65,10 +65,10 @@ def ended(**attributes: Any) -> dict[str, Any]:
 
 
 def test_a_job_that_waits() -> None:
-    jobs = parse.document(QUEUED, "Jobs")
-    status = parse.status(HANDLE, jobs["1.vbox"])
+    jobs = pbs.document(QUEUED, "Jobs")
+    status = pbs.parse_status(HANDLE, jobs["1.vbox"])
     assert (status.state, status.reason, status.started) == (JobState.PENDING, "Resources", None)
-    assert status.eligible == parse.submitted(jobs["1.vbox"]) == at("17:57:05")
+    assert status.eligible == pbs.submit_time(jobs["1.vbox"]) == at("17:57:05")
 
 
 @pytest.mark.parametrize(
@@ -82,11 +82,11 @@ def test_a_job_that_waits() -> None:
     ],
 )
 def test_why_a_job_waits(changes: dict[str, str], reason: str) -> None:
-    assert parse.status(HANDLE, JOB | changes).reason == reason
+    assert pbs.parse_status(HANDLE, JOB | changes).reason == reason
 
 
 def test_a_job_that_runs() -> None:
-    status = parse.status(HANDLE, JOB | STARTED | {"job_state": "R", "run_count": 2})
+    status = pbs.parse_status(HANDLE, JOB | STARTED | {"job_state": "R", "run_count": 2})
     assert (status.state, status.started, status.ended) == (JobState.RUNNING, at("18:00:00"), None)
     assert (status.nodes, status.restarts) == (("n1", "n2"), 1)
 
@@ -105,37 +105,37 @@ def test_a_job_that_runs() -> None:
     ],
 )
 def test_how_a_job_ended(attributes: dict[str, Any], state: JobState, code: int | None) -> None:
-    status = parse.status(HANDLE, ended(**attributes))
+    status = pbs.parse_status(HANDLE, ended(**attributes))
     assert (status.state, status.exit_code) == (state, code)
     assert status.started == at("18:00:00") and status.ended is not None and status.ended > status.started
 
 
 def test_a_job_that_was_deleted_before_it_ran_never_started() -> None:
     job = JOB | {"job_state": "F", "substate": 91, "mtime": "Fri Nov 11 19:00:00 2016"}
-    status = parse.status(HANDLE, job)
+    status = pbs.parse_status(HANDLE, job)
     assert (status.state, status.started, status.ended) == (JobState.CANCELLED, None, at("19:00:00"))
 
 
 def test_the_end_is_told_or_follows_from_what_was_used() -> None:
-    assert parse.status(HANDLE, ended(Exit_status=0)).ended == at("18:10:00")
+    assert pbs.parse_status(HANDLE, ended(Exit_status=0)).ended == at("18:10:00")
     told = ended(Exit_status=0, obittime="Fri Nov 11 18:10:02 2016")
-    assert parse.status(HANDLE, told).ended == at("18:10:02")
+    assert pbs.parse_status(HANDLE, told).ended == at("18:10:02")
 
 
 def test_what_is_no_json_is_told() -> None:
-    assert parse.document("", "Jobs") == {}
+    assert pbs.document("", "Jobs") == {}
     with pytest.raises(BackendError, match=r"14\.1 or later"):
-        parse.document("Job id            Name             User", "Jobs")
+        pbs.document("Job id            Name             User", "Jobs")
 
 
 def test_the_id_that_qsub_prints() -> None:
-    assert parse.job_id("qsub: waiting is over\n1234.pbs1\n") == "1234.pbs1"
+    assert pbs.parse_job_id("qsub: waiting is over\n1234.pbs1\n") == "1234.pbs1"
     with pytest.raises(BackendError, match="no job id"):
-        parse.job_id("\n")
+        pbs.parse_job_id("\n")
 
 
 @given(st.floats(0, 4e9, allow_nan=False))
 def test_times_are_read_as_they_are_written(moment: float) -> None:
     text = time.strftime("%a %b %d %H:%M:%S %Y", time.localtime(moment))
-    read = parse.moment(text)
+    read = pbs.parse_time(text)
     assert read is not None and abs(read - int(moment)) in (0, 3600)  # the hour that summer time says twice

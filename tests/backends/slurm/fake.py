@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from asa.backends.slurm.failures import SiteRefusal
-from asa.backends.slurm.record import JobRecord, NodeGroup, VisibleJob
+from asa.backends.slurm.words import JobRecord, NodeGroup, SiteRefusal, VisibleJob
 from asa.core.errors import BackendError
 from asa.core.job import JobHandle
 

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from asa.backends.slurm import array
-from asa.backends.slurm.directives import Flag, Options, local_time
+from asa.backends.slurm.words import Flag, local_time
+from asa.backends.slurm.words import SlurmOptions as Options
 from asa.core.job import Dependency, JobHandle, JobRequest, Resources
 
 NOW = 1000.0

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from asa.backends.slurm.backend import Slurm
-from asa.backends.slurm.failures import SiteRefusal
-from asa.backends.slurm.record import JobRecord
+from asa.backends.slurm.words import JobRecord, SiteRefusal
 from asa.core.clock import ManualClock
 from asa.core.errors import BackendError, InvalidInput
 from asa.core.job import (

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from asa.backends.slurm.cli import Commands
 from asa.backends.slurm.commands import KEYS_AT_ONCE
-from asa.backends.slurm.failures import SiteRefusal
+from asa.backends.slurm.commands import SlurmCommands as Commands
+from asa.backends.slurm.words import SiteRefusal
 from asa.core.errors import BackendError
 
 

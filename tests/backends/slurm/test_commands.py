@@ -6,7 +6,7 @@ from asa.backends.slurm import commands
 
 
 def test_all_jobs_are_asked_for_at_once() -> None:
-    argv = commands.queue("1000", keys=["464", "465_2"])
+    argv = commands.queue_command("1000", keys=["464", "465_2"])
     assert argv[0] == "squeue"
     assert {"--user=1000", "--jobs=464,465_2", "--states=all", "--all", "--array"} <= set(argv)
     assert any(item.startswith("--Format=ArrayJobID:|,ArrayTaskID:|,State:|") for item in argv)
@@ -14,22 +14,22 @@ def test_all_jobs_are_asked_for_at_once() -> None:
 
 
 def test_a_list_too_long_for_the_kernel_is_left_out() -> None:
-    argv = commands.queue("1000", keys=[str(number) for number in range(commands.KEYS_AT_ONCE + 1)])
+    argv = commands.queue_command("1000", keys=[str(number) for number in range(commands.KEYS_AT_ONCE + 1)])
     assert not any(item.startswith("--jobs") for item in argv)
     assert "--user=1000" in argv
 
 
 def test_accounting_by_id_and_by_name() -> None:
-    by_id = commands.accounting("1000", keys=["464"])
+    by_id = commands.accounting_command("1000", keys=["464"])
     assert {"--duplicates", "--allocations", "--jobs=464"} <= set(by_id)
     assert not any(item.startswith("--user") for item in by_id)
-    by_name = commands.accounting("1000", names=["a", "b"])
+    by_name = commands.accounting_command("1000", names=["a", "b"])
     assert {"--user=1000", "--name=a,b", "--starttime=now-30days", "--endtime=now"} <= set(by_name)
     assert any(item.startswith("--state=") for item in by_name)
 
 
 def test_another_cluster() -> None:
-    assert commands.on_cluster(commands.cancel(["7"]), "other") == ["scancel", "--clusters=other", "--quiet", "7"]
+    assert commands.on_cluster(["scancel", "--quiet", "7"], "other") == ["scancel", "--clusters=other", "--quiet", "7"]
     assert commands.on_cluster(["squeue"], None) == ["squeue"]
 
 
@@ -50,6 +50,6 @@ def test_display_settings_do_not_change_answers(name: str) -> None:
 
 
 def test_everybodys_jobs_are_asked_for_by_partition() -> None:
-    argv = commands.everyone(["core", "short"])
+    argv = commands.visible_command(["core", "short"])
     assert "--partition=core,short" in argv
     assert not any(word.startswith("--user") for word in argv)

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asa.backends.slurm import directives
-from asa.backends.slurm.directives import Flag, Options, job_script, sbatch_options
+from asa.backends.slurm import words
+from asa.backends.slurm.words import Flag, job_script, sbatch_options
+from asa.backends.slurm.words import SlurmOptions as Options
 from asa.core.errors import InvalidInput, UnknownName
 from asa.core.job import Dependency, DependencyKind, JobChanges, JobHandle, JobRequest, Resources
 
@@ -69,13 +70,13 @@ def test_memory_and_gpus(resources: Resources, expected: str) -> None:
 
 @given(st.floats(0.001, 1e7))
 def test_a_wall_time_is_never_cut(seconds: float) -> None:
-    assert directives.minutes(seconds) * 60 >= seconds
-    assert directives.minutes(seconds) * 60 < seconds + 60 or directives.minutes(seconds) == 1
+    assert words.minutes(seconds) * 60 >= seconds
+    assert words.minutes(seconds) * 60 < seconds + 60 or words.minutes(seconds) == 1
 
 
 @given(st.floats(0, 4e9))
 def test_a_begin_time_is_never_early(at: float) -> None:
-    text = directives.local_time(at)
+    text = words.local_time(at)
     assert time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(math.ceil(at))) == text
 
 
@@ -87,9 +88,9 @@ def test_dependencies() -> None:
     found = options(request)
     assert "--dependency=afterok:463,after:470_3" in found
     assert "--kill-on-invalid-dep=yes" in found
-    assert f"--begin={directives.local_time(1795254280)}" in found
-    dated = directives.sbatch_options(replace(REQUEST, deadline=1795254279.5), Options())
-    assert f"--deadline={directives.local_time(1795254280)}" in dated
+    assert f"--begin={words.local_time(1795254280)}" in found
+    dated = words.sbatch_options(replace(REQUEST, deadline=1795254279.5), Options())
+    assert f"--deadline={words.local_time(1795254280)}" in dated
 
 
 def test_only_afterok_can_become_invalid() -> None:
@@ -181,7 +182,7 @@ def test_a_template() -> None:
 
 
 def test_every_placeholder_has_a_value() -> None:
-    template = "#!/bin/sh\n" + "\n".join(f"{{{{{name}}}}}" for name in directives.PLACEHOLDERS)
+    template = "#!/bin/sh\n" + "\n".join(f"{{{{{name}}}}}" for name in words.PLACEHOLDERS)
     assert "{{" not in job_script(REQUEST, Options(template=template))
 
 
@@ -203,7 +204,7 @@ def test_changes() -> None:
     changes = JobChanges(
         walltime_s=61.0, resources=Resources(4, nodes=2, memory=2**31), dependencies=(Dependency(PARENT),), begin=2000.0
     )
-    assert directives.settings(changes, now=1000.0) == [
+    assert words.scontrol_settings(changes, now=1000.0) == [
         "NumNodes=2-2",
         "NumTasks=4",
         "NumCPUs=4",
@@ -212,15 +213,15 @@ def test_changes() -> None:
         "MinMemoryNode=1024",
         "TimeLimit=2",
         "Dependency=afterok:463",
-        f"StartTime={directives.local_time(2000.0)}",
+        f"StartTime={words.local_time(2000.0)}",
     ]
 
 
 def test_a_begin_that_is_past_is_now() -> None:
-    assert directives.settings(JobChanges(begin=1.0, dependencies=()), now=2.0) == ["Dependency=", "StartTime=now"]
-    assert directives.settings(JobChanges(), now=2.0) == []
+    assert words.scontrol_settings(JobChanges(begin=1.0, dependencies=()), now=2.0) == ["Dependency=", "StartTime=now"]
+    assert words.scontrol_settings(JobChanges(), now=2.0) == []
 
 
 def test_gpus_of_a_waiting_job_stay() -> None:
     with pytest.raises(InvalidInput, match="GPUs"):
-        directives.settings(JobChanges(resources=Resources(gpus=1)), now=0.0)
+        words.scontrol_settings(JobChanges(resources=Resources(gpus=1)), now=0.0)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from asa.backends.command import CommandError
-from asa.backends.slurm import failures
-from asa.backends.slurm.failures import MESSAGES, SiteRefusal
+from asa.backends.batch import CommandError
+from asa.backends.slurm import words
+from asa.backends.slurm.words import ERRORS as MESSAGES
+from asa.backends.slurm.words import SiteRefusal
 
 
 def failed(stderr: str, returncode: int = 1) -> CommandError:
-    return CommandError(["sbatch"], f"ended with status {returncode}", returncode=returncode, stderr=stderr)
+    return CommandError(["sbatch"], f"ended with exit code {returncode}", returncode=returncode, stderr=stderr)
 
 
 @pytest.mark.parametrize(
@@ -84,8 +85,8 @@ def test_a_command_that_never_ended_stays_as_it_is() -> None:
 
 
 def test_failures_that_are_none() -> None:
-    assert failures.unknown_job(failed("slurm_load_jobs error: Invalid job id specified\n"))
-    assert failures.no_accounting(failed("Slurm accounting storage is disabled\n"))
+    assert words.is_unknown_job(failed("slurm_load_jobs error: Invalid job id specified\n"))
+    assert words.is_no_accounting(failed("Slurm accounting storage is disabled\n"))
     assert MESSAGES.only_ended(
         failed("scancel: error: Kill job error on job id 7: Invalid job id specified\n")
     )  # by hand

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asa.backends.slurm.identity import CLOCK_SKEW_S, agrees, handle_of, key, match
-from asa.backends.slurm.record import JobRecord
+from asa.backends.slurm.words import CLOCK_SKEW_S, JobRecord, agrees, handle_of, key, match
 from asa.core.job import JobHandle
 
 HANDLE = JobHandle("7", "token", submitted=1000.0)

@@ -14,7 +14,7 @@ import pytest
 from asa.backends.slurm import array
 from asa.backends.slurm.array import NOT_RUN
 from asa.backends.slurm.backend import Slurm
-from asa.backends.slurm.directives import Options
+from asa.backends.slurm.words import SlurmOptions as Options
 from asa.core.clock import SystemClock
 from asa.core.job import JobChanges, JobHandle, JobRequest, JobState, Refused, Resources
 from asa.testing.backends import BatchSemantics, RealPrograms, Site

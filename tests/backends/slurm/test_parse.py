@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asa.backends.slurm import parse
-from asa.backends.slurm.record import JobRecord, NodeGroup, VisibleJob
+from asa.backends.slurm import commands
+from asa.backends.slurm.words import JobRecord, NodeGroup, VisibleJob
 from asa.core.errors import BackendError
 
 SQUEUE = """\
@@ -66,7 +66,7 @@ def by_key(records: list[JobRecord]) -> dict[str, JobRecord]:
 
 
 def test_squeue_of_everybodys_jobs() -> None:
-    jobs = {job.key: job for job in parse.everyone(VISIBLE)}
+    jobs = {job.key: job for job in commands.parse_visible(VISIBLE)}
     assert jobs["16_0"] == VisibleJob(
         "16_0", "asa-1", "ada", "main,share", "RUNNING", "", 4294901744, 4, 1, 60.0, 1795278249, 1795278315,
         ("c19165n1", "c19165n2"),
@@ -77,7 +77,7 @@ def test_squeue_of_everybodys_jobs() -> None:
 
 
 def test_squeue() -> None:
-    records = by_key(parse.queue(SQUEUE))
+    records = by_key(commands.parse_queue(SQUEUE))
     assert list(records) == ["13", "12", "5", "1", "3_1", "3_0", "4"]
     assert records["13"] == JobRecord(
         "13",
@@ -104,12 +104,12 @@ def test_squeue() -> None:
 
 
 def test_squeue_of_another_cluster() -> None:
-    assert [record.key for record in parse.queue("CLUSTER: asa\n" + SQUEUE.splitlines()[0] + "\n")] == ["13"]
+    assert [record.key for record in commands.parse_queue("CLUSTER: asa\n" + SQUEUE.splitlines()[0] + "\n")] == ["13"]
 
 
 def test_sacct_has_each_job_once_as_it_was_last() -> None:
-    records = by_key(parse.accounting(SACCT))
-    assert len(records) == len(parse.accounting(SACCT)) == 8
+    records = by_key(commands.parse_accounting(SACCT))
+    assert len(records) == len(commands.parse_accounting(SACCT)) == 8
     assert (records["12"].word, records["12"].restarts, records["12"].submitted) == ("PENDING", 1, 1795255604)
     assert (records["14"].word, records["14"].restarts) == ("RUNNING", 1)
     assert (records["13"].restarts, records["13"].end) == (0, 1795255602)
@@ -119,21 +119,21 @@ def test_sacct_has_each_job_once_as_it_was_last() -> None:
 
 def test_a_reused_id_is_two_jobs() -> None:
     reused = SACCT + "15|COMPLETED|1795259999|1795259999|1795259999|1795260000|0:0|c21554n4|other\n"
-    assert {record.name for record in parse.accounting(reused) if record.key == "15"} == {"usr", "other"}
+    assert {record.name for record in commands.parse_accounting(reused) if record.key == "15"} == {"usr", "other"}
 
 
 def test_shrinking_is_no_restart() -> None:  # made by hand after the manual
     text = "7|RESIZING|10|10|10|20|0:0|n[1-2]|a\n7|COMPLETED|10|10|20|30|0:0|n1|a\n"
-    assert [(record.word, record.restarts) for record in parse.accounting(text)] == [("COMPLETED", 0)]
+    assert [(record.word, record.restarts) for record in commands.parse_accounting(text)] == [("COMPLETED", 0)]
 
 
 def test_a_requeued_job_that_comes_before_its_own_past() -> None:
     lines = [line for line in SACCT.splitlines() if line.startswith("12|")]
-    backwards = parse.accounting("\n".join(reversed(lines)))
+    backwards = commands.parse_accounting("\n".join(reversed(lines)))
     assert [(record.word, record.restarts) for record in backwards] == [("PENDING", 1)]
 
 
-@pytest.mark.parametrize("reader", [parse.queue, parse.accounting, parse.nodes])
+@pytest.mark.parametrize("reader", [commands.parse_queue, commands.parse_accounting, commands.parse_nodes])
 def test_a_line_that_is_no_row_is_shown(reader: object) -> None:
     assert callable(reader)
     with pytest.raises(BackendError, match="'hello world'"):
@@ -142,7 +142,7 @@ def test_a_line_that_is_no_row_is_shown(reader: object) -> None:
 
 @given(st.text())
 def test_any_text_is_read_or_refused(text: str) -> None:
-    for reader in (parse.queue, parse.accounting, parse.job_id, parse.version):
+    for reader in (commands.parse_queue, commands.parse_accounting, commands.parse_job_id, commands.parse_version):
         with contextlib.suppress(BackendError):  # anything else fails
             reader(text)
 
@@ -152,12 +152,12 @@ def test_any_text_is_read_or_refused(text: str) -> None:
     [("464\n", "464"), ("464;asa\n", "464"), ("A notice of the site\n464\n", "464")],
 )
 def test_job_id(text: str, identity: str) -> None:
-    assert parse.job_id(text) == identity
+    assert commands.parse_job_id(text) == identity
 
 
 def test_no_job_id() -> None:
     with pytest.raises(BackendError, match="expected a job id"):
-        parse.job_id("Submitted batch job 464 to\n")
+        commands.parse_job_id("Submitted batch job 464 to\n")
 
 
 @pytest.mark.parametrize(
@@ -169,18 +169,18 @@ def test_no_job_id() -> None:
     ],
 )
 def test_version(text: str, version: tuple[int, ...]) -> None:
-    assert parse.version(text) == version
+    assert commands.parse_version(text) == version
 
 
 def test_configuration() -> None:
-    found = parse.configuration(CONFIGURATION)
+    found = commands.parse_configuration(CONFIGURATION)
     assert found["AccountingStorageEnforce"] == "associations,limits"
     assert found["AuthInfo"] == "socket=/run/munge,cred_expire=5"
     assert found["PriorityFlags"] == found["SlurmSchedLogFile"] == ""
 
 
 def test_oneliners() -> None:
-    main, share = parse.oneliners(PARTITIONS)
+    main, share = commands.parse_oneliners(PARTITIONS)
     assert (main["PartitionName"], main["MaxTime"], main["TotalNodes"]) == ("main", "1-00:00:00", "4")
     assert main["TRES"] == "cpu=32,mem=16G,node=4,billing=32"
     assert share["OverSubscribe"] == "FORCE:4"
@@ -188,7 +188,7 @@ def test_oneliners() -> None:
 
 def test_nodes() -> None:
     text = "main|3|8|4096|(null)|idle\ngpu|2|64|512000+|gpu:a100:4(S:0-1),nvme:1|mix*\n"  # second line made by hand
-    assert parse.nodes(text) == [
+    assert commands.parse_nodes(text) == [
         NodeGroup("main", 3, 8, 4096 * 2**20, 0, "idle"),
         NodeGroup("gpu", 2, 64, 512000 * 2**20, 4, "mix*"),
     ]
@@ -199,20 +199,20 @@ def test_nodes() -> None:
     [("1-00:00:00", 86400.0), ("00:05:00", 300.0), ("UNLIMITED", None), ("infinite", None), ("N/A", None)],
 )
 def test_limit(text: str, seconds: float | None) -> None:
-    assert parse.limit(text) == seconds
+    assert commands.parse_limit(text) == seconds
 
 
 def test_a_limit_that_is_none() -> None:
     with pytest.raises(BackendError, match="soon"):
-        parse.limit("soon")
+        commands.parse_limit("soon")
 
 
 @given(st.integers(0, 255), st.integers(0, 64))
 def test_both_forms_of_an_exit_status_agree(code: int, signal: int) -> None:
-    assert parse.exit_status(f"{code}:{signal}") == parse.exit_status(str(code << 8 | signal))
+    assert commands.parse_exit_status(f"{code}:{signal}") == commands.parse_exit_status(str(code << 8 | signal))
 
 
 def test_times_must_be_seconds() -> None:
     with pytest.raises(BackendError, match="expected seconds since the epoch"):
-        parse.time("2026-11-21T09:44:39")
-    assert parse.time("N/A") is parse.time("0") is None
+        commands.parse_time("2026-11-21T09:44:39")
+    assert commands.parse_time("N/A") is commands.parse_time("0") is None

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from asa.backends.slurm import regime
-from asa.backends.slurm.failures import SiteRefusal
-from asa.backends.slurm.record import NodeGroup
+from asa.backends import batch
+from asa.backends.slurm import backend
+from asa.backends.slurm.words import NodeGroup, SiteRefusal
 from asa.core.job import Capabilities, JobRequest, QueueRegime, Resources
 
 GIB = 2**30
@@ -38,14 +38,14 @@ NODES = [
     ],
 )
 def test_regime(configuration: dict[str, str], expected: QueueRegime) -> None:
-    assert regime.queue_regime(configuration) is expected
+    assert backend.queue_regime(configuration) is expected
 
 
 def survey(
     *partitions: dict[str, str], configuration: dict[str, str] | None = None, nodes: list[NodeGroup] = NODES
 ) -> Capabilities:
     names = [item["PartitionName"] for item in partitions]
-    return regime.capabilities(
+    return backend.site_capabilities(
         configuration or {"ClusterName": "asa"},
         partitions,
         [group for group in nodes if group.partition in names],
@@ -109,18 +109,18 @@ def test_a_partition_without_nodes() -> None:
     ],
 )
 def test_without_accounting_every_end_must_be_seen(configuration: dict[str, str], expected: float) -> None:
-    assert regime.poll_interval(configuration, 15.0) == expected
+    assert backend.poll_interval(configuration, 15.0) == expected
 
 
 def test_default_partition() -> None:
-    assert regime.default_partition([LONG, MAIN]) == "main"
-    assert regime.default_partition([LONG]) == ""
+    assert backend.default_partition([LONG, MAIN]) == "main"
+    assert backend.default_partition([LONG]) == ""
 
 
 def test_an_unknown_partition_is_named() -> None:
-    assert regime.chosen([LONG, MAIN], "main,nosuch") == [MAIN]
+    assert backend.chosen_partitions([LONG, MAIN], "main,nosuch") == [MAIN]
     with pytest.raises(SiteRefusal, match="no partition 'nosuch': choose one of long, main"):
-        regime.chosen([LONG, MAIN], "nosuch")
+        backend.chosen_partitions([LONG, MAIN], "nosuch")
 
 
 @pytest.mark.parametrize(
@@ -136,10 +136,10 @@ def test_an_unknown_partition_is_named() -> None:
     ],
 )
 def test_what_never_fits(resources: Resources, walltime_s: float, message: str | None) -> None:
-    reason = regime.misfit(JobRequest("a", resources, walltime_s, ("true",)), survey(MAIN))
+    reason = batch.misfit(JobRequest("a", resources, walltime_s, ("true",)), survey(MAIN), "partition", spreads=True)
     assert reason is None if message is None else message in (reason or "")
 
 
 def test_what_the_site_does_not_tell_is_not_checked() -> None:
     request = JobRequest("a", Resources(10**6), 10**9, ("true",))
-    assert regime.misfit(request, Capabilities("asa")) is None
+    assert batch.misfit(request, Capabilities("asa"), "partition", spreads=True) is None

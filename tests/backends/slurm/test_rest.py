@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from asa.backends.slurm.failures import SiteRefusal
-from asa.backends.slurm.rest import ITEMS_AT_ONCE, Rest
-from asa.backends.slurm.rest_answer import Denied, NoSuchPage
-from asa.backends.slurm.rest_http import Server
-from asa.backends.slurm.rest_token import Tokens
+from asa.backends.slurm.rest import ITEMS_AT_ONCE, Tokens
+from asa.backends.slurm.rest import RestServer as Server
+from asa.backends.slurm.rest import SlurmRest as Rest
+from asa.backends.slurm.rest_parse import Denied, NoSuchPage
+from asa.backends.slurm.words import SiteRefusal
 from asa.core.errors import BackendError
 
 RECORDED = Path(__file__).with_name("rest-22.05")

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from asa.backends.slurm.failures import SiteRefusal
-from asa.backends.slurm.rest_answer import Denied, NoSuchPage, Silent, Unauthorized, content
+from asa.backends.slurm.rest_parse import Denied, NoSuchPage, Silent, Unauthorized, content
+from asa.backends.slurm.words import SiteRefusal
 from asa.core.errors import BackendError
 
 ASKED = "GET /slurm/v0.0.38/jobs at here"

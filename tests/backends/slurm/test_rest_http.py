@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from asa.backends.slurm.rest_answer import Silent, Unauthorized
-from asa.backends.slurm.rest_http import Server
-from asa.backends.slurm.rest_token import Tokens
+from asa.backends.slurm.rest import RestServer as Server
+from asa.backends.slurm.rest import Tokens
+from asa.backends.slurm.rest_parse import Silent, Unauthorized
 from asa.core.errors import BackendError, InvalidInput
 from asa.security.ca import create, driver_context
 from asa.security.files import write_private

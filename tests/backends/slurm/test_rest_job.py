@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from asa.backends.slurm.directives import Options, job_script, local_time, sbatch_options, settings
-from asa.backends.slurm.rest_job import changes, read, submission
-from asa.backends.slurm.rest_options import PROPERTIES
+from asa.backends.slurm.rest_job import PROPERTIES, changes, read, submission
+from asa.backends.slurm.words import SlurmOptions as Options
+from asa.backends.slurm.words import job_script, local_time, sbatch_options
+from asa.backends.slurm.words import scontrol_settings as settings
 from asa.core.errors import InvalidInput
 from asa.core.job import Dependency, DependencyKind, JobChanges, JobHandle, JobRequest, Resources
 

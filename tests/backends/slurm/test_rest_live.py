@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from asa.backends.slurm.backend import Slurm
-from asa.backends.slurm.cli import Commands
-from asa.backends.slurm.record import JobRecord
-from asa.backends.slurm.rest import Rest
-from asa.backends.slurm.rest_http import Server
-from asa.backends.slurm.rest_token import Tokens
+from asa.backends.slurm.commands import SlurmCommands as Commands
+from asa.backends.slurm.rest import RestServer as Server
+from asa.backends.slurm.rest import SlurmRest as Rest
+from asa.backends.slurm.rest import Tokens
+from asa.backends.slurm.words import JobRecord
 from asa.core.clock import SystemClock
 from asa.core.errors import BackendError
 from asa.core.job import JobChanges, JobHandle, JobRequest, JobState, Refused, Resources

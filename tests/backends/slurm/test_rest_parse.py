@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from asa.backends.slurm import parse, rest_parse
-from asa.backends.slurm.record import JobRecord, NodeGroup, VisibleJob
+from asa.backends.slurm import commands, rest_parse
+from asa.backends.slurm.words import JobRecord, NodeGroup, VisibleJob
 from asa.core.errors import BackendError
 
 RECORDED = Path(__file__).with_name("rest-22.05")
@@ -125,11 +125,11 @@ def test_partitions() -> None:
         "PartitionName": "main", "Default": "YES", "State": "UP", "MaxTime": "1-00:00:00", "DefaultTime": "0-00:05:00",
         "Nodes": "n[1-4]", "TotalNodes": "4", "TotalCPUs": "32", "QoS": "N/A",
     }  # fmt: skip
-    assert parse.limit(main["MaxTime"]) == 86400
+    assert commands.parse_limit(main["MaxTime"]) == 86400
     assert share["Default"] == "NO"
     unlimited = recorded("partitions")["partitions"][0] | {"max_time_limit": -1, "maximum_nodes_per_job": 2}
     (found,) = rest_parse.partitions({"partitions": [unlimited]})
-    assert (parse.limit(found["MaxTime"]), found["MaxNodes"]) == (None, "2")
+    assert (commands.parse_limit(found["MaxTime"]), found["MaxNodes"]) == (None, "2")
 
 
 def test_partitions_of_later_versions() -> None:

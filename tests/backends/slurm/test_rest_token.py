@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from asa.backends.slurm.rest_token import Tokens, expiry, own_name
+from asa.backends.slurm.rest import Tokens, expiry, own_name
 from asa.core.clock import ManualClock
 from asa.core.errors import BackendError, InvalidInput, StateError
 from asa.security.files import write_private

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asa.backends.slurm.record import JobRecord
-from asa.backends.slurm.states import STATES, state_of, status
+from asa.backends.slurm.words import STATES, JobRecord, state_of
+from asa.backends.slurm.words import job_status as status
 from asa.core.job import JobHandle, JobState
 
 NOW = 130.0

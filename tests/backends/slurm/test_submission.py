@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 
 from asa.backends.slurm.backend import Slurm
-from asa.backends.slurm.failures import SiteRefusal
-from asa.backends.slurm.record import JobRecord
+from asa.backends.slurm.words import JobRecord, SiteRefusal
 from asa.core.clock import ManualClock
 from asa.core.errors import BackendError
 from asa.core.job import JobChanges, JobHandle, JobRequest, JobState, Refused, Resources
@@ -165,5 +164,5 @@ def test_nodes_that_the_user_excluded_stay_so(fake: FakeSlurm) -> None:
 def test_where_nodes_are_not_told_nothing_can_be_parked(slurm: Slurm, fake: FakeSlurm) -> None:
     fake.where["Nodes"] = "(null)"
     assert not slurm.capabilities().parks
-    with pytest.raises(BackendError, match="does not tell the nodes of partition 'main'"):
+    with pytest.raises(BackendError, match="does not show the nodes of partition 'main'"):
         slurm.update(handles(slurm)[0], JobChanges(parked=True))

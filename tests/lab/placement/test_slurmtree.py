@@ -47,7 +47,7 @@ def test_a_deep_tree(tmp_path: Path) -> None:
         ("SwitchName=s", "line 1: a SwitchName, and either Nodes or Switches"),
         ("Nodes=a", "line 1: a SwitchName"),
         ("SwitchName=s Nodes=a Switches=b", "either Nodes or Switches"),
-        ("SwitchName=s Nodes=a[", "line 1: 'a\\[': brackets do not match"),
+        ("SwitchName=s Nodes=a[", "line 1: host list 'a\\[': brackets do not match"),
         ("SwitchName=s Nodes=a\nSwitchName=s Nodes=b", "line 2: switch s \\(line 1\\) is there already"),
         ("SwitchName=t Switches=s", "line 1: 's', below 't', is no switch of this file"),
         ("SwitchName=s Nodes=a\nSwitchName=t Nodes=b", "nothing joins switch s .* SwitchName=root Switches=s,t"),

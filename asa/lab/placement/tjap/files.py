@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from asa.core.errors import InvalidInput
+from asa.core.hostlist import expand
 from asa.lab.core.jsonfile import read_json
-from asa.lab.placement.hostlist import expand
 from asa.lab.placement.tjap.instance import PRICE, Window, grouped
 from asa.lab.placement.topology import CONVENTIONS, Convention, Topology
 

@@ -1,0 +1,389 @@
+"""Flux, through its commands. Not verified on a live system: ``docs/howto/pbs-flux.md``.
+
+References
+----------
+Flux RFC 19 (F58 job ids), 21 (job states and events).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from asa.backends import batch
+from asa.backends.batch import Ask, Asking, ErrorPatterns, by_subprocess, host_names, of_known, table
+from asa.core.clock import SystemClock
+from asa.core.errors import BackendError, InvalidInput
+from asa.core.job import (
+    Capabilities,
+    JobChanges,
+    JobHandle,
+    JobRequest,
+    JobState,
+    JobStatus,
+    QueueRegime,
+    Refused,
+    Resources,
+)
+from asa.core.ports import Clock
+from asa.core.reason import Reason
+from asa.core.view import QueueView
+
+ERRORS = ErrorPatterns(
+    no_answer=re.compile(
+        r"unable to connect to flux|flux_open|connection (refused|reset|timed out)|no route to host|host is unreachable"
+        r"|broken pipe|operation timed out|resource temporarily unavailable",
+        re.IGNORECASE,
+    ),
+    prefix=re.compile(r"^flux-\w+: (ERROR: )?"),
+    ended=re.compile(r"unknown|not found|inactive|no such", re.IGNORECASE),
+)
+_RESOURCES = "{state} {nnodes} {ncores} {ngpus}"
+_UNKNOWN = re.compile(r"(?:jobid|job|id) (\S+?):? (?:unknown|not found)|unknown (?:job )?id:? (\S+)", re.IGNORECASE)
+
+
+class Flux:
+    """A cluster, or an allocation, under Flux, through its commands.
+
+    It was written from Flux's documentation, and tested with outputs in the form shown there: it has not been tried on
+    a live system. Of a waiting job only the wall time can be changed. Flux does not count memory, and neither do jobs.
+
+    Parameters
+    ----------
+    queue, bank
+        ``--queue`` and ``--bank``; None for the site's default.
+    setup
+        Shell lines before the program, such as ``module load``.
+    extra
+        Other options of ``flux submit``, as they are written on a command line.
+    site
+        What the cluster is called: waits are learned under this name.
+    poll_s
+        Seconds between status queries [s].
+    timeout_s
+        How long one command may take [s].
+    clock
+        Time.
+    ask
+        How commands are run; None for subprocesses.
+
+    Raises
+    ------
+    InvalidInput
+        When an extra option is one that ASA gives itself.
+    """
+
+    def __init__(
+        self,
+        queue: str | None = None,
+        bank: str | None = None,
+        *,
+        setup: str | Sequence[str] = (),
+        extra: str = "",
+        site: str = "flux",
+        poll_s: float = 5.0,
+        timeout_s: float = 60.0,
+        clock: Clock | None = None,
+        ask: Ask | None = None,
+    ) -> None:
+        self._options = FluxOptions(queue, bank, (setup,) if isinstance(setup, str) else tuple(setup), extra)
+        self._ask = Asking(ask or by_subprocess(timeout_s), ERRORS)
+        self._clock: Clock = clock or SystemClock()
+        self._name, self._poll_s = site, poll_s
+
+    def capabilities(self) -> Capabilities:
+        """What matters to planning; asked once."""
+        return self._site
+
+    @cached_property
+    def _site(self) -> Capabilities:
+        queue = self._options.queue or ""
+        where = [f"--queue={queue}"] if queue else []
+        text = self._ask(["flux", "resource", "list", "-s", "free,allocated", "-n", *where, "-o", _RESOURCES])
+        return parse_capabilities(text, site=self._name, queue=queue, poll_s=self._poll_s)
+
+    def submit(self, requests: Sequence[JobRequest]) -> list[JobHandle | Refused]:
+        """One outcome per request, in order; a refusal has Flux's own message. It has no job arrays."""
+        return batch.by_their_clock(batch.outcomes(requests, self._submit), self._submitted)
+
+    def _submit(self, request: JobRequest) -> JobHandle:
+        request = batch.submittable(request, self._site, self.query, "Flux")
+        now = self._clock.now()
+        printed = self._ask(submit_command(request, self._options, now))
+        return JobHandle(parse_job_id(printed), request.token, now)
+
+    def _submitted(self, handles: Sequence[JobHandle]) -> dict[JobHandle, float]:
+        known = self._known(handles)
+        return {handle: submit_time(known[handle.job_id]) for handle in handles if handle.job_id in known}
+
+    def _known(self, handles: Sequence[JobHandle]) -> dict[str, Attributes]:
+        ids = [handle.job_id for handle in handles]
+        return parse_jobs(of_known(ids, lambda some: self._ask(["flux", "jobs", "--json", "-a", *some]), _UNKNOWN))
+
+    def query(self, handles: Sequence[JobHandle]) -> list[JobStatus]:
+        """One status per handle, in order, from one ``flux jobs``."""
+        known = self._known(handles)
+        return [
+            parse_status(handle, job)
+            if (job := known.get(handle.job_id)) and job.get("name") == handle.token  # Flux never gives an id twice
+            else batch.lost(handle, "Flux")
+            for handle in handles
+        ]
+
+    def find(self, tokens: Sequence[str]) -> dict[str, JobHandle]:
+        """Jobs by the token they were submitted under, with one question for each."""
+        question = ["flux", "jobs", "--json", "-a", "--count=0"]
+        known = [item for token in tokens for item in parse_jobs(self._ask([*question, f"--name={token}"])).items()]
+        handles = (JobHandle(key, str(job.get("name")), submit_time(job)) for key, job in known)
+        return batch.first_submitted(handles, tokens)
+
+    def update(self, handle: JobHandle, changes: JobChanges) -> None:
+        """Change the wall time of a job that waits.
+
+        Raises
+        ------
+        BackendError
+            When it waits no more, the site says no, or something else is to be changed: Flux changes nothing else.
+        """
+        if replace(changes, walltime_s=None) != JobChanges():
+            raise BackendError(
+                f"Flux job {batch.called(handle)}: only the wall time of a job that waits can be changed"
+            )
+        batch.must_wait(self.query([handle])[0], "Flux")
+        if changes.walltime_s is not None:
+            self._ask(["flux", "update", handle.job_id, f"duration={seconds(changes.walltime_s)}"])
+
+    def cancel(self, handles: Sequence[JobHandle]) -> None:
+        """Ask that these jobs end; they are looked up first, and those that have ended passed over."""
+        if live := batch.live(self.query(handles)):
+            self._ask(["flux", "cancel", *live], unless=ERRORS.only_ended)
+
+    def look(self) -> QueueView | None:
+        """Nothing: the queue of other users is not asked for."""
+        return None
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+
+# -- make a command ----------------------------------------------------------------------------------------------------
+
+_OURS = re.compile(
+    r"--(job-name|time-limit|nodes|ntasks|cores|cores-per-task|gpus-per-task|tasks-per-node|output|error|input|cwd"
+    r"|dependency|begin-time|exclusive)(=.*)?|-[tNncgx].*"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FluxOptions:
+    """What a user wants of every job.
+
+    Parameters
+    ----------
+    queue, bank
+        ``--queue`` and ``--bank`` of flux, or None.
+    setup
+        Shell lines before the program.
+    extra
+        Other options of ``flux submit``, as they are written on a command line.
+
+    Raises
+    ------
+    InvalidInput
+        When an extra option is one that ASA gives itself.
+    """
+
+    queue: str | None = None
+    bank: str | None = None
+    setup: tuple[str, ...] = ()
+    extra: str = ""
+
+    def __post_init__(self) -> None:
+        for word in self.words:
+            if _OURS.fullmatch(word):
+                raise InvalidInput(f"flux's {word} cannot be passed through: it follows from the stage, or the run")
+
+    @property
+    def words(self) -> list[str]:
+        """The extra options, one by one."""
+        return shlex.split(self.extra)
+
+
+def submit_command(request: JobRequest, wanted: FluxOptions, now: float) -> list[str]:
+    """``flux submit`` with the program: a task on each node, with all of the job's cores there.
+
+    Flux has no option for memory: the request's is not passed on.
+    """
+    target = "/dev/null" if request.output is None else request.output
+    found = [
+        f"--job-name={request.token}",
+        *size(request.resources),
+        f"--time-limit={seconds(request.walltime_s)}",
+        f"--cwd={request.workdir}",
+        "--input=/dev/null",
+        f"--output={target}",
+        f"--error={target}",
+        "--setopt=output.mode=append",
+    ]
+    found += [f"--dependency={item.kind.value}:{item.on.job_id}" for item in request.dependencies]
+    if request.begin is not None and request.begin > now:
+        found.append(f"--begin-time=+{seconds(request.begin - now)}")
+    found += [f"--queue={wanted.queue}"] if wanted.queue else []
+    found += [f"--bank={wanted.bank}"] if wanted.bank else []
+    program = list(request.argv)
+    if wanted.setup:
+        program = ["/bin/sh", "-c", "\n".join([*wanted.setup, 'exec "$0" "$@"']), *program]
+    return ["flux", "submit", *found, *wanted.words, "--", *program]
+
+
+def size(resources: Resources) -> list[str]:
+    """One task on each node; on any one node where the number of nodes is left open.
+
+    >>> size(Resources(16, nodes=2, gpus=4))
+    ['--nodes=2', '--ntasks=2', '--cores-per-task=8', '--gpus-per-task=2']
+    """
+    nodes = resources.nodes or 1
+    each = resources.on_each(nodes)
+    found = [f"--nodes={nodes}", f"--ntasks={nodes}", f"--cores-per-task={each.cores}"]
+    return [*found, f"--gpus-per-task={each.gpus}"] if each.gpus else found
+
+
+def seconds(duration: float) -> str:
+    """A duration in Flux's words: whole seconds, rounded up, at least one.
+
+    >>> seconds(0.2), seconds(5400)
+    ('1s', '5400s')
+    """
+    return f"{max(1, math.ceil(duration))}s"
+
+
+# -- parse its output --------------------------------------------------------------------------------------------------
+
+Attributes = Mapping[str, Any]
+
+_LETTERS = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
+_WAITING, _RUNNING = ("NEW", "DEPEND", "PRIORITY", "SCHED"), ("RUN", "CLEANUP")
+_RESULTS = {"COMPLETED": JobState.COMPLETED, "CANCELED": JobState.CANCELLED, "TIMEOUT": JobState.TIMEOUT}
+
+
+def parse_job_id(text: str) -> str:
+    """The id that ``flux submit`` printed, in decimal.
+
+    >>> parse_job_id("ƒ2oLuiaM\\n"), parse_job_id("f1"), parse_job_id("123")
+    ('68486402978', '0', '123')
+    """
+    words = text.split()
+    if not words:
+        raise BackendError("flux submit printed no job id")
+    word = words[-1]
+    if word.isdecimal():
+        return word
+    number = 0
+    for letter in word[1:]:
+        if word[0] not in "ƒf" or letter not in _LETTERS:
+            raise BackendError(f"flux submit printed {word!r}: a job id expected, like ƒ2oLuiaM")
+        number = 58 * number + _LETTERS.index(letter)
+    return str(number)
+
+
+def parse_jobs(text: str) -> dict[str, Attributes]:
+    """Jobs by id, from ``flux jobs --json``, which prints a single one by itself."""
+    return table(text, _listed, "flux", "a flux with 'flux jobs --json' expected")
+
+
+def _listed(found: Any) -> dict[str, Attributes]:
+    return {str(job["id"]): job for job in found.get("jobs", [found] if "id" in found else [])}
+
+
+def parse_status(handle: JobHandle, job: Attributes) -> JobStatus:
+    """How a job stands that Flux knows."""
+    state, start = _state(job), _time(job, "t_run")
+    end = _time(job, "t_cleanup") or _time(job, "t_inactive") if state.final else None
+    sched = (job.get("annotations") or {}).get("sched") or {}
+    planned = sched.get("t_estimate") if isinstance(sched, Mapping) else None
+    return JobStatus(
+        handle,
+        state,
+        reason=_reason(job, state),
+        eligible=None if job.get("state") in ("NEW", "DEPEND") else _time(job, "t_submit"),
+        started=start,
+        ended=end,
+        planned=float(planned) if planned else None,
+        nodes=host_names(str(job["nodelist"])) if start is not None and job.get("nodelist") else (),
+        exit_code=_exit_code(job) if state.final and start is not None else None,
+    )
+
+
+def submit_time(job: Attributes) -> float:
+    """When a job was submitted [s since the epoch]."""
+    return _time(job, "t_submit") or 0.0
+
+
+def _time(job: Attributes, key: str) -> float | None:
+    """0 stands for a time that has not come."""
+    value = job.get(key)
+    return float(value) if value else None
+
+
+def _exception(job: Attributes) -> Attributes:
+    found = job.get("exception") or {}
+    return found if isinstance(found, Mapping) and found.get("occurred") else {}
+
+
+def _state(job: Attributes) -> JobState:
+    state = job.get("state")
+    if state in _WAITING:
+        return JobState.PENDING
+    if state in _RUNNING:
+        return JobState.RUNNING
+    kind = _exception(job).get("type")
+    if kind == "dependency" and _time(job, "t_run") is None:
+        return JobState.CANCELLED  # what it waited for can never come true
+    if kind == "node-failure":
+        return JobState.NODE_FAIL
+    return _RESULTS.get(str(job.get("result")), JobState.FAILED)
+
+
+def _exit_code(job: Attributes) -> int | None:
+    """The exit code, 128 + n after signal n."""
+    code = job.get("returncode")
+    if not isinstance(code, int):
+        return None
+    return code if code >= 0 else 128 - code
+
+
+def _reason(job: Attributes, state: JobState) -> str:
+    if state is JobState.PENDING:
+        waits = [str(item) for item in job.get("dependencies") or ()]
+        if any(item.startswith("begin-time") for item in waits):
+            return Reason.BEGIN
+        if waits or job.get("state") == "DEPEND":
+            return Reason.DEPENDENCY
+        return Reason.HELD if job.get("urgency") == 0 else Reason.RESOURCES
+    return str(_exception(job).get("note", "")) if state.final else ""
+
+
+def parse_capabilities(text: str, *, site: str, queue: str, poll_s: float) -> Capabilities:
+    """What ``flux resource list`` amounts to: lines of state, nodes, cores and GPUs.
+
+    The regime is the strictest, because Flux gives a job its place when what it waits for has ended.
+    """
+    nodes = cores = gpus = 0
+    for line in text.splitlines():
+        words = line.split()
+        if len(words) >= 4 and words[0] in ("free", "allocated"):
+            nodes, cores, gpus = nodes + int(words[1]), cores + int(words[2]), gpus + int(words[3])
+    return Capabilities(
+        site=site,
+        partition=queue,
+        regime=QueueRegime.LIMITS,
+        largest=Resources(cores, None, None, gpus) if cores else None,
+        cores_per_node=cores // nodes if nodes else None,
+        poll_s=poll_s,
+        details={"reached through": "flux's commands"},
+    )

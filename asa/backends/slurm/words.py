@@ -1,0 +1,586 @@
+"""Slurm's words: its records of jobs and nodes, its states and errors, and requests as its options. Pure."""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+import shlex
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from asa.backends.batch import CommandError, ErrorPatterns, called, key
+from asa.backends.batch import SiteRefusal as SiteRefusal
+from asa.core.errors import InvalidInput, UnknownName
+from asa.core.job import Dependency, DependencyKind, JobChanges, JobHandle, JobRequest, JobState, JobStatus, Resources
+from asa.core.units import MIB
+
+
+@dataclass(frozen=True, slots=True)
+class JobRecord:
+    """A job as the controller's queue, or the accounting, has it.
+
+    Parameters
+    ----------
+    key
+        Job id; ``ID_INDEX`` for an element of a job array.
+    name
+        Job name: the token, when ASA submitted it.
+    word
+        State in Slurm's words, such as ``RUNNING`` or ``CANCELLED by 1000``.
+    reason
+        Slurm's reason, or "".
+    submitted
+        When it was submitted, or last requeued [s since the epoch].
+    eligible
+        When it became eligible to start, or None.
+    start
+        When it started; for a waiting job when Slurm means to start it. None when there is no such time.
+    end
+        When it ended, or will at the latest; None when there is no such time.
+    exit_code
+        Exit code of its script (128 + n after signal n), or None.
+    restarts
+        How often it was requeued.
+    nodes
+        Names of its nodes; none while it waits.
+    ages_since
+        Since when its age counts (``AccrueTime``), perhaps in the future; None while Slurm has set no such time.
+    """
+
+    key: str
+    name: str
+    word: str
+    reason: str = ""
+    submitted: float = 0.0
+    eligible: float | None = None
+    start: float | None = None
+    end: float | None = None
+    exit_code: int | None = None
+    restarts: int = 0
+    nodes: tuple[str, ...] = ()
+    ages_since: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class VisibleJob:
+    """Anybody's job that waits or runs, as far as Slurm shows it to this user.
+
+    Parameters
+    ----------
+    key, name, word, reason, submitted, end
+        As in `JobRecord`.
+    user
+        Whose it is.
+    partition
+        Its partition; several with commas between while it waits for any of them.
+    priority
+        Slurm's number: the highest starts first.
+    cores, nodes
+        CPUs and nodes that it holds or, while it waits, asks for at least.
+    limit
+        Wall time [s], or None for no limit.
+    held
+        Names of the nodes it runs on.
+    """
+
+    key: str
+    name: str
+    user: str
+    partition: str
+    word: str
+    reason: str
+    priority: int
+    cores: int
+    nodes: int
+    limit: float | None
+    submitted: float
+    end: float | None
+    held: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NodeGroup:
+    """Like nodes of one partition.
+
+    Parameters
+    ----------
+    partition
+        Name of the partition.
+    count
+        How many there are.
+    cores
+        CPUs of each, as Slurm counts them.
+    memory
+        Memory of each [bytes].
+    gpus
+        GPUs of each.
+    state
+        Their state, such as ``idle`` or ``down*``.
+    """
+
+    partition: str
+    count: int
+    cores: int
+    memory: int
+    gpus: int
+    state: str
+
+
+# -- whose record it is: an id alone does not say, a controller that lost its state gives ids out again ----------------
+
+CLOCK_SKEW_S = 300.0
+"""Two machines of one cluster cannot differ by more [s]: munge refuses credentials that old or that new."""
+
+
+def keys(handles: Iterable[JobHandle]) -> list[str]:
+    """Each job's key, once."""
+    return list(dict.fromkeys(map(key, handles)))
+
+
+def agrees(handle: JobHandle, record: JobRecord) -> bool:
+    """Whether the record is of this job.
+
+    Id, name and submission time must all fit. A requeued job's submission time is that of its last requeue.
+    """
+    near = abs(record.submitted - handle.submitted) <= CLOCK_SKEW_S
+    later = record.restarts > 0 and record.submitted > handle.submitted
+    return record.key == key(handle) and record.name == handle.token and (near or later)
+
+
+def of_array(handle: JobHandle, record: JobRecord) -> bool:
+    """Whether the record is of an element, whichever, of the array that the job belongs to."""
+    near = abs(record.submitted - handle.submitted) <= CLOCK_SKEW_S
+    return handle.array_index is not None and near and record.key.startswith(f"{handle.job_id}_")
+
+
+def match(handles: Sequence[JobHandle], records: Iterable[JobRecord]) -> dict[JobHandle, JobRecord]:
+    """The record of each of these jobs that has one."""
+    by_key: dict[str, list[JobRecord]] = {}
+    for record in records:
+        by_key.setdefault(record.key, []).append(record)
+    return {handle: record for handle in handles for record in by_key.get(key(handle), ()) if agrees(handle, record)}
+
+
+def handle_of(record: JobRecord) -> JobHandle:
+    """A handle on the job that a record is of."""
+    job_id, _, index = record.key.partition("_")
+    return JobHandle(job_id, record.name, record.submitted, int(index) if index else None)
+
+
+# -- states ------------------------------------------------------------------------------------------------------------
+
+STATES = {
+    "PENDING": JobState.PENDING,
+    "REQUEUED": JobState.PENDING,
+    "REQUEUE_FED": JobState.PENDING,
+    "REQUEUE_HOLD": JobState.PENDING,
+    "RESV_DEL_HOLD": JobState.PENDING,
+    "SPECIAL_EXIT": JobState.PENDING,  # requeued and held because of its exit code
+    "EXPEDITING": JobState.PENDING,
+    "RUNNING": JobState.RUNNING,
+    "CONFIGURING": JobState.RUNNING,
+    "POWER_UP_NODE": JobState.RUNNING,
+    "RESIZING": JobState.RUNNING,
+    "SIGNALING": JobState.RUNNING,
+    "STOPPED": JobState.RUNNING,
+    "SUSPENDED": JobState.RUNNING,
+    "STAGE_OUT": JobState.RUNNING,
+    "UPDATE_DB": JobState.RUNNING,
+    "COMPLETING": JobState.RUNNING,  # alone it hides how the job ends; a later answer has another word
+    "COMPLETED": JobState.COMPLETED,
+    "FAILED": JobState.FAILED,
+    "TIMEOUT": JobState.TIMEOUT,
+    "DEADLINE": JobState.TIMEOUT,
+    "CANCELLED": JobState.CANCELLED,
+    "REVOKED": JobState.CANCELLED,  # started elsewhere in a federation
+    "PREEMPTED": JobState.PREEMPTED,
+    "OUT_OF_MEMORY": JobState.OUT_OF_MEMORY,
+    "NODE_FAIL": JobState.NODE_FAIL,
+    "BOOT_FAIL": JobState.NODE_FAIL,
+    "LAUNCH_FAILED": JobState.NODE_FAIL,
+    "RECONFIG_FAIL": JobState.NODE_FAIL,
+}
+"""Slurm's word -> state, for the words of squeue, sacct and the REST interface up to 25.11."""
+
+_NOW_S = 2.0  # the controller's clock may be ahead, and counts whole seconds
+_BY = re.compile(r"CANCELLED by (\d+)")
+_SEPARATOR = re.compile(r"[,+ ]")
+
+
+def state_of(record: JobRecord) -> JobState:
+    """Where the job stands.
+
+    A word that is not in the table counts as RUNNING for a job that holds nodes and as PENDING for others: such a job
+    is neither submitted again nor given up, and a later answer tells more. Newer versions add flags to a state
+    (``CANCELLED,COMPLETING``); the state comes first.
+    """
+    return state_of_word(record.word, holds_nodes=bool(record.nodes))
+
+
+def state_of_word(word: str, *, holds_nodes: bool = False) -> JobState:
+    """As `state_of`, from Slurm's word alone."""
+    fallback = JobState.RUNNING if holds_nodes else JobState.PENDING
+    return STATES.get(_SEPARATOR.split(word)[0], fallback)
+
+
+def job_status(handle: JobHandle, queued: JobRecord | None, accounted: JobRecord | None, now: float) -> JobStatus:
+    """What the controller's record says of a job or, once the controller has forgotten it, the accounting's.
+
+    The controller keeps a job as long as it waits or runs and a while longer (``MinJobAge``). A job that it has
+    forgotten is over, even if the accounting still shows it as running. A job whose age is to count from later than
+    `now` [s since the epoch] does not age yet.
+    """
+    if queued is not None:
+        return _from_record(handle, queued, now)
+    if accounted is not None and state_of(accounted).final:
+        return _from_record(handle, accounted, now)
+    return _lost(handle, accounted)
+
+
+def _from_record(handle: JobHandle, record: JobRecord, now: float) -> JobStatus:
+    state = state_of(record)
+    ages = state is JobState.PENDING and record.ages_since is not None and record.ages_since <= now + _NOW_S
+    ran = bool(record.nodes)  # a job cancelled while it waited has a start time all the same
+    return JobStatus(
+        handle=handle,
+        state=state,
+        reason=_reason(record),
+        eligible=record.eligible,
+        started=record.start if ran else None,
+        ended=record.end if state.final else None,
+        planned=record.start if state is JobState.PENDING else None,
+        ages_since=record.ages_since if ages else None,
+        nodes=record.nodes,
+        exit_code=record.exit_code if state.final and ran else None,
+        restarts=record.restarts,
+    )
+
+
+def _reason(record: JobRecord) -> str:
+    said = [record.reason] if record.reason else []
+    if match := _BY.fullmatch(record.word):
+        said.append(f"cancelled by uid {match[1]}")
+    elif _SEPARATOR.split(record.word)[0] not in STATES:
+        said.append(f"unknown state {record.word!r}")
+    return "; ".join(said)
+
+
+def _lost(handle: JobHandle, last: JobRecord | None) -> JobStatus:
+    known = "the accounting has no record of it" if last is None else f"the accounting still says {last.word}"
+    reason = f"Slurm's controller does not know job {called(handle)} any more, and {known}"
+    return JobStatus(
+        handle,
+        JobState.LOST,
+        reason=reason,
+        started=last.start if last and last.nodes else None,
+        nodes=last.nodes if last else (),
+    )
+
+
+# -- errors ------------------------------------------------------------------------------------------------------------
+
+ERRORS = ErrorPatterns(
+    no_answer=re.compile(
+        r"unable to contact slurm controller|unable to contact slurmctld|unable to contact slurmdbd|socket timed out"
+        r"|connection (refused|reset|timed out)|communications? \w+ failure|transport endpoint is not connected"
+        r"|resource temporarily unavailable|temporarily unable|zero bytes were transmitted|no route to host"
+        r"|network is unreachable|rate limit|limit(ed|ing)? rpc|in standby mode|not in (a )?primary|database is busy"
+        r"|problem talking to the database|error connecting to the database|munge .*socket",
+        re.IGNORECASE,
+    ),
+    prefix=re.compile(r"^\s*\w+: (error|fatal): |^sbatch: "),
+    ended=re.compile(r"already (finished|completing)|invalid job id|job/step already", re.IGNORECASE),
+    broken=re.compile(
+        r"configuration (source|file)|fetch config|shared librar|(find|load|initialize) \S*plugin", re.IGNORECASE
+    ),
+)
+_UNKNOWN_JOB = re.compile(r"invalid job id", re.IGNORECASE)
+_NO_ERROR = re.compile(r"\bno error$", re.IGNORECASE)
+_NO_ACCOUNTING = re.compile(r"accounting storage is disabled|slurm accounting.*disabled", re.IGNORECASE)
+
+
+def is_unknown_job(error: CommandError) -> bool:
+    """Whether the controller does not know the only job it was asked for."""
+    return bool(_UNKNOWN_JOB.search(error.stderr))
+
+
+def changed_the_others(reason: str) -> bool:
+    """Whether a change of a whole array was made, save for elements that have ended.
+
+    >>> changed_the_others("29_0: Job has already finished\\n29_1-2: No error")
+    True
+    """
+    lines = reason.splitlines()
+    return any(map(_NO_ERROR.search, lines)) and all(
+        _NO_ERROR.search(line) or ERRORS.ended.search(line) for line in lines
+    )
+
+
+def is_no_accounting(error: CommandError) -> bool:
+    """Whether the site keeps no accounting."""
+    return bool(_NO_ACCOUNTING.search(error.stderr))
+
+
+# -- requests ----------------------------------------------------------------------------------------------------------
+
+Flag = str | int | float | bool | None
+
+_TOKEN = re.compile(r"[A-Za-z0-9_.+:@=-]+")
+_PLACEHOLDER = re.compile(r"\{\{\s*(\w+)\s*\}\}")
+
+_EXCLUDE_EACH_OTHER = (
+    {"mem", "mem-per-cpu", "mem-per-gpu"},
+    {"gres", "gpus", "G", "gpus-per-node", "gpus-per-task", "gpus-per-socket"},
+)
+_ELSEWHERE = {
+    "time": "give the stage a walltime",
+    "t": "give the stage a walltime",
+    "nodes": "give the stage nodes",
+    "N": "give the stage nodes",
+    "ntasks": "give the stage cores",
+    "n": "give the stage cores",
+    "job-name": "jobs are found again by the names that ASA gives them",
+    "J": "jobs are found again by the names that ASA gives them",
+    "output": "ASA collects the output in the run's directory",
+    "o": "ASA collects the output in the run's directory",
+    "chdir": "start the run in that directory",
+    "D": "start the run in that directory",
+    "dependency": "the strategy decides about dependencies",
+    "d": "the strategy decides about dependencies",
+    "begin": "the strategy decides when to submit",
+    "b": "the strategy decides when to submit",
+    "requeue": "use the option requeue=True or False",
+    "no-requeue": "use the option requeue=True or False",
+    "array": "use stage.map(...)",
+    "a": "use stage.map(...)",
+    "wrap": "use a stage or asa.command(...)",
+    "parsable": "ASA needs it and always gives it",
+    "test-only": "it would submit nothing",
+    "wait": "ASA waits by itself",
+    "W": "ASA waits by itself",
+    "hold": "nothing would release the job",
+    "H": "nothing would release the job",
+    "p": "write partition=...",
+    "A": "write account=...",
+    "M": "write clusters=...",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmOptions:
+    """What a user wants of every job.
+
+    Parameters
+    ----------
+    flags
+        sbatch options by their long names (underscores or dashes) or single letters. True stands for an option without
+        a value; None or False leaves out an option that ASA would give (``mem=False``).
+    setup
+        Shell lines before the program.
+    template
+        Text of a whole job script with ``{{placeholders}}``, or None for ASA's own.
+    requeue
+        Whether Slurm may start a job again whose node failed. ASA submits a new one by itself if it may not.
+
+    Raises
+    ------
+    InvalidInput
+        When a flag cannot be passed through, or the template has no ``{{program}}`` or an unknown placeholder.
+    """
+
+    flags: Mapping[str, Flag] = field(default_factory=dict)
+    setup: tuple[str, ...] = ()
+    template: str | None = None
+    requeue: bool = False
+
+    def __post_init__(self) -> None:
+        flags = {name.replace("_", "-"): value for name, value in self.flags.items()}
+        for name, value in flags.items():
+            if name in _ELSEWHERE:
+                raise InvalidInput(f"Slurm option {name!r} cannot be passed through: {_ELSEWHERE[name]}")
+            if "\n" in f"{name}{value}":
+                raise InvalidInput(f"Slurm option {name!r}: {value!r} has more than one line")
+        object.__setattr__(self, "flags", flags)
+        if self.template is not None:
+            _check_template(self.template)
+
+
+def sbatch_options(request: JobRequest, options: SlurmOptions) -> list[str]:
+    """Options of the submission; flags of the user win over those that follow from the resources.
+
+    Raises
+    ------
+    InvalidInput
+        When the token has letters that cannot be in a job name.
+    """
+    if not _TOKEN.fullmatch(request.token):
+        raise InvalidInput(f"token {request.token!r}: expected letters, digits and _ . + : @ = - only")
+    flags: dict[str, Flag] = {
+        "job-name": request.token,
+        **_size(request.resources),
+        "time": minutes(request.walltime_s),
+        "chdir": request.workdir,
+        "output": output_file(request),
+        "open-mode": "append",  # what a requeued job printed before is kept
+        "requeue" if options.requeue else "no-requeue": True,
+    }
+    if request.dependencies:
+        flags["dependency"] = dependency_list(request.dependencies)
+        if any(item.kind is DependencyKind.AFTER_OK for item in request.dependencies):
+            flags["kill-on-invalid-dep"] = "yes"  # or it would wait for ever once its predecessor has failed
+    if request.begin is not None:
+        flags["begin"] = local_time(request.begin)
+    if request.deadline is not None:
+        flags["deadline"] = local_time(request.deadline)
+    for group in _EXCLUDE_EACH_OTHER:
+        if group & options.flags.keys():
+            flags = {name: value for name, value in flags.items() if name not in group}
+    flags |= options.flags
+    return [_option(name, value) for name, value in flags.items() if value is not None and value is not False]
+
+
+def output_file(request: JobRequest) -> str:
+    """The file that has a job's output, as Slurm spells it."""
+    return "/dev/null" if request.output is None else request.output.replace("%", "%%")
+
+
+def job_script(request: JobRequest, options: SlurmOptions) -> str:
+    """The job script; it can also be submitted by hand, because it repeats the options as ``#SBATCH`` lines."""
+    program = "\n".join(_program(request))
+    header = "\n".join(f"#SBATCH {shlex.quote(option)}" for option in sbatch_options(request, options))
+    values = {
+        "directives": header,
+        "setup": "\n".join(options.setup),
+        "program": program,
+        "token": request.token,
+        "cores": str(request.resources.cores),
+        "nodes": str(request.resources.nodes or ""),
+        "minutes": str(minutes(request.walltime_s)),
+        "workdir": request.workdir,
+    }
+    template = options.template
+    if template is None:
+        template = "#!/bin/sh\n{{directives}}\n" + ("{{setup}}\n" if options.setup else "") + "{{program}}\n"
+    return _PLACEHOLDER.sub(lambda match: values[match[1]], template)
+
+
+PLACEHOLDERS = ("directives", "setup", "program", "token", "cores", "nodes", "minutes", "workdir")
+"""What a template may contain, in double braces; ``program`` it must."""
+
+
+def _check_template(template: str) -> None:
+    used = _PLACEHOLDER.findall(template)
+    for name in used:
+        if name not in PLACEHOLDERS:
+            raise UnknownName("placeholder in the job script template", name, PLACEHOLDERS)
+    if "program" not in used:
+        near = difflib.get_close_matches("{{program}}", template.split(), n=1)
+        hint = f" (is {near[0]!r} meant?)" if near else ""
+        raise InvalidInput(f"the job script template has no {{{{program}}}}, so the job would do nothing{hint}")
+    if not template.startswith("#!"):
+        first = template.partition("\n")[0]
+        raise InvalidInput(f"the job script template starts with {first!r}: expected a line like '#!/bin/sh'")
+
+
+def _program(request: JobRequest) -> list[str]:
+    """Shell lines that run the program once on each node, with all the cores that the job has there."""
+    program = shlex.join(request.argv)
+    nodes = request.resources.nodes
+    if nodes == 1:
+        return [f"exec {program}"]
+    # One process a node, none bound to a part of the cores; later steps may share the cores with it.
+    srun = "exec srun --ntasks-per-node=1 --cpu-bind=none --overlap --kill-on-bad-exit=0 --wait=0 --export=ALL"
+    if nodes is not None:
+        return [f"{srun} --nodes={nodes} --ntasks={nodes} {program}"]
+    return [
+        'if [ "${SLURM_JOB_NUM_NODES:-1}" -gt 1 ]; then',
+        f'    {srun} --nodes="$SLURM_JOB_NUM_NODES" --ntasks="$SLURM_JOB_NUM_NODES" {program}',
+        "fi",
+        f"exec {program}",
+    ]
+
+
+def _size(resources: Resources) -> dict[str, Flag]:
+    """Cores as tasks of one core: scontrol can change their number while the job waits, that of CPUs per task not."""
+    flags: dict[str, Flag] = {"ntasks": resources.cores}
+    nodes = resources.nodes
+    if nodes is not None:
+        flags |= {"nodes": nodes, "ntasks-per-node": resources.cores // nodes}
+    if resources.memory is not None:
+        flags["mem" if nodes else "mem-per-cpu"] = f"{_mib_each(resources)}M"
+    if resources.gpus:
+        whole = nodes is not None and resources.gpus % nodes == 0
+        flags |= {"gres": f"gpu:{resources.gpus // (nodes or 1)}"} if whole else {"gpus": resources.gpus}
+    return flags
+
+
+def _mib_each(resources: Resources) -> int:
+    """Memory of each node, or of each core where the number of nodes is left open [MiB], rounded up."""
+    return -(-(resources.memory or 0) // ((resources.nodes or resources.cores) * MIB))
+
+
+def scontrol_settings(changes: JobChanges, now: float) -> list[str]:
+    """scontrol's settings for changes of a waiting job.
+
+    Raises
+    ------
+    InvalidInput
+        When GPUs are asked for: Slurm has no dependable way to change them.
+    """
+    found = [] if changes.resources is None else _size_settings(changes.resources)
+    if changes.walltime_s is not None:
+        found.append(f"TimeLimit={minutes(changes.walltime_s)}")
+    if changes.dependencies is not None:
+        found.append(f"Dependency={dependency_list(changes.dependencies)}")
+    if changes.begin is not None:
+        found.append(f"StartTime={local_time(changes.begin) if changes.begin > now else 'now'}")
+    return found
+
+
+def parking_setting(parked: bool, nodes: str, options: SlurmOptions) -> str:
+    """scontrol's setting that parks a waiting job, or lets it go.
+
+    Parameters
+    ----------
+    nodes
+        All nodes of its partition.
+    """
+    own = options.flags.get("exclude", options.flags.get("x")) or ""
+    return f"ExcNodeList={nodes if parked else own}"
+
+
+def _size_settings(resources: Resources) -> list[str]:
+    if resources.gpus:
+        raise InvalidInput("the GPUs of a waiting job cannot be changed: cancel it and submit another")
+    found = [f"NumTasks={resources.cores}", f"NumCPUs={resources.cores}"]
+    if resources.nodes is not None:
+        nodes = resources.nodes
+        each = resources.cores // nodes  # said twice, or Slurm would go on asking for as many CPUs a node as before
+        found = [f"NumNodes={nodes}-{nodes}", *found, f"TasksPerNode={each}", f"MinCPUsNode={each}"]
+    if resources.memory is not None:
+        found.append(f"MinMemory{'Node' if resources.nodes else 'CPU'}={_mib_each(resources)}")
+    return found
+
+
+def dependency_list(dependencies: Sequence[Dependency]) -> str:
+    """Slurm's words for dependencies that must all be fulfilled."""
+    return ",".join(f"{item.kind.value}:{key(item.on)}" for item in dependencies)
+
+
+def minutes(seconds: float) -> int:
+    """Slurm's time limits are whole minutes; rounded up, at least one."""
+    return max(1, math.ceil(seconds / 60))
+
+
+def local_time(at: float) -> str:
+    """A time [s since the epoch] as Slurm reads it: in this machine's time zone, whole seconds, rounded up."""
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(math.ceil(at)))
+
+
+def _option(name: str, value: Flag) -> str:
+    dashes = "-" if len(name) == 1 else "--"
+    if value is True:
+        return f"{dashes}{name}"
+    return f"{dashes}{name}{'' if len(name) == 1 else '='}{value}"

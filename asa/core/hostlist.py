@@ -1,0 +1,126 @@
+"""Lists of host names as Slurm, Flux and site files write them: ``cn[001-003,7],gpu-[1-2]-[a,b]``. Pure.
+
+References
+----------
+Slurm's hostlist expressions, as ``scontrol show hostnames`` reads them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Iterable, Iterator
+
+from asa.core.errors import InvalidInput
+
+MOST = 2**20
+"""Most names that one list may stand for."""
+
+_BRACKETS = re.compile(r"\[([^\[\]]*)\]")
+_RANGE = re.compile(r"(\d+)-(\d+)")
+_NUMBERED = re.compile(r"(.*?)(\d+)", re.ASCII | re.DOTALL)
+
+
+class InvalidHostList(InvalidInput):
+    """A text that is no list of host names, or one of too many."""
+
+    def __init__(self, text: str, problem: str) -> None:
+        super().__init__(
+            f"host list {text!r}: {problem}: expected something like 'n[1-4,7],login', {MOST} names at most"
+        )
+
+
+def expand(text: str) -> tuple[str, ...]:
+    """The names in a host list, in order.
+
+    A range keeps the width of its first number. Brackets may hold names, too; several of them stand for all
+    combinations, the last one fastest.
+
+    Raises
+    ------
+    InvalidHostList
+        When brackets do not match or are empty, a range falls, a name is missing, or there are more than `MOST` names.
+
+    Examples
+    --------
+    >>> expand("cn[008-010],login")
+    ('cn008', 'cn009', 'cn010', 'login')
+    >>> expand("r[1,3]-n[a,b]")
+    ('r1-na', 'r1-nb', 'r3-na', 'r3-nb')
+    """
+    names: list[str] = []
+    for part in _parts(text):
+        pieces = _BRACKETS.split(part)  # text, inside of brackets, text, ...
+        if not part:
+            raise InvalidHostList(text, "a name is missing")
+        if any(sign in piece for piece in pieces[::2] for sign in "[]"):
+            raise InvalidHostList(text, "brackets do not match")
+        choices = [_inside(piece, text) if at % 2 else [piece] for at, piece in enumerate(pieces)]
+        if len(names) + math.prod(map(len, choices)) > MOST:
+            raise InvalidHostList(text, "too many names")
+        names += map("".join, itertools.product(*choices))
+    return tuple(names)
+
+
+def _parts(text: str) -> Iterator[str]:
+    """Pieces between those commas that are not in brackets."""
+    depth, begin = 0, 0
+    for at, sign in enumerate(text):
+        depth += (sign == "[") - (sign == "]")
+        if sign == "," and not depth:
+            yield text[begin:at]
+            begin = at + 1
+    yield text[begin:]
+
+
+def _inside(piece: str, text: str) -> list[str]:
+    """What the inside of a pair of brackets stands for."""
+    names: list[str] = []
+    for item in piece.split(","):
+        found = _RANGE.fullmatch(item)
+        if found is None:
+            if not item.isalnum():
+                raise InvalidHostList(text, f"{item!r} in brackets is no number, name or range")
+            names.append(item)
+            continue
+        first, last = int(found[1]), int(found[2])
+        if last < first:
+            raise InvalidHostList(text, f"the range {item} falls")
+        if last - first >= MOST:
+            raise InvalidHostList(text, "too many names")
+        names += (str(number).zfill(len(found[1])) for number in range(first, last + 1))
+    return names
+
+
+def compress(names: Iterable[str]) -> str:
+    """The names as a host list, in order: neighbours that differ in their last number alone share brackets.
+
+    >>> compress(["cn008", "cn009", "cn010", "cn2", "login"])
+    'cn[008-010,2],login'
+    """
+    parts: list[str] = []
+    for (stem, numbered), group in itertools.groupby(
+        map(_stem_and_number, names), key=lambda pair: (pair[0], bool(pair[1]))
+    ):
+        numbers = [number for _, number in group]
+        if len(numbers) == 1 or not numbered:
+            parts += [stem + number for number in numbers]
+        else:
+            parts.append(f"{stem}[{','.join(_ranges(numbers))}]")
+    return ",".join(parts)
+
+
+def _stem_and_number(name: str) -> tuple[str, str]:
+    found = _NUMBERED.fullmatch(name)
+    return (found[1], found[2]) if found else (name, "")
+
+
+def _ranges(numbers: Iterable[str]) -> Iterator[str]:
+    """Numbers that follow one another, at one width, as ranges."""
+    run: list[str] = []
+    for number in itertools.chain(numbers, [""]):
+        if run and number != str(int(run[-1]) + 1).zfill(len(run[0])):
+            yield run[0] if len(run) == 1 else f"{run[0]}-{run[-1]}"
+            run = []
+        run.append(number)
