@@ -16,6 +16,7 @@ from asa.core.errors import InvalidInput
 from asa.core.units import duration
 from asa.log.database import LearnedStore
 from asa.log.messages import notify
+from asa.log.rundir import DriverLock
 from asa.report.axis import ticks
 from asa.report.outputs import check_picture
 from asa.report.palette import BUSY, LINE, series_colour
