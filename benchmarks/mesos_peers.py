@@ -16,8 +16,8 @@ from typing import Any
 
 from asa.web.server import raise_file_limit
 from executors.mesos.agent_protocol import PATH, STREAM_HEADER
+from executors.mesos.client import ClientConnection
 from executors.mesos.codec import Message, Records, encode
-from executors.mesos.connection import Connection
 from executors.mesos.endpoint import of_pool
 from executors.mesos.messages import base64_of, message
 from executors.mesos.pool_directory import AGENT, FRAMEWORK, PoolDirectory
@@ -34,7 +34,7 @@ def finish(executor: SimpleExecutor, task: Message) -> None:
 class Peer:
     """An open stream to the master, and what comes on it."""
 
-    def __init__(self, connection: Connection, first: Message, path: str) -> None:
+    def __init__(self, connection: ClientConnection, first: Message, path: str) -> None:
         self.connection, self.records, self.stream = connection, Records(), ""
         connection.post(path, encode(first), {})
         connection.flush()
@@ -56,7 +56,7 @@ class Nodes:
 
     def __init__(self, directory: PoolDirectory, agents: int, schedulers: int) -> None:
         self.selector = selectors.DefaultSelector()
-        self.callers: dict[Peer, Connection] = {}
+        self.callers: dict[Peer, ClientConnection] = {}
         self.agent, self.framework = of_pool(directory, AGENT), of_pool(directory, FRAMEWORK)
         for number in range(agents):
             self.add(self.agent, PATH, {"type": "REGISTER", "register": _registration(number)})
@@ -66,7 +66,7 @@ class Nodes:
             self.add(self.framework, "/api/v1/scheduler", call)
 
     def add(self, find: Any, path: str, first: Message) -> None:
-        peer = Peer(Connection(find()), first, path)
+        peer = Peer(ClientConnection(find()), first, path)
         self.selector.register(peer.connection, selectors.EVENT_READ, peer)
         while not peer.stream:
             self.hear(peer)
@@ -75,7 +75,7 @@ class Nodes:
         said = [item for event in peer.heard() for item in self.answers(event)]
         if said:
             if peer not in self.callers:
-                self.callers[peer] = Connection(self.agent())
+                self.callers[peer] = ClientConnection(self.agent())
                 self.selector.register(self.callers[peer], selectors.EVENT_READ, None)
             caller = self.callers[peer]
             caller.post(PATH, encode(message("BATCH", items=said)), {STREAM_HEADER: peer.stream})
@@ -99,7 +99,7 @@ class Nodes:
                 if key.data is not None:
                     self.hear(key.data)
                 else:
-                    assert isinstance(key.fileobj, Connection)
+                    assert isinstance(key.fileobj, ClientConnection)
                     key.fileobj.receive()
                     key.fileobj.answers.clear()
 

@@ -14,11 +14,19 @@ from asa.core.errors import InvalidInput
 from asa.core.units import MIB
 from coscheduler.real.machine import ContainerEnded, ContainerEvent, ContainerProgram, ContainerStarted, SharedNode
 from executors.mesos.codec import Message
-from executors.mesos.decisions import Accept, Kill, Reconcile
+from executors.mesos.framework import (
+    Accept,
+    Kill,
+    Offered,
+    Reconcile,
+    TaskNeed,
+    TaskProgram,
+    all_of,
+    parse_offer,
+    task_info,
+)
 from executors.mesos.messages import TERMINAL, value_of
 from executors.mesos.messages import field as field_of
-from executors.mesos.offered import Need, Offered, all_of, offered, task_info
-from executors.mesos.offered import Program as TaskProgram
 from executors.mesos.resources import LEAST_CPUS, NONE, THOUSAND, Resources
 
 
@@ -36,7 +44,7 @@ class Allotment:
         self.agent = offers[0].agent
         self.left = replace(offers[0], resources=sum((offer.resources for offer in offers), start=NONE))
 
-    def take(self, need: Need) -> Resources | None:
+    def take(self, need: TaskNeed) -> Resources | None:
         """Take these amounts out of what is left; None when there is not enough."""
         taken = need.of(self.left.resources)
         if taken is not None:
@@ -86,7 +94,7 @@ class Offers:
         BadMessage
             When it is none.
         """
-        found = offered(offer, now)
+        found = parse_offer(offer, now)
         agent = self._agents.setdefault(found.agent, _OfferingAgent())
         agent.offers[found.id] = found
         there = Allotment(tuple(agent.offers.values())).left
@@ -148,7 +156,7 @@ def _speed(offer: Offered, cpus: float) -> float:
 _MEMORY_PARTS = 100
 
 
-def need_of(node: SharedNode, request: float, limit: float) -> Need:
+def need_of(node: SharedNode, request: float, limit: float) -> TaskNeed:
     """What the master counts of a node for a container: its request, in cores of the processor, and a little memory.
 
     It is rounded down, so that requests that fill a node fit, and is never more than the limit, which masters refuse.
@@ -156,14 +164,14 @@ def need_of(node: SharedNode, request: float, limit: float) -> Need:
     Examples
     --------
     >>> need_of(SharedNode("a", 1, 1 << 30, speed=0.25), request=0.9, limit=1.0)
-    Need(cpus=0.225, memory=10485760, gpus=0)
+    TaskNeed(cpus=0.225, memory=10485760, gpus=0)
     >>> need_of(SharedNode("a", 1, 1 << 30), request=0.9, limit=0.5).cpus
     0.5
     """
     cores = min(request * min(node.speed, 1.0), limit * node.speed)
     cpus = math.floor(cores * THOUSAND + 1e-6) / THOUSAND
     memory = node.memory // _MEMORY_PARTS // MIB * MIB
-    return Need(max(cpus, LEAST_CPUS), memory or min(node.memory, MIB))
+    return TaskNeed(max(cpus, LEAST_CPUS), memory or min(node.memory, MIB))
 
 
 def command_task(

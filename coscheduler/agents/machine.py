@@ -22,8 +22,8 @@ from coscheduler.agents.containers import AgentContainers, AgentDecision, ShareC
 from coscheduler.agents.groups import AgentGroup
 from coscheduler.real.machine import ContainerEvent, ContainerProgram, ContainerUsage, SharedNode
 from executors.mesos.codec import BadMessage, Message
-from executors.mesos.decisions import Accept, Kill, Reconcile
 from executors.mesos.driver import SchedulerDriver
+from executors.mesos.framework import Accept, Kill, Reconcile
 from executors.mesos.messages import field, identity
 from executors.mesos.operator import CallRefused, Operator
 from executors.mesos.pool_directory import PoolDirectory

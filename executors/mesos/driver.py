@@ -11,14 +11,69 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-from executors.mesos.client import Client
+from executors.mesos.client import SchedulerClient
 from executors.mesos.codec import BadMessage, Message
 from executors.mesos.endpoint import basic, bearer, of_pool, of_url
-from executors.mesos.events import Callback, of_scheduler
 from executors.mesos.messages import SCHEDULER_PATH, field, identity
 from executors.mesos.pool_directory import PoolDirectory
+
+
+class Callback(NamedTuple):
+    """A method's name, as pymesos has it, and its arguments, the driver aside."""
+
+    name: str
+    arguments: tuple[Any, ...] = ()
+
+
+_Needed = tuple[str, tuple[tuple[str, type], ...]]
+
+_SCHEDULER: dict[str, _Needed] = {
+    "OFFERS": ("resourceOffers", (("offers", list),)),
+    "RESCIND": ("offerRescinded", (("offer_id", dict),)),
+    "UPDATE": ("statusUpdate", (("status", dict),)),
+    "MESSAGE": ("frameworkMessage", (("executor_id", dict), ("agent_id", dict), ("data", str))),
+    "ERROR": ("error", (("message", str),)),
+    "HEARTBEAT": ("processHeartBeat", ()),
+}
+
+
+def of_scheduler(event: Message) -> Callback | None:
+    """The scheduler's callback; None when the event is unknown or says nothing.
+
+    Raises
+    ------
+    BadMessage
+        When a field that the callback needs is missing.
+
+    Examples
+    --------
+    >>> of_scheduler({"type": "RESCIND", "rescind": {"offer_id": {"value": "O1"}}})
+    Callback(name='offerRescinded', arguments=({'value': 'O1'},))
+    """
+    if event.get("type") == "FAILURE":
+        failure = field(event, "failure", dict)
+        agent = field(failure, "agent_id", dict)
+        if "executor_id" not in failure:
+            return Callback("slaveLost", (agent,))
+        return Callback("executorLost", (field(failure, "executor_id", dict), agent, field(failure, "status", int, -1)))
+    found = _callback(event)
+    if found is not None and found.name == "statusUpdate":
+        status = found.arguments[0]
+        for name in ("task_id", "agent_id") if "uuid" in status else ("task_id",):
+            field(status, f"{name}.value", str)
+    return None if found is not None and found.arguments == ([],) else found
+
+
+def _callback(event: Message) -> Callback | None:
+    kind = field(event, "type", str)
+    if kind not in _SCHEDULER:
+        return None
+    name, needed = _SCHEDULER[kind]
+    payload = field(event, kind.lower(), dict, {})
+    return Callback(name, tuple(field(payload, path, shape) for path, shape in needed))
+
 
 _LOG = logging.getLogger(__name__)
 _FAILOVER_S = 100.0
@@ -93,7 +148,7 @@ class SchedulerDriver:
             def find() -> Any:
                 return endpoint
 
-        self._client = Client(find, SCHEDULER_PATH, _Callbacks(self))
+        self._client = SchedulerClient(find, SCHEDULER_PATH, _DriverHandler(self))
 
     # ------------------------------------------------------- what it is
 
@@ -213,7 +268,7 @@ class SchedulerDriver:
             _LOG.debug("%s: not connected, nothing was sent", kind)
 
 
-class _Callbacks:
+class _DriverHandler:
     """The driver as its client's handler."""
 
     def __init__(self, driver: SchedulerDriver) -> None:

@@ -7,36 +7,159 @@ import queue
 import secrets
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from asa.core.allocation import Allocation
 from asa.core.errors import AsaError, StateError
+from asa.core.event import ContainersSeen, ContainerUse
 from asa.core.job import Resources
 from asa.core.ports import Post, RunContext
 from asa.log.messages import notify
 from asa.security.files import write_private
 from asa.web.hosts import LOOPBACK
-from executors.mesos.borrowing import RUN, Borrower, Lease
 from executors.mesos.codec import BadMessage, Message
-from executors.mesos.container_watch import ContainerWatch
-from executors.mesos.decisions import Outcome
 from executors.mesos.driver import SchedulerDriver
-from executors.mesos.framework import Crew, Framework
+from executors.mesos.framework import (
+    RUN,
+    Borrower,
+    Framework,
+    FrameworkOutcome,
+    Lease,
+    NodeProgram,
+    Offered,
+    TaskNeed,
+    TaskProgram,
+    all_of,
+)
 from executors.mesos.master.service import MasterService
 from executors.mesos.master.state import Options
 from executors.mesos.messages import identity
-from executors.mesos.neighbours import ALLOCATION, attribute, labels, look, name_of
-from executors.mesos.offered import Need, Offered, Program, all_of
 from executors.mesos.on_demand import start_master
 from executors.mesos.operator import Operator
-from executors.mesos.pool_directory import PoolDirectory
-from executors.mesos.scheduler import Scheduler
-from executors.mesos.tenant import Tenant
+from executors.mesos.pool_directory import READER, PoolDirectory
+from executors.mesos.pool_rows import containers
+from executors.mesos.scheduler import FrameworkScheduler
+from executors.mesos.sharing import ALLOCATION, Tenant, attribute, framework_labels, framework_name, look_at_pool
 from executors.station import Station
 
-EVERY_S = 1.0
+WATCH_EVERY_S = 5.0
+"""How often containers are looked at [s]."""
+PER_AGENT_S = 0.5
+"""At least so much time passes for each agent that is asked [s]: large pools are looked at less often."""
+NEWS = 0.1
+"""What use must change by to be news: a share of the quota, or of a core without one; of throttled periods likewise."""
+
+_WATCH_CLOSING_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class _LastSeen:
+    """A container when it was last seen: totals, and when [s]."""
+
+    at: float
+    cpu_s: float | None
+    periods: float | None
+    throttled: float | None
+
+
+class ContainerChanges:
+    """What was told of containers; `step` says what is to be told next."""
+
+    def __init__(self) -> None:
+        self._looks: dict[str, _LastSeen] = {}
+        self._told: dict[str, ContainerUse] = {}
+
+    def step(self, rows: Iterable[Mapping[str, Any]], now: float) -> ContainersSeen | None:
+        """Compare rows, as `pool_rows.containers` has them, to what was told; None when nothing is news.
+
+        Containers on a node that does not answer are neither seen nor gone.
+        """
+        rows = list(rows)
+        found = {row["container"]: self._use(row, now) for row in rows if row["container"] is not None}
+        silent = {row["node"] for row in rows if row["container"] is None}
+        gone = [name for name, use in self._told.items() if name not in found and use.node not in silent]
+        for name in gone:
+            del self._told[name]
+            self._looks.pop(name, None)
+        seen = {name: use for name, use in found.items() if _is_news(self._told.get(name), use)}
+        self._told |= seen
+        return ContainersSeen(now, tuple(seen.values()), tuple(gone)) if seen or gone else None
+
+    def _use(self, row: Mapping[str, Any], now: float) -> ContainerUse:
+        name, before = row["container"], self._looks.get(row["container"])
+        look = _LastSeen(now, row["cpu_s"], row["periods"], row["throttled"])
+        self._looks[name] = look
+        if before is None or now <= before.at:
+            return ContainerUse(name, row["node"], row["limit_cores"])
+        cpu_s, periods = _grown(before.cpu_s, look.cpu_s), _grown(before.periods, look.periods)
+        throttled = _grown(before.throttled, look.throttled)
+        return ContainerUse(
+            name,
+            row["node"],
+            row["limit_cores"],
+            None if cpu_s is None else round(cpu_s / (now - before.at), 2),
+            None if throttled is None or not periods else round(min(1.0, throttled / periods), 2),
+        )
+
+
+class ContainerWatch:
+    """Looks at the containers of one framework, on a thread of its own, and posts what is news.
+
+    Parameters
+    ----------
+    directory
+        The pool's.
+    framework_id
+        Whose containers; those of other runs in the same pool are none of ours.
+    post
+        Where events go.
+    """
+
+    def __init__(self, directory: PoolDirectory, framework_id: str, post: Post, every_s: float = WATCH_EVERY_S) -> None:
+        self._directory, self._framework_id, self._post, self._every_s = directory, framework_id, post, every_s
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="asa-containers", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Look no more."""
+        self._over.set()
+        self._thread.join(_WATCH_CLOSING_S)  # an agent that does not answer may keep it a little longer
+
+    def _run(self) -> None:
+        sightings, pause = ContainerChanges(), self._every_s
+        with Operator(self._directory, READER) as operator:
+            while not self._over.wait(pause):
+                with suppress(AsaError, OSError, BadMessage):  # the pool does not answer now: it is asked again
+                    rows = containers(operator)
+                    pause = max(self._every_s, PER_AGENT_S * len({row["node"] for row in rows}))
+                    ours = [row for row in rows if row["framework"] in (self._framework_id, None)]
+                    if (news := sightings.step(ours, time.time())) and not self._over.is_set():
+                        self._post([news])
+
+
+def _grown(before: float | None, after: float | None) -> float | None:
+    return None if before is None or after is None else max(0.0, after - before)
+
+
+def _is_news(told: ContainerUse | None, use: ContainerUse) -> bool:
+    if told is None or told.limit_cores != use.limit_cores:
+        return True
+    step = NEWS * (use.limit_cores or 1.0)
+    return _differs(told.used_cores, use.used_cores, step) or _differs(told.throttled, use.throttled, NEWS)
+
+
+def _differs(told: float | None, found: float | None, step: float) -> bool:
+    if told is None or found is None:
+        return told is not found
+    return abs(told - found) > step
+
+
+LOOK_EVERY_S = 1.0
 """How often a run looks at its neighbours in a pool that they share [s]."""
 
 _FRAMEWORK = "framework"
@@ -59,15 +182,15 @@ class DriverSide:
     inner
         The executor whose supervisors are started on all nodes.
     released
-        Allocations whose agents are to go; `look_after` says that there is a new one.
+        Allocations whose agents are to go; `allocation_released` says that there is a new one.
     """
 
     def __init__(self, path: Path, context: RunContext, inner: Station, released: set[str], post: Post) -> None:
         self._context, self._inner, self._released, self._post = context, inner, released, post
         self._directory = PoolDirectory.create(path, context.run)
         self._kept: Path = context.directory / _FRAMEWORK
-        self._letters: queue.SimpleQueue[bool] = queue.SimpleQueue()
-        self._sent_home: set[str] = set()  # agents whose ends are no news
+        self._requests: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        self._dismissed: set[str] = set()  # agents whose ends are no news
         self._master: MasterService | None = None
         self._missed = 0.0
         if context.pool is None:
@@ -75,10 +198,10 @@ class DriverSide:
             self._master = MasterService(self._directory, Options(user=user), host=LOOPBACK if context.local else "")
             self._master.start()
         elif self._directory.master() is None:
-            self._call_master()
+            self._start_master()
         name = secrets.token_hex(4)
         self._borrower = Borrower(context.run, name, self._leased_program) if context.pool else None
-        self._scheduler = Scheduler(Framework(name, borrower=self._borrower), self._heed, self._is_wanted)
+        self._scheduler = FrameworkScheduler(Framework(name, borrower=self._borrower), self._heed, self._is_wanted)
         self._operator = Operator(self._directory)
         self._driver: SchedulerDriver | None = None
         self._watch: ContainerWatch | None = None
@@ -94,8 +217,10 @@ class DriverSide:
             When the master does not take it.
         """
         attributes = {RUN: self._context.run}
-        # before the master tells of tasks that an earlier driver has left: they are this crew's
-        self._scheduler.want(lambda framework, now: framework.crew(Crew("nodes", self._program, attributes), now))
+        # before the master tells of tasks that an earlier driver has left: they are this program's
+        self._scheduler.want(
+            lambda framework, now: framework.add_program(NodeProgram("nodes", self._program, attributes), now)
+        )
         deadline = time.monotonic() + _READY_S
         while self._directory.master() is None and time.monotonic() < deadline:
             time.sleep(_LOOK_S)
@@ -108,7 +233,7 @@ class DriverSide:
         if known and self._scheduler.error_text:  # it was away for longer than its failover timeout
             notify("the run goes on as another framework of its pool")
             self._driver.join()
-            self._scheduler.begin_anew()
+            self._scheduler.reset()
             known, self._driver = "", self._registering("")
             answered = self._scheduler.ready.wait(_READY_S)
         if not answered or self._scheduler.error_text:
@@ -127,15 +252,15 @@ class DriverSide:
         driver.start()
         return driver
 
-    def look_after(self) -> None:
+    def allocation_released(self) -> None:
         """Something has been released."""
-        self._letters.put(True)
+        self._requests.put(True)
 
     def close(self) -> None:
         """End all of them. Agents that were not released wait for a new driver."""
         if self._watch is not None:
             self._watch.close()
-        self._letters.put(False)
+        self._requests.put(False)
         if self._thread.ident:
             self._thread.join(_CLOSING_S)
         if self._driver is not None:
@@ -153,7 +278,7 @@ class DriverSide:
         """Whether nothing of ours is left in a pool that goes on without us."""
         try:
             return self.tenant is not None and all(
-                node.run != self._context.run for node in look(self._operator).nodes.values()
+                node.run != self._context.run for node in look_at_pool(self._operator).nodes.values()
             )
         except (AsaError, OSError, BadMessage):
             return False
@@ -163,44 +288,44 @@ class DriverSide:
     def _info(self, *, waits: bool = False) -> Message:
         return {
             "user": getpass.getuser(),
-            "name": name_of(self._context.run),
+            "name": framework_name(self._context.run),
             "roles": ["asa"],
             "failover_timeout": _FAILOVER_S,
             "checkpoint": True,
             "capabilities": [{"type": "MULTI_ROLE"}, {"type": "PARTITION_AWARE"}, {"type": "GPU_RESOURCES"}],
-            "labels": labels(waits=waits),
+            "labels": framework_labels(waits=waits),
         }
 
     def _tell(self, waits: bool) -> None:
         if self._driver is not None:
             self._driver.updateFramework(self._info(waits=waits))
 
-    def _program(self, offer: Offered) -> Program:
+    def _program(self, offer: Offered) -> TaskProgram:
         """The supervisor, for all that an agent of ours offers."""
         return self._supervisor(offer.attributes[ALLOCATION], all_of(offer.resources), offer)
 
-    def _leased_program(self, lease: Lease, offer: Offered) -> Program:
+    def _leased_program(self, lease: Lease, offer: Offered) -> TaskProgram:
         """The supervisor, for part of what another run's agent offers."""
         return self._supervisor(lease.key, lease.need, offer)
 
-    def _supervisor(self, key: str, need: Need, offer: Offered) -> Program:
+    def _supervisor(self, key: str, need: TaskNeed, offer: Offered) -> TaskProgram:
         resources = Resources(int(need.cpus), memory=need.memory or None, gpus=int(need.gpus))
         argv = self._inner.bootstrap(Allocation(key, resources, 0.0), self._context)
-        return Program(argv, (("SLURMD_NODENAME", offer.hostname),))
+        return TaskProgram(argv, (("SLURMD_NODENAME", offer.hostname),))
 
     def _is_wanted(self, offer: Message) -> bool:
         """False for an agent that came after its allocation was released: it is sent away."""
         key = attribute(offer, ALLOCATION)
         if key in self._released:
-            self.look_after()
+            self.allocation_released()
         return key not in self._released
 
-    def _heed(self, outcomes: Sequence[Outcome]) -> None:
+    def _heed(self, outcomes: Sequence[FrameworkOutcome]) -> None:
         """The hub tells of nodes that come and go; here is why a supervisor could not run."""
         for outcome in outcomes:
             if self.tenant is not None and self.tenant.heed(outcome):
                 continue
-            if outcome.state == "failed" and outcome.agent not in self._sent_home:
+            if outcome.state == "failed" and outcome.agent not in self._dismissed:
                 who = f"agent {outcome.agent}" if outcome.agent else f"our {outcome.key}"
                 notify(f"{who}: {outcome.reason}")
 
@@ -208,38 +333,38 @@ class DriverSide:
 
     def _run(self) -> None:
         """Send the agents of released allocations home; in a shared pool look after all else that needs time."""
-        while self._has_turn():
+        while self._next_turn():
             with suppress(
                 AsaError, OSError, BadMessage
             ):  # the master is gone, so the agents are going, or it is not yet
-                self._call_master_again()
-                hood, now = look(self._operator), time.time()
+                self._restart_missing_master()
+                pool, now = look_at_pool(self._operator), time.time()
                 if self.tenant is not None:
-                    self.tenant.step(hood, self._released, self._operator, now)
+                    self.tenant.step(pool, self._released, self._operator, now)
                     continue
-                for node in hood.nodes.values():
+                for node in pool.nodes.values():
                     if node.allocation in self._released:
-                        self._sent_home.add(node.agent)
+                        self._dismissed.add(node.agent)
                         self._operator.call("MARK_AGENT_GONE", agent_id=identity(node.agent))
 
-    def _has_turn(self) -> bool:
+    def _next_turn(self) -> bool:
         """Wait for a letter or for the time; False when it is over."""
         tenant = self.tenant
-        period = None if tenant is None else _SOON_S if tenant.leaving else EVERY_S
+        period = None if tenant is None else _SOON_S if tenant.leaving else LOOK_EVERY_S
         try:
-            return self._letters.get(timeout=period)
+            return self._requests.get(timeout=period)
         except queue.Empty:
             return True
 
-    def _call_master_again(self) -> None:
+    def _restart_missing_master(self) -> None:
         """In a shared pool whoever misses the master starts another one."""
         if self.tenant is None or self._scheduler.ready.is_set():
             self._missed = 0.0
         elif not self._missed or time.monotonic() < self._missed:
             self._missed = self._missed or time.monotonic() + _MISSED_S
         else:
-            self._call_master()
+            self._start_master()
 
-    def _call_master(self) -> None:
+    def _start_master(self) -> None:
         self._missed = time.monotonic() + _MISSED_S
         start_master(self._directory, local=self._context.local)

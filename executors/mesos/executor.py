@@ -121,7 +121,7 @@ class Mesos:
         self._inner.release(allocation)
         self._released.add(allocation)
         if self._side is not None:
-            self._side.look_after()
+            self._side.allocation_released()
 
     def want(self, task: Resources | None, count: int) -> None:
         """In a pool that runs share: so many more tasks of this size could run now, if there were room."""

@@ -54,7 +54,7 @@ class MasterCommand:
         # Imported late: the command line stays quick, and does without aiohttp.
         from executors.mesos.master.service import MasterService
         from executors.mesos.master.state import Options
-        from executors.mesos.orphans import Orphans
+        from executors.mesos.sharing import OrphanWatch
 
         directory = PoolDirectory.create(options.directory.absolute(), options.directory.name)
         service = MasterService(
@@ -70,7 +70,7 @@ class MasterCommand:
         service.start()
         try:
             _announce(directory, service.address, authenticate=not options.no_authentication)
-            with Orphans(directory):
+            with OrphanWatch(directory):
                 service.wait()
             text += f": for {options.idle:g} s it had neither a framework nor an agent"
         except KeyboardInterrupt:

@@ -9,12 +9,22 @@ from contextlib import suppress
 from typing import Any, Protocol
 
 from executors.mesos.codec import BadMessage, Message
-from executors.mesos.decisions import NEVER_S, Accept, Call, Decline, Kill, Outcome, Reconcile, Revive, Suppress
-from executors.mesos.framework import Framework
+from executors.mesos.framework import (
+    NEVER_S,
+    Accept,
+    Call,
+    Decline,
+    Framework,
+    FrameworkOutcome,
+    Kill,
+    Reconcile,
+    Revive,
+    Suppress,
+)
 from executors.mesos.messages import identity
 
 
-class Driver(Protocol):
+class PymesosDriver(Protocol):
     """What is asked of a driver; names and arguments are those of pymesos."""
 
     def acceptOffers(self, offer_ids: Any, operations: Any, filters: Any = None) -> None: ...
@@ -25,7 +35,7 @@ class Driver(Protocol):
     def reconcileTasks(self, tasks: Any) -> None: ...
 
 
-class Scheduler:
+class FrameworkScheduler:
     """The callbacks of a scheduler driver, around a `Framework`. Calls come from any thread.
 
     Parameters
@@ -33,7 +43,7 @@ class Scheduler:
     framework
         What decides.
     tell
-        Takes what became of gangs and crews.
+        Takes what became of gangs and node programs.
     seen
         Is shown every offer before the framework has it; offers for which it returns False are declined for good.
     """
@@ -41,12 +51,12 @@ class Scheduler:
     def __init__(
         self,
         framework: Framework,
-        tell: Callable[[Sequence[Outcome]], None],
+        tell: Callable[[Sequence[FrameworkOutcome]], None],
         seen: Callable[[Message], bool] = lambda offer: True,
     ) -> None:
         self._framework, self._tell, self._seen = framework, tell, seen
         self._lock = threading.RLock()
-        self._driver: Driver | None = None
+        self._driver: PymesosDriver | None = None
         self._changed = threading.Event()
         self._over = False
         self._clock = threading.Thread(target=self._wake, name="asa-framework", daemon=True)
@@ -71,61 +81,61 @@ class Scheduler:
         self._changed.set()
         self._clock.join()
 
-    def begin_anew(self) -> None:
+    def reset(self) -> None:
         """Another driver is about to start: why the last one has given up is forgotten."""
         self.error_text = None
         self.ready.clear()
 
     # ------------------------------------------------------------ callbacks
 
-    def registered(self, driver: Driver, framework_id: Message, master_info: Message) -> None:
+    def registered(self, driver: PymesosDriver, framework_id: Message, master_info: Message) -> None:
         """The master knows us, for the first time."""
         self.framework_id = framework_id["value"]
         self.reregistered(driver, master_info)
 
-    def reregistered(self, driver: Driver, master_info: Message) -> None:
+    def reregistered(self, driver: PymesosDriver, master_info: Message) -> None:
         """The master knows us again: what has happened meanwhile is asked for."""
         with self._lock:
             self._driver = driver
         self.want(lambda framework, now: framework.subscribed(now))
         self.ready.set()
 
-    def disconnected(self, driver: Driver) -> None:
+    def disconnected(self, driver: PymesosDriver) -> None:
         """The stream broke; the driver looks for the master."""
         self.ready.clear()
 
-    def resourceOffers(self, driver: Driver, offers: Sequence[Message]) -> None:
+    def resourceOffers(self, driver: PymesosDriver, offers: Sequence[Message]) -> None:
         """Offers."""
         welcome = [offer for offer in offers if self._seen(offer)]
         others = tuple(offer["id"]["value"] for offer in offers if offer not in welcome)
         self.want(lambda framework, now: [Decline(others, NEVER_S)] * bool(others) + framework.offers(welcome, now))
 
-    def offerRescinded(self, driver: Driver, offer_id: Message) -> None:
+    def offerRescinded(self, driver: PymesosDriver, offer_id: Message) -> None:
         """An offer is void."""
         with self._lock:
             self._framework.rescinded(offer_id["value"])
 
-    def statusUpdate(self, driver: Driver, status: Message) -> None:
+    def statusUpdate(self, driver: PymesosDriver, status: Message) -> None:
         """A task's state has changed; the driver acknowledges it when this returns."""
         with suppress(BadMessage):
             self.want(lambda framework, now: framework.update(status, now))
 
-    def frameworkMessage(self, driver: Driver, executor_id: Message, agent_id: Message, data: Any) -> None:
+    def frameworkMessage(self, driver: PymesosDriver, executor_id: Message, agent_id: Message, data: Any) -> None:
         """Our tasks are commands: they send none."""
 
-    def slaveLost(self, driver: Driver, agent_id: Message) -> None:
+    def slaveLost(self, driver: PymesosDriver, agent_id: Message) -> None:
         """What it means for tasks is told by their updates."""
 
-    def executorLost(self, driver: Driver, executor_id: Message, agent_id: Message, status: int) -> None:
+    def executorLost(self, driver: PymesosDriver, executor_id: Message, agent_id: Message, status: int) -> None:
         """What it means for tasks is told by their updates."""
 
-    def processHeartBeat(self, driver: Driver) -> None:
+    def processHeartBeat(self, driver: PymesosDriver) -> None:
         """The driver watches for them."""
 
-    def error(self, driver: Driver, text: str) -> None:
+    def error(self, driver: PymesosDriver, text: str) -> None:
         """The driver has given up."""
         self.error_text = text
-        self._tell([Outcome("framework", "failed", text)])
+        self._tell([FrameworkOutcome("framework", "failed", text)])
         self.ready.set()
 
     # -------------------------------------------------------------- inside
@@ -150,7 +160,7 @@ class Scheduler:
                 self.want(lambda framework, now: framework.wake(now))
 
 
-def _call(driver: Driver, call: Call) -> None:
+def _call(driver: PymesosDriver, call: Call) -> None:
     match call:
         case Accept(offers, tasks):
             launch = {"type": "LAUNCH", "launch": {"task_infos": list(tasks)}}

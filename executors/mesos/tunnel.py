@@ -1,25 +1,113 @@
 """A way to the master for programs of ours that know neither TLS nor tokens, such as pymesos.
 
-It listens on loopback, where on a login node everybody can knock: only connections of our own user are taken. What
-comes is forwarded to the master as it is, save two headers: ``Host``, and ``Authorization`` with the pool's token. What
-web pages make a browser send is refused, since the browser is ours too.
+It listens on loopback, where on a login node everybody can connect: only connections of our own user are taken.
+Requests are parsed, so that nothing is smuggled past it, and sent on with two headers replaced: ``Host``, and
+``Authorization`` with the pool's token. What web pages make a browser send is refused, since the browser is ours too.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
 import threading
 from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any
 
+import httptools
+
 from asa.web.errors import HTTPError
-from asa.web.hosts import LOOPBACK
+from asa.web.hosts import LOOPBACK, check_addressed
 from executors.mesos import peer
 from executors.mesos.endpoint import CONNECT_S, Endpoint, of_agent, of_pool
-from executors.mesos.forwarding import Requests
 from executors.mesos.pool_directory import FRAMEWORK, PoolDirectory
+
+_HEAD_MOST = 1 << 16
+_REPLACED = frozenset({b"host", b"authorization"})
+_LINE = re.compile(rb"[\x20-\x7e\x80-\xff\t]*")
+
+
+class ForwardedRequests:
+    """Takes requests apart and puts them together again, with other ``Host`` and ``Authorization`` headers.
+
+    Parameters
+    ----------
+    host, authorization
+        What the two headers are to say.
+    local
+        The address that clients connect to, and may name.
+    """
+
+    def __init__(self, host: str, authorization: str, local: str) -> None:
+        self._own = f"Host: {host}\r\nAuthorization: {authorization}\r\n".encode()
+        self._local = local
+        self._parser = httptools.HttpRequestParser(self)
+        self._out = bytearray()
+        self._refused: HTTPError | None = None
+        self._begin()
+
+    def feed(self, data: bytes) -> bytes:
+        """What to send on for `data`.
+
+        Raises
+        ------
+        HTTPError
+            When it is no HTTP request, or none that may be forwarded; the connection is of no more use.
+        """
+        try:
+            self._parser.feed_data(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            raise self._refused or HTTPError(400, f"no HTTP request that can be forwarded: {error}") from None
+        found = bytes(self._out)
+        self._out.clear()
+        return found
+
+    def _begin(self) -> None:
+        self._url, self._size = b"", 0
+        self._headers: list[tuple[bytes, bytes]] = []
+        self._chunked = False
+
+    def _refuse(self, refused: HTTPError) -> None:
+        self._refused = refused
+        raise refused
+
+    # ------------------------------------------------------- called by httptools
+
+    def on_message_begin(self) -> None:
+        self._begin()
+
+    def on_url(self, url: bytes) -> None:
+        self._url += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._size += len(name) + len(value)
+        if self._size > _HEAD_MOST or not (_LINE.fullmatch(name) and _LINE.fullmatch(value)):
+            self._refuse(HTTPError(400, f"expected headers of at most {_HEAD_MOST} bytes"))
+        self._headers.append((name, value))
+
+    def on_headers_complete(self) -> None:
+        if not self._url.startswith(b"/"):
+            self._refuse(HTTPError(400, "expected a path: this is no proxy"))
+        told = {name.decode("latin-1").title(): value.decode("latin-1") for name, value in self._headers}
+        try:
+            check_addressed(told, frozenset({"localhost"}), self._local)
+        except HTTPError as refused:
+            self._refuse(refused)
+        self._chunked = told.get("Transfer-Encoding", "").lower().endswith("chunked")
+        self._out += b"%b %b HTTP/1.1\r\n" % (self._parser.get_method(), self._url) + self._own
+        for name, value in self._headers:
+            if name.lower() not in _REPLACED:
+                self._out += b"%b: %b\r\n" % (name, value)
+        self._out += b"\r\n"
+
+    def on_body(self, body: bytes) -> None:
+        self._out += b"%x\r\n%b\r\n" % (len(body), body) if self._chunked else body
+
+    def on_message_complete(self) -> None:
+        if self._chunked:
+            self._out += b"0\r\n\r\n"
+
 
 _CHUNK = 1 << 16
 _HOLD_S, _LINGER_S = 1.0, 1.0
@@ -96,19 +184,19 @@ class Tunnel:
     async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         local, remote = peer.ends(writer.get_extra_info("socket"))
         if not peer.is_ours(local, remote):
-            return await _say(reader, writer, 403, "this tunnel belongs to another user")
+            return await _answer(reader, writer, 403, "this tunnel belongs to another user")
         try:
             endpoint = self._find()
         except Exception as error:  # the pool's directory is damaged, or gone
-            return await _later(reader, writer, str(error))
+            return await _refuse_later(reader, writer, str(error))
         if endpoint is None:
-            return await _later(reader, writer, "the pool has no master yet")
+            return await _refuse_later(reader, writer, "the pool has no master yet")
         try:
             up, down = await _connect(endpoint)
         except OSError as error:
-            return await _later(reader, writer, f"the master cannot be reached: {error}")
+            return await _refuse_later(reader, writer, f"the master cannot be reached: {error}")
         try:
-            await _first(self._requests(reader, writer, down, endpoint, local[0]), _copy(up, writer))
+            await _until_one_ends(self._requests(reader, writer, down, endpoint, local[0]), _copy(up, writer))
         finally:
             down.close()
         return None
@@ -121,12 +209,12 @@ class Tunnel:
         endpoint: Endpoint,
         local: str,
     ) -> None:
-        requests = Requests(f"{endpoint.hosts[0]}:{endpoint.port}", endpoint.authorization or "", local)
+        requests = ForwardedRequests(f"{endpoint.hosts[0]}:{endpoint.port}", endpoint.authorization or "", local)
         while data := await reader.read(_CHUNK):
             try:
                 master.write(requests.feed(data))
             except HTTPError as refused:
-                return await _say(reader, writer, refused.status, refused.reason)
+                return await _answer(reader, writer, refused.status, refused.reason)
             await master.drain()
         return None
 
@@ -149,7 +237,7 @@ async def _copy(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> Non
         await sink.drain()
 
 
-async def _first(*ways: Coroutine[Any, Any, None]) -> None:
+async def _until_one_ends(*ways: Coroutine[Any, Any, None]) -> None:
     """Both at once, until one of them ends: then the other is of no use."""
     tasks = [asyncio.ensure_future(way) for way in ways]
     try:
@@ -162,13 +250,13 @@ async def _first(*ways: Coroutine[Any, Any, None]) -> None:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _later(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, reason: str) -> None:
+async def _refuse_later(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, reason: str) -> None:
     """Say that there is no master, but not at once: pymesos would ask again without a pause."""
     await asyncio.sleep(_HOLD_S)
-    await _say(reader, writer, 503, reason)
+    await _answer(reader, writer, 503, reason)
 
 
-async def _say(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, status: int, reason: str) -> None:
+async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, status: int, reason: str) -> None:
     """Answer, and end the connection."""
     text = reason.encode()
     head = f"HTTP/1.1 {status} HTTPError\r\nContent-Type: text/plain\r\nContent-Length: {len(text)}\r\n"

@@ -32,7 +32,7 @@ from executors.cgroup.group import Quotas
 from executors.mesos.agent.containers import Unlimited
 from executors.mesos.agent.state import AgentOptions
 from executors.mesos.codec import Message
-from executors.mesos.offered import CAPACITY
+from executors.mesos.framework import CAPACITY
 from executors.mesos.pool_directory import PoolDirectory
 from executors.mesos.resources import LEAST_CPUS, Kind, Resources, scalars
 
@@ -234,10 +234,6 @@ def main(words: Sequence[str] | None = None) -> int:
     return result.exit_code
 
 
-if __name__ == "__main__":
-    sys.exit(main())
-
-
 _PORTS = (31000, 32000)  # those that Mesos' agents offer unless they are told otherwise
 
 # What batch systems and people put there to prove who they are, and what another agent has told this one.
@@ -340,3 +336,7 @@ def with_capacity(given: Iterable[Message], cores: float | None) -> list[Message
     if any(item["name"] == CAPACITY for item in found):
         raise InvalidInput(f"--attribute {CAPACITY}=...: expected another name, --capacity says this one")
     return [*found, {"name": CAPACITY, "type": "SCALAR", "scalar": {"value": cores}}]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -11,7 +11,7 @@ from coscheduler.agents.containers import PATIENCE_S, AgentContainers, ShareCall
 from coscheduler.real.machine import ContainerEnded, ContainerEvent, ContainerProgram, ContainerStarted
 from executors.mesos.agent.tasks import exit_text
 from executors.mesos.codec import Message
-from executors.mesos.decisions import Accept, Kill, Reconcile
+from executors.mesos.framework import Accept, Kill, Reconcile
 from executors.mesos.messages import identity
 from tests.coscheduler.agents.test_offers import offer, scalar
 

@@ -8,8 +8,8 @@ from asa.core.units import MIB
 from coscheduler.agents.containers import Offers
 from coscheduler.real.machine import SharedNode
 from executors.mesos.codec import BadMessage, Message
+from executors.mesos.framework import TaskNeed
 from executors.mesos.messages import identity
-from executors.mesos.offered import Need
 from executors.mesos.resources import scalars, to_json
 
 
@@ -78,9 +78,9 @@ def test_offers_of_an_agent_are_one_from_which_parts_are_taken() -> None:
     there = offers.look("A")
     assert there is not None
     assert there.ids == ("O1", "O2")
-    assert there.take(Need(1.5, 120 * MIB)) is not None
-    assert there.take(Need(0.6)) is None, "there is half a core left"
-    assert there.take(Need(0.5, 30 * MIB)) is not None
+    assert there.take(TaskNeed(1.5, 120 * MIB)) is not None
+    assert there.take(TaskNeed(0.6)) is None, "there is half a core left"
+    assert there.take(TaskNeed(0.5, 30 * MIB)) is not None
     offers.spent(there)
     assert offers.look("A") is None
 

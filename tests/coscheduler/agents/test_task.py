@@ -9,7 +9,7 @@ from coscheduler.agents.containers import command_task, need_of
 from coscheduler.real.machine import ContainerProgram, SharedNode
 from executors.mesos.agent.state import TaskShare
 from executors.mesos.agent.task_info import argv, share
-from executors.mesos.offered import offered
+from executors.mesos.framework import parse_offer
 from executors.mesos.resources import LEAST_CPUS
 from tests.coscheduler.agents.test_offers import offer
 from tests.executors.mesos.oracle import check
@@ -29,7 +29,7 @@ def test_a_little_is_counted_of_the_smallest() -> None:
 
 @pytest.mark.parametrize(("limit", "cores"), [(1.5, 1.5), (math.inf, math.inf), (None, math.inf)])
 def test_an_agent_understands_the_task(limit: float | None, cores: float) -> None:
-    there = offered(offer("O1", "A"), 1.0)
+    there = parse_offer(offer("O1", "A"), 1.0)
     taken = need_of(NODE, 0.5, 4.0).of(there.resources)
     assert taken is not None
     info = command_task("job.1.0", there, ContainerProgram(("/bin/sh", "-c", "exit"), {"ASA_RANK": "0"}), taken, limit)

@@ -6,12 +6,12 @@ import itertools
 from pathlib import Path
 from typing import Any
 
-from executors.mesos.borrowing import RUN
 from executors.mesos.codec import Message, decode, encode
+from executors.mesos.framework import RUN
 from executors.mesos.messages import identity, message
-from executors.mesos.neighbours import ALLOCATION, GRACE, labels, name_of
 from executors.mesos.operator import Operator
 from executors.mesos.pool_directory import PoolDirectory
+from executors.mesos.sharing import ALLOCATION, GRACE, framework_labels, framework_name
 from tests.executors.mesos.master.world import AWARE, MULTI, World, task_info
 
 
@@ -90,4 +90,9 @@ class Pool:
 
 
 def _info(run: str, *, waits: bool) -> Message:
-    return {"name": name_of(run), "roles": ["asa"], "capabilities": [AWARE, MULTI], "labels": labels(waits=waits)}
+    return {
+        "name": framework_name(run),
+        "roles": ["asa"],
+        "capabilities": [AWARE, MULTI],
+        "labels": framework_labels(waits=waits),
+    }

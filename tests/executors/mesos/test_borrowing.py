@@ -10,13 +10,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asa.core.units import MIB
-from executors.mesos.borrowing import PASS_S, RUN, Borrower, Lease
-from executors.mesos.decisions import NEVER_S, Accept, Decline
+from executors.mesos.framework import (
+    NEVER_S,
+    PASS_S,
+    RUN,
+    Accept,
+    Borrower,
+    Decline,
+    Lease,
+    Offered,
+    TaskNeed,
+    TaskProgram,
+)
 from executors.mesos.messages import identity
-from executors.mesos.offered import Need, Offered, Program
 from executors.mesos.resources import Resources, parse, scalars
 
-CORE = Need(1.0)
+CORE = TaskNeed(1.0)
 
 
 def offer(agent: str = "a", run: str = "r2", number: int = 1, ends: float | None = None, **amounts: float) -> Offered:
@@ -25,7 +34,7 @@ def offer(agent: str = "a", run: str = "r2", number: int = 1, ends: float | None
 
 
 def borrower() -> Borrower:
-    return Borrower("r1", "x", lambda lease, offer: Program(("serve", lease.key, offer.hostname)))
+    return Borrower("r1", "x", lambda lease, offer: TaskProgram(("serve", lease.key, offer.hostname)))
 
 
 def taken(borrower: Borrower, *offers: Offered, now: float = 0.0) -> list[Lease]:
@@ -55,7 +64,7 @@ def test_what_others_leave_is_passed_once_and_then_taken() -> None:
 
 def test_no_more_is_taken_than_is_wanted() -> None:
     run = borrower()
-    run.want(Need(2.0), 3)
+    run.want(TaskNeed(2.0), 3)
     offers = [offer(agent, cpus=5.0) for agent in "abc"]
     assert [lease.need.cpus for lease in taken(run, *offers)] == [4.0, 2.0]
     assert list(run.take([offer("d")], 99.0)) == []
@@ -65,15 +74,15 @@ def test_memory_goes_with_the_cores_when_none_is_declared() -> None:
     run = borrower()
     run.want(CORE, 3)
     (lease,) = taken(run, offer(cpus=4.0, mem=1000.0))
-    assert lease.need == Need(3.0, 750 * MIB, 0)
+    assert lease.need == TaskNeed(3.0, 750 * MIB, 0)
 
 
 def test_declared_memory_and_gpus_limit_what_is_taken_and_no_more_of_them_is() -> None:
     run = borrower()
-    run.want(Need(1.0, 1024 * MIB, 1), 8)
+    run.want(TaskNeed(1.0, 1024 * MIB, 1), 8)
     by_memory, by_gpus = taken(run, offer("a", mem=3500.0, gpus=8.0), offer("b", gpus=2.0, mem=1e5))
-    assert by_memory.need == Need(3.0, 3 * 1024 * MIB, 3)
-    assert by_gpus.need == Need(2.0, 2 * 1024 * MIB, 2)
+    assert by_memory.need == TaskNeed(3.0, 3 * 1024 * MIB, 3)
+    assert by_gpus.need == TaskNeed(2.0, 2 * 1024 * MIB, 2)
 
 
 @pytest.mark.parametrize(
@@ -89,7 +98,7 @@ def test_declared_memory_and_gpus_limit_what_is_taken_and_no_more_of_them_is() -
 )
 def test_what_is_of_no_use_is_not_looked_at(item: Offered) -> None:
     run = borrower()
-    run.want(Need(1.0, 1024 * MIB), 1)
+    run.want(TaskNeed(1.0, 1024 * MIB), 1)
     assert list(run.take([item], 10.0)) == []
 
 
@@ -132,7 +141,7 @@ def test_what_is_left_of_an_agent_is_left_to_others_anew() -> None:
 
 
 NEEDS = st.builds(
-    Need, st.integers(1, 4).map(float), st.sampled_from([0, 1, 300 * MIB, MIB + 12345]), st.sampled_from([0, 0, 1])
+    TaskNeed, st.integers(1, 4).map(float), st.sampled_from([0, 1, 300 * MIB, MIB + 12345]), st.sampled_from([0, 0, 1])
 )
 OFFERS = st.builds(
     offer,
@@ -183,7 +192,7 @@ def test_a_lease_fits_its_offer_and_all_of_them_what_is_wanted(steps: list[tuple
     assert len(keys) == len(set(keys)), "no two leases have one name"
 
 
-def check(call: Accept, lease: Lease, there: Offered, task: Need) -> None:
+def check(call: Accept, lease: Lease, there: Offered, task: TaskNeed) -> None:
     """The task holds what the lease says, and that is in the offer."""
     held = resources(call)
     assert (held.scalar("cpus"), held.scalar("gpus")) == (lease.need.cpus, lease.need.gpus)
@@ -197,9 +206,9 @@ def test_the_programs_see_what_was_leased() -> None:
     """The program is made once there is something to make it for."""
     seen: list[tuple[Lease, Offered]] = []
 
-    def program(lease: Lease, offer: Offered) -> Program:
+    def program(lease: Lease, offer: Offered) -> TaskProgram:
         seen.append((lease, offer))
-        return Program(("serve",))
+        return TaskProgram(("serve",))
 
     run = Borrower("r1", "x", program)
     run.want(CORE, 1)

@@ -10,10 +10,8 @@ from typing import Any
 import pytest
 
 from asa.core.errors import StateError
-from executors.mesos import connection
-from executors.mesos.client import Client
+from executors.mesos.client import ClientConnection, SchedulerClient
 from executors.mesos.codec import Message, frame
-from executors.mesos.connection import Connection
 from executors.mesos.endpoint import Endpoint, of_url
 from tests.executors.mesos.scripted import DEADLINE_S, Scripted, subscribed, until
 
@@ -86,16 +84,16 @@ class Handler:
         self.failures.append(reason)
 
 
-Start = Callable[..., tuple[Client, Handler]]
+Start = Callable[..., tuple[SchedulerClient, Handler]]
 
 
 @pytest.fixture
 def start() -> Iterator[Start]:
-    clients: list[Client] = []
+    clients: list[SchedulerClient] = []
 
-    def start(find: Any, **options: Any) -> tuple[Client, Handler]:
+    def start(find: Any, **options: Any) -> tuple[SchedulerClient, Handler]:
         handler = Handler()
-        client = Client(find if callable(find) else lambda: find, "/api/v1/scheduler", handler, **options)
+        client = SchedulerClient(find if callable(find) else lambda: find, "/api/v1/scheduler", handler, **options)
         clients.append(client)
         client.start()
         return client, handler
@@ -148,7 +146,7 @@ def test_a_stream_however_its_bytes_arrive(start: Start) -> None:
 def test_answers_to_the_subscription_that_make_no_sense_are_tried_again(
     start: Start, answer: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection, "LARGEST", 4000)
+    monkeypatch.setattr("executors.mesos.client.LARGEST", 4000)
 
     def talk(number: int, stream: socket.socket) -> None:
         stream.recv(1 << 16)
@@ -242,7 +240,7 @@ def test_a_damaged_directory_ends_it(start: Start) -> None:
 
 
 def test_a_client_that_was_never_started_can_be_stopped() -> None:
-    client = Client(lambda: None, "/", Handler())
+    client = SchedulerClient(lambda: None, "/", Handler())
     assert not client.running and not client.call({"type": "X"})
     client.stop()
     client.join()
@@ -262,6 +260,6 @@ def test_a_connection_nobody_answers_is_an_error() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     with pytest.raises(ConnectionRefusedError):
-        Connection(Endpoint(("127.0.0.1",), port))
+        ClientConnection(Endpoint(("127.0.0.1",), port))
     with pytest.raises(OSError, match="no host"):
-        Connection(Endpoint((), port))
+        ClientConnection(Endpoint((), port))

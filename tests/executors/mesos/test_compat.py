@@ -34,7 +34,7 @@ def test_the_stand_in_is_registered_when_the_real_one_is_absent() -> None:
         "from http_parser.http import HttpParser\nimport http_parser\n"
         "print(HttpParser.__module__, http_parser.http.HttpParser is HttpParser)"
     )
-    assert answer(code).split() == ["True", "True", "executors.mesos.parser", "True"]
+    assert answer(code).split() == ["True", "True", "executors.mesos.compat", "True"]
 
 
 @pytest.mark.parametrize("imported", [False, True])

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from asa.core.event import ContainersSeen, ContainerUse
-from executors.mesos.container_watch import NEWS, Sightings
+from executors.mesos.driver_side import NEWS, ContainerChanges
 
 
 def row(cpu_s: float | None, *, name: str = "c1", node: str = "cn01", limit: float | None = 4.0, **more: Any) -> Any:
@@ -17,7 +17,7 @@ def row(cpu_s: float | None, *, name: str = "c1", node: str = "cn01", limit: flo
 
 
 def test_use_is_the_difference_of_two_looks() -> None:
-    sightings = Sightings()
+    sightings = ContainerChanges()
     assert sightings.step([row(7.0)], 100.0) == ContainersSeen(100.0, (ContainerUse("c1", "cn01", 4.0),))
     told = sightings.step([row(17.0, periods=10, throttled=0)], 105.0)
     assert told == ContainersSeen(105.0, (ContainerUse("c1", "cn01", 4.0, 2.0),))
@@ -26,7 +26,7 @@ def test_use_is_the_difference_of_two_looks() -> None:
 
 
 def test_what_hardly_changes_is_no_news() -> None:
-    sightings = Sightings()
+    sightings = ContainerChanges()
     sightings.step([row(0.0)], 0.0)
     assert sightings.step([row(10.0)], 5.0) is not None
     assert sightings.step([row(21.0)], 10.0) is None  # 2.2 cores after 2.0, of 4
@@ -35,7 +35,7 @@ def test_what_hardly_changes_is_no_news() -> None:
 
 
 def test_another_quota_is_told_at_once() -> None:
-    sightings = Sightings()
+    sightings = ContainerChanges()
     sightings.step([row(0.0)], 0.0)
     sightings.step([row(10.0)], 5.0)
     told = sightings.step([row(20.0, limit=3.0)], 10.0)
@@ -43,7 +43,7 @@ def test_another_quota_is_told_at_once() -> None:
 
 
 def test_who_is_gone_is_told_once_and_who_does_not_answer_is_not_gone() -> None:
-    sightings = Sightings()
+    sightings = ContainerChanges()
     sightings.step([row(0.0), row(0.0, name="c2", node="cn02")], 0.0)
     assert sightings.step([row(0.0), row(None, name=None, node="cn02")], 5.0) == ContainersSeen(
         5.0, (ContainerUse("c1", "cn01", 4.0, 0.0),)
@@ -53,7 +53,7 @@ def test_who_is_gone_is_told_once_and_who_does_not_answer_is_not_gone() -> None:
 
 
 def test_where_cpu_time_is_not_counted_quotas_are_told() -> None:
-    sightings = Sightings()
+    sightings = ContainerChanges()
     assert sightings.step([row(None)], 0.0) is not None
     assert sightings.step([row(None)], 5.0) is None
 
@@ -62,7 +62,7 @@ def test_where_cpu_time_is_not_counted_quotas_are_told() -> None:
 @given(st.lists(st.dictionaries(st.sampled_from("abc"), st.floats(0, 4), max_size=3), max_size=12))
 def test_what_was_told_is_never_far_from_what_is(steps: list[dict[str, float]]) -> None:
     """Whoever folds the events knows which containers there are, and their use to a tenth of the quota."""
-    sightings, known, totals = Sightings(), dict[str, ContainerUse](), dict[str, float]()
+    sightings, known, totals = ContainerChanges(), dict[str, ContainerUse](), dict[str, float]()
     for number, used in enumerate(steps):
         fresh = {name for name in used if name not in known}
         totals = {name: totals.get(name, 0.0) + 5.0 * cores for name, cores in used.items()}

@@ -16,8 +16,8 @@ from asa.core.job import Resources
 from asa.core.ports import RunContext
 from asa.testing import tasks
 from asa.testing.executors import ExecutorConformance, Ground
-from executors.mesos.decisions import Outcome
 from executors.mesos.executor import Mesos
+from executors.mesos.framework import FrameworkOutcome
 from executors.mesos.operator import Operator
 from executors.mesos.pool_directory import READER, WRITER, PoolDirectory
 
@@ -122,6 +122,8 @@ def test_why_a_supervisor_does_not_run_is_said(context: RunContext, capsys: pyte
     executor = Mesos()
     executor.start(context, lambda event: None)
     assert executor._side is not None
-    executor._side._heed([Outcome("nodes", "failed", "no disk", "S1"), Outcome("lease", "failed", "too late", "")])
+    executor._side._heed(
+        [FrameworkOutcome("nodes", "failed", "no disk", "S1"), FrameworkOutcome("lease", "failed", "too late", "")]
+    )
     executor.close()
     assert capsys.readouterr().err.splitlines() == ["asa: agent S1: no disk", "asa: our lease: too late"]

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asa.web.errors import HTTPError
-from executors.mesos.forwarding import Requests
+from executors.mesos.tunnel import ForwardedRequests
 
 
 class Bodies:
@@ -39,7 +39,7 @@ def test_requests_are_the_same_however_their_bytes_arrive(bodies: list[bytes], c
         else:
             data += b"Content-Length: %d\r\n\r\n%b" % (len(body), body)
     edges = sorted({0, len(data), *(cut % (len(data) + 1) for cut in cuts)})
-    requests = Requests("m:2", "Bearer t", "127.0.0.1")
+    requests = ForwardedRequests("m:2", "Bearer t", "127.0.0.1")
     found = Bodies(b"".join(requests.feed(data[begin:end]) for begin, end in itertools.pairwise(edges)))
     assert found.bodies == bodies
     length = [] if chunked else [str(len(body)).encode() for body in bodies]
@@ -50,7 +50,7 @@ def test_requests_are_the_same_however_their_bytes_arrive(bodies: list[bytes], c
 
 @given(st.binary(max_size=200))
 def test_nonsense_is_refused_or_waited_for(data: bytes) -> None:
-    requests = Requests("m:2", "Bearer t", "127.0.0.1")
+    requests = ForwardedRequests("m:2", "Bearer t", "127.0.0.1")
     try:
         assert requests.feed(data) == b""
     except HTTPError as refused:

@@ -5,16 +5,32 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from executors.mesos.borrowing import PASS_S, Borrower
 from executors.mesos.codec import Message
-from executors.mesos.decisions import NEVER_S, Accept, Call, Decline, Kill, Outcome, Reconcile, Revive, Suppress
-from executors.mesos.framework import Crew, Framework, Patience
-from executors.mesos.gang import Gang
+from executors.mesos.framework import (
+    NEVER_S,
+    PASS_S,
+    Accept,
+    Borrower,
+    Call,
+    Decline,
+    Framework,
+    FrameworkOutcome,
+    Kill,
+    NodeProgram,
+    Offered,
+    Patience,
+    Reconcile,
+    Revive,
+    Suppress,
+    TaskGang,
+    TaskNeed,
+    TaskProgram,
+    parse_offer,
+)
 from executors.mesos.messages import identity, message, nanoseconds, task_status
-from executors.mesos.offered import Need, Offered, Program, offered
 from executors.mesos.resources import scalars, to_json
 
-TRUE = Program(("true",))
+TRUE = TaskProgram(("true",))
 
 
 def offer(agent: str, cpus: float = 2.0, number: int = 1, ends: float | None = None, **attributes: str) -> Message:
@@ -31,8 +47,8 @@ def offer(agent: str, cpus: float = 2.0, number: int = 1, ends: float | None = N
     return found
 
 
-def gang(key: str = "g", size: int = 2, cpus: float = 2.0, wall_s: float = 0.0, apart: bool = False) -> Gang:
-    return Gang(key, (TRUE,) * size, Need(cpus), wall_s=wall_s, apart=apart)
+def gang(key: str = "g", size: int = 2, cpus: float = 2.0, wall_s: float = 0.0, apart: bool = False) -> TaskGang:
+    return TaskGang(key, (TRUE,) * size, TaskNeed(cpus), wall_s=wall_s, apart=apart)
 
 
 def tasks(calls: list[Call]) -> dict[str, str]:
@@ -193,12 +209,12 @@ class TestGang:
 
 
 class TestCrew:
-    def crew(self) -> Crew:
-        return Crew("nodes", lambda offer: Program(("serve", offer.hostname)), {"run": "r1"})
+    def node_program(self) -> NodeProgram:
+        return NodeProgram("nodes", lambda offer: TaskProgram(("serve", offer.hostname)), {"run": "r1"})
 
     def test_it_takes_all_of_every_agent_of_its_own(self) -> None:
         framework = Framework()
-        framework.crew(self.crew(), 0.0)
+        framework.add_program(self.node_program(), 0.0)
         calls = framework.offers([offer("a", cpus=3, run="r1"), offer("b", run="r2"), offer("c", run="r1")], 0.0)
         (first, second, declined) = calls
         assert isinstance(first, Accept) and isinstance(second, Accept)
@@ -208,15 +224,15 @@ class TestCrew:
 
     def test_where_it_has_ended_well_it_does_not_run_again(self) -> None:
         framework = Framework()
-        framework.crew(self.crew(), 0.0)
+        framework.add_program(self.node_program(), 0.0)
         launched = tasks(framework.offers([offer("a", run="r1")], 0.0))
         tell(framework, launched, "TASK_FINISHED")
-        assert framework.outcomes == [Outcome("nodes", "finished", "", "a")]
+        assert framework.outcomes == [FrameworkOutcome("nodes", "finished", "", "a")]
         assert tasks(framework.offers([offer("a", number=2, run="r1")], 0.0)) == {}
 
     def test_where_it_failed_it_is_tried_again_a_few_times(self) -> None:
         framework = Framework(patience=Patience(attempts=2))
-        framework.crew(self.crew(), 0.0)
+        framework.add_program(self.node_program(), 0.0)
         for number, expected in ((1, 1), (2, 1), (3, 0)):
             launched = tasks(framework.offers([offer("a", number=number, run="r1")], 0.0))
             assert len(launched) == expected
@@ -224,13 +240,13 @@ class TestCrew:
 
     def test_tasks_of_an_earlier_life_are_its_own(self) -> None:
         framework = Framework(name="2")
-        framework.crew(self.crew(), 0.0)
+        framework.add_program(self.node_program(), 0.0)
         tell(framework, {"nodes.a.1-1": "a"}, "TASK_RUNNING")
         assert tasks(framework.offers([offer("a", cpus=0.5, run="r1")], 0.0)) == {}
 
     def test_a_launch_that_was_lost_is_made_again(self) -> None:
         framework = Framework()
-        framework.crew(self.crew(), 0.0)
+        framework.add_program(self.node_program(), 0.0)
         launched = tasks(framework.offers([offer("a", run="r1")], 0.0))
         assert Reconcile(tuple(launched.items())) in framework.subscribed(1.0)
         tell(framework, launched, "TASK_GONE")
@@ -247,7 +263,7 @@ class TestCrew:
 
     def test_where_it_has_ended_well_it_runs_anew_once_that_is_asked_for(self) -> None:
         framework = Framework()
-        framework.crew(self.crew(), 0.0)
+        framework.add_program(self.node_program(), 0.0)
         first = tasks(framework.offers([offer("a", run="r1")], 0.0))
         tell(framework, first, "TASK_FINISHED")
         framework.offers([offer("a", number=2, run="r1")], 0.0)
@@ -257,14 +273,14 @@ class TestCrew:
 
     def test_where_it_has_failed_for_good_it_is_not_renewed(self) -> None:
         framework = Framework(patience=Patience(attempts=1))
-        framework.crew(self.crew(), 0.0)
+        framework.add_program(self.node_program(), 0.0)
         tell(framework, tasks(framework.offers([offer("a", run="r1")], 0.0)), "TASK_FAILED")
         framework.renew(1.0)
         assert tasks(framework.offers([offer("a", number=2, run="r1")], 1.0)) == {}
 
     def test_where_it_runs_renewal_changes_nothing(self) -> None:
         framework = Framework()
-        framework.crew(self.crew(), 0.0)
+        framework.add_program(self.node_program(), 0.0)
         framework.offers([offer("a", run="r1")], 0.0)
         framework.renew(1.0)
         assert tasks(framework.offers([offer("a", number=2, run="r1")], 1.0)) == {}
@@ -274,21 +290,21 @@ class TestLease:
     """The crew's program runs on the agents of run r1; an agent of r2 is borrowed."""
 
     def framework(self, name: str = "1") -> Framework:
-        borrower = Borrower("r1", name, lambda lease, offer: Program(("serve", lease.key)))
+        borrower = Borrower("r1", name, lambda lease, offer: TaskProgram(("serve", lease.key)))
         framework = Framework(name, borrower=borrower)
-        framework.crew(Crew("nodes", lambda offer: TRUE, {"run": "r1"}), 0.0)
+        framework.add_program(NodeProgram("nodes", lambda offer: TRUE, {"run": "r1"}), 0.0)
         return framework
 
     def leased(self, framework: Framework) -> dict[str, str]:
-        assert framework.borrow(Need(1.0), 2, 0.0) == [Revive()]
+        assert framework.borrow(TaskNeed(1.0), 2, 0.0) == [Revive()]
         assert framework.offers([offer("b", run="r2")], 0.0) == [Decline(("o-b-1",), PASS_S)]
         launched = tasks(framework.offers([offer("b", number=2, run="r2")], PASS_S))
-        assert framework.outcomes.pop() == Outcome(*launched, "leased", agent="b")
+        assert framework.outcomes.pop() == FrameworkOutcome(*launched, "leased", agent="b")
         return launched
 
     def test_the_crew_s_own_agents_come_first_and_are_no_leases(self) -> None:
         framework = self.framework()
-        framework.borrow(Need(1.0), 2, 0.0)
+        framework.borrow(TaskNeed(1.0), 2, 0.0)
         launched = tasks(framework.offers([offer("a", run="r1"), offer("b", run="r2")], 0.0))
         assert list(launched) == ["nodes.a.1-1"]
 
@@ -298,7 +314,7 @@ class TestLease:
         assert list(launched.values()) == ["b"]
         assert tell(framework, launched, "TASK_RUNNING") == [] and framework.outcomes == []
         tell(framework, launched, "TASK_FINISHED")
-        assert framework.outcomes == [Outcome(*launched, "finished", agent="b")]
+        assert framework.outcomes == [FrameworkOutcome(*launched, "finished", agent="b")]
         assert tell(framework, launched, "TASK_FINISHED") == [], "it is over, and told of once"
         assert len(framework.outcomes) == 1
 
@@ -306,7 +322,7 @@ class TestLease:
         framework = self.framework()
         (key,) = launched = self.leased(framework)
         tell(framework, launched, "TASK_GONE")
-        assert framework.outcomes == [Outcome(key, "failed", "TASK_GONE", "b")]
+        assert framework.outcomes == [FrameworkOutcome(key, "failed", "TASK_GONE", "b")]
 
     def test_a_new_stream_asks_for_them_by_name(self) -> None:
         framework = self.framework()
@@ -335,13 +351,13 @@ class TestLease:
     def test_when_nothing_more_is_wanted_offers_of_others_are_declined(self) -> None:
         framework = self.framework()
         self.leased(framework)
-        assert framework.borrow(Need(1.0), 0, 5.0) == []
+        assert framework.borrow(TaskNeed(1.0), 0, 5.0) == []
         assert framework.offers([offer("c", run="r2")], 5.0) == [Decline(("o-c-1",), NEVER_S)]
 
 
 class TestOffered:
     def test_reads_what_every_offer_has(self) -> None:
-        found = offered(offer("a", ends=1700.5, run="r1"), 3.0)
+        found = parse_offer(offer("a", ends=1700.5, run="r1"), 3.0)
         assert (found.id, found.agent, found.hostname, found.role) == ("o-a-1", "a", "host-a", "asa")
         assert (found.attributes, found.ends, found.made) == ({"run": "r1"}, 1700.5, 3.0)
 
@@ -349,8 +365,8 @@ class TestOffered:
         from executors.mesos.resources import Kind, Resources
 
         there = Resources({Kind("cpus"): 2000, Kind("cpus", "asa"): 1000})
-        assert Need(2).of(there) == Resources({Kind("cpus", "asa"): 1000, Kind("cpus"): 1000})
-        assert Need(3.001).of(there) is None
+        assert TaskNeed(2).of(there) == Resources({Kind("cpus", "asa"): 1000, Kind("cpus"): 1000})
+        assert TaskNeed(3.001).of(there) is None
 
 
 @given(
@@ -366,7 +382,7 @@ def test_no_offer_is_used_twice_nor_beyond_what_it_has(
     there: dict[str, Offered] = {}
     for number, (agent, cpus) in enumerate(given_offers):
         item = offer(agent, cpus, number)
-        there[item["id"]["value"]] = offered(item, 0.0)
+        there[item["id"]["value"]] = parse_offer(item, 0.0)
         calls += framework.offers([item], float(number))
     answered = [name for call in calls if isinstance(call, Accept | Decline) for name in call.offers]
     assert len(answered) == len(set(answered))

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from executors.mesos.decisions import Kill
-from executors.mesos.framework import Crew, Framework
+from executors.mesos.framework import Framework, Kill, NodeProgram
 from tests.executors.mesos.test_framework import TRUE, gang, offer, outcomes, tasks, tell
 
 
 def test_a_crew_that_is_withdrawn() -> None:
     framework = Framework()
-    framework.crew(Crew("nodes", lambda offer: TRUE, {"of": "nodes"}), 0.0)
-    framework.crew(Crew("others", lambda offer: TRUE, {"of": "others"}), 0.0)
+    framework.add_program(NodeProgram("nodes", lambda offer: TRUE, {"of": "nodes"}), 0.0)
+    framework.add_program(NodeProgram("others", lambda offer: TRUE, {"of": "others"}), 0.0)
     launched = tasks(framework.offers([offer("a", of="nodes"), offer("b", of="others")], 0.0))
     assert len(launched) == 2
     calls = framework.withdraw("others", 0.0)

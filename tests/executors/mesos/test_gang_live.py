@@ -8,14 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from executors.mesos.decisions import Outcome
 from executors.mesos.driver import SchedulerDriver
-from executors.mesos.framework import Framework, Patience
-from executors.mesos.gang import Gang
+from executors.mesos.framework import Framework, FrameworkOutcome, Patience, TaskGang, TaskNeed, TaskProgram
 from executors.mesos.master.service import MasterService
 from executors.mesos.master.state import Options
-from executors.mesos.offered import Need, Program
-from executors.mesos.scheduler import Scheduler
+from executors.mesos.scheduler import FrameworkScheduler
 from tests.executors.mesos import live
 from tests.executors.mesos.processes import Ground
 from tests.executors.mesos.scripted import until
@@ -32,15 +29,17 @@ class Pool:
     """A framework of ours, its driver, and the pool that both are in."""
 
     def __init__(self, ground: Ground) -> None:
-        self.ground, self.told = ground, list[Outcome]()
-        self.scheduler = Scheduler(Framework(patience=Patience(hold_s=5.0, pause_s=0.1)), self.told.extend)
+        self.ground, self.told = ground, list[FrameworkOutcome]()
+        self.scheduler = FrameworkScheduler(Framework(patience=Patience(hold_s=5.0, pause_s=0.1)), self.told.extend)
         self.driver = SchedulerDriver(self.scheduler, INFO, ground.directory)
         self.driver.start()
         until(self.scheduler.ready.is_set, "the master")
 
     def gang(self, directory: Path) -> None:
-        programs = [Program((sys.executable, "-SE", str(RANK), str(n), str(SIZE), str(directory))) for n in range(SIZE)]
-        gang = Gang("g", tuple(programs), Need(1.0, 64 << 20), apart=True)
+        programs = [
+            TaskProgram((sys.executable, "-SE", str(RANK), str(n), str(SIZE), str(directory))) for n in range(SIZE)
+        ]
+        gang = TaskGang("g", tuple(programs), TaskNeed(1.0, 64 << 20), apart=True)
         self.scheduler.want(lambda framework, now: framework.gang(gang, now))
 
     def outcome(self) -> str:

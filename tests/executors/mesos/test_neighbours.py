@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from executors.mesos.codec import BadMessage, Message
-from executors.mesos.neighbours import Neighbour, Node, attribute, look
+from executors.mesos.sharing import PoolNode, PoolRun, attribute, look_at_pool
 from tests.executors.mesos.shared import Asking, Pool
 
 
@@ -25,56 +25,56 @@ def test_runs_and_what_they_hold(pool: Pool) -> None:
     pool.work("left", "t1", own, 3.0)
     pool.work("left", "t2", lent, 1.0)
     pool.work("right", "t3", lent, 2.0)
-    hood = look(pool.operator)
-    assert hood.runs == {
-        "left": Neighbour("left", connected=True, waits=False, cores=4.0),
-        "right": Neighbour("right", connected=True, waits=True, cores=2.0),
+    found = look_at_pool(pool.operator)
+    assert found.runs == {
+        "left": PoolRun("left", connected=True, waits=False, cores=4.0),
+        "right": PoolRun("right", connected=True, waits=True, cores=2.0),
     }
-    assert hood.nodes == {
-        own: Node(own, "left", "left.0", 12.5, active=True, used=3.0),
-        lent: Node(lent, "left", "left.1", 60.0, active=True, used=3.0),
+    assert found.nodes == {
+        own: PoolNode(own, "left", "left.0", 12.5, active=True, used=3.0),
+        lent: PoolNode(lent, "left", "left.1", 60.0, active=True, used=3.0),
     }
     pool.end("left", "t1", own)
-    assert look(pool.operator).nodes[own].used == 0.0
+    assert look_at_pool(pool.operator).nodes[own].used == 0.0
 
 
 def test_a_run_may_wait_and_cease_to(pool: Pool) -> None:
     pool.run("left")
     for waits in (True, False):
         pool.tell("left", waits=waits)
-        assert look(pool.operator).runs["left"].waits is waits
+        assert look_at_pool(pool.operator).runs["left"].waits is waits
 
 
 def test_a_driver_goes_and_another_comes(pool: Pool) -> None:
     pool.run("left")
     pool.leave("left")
-    assert not look(pool.operator).runs["left"].connected
+    assert not look_at_pool(pool.operator).runs["left"].connected
     pool.run("left", waits=True)
-    assert look(pool.operator).runs["left"] == Neighbour("left", connected=True, waits=True, cores=0.0)
+    assert look_at_pool(pool.operator).runs["left"] == PoolRun("left", connected=True, waits=True, cores=0.0)
 
 
 def test_a_run_that_does_not_come_back_is_forgotten(pool: Pool) -> None:
     pool.run("left")
     pool.leave("left")
     pool.world.sleep(101.0)  # its failover timeout
-    assert look(pool.operator).runs == {}
+    assert look_at_pool(pool.operator).runs == {}
 
 
 def test_an_agent_that_is_to_get_nothing_new(pool: Pool) -> None:
     agent = pool.node("left.0", "left")
     pool.operator.deactivate(agent)
-    assert not look(pool.operator).nodes[agent].active
+    assert not look_at_pool(pool.operator).nodes[agent].active
 
 
 def test_frameworks_of_others_are_no_runs(pool: Pool) -> None:
     pool.world.subscribe(name="asa")
     pool.world.subscribe(name="spark")
-    assert look(pool.operator).runs == {}
+    assert look_at_pool(pool.operator).runs == {}
 
 
 def test_an_agent_that_was_started_by_hand_is_nobody_s(pool: Pool) -> None:
     agent = pool.agent(text("rack", "7"))
-    assert look(pool.operator).nodes[agent] == Node(agent, "", "", 0.0, active=True, used=0.0)
+    assert look_at_pool(pool.operator).nodes[agent] == PoolNode(agent, "", "", 0.0, active=True, used=0.0)
 
 
 def test_an_attribute_by_its_name() -> None:
@@ -91,4 +91,4 @@ def test_what_makes_no_sense_is_a_bad_message(pool: Pool) -> None:
             return {"agents": [{"agent_info": 7}]} if name == "GET_AGENTS" else super().call(name, **payload)
 
     with pytest.raises(BadMessage):
-        look(Odd(pool.world))
+        look_at_pool(Odd(pool.world))

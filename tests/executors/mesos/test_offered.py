@@ -2,14 +2,14 @@ from __future__ import annotations
 
 import pytest
 
+from executors.mesos.framework import CAPACITY, parse_offer
 from executors.mesos.messages import identity
-from executors.mesos.offered import CAPACITY, offered
 from executors.mesos.resources import scalars, to_json
 
 
 @pytest.mark.parametrize(("text", "cores"), [("2.5", 2.5), ("many", None), ("-1", None), ("inf", None), ("nan", None)])
 def test_the_capacity_of_an_agent(text: str, cores: float | None) -> None:
-    found = offered(
+    found = parse_offer(
         {
             "id": identity("o"),
             "agent_id": identity("a"),

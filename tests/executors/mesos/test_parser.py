@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from executors.mesos.parser import HttpParser
+from executors.mesos.compat import HttpParser
 
 RESPONSE = b"HTTP/1.1 200 OK\r\nMesos-Stream-Id: s1\r\nX: 1\r\nX: 2\r\nTransfer-Encoding: chunked\r\n\r\n"
 REQUEST = b"POST /api/v1/scheduler?x=1 HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabc"

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from executors.mesos.codec import Records, frame
-from executors.mesos.events import of_scheduler
+from executors.mesos.driver import of_scheduler
 
 GOLDEN = {path.stem: path.read_bytes() for path in sorted((Path(__file__).parent / "golden").glob("*.recordio"))}
 SCHEDULER = [

@@ -7,13 +7,10 @@ from typing import Any
 
 import pytest
 
-from executors.mesos.decisions import Outcome
-from executors.mesos.framework import Framework
-from executors.mesos.gang import Gang
+from executors.mesos.framework import Framework, FrameworkOutcome, TaskGang, TaskNeed, TaskProgram
 from executors.mesos.messages import identity
-from executors.mesos.offered import Need, Program
 from executors.mesos.resources import scalars, to_json
-from executors.mesos.scheduler import Scheduler
+from executors.mesos.scheduler import FrameworkScheduler
 from tests.waiting import until
 
 
@@ -31,13 +28,13 @@ class Driver:
 
 
 @pytest.fixture
-def told() -> list[Outcome]:
+def told() -> list[FrameworkOutcome]:
     return []
 
 
 @pytest.fixture
-def scheduler(told: list[Outcome]) -> Iterator[Scheduler]:
-    found = Scheduler(Framework(), told.extend)
+def scheduler(told: list[FrameworkOutcome]) -> Iterator[FrameworkScheduler]:
+    found = FrameworkScheduler(Framework(), told.extend)
     yield found
     found.close()
 
@@ -52,16 +49,18 @@ def offer(name: str) -> dict[str, Any]:
     }
 
 
-def test_why_the_driver_has_given_up_is_told(scheduler: Scheduler, told: list[Outcome]) -> None:
+def test_why_the_driver_has_given_up_is_told(scheduler: FrameworkScheduler, told: list[FrameworkOutcome]) -> None:
     scheduler.error(Driver(), "Framework has been removed")
     assert scheduler.ready.is_set() and scheduler.error_text == "Framework has been removed"
-    assert told == [Outcome("framework", "failed", "Framework has been removed")]
+    assert told == [FrameworkOutcome("framework", "failed", "Framework has been removed")]
 
 
-def test_what_was_rescinded_is_not_used(scheduler: Scheduler) -> None:
+def test_what_was_rescinded_is_not_used(scheduler: FrameworkScheduler) -> None:
     driver = Driver()
     scheduler.registered(driver, identity("F1"), {})
-    scheduler.want(lambda framework, now: framework.gang(Gang("g", (Program(("true",)),) * 2, Need(2.0)), now))
+    scheduler.want(
+        lambda framework, now: framework.gang(TaskGang("g", (TaskProgram(("true",)),) * 2, TaskNeed(2.0)), now)
+    )
     scheduler.resourceOffers(driver, [offer("a")])
     scheduler.offerRescinded(driver, identity("o-a"))
     scheduler.resourceOffers(driver, [offer("b")])
@@ -71,10 +70,10 @@ def test_what_was_rescinded_is_not_used(scheduler: Scheduler) -> None:
     assert sorted(taken, key=str) == [[identity("o-b")], [identity("o-c")]]
 
 
-def test_what_waits_for_the_time_is_done_when_it_comes(scheduler: Scheduler) -> None:
+def test_what_waits_for_the_time_is_done_when_it_comes(scheduler: FrameworkScheduler) -> None:
     driver = Driver()
     scheduler.registered(driver, identity("F1"), {})
-    waiting = Gang("g", (Program(("true",)),) * 2, Need(2.0))
+    waiting = TaskGang("g", (TaskProgram(("true",)),) * 2, TaskNeed(2.0))
     scheduler.want(lambda framework, now: framework.gang(waiting, now - 10_000.0))
     scheduler.want(lambda framework, now: framework.offers([offer("a")], now - 10_000.0))
     until(lambda: "declineOffer" in driver.names())

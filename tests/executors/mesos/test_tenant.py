@@ -11,13 +11,10 @@ import pytest
 from asa.core.event import Event, Leased, LeaseEnded, Recalled
 from asa.core.job import Resources
 from asa.core.units import MIB
-from executors.mesos.borrowing import Borrower, Lease
-from executors.mesos.decisions import Call, Outcome
-from executors.mesos.neighbours import Neighbour, Neighbourhood, Node
-from executors.mesos.offered import Need, Program
+from executors.mesos.framework import Borrower, Call, FrameworkOutcome, Lease, TaskNeed, TaskProgram
 from executors.mesos.operator import Operator
-from executors.mesos.scheduler import Scheduler
-from executors.mesos.tenant import IDLE_S, NOTICE_S, Tenant
+from executors.mesos.scheduler import FrameworkScheduler
+from executors.mesos.sharing import IDLE_S, NOTICE_S, PoolNode, PoolRun, PoolSnapshot, Tenant
 
 
 class Asked:
@@ -27,14 +24,14 @@ class Asked:
         self.calls: list[tuple[Any, ...]] = []
 
     def want(self, decide: Callable[[Any, float], list[Call]]) -> None:
-        """As `Scheduler.want`."""
+        """As `FrameworkScheduler.want`."""
         assert decide(self, 7.0) == []
 
     def renew(self, now: float) -> list[Call]:
         self.calls.append(("renew",))
         return []
 
-    def borrow(self, task: Need, count: int, now: float) -> list[Call]:
+    def borrow(self, task: TaskNeed, count: int, now: float) -> list[Call]:
         self.calls.append(("borrow", task, count))
         return []
 
@@ -51,14 +48,14 @@ class World:
     released: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        self.borrower = Borrower("us", "x", lambda lease, offer: Program(("serve",)))
-        self.lease = Lease(f"{self.borrower.prefix}x-1", "b", "them", Need(2.0, 64 * MIB), 900.0)
+        self.borrower = Borrower("us", "x", lambda lease, offer: TaskProgram(("serve",)))
+        self.lease = Lease(f"{self.borrower.prefix}x-1", "b", "them", TaskNeed(2.0, 64 * MIB), 900.0)
         self.borrower.leases[self.lease.key] = self.lease
-        scheduler = cast(Scheduler, self.asked)
+        scheduler = cast(FrameworkScheduler, self.asked)
         self.tenant = Tenant(self.borrower, scheduler, self.told.append, self.dismissed.append, self._post)
-        runs = (Neighbour("us", True, False, 4.0), Neighbour("them", True, False, 2.0))
-        self.runs = {run.run: run for run in (*runs, Neighbour("others", True, False, 8.0))}
-        nodes = (Node("a", "us", "us.0", 60.0, True, 2.0), Node("b", "them", "them.0", 60.0, True, 2.0))
+        runs = (PoolRun("us", True, False, 4.0), PoolRun("them", True, False, 2.0))
+        self.runs = {run.run: run for run in (*runs, PoolRun("others", True, False, 8.0))}
+        nodes = (PoolNode("a", "us", "us.0", 60.0, True, 2.0), PoolNode("b", "them", "them.0", 60.0, True, 2.0))
         self.nodes = {node.agent: node for node in nodes}
 
     def _post(self, events: Sequence[Event]) -> None:
@@ -72,8 +69,8 @@ class World:
             self.nodes[name] = replace(self.nodes[name], **changes)
 
     def step(self, now: float = 0.0) -> None:
-        hood = Neighbourhood(dict(self.runs), dict(self.nodes))
-        self.tenant.step(hood, self.released, cast(Operator, self), now)
+        pool = PoolSnapshot(dict(self.runs), dict(self.nodes))
+        self.tenant.step(pool, self.released, cast(Operator, self), now)
 
     def recalls(self) -> list[str]:
         """Why leases were recalled since this was asked last."""
@@ -105,7 +102,7 @@ class TestWant:
     def test_the_framework_borrows_so_much_and_first_uses_its_own(self, world: World) -> None:
         world.tenant.want(Resources(2, memory=5, gpus=1), 4)
         world.tenant.want(Resources(2), 2)
-        need, less = Need(2.0, 5, 1), Need(2.0)
+        need, less = TaskNeed(2.0, 5, 1), TaskNeed(2.0)
         assert world.asked.calls == [("renew",), ("borrow", need, 4), ("borrow", less, 2)]
 
     def test_what_spans_nodes_is_not_borrowed_but_waited_for(self, world: World) -> None:
@@ -121,7 +118,7 @@ class TestWant:
 
 class TestHeed:
     def test_a_new_lease(self, world: World) -> None:
-        assert world.tenant.heed(Outcome(world.lease.key, "leased", agent="b"))
+        assert world.tenant.heed(FrameworkOutcome(world.lease.key, "leased", agent="b"))
         (event,) = world.events
         assert isinstance(event, Leased)
         assert (event.allocation, event.lender, event.until) == (world.lease.key, "them", 900.0)
@@ -129,19 +126,19 @@ class TestHeed:
 
     @pytest.mark.parametrize("reason", ["", "the agent was lost"])
     def test_the_end_of_a_lease(self, world: World, reason: str) -> None:
-        assert world.tenant.heed(Outcome(world.lease.key, "failed" if reason else "finished", reason, "b"))
+        assert world.tenant.heed(FrameworkOutcome(world.lease.key, "failed" if reason else "finished", reason, "b"))
         (event,) = world.events
         assert isinstance(event, LeaseEnded) and (event.allocation, event.reason) == (world.lease.key, reason)
 
     def test_a_supervisor_that_was_ended_for_others_starts_anew_when_we_wait_meanwhile(self, world: World) -> None:
-        lent = Outcome("nodes", "finished", agent="a")
+        lent = FrameworkOutcome("nodes", "finished", agent="a")
         assert not world.tenant.heed(lent)
         assert world.asked.calls == [], "nothing of ours waits"
         world.tenant.want(Resources(), 1)
         world.asked.calls.clear()
         assert not world.tenant.heed(lent)
         assert world.asked.calls == [("renew",)]
-        assert not world.tenant.heed(Outcome("nodes", "failed", "no room", "a"))
+        assert not world.tenant.heed(FrameworkOutcome("nodes", "failed", "no room", "a"))
         assert world.asked.calls == [("renew",)], "what failed has its own rule"
         assert world.events == []
 
@@ -223,7 +220,7 @@ class TestClaim:
         world.change("them", waits=True)
         world.step()
         world.borrower.ended(world.lease.key)
-        world.tenant.heed(Outcome(world.lease.key, "finished"))
+        world.tenant.heed(FrameworkOutcome(world.lease.key, "finished"))
         world.borrower.leases[world.lease.key] = world.lease
         world.recalls()
         world.step()

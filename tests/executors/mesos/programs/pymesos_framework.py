@@ -12,17 +12,20 @@ enable_pymesos()
 
 from pymesos import MesosSchedulerDriver  # noqa: E402
 
-from executors.mesos.decisions import Outcome  # noqa: E402
-from executors.mesos.framework import Framework  # noqa: E402
-from executors.mesos.gang import Gang  # noqa: E402
-from executors.mesos.offered import Need, Program  # noqa: E402
-from executors.mesos.scheduler import Scheduler  # noqa: E402
+from executors.mesos.framework import (  # noqa: E402
+    Framework,
+    FrameworkOutcome,
+    TaskGang,
+    TaskNeed,
+    TaskProgram,
+)
+from executors.mesos.scheduler import FrameworkScheduler  # noqa: E402
 
-found: list[Outcome] = []
+found: list[FrameworkOutcome] = []
 over = threading.Event()
 
 
-def tell(outcomes: list[Outcome]) -> None:
+def tell(outcomes: list[FrameworkOutcome]) -> None:
     found.extend(outcomes)
     if any(outcome.state in ("finished", "failed") for outcome in outcomes):
         over.set()
@@ -34,8 +37,8 @@ info = {
     "roles": ["test"],
     "capabilities": [{"type": "MULTI_ROLE"}, {"type": "PARTITION_AWARE"}],
 }
-scheduler = Scheduler(Framework(), tell)
-gang = Gang("trio", (Program(("/bin/sleep", "1")),) * 3, Need(2.0))
+scheduler = FrameworkScheduler(Framework(), tell)
+gang = TaskGang("trio", (TaskProgram(("/bin/sleep", "1")),) * 3, TaskNeed(2.0))
 driver = MesosSchedulerDriver(scheduler, info, sys.argv[1], use_addict=False)
 scheduler.want(lambda framework, now: framework.gang(gang, now))
 driver.start()
