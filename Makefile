@@ -6,7 +6,7 @@ INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint c
 # Tests start Python some thousand times: what has been compiled is kept.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo docs test test-slow types compiled test-slurm test-browser test-cgroup2 coverage \
+.PHONY: help demo docs test test-slow test-fresh-clock types compiled test-slurm test-browser test-cgroup2 coverage \
     bench-cosched bench-cosched-full venv packages clean
 
 help:
@@ -14,6 +14,7 @@ help:
 	@echo "make docs        build the documentation site into build/site"
 	@echo "make test        check types and style, and run all tests but those of the next two lines: some three minutes"
 	@echo "make test-slow   run the tests with real agents, programs and everything that takes long"
+	@echo "make test-fresh-clock  run the tests of make test as root on a monotonic clock that starts at 0: some five minutes"
 	@echo "make test-slurm  install Slurm, boot a test cluster, run the integration suite, stop the cluster"
 	@echo "make test-browser  install Chromium, open the dashboard in it: a minute; pictures are in build/screenshots"
 	@echo "make test-cgroup2  boot a kernel with cgroups of version 2 in a virtual machine, run the quota suite in there"
@@ -36,8 +37,8 @@ docs: .venv/.test
 # Tests with these marks, so many at a time, dealt in this way (pytest-xdist's --dist); those files (default: all). Real
 # processes on a busy machine miss a deadline now and then, so what failed (never a broken suite: that is another code)
 # is run again, alone.
-pytest = $(BIN)/pytest -m "$(1)" --numprocesses=$(2) --dist=$(3) $(4) || \
-    { [ $$? -eq 1 ] && echo "Once more, one at a time:" && $(BIN)/pytest -m "$(1)" --last-failed $(4); }
+pytest = $(5) $(BIN)/pytest -m "$(1)" --numprocesses=$(2) --dist=$(3) $(4) || \
+    { [ $$? -eq 1 ] && echo "Once more, one at a time:" && $(5) $(BIN)/pytest -m "$(1)" --last-failed $(4); }
 # To look through all other files for a mark, in each process, takes longer than to search them for it.
 marked = $(sort $(shell grep -rl --include='test_*.py' 'mark\.$(1)' tests))
 
@@ -50,6 +51,17 @@ test: .venv/.test packages
 # Agents, masters and supervisors that really run, real programs, and whatever else takes more than a few seconds.
 test-slow: .venv/.test packages
 	$(call pytest,slow and not slurm and not browser,4,loadfile,$(call marked,slow))
+
+# The tests of `make test` on a monotonic clock that starts at 0, as on a machine that has just booted.
+test-fresh-clock: .venv/.test packages
+	@fresh() { \
+	    since=$$($(BIN)/python -c "import time; print(-int(time.monotonic()))"); \
+	    unshare --fork --time --monotonic "$$since" --boottime "$$since" nice "$$@"; \
+	}; \
+	if ! problem=$$(fresh true 2>&1); then \
+	    echo "SKIPPED: tests on a clock that has just started: it takes root and time namespaces ($$problem)"; exit; \
+	fi; \
+	$(call pytest,not slurm and not slow,2,loadfile,,fresh)
 
 types: .venv/.test
 	$(BIN)/mypy

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import logging
 import math
 import os
 import secrets
@@ -33,41 +34,45 @@ from executors.mesos.operator import Operator
 from executors.mesos.pool_directory import PoolDirectory
 from executors.station import command
 
+_log = logging.getLogger(__name__)
+
 ORPHAN_GRACE_S = 5.0
 """How long containers go on when their agent has died [s]."""
 
 _PATIENCE_S = 60.0
-_ENDING_S = 15.0
+_ENDING_S, _JOB_ENDS_S = 15.0, 30.0
+_AGENTS_S = 120.0  # from the start of the batch job until its agents have registered
 _LONE_S = 10.0  # how long an agent looks for a master: that of a dead co-scheduler does not come back
 _PING_S, _PINGS = 2.0, 5  # an agent is lost after about 10 s of silence
-_WORDS = 2000
+_LOOK_S = 0.5
+_OUTPUT_MOST = 2000
 
 
 class AgentGroup(Protocol):
-    """A pool of agents, and what was started for it."""
+    """Agents, one on each node, and what was started for them."""
 
     @property
     def directory(self) -> PoolDirectory: ...
     @property
     def nodes(self) -> int:
-        """How many nodes are to come before work begins."""
+        """How many nodes must be there before work begins."""
 
     @property
     def patience_s(self) -> float:
         """How long that may take [s]; infinite in a queue."""
 
     def check(self) -> None:
-        """Raises `StateError` when they will not come any more."""
+        """Raise `StateError` when they will not come any more."""
 
     def last_words(self) -> str:
-        """What agents have said last, for people."""
+        """The last output of the agents, for error messages."""
 
     def close(self) -> None:
         """End what was started."""
 
 
 class NamedPool:
-    """A pool that somebody else looks after.
+    """The agents of a pool that somebody else runs.
 
     Parameters
     ----------
@@ -98,12 +103,12 @@ class NamedPool:
 
 
 class OwnMaster:
-    """A pool that ends with this: a private directory, and its master in this process.
+    """A master in this process, with a private directory.
 
     Parameters
     ----------
     above
-        Where to make it; None for the usual place of temporary files. It is removed in the end.
+        Where to make the directory; None for the usual place of temporary files. It is removed by `close`.
     address
         The address to listen on, ``""`` for all.
     """
@@ -114,21 +119,23 @@ class OwnMaster:
         with ExitStack() as undo:
             undo.callback(self._remove)
             self.directory = PoolDirectory.create(self.path / "pool", "cosched")
-            self._master = MasterService(self.directory, options, host=address)
-            self._master.start()
+            self.master = MasterService(self.directory, options, host=address)
+            self.master.start()
             undo.pop_all()
+        _log.info("a master has started, with directory %s", self.path)
 
     def agent(self, **options: object) -> tuple[str, ...]:
-        """The command line of an agent of this pool, with further options."""
+        """The command line of an agent of this master, with further options."""
         common = {"directory": self.directory.path, "patience": _LONE_S, "orphan-grace": ORPHAN_GRACE_S}
         return command("executors.mesos.agent.command", common | options)
 
     def close(self) -> None:
         """End the master, and remove the directory."""
         try:
-            self._master.close()
+            self.master.close()
         finally:
             self._remove()
+            _log.info("the master in %s has ended", self.path)
 
     def _remove(self) -> None:
         shutil.rmtree(self.path, ignore_errors=True)
@@ -141,8 +148,8 @@ class LocalAgents:
 
     def __init__(self, nodes: int, cores: int, capacity: float | None) -> None:
         self.nodes = nodes
-        self._own = OwnMaster(None, LOOPBACK)
-        self.directory = self._own.directory
+        self.own = OwnMaster(None, LOOPBACK)
+        self.directory = self.own.directory
         self.agents: dict[str, subprocess.Popen[bytes]] = {}
         """Processes of the agents, by their node's name."""
         memory = node.memory(None, os.environ) // nodes
@@ -157,51 +164,53 @@ class LocalAgents:
             raise
 
     def check(self) -> None:
-        """Raises `StateError` when an agent has ended."""
+        """Raise `StateError` when an agent has ended."""
         for name, agent in self.agents.items():
             if agent.poll() is not None:
-                raise StateError(f"the agent {name} {ending(agent.returncode)}: {self._words(name)}")
+                raise StateError(f"the agent {name} {ending(agent.returncode)}: {self._output(name)}")
 
     def last_words(self) -> str:
-        return "; ".join(f"{name}: {self._words(name)}" for name in self.agents)
+        return "; ".join(f"{name}: {self._output(name)}" for name in self.agents)
 
     def close(self) -> None:
         for agent in self.agents.values():
             agent.terminate()
         deadline = time.monotonic() + _ENDING_S
-        for agent in self.agents.values():
+        for name, agent in self.agents.items():
             try:
                 agent.wait(max(0.0, deadline - time.monotonic()))
             except subprocess.TimeoutExpired:
+                _log.warning("the agent %s has not ended %g s after SIGTERM: SIGKILL", name, _ENDING_S)
                 agent.send_signal(signal.SIGKILL)
                 agent.wait()
-        self._own.close()
+        self.own.close()
 
     def _start(self, name: str, options: dict[str, object], processors: set[int]) -> None:
-        words = self._own.agent(name=name, work=self._own.path / name, **options)
-        with open(self._log(name), "xb") as log:
+        words = self.own.agent(name=name, work=self.own.path / name, **options)
+        with open(self._log_file(name), "xb") as log:
             # a session of its own: Ctrl-C is for the co-scheduler, which then ends its agents in order
             self.agents[name] = subprocess.Popen(
                 words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/", start_new_session=True
             )
-        with suppress(ProcessLookupError):  # it has ended: `check` tells
+        _log.info("agent %s is process %d on processors %s", name, self.agents[name].pid, sorted(processors))
+        with suppress(ProcessLookupError):  # it has ended: `check` says so
             os.sched_setaffinity(self.agents[name].pid, processors)
 
-    def _log(self, name: str) -> Path:
-        return self._own.path / f"{name}.log"
+    def _log_file(self, name: str) -> Path:
+        return self.own.path / f"{name}.log"
 
-    def _words(self, name: str) -> str:
+    def _output(self, name: str) -> str:
         with suppress(OSError):
-            return self._log(name).read_text(errors="replace")[-_WORDS:].strip() or "it has said nothing"
+            return self._log_file(name).read_text(errors="replace")[-_OUTPUT_MOST:].strip() or "it has said nothing"
         return "it has said nothing"
 
 
 def local_agents(nodes: int = 1, cores: int | None = None, capacity: float | None = None) -> LocalAgents:
-    """A pool of agents on this machine, each a process of its own, and their master in this process.
+    """Agents on this machine, each a process of its own, and their master in this process.
 
-    Each agent and its containers are bound to as many processors as its capacity needs, in turn. Without that, requests
-    would mean little: whoever finds another processor free has no competitor there, and a capacity that is used up from
-    two processors is used up in equal parts.
+    Each agent and its containers are bound to as many processors as its capacity needs, in turn. Otherwise requests
+    would mean little: a container that finds another processor free has no competitor there, and a capacity that is
+    used up from two processors is used up in equal parts.
 
     Parameters
     ----------
@@ -220,79 +229,69 @@ def local_agents(nodes: int = 1, cores: int | None = None, capacity: float | Non
     cores = node.cores(None, os.environ) if cores is None else cores
     if nodes < 1 or cores < 1 or (capacity is not None and not capacity > 0):
         raise InvalidInput(
-            f"a pool of {nodes} nodes of {cores} cores with a capacity of {capacity}: expected at least 1 node, 1 core "
-            "and a capacity above 0"
+            f"{nodes} nodes of {cores} cores with a capacity of {capacity}: expected at least 1 node, 1 core and a "
+            "capacity above 0"
         )
     return LocalAgents(nodes, cores, capacity)
 
 
 def _processors(number: int, count: int) -> set[int]:
-    """Those of an agent: as many, if there are, and others than those of the agents before it, while there are."""
+    """Processors of an agent: other ones than those of the agents before it, while there are."""
     allowed = sorted(os.sched_getaffinity(0))
     return {allowed[(number * count + place) % len(allowed)] for place in range(count)}
 
 
-_AGENTS_S = 120.0  # from the start of the job until its agents are there
-_JOB_ENDS_S = 30.0
-_LOOK_S = 0.5
-
-
 class BatchAgents:
-    """Agents in a batch job, one on each of its nodes, and their master: what `batch_agents` asks for."""
+    """Agents in a batch job, one on each of its nodes, and their master: what `batch_agents` submits."""
 
     patience_s = math.inf
 
     def __init__(self, nodes: int, cores: int, walltime_s: float, backend: Backend) -> None:
-        self.nodes, self._backend = nodes, backend
+        self.nodes, self.backend = nodes, backend
         with ExitStack() as undo:
             undo.callback(backend.close)
-            self._poll_s = backend.capabilities().poll_s
+            self.poll_s = backend.capabilities().poll_s
+            """How often the batch system is asked about the job, at most [s]."""
             self._own = OwnMaster(state_directory(), "")
             undo.callback(self._own.close)
-            self.directory, self._output = self._own.directory, self._own.path / "agents.log"
-            self._job = self._submit(nodes, cores, walltime_s)
+            self.directory, self.output = self._own.directory, self._own.path / "agents.log"
+            self.job = self._submit(nodes, cores, walltime_s)
+            """The batch job that runs the agents."""
             undo.pop_all()
         self._status: JobStatus | None = None
-        self._asked, self._told = 0.0, ""
-
-    @property
-    def job(self) -> JobHandle:
-        """The job that runs the agents."""
-        return self._job
+        self._queried, self._shown = -math.inf, ""
 
     def check(self) -> None:
-        """Raises `StateError` when the job has ended, or its agents do not come; tells people how it waits."""
-        if time.monotonic() >= self._asked + self._poll_s:
+        """Raise `StateError` when the job has ended, or its agents do not come; print how it waits."""
+        if time.monotonic() >= self._queried + self.poll_s:
             self._query()
         status = self._status
         if status is None:
             return
         if status.state.final:
-            told = f"has ended ({_described(status)}), and none of the queue's jobs was run"
-            raise StateError(f"job {self._job.job_id} {told}. {self.last_words()}")
+            problem = f"has ended ({_described(status)}), and none of the queue's jobs was run"
+            raise StateError(f"job {self.job.job_id} {problem}. {self.last_words()}")
         if status.state is JobState.RUNNING and status.started and time.time() > status.started + _AGENTS_S:
             raise StateError(
-                f"job {self._job.job_id} runs, but not all of its agents have come within {_AGENTS_S:g} s. "
+                f"job {self.job.job_id} runs, but not all of its agents have come within {_AGENTS_S:g} s. "
                 f"{self.last_words()}"
             )
-        if (told := _described(status)) != self._told:
-            self._told = told
-            notify(f"job {self._job.job_id} with {self.nodes} nodes: {told}")
+        if (shown := _described(status)) != self._shown:
+            self._shown = shown
+            notify(f"job {self.job.job_id} with {self.nodes} nodes: {shown}")
 
     def last_words(self) -> str:
         with suppress(OSError):
-            return "Its agents have said: " + self._output.read_text(errors="replace")[-_WORDS:].strip()
+            return "Its agents have said: " + self.output.read_text(errors="replace")[-_OUTPUT_MOST:].strip()
         return "Its agents have said nothing"
 
     def close(self) -> None:
-        """Send the agents away, which ends the job well; a job that does not end so is cancelled."""
+        """Dismiss the agents, which ends the job with exit code 0; a job that does not end so is cancelled."""
         with ExitStack() as last:
-            last.callback(self._backend.close)
+            last.callback(self.backend.close)
             last.callback(self._own.close)
             if not self._dismissed():
                 self._cancel()
-
-    # ------------------------------------------------------- inside
 
     def _submit(self, nodes: int, cores: int, walltime_s: float) -> JobHandle:
         request = JobRequest(
@@ -301,23 +300,27 @@ class BatchAgents:
             walltime_s=walltime_s,
             argv=self._own.agent(cores=cores, lasts=walltime_s),
             workdir=str(self._own.path),
-            output=str(self._output),
+            output=str(self.output),
         )
-        (outcome,) = self._backend.submit([request])
+        (outcome,) = self.backend.submit([request])
         if isinstance(outcome, Refused):
             raise BackendError(
                 f"the batch system refuses {nodes} nodes of {cores} cores: {outcome.reason}. Ask for others with "
                 "--nodes and --walltime, or name a partition (--on slurm:partition=...)"
             )
+        _log.info("job %s asks for %d nodes of %d cores for %g s", outcome.job_id, nodes, cores, walltime_s)
         return outcome
 
     def _query(self) -> None:
-        self._asked = time.monotonic()
+        self._queried = time.monotonic()
         try:
-            (self._status,) = self._backend.query([self._job])
+            (self._status,) = self.backend.query([self.job])
         except BackendError as error:
             if not error.transient:
                 raise
+            _log.warning("job %s could not be queried, and will be again: %s", self.job.job_id, error)
+        else:
+            _log.debug("job %s: %s", self.job.job_id, _described(self._status))
 
     def _dismissed(self) -> bool:
         """Mark the agents gone until the job has ended; False when it was not running, or does not end."""
@@ -340,14 +343,15 @@ class BatchAgents:
             self._query()
 
     def _cancel(self) -> None:
+        _log.info("job %s has not ended by itself, and is cancelled", self.job.job_id)
         try:
-            self._backend.cancel([self._job])
+            self.backend.cancel([self.job])
         except AsaError as error:
-            notify(f"job {self._job.job_id} could not be cancelled: {error}")
+            notify(f"job {self.job.job_id} could not be cancelled: {error}")
 
 
 def batch_agents(nodes: int, cores: int, walltime_s: float, backend: str = "slurm") -> BatchAgents:
-    """A pool of agents, one on each node of a batch job, and their master in this process.
+    """Agents, one on each node of a batch job, and their master in this process.
 
     Its directory is in the state directory, which all nodes must see. How long the job waits is not limited.
 

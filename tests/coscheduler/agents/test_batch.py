@@ -52,8 +52,8 @@ def test_a_job_whose_agents_do_not_come_is_given_up_and_cancelled(monkeypatch: p
     monkeypatch.setattr(OwnMaster, "agent", lambda own, **options: ("/bin/sleep", "1000"))
     ended = []
     pool = batch()
-    cancel = pool._backend.cancel
-    monkeypatch.setattr(pool._backend, "cancel", lambda handles: ended.extend(handles) or cancel(handles))
+    cancel = pool.backend.cancel
+    monkeypatch.setattr(pool.backend, "cancel", lambda handles: ended.extend(handles) or cancel(handles))
     with pytest.raises(StateError, match=r"not all of its agents have come within 0\.5 s"):
         AgentMachine(pool)
     assert ended == [pool.job]
@@ -77,14 +77,14 @@ def test_a_batch_system_that_does_not_answer(
         asked.append(handles)
         raise errors[-1]
 
-    monkeypatch.setattr(pool._backend, "query", refuse)
-    monkeypatch.setattr(pool._backend, "cancel", refuse)
-    monkeypatch.setattr(pool, "_poll_s", 1000.0)
+    monkeypatch.setattr(pool.backend, "query", refuse)
+    monkeypatch.setattr(pool.backend, "cancel", refuse)
+    monkeypatch.setattr(pool, "poll_s", 1000.0)
     pool.check()
     pool.check()
     assert len(asked) == 1, "the second time it was too soon to ask again"
     errors.append(BackendError("no such job"))
-    monkeypatch.setattr(pool, "_poll_s", 0.0)
+    monkeypatch.setattr(pool, "poll_s", 0.0)
     with pytest.raises(BackendError, match="no such job"):
         pool.check()
     pool.close()
@@ -94,7 +94,7 @@ def test_a_batch_system_that_does_not_answer(
 
 def test_agents_that_have_not_even_a_file_have_said_nothing() -> None:
     pool = batch()
-    pool._output.unlink(missing_ok=True)
+    pool.output.unlink(missing_ok=True)
     assert pool.last_words() == "Its agents have said nothing"
     pool.close()
 
