@@ -1,6 +1,6 @@
 """Containers of a framework: asked for, launched when their node offers, running, ended. No I/O; time is an argument.
 
-Calls and events go in; what a driver is to do comes out, and `told` collects what the co-scheduler is to know.
+Calls and events go in; what a driver is to do comes out, and `news` collects what happened to containers.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from executors.mesos.resources import LEAST_CPUS, NONE, THOUSAND, Resources
 
 
 class Allotment:
-    """What the offers of one agent hold together; parts of it are taken, all of it is accepted.
+    """The offers of one agent together; parts of them are taken, all are accepted.
 
     Parameters
     ----------
@@ -59,10 +59,10 @@ class _OfferingAgent:
 
 
 class Offers:
-    """All agents that have offered something and were not lost since.
+    """Agents that have offered something and were not lost since.
 
-    A node is the most that its agent has offered at once: what is left after a launch does not change it, and one that
-    was offered in part, because others still had the rest, becomes larger.
+    A node's size is the most that its agent has offered at once: a launch does not change it, and a node that was
+    offered in part, because others still had the rest, becomes larger.
     """
 
     def __init__(self) -> None:
@@ -205,7 +205,7 @@ _KILLED = "terminated with signal Killed"  # how agents put it, those of Mesos t
 
 
 class ShareCall(NamedTuple):
-    """What an agent is to be told of a container.
+    """What an agent shall give a container.
 
     Parameters
     ----------
@@ -242,7 +242,7 @@ class _AgentContainer:
     shares: list[tuple[float, float | None, float | None]] = field(default_factory=list)  # for when it runs
 
     def share(self, request: float, limit: float | None, until: float | None) -> ShareCall:
-        """Told in cores of the processor."""
+        """The call, in cores of the processor."""
         speed = self.node.speed
         most = None if limit is None else math.inf if limit >= self.node.cores else max(limit * speed, LEAST_CPUS)
         return ShareCall(self.agent, self.id, max(request * speed, LEAST_CPUS), most, until)
@@ -253,7 +253,7 @@ class AgentContainers:
 
     def __init__(self) -> None:
         self.offers = Offers()
-        self.told: list[ContainerEvent] = []
+        self.news: list[ContainerEvent] = []
         self._all: dict[str, _AgentContainer] = {}
         self._ended: set[str] = set()
 
@@ -262,7 +262,7 @@ class AgentContainers:
     def start(
         self, name: str, node: str, program: ContainerProgram, request: float, limit: float, *, now: float
     ) -> list[AgentDecision]:
-        """Start a container, as `Machine.start` has it.
+        """Start a container, as `SharedMachine.start` has it.
 
         Raises
         ------
@@ -419,10 +419,10 @@ class AgentContainers:
         return [Accept(allotment.ids, tuple(tasks))]
 
     def _runs(self, name: str, container: _AgentContainer, status: Message) -> list[AgentDecision]:
-        if container.id:  # it is told again
+        if container.id:  # a repetition
             return []
         container.id = value_of(status, "container_status.container_id", name)
-        self.told.append(ContainerStarted(name))
+        self.news.append(ContainerStarted(name))
         shares = container.shares
         counted = need_of(container.node, container.request, container.limit).cpus
         if counted + _NEAR < container.request * container.node.speed:  # its weight follows what the master has counted
@@ -451,7 +451,7 @@ class AgentContainers:
             problem = ""
         if name not in self._ended:
             self._ended.add(name)
-            self.told.append(ContainerEnded(name, problem, lost, killed))
+            self.news.append(ContainerEnded(name, problem, lost, killed))
 
 
 def _task(name: str, container: _AgentContainer, allotment: Allotment) -> Message | None:

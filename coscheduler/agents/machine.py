@@ -1,6 +1,6 @@
 """The co-scheduler's machine on Mesos-compatible agents: a framework that withholds all offers of a pool.
 
-What the driver hears on its thread is queued, and dealt with on the thread that asks for news: nothing here is locked.
+The driver's callbacks only queue events; they are handled on the thread that asks for news, so nothing here is locked.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from coscheduler.real.machine import ContainerEvent, ContainerProgram, Container
 from executors.mesos.codec import BadMessage, Message
 from executors.mesos.driver import SchedulerDriver
 from executors.mesos.framework import Accept, Kill, Reconcile
-from executors.mesos.messages import field, identity
+from executors.mesos.messages import field, identity, value_of
 from executors.mesos.operator import CallRefused, Operator
 from executors.mesos.pool_directory import PoolDirectory
 
 ANSWER_S = 1.0
-"""How long an agent may take to say what its containers have used [s]; else it is left out this time."""
+"""How long an agent may take to say what its containers have used [s]; then it is left out this time."""
 
 _AGAIN_S = 1.0
 _ATTEMPTS = 5
@@ -53,9 +53,9 @@ class AgentCalls:
         self._lines: dict[str, _Line] = {}
 
     def share(self, share: ShareCall) -> None:
-        """Tell an agent what a container may have; returns at once. One that has ended is passed over."""
+        """Change what a container may have; returns at once. One that has ended is passed over."""
         line = self._line(share.agent)
-        line.submit(lambda: self._tell(line, share))
+        line.submit(lambda: self._update(line, share))
 
     def containers(self, agents: Iterable[str]) -> list[Message]:
         """What these agents say of their containers; those that do not answer in time are left out."""
@@ -68,7 +68,7 @@ class AgentCalls:
         return answers
 
     def forget(self, agent: str) -> None:
-        """An agent is gone: nothing more is told it."""
+        """An agent is gone, and not called any more."""
         if (line := self._lines.pop(agent, None)) is not None:
             line.close()
 
@@ -82,19 +82,20 @@ class AgentCalls:
             self._lines[agent] = _Line(agent, Operator(self._directory))
         return self._lines[agent]
 
-    def _tell(self, line: _Line, share: ShareCall) -> None:
-        """On the agent's thread. What is leased is asked for once: who wants it for longer asks again."""
+    def _update(self, line: _Line, share: ShareCall) -> None:
+        """On the agent's thread. A leased share is tried once: the next renewal tries again."""
         for _ in range(_ATTEMPTS):
             lease_s = None if share.until is None else max(0.0, share.until - self._now())
             try:
                 line.operator.update_limits(share.agent, share.id, share.limit, lease_s, request=share.request)
+                _log.info("container %s: request %g, limit %s, for %s s", share.id, share.request, share.limit, lease_s)
                 return
             except InvalidInput as error:
                 if not (isinstance(error, CallRefused) and error.status == HTTPStatus.NOT_FOUND):
                     _log.error("the share of container %s on agent %s was refused: %s", share.id, share.agent, error)
                 return
             except (BackendError, BadMessage) as error:
-                _log.warning("agent %s was not told the share of container %s: %s", share.agent, share.id, error)
+                _log.warning("agent %s has not taken the share of container %s: %s", share.agent, share.id, error)
             if share.until is not None or line.closing.wait(_AGAIN_S):
                 return
 
@@ -130,7 +131,7 @@ class _Line:
 
 
 def _report(call: Future[None]) -> None:
-    """What nobody waits for must not fail in silence."""
+    """Log the failure of a call whose result nobody reads."""
     if (error := call.exception()) is not None:
         _log.error("a call to an agent has failed", exc_info=error)
 
@@ -142,7 +143,7 @@ _FAILOVER_S = 30.0  # a connection may break; leases protect hosts meanwhile
 _ENDING_S = 10.0
 _LOOK_S = 0.5
 _LONGEST_S = 3600.0
-_HEARD = frozenset(
+_CALLBACKS = frozenset(
     (
         "registered",
         "reregistered",
@@ -157,14 +158,14 @@ _HEARD = frozenset(
 
 
 class AgentMachine:
-    """Nodes of a pool, as `coscheduler.real.machine.Machine` has them; a context manager.
+    """Agents as a `coscheduler.real.machine.SharedMachine`; a context manager.
 
-    It returns once the pool's nodes are there. Requests are reserved with the master as they are at the start: those of
-    the containers of a node never sum to more than its cores, whatever `share` has changed since.
+    The constructor returns once the group's nodes are there. The master counts requests as they were when containers
+    started: those of a node never sum to more than its cores, whatever `share` has changed since.
 
     Parameters
     ----------
-    pool
+    group
         From `coscheduler.agents.groups`; it is closed at the end, and also when this fails.
 
     Raises
@@ -173,13 +174,14 @@ class AgentMachine:
         When the master does not take the framework, or nodes do not come.
     """
 
-    def __init__(self, pool: AgentGroup) -> None:
-        self._pool = pool
-        self._heard: queue.SimpleQueue[_Event] = queue.SimpleQueue()
+    def __init__(self, group: AgentGroup) -> None:
+        self._group = group
+        self.callbacks = DriverEvents()
+        """What the driver calls, from its thread."""
         self._containers, self._problem = AgentContainers(), ""
-        self._calls = AgentCalls(pool.directory)
+        self._calls = AgentCalls(group.directory)
         self._last: dict[str, ContainerUsage] = {}
-        self._driver = SchedulerDriver(_QueueingScheduler(self._heard), _framework(), pool.directory)
+        self._driver = SchedulerDriver(self.callbacks, _framework(), group.directory)
         try:
             self._driver.start()
             self._await_master()
@@ -205,7 +207,7 @@ class AgentMachine:
         return self._containers.offers.nodes
 
     def start(self, container: str, node: str, program: ContainerProgram, request: float, limit: float) -> None:
-        """Start a container; what comes of it is told by `news`. See `Machine.start`.
+        """Start a container; `news` says what becomes of it. See `SharedMachine.start`.
 
         Raises
         ------
@@ -220,10 +222,10 @@ class AgentMachine:
         self._do(self._containers.stop(container))
 
     def share(self, container: str, request: float, limit: float, lease_s: float | None) -> None:
-        """Change what a container may have. See `Machine.share`.
+        """Change what a container may have. See `SharedMachine.share`.
 
-        Returns at once. What is for good is told an agent that does not answer again for some seconds, what is leased
-        is not. A lease of 0 s ends the one there is.
+        Returns at once. A permanent change is retried for some seconds when the agent does not answer, a leased one is
+        not. A lease of 0 s ends the present one.
 
         Raises
         ------
@@ -253,13 +255,13 @@ class AgentMachine:
         Raises
         ------
         StateError
-            When all of it was told, and there will be no more: the master has ended the framework.
+            When all of it was returned, and there will be no more: the master has ended the framework.
         """
         deadline = time.monotonic() + timeout_s
         self._hear()
-        while not self._containers.told and (left := deadline - time.monotonic()) > 0:
+        while not self._containers.news and (left := deadline - time.monotonic()) > 0:
             self._hear(left)
-        found, self._containers.told = self._containers.told, []
+        found, self._containers.news = self._containers.news, []
         if self._problem and not found:
             raise StateError(
                 f"the pool's master does not know the co-scheduler any more: {self._problem}. Its jobs are ended: "
@@ -273,10 +275,10 @@ class AgentMachine:
             self._end_containers()
         finally:
             self._driver.stop()
-            with suppress(Exception):  # it was told by `news` already
+            with suppress(Exception):  # `news` has raised it already
                 self._driver.join(_ENDING_S)
             self._calls.close()
-            self._pool.close()
+            self._group.close()
 
     # ------------------------------------------------------- inside
 
@@ -286,17 +288,17 @@ class AgentMachine:
             self._hear(_LOOK_S / 10)
             if self._problem or time.monotonic() > deadline:
                 what = self._problem or f"it has not answered for {_MASTER_S:g} s"
-                raise StateError(f"the master of {self._pool.directory.path} does not take the co-scheduler: {what}")
+                raise StateError(f"the master of {self._group.directory.path} does not take the co-scheduler: {what}")
 
     def _await_nodes(self) -> None:
-        deadline = time.monotonic() + self._pool.patience_s
-        while len(there := self._containers.offers.nodes) < self._pool.nodes:
+        deadline = time.monotonic() + self._group.patience_s
+        while len(there := self._containers.offers.nodes) < self._group.nodes:
             self._hear(_LOOK_S)
-            self._pool.check()
+            self._group.check()
             if self._problem or time.monotonic() > deadline:
-                what = self._problem or f"all were expected within {self._pool.patience_s:g} s"
-                told = f"{len(there)} of {self._pool.nodes} nodes have come, and no job was run: {what}"
-                raise StateError(f"{told}. {self._pool.last_words()}")
+                what = self._problem or f"all were expected within {self._group.patience_s:g} s"
+                problem = f"{len(there)} of {self._group.nodes} nodes have come, and no job was run: {what}"
+                raise StateError(f"{problem}. {self._group.last_words()}")
 
     def _end_containers(self) -> None:
         deadline = time.monotonic() + _ENDING_S
@@ -306,16 +308,17 @@ class AgentMachine:
             self._hear(left)
 
     def _hear(self, timeout_s: float = 0.0) -> None:
-        """Deal with what was heard; wait for something at most so long [s]."""
+        """Handle queued events; wait for one at most so long [s]."""
         wait = min(timeout_s, self._containers.due() - time.monotonic(), _LONGEST_S)
         with suppress(queue.Empty):
-            self._heed(self._heard.get(timeout=wait) if wait > 0 else self._heard.get_nowait())
+            self._handle(self.callbacks.queue.get(timeout=wait) if wait > 0 else self.callbacks.queue.get_nowait())
             while True:
-                self._heed(self._heard.get_nowait())
+                self._handle(self.callbacks.queue.get_nowait())
         self._containers.wake(time.monotonic())
 
-    def _heed(self, event: _Event) -> None:
+    def _handle(self, event: _Event) -> None:
         known = self._containers
+        _log.debug("the master: %s", event.name)
         try:
             match event:
                 case _Event("registered" | "reregistered"):
@@ -327,23 +330,28 @@ class AgentMachine:
                 case _Event("statusUpdate", (status,)):
                     self._do(known.update(status))
                 case _Event("slaveLost", (agent,)):
+                    _log.warning("an agent is lost: %s", agent)
                     known.lost(field(agent, "value", str))
                     self._calls.forget(field(agent, "value", str))
                 case _Event("callRefused", (call, status, reason)):
+                    _log.warning("the master has refused a call: %s (%s)", reason, status)
                     known.refused(call, f"{reason} ({status})")
                 case _Event("error", (text,)):
                     self._problem = text
+                    _log.error("the master has ended the framework: %s", text)
                     known.over(f"the pool's master has ended the co-scheduler's framework: {text}")
         except BadMessage as error:
-            _log.error("a message of the master makes no sense, and is left out: %s", error)
+            _log.error("a message of the master makes no sense, and is ignored: %s", error)
 
     def _do(self, decisions: Iterable[AgentDecision]) -> None:
         for decision in decisions:
             match decision:
                 case Accept(offers, tasks):
-                    # what is left of the offers is free at once, and so it comes back
+                    _log.info("launch: %s", ", ".join(value_of(task, "task_id") for task in tasks))
+                    # what is left of the offers is offered again at once
                     self._driver.launchTasks([identity(offer) for offer in offers], tasks, {"refuse_seconds": 0})
                 case Kill(task, agent):
+                    _log.info("kill: %s", task)
                     self._driver.killTask(identity(task), identity(agent) if agent else None)
                 case Reconcile(tasks):
                     asked = [{"task_id": identity(task), "agent_id": identity(agent)} for task, agent in tasks]
@@ -353,22 +361,22 @@ class AgentMachine:
 
 
 class _Event(NamedTuple):
-    """What the driver has heard: the name of its callback, and arguments."""
+    """A call of one of the driver's callbacks: its name, and arguments."""
 
     name: str
     payload: tuple[Any, ...] = ()
 
 
-class _QueueingScheduler:
-    """A scheduler for `SchedulerDriver`: what is heard is queued."""
+class DriverEvents:
+    """A scheduler for `SchedulerDriver` whose callbacks only queue what they are called with."""
 
-    def __init__(self, heard: queue.SimpleQueue[_Event]) -> None:
-        self._heard = heard
+    def __init__(self) -> None:
+        self.queue: queue.SimpleQueue[_Event] = queue.SimpleQueue()
 
     def __getattr__(self, name: str) -> Callable[..., None]:
-        if name not in _HEARD:
+        if name not in _CALLBACKS:
             raise AttributeError(name)
-        return lambda driver, *payload: self._heard.put(_Event(name, payload))
+        return lambda driver, *payload: self.queue.put(_Event(name, payload))
 
 
 def _framework() -> Message:

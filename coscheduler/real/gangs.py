@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -15,6 +15,8 @@ from coscheduler.nouns import FLOOR
 from coscheduler.queuefile import QueuedCommand
 from coscheduler.real.machine import ContainerEnded, ContainerEvent, ContainerProgram, SharedMachine, SharedNode
 from coscheduler.real.monitor import PROGRESS, ContainerPlace
+
+_log = logging.getLogger(__name__)
 
 
 class NodeCores(NamedTuple):
@@ -123,11 +125,11 @@ def _taken(offered: Iterable[tuple[str, int]], cores: int) -> tuple[NodeCores, .
 
 
 LEASE_S = 5.0
-"""For how long a node keeps to a share that is not asked for again [s]."""
+"""For how long a node keeps a share that is not renewed [s]."""
 RENEW_S = 2.0
-"""How often it is asked for again [s]."""
+"""How often a share is renewed [s]."""
 AGAIN_S = 10.0
-"""How often what is for good is told again [s]: nobody says whether a node has heard."""
+"""How often a permanent share is sent again [s]: nodes do not confirm it."""
 RESERVED = 2 * FLOOR
 """Part of its cores that a host does not request: guests start with a request of `FLOOR` each."""
 _NEAR = 0.15  # weights that differ by less are as good as the same
@@ -135,24 +137,24 @@ _NEAR = 0.15  # weights that differ by less are as good as the same
 
 @dataclass(slots=True)
 class _LeasedContainer:
-    """What a container falls back to, what it has, and when that is to be asked for again; [cores] and [s]."""
+    """What a container falls back to, what it has, and when that is to be renewed; [cores] and [s]."""
 
     request: float
     limit: float
     leased: tuple[float, float] | None = None
     due: float = math.inf
     settled: bool = True
-    """Whether it began with this: else the node was told, and may not have heard."""
+    """Whether it started with this: else it was sent to the node, which may not have received it."""
 
     def differs(self, request: float, limit: float) -> bool:
         return abs(request - self.request) > _NEAR * self.request or limit != self.limit
 
 
 class Leases:
-    """Requests and limits of the containers of a machine.
+    """Requests and limits of the containers of a machine, leased, so that a dead co-scheduler harms no host for long.
 
     What a container starts with is what it falls back to: hosts to all but the reserve, without a limit, and guests to
-    the least share. Anything else is leased, and asked for again while it is wanted.
+    the least share. Anything else is leased, and renewed while it is wanted.
     """
 
     def __init__(self, machine: SharedMachine) -> None:
@@ -198,7 +200,7 @@ class Leases:
         return min((own.due for own in self._all.values()), default=math.inf)
 
     def renew(self, now: float) -> None:
-        """Ask again for what is leased, and tell again what is for good."""
+        """Renew what is leased, and send again what is permanent."""
         for container, own in self._all.items():
             if own.due <= now:
                 self._renew(container, own, now)
@@ -212,8 +214,10 @@ class Leases:
             self._ask(container, *own.leased, LEASE_S)
 
     def _ask(self, container: str, request: float, limit: float, lease_s: float | None) -> None:
-        with suppress(AsaError):  # it has just ended, or its agent does not answer: then it is asked again
+        try:
             self._machine.share(container, request, limit, lease_s)
+        except AsaError as error:  # it has just ended, or its agent does not answer
+            _log.debug("the share of %s was not changed, and is renewed later: %s", container, error)
 
 
 # Guests are the first whom the kernel ends when memory runs out. A shell is given the line as $0.
@@ -254,7 +258,7 @@ class JobGang:
 
 
 class Gangs:
-    """Starts gangs, hears of their ends, and sees to it that each has its share.
+    """Starts gangs, notices their ends, and gives each its share.
 
     Parameters
     ----------
@@ -300,11 +304,12 @@ class Gangs:
             limit = self.nodes[place.node].cores if limits is None else limits[place.node]
             request, limit = self._leases.begin(container, place.cores, guest=limits is not None, limit=float(limit))
             program = _program(command.line, gang, rank, limits is not None)
+            _log.info("container %s starts on %s: request %g, limit %g", container, place.node, request, limit)
             self._machine.start(container, place.node, program, request, limit)
         return gang
 
     def stop(self, job: str) -> None:
-        """A job is not to run any more; of its end nothing will be heard."""
+        """A job is not to run any more; its end is not reported."""
         gang = self._gangs.pop(job)
         for container in gang.containers:
             self._owners.pop(container, None)
@@ -312,15 +317,16 @@ class Gangs:
         for container in gang.left:
             self._machine.stop(container)
 
-    def hear(self, news: Iterable[ContainerEvent]) -> list[JobGang]:
-        """Gangs that have ended by this. When one container fails, the others are ended."""
+    def on(self, news: Iterable[ContainerEvent]) -> list[JobGang]:
+        """Gangs that have ended by these events. When one container fails, the others are ended."""
         over = []
         for each in news:
             if not isinstance(each, ContainerEnded) or (gang := self._owners.pop(each.container, None)) is None:
                 continue
+            _log.info("container %s has ended: %s", each.container, each.problem or "well")
             self._leases.end(each.container)
             gang.left.discard(each.container)
-            gang.lost |= each.lost  # others of it may have failed because of that, and have been heard of before
+            gang.lost |= each.lost  # other containers may have failed because of that, and have ended before
             if each.problem and not gang.problem:
                 gang.problem, gang.killed = each.problem, each.killed
                 for container in gang.left:
@@ -330,15 +336,13 @@ class Gangs:
         return over
 
     def watched(self, job: str) -> list[ContainerPlace]:
-        """What monitoring must know of a job's containers."""
+        """A job's containers, for `Monitor`."""
         gang = self._gangs[job]
         found = []
         for container, place in zip(gang.containers, gang.places, strict=True):
             node = self.nodes[place.node]
             found.append(ContainerPlace(container, place.cores, node.speed, node.memory * place.cores / node.cores))
         return found
-
-    # ------------------------------------------------------- shares
 
     def inherit(self, job: str, now: float) -> None:
         """A guest has the cores that it runs on to itself from now on [s]."""
@@ -370,7 +374,7 @@ class Gangs:
         return self._leases.due()
 
     def renew(self, now: float) -> None:
-        """Ask for shares again, lest they go back to what they were."""
+        """Renew shares, before they fall back to what they were."""
         self._leases.renew(now)
 
     def _want(self, job: str, shares: Mapping[str, float], cores: Mapping[str, int], *, hard: bool, now: float) -> None:
@@ -385,7 +389,7 @@ class Gangs:
 
 
 def _program(line: str, gang: JobGang, rank: int, guest: bool) -> ContainerProgram:
-    told = {
+    variables = {
         "ASA_JOB": gang.job,
         "ASA_RANK": rank,
         "ASA_RANKS": len(gang.places),
@@ -394,4 +398,4 @@ def _program(line: str, gang: JobGang, rank: int, guest: bool) -> ContainerProgr
         "ASA_PROGRESS": gang.directory / PROGRESS.format(rank=rank),
         "ASA_GUEST": int(guest),
     }
-    return ContainerProgram(("/bin/sh", "-c", _SCRIPT, line), {key: str(value) for key, value in told.items()})
+    return ContainerProgram(("/bin/sh", "-c", _SCRIPT, line), {key: str(value) for key, value in variables.items()})

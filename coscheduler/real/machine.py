@@ -1,4 +1,4 @@
-"""Nodes on which jobs share cores: what is asked of them, and what they tell. Agents, or a fake one in tests."""
+"""Nodes on which jobs share cores: what they are asked to do, and what they report. Agents, or a fake in tests."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class SharedMachine(Protocol):
         """Nodes that are there now; one that was lost is not."""
 
     def start(self, container: str, node: str, program: ContainerProgram, request: float, limit: float) -> None:
-        """Start a container; what comes of it is told by `news`.
+        """Start a container; `news` says what becomes of it.
 
         Parameters
         ----------
@@ -88,7 +88,7 @@ class SharedMachine(Protocol):
         """
 
     def stop(self, container: str) -> None:
-        """End a container; `news` tells when it has ended. Nothing happens when it has."""
+        """End a container; `news` says when it has ended. Nothing happens when it has."""
 
     def share(self, container: str, request: float, limit: float, lease_s: float | None) -> None:
         """Change what a container may have: for so long [s], then it has again what it had; None for good."""

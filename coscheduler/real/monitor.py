@@ -41,7 +41,7 @@ class WatchedJob:
     directory: Path
     where: tuple[ContainerPlace, ...]
     at: float
-    """When any of it was looked at last [s]: from then on nothing is known."""
+    """When any of it was measured last [s]."""
     cpu_s: float = 0.0
     """CPU time so far [s]."""
     seen: dict[str, float] = field(default_factory=dict)
@@ -57,8 +57,8 @@ class WatchedJob:
     most: float = 0.0
     """The most that was ever."""
     done: float | None = None
-    """Share of its tasks that are done, None where it does not tell."""
-    told: float = math.nan
+    """Share of its tasks that are done, None where it does not report."""
+    reported: float = math.nan
     """When that grew last [s]."""
     step: float = 0.0
     """By how much."""
@@ -79,7 +79,7 @@ class WatchedJob:
         return self.cores > min(_PARALLEL, 0.5 * self.asked.cores)
 
     def look(self, now: float, used: Mapping[str, ContainerUsage]) -> float:
-        """Take in what its containers have used by now; the time [s] that is told of by that, 0 where none runs."""
+        """Take in what its containers have used by now; the time [s] that this covers, 0 where none runs."""
         there = [where for where in self.where if where.container in used]
         if not there:
             return 0.0
@@ -102,8 +102,7 @@ class WatchedJob:
         return over_s
 
     def used(self, now: float) -> RunUsage:
-        """What it has used by the end of its containers, after which nobody can ask: CPU as if it had gone on as on
-        average."""
+        """What it has used by the end of its containers, since when it cannot be measured: CPU at the average rate."""
         cpu_s = self.cpu_s * (1 + (now - self.at) / self.watched_s) if self.watched_s else 0.0
         return RunUsage(cpu_s, self.busy_s, self.memory_s)
 
@@ -113,21 +112,21 @@ class WatchedJob:
         return self.parallel_s / self.watched_s if self.watched_s else 1.0
 
     def left(self) -> float:
-        """Share of its tasks that is left; of those that run now, as much is taken for done as the rate says."""
+        """Share of its tasks that is left; of those that run now, part counts as done, by the rate."""
         if self.done is None:
             return 1.0
-        running = 0.0 if math.isnan(self.rate) else min(self.step, self.rate * (self.at - self.told))
+        running = 0.0 if math.isnan(self.rate) else min(self.step, self.rate * (self.at - self.reported))
         return max(0.0, 1 - self.done - running)
 
     def _progress(self) -> None:
-        """Tasks end now and then: the rate is looked at when they do, not while they run."""
-        done = _told(self.directory, len(self.where))
+        """Tasks end now and then: the rate is taken when they do, not while they run."""
+        done = _progress_of(self.directory, len(self.where))
         if done is None or done == self.done:
             return
         if self.done is not None and done > self.done:
-            over_s, self.step = self.at - self.told, done - self.done
+            over_s, self.step = self.at - self.reported, done - self.done
             self.rate = self._average(self.rate, self.step / over_s, over_s)
-        self.done, self.told = done, self.at
+        self.done, self.reported = done, self.at
 
     def _average(self, before: float, now: float, over_s: float) -> float:
         return smoothed(before, now, over_s, min(HORIZON_S, _OF_WALLTIME * self.asked.walltime_s))
@@ -159,7 +158,7 @@ class Monitor:
     def states(self, ledger: Ledger, now: float) -> JobStates:
         """What is known of the running jobs, in the ledger's order.
 
-        One that does not tell how far it is, or has not yet had the time to, counts as just on time.
+        One that does not report its progress, or has not yet had the time to, counts as just on time.
         """
         jobs = [self.jobs[name] for name in ledger.running]
         walltime = np.array([job.asked.walltime_s for job in jobs])
@@ -178,8 +177,8 @@ class Monitor:
         )
 
 
-def _told(directory: Path, ranks: int) -> float | None:
-    """Share of the tasks that are done, as far as ranks have told; None where none has."""
+def _progress_of(directory: Path, ranks: int) -> float | None:
+    """Share of the tasks that are done, by the ranks that have reported; None where none has."""
     done = total = 0.0
     for rank in range(ranks):
         with suppress(OSError, ValueError):

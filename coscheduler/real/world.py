@@ -1,14 +1,16 @@
 """The real world: a queue of commands on nodes that run containers, and jobs that share their cores.
 
-What a rule decides is law for `coscheduler.ledger` first, as in the simulated world; then gangs of containers are
-started and ended, and have other shares. Guests have containers on the nodes of their host.
+The ledger applies each decision first, as in the simulated world, and refuses illegal ones; then gangs of containers
+are started, ended, and given other shares. Guests have containers on the nodes of their host.
 """
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import fields
 from pathlib import Path
 
 from asa.estimators.checks import check_positive
@@ -19,6 +21,8 @@ from coscheduler.queuefile import QueuedCommand, check
 from coscheduler.real.gangs import Gangs, JobGang, Places
 from coscheduler.real.machine import SharedMachine
 from coscheduler.real.monitor import Monitor, WatchedJob
+
+_log = logging.getLogger(__name__)
 
 PERIOD_S = 5.0
 """How often a rule is asked, besides when a job was submitted or has ended [s]."""
@@ -44,7 +48,7 @@ class RealWorld:
     sampled
         Whether to keep what is measured, each time.
     log
-        Told of every decision, and of jobs that start and end, as it happens.
+        Called with every decision, and with jobs that start and end, as it happens.
     since
         The time now [s]: where a queue that is gone on with has stopped, else 0.
     clock
@@ -80,8 +84,6 @@ class RealWorld:
         self._clock, self._origin = clock, clock() - since
         self._look_at = self._monitor_at = self._changed_at = since
 
-    # ------------------------------------------------------- the three calls
-
     def advance(self) -> SharingView | None:
         """Wait for the next moment at which a rule is asked; None once all jobs have ended.
 
@@ -111,6 +113,7 @@ class RealWorld:
         for decision in decisions:
             now = self._now()
             started = self._ledger.apply(decision, now)
+            _log.info("at %.1f s: %s", now, _in_words(decision))
             if started is not None:
                 self._start(started, now)
             if isinstance(decision, Evict):
@@ -122,12 +125,13 @@ class RealWorld:
         self._placed()
 
     def _check_idle(self) -> None:
-        """Jobs wait, and nothing runs: the rule is to blame, or nodes that were lost and do not come back."""
+        """Jobs wait, and nothing runs: the rule is at fault, or nodes were lost and do not come back."""
         self._ledger.check_idle()
         if self._now() >= self._changed_at + NODES_S:
             for job in self._ledger.queue:
                 self._ledger.withdraw(job.name)
                 problem = f"it needs {job.cores} cores, of which {self._ledger.cores} are left"
+                _log.warning("job %s will not run: %s", job.name, problem)
                 self._history.failed(job.name, self._now(), problem)
 
     def learned(self) -> tuple[SharedRun, ...]:
@@ -138,15 +142,13 @@ class RealWorld:
         """What came of the jobs that have ended."""
         return self._history.result(self._ledger.cores)
 
-    # ------------------------------------------------------- time
-
     def _now(self) -> float:
         return self._clock() - self._origin
 
     def _wait(self) -> bool:
-        """Until something happens, or it is time for something; whether a rule is to be told of it."""
+        """Wait for the next event or time limit; whether the rule is to be asked."""
         until = min(self._look_at, self._monitor_at, self._gangs.next_renewal(), self._arrivals.next)
-        over = self._gangs.hear(self._machine.news(max(0.0, until - self._now())))
+        over = self._gangs.on(self._machine.news(max(0.0, until - self._now())))
         now = self._now()
         if now >= self._monitor_at or over:
             self._monitor_at = now + MONITOR_S
@@ -160,8 +162,6 @@ class RealWorld:
         self._guard_memory()
         self._gangs.renew(now)
         return self._arrivals.submit(self._now()) or changed
-
-    # ------------------------------------------------------- jobs
 
     def _start(self, name: str, now: float) -> None:
         placed, limits = self._ledger.running[name], None
@@ -185,6 +185,7 @@ class RealWorld:
             self._lose(gang.job, "it was killed as a guest, for want of memory perhaps")
             return
         name, now = gang.job, self._now()
+        _log.info("at %.1f s: job %s has ended: %s", now, name, gang.problem or "well")
         seen = self._gone(name)
         if gang.problem:
             self._history.failed(name, now, f"{gang.problem}; its output is in {gang.directory}", seen.used(now))
@@ -195,6 +196,7 @@ class RealWorld:
     def _lose(self, name: str, why: str) -> None:
         """A job has lost its cores, and is not to blame: it is to run anew."""
         now = self._now()
+        _log.warning("at %.1f s: job %s goes back to the queue: %s", now, name, why)
         self._history.evicted(name, now, self._gone(name).used(now))
         self._leave(self._ledger.requeue(name))
         self._history.note({"at": now, "event": "requeued", "job": name, "because": why})
@@ -207,13 +209,13 @@ class RealWorld:
         self._placed()
 
     def _gone(self, name: str) -> WatchedJob:
-        """A job does not run any more, or is not to; what was seen of it."""
+        """Stop a job, or clear up after one that has ended; what was measured of it."""
         self._gangs.stop(name)
         self._places.leave(name)
         return self._monitor.jobs.pop(name)
 
     def _placed(self) -> None:
-        """Somebody may have other cores, or another share of them, than before."""
+        """Give every job its present share."""
         now, running = self._now(), self._ledger.running
         self._history.placed(self._ledger, now)
         for name, placed in running.items():
@@ -222,13 +224,12 @@ class RealWorld:
                 hard = any(running[guest].hard for guest in placed.guests)
                 self._gangs.share_out(name, shares, hard=hard, now=now)
 
-    # ------------------------------------------------------- nodes
-
     def _count_nodes(self) -> bool:
-        """Nodes may come, grow and go; whether any has."""
+        """Take note of nodes that have come, grown or gone; whether any has."""
         there, known = {node.name: node for node in self._machine.nodes}, self._gangs.nodes
         gone = [name for name in known if name not in there]
         for name in gone:
+            _log.warning("node %s is lost", name)
             for job in self._places.on(name):
                 self._lose(job, "a node of it was lost")
             self._places.lose(name)
@@ -236,13 +237,14 @@ class RealWorld:
         more = [node for name, node in there.items() if name not in known or node.cores > known[name].cores]
         for node in more:
             before = known[node.name].cores if node.name in known else 0
+            _log.info("node %s has %d cores", node.name, node.cores)
             known[node.name] = node
             self._places.join(node.name, node.cores - before)
             self._ledger.resize(node.cores - before)
         return bool(gone or more)
 
     def _guard_memory(self) -> None:
-        """Where containers have more memory than their node, its last guest goes, whatever the rule."""
+        """Where containers use more memory than their node has, evict its last guest, whatever the rule."""
         used = dict.fromkeys(self._gangs.nodes, 0)
         for name, watched in self._monitor.jobs.items():
             for place, container in zip(self._places[name], watched.where, strict=True):
@@ -256,3 +258,8 @@ class RealWorld:
     def _view(self) -> SharingView:
         now = self._now()
         return self._ledger.view(now, self._monitor.states(self._ledger, now))
+
+
+def _in_words(decision: SharingDecision) -> str:
+    parts = (f"{each.name}={getattr(decision, each.name)}" for each in fields(decision) if each.name != "why")
+    return f"{type(decision).__name__} {' '.join(parts)}"

@@ -21,7 +21,7 @@ from asa.web.hosts import LOOPBACK
 from coscheduler.agents import groups as pools
 from coscheduler.agents import machine as agents
 from coscheduler.agents.groups import LocalAgents, NamedPool, OwnMaster, local_agents
-from coscheduler.agents.machine import AgentMachine, _Event
+from coscheduler.agents.machine import AgentMachine
 from coscheduler.real.machine import (
     ContainerEnded,
     ContainerEvent,
@@ -333,9 +333,9 @@ def test_a_master_that_is_started_again_knows_its_containers(
     """What was launched just before that, or just after, is told to be lost, and not waited for without end."""
     machine.start("c", "node0", SLEEP, 0.5, 1.0)
     heard.all(ContainerStarted("c"))
-    pool._own._master.close()
-    pool._own._master = MasterService(pool.directory, Options(user=getpass.getuser()), host=LOOPBACK)
-    pool._own._master.start()
+    pool.own.master.close()
+    pool.own.master = MasterService(pool.directory, Options(user=getpass.getuser()), host=LOOPBACK)
+    pool.own.master.start()
     machine.start("next", "node1", SLEEP, 0.5, 1.0)
     machine.stop("c")
     heard.all(ContainerEnded("c"))
@@ -367,7 +367,7 @@ def test_nodes_that_do_not_come_are_told_how_they_would(empty: OwnMaster, monkey
 def test_a_master_that_does_not_answer_is_given_up(empty: OwnMaster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(agents, "_MASTER_S", 0.2)
     pool = NamedPool(empty.directory.path)
-    empty._master.close()
+    empty.master.close()
     with pytest.raises(StateError, match=r"the master of .* the co-scheduler: it has not answered for 0.2 s"):
         AgentMachine(pool)
 
@@ -375,12 +375,12 @@ def test_a_master_that_does_not_answer_is_given_up(empty: OwnMaster, monkeypatch
 def test_what_a_master_says_or_refuses_harms_nobody_else(
     machine: AgentMachine, heard: Heard, caplog: pytest.LogCaptureFixture
 ) -> None:
-    machine._heard.put(_Event("slaveLost", ({"valu": "A"},)))
+    machine.callbacks.slaveLost(None, {"valu": "A"})
     machine.start("a/b", "node0", SLEEP, 0.5, 1.0)
     assert heard.end("a/b").problem
     machine.start("c", "node0", SLEEP, 0.5, 1.0)
     heard.all(ContainerStarted("c"))
-    assert "a message of the master makes no sense, and is left out" in caplog.text
+    assert "a message of the master makes no sense, and is ignored" in caplog.text
 
 
 def test_an_existing_pool_goes_on_without_us(pool: LocalAgents) -> None:

@@ -27,7 +27,7 @@ def runs(name: str) -> Message:
 
 
 def told(containers: AgentContainers) -> list[ContainerEvent]:
-    found, containers.told = containers.told, []
+    found, containers.news = containers.news, []
     return found
 
 
