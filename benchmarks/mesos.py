@@ -24,7 +24,7 @@ from typing import Any
 import psutil
 from measure import show
 
-from executors.cgroup import census
+from executors.cgroup import throttle
 from executors.mesos.codec import Message
 from executors.mesos.driver import SchedulerDriver
 from executors.mesos.operator import Operator
@@ -288,9 +288,9 @@ def wait_for(found: Callable[[], Any]) -> Any:
 def _until(pid: int, began: float, *, runs: bool) -> float:
     """When a window of 10 ms first shows that a process is held, or that it runs: the window's begin [s]."""
     while True:
-        start, before = time.monotonic(), census.clock(pid) or 0.0
+        start, before = time.monotonic(), throttle.clock(pid) or 0.0
         time.sleep(0.01)
-        part = ((census.clock(pid) or 0.0) - before) / (time.monotonic() - start)
+        part = ((throttle.clock(pid) or 0.0) - before) / (time.monotonic() - start)
         if part > 0.8 if runs else part < 0.2:
             return start - began
 

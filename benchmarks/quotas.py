@@ -16,7 +16,7 @@ from typing import Any
 from measure import show
 
 from asa.core.errors import StateError
-from executors.cgroup import census, probe
+from executors.cgroup import probe, throttle
 from executors.cgroup.group import Group, Quotas
 
 WINDOW_S = 3.0
@@ -49,7 +49,7 @@ class Burner:
 
 def used(pids: list[int]) -> float:
     """CPU time of these processes [s]."""
-    return sum(census.clock(pid) or 0.0 for pid in pids)
+    return sum(throttle.clock(pid) or 0.0 for pid in pids)
 
 
 def share(burner: Burner, window_s: float) -> float:

@@ -31,10 +31,10 @@ from asa.workflows.file import load_workflow
 from asa.workflows.graph import Graph, make_graph
 from asa.workflows.payload import Payloads, pack, unpack
 from asa.workflows.stage import Node, replace_nodes
-from executors import translate, worker
-from executors.crew import Crew
-from executors.wakeup import wakeup
-from executors.wire import Hello, Order, Outcome, Report, Welcome
+from executors import hub, worker
+from executors.processes import wakeup
+from executors.wire import Hello, TaskOrder, TaskOutcome, TaskReport, Welcome
+from executors.worker_pool import ProcessPool
 
 LOOK_S = 0.25
 """How long it takes at most [s] until `Workers` looks up from what it waits for."""
@@ -65,8 +65,8 @@ class Workers:
     def __init__(self, cores: int, values: Path) -> None:
         self._cores, self._values = cores, values
         self._selector, self._woken = selectors.DefaultSelector(), ExitStack()
-        self._crew: Crew | None = None
-        self._outcomes: list[Outcome] = []
+        self._crew: ProcessPool | None = None
+        self._outcomes: list[TaskOutcome] = []
         self._told: int | None = None
 
     def __enter__(self) -> Self:
@@ -83,8 +83,8 @@ class Workers:
         self._woken.close()
 
     def run(
-        self, orders: Sequence[Order], look: Callable[[], None], retries: int = 0
-    ) -> Iterator[tuple[Order, Outcome]]:
+        self, orders: Sequence[TaskOrder], look: Callable[[], None], retries: int = 0
+    ) -> Iterator[tuple[TaskOrder, TaskOutcome]]:
         """Run orders of one stage, in order; yields each with its outcome as soon as that is known.
 
         Parameters
@@ -100,7 +100,7 @@ class Workers:
         # The crew gives back what it cannot start soon, as to a driver that may know of a better place: it gets no more
         # than it can start at once.
         room = max(1, self._cores // max(1, orders[0].cores))
-        waiting, running, left = deque(orders), dict[int, Order](), {order.ticket: retries for order in orders}
+        waiting, running, left = deque(orders), dict[int, TaskOrder](), {order.ticket: retries for order in orders}
         while waiting or running:
             while waiting and len(running) < room:
                 order = waiting.popleft()
@@ -123,19 +123,19 @@ class Workers:
             key.data(mask)
         self._stop_if_told()
 
-    def _turn(self, crew: Crew) -> None:
+    def _turn(self, crew: ProcessPool) -> None:
         soon = crew.advance()
         if not self._outcomes:
             self.rest(LOOK_S if soon is None else min(LOOK_S, soon))
             crew.advance()
             crew.relay()
 
-    def _hire(self) -> Crew:
+    def _hire(self) -> ProcessPool:
         hello = Hello("", socket.gethostname(), os.getpid(), self._cores, memory=0, gpus=0)
         welcome = Welcome("", {}, str(self._values), os.getcwd(), tuple(sys.path), LOOK_S)
-        return Crew(hello, welcome, self._selector, self._report)
+        return ProcessPool(hello, welcome, self._selector, self._report)
 
-    def _report(self, report: Report) -> None:
+    def _report(self, report: TaskReport) -> None:
         assert not report.returned, "it is given no more than it can start"
         self._outcomes += report.outcomes
 
@@ -316,7 +316,7 @@ class _Files:
         """A task's result."""
         return str(self.stage(name) / str(index))
 
-    def keep(self, order: Order, outcome: Outcome) -> None:
+    def keep(self, order: TaskOrder, outcome: TaskOutcome) -> None:
         """Leave a task's result to the other ranks."""
         path = self.stage(order.stage) / str(order.number)
         if isinstance(outcome.value, str):
@@ -387,13 +387,13 @@ class _Part:
             self._done += 1
             self._tell()
 
-    def _order(self, name: str, index: int) -> Order:
+    def _order(self, name: str, index: int) -> TaskOrder:
         needs = self._graph.nodes[name].stage.needs
         task = self._payloads.task(name, index, needs.resources if needs.launcher else needs.task)
         self._ticket += 1
-        return translate.order(task, self._ticket, spanning=False)
+        return hub.task_order(task, self._ticket, spanning=False)
 
-    def _failure(self, order: Order, outcome: Outcome) -> RunFailed:
+    def _failure(self, order: TaskOrder, outcome: TaskOutcome) -> RunFailed:
         what = f"stage {order.stage!r}, task {order.number} of {self._width(order.stage)}: {outcome.error}"
         return RunFailed(f"{what}\n{outcome.traceback}".rstrip(), stage=order.stage)
 

@@ -1,4 +1,7 @@
-"""One task in many processes: the launcher's command line, its environment, and what came of the ranks."""
+"""One task in many processes: the launcher's command line, its environment, and what came of the ranks.
+
+The launcher starts ``python -m executors.worker FOLDER`` in every rank (`executors.worker.run_rank`).
+"""
 
 from __future__ import annotations
 
@@ -19,9 +22,9 @@ from asa.core.errors import CommandFailed
 from asa.core.launch import Launch
 from asa.core.task import ending
 from asa.security.files import private_directory, write_private
+from executors.node import outside_ranks
 from executors.processes import kill_bearers
-from executors.surroundings import outside_ranks
-from executors.wire import Order, Outcome
+from executors.wire import TaskOrder, TaskOutcome
 
 ORDER = "order"
 """File in the folder of a launched order: what its ranks are to do."""
@@ -132,7 +135,7 @@ def _shares(ranks: int, nodes: int) -> list[int]:
 
 
 @contextmanager
-def how(order: Order, values: str) -> Iterator[tuple[list[str], dict[str, str]]]:
+def how(order: TaskOrder, values: str) -> Iterator[tuple[list[str], dict[str, str]]]:
     """Prefix and environment for an order of this process, while its launcher runs; raises what `environment` does.
 
     Parameters
@@ -171,7 +174,7 @@ def _in_memory(text: str) -> Iterator[str]:
         os.close(descriptor)
 
 
-def run(order: Order, values: str) -> Outcome:
+def run(order: TaskOrder, values: str, program: str) -> TaskOutcome:
     """Have every rank call the order's function: the outcome of rank 0, or of the first to fail.
 
     The function is not loaded here: a module that it needs may be one that makes its process a rank.
@@ -193,7 +196,7 @@ def run(order: Order, values: str) -> Outcome:
     try:
         write_private(folder / ORDER, pickle.dumps((order._replace(launch=None), os.getcwd(), sys.path, values)))
         with how(order, values) as (words, variables):
-            argv = [*words, sys.executable, "-P", "-m", "executors.rank", str(folder)]
+            argv = [*words, sys.executable, "-P", "-m", program, str(folder)]
             try:
                 code = subprocess.run(argv, stdin=subprocess.DEVNULL, env=variables, check=False).returncode
             except OSError as error:
@@ -206,7 +209,7 @@ def run(order: Order, values: str) -> Outcome:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _outcomes(folder: Path, patience_s: float) -> dict[int, Outcome]:
+def _outcomes(folder: Path, patience_s: float) -> dict[int, TaskOutcome]:
     """What ranks have left. A network file system may show what rank 0 wrote on another node a little later."""
     deadline = time.monotonic() + patience_s
     while not (folder / "0").exists() and time.monotonic() < deadline:
@@ -215,7 +218,7 @@ def _outcomes(folder: Path, patience_s: float) -> dict[int, Outcome]:
     return {int(path.name): pickle.loads(path.read_bytes()) for path in folder.iterdir() if path.name.isdecimal()}
 
 
-def _verdict(order: Order, outcomes: Mapping[int, Outcome], program: str, code: int) -> Outcome:
+def _verdict(order: TaskOrder, outcomes: Mapping[int, TaskOutcome], program: str, code: int) -> TaskOutcome:
     assert order.launch
     failed = {rank: outcome for rank, outcome in outcomes.items() if outcome.value is None}
     if failed:  # the others may have failed because of the first
@@ -225,4 +228,6 @@ def _verdict(order: Order, outcomes: Mapping[int, Outcome], program: str, code: 
     if code == 0 and 0 in outcomes:
         return outcomes[0]
     what = "a rank was killed, or could not be started" if code else "rank 0 left no result"
-    return Outcome(order.ticket, 0.0, 0.0, None, f"CommandFailed: {program} {ending(code)}: {what}; see standard error")
+    return TaskOutcome(
+        order.ticket, 0.0, 0.0, None, f"CommandFailed: {program} {ending(code)}: {what}; see standard error"
+    )

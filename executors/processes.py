@@ -1,12 +1,16 @@
-"""Ending processes for certain: by session, so that what they have started ends with them."""
+"""Ending processes for certain: by session, so that what they have started ends with them.
+
+Signals as something that a selector can wait for. A supervisor uses this, so it loads little."""
 
 from __future__ import annotations
 
 import os
 import signal
+import socket
 import time
+from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Set as AbstractSet
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 
 from asa.log import proc
 
@@ -72,7 +76,7 @@ def detach(keep: AbstractSet[int]) -> None:
             os.dup2(null, int(name), inheritable=int(name) <= 2)
 
 
-class Warden:
+class SessionGuard:
     """A process that ends sessions when its parent dies without having done so, even by SIGKILL.
 
     It sleeps on a pipe whose other end only the parent holds. It forks from the parent, so it costs little memory; its
@@ -132,3 +136,24 @@ def _watch(pipe: int) -> None:
         kill_sessions(sessions)
     finally:
         os._exit(0)
+
+
+@contextmanager
+def wakeup(numbers: Iterable[int], handler: Callable[[int, object], None]) -> Iterator[socket.socket]:
+    """A socket with something to read once one of these signals has come, whose handler `handler` is meanwhile.
+
+    In the main thread only, and one at a time: Python has one descriptor that signals wake.
+    """
+    inner, outer = socket.socketpair()
+    for end in (inner, outer):
+        end.setblocking(False)
+    signal.set_wakeup_fd(outer.fileno(), warn_on_full_buffer=False)
+    before = {number: signal.signal(number, handler) for number in numbers}
+    try:
+        yield inner
+    finally:
+        signal.set_wakeup_fd(-1)
+        for number, handled in before.items():
+            signal.signal(number, handled)
+        inner.close()
+        outer.close()

@@ -1,4 +1,9 @@
-"""The remote shell of MPI launchers: ``python -m executors.remote DIRECTORY TICKET HOST COMMAND...``.
+"""What launchers on other nodes run on this one: their daemons, which start ranks here, as children of the supervisor.
+
+So the ranks are in the supervisor's container, under its quota, and end with it.
+
+
+The remote shell of MPI launchers: ``python -m executors.remote DIRECTORY TICKET HOST COMMAND...``.
 
 ``mpirun`` starts it, once for each other node, where it would start ``ssh``. It asks the driver, who asks the node's
 supervisor, to run the command, and ends as it ends. When this ends first, the command is ended::
@@ -18,15 +23,86 @@ supervisor, to run the command, and ends as it ends. When this ends first, the c
 from __future__ import annotations
 
 import os
+import pwd
 import select
 import signal
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 
+from asa.log.messages import notify
 from asa.log.proc import environment
-from executors.surroundings import elsewhere
-from executors.transport import connect
-from executors.wire import Ask, Refused, Stopped
+from executors.node import elsewhere, of_node
+from executors.processes import SessionGuard, kill_sessions
+from executors.wire import CommandEnded, CommandRefused, RemoteCommand, StartCommand, connect
+
+_NO_SUCH_COMMAND = 127
+_HELD = 'read -r go || exit; exec "$@" </dev/null'
+"""Runs a command once there is a line to read: if we die before it is guarded, it never begins."""
+
+
+class LauncherDaemons:
+    """Starts and ends them, each in a session of its own.
+
+    Parameters
+    ----------
+    report
+        Takes what is to be sent to the driver.
+    """
+
+    def __init__(self, report: Callable[[CommandEnded], None]) -> None:
+        self._report = report
+        self._numbers: dict[int, int] = {}  # by process number
+        self._warden = SessionGuard()
+
+    def start(self, start: StartCommand) -> None:
+        """Run a command, as a remote shell would; what it writes goes to the job's output."""
+        own = pwd.getpwuid(os.getuid()).pw_shell
+        shell = own if own.endswith("csh") else "/bin/sh"  # launchers speak to C shells in their own tongue
+        theirs, ours = os.pipe()
+        try:
+            pid = os.posix_spawn(
+                "/bin/sh",
+                ["/bin/sh", "-c", _HELD, "sh", shell, "-c", start.command],
+                of_node(os.environ) | start.environment,
+                file_actions=[(os.POSIX_SPAWN_DUP2, theirs, 0)],
+                setsid=True,
+                setsigdef=[signal.SIGPIPE],  # which Python ignores
+            )
+            self._warden.guard(pid)
+            self._numbers[pid] = start.number
+            with suppress(BrokenPipeError):  # it has been killed
+                os.write(ours, b"\n")
+        except OSError as error:
+            notify(f"{shell} cannot be started: {error.strerror}")
+            self._report(CommandEnded(start.number, _NO_SUCH_COMMAND))
+        finally:
+            os.close(theirs)
+            os.close(ours)
+
+    def stop(self, number: int) -> None:
+        """End a command, and whatever it has started, before returning; nothing if it has ended."""
+        kill_sessions({pid for pid, other in self._numbers.items() if other == number})
+        self.reap()
+
+    def reap(self) -> None:
+        """Some child process has ended."""
+        for pid in list(self._numbers):
+            found, status = os.waitpid(pid, os.WNOHANG)
+            if found:
+                kill_sessions({pid})  # ranks that have outlived their daemon
+                self._warden.dismiss(pid)
+                self._report(CommandEnded(self._numbers.pop(pid), os.waitstatus_to_exitcode(status)))
+        self._warden.reap()
+
+    def close(self) -> None:
+        """End all of them."""
+        kill_sessions(set(self._numbers))
+        for pid in self._numbers:
+            os.waitpid(pid, os.WNOHANG)  # it is dead, or stuck in the kernel
+            self._warden.dismiss(pid)
+        self._warden.close()
+
 
 _FAILED = 255
 
@@ -50,14 +126,14 @@ def main(directory: str, ticket: int, host: str, command: str) -> int:
     """
     try:
         channel = connect(directory)
-        channel.send(Ask(ticket, host, command, elsewhere(os.environ)))
+        channel.send(RemoteCommand(ticket, host, command, elsewhere(os.environ)))
         while True:
             select.select([channel], [channel] if channel.unsent else [], [])
             channel.flush()
             for message in channel.receive():
-                if isinstance(message, Stopped):
+                if isinstance(message, CommandEnded):
                     return message.code if message.code >= 0 else 128 - message.code
-                if isinstance(message, Refused):
+                if isinstance(message, CommandRefused):
                     raise ConnectionAbortedError(message.reason)
     except (OSError, ValueError) as error:
         print(f"asa: no remote shell on {host}: {error}", file=sys.stderr)

@@ -20,25 +20,25 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from executors import node
-from executors.transport import connect
-from executors.wakeup import wakeup
+from executors.processes import wakeup
 from executors.wire import (
     LARGEST,
     Alive,
     Channel,
+    CommandEnded,
     Hello,
     Leaving,
-    Release,
-    Report,
-    Run,
-    Start,
-    Stop,
-    Stopped,
+    ReleaseNode,
+    RunOrders,
+    StartCommand,
+    StopCommand,
+    TaskReport,
     Welcome,
+    connect,
 )
 
 if TYPE_CHECKING:
-    from executors.daemons import Daemons
+    from executors.remote import LauncherDaemons
 
 NO_DRIVER = 75
 
@@ -46,11 +46,11 @@ _STOPS = (signal.SIGTERM, signal.SIGINT)
 _SOONEST_S, _LATEST_S, _PATIENCE = 0.005, 0.5, 0.05
 
 
-class Crew(Protocol):
+class WorkerPool(Protocol):
     """What runs tasks on one node for one driver. The driver names the class, ``module:Class``, when it says welcome.
 
     It is called with the node (`Hello`), the `Welcome`, the supervisor's selector, in which it may register files with
-    a function of the ready mask as data, and a function that sends a `Report`.
+    a function of the ready mask as data, and a function that sends a `TaskReport`.
     """
 
     def accept(self, orders: list[Any]) -> None: ...
@@ -116,8 +116,8 @@ class _Service:
         self._channel, self._hello = channel, hello
         channel.largest = LARGEST  # who it is was made sure of when it was connected
         self._selector = selectors.DefaultSelector()
-        self._crew: Crew | None = None
-        self._daemons: Daemons | None = None
+        self._crew: WorkerPool | None = None
+        self._daemons: LauncherDaemons | None = None
         self._alive_s, self._spoke = 0.0, time.monotonic()
         self._code: int | None = None
         self._over = False
@@ -181,24 +181,24 @@ class _Service:
     def _hear(self, message: Any) -> None:
         if isinstance(message, Welcome):
             self._alive_s = message.alive_s
-            self._crew = _crew(message.crew)(self._hello, message, self._selector, self._say)
-        elif isinstance(message, Run) and self._crew:
+            self._crew = _load_pool(message.crew)(self._hello, message, self._selector, self._say)
+        elif isinstance(message, RunOrders) and self._crew:
             self._crew.accept(message.orders)
-        elif isinstance(message, Start | Stop):
+        elif isinstance(message, StartCommand | StopCommand):
             self._launch(message)
-        elif isinstance(message, Release):
+        elif isinstance(message, ReleaseNode):
             self._code, self._over = 0, True
 
-    def _launch(self, message: Start | Stop) -> None:
-        from executors.daemons import Daemons  # a node joins sooner without it, and few need it
+    def _launch(self, message: StartCommand | StopCommand) -> None:
+        from executors.remote import LauncherDaemons  # a node joins sooner without it, and few need it
 
-        self._daemons = self._daemons or Daemons(self._say)
-        if isinstance(message, Start):
+        self._daemons = self._daemons or LauncherDaemons(self._say)
+        if isinstance(message, StartCommand):
             self._daemons.start(message)
         else:
             self._daemons.stop(message.number)
 
-    def _say(self, message: Hello | Report | Alive | Leaving | Stopped) -> None:
+    def _say(self, message: Hello | TaskReport | Alive | Leaving | CommandEnded) -> None:
         self._spoke = time.monotonic()
         try:
             self._channel.send(message)
@@ -211,16 +211,16 @@ def _nothing(number: int, frame: object) -> None:
     """Signals are read from the wake-up descriptor."""
 
 
-def _crew(name: str) -> Callable[..., Crew]:
+def _load_pool(name: str) -> Callable[..., WorkerPool]:
     import importlib
 
     module, _, attribute = name.partition(":")
-    found: Callable[..., Crew] = getattr(importlib.import_module(module), attribute)
+    found: Callable[..., WorkerPool] = getattr(importlib.import_module(module), attribute)
     return found
 
 
 def arguments(options: Sequence[str]) -> tuple[str, Hello, float]:
-    """Directory, node and grace [s] from the command line, which `executors.station.Station.bootstrap` writes."""
+    """Directory, node and grace [s] from the command line, which `executors.hub.Station.bootstrap` writes."""
     given = dict(zip(options[::2], options[1::2], strict=True))
     hello = Hello(
         given["--allocation"],

@@ -1,14 +1,22 @@
-"""A worker process: forked by the supervisor, runs one order at a time in each of its slots, and reports.
+"""A worker process, and one task as it runs there: load the function, fill in the inputs, call, keep the result.
 
-It holds its own end of one socket pair and none of the supervisor's descriptors, above all not the connection to the
-driver. It has a session of its own, so that whatever a task starts can be ended with it.
+The supervisor forks a worker, which runs one order at a time in each of its slots, and reports. It holds its own end of
+one socket pair and none of the supervisor's descriptors, above all not the connection to the driver. It has a session
+of its own, so that whatever a task starts can be ended with it.
+
+As a program, ``python -m executors.worker FOLDER`` is one rank of a task that `executors.launch` has launched: it calls
+the order's function and leaves the outcome in the folder: rank 0 always, the others when they fail.
+
+Functions and arguments come from the run's own directory or through an authenticated channel; see `executors.wire`.
 """
 
 from __future__ import annotations
 
 import faulthandler
+import logging
 import mmap
 import os
+import pickle
 import queue
 import signal
 import socket
@@ -16,20 +24,82 @@ import struct
 import sys
 import threading
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
+from typing import TYPE_CHECKING, Any, cast
 
-from asa.core.task import TAIL
-from executors.call import Caller
+from asa.core.task import TAIL, last_words
+from asa.log.values import dump, fill, keep, load
+from executors import node
 from executors.processes import detach
-from executors.wire import Ended, Order, Outcome, Run, Welcome, frame, read
+from executors.wire import RunOrders, SlotEnded, TaskOrder, TaskOutcome, Welcome, frame, read
 
+if TYPE_CHECKING:
+    from asa.core.launch import Program
+
+
+log = logging.getLogger(__name__)
+
+_PROGRAM = "executors.worker"
 _FLUSH_S = 0.002
+# The launcher's own word first: its ranks may inherit what Slurm told the daemon that started them.
+_RANKS = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID")
+
+
+class Caller:
+    """Runs orders in this process.
+
+    Parameters
+    ----------
+    values
+        Directory for results that are too long to travel.
+    """
+
+    def __init__(self, values: str) -> None:
+        self._values = values
+        self._function: Callable[[str], Callable[..., Any]] = cache(load)
+
+    def run(self, order: TaskOrder, wanted: bool = True) -> TaskOutcome:
+        """Run one order to its end, whatever the end is; only the death of the process prevents an outcome.
+
+        Unless its value is `wanted`, it is not looked at, and reported as no bytes.
+        """
+        doing, started, frames = "", time.time(), 0
+        try:
+            if order.launch is not None and not order.launch.program:
+                from executors import launch  # here and below: a worker starts sooner without what it may not need
+
+                return launch.run(order, self._values, _PROGRAM)
+            doing = "loading the function"
+            function = self._function(order.function)
+            doing = "loading the arguments"
+            args, kwargs = load(order.arguments)
+            if order.inputs:
+                doing = "loading an input"
+                args, kwargs = fill((args, kwargs), order.inputs)
+            doing, frames = "", 1
+            if order.launch is None:
+                result = function(*args, **kwargs)
+            else:
+                from executors import launch
+
+                with launch.how(order, self._values) as how:
+                    result = cast("Program", function).launched(*how)(*args, **kwargs)
+            doing, frames = f"keeping the result, of type {type(result).__qualname__!r}", 0
+            value = keep(dump(result), self._values, order.stage, order.number) if wanted else b""
+        except BaseException as error:  # sys.exit() in a task ends the task, not the worker
+            line, trace = last_words(error, frames)
+            return TaskOutcome(order.ticket, started, time.time(), None, f"{doing}: {line}" if doing else line, trace)
+        return TaskOutcome(order.ticket, started, time.time(), value)
+
+
 _PLACE = struct.Struct("qdq")
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 
 
 @dataclass
-class Board:
+class SlotBoard:
     """Memory that a worker and its supervisor share: what each slot is doing, and how much of its run it may begin.
 
     A slot takes one permit before each order after the first. The supervisor can take permits back; the kernel sees to
@@ -74,7 +144,9 @@ class Board:
             os.close(descriptor)
 
 
-def main(link: socket.socket, stderr: int, board: Board, welcome: Welcome, environment: dict[str, str]) -> None:
+def run_worker(
+    link: socket.socket, stderr: int, board: SlotBoard, welcome: Welcome, environment: dict[str, str]
+) -> None:
     """The life of a worker, from just after the fork; never returns.
 
     Parameters
@@ -103,7 +175,7 @@ def main(link: socket.socket, stderr: int, board: Board, welcome: Welcome, envir
         sys.path[:] = [*welcome.sys_path, *(path for path in sys.path if path not in welcome.sys_path)]
         os.chdir(welcome.workdir)
         link.setblocking(True)
-        _Worker(link, board, Caller(welcome.values)).serve()
+        _WorkerLoop(link, board, Caller(welcome.values)).serve()
         code = 0
     except BaseException as error:  # nothing may unwind into the supervisor's code
         print(f"worker: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
@@ -127,37 +199,37 @@ def environment(cores: int, gpus: tuple[str, ...] | None) -> dict[str, str]:
     return variables
 
 
-class _Worker:
-    def __init__(self, link: socket.socket, board: Board, caller: Caller) -> None:
+class _WorkerLoop:
+    def __init__(self, link: socket.socket, board: SlotBoard, caller: Caller) -> None:
         self._link, self._board, self._caller = link, board, caller
         self._sending = threading.Lock()
 
     def serve(self) -> None:
         """Run what comes until the supervisor closes its end."""
-        threads = [queue.SimpleQueue[list[Order]]() for _ in range(self._board.slots)]
+        threads = [queue.SimpleQueue[list[TaskOrder]]() for _ in range(self._board.slots)]
         if len(threads) > 1:
             for slot, orders in enumerate(threads):
                 threading.Thread(target=self._serve_slot, args=(slot, orders), daemon=True).start()
         with self._link.makefile("rb") as stream:
             while (message := read(stream)) is not None:
-                assert isinstance(message, Run)
+                assert isinstance(message, RunOrders)
                 if len(threads) > 1:
                     threads[message.slot].put(message.orders)
                 else:  # in the main thread, where a task may set signal handlers
                     self._run(0, message.orders)
 
-    def _serve_slot(self, slot: int, orders: queue.SimpleQueue[list[Order]]) -> None:
+    def _serve_slot(self, slot: int, orders: queue.SimpleQueue[list[TaskOrder]]) -> None:
         while True:
             self._run(slot, orders.get())
 
-    def _run(self, slot: int, orders: list[Order]) -> None:
-        outcomes: list[Outcome] = []
+    def _run(self, slot: int, orders: list[TaskOrder]) -> None:
+        outcomes: list[TaskOutcome] = []
         sent = time.monotonic()
         for position, order in enumerate(orders):
             if position and not self._board.take(slot):
                 break
             if outcomes and time.monotonic() - sent > _FLUSH_S:
-                self._send(Ended(slot, outcomes, free=False))
+                self._send(SlotEnded(slot, outcomes, free=False))
                 outcomes, sent = [], time.monotonic()
             size = os.fstat(2).st_size
             self._board.begin(slot, position, time.time(), size)
@@ -167,9 +239,9 @@ class _Worker:
             if outcome.value is None:
                 outcome = outcome._replace(stderr=tail(2, size))
             outcomes.append(outcome)
-        self._send(Ended(slot, outcomes, free=True))
+        self._send(SlotEnded(slot, outcomes, free=True))
 
-    def _send(self, message: Ended) -> None:
+    def _send(self, message: SlotEnded) -> None:
         data = frame(message)
         with self._sending:
             self._link.sendall(data)
@@ -180,3 +252,47 @@ def tail(descriptor: int, start: int) -> str:
     size = os.fstat(descriptor).st_size
     first = max(start, size - TAIL)
     return os.pread(descriptor, size - first, first).decode(errors="replace")
+
+
+def rank_number(environ: Mapping[str, str]) -> int:
+    """Which rank this process is.
+
+    >>> rank_number({"SLURM_PROCID": "3"})
+    3
+
+    Raises
+    ------
+    KeyError
+        When no launcher that we know has started it.
+    """
+    for name in _RANKS:
+        if name in environ:
+            return int(environ[name])
+    raise KeyError(f"none of {', '.join(_RANKS)} is set: was this started by srun, mpirun or mpiexec?")
+
+
+def run_rank(folder: str) -> int:
+    """Run an order as one of its ranks; the exit code."""
+    rank = rank_number(os.environ)
+    from pathlib import Path  # here: a worker that is no rank needs none of these
+
+    from asa.log.messages import notify
+    from asa.security.files import write_private
+    from executors.launch import ORDER
+
+    order, workdir, path, values = pickle.loads(Path(folder, ORDER).read_bytes())
+    sys.path[:] = path
+    os.chdir(workdir)
+    outcome = Caller(values).run(order, wanted=rank == 0)
+    if outcome.value is None:
+        notify(f"rank {rank} on {node.name(os.environ)}: {outcome.error}")
+    if rank == 0 or outcome.value is None:
+        write_private(Path(folder, str(rank)), pickle.dumps(outcome))
+    return int(outcome.value is None)
+
+
+if __name__ == "__main__":
+    if code := run_rank(sys.argv[1]):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)  # without MPI_Finalize, which would wait for ranks that wait for this one

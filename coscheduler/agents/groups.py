@@ -26,13 +26,13 @@ from asa.log.rundir import state_directory
 from asa.security.files import private_directory
 from asa.web.hosts import LOOPBACK
 from executors import node
+from executors.hub import node_program
 from executors.mesos.codec import BadMessage
 from executors.mesos.master.service import MasterService
 from executors.mesos.master.state import Options
 from executors.mesos.messages import field, identity
 from executors.mesos.operator import Operator
 from executors.mesos.pool_directory import PoolDirectory
-from executors.station import command
 
 _log = logging.getLogger(__name__)
 
@@ -127,7 +127,7 @@ class OwnMaster:
     def agent(self, **options: object) -> tuple[str, ...]:
         """The command line of an agent of this master, with further options."""
         common = {"directory": self.directory.path, "patience": _LONE_S, "orphan-grace": ORPHAN_GRACE_S}
-        return command("executors.mesos.agent.command", common | options)
+        return node_program("executors.mesos.agent.command", common | options)
 
     def close(self) -> None:
         """End the master, and remove the directory."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import select
 import shutil
@@ -18,13 +19,15 @@ from typing import Any
 
 from asa.core.errors import StateError
 from asa.log import proc
-from executors.cgroup import census, hierarchy
-from executors.cgroup.group import Usage, unbounded
+from executors.cgroup import kernel, throttle
+from executors.cgroup.group import GroupUsage, unbounded
+
+log = logging.getLogger(__name__)
 
 _CORES = "ASA_GROUP_CORES"
 """Environment variable: its limit at its start, for an agent that comes after one that died; empty for none."""
 _CALM = 3
-"""So many looks must find nobody: one whose program is just being loaded has no environment for a moment."""
+"""So many scans must find no process: while a program is being loaded it has no environment for a moment."""
 _PATIENCE_S = 8.0
 _ANSWER_S = 30.0
 _ATTEMPTS = 4
@@ -33,7 +36,7 @@ _PROGRAM = f"import sys; sys.path.insert(0, {_ROOT!r}); from executors.cgroup.th
 
 
 _First = tuple[int, int]
-"""The first process of a group, and its start time as /proc has it: numbers are given again."""
+"""The first process of a group, and its start time as in /proc: process numbers are reused."""
 
 
 def _first(pid: int) -> _First | None:
@@ -46,37 +49,34 @@ class DutyGroup:
 
     Parameters
     ----------
-    link
-        To the process that stops and continues them.
+    throttle_process
+        The process that stops and continues them.
     name
         As given to `DutyCycle.group`.
     """
 
-    def __init__(self, link: Link, name: str) -> None:
-        self._link, self._name = link, name
-        self._last = Usage(0.0, 0.0, 0, 0, 0.0, 0, None, 0, 0)
+    def __init__(self, throttle_process: ThrottleProcess, name: str) -> None:
+        self._throttle, self._name = throttle_process, name
+        self._last = GroupUsage(0.0, 0.0, 0, 0, 0.0, 0, None, 0, 0)
 
     def wrap(self, argv: Sequence[str]) -> tuple[str, ...]:
-        """A command line that becomes `argv`, in the same process, with the group's name in its environment."""
-        cores = self._link.cores(self._name)
-        marks = (f"{census.MARK}={self._link.space}/{self._name}", f"{_CORES}={'' if cores is None else cores}")
+        cores = self._throttle.cores(self._name)
+        marks = (f"{throttle.MARK}={self._throttle.space}/{self._name}", f"{_CORES}={'' if cores is None else cores}")
         return (shutil.which("env") or "/usr/bin/env", *marks, *argv)
 
     def adopt(self, pid: int) -> None:
-        """This process is its first."""
-        self._link.adopt(self._name, pid)
+        self._throttle.adopt(self._name, pid)
 
     def limit(self, cores: float | None) -> None:
-        """At most so many cores from now on; None for as many as there are."""
-        self._link.limit(self._name, cores)
+        self._throttle.limit(self._name, cores)
 
     def weigh(self, weight: float) -> None:
-        """Nothing happens: there are no weights. Who wants more than there is gets what the kernel gives everybody."""
+        """Does nothing: there are no weights here."""
 
-    def usage(self) -> Usage:
-        """What they have used, as far as it was seen; after `close`, what was seen last."""
-        if seen := self._link.ask(do="usage", name=self._name):
-            self._last = Usage(
+    def usage(self) -> GroupUsage:
+        """As `Group.usage`, as far as it was seen; after `close`, the last figures."""
+        if seen := self._throttle.ask(do="usage", name=self._name):
+            self._last = GroupUsage(
                 user_s=seen["user_s"],
                 system_s=seen["system_s"],
                 periods=seen["periods"],
@@ -90,81 +90,75 @@ class DutyGroup:
         return self._last
 
     def starved(self) -> bool:
-        """Never: its memory is not limited."""
+        """False: its memory is not limited."""
         return False
 
     def pids(self) -> list[int]:
-        """Its living processes."""
-        return list(self._link.ask(do="look", name=self._name).get("pids", ()))
+        return list(self._throttle.ask(do="look", name=self._name).get("pids", ()))
 
     def kill(self) -> None:
-        """End all of its processes, those they start meanwhile too, before returning."""
         deadline, pause = time.monotonic() + _PATIENCE_S, 0.001
-        while self._link.ask(do="kill", name=self._name).get("alive", 0) and time.monotonic() < deadline:
+        while self._throttle.ask(do="kill", name=self._name).get("alive", 0) and time.monotonic() < deadline:
             time.sleep(pause)
             pause = min(2 * pause, 0.02)
 
     def close(self) -> None:
-        """Forget it; nothing happens when it is forgotten already."""
-        self._link.drop(self._name)
+        self._throttle.drop(self._name)
 
 
-class Link:
-    """The throttle's process, and what it must be told again if somebody kills it. Safe between threads."""
+class ThrottleProcess:
+    """Starts the program of `executors.cgroup.throttle`, again with all groups if it is killed. Thread-safe."""
 
     def __init__(self, space: str) -> None:
         self.space = space
         self._lock = threading.RLock()
-        self._process: subprocess.Popen[bytes] | None = None
-        self._groups: dict[str, tuple[float | None, _First | None]] = {}
+        self.process: subprocess.Popen[bytes] | None = None
+        self.groups: dict[str, tuple[float | None, _First | None]] = {}
 
     def add(self, name: str, cores: float | None, pid: int | None, *, old: bool = False) -> None:
-        """A new group, or an old one that has processes; with the first the throttle's process starts, in 30 ms."""
+        """A new group, or an old one that has processes; with the first the process starts, in 30 ms."""
         with self._lock:
-            if name in self._groups:
+            if name in self.groups:
                 raise StateError(f"there is a group {name} already: its name must be nobody else's")
-            self._groups[name] = (cores, None if pid is None else _first(pid))
+            self.groups[name] = (cores, None if pid is None else _first(pid))
             try:
-                if self._process is not None:
-                    self._introduce(self._process, name, old=old)
+                if self.process is not None:
+                    self._introduce(self.process, name, old=old)
             except (OSError, ValueError):
                 self._stop()
             try:
                 self.ask(do="usage", name=name)
             except StateError:
-                del self._groups[name]
+                del self.groups[name]
                 raise
 
     def cores(self, name: str) -> float | None:
-        """A group's limit."""
         with self._lock:
-            return self._groups.get(name, (None, None))[0]
+            return self.groups.get(name, (None, None))[0]
 
     def adopt(self, name: str, pid: int) -> None:
-        """The first process of a group."""
         with self._lock:
-            if name in self._groups and (first := _first(pid)):
-                self._groups[name] = (self._groups[name][0], first)
+            if name in self.groups and (first := _first(pid)):
+                self.groups[name] = (self.groups[name][0], first)
                 self.ask(do="adopt", name=name, first=first)
 
     def limit(self, name: str, cores: float | None) -> None:
-        """A new limit for a group."""
         with self._lock:
-            if name in self._groups:
-                self._groups[name] = (cores, self._groups[name][1])
+            if name in self.groups:
+                self.groups[name] = (cores, self.groups[name][1])
                 self.ask(do="limit", name=name, cores=cores)
 
     def drop(self, name: str) -> None:
-        """A group has ended. After the last of them the process ends, too."""
+        """Forget a group; after the last of them the process ends, too."""
         with self._lock:
-            if name in self._groups:
+            if name in self.groups:
                 self.ask(do="drop", name=name)
-                del self._groups[name]
-                if not self._groups:
+                del self.groups[name]
+                if not self.groups:
                     self._stop()
 
     def ask(self, **request: Any) -> dict[str, Any]:
-        """Its answer; an empty one for a group that is not there. It is started where it does not run.
+        """The answer; empty for an unknown group. The process is started where it does not run.
 
         Raises
         ------
@@ -172,12 +166,13 @@ class Link:
             When it does not answer, also after it was started again.
         """
         with self._lock:
-            if request["name"] not in self._groups:
+            if request["name"] not in self.groups:
                 return {}
             for _ in range(_ATTEMPTS):
                 try:
-                    return self._exchange(self._process or self._start(), request)
+                    return self._exchange(self.process or self._start(), request)
                 except (OSError, ValueError) as error:
+                    log.warning("the throttle does not answer %s: %s", request["do"], error)
                     last = error
                     self._stop()
             raise StateError(
@@ -186,7 +181,7 @@ class Link:
             )
 
     def _start(self) -> subprocess.Popen[bytes]:
-        self._process = process = subprocess.Popen(
+        self.process = process = subprocess.Popen(
             [sys.executable, "-I", "-S", "-c", _PROGRAM],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -194,26 +189,28 @@ class Link:
             start_new_session=True,
             env={},
         )
-        for name in self._groups:
+        log.info("throttle started as process %d for %d groups", process.pid, len(self.groups))
+        for name in self.groups:
             self._introduce(process, name, old=True)
-        threading.Thread(target=self._mourn, args=[process], name="asa-quotas", daemon=True).start()
+        threading.Thread(target=self._restart, args=[process], name="asa-quotas", daemon=True).start()
         return process
 
     def _introduce(self, process: subprocess.Popen[bytes], name: str, *, old: bool) -> None:
-        cores, first = self._groups[name]
+        cores, first = self.groups[name]
         whose = {"name": name, "mark": f"{self.space}/{name}", "first": first}
         self._exchange(process, {"do": "add", "cores": cores, "old": old} | whose)
 
-    def _mourn(self, process: subprocess.Popen[bytes]) -> None:
-        """When somebody kills it, what it held would be held for ever: another one lets it go on."""
-        process.wait()
+    def _restart(self, process: subprocess.Popen[bytes]) -> None:
+        """When somebody kills it, what it had stopped would be stopped for ever: another one continues it."""
+        code = process.wait()
+        log.info("throttle %d has ended with exit code %d", process.pid, code)
         with self._lock, suppress(StateError):
-            if process is self._process and self._groups:
+            if process is self.process and self.groups:
                 self._stop()
-                self.ask(do="usage", name=next(iter(self._groups)))
+                self.ask(do="usage", name=next(iter(self.groups)))
 
     def _stop(self) -> None:
-        process, self._process = self._process, None
+        process, self.process = self.process, None
         if process:
             assert process.stdin and process.stdout
             process.stdin.close()
@@ -234,9 +231,9 @@ class Link:
             if not data:
                 raise OSError("it has ended" if ready else f"it is silent for {_ANSWER_S:g} s")
             answer += data
-        told = json.loads(answer)
-        assert isinstance(told, dict)
-        return told
+        found = json.loads(answer)
+        assert isinstance(found, dict)
+        return found
 
 
 class DutyCycle:
@@ -256,34 +253,34 @@ class DutyCycle:
     why = "stops and continues processes: needs no rights, sees no further than /proc, limits no memory"
 
     def __init__(self, space: str) -> None:
-        self._link = Link(hierarchy.checked(space))
+        self.program = ThrottleProcess(kernel.checked_name(space))
 
     def group(self, name: str, *, weight: float, cores: float | None, memory: int | None) -> DutyGroup:
-        """A new group; see `executors.cgroup.group.Quotas`. The kernel is told neither weight nor memory."""
-        self._link.add(hierarchy.checked(name), cores, None)
-        return DutyGroup(self._link, name)
+        """As `Quotas.group`; weight and memory are ignored."""
+        self.program.add(kernel.checked_name(name), cores, None)
+        return DutyGroup(self.program, name)
 
     def bound(self, cores: float) -> None:
-        """Never: each container has a bucket of its own, and there is none for all of them."""
+        """Always raises: each container has a bucket of its own, and there is none for all of them."""
         raise unbounded(self.name)
 
     def recover(self, name: str, pid: int) -> DutyGroup | None:
-        """The group that an earlier agent made, with the limit that it had at its start."""
-        first = pid if census.mark(pid) == f"{self._link.space}/{hierarchy.checked(name)}" else None
-        members = [first] if first is not None else census.marked(self._link.space).get(name, [])
+        """As `Quotas.recover`, with the limit that the group had at its start."""
+        first = pid if throttle.mark(pid) == f"{self.program.space}/{kernel.checked_name(name)}" else None
+        members = [first] if first is not None else throttle.marked(self.program.space).get(name, [])
         if not members:
             return None
         cores = None
         with suppress(ValueError):
-            cores = float(census.variable(members[0], _CORES))
-        self._link.add(name, cores, first, old=True)
-        return DutyGroup(self._link, name)
+            cores = float(throttle.variable(members[0], _CORES))
+        self.program.add(name, cores, first, old=True)
+        return DutyGroup(self.program, name)
 
     def sweep(self, keep: Collection[str]) -> None:
-        """End what dead agents left behind under this name space, but for those in `keep`; let those go on."""
+        """As `Quotas.sweep`; processes of groups in `keep` are continued."""
         deadline, calm = time.monotonic() + _PATIENCE_S, 0
         while calm < _CALM and time.monotonic() < deadline:
-            left = census.marked(self._link.space)
+            left = throttle.marked(self.program.space)
             for pid in (pid for name in left.keys() & set(keep) for pid in left[name]):
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGCONT)

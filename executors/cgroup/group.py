@@ -10,7 +10,7 @@ from asa.core.errors import StateError
 
 
 @dataclass(frozen=True)
-class Usage:
+class GroupUsage:
     """What a group of processes has used since it was made; None for what is not counted here.
 
     Parameters
@@ -54,7 +54,7 @@ class Group(Protocol):
         Nothing happens where there are no weights.
         """
 
-    def usage(self) -> Usage: ...
+    def usage(self) -> GroupUsage: ...
     def starved(self) -> bool:
         """Whether the kernel has killed any of its processes for want of memory; to be asked before `close`."""
 

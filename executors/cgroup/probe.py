@@ -1,7 +1,8 @@
-"""Which means of keeping quotas works here, told by trying; and ``asa doctor``'s rows about it."""
+"""Which means of keeping quotas works here, found by trying; and ``asa doctor``'s rows about it."""
 
 from __future__ import annotations
 
+import logging
 import os
 import subprocess
 import time
@@ -12,12 +13,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from asa.core.errors import InvalidInput, StateError
-from executors.cgroup import hierarchy, v2
+from executors.cgroup import kernel
 from executors.cgroup.dutycycle import DutyCycle
 from executors.cgroup.group import Group, Quotas
+from executors.cgroup.kernel import V1, V2
 from executors.cgroup.systemd import Systemd
-from executors.cgroup.v1 import V1
-from executors.cgroup.v2 import V2
+
+log = logging.getLogger(__name__)
 
 _PATIENCE_S = 10.0
 
@@ -50,7 +52,9 @@ def best(space: str, only: str | None = None) -> Quotas:
     reasons = []
     for found in means(space, only=only):
         if found.quotas:
+            log.info("quotas by %s: %s", found.name, found.why)
             return found.quotas
+        log.info("no quotas by %s: %s", found.name, found.why)
         reasons.append(f"{found.name}: {found.why}")
     if not reasons:
         raise InvalidInput(f"no means of keeping quotas is called {only!r}: expected one of {', '.join(_ORDER)}")
@@ -73,12 +77,12 @@ def means(space: str, *, only: str | None = None, gentle: bool = False) -> Itera
     gentle
         Take for granted what could not be tried without moving other processes to another group.
     """
-    own = hierarchy.own_groups(Path("/proc/self/mountinfo").read_text(), Path("/proc/self/cgroup").read_text())
+    own = kernel.own_groups(Path("/proc/self/mountinfo").read_text(), Path("/proc/self/cgroup").read_text())
     for name, make in _makers(own, space, os.environ).items():
         if only in (None, name):
             try:
                 quotas = make()
-                if not (gentle and isinstance(quotas, V2) and quotas.crowd()):
+                if not (gentle and isinstance(quotas, V2) and quotas.processes_to_move()):
                     attempt(quotas)
             except StateError as error:
                 yield Found(name, None, str(error))
@@ -90,7 +94,7 @@ def _makers(own: Mapping[str, Path], space: str, environment: Mapping[str, str])
     def version_2() -> Quotas:
         group = own.get("")
         quotas = V2(group, space)
-        if group and (who := v2.claimed(group)):
+        if group and (who := kernel.claimed_by(group)):
             raise StateError(f"{group} belongs to {who}")
         return quotas
 
@@ -103,12 +107,12 @@ def _makers(own: Mapping[str, Path], space: str, environment: Mapping[str, str])
 
 
 def attempt(quotas: Quotas) -> None:
-    """Start a process in a group, change its quota, end it, and look whether all of that happened.
+    """Start a process in a group, change its quota, end it, and check each step.
 
     Raises
     ------
     StateError
-        When something did not.
+        When a step has failed.
     """
     name = f"probe-{uuid.uuid4().hex}"
     group = quotas.group(name, weight=1.0, cores=0.5, memory=None)

@@ -6,8 +6,10 @@ that the agent runs in: so inside a batch job, which must hold all that runs for
 
 from __future__ import annotations
 
+import logging
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import time
@@ -16,8 +18,11 @@ from contextlib import suppress
 from pathlib import Path
 
 from asa.core.errors import StateError
-from executors.cgroup import hierarchy, v2
-from executors.cgroup.group import Usage, unbounded
+from executors.cgroup import kernel
+from executors.cgroup.group import GroupUsage, unbounded
+from executors.cgroup.kernel import V2Group
+
+log = logging.getLogger(__name__)
 
 _ANSWER_S = 10.0
 _JOINED_S = 5.0
@@ -51,7 +56,7 @@ def properties(weight: float, cores: float | None, memory: int | None) -> tuple[
 
 
 def _weight(weight: float) -> str:
-    return f"CPUWeight={hierarchy.weight_of(hierarchy.shares(weight))}"
+    return f"CPUWeight={kernel.weight_of(kernel.shares(weight))}"
 
 
 def unit_of(space: str, name: str) -> str:
@@ -60,17 +65,17 @@ def unit_of(space: str, name: str) -> str:
     >>> unit_of("pool", "c1")
     'asa:pool:c1.scope'
     """
-    return f"{hierarchy.TOP}:{space}:{name}.scope"
+    return f"{kernel.TOP}:{space}:{name}.scope"
 
 
 def names_in(listing: str, space: str) -> list[str]:
-    """The containers among the units that ``systemctl list-units --plain --no-legend`` tells of.
+    """The containers among the units that ``systemctl list-units --plain --no-legend`` prints.
 
     >>> names_in("asa:p:a.b.scope loaded active running /bin/sh\\ninit.scope loaded active running x\\n", "p")
     ['a.b']
     """
     units = (line.split()[0] for line in listing.splitlines() if line.strip())
-    start = f"{hierarchy.TOP}:{space}:"
+    start = f"{kernel.TOP}:{space}:"
     return [unit[len(start) : -len(".scope")] for unit in units if unit.startswith(start) and unit.endswith(".scope")]
 
 
@@ -92,7 +97,7 @@ class SystemdGroup:
         self._directory: Path | None = None
         self._first = pid
         self._changed: dict[str, str] = {}
-        self._last: Usage | None = None
+        self._last: GroupUsage | None = None
 
     def wrap(self, argv: Sequence[str]) -> tuple[str, ...]:
         """A command line that asks for the scope and then becomes `argv`, in the same process."""
@@ -100,29 +105,15 @@ class SystemdGroup:
         return ("systemd-run", *options, *(f"--property={each}" for each in self._given), "--", *argv)
 
     def adopt(self, pid: int) -> None:
-        """Its first process; what was changed since `wrap` reaches it as soon as its scope is there."""
+        """As `Group.adopt`; what was changed since `wrap` is set as soon as the scope is there."""
         self._first = pid
         if self._changed:
-            self._tell()
+            self._set_properties()
 
     def limit(self, cores: float | None) -> None:
-        """At most so many cores from now on; None for as many as there are.
-
-        Raises
-        ------
-        StateError
-            When systemd refuses.
-        """
         self._change("CPUQuota=" if cores is None else f"CPUQuota={percent(cores)}")
 
     def weigh(self, weight: float) -> None:
-        """Cores it should have when others want theirs too, from now on.
-
-        Raises
-        ------
-        StateError
-            When systemd refuses.
-        """
         self._change(_weight(weight))
 
     def _change(self, assignment: str) -> None:
@@ -132,9 +123,9 @@ class SystemdGroup:
             self._given.append(assignment)
         self._changed[name] = assignment
         if self._first is not None:
-            self._tell()
+            self._set_properties()
 
-    def _tell(self) -> None:
+    def _set_properties(self) -> None:
         if self._joined():
             control("set-property", "--runtime", self._unit, *self._changed.values())
         self._changed.clear()
@@ -143,35 +134,33 @@ class SystemdGroup:
         """The scope's directory, once its first process has entered it; None when that has ended before."""
         deadline = time.monotonic() + _JOINED_S
         while self._directory is None and self._first is not None and time.monotonic() < deadline:
-            self._directory = _group_of(self._first, self._unit)
+            self._directory = group_of(self._first, self._unit)
             if self._directory is None:
                 if not Path(f"/proc/{self._first}").exists():
                     break
                 time.sleep(0.002)
         return self._directory
 
-    def usage(self) -> Usage:
-        """What they have used; once its last process has ended and the scope with it, what was seen last."""
+    def usage(self) -> GroupUsage:
+        """As `Group.usage`; once the scope has ended with its last process, the last figures."""
         directory = self._joined()
         if directory and directory.is_dir():
-            seen = v2.usage(directory)
+            seen = V2Group(directory).usage()
             if directory.is_dir() or self._last is None:  # else it went while we read it
                 self._last = seen
-        return self._last or Usage(0.0, 0.0, None, None, None, None, None, 0, None)
+        return self._last or GroupUsage(0.0, 0.0, None, None, None, None, None, 0, None)
 
     def starved(self) -> bool:
-        """Whether the kernel has killed any of its processes for want of memory; unknown once its scope has gone."""
-        return self._directory is not None and v2.starved(self._directory)
+        """As `Group.starved`; False once its scope has ended."""
+        return self._directory is not None and V2Group(self._directory).starved()
 
     def pids(self) -> list[int]:
-        """Its living processes."""
         directory = self._joined()
-        return hierarchy.pids([directory]) if directory else []
+        return kernel.members([directory]) if directory else []
 
     def kill(self) -> None:
-        """End all of its processes, those they start meanwhile too, before returning."""
         if directory := self._joined():
-            v2.kill(directory)
+            V2Group(directory).kill()
         elif self._first is not None:
             with suppress(StateError):
                 control("kill", "--signal=SIGKILL", self._unit)
@@ -201,7 +190,7 @@ class Systemd:
     name = "systemd scopes"
 
     def __init__(self, own: Path | None, space: str, environment: Mapping[str, str]) -> None:
-        self._space = hierarchy.checked(space)
+        self._space = kernel.checked_name(space)
         if not shutil.which("systemd-run") or not shutil.which("systemctl"):
             raise StateError("systemd-run and systemctl are not installed")
         if own is None:
@@ -214,24 +203,22 @@ class Systemd:
         self.why = "the user's own systemd passes controllers on"
 
     def group(self, name: str, *, weight: float, cores: float | None, memory: int | None) -> SystemdGroup:
-        """A new group; see `executors.cgroup.group.Quotas`. systemd hears of it when its first process starts."""
-        unit = unit_of(self._space, hierarchy.checked(name))
+        """As `Quotas.group`; systemd makes the scope when its first process starts."""
+        unit = unit_of(self._space, kernel.checked_name(name))
         return SystemdGroup(unit, properties(weight, cores, memory))
 
     def bound(self, cores: float) -> None:
-        """Never: scopes lie side by side with everything else that the user's systemd runs."""
+        """Always raises: scopes lie side by side with everything else that the user's systemd runs."""
         raise unbounded(self.name)
 
     def recover(self, name: str, pid: int) -> SystemdGroup | None:
-        """The group that an earlier agent made."""
-        unit = unit_of(self._space, hierarchy.checked(name))
-        if _group_of(pid, unit):
+        unit = unit_of(self._space, kernel.checked_name(name))
+        if group_of(pid, unit):
             return SystemdGroup(unit, (), pid)
-        member = _member(unit)
+        member = process_of(unit)
         return None if member is None else SystemdGroup(unit, (), member)
 
     def sweep(self, keep: Collection[str]) -> None:
-        """End scopes that dead agents left behind under this name space, but for those in `keep`."""
         listing = control("list-units", "--type=scope", "--plain", "--no-legend", f"{unit_of(self._space, '*')}")
         for name in names_in(listing, self._space):
             if name not in keep and (group := self.recover(name, 0)):
@@ -246,30 +233,31 @@ def control(*arguments: str) -> str:
     StateError
         When it refuses, or is not there.
     """
+    began, argv = time.monotonic(), ["systemctl", "--user", "--no-pager", *arguments]
     try:
-        done = subprocess.run(
-            ["systemctl", "--user", "--no-pager", *arguments], capture_output=True, text=True, timeout=_ANSWER_S
-        )
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=_ANSWER_S)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise StateError(f"systemctl does not answer: {error}") from error
+    log.info("%s: exit code %d after %.3f s", shlex.join(argv), done.returncode, time.monotonic() - began)
     if done.returncode != 0:
         words = done.stderr.strip().splitlines() or ["no reason given"]
         raise StateError(f"systemctl --user {arguments[0]}: {words[-1]}")
     return done.stdout
 
 
-def _group_of(pid: int, unit: str) -> Path | None:
+def group_of(pid: int, unit: str) -> Path | None:
+    """The directory of a scope that this process is in; None when it is in another group."""
     try:
         groups = Path(f"/proc/{pid}/cgroup").read_text()
     except OSError:
         return None
-    found = hierarchy.own_groups(Path("/proc/self/mountinfo").read_text(), groups).get("")
+    found = kernel.own_groups(Path("/proc/self/mountinfo").read_text(), groups).get("")
     return found if found and found.name == unit else None
 
 
-def _member(unit: str) -> int | None:
-    """A process of this scope, if it is there."""
+def process_of(unit: str) -> int | None:
+    """A process of this scope, if there is one."""
     path = control("show", "--property=ControlGroup", "--value", unit).strip()
     mounts = Path("/proc/self/mountinfo").read_text()
-    directory = hierarchy.own_groups(mounts, f"0::{path}").get("") if path else None
-    return next(iter(hierarchy.pids([directory])), None) if directory and os.path.isdir(directory) else None
+    directory = kernel.own_groups(mounts, f"0::{path}").get("") if path else None
+    return next(iter(kernel.members([directory])), None) if directory and os.path.isdir(directory) else None

@@ -1,8 +1,10 @@
 """The process that stops and continues others, so that each container uses no more CPU time than it may.
 
-It is a program of its own (`main`), started by `executors.cgroup.dutycycle` with a pipe to its standard input: so it is
-not kept waiting by what else the agent does, and when the agent dies, by SIGKILL too, the pipe ends, and it lets
-everybody go on before it ends. It takes a request per line and answers each with a line, both JSON.
+It is a program of its own (`main`), started by `executors.cgroup.dutycycle` with a pipe to its standard input: so the
+agent's other work does not delay it, and when the agent dies, by SIGKILL too, the pipe ends, and it continues every
+process before it ends. It reads a request per line and answers each with a line, both JSON.
+
+Which processes belong to which container, and the CPU time that they have used, is found in /proc alone.
 """
 
 from __future__ import annotations
@@ -13,12 +15,207 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from executors.cgroup.census import TICKS, Census, Family, Member
+from asa.log.proc import Stat, environment, everybody, living, stat
+
+MARK = "ASA_GROUP"
+"""Environment variable, ``SPACE/NAME``: whatever a container starts inherits it."""
+TICKS = os.sysconf("SC_CLK_TCK")
+
+_KTHREADD = 2
+
+
+def clock(pid: int) -> float | None:
+    """CPU time of a process and its ended threads [s], to the nanosecond: the kernel has a clock for each.
+
+    Its number is what clock_getcpuclockid(3) makes of the process's.
+    """
+    try:
+        return time.clock_gettime(~pid << 3 | 2)
+    except OSError:
+        return None
+
+
+def mark(pid: int) -> str | None:
+    """The container named by a process's environment; "" when that names none, None without an environment (yet)."""
+    return None if environment(pid) == b"" else variable(pid, MARK)
+
+
+def variable(pid: int, name: str) -> str:
+    """A variable of the environment that a process started with; "" when it is not set or cannot be read."""
+    text = b"\0" + (environment(pid) or b"")
+    return text.partition(f"\0{name}=".encode())[2].partition(b"\0")[0].decode(errors="replace")
+
+
+@dataclass(slots=True)
+class TrackedProcess:
+    """A process of a container, as it was seen last."""
+
+    pid: int
+    stat: Stat
+    clock: float
+    credit: float = 0.0
+    """Time of its ended children that was counted while they lived, and will appear among its own times [ticks]."""
+
+    def signal(self, number: int) -> None:
+        """Send it a signal, unless its number now belongs to another process."""
+        now = stat(self.pid)
+        if now and now.birth == self.stat.birth:
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(self.pid, number)
+
+
+@dataclass(slots=True)
+class ContainerProcesses:
+    """The processes of one container, and the CPU time that they have used.
+
+    A process belongs to it when its parent or session does, or when its environment names the container: so a daemon
+    that has left both is found as well. One that changes all three between two scans is not found.
+    """
+
+    mark: str
+    members: dict[int, TrackedProcess] = field(default_factory=dict)
+    sessions: set[int] = field(default_factory=set)
+    """Sessions that its members lead or have led and that still have members: other session numbers are reused."""
+    user: float = 0.0
+    system: float = 0.0
+
+    def spent(self) -> float:
+        """CPU time since the last call of this or of `ProcessTable.scan`, of processes that are known [s]."""
+        total = 0.0
+        for pid, member in self.members.items():
+            if (now := clock(pid)) is not None and now > member.clock:
+                total += now - member.clock
+                member.clock = now
+        return total
+
+    def living(self) -> list[TrackedProcess]:
+        """Members that are not zombies."""
+        return [member for member in self.members.values() if not member.stat.ended]
+
+    def join(self, pid: int, seen: Stat, most_s: float) -> float:
+        """Add a process; its CPU time so far [s], at most `most_s` [s]."""
+        used = clock(pid) or 0.0
+        self.members[pid] = TrackedProcess(pid, seen, used)
+        if seen.session == pid:
+            self.sessions.add(pid)
+        self.user += seen.user + seen.children_user
+        self.system += seen.system + seen.children_system
+        return min(used + (seen.children_user + seen.children_system) / TICKS, most_s)
+
+    def update(self, alive: Collection[int]) -> float:
+        """Read every member again; CPU time of ended children that was not counted yet [s]."""
+        gone = [member for pid, member in self.members.items() if pid not in alive]
+        for member in gone:
+            own = max(member.clock * TICKS, member.stat.user + member.stat.system)
+            self.user += own - member.stat.user - member.stat.system  # since its last look, by whichever of the two
+            if heir := self._heir(member, alive):
+                heir.credit += own + member.stat.children_user + member.stat.children_system + member.credit
+        for member in gone:
+            del self.members[member.pid]
+        return sum(self._look_at(member) for member in list(self.members.values())) / TICKS
+
+    def _look_at(self, member: TrackedProcess) -> float:
+        """CPU time of one member's ended children that was not counted yet [ticks]."""
+        now, before = stat(member.pid), member.stat
+        if now is None or now.birth != before.birth:
+            del self.members[member.pid]
+            return 0.0
+        member.stat = now
+        self.user += now.user - before.user
+        self.system += now.system - before.system
+        user, system = now.children_user - before.children_user, now.children_system - before.children_system
+        if user + system <= 0:
+            return 0.0
+        known = min(member.credit, user + system)
+        member.credit -= known
+        share = 1 - known / (user + system)
+        self.user += share * user
+        self.system += share * system
+        return share * (user + system)
+
+    def _heir(self, member: TrackedProcess, alive: Collection[int]) -> TrackedProcess | None:
+        """The nearest living ancestor: ended children's time is added to that of the parent that waited for them."""
+        at = self.members.get(member.stat.parent)
+        while at and at.pid not in alive:
+            at = self.members.get(at.stat.parent)
+        return at
+
+
+class ProcessTable:
+    """Assigns the machine's processes to containers in each scan; the environment of each is read once only.
+
+    Parameters
+    ----------
+    families
+        The containers' processes by container name; may change between two scans.
+    """
+
+    def __init__(self, families: dict[str, ContainerProcesses]) -> None:
+        self._families = families
+        self._strangers: set[int] = set()
+        self._last_scan = time.monotonic()
+
+    def forget(self) -> None:
+        """Read all environments again in the next scan, for a new container that has processes already."""
+        self._strangers.clear()
+
+    def adopt(self, name: str, pid: int, birth: int) -> None:
+        """Make this process a container's first, whatever its environment says; `birth` as in `Stat`.
+
+        Nothing happens when it has ended: its number may belong to another process.
+        """
+        self._strangers.discard(pid)
+        seen = stat(pid)
+        if pid not in self._families[name].members and seen and seen.birth == birth:
+            self._families[name].join(pid, seen, 0.0)
+
+    def scan(self) -> dict[str, float]:
+        """Find new members, remove ended ones; CPU time that `ContainerProcesses.spent` has not counted [s] by name."""
+        alive = set(everybody())
+        spent = {name: family.update(alive) + family.spent() for name, family in self._families.items()}
+        self._strangers &= alive
+        known = {pid for family in self._families.values() for pid in family.members}
+        new = {pid: found for pid in sorted(alive - self._strangers - known) if (found := stat(pid))}
+        now = time.monotonic()
+        most_s = (now - self._last_scan) * (os.cpu_count() or 1)
+        self._last_scan = now
+        joined = True
+        while joined:  # a child may have a smaller number than its parent
+            joined = False
+            for pid, seen in list(new.items()):
+                if (name := self._whose(pid, seen)) is not None:
+                    spent[name] += self._families[name].join(pid, seen, most_s)
+                    del new[pid]
+                    joined = True
+        for family in self._families.values():
+            family.sessions &= {member.stat.session for member in family.members.values()}
+        self._strangers |= {pid for pid, seen in new.items() if seen.parent == _KTHREADD or mark(pid) is not None}
+        return spent
+
+    def _whose(self, pid: int, seen: Stat) -> str | None:
+        for name, family in self._families.items():
+            if seen.parent in family.members or seen.session in family.sessions:
+                return name
+        if seen.parent == _KTHREADD:
+            return None
+        named = mark(pid)
+        return next((name for name, family in self._families.items() if family.mark == named), None)
+
+
+def marked(space: str) -> dict[str, list[int]]:
+    """Container name -> living processes, of a name space."""
+    found: dict[str, list[int]] = {}
+    for pid, _ in living():
+        named = mark(pid)
+        if named and named.startswith(f"{space}/"):
+            found.setdefault(named[len(space) + 1 :], []).append(pid)
+    return found
+
 
 PERIOD_S = 0.1
 """Periods are counted as the kernel counts those of a quota [s]."""
@@ -28,12 +225,12 @@ _SLOT = 0.25
 _LEAST_SLOT_S = 0.004
 _SCAN_S, _LATEST_SCAN_S, _IDLE_SCAN_S = 0.05, 0.4, 1.0
 _SCAN_COST = 0.02
-"""Looking at all processes may take this much of a core, if it need not be later than `_LATEST_SCAN_S` [s] for that."""
+"""A scan of all processes may cost this part of a core, unless scans would be over `_LATEST_SCAN_S` [s] apart."""
 _FROZEN_ROUNDS = 20
 
 
 @dataclass(slots=True)
-class Container:
+class ThrottledContainer:
     """One container: a bucket that fills with CPU time as its quota grants it and empties as its processes run.
 
     Parameters
@@ -46,10 +243,10 @@ class Container:
         What may be used now [s]; what was used too much is owed, so that the mean is kept.
     """
 
-    family: Family
+    family: ContainerProcesses
     cores: float | None
     budget: float = 0.0
-    stopped: dict[int, Member] = field(default_factory=dict)
+    stopped: dict[int, TrackedProcess] = field(default_factory=dict)
     is_held: bool = False
     is_doomed: bool = False
     periods: float = 0.0
@@ -63,7 +260,7 @@ class Container:
         return max(_LEAST_SLOT_S, _SLOT * PERIOD_S * (self.cores or 0.0))
 
     def charge(self, used_s: float, elapsed_s: float) -> None:
-        """This was used in this time [s]."""
+        """Take the CPU time used in the elapsed time [s] from the budget."""
         if self.cores is None:
             return
         # What it does not want is not saved up; what it was held back from, because we came late, is, within bounds.
@@ -79,14 +276,14 @@ class Container:
             self.touched = self.is_held
 
     def decide(self) -> float:
-        """Stop it or let it go on; when to look again [s from now] at the latest."""
+        """Stop or continue it; when to decide again [s from now] at the latest."""
         if self.is_doomed:
             return _IDLE_SCAN_S
         if self.cores is None:
-            self.go_on()
+            self.resume()
             return _IDLE_SCAN_S
         if self.is_held and self.budget >= self.slot() * 0.999:
-            self.go_on()
+            self.resume()
         elif not self.is_held and self.budget <= 0:
             self.is_held = self.touched = True
         if self.is_held:
@@ -96,14 +293,14 @@ class Container:
         return self.budget / (busy - self.cores) if busy > self.cores else _SCAN_S
 
     def hold(self) -> None:
-        """Stop them, again if somebody continued them, but not what others have stopped: that is theirs to continue."""
+        """Stop its processes, again if somebody continued them, except those that others have stopped."""
         for pid, member in self.family.members.items():
             if pid in self.stopped or member.stat.state not in "TtZX":
                 self.stopped[pid] = member  # before it is: SIGTERM may come between the two
                 member.signal(signal.SIGSTOP)
 
-    def go_on(self) -> None:
-        """Let go on what we have stopped."""
+    def resume(self) -> None:
+        """Continue what we have stopped."""
         self.is_held = False
         for member in self.stopped.values():
             member.signal(signal.SIGCONT)
@@ -115,18 +312,18 @@ class Throttle:
     """All containers of one agent."""
 
     def __init__(self) -> None:
-        self._families: dict[str, Family] = {}
-        self._containers: dict[str, Container] = {}
-        self._census = Census(self._families)
-        self._told = self._scanned = time.monotonic()
+        self._families: dict[str, ContainerProcesses] = {}
+        self.containers: dict[str, ThrottledContainer] = {}
+        self._table = ProcessTable(self._families)
+        self._charged = self._scanned = time.monotonic()
         self._cost_s = 0.0
 
     def step(self) -> float:
-        """Look, and do what is to be done; when to come again [s from now]."""
-        limited = any(container.cores is not None for container in self._containers.values())
+        """Measure, stop and continue; when to call again [s from now]."""
+        limited = any(container.cores is not None for container in self.containers.values())
         every = min(max(_SCAN_S, self._cost_s / _SCAN_COST), _LATEST_SCAN_S) if limited else _IDLE_SCAN_S
         self._charge(scan=time.monotonic() >= self._scanned + every)
-        soon = [container.decide() for container in self._containers.values()]
+        soon = [container.decide() for container in self.containers.values()]
         wake = self._scanned + every - time.monotonic()
         return min(max(0.0005, min([wake, *soon])), _IDLE_SCAN_S)
 
@@ -134,23 +331,23 @@ class Throttle:
         now = time.monotonic()
         if scan:
             began = time.process_time()
-            spent = self._census.look()
+            spent = self._table.scan()
             self._scanned, self._cost_s = now, time.process_time() - began
         else:
             spent = {name: family.spent() for name, family in self._families.items()}
-        elapsed, self._told = now - self._told, now
-        for name, container in self._containers.items():
+        elapsed, self._charged = now - self._charged, now
+        for name, container in self.containers.items():
             container.charge(spent[name], elapsed)
 
     def answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Do as is asked."""
+        """The answer to a request."""
         name, what = str(request["name"]), request["do"]
         if what == "add":
             self._add(name, request)
             return {}
-        container = self._containers[name]
+        container = self.containers[name]
         if what == "adopt":
-            self._census.adopt(name, *request["first"])
+            self._table.adopt(name, *request["first"])
         elif what == "limit":
             self._charge(scan=False)
             container.cores = request["cores"]
@@ -160,25 +357,25 @@ class Throttle:
         elif what == "kill":
             return {"alive": self._kill(container)}
         elif what == "drop":
-            container.go_on()
-            del self._containers[name], self._families[name]
+            container.resume()
+            del self.containers[name], self._families[name]
         return {}
 
     def _add(self, name: str, request: Mapping[str, Any]) -> None:
-        family = self._families[name] = Family(str(request["mark"]))
-        container = self._containers[name] = Container(family, request["cores"])
+        family = self._families[name] = ContainerProcesses(str(request["mark"]))
+        container = self.containers[name] = ThrottledContainer(family, request["cores"])
         if request["first"]:
             # Before the others are looked for: one that was held before its program was loaded bears no mark yet.
-            self._census.adopt(name, *request["first"])
+            self._table.adopt(name, *request["first"])
         if request["old"]:
-            self._census.forget()
+            self._table.forget()
             self._charge(scan=True)
             container.budget = 0.0  # what was used before we came is not owed to us
             container.stopped.update(family.members)
-            container.go_on()  # an earlier throttle may have been killed while it held them
+            container.resume()  # an earlier throttle may have been killed while it held them
 
-    def _kill(self, container: Container) -> int:
-        """Stop all, until nobody new turns up, then kill all; how many there were."""
+    def _kill(self, container: ThrottledContainer) -> int:
+        """Stop its processes until no new ones appear, then kill them all; how many there were."""
         container.is_doomed = True
         seen: set[int] = set()
         for _ in range(_FROZEN_ROUNDS):
@@ -194,12 +391,12 @@ class Throttle:
         return len(container.family.living())
 
     def close(self) -> None:
-        """Let everybody go on."""
-        for container in self._containers.values():
-            container.go_on()
+        """Continue every process."""
+        for container in self.containers.values():
+            container.resume()
 
 
-def _report(container: Container) -> dict[str, Any]:
+def _report(container: ThrottledContainer) -> dict[str, Any]:
     family = container.family
     living = family.living()
     return {

@@ -21,6 +21,7 @@ from asa.core.ports import Post, RunContext
 from asa.log.messages import notify
 from asa.security.files import write_private
 from asa.web.hosts import LOOPBACK
+from executors.hub import HubExecutor
 from executors.mesos.codec import BadMessage, Message
 from executors.mesos.driver import SchedulerDriver
 from executors.mesos.framework import (
@@ -44,7 +45,6 @@ from executors.mesos.pool_directory import READER, PoolDirectory
 from executors.mesos.pool_rows import containers
 from executors.mesos.scheduler import FrameworkScheduler
 from executors.mesos.sharing import ALLOCATION, Tenant, attribute, framework_labels, framework_name, look_at_pool
-from executors.station import Station
 
 WATCH_EVERY_S = 5.0
 """How often containers are looked at [s]."""
@@ -185,7 +185,7 @@ class DriverSide:
         Allocations whose agents are to go; `allocation_released` says that there is a new one.
     """
 
-    def __init__(self, path: Path, context: RunContext, inner: Station, released: set[str], post: Post) -> None:
+    def __init__(self, path: Path, context: RunContext, inner: HubExecutor, released: set[str], post: Post) -> None:
         self._context, self._inner, self._released, self._post = context, inner, released, post
         self._directory = PoolDirectory.create(path, context.run)
         self._kept: Path = context.directory / _FRAMEWORK

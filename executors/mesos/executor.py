@@ -29,8 +29,7 @@ from asa.core.job import Resources
 from asa.core.ports import Post, RunContext
 from asa.core.task import Task
 from executors.dask import dask
-from executors.local import local
-from executors.station import Station, command, share
+from executors.hub import HubExecutor, local, node_program, node_resources
 
 if TYPE_CHECKING:  # with the HTTP libraries that it needs, imported when a run starts
     from executors.mesos.driver_side import DriverSide
@@ -39,7 +38,7 @@ POOL = "pool"
 """The directory of a run's own pool, in the run's."""
 
 _MASTER_S = 60.0
-_INNER: dict[str, Callable[..., Station]] = {"local": local, "dask": dask}
+_INNER: dict[str, Callable[..., HubExecutor]] = {"local": local, "dask": dask}
 
 
 class Mesos:
@@ -85,7 +84,7 @@ class Mesos:
             "orphan-grace": 0,  # nobody starts an agent again inside a batch job
             "margin": 0,  # the plan sees to it that nothing is cut off by the wall time
         }
-        return command("executors.mesos.agent.command", options | share(allocation, context))
+        return node_program("executors.mesos.agent.command", options | node_resources(allocation, context))
 
     def start(self, context: RunContext, post: Post) -> None:
         """Start the master and the framework, and listen for nodes.

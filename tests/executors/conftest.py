@@ -6,7 +6,7 @@ import pytest
 
 from asa.core.ports import RunContext
 from asa.testing.executors import Ground
-from executors.local import local
+from executors.hub import local
 
 
 @pytest.fixture

@@ -8,18 +8,18 @@ import pytest
 
 from asa.core.task import Input, Value
 from asa.log.values import INLINE_MOST, load
-from executors.call import Caller
-from executors.wire import Order, Outcome
+from executors.wire import TaskOrder, TaskOutcome
+from executors.worker import Caller
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> Any:
     """Runs a function as a worker would."""
 
-    def run(function: Any, *args: Any, inputs: tuple[Value, ...] = (), stage: str = "s") -> Outcome:
+    def run(function: Any, *args: Any, inputs: tuple[Value, ...] = (), stage: str = "s") -> TaskOutcome:
         file = tmp_path / "function"
         file.write_bytes(cloudpickle.dumps(function))
-        order = Order(1, stage, 5, str(file), pickle.dumps((args, {})), inputs, 1, 0, 0, 1)
+        order = TaskOrder(1, stage, 5, str(file), pickle.dumps((args, {})), inputs, 1, 0, 0, 1)
         return Caller(str(tmp_path)).run(order)
 
     return run
@@ -48,7 +48,7 @@ def test_a_disk_that_takes_no_result_is_named(run: Any, tmp_path: Path) -> None:
 
 
 def test_each_step_that_fails_says_which(run: Any, tmp_path: Path) -> None:
-    lost = Order(1, "s", 0, str(tmp_path / "absent"), b"", (), 1, 0, 0, 1)
+    lost = TaskOrder(1, "s", 0, str(tmp_path / "absent"), b"", (), 1, 0, 0, 1)
     assert "loading the function: FileNotFoundError" in Caller("").run(lost).error
     assert "loading an input: FileNotFoundError" in run(abs, Input(0), inputs=(str(tmp_path / "no"),)).error
     assert run(abs, "text").error.startswith("TypeError: bad operand")

@@ -6,7 +6,7 @@ import pytest
 from asa.core.ports import RunContext
 from asa.testing.executors import ExecutorConformance, Ground
 from executors.dask import dask
-from executors.local import local
+from executors.hub import local
 
 pytestmark = pytest.mark.slow
 

@@ -13,7 +13,7 @@ from asa.core.job import Resources
 from asa.core.ports import RunContext
 from asa.testing import tasks
 from asa.testing.executors import Driver, Ground, value_of
-from executors.local import local
+from executors.hub import local
 
 
 @pytest.fixture

@@ -24,8 +24,7 @@ from asa.core.registry import EXECUTORS
 from asa.testing import tasks
 from asa.testing.executors import Driver, Ground, is_gone
 from executors.dask import dask
-from executors.local import local
-from executors.station import Station
+from executors.hub import HubExecutor, local
 from tests.waiting import until
 
 pytestmark = pytest.mark.slow
@@ -35,7 +34,7 @@ RELEASED_S = 10.0
 
 def test_it_is_an_executor_by_name() -> None:
     executor: Executor = EXECUTORS.create("dask:port=0,heartbeat-s=5")
-    assert isinstance(executor, Station)
+    assert isinstance(executor, HubExecutor)
 
 
 def test_the_program_of_each_node_is_the_supervisor(context: RunContext) -> None:

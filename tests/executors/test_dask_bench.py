@@ -2,35 +2,35 @@ import itertools
 
 import pytest
 
-from executors.dask_bench import Bench, Given
-from executors.dask_wire import Recall, Retire
-from executors.wire import Hello, Order, Outcome
+from executors.dask.driver import WorkerAssignment
+from executors.dask.messages import AssignedOrder, RecallOrders, RetireWorker
+from executors.wire import Hello, TaskOrder, TaskOutcome
 
 SHORT_S = 0.001
 
 
-def order(ticket: int, stage: str = "s", cores: int = 1, gpus: int = 0) -> Order:
-    return Order(ticket, stage, ticket, "f", b"", (), cores, 0, gpus, 1)
+def order(ticket: int, stage: str = "s", cores: int = 1, gpus: int = 0) -> TaskOrder:
+    return TaskOrder(ticket, stage, ticket, "f", b"", (), cores, 0, gpus, 1)
 
 
-def bench(cores: int = 2, gpus: int = 0) -> Bench:
-    bench = Bench(Hello("a", "n1", 1, cores, 0, gpus), itertools.count(1))
+def bench(cores: int = 2, gpus: int = 0) -> WorkerAssignment:
+    bench = WorkerAssignment(Hello("a", "n1", 1, cores, 0, gpus), itertools.count(1))
     for number in range(cores):
         bench.sit(f"w{number}", f"tls://w{number}")
     return bench
 
 
-def end(bench: Bench, *tickets: int, seconds: float = 10.0, now: float = 0.0) -> None:
+def end(bench: WorkerAssignment, *tickets: int, seconds: float = 10.0, now: float = 0.0) -> None:
     for ticket in tickets:
-        bench.end(Outcome(ticket, 0.0, seconds, b""), now)
+        bench.end(TaskOutcome(ticket, 0.0, seconds, b""), now)
 
 
-def tickets(given: list[Given]) -> list[int]:
+def tickets(given: list[AssignedOrder]) -> list[int]:
     return [each.order.ticket for each in given]
 
 
 @pytest.fixture
-def quick() -> Bench:
+def quick() -> WorkerAssignment:
     """A node that knows stage "s" to be short."""
     known = bench()
     known.accept([order(900)], 0.0)
@@ -50,7 +50,7 @@ def test_one_order_for_each_worker_while_nothing_is_known() -> None:
 
 
 def test_orders_wait_for_workers_that_have_not_come() -> None:
-    node = Bench(Hello("a", "n1", 1, 2, 0, 0), itertools.count(1))
+    node = WorkerAssignment(Hello("a", "n1", 1, 2, 0, 0), itertools.count(1))
     node.accept([order(1), order(2)], 0.0)
     assert node.assign(0.0) == [] and node.review(100.0) == ([], []), "and are not handed back meanwhile"
     node.sit("w0", "tls://w0")
@@ -67,7 +67,7 @@ def test_a_large_order_has_its_cores_to_itself_and_keeps_its_turn() -> None:
     assert tickets(node.assign(0.0)) == [3]
 
 
-def test_short_orders_are_given_several_at_once_and_shared_fairly(quick: Bench) -> None:
+def test_short_orders_are_given_several_at_once_and_shared_fairly(quick: WorkerAssignment) -> None:
     quick.accept(map(order, range(1, 9)), 0.0)
     given = quick.assign(0.0)
     count = sum(each.address == "tls://w0" for each in given)
@@ -75,7 +75,7 @@ def test_short_orders_are_given_several_at_once_and_shared_fairly(quick: Bench) 
     assert len({each.serial for each in given}) == 8
 
 
-def test_a_worker_gets_more_before_it_has_run_out(quick: Bench) -> None:
+def test_a_worker_gets_more_before_it_has_run_out(quick: WorkerAssignment) -> None:
     quick.accept(map(order, range(1, 101)), 0.0)
     first = quick.assign(0.0)
     assert 20 <= len(first) <= 40, "20 ms' work for each worker"
@@ -86,12 +86,12 @@ def test_a_worker_gets_more_before_it_has_run_out(quick: Bench) -> None:
     assert {each.address for each in quick.assign(0.0)} == {"tls://w0"}
 
 
-def test_large_orders_are_not_sent_ahead_by_the_dozen(quick: Bench) -> None:
+def test_large_orders_are_not_sent_ahead_by_the_dozen(quick: WorkerAssignment) -> None:
     quick.accept([order(ticket)._replace(arguments=bytes(100_000)) for ticket in range(1, 41)], 0.0)
     assert len(quick.assign(0.0)) == 10, "half a megabyte for each worker"
 
 
-def test_what_waits_behind_a_long_task_is_recalled_and_given_to_others(quick: Bench) -> None:
+def test_what_waits_behind_a_long_task_is_recalled_and_given_to_others(quick: WorkerAssignment) -> None:
     quick.accept(map(order, range(1, 9)), 0.0)
     given = quick.assign(0.0)
     long, *behind = [each for each in given if each.address == "tls://w0"]
@@ -99,7 +99,7 @@ def test_what_waits_behind_a_long_task_is_recalled_and_given_to_others(quick: Be
     due = quick.due(0.0)
     assert due is not None and quick.review(due / 2) == ([], [])
     (recall,), returned = quick.review(due)
-    assert recall == Recall("w0", {each.serial: each.order.ticket for each in (long, *behind)}) and returned == []
+    assert recall == RecallOrders("w0", {each.serial: each.order.ticket for each in (long, *behind)}) and returned == []
     assert quick.review(due) == ([], []), "and again only if nothing comes of it"
     assert quick.review(2 * due) == ([recall], [])
     quick.back([each.order.ticket for each in behind])
@@ -161,7 +161,7 @@ def test_a_worker_whose_libraries_know_other_gpus_is_replaced() -> None:
     end(node, 1)
     node.accept([order(2, gpus=2)], 0.0)
     assert node.assign(0.0) == []
-    assert node.review(0.0) == ([Retire("w0")], [])
+    assert node.review(0.0) == ([RetireWorker("w0")], [])
     assert node.assign(0.0) == [] and node.review(0.0) == ([], [])
     node.leave("w0")
     node.sit("w1", "tls://w1")

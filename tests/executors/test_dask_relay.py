@@ -8,27 +8,39 @@ from typing import Any
 
 import pytest
 
-from executors.dask_bench import Given
-from executors.dask_relay import Front, Relay
-from executors.dask_wire import Gone, Scheduler
-from executors.transport import RENDEZVOUS, UnixListener, connect
-from executors.wire import LARGEST, Alive, Channel, Hello, Order, Outcome, Release, Report, Run, Welcome
+from executors.dask.driver import NodeProxy, ProxyListener
+from executors.dask.messages import AssignedOrder, SchedulerAddress, WorkerGone
+from executors.wire import (
+    LARGEST,
+    RENDEZVOUS,
+    Alive,
+    Channel,
+    Hello,
+    ReleaseNode,
+    RunOrders,
+    TaskOrder,
+    TaskOutcome,
+    TaskReport,
+    UnixListener,
+    Welcome,
+    connect,
+)
 
 HELLO = Hello("a", "n1", 7, 1, 0, 0)
 WELCOME = Welcome("module:Crew", {}, "/values", "/work", (), 15.0)
 PATIENCE_S = 30.0
 
 
-def order(ticket: int) -> Order:
-    return Order(ticket, "s", ticket, "f", b"", (), 1, 0, 0, 1)
+def order(ticket: int) -> TaskOrder:
+    return TaskOrder(ticket, "s", ticket, "f", b"", (), 1, 0, 0, 1)
 
 
 class Farm:
     def __init__(self) -> None:
-        self.given: list[Given] = []
+        self.given: list[AssignedOrder] = []
         self.forgotten: list[int] = []
 
-    def submit(self, given: Sequence[Given]) -> None:
+    def submit(self, given: Sequence[AssignedOrder]) -> None:
         self.given += given
 
     def forget(self, tickets: Iterable[int]) -> None:
@@ -42,9 +54,9 @@ class Scene:
         (node, relays), (hub, other) = socket.socketpair(), socket.socketpair()
         self.node, self.hub, self.farm, self.left = Channel(node), Channel(hub), Farm(), False
         self.node.largest = self.hub.largest = LARGEST
-        self.relay = Relay(Channel(relays), Channel(other), itertools.count(1), self._leave)
+        self.relay = NodeProxy(Channel(relays), Channel(other), itertools.count(1), self._leave)
 
-    def _leave(self, relay: Relay) -> None:
+    def _leave(self, relay: NodeProxy) -> None:
         self.left = True
 
     async def hear(self, end: Channel) -> Any:
@@ -60,7 +72,7 @@ class Scene:
             while not true():
                 await asyncio.sleep(0.001)
 
-    async def introduce(self) -> Scheduler:
+    async def introduce(self) -> SchedulerAddress:
         """Both sides greet one another; dask is there."""
         self.node.send(HELLO)
         assert await self.hear(self.hub) == HELLO
@@ -68,7 +80,7 @@ class Scene:
         assert await self.hear(self.node) == WELCOME
         self.relay.use(self.farm, ("h",), 8)
         (scheduler,) = (await self.hear(self.node)).orders
-        assert isinstance(scheduler, Scheduler)
+        assert isinstance(scheduler, SchedulerAddress)
         return scheduler
 
 
@@ -87,8 +99,8 @@ def test_what_is_about_the_node_passes() -> None:
         assert (scheduler.hosts, scheduler.port) == (("h",), 8) and scheduler.prefix == scene.relay.prefix
         scene.node.send(Alive())
         assert await scene.hear(scene.hub) == Alive()
-        scene.hub.send(Release())
-        assert await scene.hear(scene.node) == Release()
+        scene.hub.send(ReleaseNode())
+        assert await scene.hear(scene.node) == ReleaseNode()
 
     play(scenario)
 
@@ -96,13 +108,13 @@ def test_what_is_about_the_node_passes() -> None:
 def test_orders_turn_off_to_dask_and_outcomes_come_from_the_crew() -> None:
     async def scenario(scene: Scene) -> None:
         await scene.introduce()
-        scene.hub.send(Run([order(1), order(2)]))
+        scene.hub.send(RunOrders([order(1), order(2)]))
         scene.relay.sit("n1-x:1", "tls://w")
         await scene.until(lambda: scene.farm.given)
         assert [(each.order.ticket, each.address) for each in scene.farm.given] == [(1, "tls://w")]
-        outcome = Outcome(1, 0.0, 9.0, b"value")
-        scene.node.send(Report([outcome], []))
-        assert await scene.hear(scene.hub) == Report([outcome], [])
+        outcome = TaskOutcome(1, 0.0, 9.0, b"value")
+        scene.node.send(TaskReport([outcome], []))
+        assert await scene.hear(scene.hub) == TaskReport([outcome], [])
         assert scene.farm.forgotten == [1] and [each.order.ticket for each in scene.farm.given] == [1, 2]
 
     play(scenario)
@@ -111,10 +123,10 @@ def test_orders_turn_off_to_dask_and_outcomes_come_from_the_crew() -> None:
 def test_a_worker_that_is_gone_is_no_matter_of_the_hubs() -> None:
     async def scenario(scene: Scene) -> None:
         await scene.introduce()
-        scene.hub.send(Run([order(1)]))
+        scene.hub.send(RunOrders([order(1)]))
         scene.relay.sit("n1-x:1", "tls://w1")
         await scene.until(lambda: scene.farm.given)
-        scene.node.send(Gone("n1-x:1"))
+        scene.node.send(WorkerGone("n1-x:1"))
         await scene.until(lambda: scene.farm.forgotten)
         scene.relay.sit("n1-x:2", "tls://w2")
         assert [(each.order.ticket, each.address) for each in scene.farm.given] == [(1, "tls://w1"), (1, "tls://w2")]
@@ -162,15 +174,15 @@ def test_nonsense_from_a_node_ends_its_connection() -> None:
 
 
 def test_what_waits_for_long_goes_back_to_the_hub(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("executors.dask_bench._STUCK_S", 0.02)
+    monkeypatch.setattr("executors.dask.driver._STUCK_S", 0.02)
 
     async def scenario(scene: Scene) -> None:
         await scene.introduce()
         scene.relay.sit("n1-x:1", "tls://w")
-        scene.hub.send(Run([order(1), order(2)]))
-        assert await scene.hear(scene.hub) == Report([], [2])
-        monkeypatch.setattr("executors.dask_bench._STUCK_S", 1000.0)
-        scene.hub.send(Run([order(3)]))
+        scene.hub.send(RunOrders([order(1), order(2)]))
+        assert await scene.hear(scene.hub) == TaskReport([], [2])
+        monkeypatch.setattr("executors.dask.driver._STUCK_S", 1000.0)
+        scene.hub.send(RunOrders([order(3)]))
         await scene.until(lambda: scene.relay._timer)
         scene.relay.close()
         assert scene.relay._timer is not None and scene.relay._timer.cancelled()
@@ -196,9 +208,9 @@ def test_what_comes_before_hello_or_before_dask_is_no_harm() -> None:
         scene.relay.sit("n1-x:1", "tls://w")
         scene.node.send(HELLO)
         assert await scene.hear(scene.hub) == HELLO
-        outcome = Outcome(1, 0.0, 9.0, b"value")
-        scene.node.send(Report([outcome], []))
-        assert await scene.hear(scene.hub) == Report([outcome], [])
+        outcome = TaskOutcome(1, 0.0, 9.0, b"value")
+        scene.node.send(TaskReport([outcome], []))
+        assert await scene.hear(scene.hub) == TaskReport([outcome], [])
         assert scene.farm.forgotten == []
 
     play(scenario)
@@ -207,7 +219,7 @@ def test_what_comes_before_hello_or_before_dask_is_no_harm() -> None:
 def test_who_knocks_at_the_front_is_the_hubs_guest_through_a_relay(tmp_path: Path) -> None:
     adopted: list[tuple[Channel, Channel]] = []
     listener = UnixListener(tmp_path, "door")
-    front = Front(listener, lambda node, hub: adopted.append((node, hub)))
+    front = ProxyListener(listener, lambda node, hub: adopted.append((node, hub)))
     assert (front.fileno(), front.address()) == (listener.fileno(), {"unix": "door"})
     assert front.accept() is None and adopted == []
     (tmp_path / RENDEZVOUS).write_text(json.dumps(front.address()))

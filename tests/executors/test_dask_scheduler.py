@@ -2,15 +2,15 @@ from __future__ import annotations
 
 import pytest
 
-from executors.dask_bench import Given
-from executors.dask_scheduler import _PIECE, _pieces
-from executors.wire import Order
+from executors.dask.library import _PIECE, _pieces
+from executors.dask.messages import AssignedOrder
+from executors.wire import TaskOrder
 
 pytestmark = pytest.mark.slow
 
 
-def given(number: int, size: int) -> Given:
-    return Given(number, Order(number, "s", number, "f", b"x" * size, (), 1, 0, 0, 1), "tls://w", ())
+def given(number: int, size: int) -> AssignedOrder:
+    return AssignedOrder(number, TaskOrder(number, "s", number, "f", b"x" * size, (), 1, 0, 0, 1), "tls://w", ())
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from executors.dask_scratch import Scratch
+from executors.dask.node import ScratchDirectory
 
 
 def test_it_is_our_own_and_goes_again(tmp_path: Path) -> None:
-    scratch = Scratch(str(tmp_path))
+    scratch = ScratchDirectory(str(tmp_path))
     assert stat.S_IMODE(scratch.path.stat().st_mode) == 0o700 and scratch.path.parent == tmp_path
     scratch.close()
     assert not list(tmp_path.iterdir())
@@ -21,12 +21,12 @@ def test_it_is_our_own_and_goes_again(tmp_path: Path) -> None:
 def test_those_of_killed_crews_are_removed_and_those_in_use_are_not(tmp_path: Path) -> None:
     pid = os.fork()
     if pid == 0:
-        (Scratch(str(tmp_path)).path / "file").touch()
+        (ScratchDirectory(str(tmp_path)).path / "file").touch()
         os._exit(1)
     os.waitpid(pid, 0)
     (left,) = tmp_path.iterdir()
-    first = Scratch(str(tmp_path))
-    second = Scratch(str(tmp_path))
+    first = ScratchDirectory(str(tmp_path))
+    second = ScratchDirectory(str(tmp_path))
     assert not left.exists() and first.path.exists() and second.path.exists()
     first.close()
     second.close()
@@ -35,7 +35,7 @@ def test_those_of_killed_crews_are_removed_and_those_in_use_are_not(tmp_path: Pa
 def test_what_only_looks_like_one_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "target").mkdir()
     (tmp_path / "asa-dask-link").symlink_to(tmp_path / "target")
-    Scratch(str(tmp_path)).close()
+    ScratchDirectory(str(tmp_path)).close()
     assert (tmp_path / "target").exists() and (tmp_path / "asa-dask-link").is_symlink()
 
 
@@ -44,7 +44,7 @@ def test_what_only_looks_like_one_is_left_alone(tmp_path: Path) -> None:
 def test_those_of_others_are_left_alone(tmp_path: Path) -> None:
     (tmp_path / "asa-dask-theirs").mkdir()
     os.chown(tmp_path / "asa-dask-theirs", 54321, -1)
-    Scratch(str(tmp_path)).close()
+    ScratchDirectory(str(tmp_path)).close()
     assert (tmp_path / "asa-dask-theirs").exists()
 
 
@@ -66,7 +66,7 @@ def test_one_that_another_crew_tidies_up_before_it_is_locked_is_made_again(
         flock(descriptor, operation)
 
     monkeypatch.setattr(fcntl, "flock", tidied)
-    scratch = Scratch(str(tmp_path))
+    scratch = ScratchDirectory(str(tmp_path))
     assert [scratch.path] == list(tmp_path.iterdir()) != made
     scratch.close()
 
@@ -79,5 +79,5 @@ def test_a_file_system_without_locks_is_told_and_left_as_it_was(
 
     monkeypatch.setattr(fcntl, "flock", refuse)
     with pytest.raises(OSError, match="No locks available"):
-        Scratch(str(tmp_path))
+        ScratchDirectory(str(tmp_path))
     assert list(tmp_path.iterdir()) == []

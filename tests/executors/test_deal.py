@@ -4,28 +4,27 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from asa.core.launch import Launch
-from executors.deal import Node, Share
-from executors.pace import Pace
-from executors.wire import Hello, Order
+from executors.assignment import AssignedNode, Assignment, Batching
+from executors.wire import Hello, TaskOrder
 
 
-def node(name: str = "n1", cores: int = 2, memory: int = 0, gpus: int = 0) -> Node:
-    return Node(Hello("a", name, 1, cores, memory, gpus))
+def node(name: str = "n1", cores: int = 2, memory: int = 0, gpus: int = 0) -> AssignedNode:
+    return AssignedNode(Hello("a", name, 1, cores, memory, gpus))
 
 
 def orders(
     count: int, *, cores: int = 1, memory: int = 0, gpus: int = 0, nodes: int = 1, first: int = 1
-) -> list[Order]:
-    return [Order(first + n, "s", n, "f", b"", (), cores, memory, gpus, nodes) for n in range(count)]
+) -> list[TaskOrder]:
+    return [TaskOrder(first + n, "s", n, "f", b"", (), cores, memory, gpus, nodes) for n in range(count)]
 
 
-def deal(share: Share, pace: Pace | None = None) -> dict[str, list[int]]:
-    given = share.deal(pace or Pace(), lambda node: True)
+def deal(share: Assignment, pace: Batching | None = None) -> dict[str, list[int]]:
+    given = share.assign(pace or Batching(), lambda node: True)
     return {node.name: [order.ticket for order in orders] for node, orders in given.items()}
 
 
-def share_of(*nodes: Node) -> Share:
-    share = Share()
+def share_of(*nodes: AssignedNode) -> Assignment:
+    share = Assignment()
     share.nodes += nodes
     return share
 
@@ -40,7 +39,7 @@ def test_each_node_gets_what_fits_and_the_rest_waits() -> None:
 
 
 def test_short_tasks_are_sent_ahead() -> None:
-    share, pace = share_of(node(cores=1)), Pace()
+    share, pace = share_of(node(cores=1)), Batching()
     pace.learn("s", 0.005)
     share.queue.extend(orders(10))
     assert deal(share, pace) == {"n1": [1, 2, 3, 4]}
@@ -81,7 +80,7 @@ def test_an_order_may_span_nodes() -> None:
 
 
 def test_what_comes_back_is_first_again() -> None:
-    share, pace = share_of(node(cores=1)), Pace()
+    share, pace = share_of(node(cores=1)), Batching()
     pace.learn("s", 0.005)
     share.queue.extend(orders(6))
     deal(share, pace)
@@ -110,14 +109,14 @@ def test_nothing_is_lost_or_done_twice(
     sizes: list[tuple[int, int]], cores: list[int], seconds: float | None, random: Random
 ) -> None:
     nodes = [node(f"n{number}", cores=count) for number, count in enumerate([*cores, 4, 4])]
-    share, pace = share_of(*nodes), Pace()
+    share, pace = share_of(*nodes), Batching()
     if seconds:
         pace.learn("s", seconds)
     for ticket, (size, span) in enumerate(sizes):
-        share.queue.append(Order(ticket, "s", ticket, "f", b"", (), size, 0, 0, span))
+        share.queue.append(TaskOrder(ticket, "s", ticket, "f", b"", (), size, 0, 0, span))
     ended: list[int] = []
     while len(ended) < len(sizes):
-        share.deal(pace, lambda node: True)
+        share.assign(pace, lambda node: True)
         busy = [(node, ticket) for node in nodes for ticket in node.orders]
         assert busy, "something can always run"
         for holder, ticket in busy:
@@ -137,11 +136,11 @@ def test_a_launched_order_learns_which_nodes_it_has() -> None:
     launch = Launch(("srun",), ranks=4, cores=1)
     wide, narrow, plain = orders(3, cores=2)
     share.queue += [wide._replace(nodes=2, launch=launch), narrow._replace(launch=launch)]
-    given = share.deal(Pace(), lambda node: True)
+    given = share.assign(Batching(), lambda node: True)
     assert [order.hosts for orders in given.values() for order in orders] == [("n1", "n2"), ("n3",)]
     share.finish(share.nodes[0], 1)
     share.queue.append(plain)
-    given = share.deal(Pace(), lambda node: True)
+    given = share.assign(Batching(), lambda node: True)
     assert [order.hosts for orders in given.values() for order in orders] == [()]
 
 

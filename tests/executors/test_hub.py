@@ -12,22 +12,24 @@ from asa.core.job import Resources
 from asa.core.task import Task
 from asa.security.files import write_private
 from executors.hub import Hub
-from executors.transport import RENDEZVOUS, UnixListener, connect
 from executors.wire import (
     LARGEST,
-    Ask,
+    RENDEZVOUS,
+    CommandEnded,
+    CommandRefused,
     Hello,
     Leaving,
-    Order,
-    Outcome,
-    Refused,
-    Release,
-    Report,
-    Run,
-    Start,
-    Stop,
-    Stopped,
+    ReleaseNode,
+    RemoteCommand,
+    RunOrders,
+    StartCommand,
+    StopCommand,
+    TaskOrder,
+    TaskOutcome,
+    TaskReport,
+    UnixListener,
     Welcome,
+    connect,
 )
 from tests.waiting import until
 
@@ -99,7 +101,7 @@ def test_a_node_is_welcomed_and_given_what_waited(hub: Hub, tmp_path: Path, post
     hub.launch([task()], "a")
     node = Node(tmp_path)
     assert node.hear(Welcome) == WELCOME
-    assert [order.number for order in node.hear(Run).orders] == [0]
+    assert [order.number for order in node.hear(RunOrders).orders] == [0]
     (joined,) = post.wait(NodeJoined)
     assert (joined.allocation, joined.node, joined.cores) == ("a", "n1", 1)
 
@@ -107,18 +109,18 @@ def test_a_node_is_welcomed_and_given_what_waited(hub: Hub, tmp_path: Path, post
 def test_outcomes_become_events(hub: Hub, tmp_path: Path, post: Post) -> None:
     hub.launch([task(0), task(1), task(2)], "a")
     node = Node(tmp_path, cores=3)
-    orders = node.hear(Run).orders
+    orders = node.hear(RunOrders).orders
     assert [(order.number, order.arguments, order.inputs) for order in orders] == [
         (number, b"arguments", ("/p",)) for number in range(3)
     ]
     node.channel.send(
-        Report(
+        TaskReport(
             [
-                Outcome(orders[0].ticket, 1.0, 2.0, b"value"),
-                Outcome(orders[1].ticket, 1.0, 2.0, "/file"),
-                Outcome(orders[2].ticket, 1.0, 2.0, None, "ValueError: x", "trace", "words"),
-                Outcome(99, 1.0, 2.0, b"never asked for"),
-                Outcome(orders[0].ticket, 1.0, 2.0, b"twice"),
+                TaskOutcome(orders[0].ticket, 1.0, 2.0, b"value"),
+                TaskOutcome(orders[1].ticket, 1.0, 2.0, "/file"),
+                TaskOutcome(orders[2].ticket, 1.0, 2.0, None, "ValueError: x", "trace", "words"),
+                TaskOutcome(99, 1.0, 2.0, b"never asked for"),
+                TaskOutcome(orders[0].ticket, 1.0, 2.0, b"twice"),
             ],
             [],
         )
@@ -134,21 +136,23 @@ def test_outcomes_become_events(hub: Hub, tmp_path: Path, post: Post) -> None:
 def test_what_a_node_hands_back_is_given_again(hub: Hub, tmp_path: Path, post: Post) -> None:
     hub.launch([task()], "a")
     node = Node(tmp_path)
-    (order,) = node.hear(Run).orders
-    node.channel.send(Report([], [order.ticket]))
-    assert node.hear(Run).orders == [order]
+    (order,) = node.hear(RunOrders).orders
+    node.channel.send(TaskReport([], [order.ticket]))
+    assert node.hear(RunOrders).orders == [order]
 
 
 def test_nodes_that_hand_back_are_not_sent_ahead_again(hub: Hub, tmp_path: Path, post: Post) -> None:
     node = Node(tmp_path)
     hub.launch([task(0)], "a")
-    (first,) = node.hear(Run).orders
+    (first,) = node.hear(RunOrders).orders
     hub.launch([task(number) for number in range(1, 9)], "a")
-    node.channel.send(Report([Outcome(first.ticket, 1.0, 1.002, b"")], []))
-    ahead = node.hear(Run).orders
+    node.channel.send(TaskReport([TaskOutcome(first.ticket, 1.0, 1.002, b"")], []))
+    ahead = node.hear(RunOrders).orders
     assert [order.number for order in ahead] == list(range(1, 9)), "short tasks"
-    node.channel.send(Report([Outcome(ahead[0].ticket, 1.0, 1.002, b"")], [order.ticket for order in ahead[1:]]))
-    assert [order.number for order in node.hear(Run).orders] == [2]
+    node.channel.send(
+        TaskReport([TaskOutcome(ahead[0].ticket, 1.0, 1.002, b"")], [order.ticket for order in ahead[1:]])
+    )
+    assert [order.number for order in node.hear(RunOrders).orders] == [2]
 
 
 def test_a_node_that_talks_nonsense_is_dropped_and_others_stay(hub: Hub, tmp_path: Path, post: Post) -> None:
@@ -158,12 +162,12 @@ def test_a_node_that_talks_nonsense_is_dropped_and_others_stay(hub: Hub, tmp_pat
     (lost,) = post.wait(NodeLost)
     assert lost.node == "bad" and "dict was not expected" in lost.reason
     hub.launch([task()], "a")
-    assert good.hear(Run).orders
+    assert good.hear(RunOrders).orders
 
 
 def test_a_node_that_connects_anew_replaces_itself(hub: Hub, tmp_path: Path, post: Post) -> None:
     hub.launch([task()], "a")
-    Node(tmp_path, pid=7).hear(Run)
+    Node(tmp_path, pid=7).hear(RunOrders)
     again = Node(tmp_path, pid=7)
     again.hear(Welcome)
     post.wait(NodeJoined, 2)
@@ -176,7 +180,7 @@ def test_a_task_may_span_nodes(hub: Hub, tmp_path: Path, post: Post) -> None:
     hub.launch([task(cores=4, nodes=2, memory=10, gpus=2)], "a")
     nodes = [Node(tmp_path, f"n{number}", cores=2) for number in range(2)]
     post.wait(NodeJoined, 2)
-    (order,) = nodes[0].hear(Run).orders
+    (order,) = nodes[0].hear(RunOrders).orders
     assert (order.cores, order.memory, order.gpus, order.nodes) == (2, 5, 1, 2)
 
 
@@ -187,7 +191,7 @@ def test_closing_waits_until_a_release_is_sent(hub: Hub, tmp_path: Path) -> None
     hub.release("a")
     closing = threading.Thread(target=hub.close)
     closing.start()
-    assert node.hear(Release) == Release()
+    assert node.hear(ReleaseNode) == ReleaseNode()
     node.channel.close()
     closing.join()
 
@@ -197,8 +201,8 @@ def test_a_released_allocation_takes_no_more(hub: Hub, tmp_path: Path, post: Pos
     node.hear(Welcome)
     hub.release("a")
     hub.launch([task()], "a")
-    assert node.hear(Release) == Release()
-    assert Node(tmp_path, "late").hear(Release) == Release()
+    assert node.hear(ReleaseNode) == ReleaseNode()
+    assert Node(tmp_path, "late").hear(ReleaseNode) == ReleaseNode()
     node.channel.close()
     hub.close()
     assert [type(event) for event in post.events] == [NodeJoined]
@@ -211,7 +215,7 @@ class TestIdle:
         node = Node(tmp_path)
         post.wait(NodeJoined)
         hub.dismiss_idle(0.0)
-        assert node.hear(Release) == Release()
+        assert node.hear(ReleaseNode) == ReleaseNode()
         (lost,) = post.wait(NodeLost)
         assert (lost.allocation, lost.node, lost.reason) == ("a", "n1", "it is lent to others")
 
@@ -219,11 +223,11 @@ class TestIdle:
         first = Node(tmp_path)
         post.wait(NodeJoined)
         hub.dismiss_idle(0.0)
-        first.hear(Release)
+        first.hear(ReleaseNode)
         hub.launch([task()], "a")
         again = Node(tmp_path, pid=2)
         assert again.hear(Welcome) == WELCOME
-        assert [order.number for order in again.hear(Run).orders] == [0]
+        assert [order.number for order in again.hear(RunOrders).orders] == [0]
         first.channel.close()
         again.channel.send(Leaving("it is over"))
         again.channel.close()
@@ -235,14 +239,14 @@ class TestIdle:
             nodes.append(Node(tmp_path, f"n{number}", number))
             post.wait(NodeJoined, number)
         hub.launch([task(0), task(1)], "a")
-        orders = [node.hear(Run).orders[0] for node in nodes[:2]]
+        orders = [node.hear(RunOrders).orders[0] for node in nodes[:2]]
         hub.dismiss_idle(0.0)
-        nodes[2].hear(Release)
-        nodes[0].channel.send(Report([Outcome(orders[0].ticket, 1.0, 2.0, b"")], []))
+        nodes[2].hear(ReleaseNode)
+        nodes[0].channel.send(TaskReport([TaskOutcome(orders[0].ticket, 1.0, 2.0, b"")], []))
         post.wait(TaskDone)
         hub.dismiss_idle(600.0)
         hub.launch([task(2)], "a")
-        assert [order.number for order in nodes[0].hear(Run).orders] == [2], "the hub has heard all of that"
+        assert [order.number for order in nodes[0].hear(RunOrders).orders] == [2], "the hub has heard all of that"
         assert [lost.node for lost in post.wait(NodeLost)] == ["n3"]
 
     def test_while_something_waits_for_room_nothing_is_idle(self, hub: Hub, tmp_path: Path, post: Post) -> None:
@@ -251,12 +255,12 @@ class TestIdle:
         post.wait(NodeJoined)
         hub.dismiss_idle(0.0)
         second = Node(tmp_path, "n2", pid=2)
-        (order,) = first.hear(Run).orders
+        (order,) = first.hear(RunOrders).orders
         assert not [event for event in post.events if isinstance(event, NodeLost)]
-        first.channel.send(Report([Outcome(order.ticket, 1.0, 2.0, b"")], []))
+        first.channel.send(TaskReport([TaskOutcome(order.ticket, 1.0, 2.0, b"")], []))
         post.wait(TaskDone)
         hub.dismiss_idle(0.0)
-        assert first.hear(Release) == second.hear(Release) == Release(), "now nothing waits"
+        assert first.hear(ReleaseNode) == second.hear(ReleaseNode) == ReleaseNode(), "now nothing waits"
 
     def test_all_nodes_of_a_task_that_spans_them_work(self, hub: Hub, tmp_path: Path, post: Post) -> None:
         hub.launch([task(cores=2, nodes=2)], "a")
@@ -265,7 +269,7 @@ class TestIdle:
         hub.dismiss_idle(0.0)
         (lost,) = post.wait(NodeLost)
         spare = next(node for number, node in enumerate(nodes) if lost.node == f"n{number}")
-        assert spare.hear(Release) == Release()
+        assert spare.hear(ReleaseNode) == ReleaseNode()
         spare.channel.close()
         hub.dismiss_idle(0.0)
         hub.close()
@@ -285,47 +289,47 @@ class TestErrands:
         return nodes
 
     @pytest.fixture
-    def order(self, nodes: list[Node]) -> Order:
-        (order,) = nodes[0].hear(Run).orders
+    def order(self, nodes: list[Node]) -> TaskOrder:
+        (order,) = nodes[0].hear(RunOrders).orders
         return order
 
     @pytest.fixture
-    def shell(self, order: Order, tmp_path: Path) -> Guest:
-        return Guest(tmp_path, Ask(order.ticket, "n2", "orted", {"A": "b"}))
+    def shell(self, order: TaskOrder, tmp_path: Path) -> Guest:
+        return Guest(tmp_path, RemoteCommand(order.ticket, "n2", "orted", {"A": "b"}))
 
     def test_the_node_is_told_and_the_shell_hears_how_it_ended(self, nodes: list[Node], shell: Guest) -> None:
-        start = nodes[1].hear(Start)
+        start = nodes[1].hear(StartCommand)
         assert (start.command, start.environment) == ("orted", {"A": "b"})
-        nodes[1].channel.send(Stopped(start.number, 3))
-        assert shell.hear(Stopped).code == 3
+        nodes[1].channel.send(CommandEnded(start.number, 3))
+        assert shell.hear(CommandEnded).code == 3
 
     @pytest.mark.parametrize("host", ["n3", "n4"])
-    def test_other_nodes_are_refused(self, order: Order, tmp_path: Path, host: str) -> None:
-        shell = Guest(tmp_path, Ask(order.ticket, host, "orted", {}))
-        assert "one of the task's nodes" in shell.hear(Refused).reason
+    def test_other_nodes_are_refused(self, order: TaskOrder, tmp_path: Path, host: str) -> None:
+        shell = Guest(tmp_path, RemoteCommand(order.ticket, host, "orted", {}))
+        assert "one of the task's nodes" in shell.hear(CommandRefused).reason
 
     def test_when_the_shell_ends_so_does_the_command(self, nodes: list[Node], shell: Guest) -> None:
-        number = nodes[1].hear(Start).number
+        number = nodes[1].hear(StartCommand).number
         shell.channel.close()
-        assert nodes[1].hear(Stop).number == number
+        assert nodes[1].hear(StopCommand).number == number
 
-    def test_when_the_task_ends_so_do_both(self, nodes: list[Node], order: Order, shell: Guest) -> None:
-        number = nodes[1].hear(Start).number
-        nodes[0].channel.send(Report([Outcome(order.ticket, 1.0, 2.0, b"")], []))
-        assert nodes[1].hear(Stop).number == number
-        assert shell.hear(Refused).reason == "the task has ended"
+    def test_when_the_task_ends_so_do_both(self, nodes: list[Node], order: TaskOrder, shell: Guest) -> None:
+        number = nodes[1].hear(StartCommand).number
+        nodes[0].channel.send(TaskReport([TaskOutcome(order.ticket, 1.0, 2.0, b"")], []))
+        assert nodes[1].hear(StopCommand).number == number
+        assert shell.hear(CommandRefused).reason == "the task has ended"
 
     def test_when_the_tasks_first_node_is_lost_so_do_both(self, nodes: list[Node], shell: Guest) -> None:
-        number = nodes[1].hear(Start).number
+        number = nodes[1].hear(StartCommand).number
         nodes[0].channel.close()
-        assert nodes[1].hear(Stop).number == number
-        assert "first node" in shell.hear(Refused).reason
+        assert nodes[1].hear(StopCommand).number == number
+        assert "first node" in shell.hear(CommandRefused).reason
 
     def test_when_its_node_is_lost_the_shell_hears_of_it(self, nodes: list[Node], shell: Guest) -> None:
-        nodes[1].hear(Start)
+        nodes[1].hear(StartCommand)
         nodes[1].channel.send(Leaving("the power is out"))
         nodes[1].channel.close()
-        assert "the power is out" in shell.hear(Refused).reason
+        assert "the power is out" in shell.hear(CommandRefused).reason
 
 
 def test_of_a_node_that_connects_anew_the_old_connection_is_closed(hub: Hub, tmp_path: Path, post: Post) -> None:
@@ -336,18 +340,18 @@ def test_of_a_node_that_connects_anew_the_old_connection_is_closed(hub: Hub, tmp
     post.wait(NodeJoined, 2)
     assert [type(event) for event in post.events] == [NodeJoined, NodeLost, NodeJoined]
     with pytest.raises(ConnectionResetError):
-        old.hear(Run)
+        old.hear(RunOrders)
     hub.launch([task()], "a")
-    assert again.hear(Run).orders
+    assert again.hear(RunOrders).orders
 
 
 def test_what_a_released_node_still_reports_is_nobodys(hub: Hub, tmp_path: Path, post: Post) -> None:
     hub.launch([task()], "a")
     node = Node(tmp_path)
-    (order,) = node.hear(Run).orders
+    (order,) = node.hear(RunOrders).orders
     hub.release("a")
-    node.hear(Release)
-    node.channel.send(Report([Outcome(order.ticket, 1.0, 2.0, b"value")], []))
+    node.hear(ReleaseNode)
+    node.channel.send(TaskReport([TaskOutcome(order.ticket, 1.0, 2.0, b"value")], []))
     other = Guest(tmp_path, Hello("b", "n2", 1, 1, 0, 0))
     other.hear(Welcome)
     assert [(type(event), event.node) for event in post.wait(NodeJoined, 2)] == [(NodeJoined, "n1"), (NodeJoined, "n2")]

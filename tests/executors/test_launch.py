@@ -16,10 +16,9 @@ import asa
 from asa.core.errors import CommandFailed
 from asa.core.launch import Launch
 from asa.log.values import load
-from executors.call import Caller
 from executors.launch import _outcomes, environment, how, prefix
-from executors.rank import number
-from executors.wire import Order, Outcome
+from executors.wire import TaskOrder, TaskOutcome
+from executors.worker import Caller, rank_number
 
 SRUN = Launch(("srun", "--mpi=pmix"), ranks=8, cores=2)
 MPIRUN = Launch(("mpirun", "-v"), ranks=9, cores=2)
@@ -100,8 +99,8 @@ class TestEnvironment:
 
 
 class TestHow:
-    def order(self, launch: Launch, *hosts: str) -> Order:
-        return Order(7, "s", 0, "f", b"", (), 1, 0, 0, len(hosts), launch, hosts)
+    def order(self, launch: Launch, *hosts: str) -> TaskOrder:
+        return TaskOrder(7, "s", 0, "f", b"", (), 1, 0, 0, len(hosts), launch, hosts)
 
     def test_mpirun_finds_its_nodes_and_a_shell_for_them_in_files_that_are_gone_afterwards(self) -> None:
         with how(self.order(MPIRUN, "n3", "n7"), "/the run's/values") as (words, variables):
@@ -129,12 +128,12 @@ class TestHow:
     ],
 )
 def test_a_rank_is_what_its_own_launcher_says(environ: dict[str, str], rank: int) -> None:
-    assert number(environ) == rank
+    assert rank_number(environ) == rank
 
 
 def test_without_a_launcher_there_is_no_rank() -> None:
     with pytest.raises(KeyError, match="none of OMPI_COMM_WORLD_RANK"):
-        number({"PATH": "/bin"})
+        rank_number({"PATH": "/bin"})
 
 
 @pytest.fixture
@@ -146,11 +145,11 @@ def run(tmp_path: Path) -> Any:
 
     def run(
         function: Any, *args: Any, ranks: int = 3, code: int = 0, program: str = str(fake), starts: bool = False
-    ) -> Outcome:
+    ) -> TaskOutcome:
         file = tmp_path / "function"
         file.write_bytes(cloudpickle.dumps(function))
         launch = Launch((program, str(code)), ranks, 1, program=starts)
-        order = Order(1, "s", 5, str(file), pickle.dumps((args, {})), (), 1, 0, 0, 1, launch)
+        order = TaskOrder(1, "s", 5, str(file), pickle.dumps((args, {})), (), 1, 0, 0, 1, launch)
         return Caller(str(tmp_path)).run(order)
 
     return run
@@ -217,7 +216,7 @@ class TestRanks:
 
 
 def test_a_result_that_a_network_file_system_shows_late_is_waited_for(tmp_path: Path) -> None:
-    outcome = Outcome(1, 0.0, 9.0, b"value")
+    outcome = TaskOutcome(1, 0.0, 9.0, b"value")
 
     def show() -> None:
         (tmp_path / "new").write_bytes(pickle.dumps(outcome))

@@ -10,15 +10,14 @@ from asa.core.errors import InvalidInput, StateError
 from asa.core.job import Resources
 from asa.core.ports import Executor, RunContext
 from asa.core.registry import EXECUTORS
-from executors.local import local
-from executors.station import Station
+from executors.hub import HubExecutor, local
 
 SECRETIVE = RunContext("r", Path("/state/r"), "/home/u", ("/lib",), orphan_grace_s=60.0)
 
 
 def test_it_is_an_executor_by_name() -> None:
     executor: Executor = EXECUTORS.create("local:workers=threads,heartbeat-s=5")
-    assert isinstance(executor, Station)
+    assert isinstance(executor, HubExecutor)
 
 
 def test_the_program_of_each_node() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from asa.testing.executors import PATIENCE_S, is_gone, wait_for
 from executors import processes
-from executors.processes import Warden, kill_bearers, kill_sessions
+from executors.processes import SessionGuard, kill_bearers, kill_sessions
 from tests.waiting import until
 
 
@@ -59,8 +59,8 @@ def test_a_warden_ends_what_it_guards_even_when_its_parent_is_killed(tmp_path: P
         script = f"""
 import os, threading
 from pathlib import Path
-from executors.processes import Warden
-warden = Warden()
+from executors.processes import SessionGuard
+warden = SessionGuard()
 warden.guard({guarded.pid})
 warden.guard({dismissed.pid})
 warden.dismiss({dismissed.pid})
@@ -79,7 +79,7 @@ threading.Event().wait()
 
 def test_a_warden_that_was_killed_is_replaced_and_guards_on() -> None:
     with family() as guarded:
-        warden = Warden()
+        warden = SessionGuard()
         warden.guard(guarded.pid)
         first = warden.pid
         os.kill(first, signal.SIGKILL)
@@ -106,7 +106,7 @@ def test_a_launcher_is_asked_before_it_is_killed(tmp_path: Path) -> None:
 
 
 def test_a_warden_ends_with_its_owner() -> None:
-    warden = Warden()
+    warden = SessionGuard()
     warden.close()
     assert is_gone(warden.pid)
 

@@ -24,7 +24,7 @@ from asa.core.task import Task
 from asa.security.files import private_directory, write_private
 from asa.testing.executors import Driver, Ground, is_gone
 from executors.dask import dask
-from executors.local import local
+from executors.hub import local
 from executors.mesos.executor import POOL, Mesos
 from executors.mesos.operator import Operator
 from executors.mesos.pool_directory import READER, PoolDirectory

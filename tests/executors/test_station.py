@@ -7,22 +7,22 @@ import pytest
 
 from asa.core.errors import InvalidInput, StateError
 from asa.core.ports import RunContext
-from executors.station import Station, listen
-from executors.transport import RENDEZVOUS, Listener
+from executors.hub import HubExecutor, listen
+from executors.wire import RENDEZVOUS, ChannelListener
 
 
 class Between:
     """Stands between, and has tasks launched while it gets ready."""
 
     def __init__(self, error: Exception | None = None) -> None:
-        self.error, self.station, self.closed = error, Station("m:C"), 0
+        self.error, self.station, self.closed = error, HubExecutor("m:C"), 0
         self.published = False
 
-    def __call__(self, context: RunContext, listener: Listener) -> Between:
+    def __call__(self, context: RunContext, listener: ChannelListener) -> Between:
         self.file: Path = context.directory / RENDEZVOUS
         return self
 
-    def front(self, listener: Listener) -> Listener:
+    def front(self, listener: ChannelListener) -> ChannelListener:
         return listener
 
     def wait(self) -> None:
@@ -35,8 +35,8 @@ class Between:
         self.closed += 1
 
 
-def station(between: Between) -> Station:
-    between.station = Station("m:C", between=between)
+def station(between: Between) -> HubExecutor:
+    between.station = HubExecutor("m:C", between=between)
     return between.station
 
 
@@ -61,7 +61,7 @@ def test_when_it_does_not_get_ready_nothing_is_left(context: RunContext) -> None
 
 
 def test_a_new_drivers_address_stays(context: RunContext) -> None:
-    first, second = Station("m:C"), Station("m:C")
+    first, second = HubExecutor("m:C"), HubExecutor("m:C")
     first.start(context, lambda events: None)
     second.start(context, lambda events: None)
     address = (context.directory / RENDEZVOUS).read_bytes()

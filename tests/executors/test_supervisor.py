@@ -14,7 +14,7 @@ from asa.core.job import Resources
 from asa.core.ports import RunContext
 from asa.testing import tasks
 from asa.testing.executors import PATIENCE_S, Driver, Ground, is_gone, wait_for
-from executors.local import local
+from executors.hub import local
 from executors.supervisor import arguments
 
 pytestmark = pytest.mark.slow
@@ -87,7 +87,7 @@ from pathlib import Path
 from asa.core.ports import RunContext
 from asa.testing import tasks
 from asa.testing.executors import Driver
-from executors.local import local
+from executors.hub import local
 directory, workdir = Path({str(ground.context.directory)!r}), {ground.context.workdir!r}
 context = RunContext("r1", directory, workdir, tuple(sys.path), local=True)
 Driver(local(), context).launch(tasks.linger, [({str(pid)!r},)])

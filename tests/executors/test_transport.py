@@ -13,8 +13,8 @@ from asa.core.ports import RunContext
 from asa.security import ca
 from asa.testing import tasks
 from asa.testing.executors import Ground
-from executors import transport
-from executors.local import local
+from executors import wire
+from executors.hub import local
 from executors.wire import Channel, frame
 
 
@@ -27,7 +27,7 @@ def remote(context: RunContext) -> Iterator[Ground]:
 
 def knock(ground: Ground) -> socket.socket:
     """A connection to the driver's port, from nobody."""
-    address = json.loads((ground.context.directory / transport.RENDEZVOUS).read_text())
+    address = json.loads((ground.context.directory / wire.RENDEZVOUS).read_text())
     return socket.create_connection(("127.0.0.1", address["port"]))
 
 
@@ -65,11 +65,11 @@ def test_strangers_are_turned_away_and_disturb_nobody(remote: Ground, tmp_path: 
 def test_a_node_does_not_talk_to_another_runs_driver(remote: Ground, tmp_path: Path) -> None:
     remote.driver()
     other = tmp_path / "other"
-    ca.create(other / transport.CERTIFICATES, "another run")
-    (other / transport.RENDEZVOUS).write_bytes((remote.context.directory / transport.RENDEZVOUS).read_bytes())
-    (other / transport.RENDEZVOUS).chmod(0o600)
+    ca.create(other / wire.CERTIFICATES, "another run")
+    (other / wire.RENDEZVOUS).write_bytes((remote.context.directory / wire.RENDEZVOUS).read_bytes())
+    (other / wire.RENDEZVOUS).chmod(0o600)
     with pytest.raises(ConnectionError, match="certificate verify failed"):
-        transport.connect(str(other))
+        wire.connect(str(other))
 
 
 def test_a_path_longer_than_a_socket_address(context: RunContext, tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_a_path_longer_than_a_socket_address(context: RunContext, tmp_path: Path
 def test_files_of_a_driver_are_private_and_go_with_it(ground: Ground) -> None:
     driver = ground.driver()
     found = {path.name: path for path in ground.context.directory.iterdir() if not path.is_dir()}
-    assert {name.split("-")[0] for name in found} == {"hub", transport.RENDEZVOUS}
+    assert {name.split("-")[0] for name in found} == {"hub", wire.RENDEZVOUS}
     assert all(path.stat().st_mode & 0o077 == 0 for path in found.values())
     driver.executor.close()
     assert not any(path.exists() for path in found.values())
@@ -98,20 +98,20 @@ def test_a_driver_that_closes_late_leaves_its_successors_address_alone(ground: G
 
 def test_an_address_that_others_could_have_written_is_not_followed(ground: Ground) -> None:
     ground.driver()
-    (ground.context.directory / transport.RENDEZVOUS).chmod(0o644)
+    (ground.context.directory / wire.RENDEZVOUS).chmod(0o644)
     with pytest.raises(PermissionError, match="mode 600"):
-        transport.connect(str(ground.context.directory))
+        wire.connect(str(ground.context.directory))
 
 
 def test_the_other_end_must_be_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    listener = transport.UnixListener(tmp_path, "door")
-    (tmp_path / transport.RENDEZVOUS).write_text(json.dumps(listener.address()))
-    (tmp_path / transport.RENDEZVOUS).chmod(0o600)
-    channel = transport.connect(str(tmp_path))
+    listener = wire.UnixListener(tmp_path, "door")
+    (tmp_path / wire.RENDEZVOUS).write_text(json.dumps(listener.address()))
+    (tmp_path / wire.RENDEZVOUS).chmod(0o600)
+    channel = wire.connect(str(tmp_path))
     assert isinstance(listener.accept(), Channel)
-    monkeypatch.setattr(transport, "_same_user", lambda stream: False)
+    monkeypatch.setattr(wire, "_same_user", lambda stream: False)
     with pytest.raises(PermissionError, match="another user"):
-        transport.connect(str(tmp_path))
+        wire.connect(str(tmp_path))
     assert listener.accept() is None
     channel.close()
     listener.close()
@@ -119,15 +119,15 @@ def test_the_other_end_must_be_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_nobody_is_there(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
-        transport.connect(str(tmp_path))
+        wire.connect(str(tmp_path))
 
 
 def test_a_socket_that_cannot_be_bound_is_closed(tmp_path: Path) -> None:
     before = len(os.listdir("/proc/self/fd"))
-    transport.UnixListener(tmp_path, "door").close()
+    wire.UnixListener(tmp_path, "door").close()
     (tmp_path / "door").touch()
     with pytest.raises(OSError, match="Address already in use"):
-        transport.UnixListener(tmp_path, "door")
+        wire.UnixListener(tmp_path, "door")
     assert len(os.listdir("/proc/self/fd")) == before
 
 
@@ -135,18 +135,18 @@ def test_a_driver_elsewhere_that_cannot_be_reached_is_told_by_its_addresses(tmp_
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]  # nobody listens there, once it is closed
     address = {"host": "n1.elsewhere", "addresses": ["127.0.0.1", "none.invalid"], "port": port}
-    (tmp_path / transport.RENDEZVOUS).write_text(json.dumps(address))
-    (tmp_path / transport.RENDEZVOUS).chmod(0o600)
+    (tmp_path / wire.RENDEZVOUS).write_text(json.dumps(address))
+    (tmp_path / wire.RENDEZVOUS).chmod(0o600)
     with pytest.raises(ConnectionError, match=r"ca.pem: No such file"):
-        transport.connect(str(tmp_path))
-    ca.create(tmp_path / transport.CERTIFICATES, "run")
+        wire.connect(str(tmp_path))
+    ca.create(tmp_path / wire.CERTIFICATES, "run")
     with pytest.raises(ConnectionError, match=rf"port {port}: 127.0.0.1: .*refused; none.invalid: "):
-        transport.connect(str(tmp_path))
+        wire.connect(str(tmp_path))
 
 
 def test_addresses_name_this_host() -> None:
     listener_name = socket.gethostname()
-    assert transport._addresses()[0] == listener_name
+    assert wire._addresses()[0] == listener_name
 
 
 def test_strangers_who_only_knock_keep_nobody_out(remote: Ground) -> None:

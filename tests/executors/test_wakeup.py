@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from executors.wakeup import wakeup
+from executors.processes import wakeup
 
 
 def test_a_signal_is_read_and_afterwards_all_is_as_before() -> None:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from executors.wire import INTRODUCTION, LARGEST, Alive, Channel, Hello, Run, frame, read
+from executors.wire import LARGEST, LARGEST_FIRST, Alive, Channel, Hello, RunOrders, frame, read
 
 HELLO = Hello("a", "n1", 1, 2, 0, 0)
 
@@ -50,8 +50,8 @@ def test_nor_are_they_when_both_are_read_at_once(pair: tuple[Channel, socket.soc
 
 def test_a_first_message_is_short(pair: tuple[Channel, socket.socket]) -> None:
     channel, peer = pair
-    peer.sendall(struct.pack("!Q", INTRODUCTION + 1))
-    with pytest.raises(ConnectionAbortedError, match=f"at most {INTRODUCTION}"):
+    peer.sendall(struct.pack("!Q", LARGEST_FIRST + 1))
+    with pytest.raises(ConnectionAbortedError, match=f"at most {LARGEST_FIRST}"):
         channel.receive()
 
 
@@ -73,7 +73,7 @@ def test_no_message_is_read_before_the_handshake_is_done() -> None:
 
 def test_sending_never_blocks(pair: tuple[Channel, socket.socket]) -> None:
     channel, peer = pair
-    message = Run([], 7)
+    message = RunOrders([], 7)
     large = ["x" * 1_000_000] * 3
     channel.send(large)
     channel.send(message)

@@ -15,8 +15,8 @@ from asa.log.events import EventLog
 from asa.log.values import dump, load
 from asa.testing.runlogs import run_begins, stage_spec
 from asa.workflows.virtual_work import Calls, Times, recorded
-from executors import translate
-from executors.call import Caller
+from executors import hub
+from executors.worker import Caller
 
 
 class Pair(NamedTuple):
@@ -34,7 +34,7 @@ def both(tmp_path: Path) -> Any:
         task = Task("s", 0, str(file), dump((args, {})), inputs, Resources())
         outcomes = [
             Calls(Times(), tmp_path, str(Path.cwd())).call(task),
-            Caller(str(tmp_path)).run(translate.order(task, 1, spanning=False)),
+            Caller(str(tmp_path)).run(hub.task_order(task, 1, spanning=False)),
         ]
         return [
             (None if outcome.value is None else load(outcome.value), outcome.error, outcome.traceback)

@@ -31,8 +31,8 @@ from asa.workflows.payload import Payloads
 from asa.workflows.plan import Plan
 from asa.workflows.runner import Runner
 from asa.workflows.stage import replace_nodes
-from executors import translate
-from executors.call import Caller
+from executors import hub
+from executors.worker import Caller
 from tests.workflows.lender import Lender, Terms
 
 
@@ -46,7 +46,7 @@ class Stuck(BaseException):
 
 def call(task: Task, values: Path) -> bytes:
     """Run a task as a worker does; its pickled value."""
-    outcome = Caller(str(values)).run(translate.order(task, 0, spanning=False))
+    outcome = Caller(str(values)).run(hub.task_order(task, 0, spanning=False))
     if outcome.value is None:
         raise RuntimeError(outcome.error)
     assert isinstance(outcome.value, bytes)

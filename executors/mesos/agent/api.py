@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from asa.web.errors import HTTPError
-from executors.cgroup.group import Usage
+from executors.cgroup.group import GroupUsage
 from executors.mesos.agent.records import (
     agent_info,
     executor_info,
@@ -237,7 +237,7 @@ LEASE_MOST_S = 86400.0
 WRITES = frozenset({"KILL_CONTAINER", "ASA_UPDATE_LIMITS"})
 """Calls that change something."""
 
-Use = Callable[[str], Usage | None]
+Use = Callable[[str], GroupUsage | None]
 
 
 def needs_write(call: Message) -> bool:
@@ -333,7 +333,7 @@ def _container_message(core: AgentCore, instance: ContainerState, usage: Use) ->
     }
 
 
-def _statistics(core: AgentCore, instance: ContainerState, used: Usage | None) -> Message:
+def _statistics(core: AgentCore, instance: ContainerState, used: GroupUsage | None) -> Message:
     found = {
         "timestamp": core.now,
         "cpus_limit": instance.limit,

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Protocol
 
 from asa.core.errors import StateError
 from asa.log import proc
-from executors.cgroup.group import Group, Quotas, Usage, unbounded
+from executors.cgroup.group import Group, GroupUsage, Quotas, unbounded
 from executors.mesos.agent.shim import birth_of, process_file, status_file
 from executors.mesos.agent.state import OUT_OF_MEMORY, ContainerSpec
 from executors.mesos.agent.storage import make_sandbox
@@ -67,9 +67,9 @@ class SessionGroup:
     def weigh(self, weight: float) -> None:
         """There is no way to."""
 
-    def usage(self) -> Usage:
+    def usage(self) -> GroupUsage:
         members = self._members().values()
-        return Usage(
+        return GroupUsage(
             user_s=sum(each.user + each.children_user for each in members) * _TICK_S,
             system_s=sum(each.system + each.children_system for each in members) * _TICK_S,
             periods=None,
@@ -384,7 +384,7 @@ class AgentContainers:
             with suppress(OSError):
                 path.unlink(missing_ok=True)
 
-    def usage(self) -> dict[str, Usage]:
+    def usage(self) -> dict[str, GroupUsage]:
         """What those that run have used so far; may be called from any thread."""
         found = {}
         for running in list(self._all.values()):

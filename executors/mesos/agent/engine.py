@@ -10,7 +10,7 @@ from pathlib import Path
 
 from asa.core.errors import StateError
 from asa.web.server import Durable, ResponseStream
-from executors.cgroup.group import Quotas, Usage
+from executors.cgroup.group import GroupUsage, Quotas
 from executors.mesos.agent.containers import AgentContainers, OrphanPolicy
 from executors.mesos.agent.link import MasterLink
 from executors.mesos.agent.machine import AgentMachine
@@ -118,7 +118,7 @@ class AgentEngine:
 
     async def operate(self, call: Message) -> Message | None:
         """A call of an operator; raises what the machine raises."""
-        found: dict[str, Usage] = {}
+        found: dict[str, GroupUsage] = {}
         if call.get("type") in ("GET_CONTAINERS", "GET_METRICS"):
             found = await asyncio.to_thread(self.containers.usage)
         answer, effects = self._machine.operate(call, found.get, self._clock.now())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 
-from executors.cgroup.group import Usage
+from executors.cgroup.group import GroupUsage
 from executors.mesos.agent.api import (
     executor_call,
     operate,
@@ -238,7 +238,7 @@ class AgentMachine:
     # ------------------------------------------------------- operators, time
 
     def operate(
-        self, call: Message, usage: Callable[[str], Usage | None], now: float
+        self, call: Message, usage: Callable[[str], GroupUsage | None], now: float
     ) -> tuple[Message | None, list[Effect]]:
         """A call of an operator, and the answer, None for an empty one; raises `HTTPError` or `BadMessage`.
 

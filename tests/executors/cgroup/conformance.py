@@ -14,7 +14,7 @@ from pathlib import Path
 
 from asa.core.errors import StateError
 from asa.log import proc
-from executors.cgroup import census, probe
+from executors.cgroup import probe, throttle
 from executors.cgroup.group import Group, Quotas
 from tests.executors.cgroup import measured
 from tests.waiting import until
@@ -77,7 +77,7 @@ class Conformance:
             group.close()  # it is gone already
         self.quotas.sweep(())
         until(lambda: not measured.groups_of(self.space), f"no group is left: {measured.groups_of(self.space)}")
-        assert not census.marked(self.space)
+        assert not throttle.marked(self.space)
         until(lambda: not measured.throttles() - self.earlier, "no throttle's process is left")
 
     def start(

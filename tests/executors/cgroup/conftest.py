@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from executors.cgroup import v1
+from executors.cgroup import kernel
 from tests.executors.cgroup.fake import V1_FILES, V2_FILES, fill
 
 
@@ -20,7 +20,7 @@ def one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Path]:
     def make(base: Path, name: str) -> None:
         fill(base / name, V1_FILES[base.relative_to(tmp_path).parts[0]])
 
-    monkeypatch.setattr(v1, "_make", make)
+    monkeypatch.setattr(kernel, "make_v1_group", make)
     return own
 
 

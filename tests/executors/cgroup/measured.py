@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from asa.log import proc
-from executors.cgroup import census
+from executors.cgroup import throttle
 from executors.cgroup.group import Group
 
 WINDOW_S = 3.0
@@ -21,12 +21,12 @@ def described(pid: int) -> str:
     for name in ("status", "wchan", "cgroup"):
         with suppress(OSError):
             found.append(f"{name}: " + Path(f"/proc/{pid}/{name}").read_text().strip().replace("\n", "; "))
-    return "\n".join([f"mark: {census.mark(pid)}", *found])
+    return "\n".join([f"mark: {throttle.mark(pid)}", *found])
 
 
 def used(pids: Sequence[int]) -> float:
     """CPU time of these processes [s], by the kernel's own clocks."""
-    return sum(census.clock(pid) or 0.0 for pid in pids)
+    return sum(throttle.clock(pid) or 0.0 for pid in pids)
 
 
 def groups_of(space: str) -> list[str]:

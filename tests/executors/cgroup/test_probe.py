@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from asa.core.errors import InvalidInput, StateError
-from executors.cgroup import hierarchy, probe, v2
-from executors.cgroup.group import Usage
+from executors.cgroup import kernel, probe
+from executors.cgroup.group import GroupUsage
 from executors.cgroup.probe import Found
 from tests.executors.cgroup.fake import V2_FILES, fill
 
@@ -35,8 +35,8 @@ class Pretended:
     def adopt(self, pid: int) -> None:
         self.process = pid
 
-    def usage(self) -> Usage:
-        return Usage(0.0, 0.0, None, None, None, None, None, 1, 1)
+    def usage(self) -> GroupUsage:
+        return GroupUsage(0.0, 0.0, None, None, None, None, None, 1, 1)
 
     def starved(self) -> bool:
         return False
@@ -114,7 +114,7 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A fake group of version 2 that other processes are in, too."""
     own = fill(tmp_path / "slurm", (*V2_FILES, "cgroup.type"), cgroup_procs="4711\n")
     (own / "cgroup.controllers").write_text("cpu memory\n")
-    monkeypatch.setattr(hierarchy, "own_groups", lambda mounts, groups: {"": own})
+    monkeypatch.setattr(kernel, "own_groups", lambda mounts, groups: {"": own})
     return own
 
 
@@ -124,7 +124,7 @@ def test_a_group_that_is_somebody_elses_is_left_alone(own: Path) -> None:
 
 
 def test_what_would_move_others_is_not_tried_by_who_only_looks(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(v2, "claimed", lambda group: None)
+    monkeypatch.setattr(kernel, "claimed_by", lambda group: None)
     (found,) = probe.means("space", only="cgroup v2", gentle=True)
     assert found.quotas is not None and found.why == f"cpu, memory below {own}"
     assert sorted(path.name for path in own.iterdir() if path.is_dir()) == []

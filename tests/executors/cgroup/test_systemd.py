@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asa.core.errors import StateError
-from executors.cgroup import hierarchy, systemd
+from executors.cgroup import kernel, systemd
 from executors.cgroup.systemd import Systemd, SystemdGroup
 from tests.executors.cgroup.fake import V2_FILES, fill, said
 
@@ -66,7 +66,7 @@ def test_a_limit_before_the_start_goes_along_with_it(asked: Path) -> None:
 def test_a_limit_reaches_a_running_scope_and_one_that_was_changed_while_it_started(
     asked: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(systemd, "_group_of", lambda pid, unit: tmp_path)
+    monkeypatch.setattr(systemd, "group_of", lambda pid, unit: tmp_path)
     group = SystemdGroup("asa:p:c.scope", systemd.properties(1.0, 0.5, None))
     group.limit(0.75)
     group.adopt(os.getpid())
@@ -80,7 +80,7 @@ def test_a_limit_reaches_a_running_scope_and_one_that_was_changed_while_it_start
 def test_a_weight_goes_along_with_the_start_or_reaches_a_running_scope(
     asked: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(systemd, "_group_of", lambda pid, unit: tmp_path)
+    monkeypatch.setattr(systemd, "group_of", lambda pid, unit: tmp_path)
     group = SystemdGroup("asa:p:c.scope", systemd.properties(1.0, 0.5, None))
     group.weigh(0.5)
     assert [word for word in group.wrap(["true"]) if "CPU" in word] == [
@@ -177,7 +177,7 @@ def scope(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         looks.append(pid)
         return directory if pid == os.getpid() and unit == directory.name and len(looks) > 1 else None
 
-    monkeypatch.setattr(systemd, "_group_of", group_of)
+    monkeypatch.setattr(systemd, "group_of", group_of)
     return directory
 
 
@@ -213,7 +213,7 @@ def test_a_scope_of_an_earlier_agent_is_found_by_its_process_or_by_its_name(
 ) -> None:
     quotas = Systemd(LOGIN, "p", {})
     assert quotas.recover("c", os.getpid()) is None, "systemd knows no such scope"
-    assert systemd._group_of(4_194_305, "asa:p:c.scope") is None
+    assert systemd.group_of(4_194_305, "asa:p:c.scope") is None
     directory = fill(tmp_path / "asa:p:c.scope", ("cgroup.procs",), cgroup_procs=f"{os.getpid()}\n")
     (tmp_path / "answer").write_text("/user.slice/asa:p:c.scope\n")
     seen = []
@@ -222,8 +222,8 @@ def test_a_scope_of_an_earlier_agent_is_found_by_its_process_or_by_its_name(
         seen.append(groups)
         return {"": directory}
 
-    monkeypatch.setattr(hierarchy, "own_groups", own_groups)
-    assert systemd._group_of(os.getpid(), "asa:p:other.scope") is None
+    monkeypatch.setattr(kernel, "own_groups", own_groups)
+    assert systemd.group_of(os.getpid(), "asa:p:other.scope") is None
     for pid in (os.getpid(), 4_194_305):
         group = quotas.recover("c", pid)
         assert group is not None
@@ -235,6 +235,6 @@ def test_a_scope_of_an_earlier_agent_is_found_by_its_process_or_by_its_name(
 
 def test_scopes_that_are_left_are_ended(asked: Path, scope: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (asked.parent / "answer").write_text("asa:p:c.scope loaded active running /bin/sh\n")
-    monkeypatch.setattr(systemd, "_member", lambda unit: os.getpid())
+    monkeypatch.setattr(systemd, "process_of", lambda unit: os.getpid())
     Systemd(LOGIN, "p", {}).sweep(())
     assert said(scope, "cgroup.kill") == "1"

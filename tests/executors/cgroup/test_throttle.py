@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 
 from asa.core.errors import StateError
 from asa.log import proc
-from executors.cgroup import census, dutycycle
-from executors.cgroup.census import Family
+from executors.cgroup import dutycycle, throttle
 from executors.cgroup.dutycycle import DutyCycle
 from executors.cgroup.group import Group
-from executors.cgroup.throttle import PERIOD_S, Container, Throttle
+from executors.cgroup.throttle import PERIOD_S, ContainerProcesses, Throttle, ThrottledContainer
 from tests.executors.cgroup.conformance import BURN
 from tests.executors.cgroup.measured import described
 from tests.waiting import until
@@ -29,7 +28,7 @@ from tests.waiting import until
 )
 def test_the_mean_is_kept_however_late_it_looks(cores: float, busy: int, late: list[float]) -> None:
     """Processes that always want CPU: what was used too much in one turn is owed in the next."""
-    container = Container(Family("s/n"), cores)
+    container = ThrottledContainer(ContainerProcesses("s/n"), cores)
     now = used = 0.0
     wait, turn = 0.0, 0
     while now < 20.0:
@@ -46,14 +45,14 @@ def test_the_mean_is_kept_however_late_it_looks(cores: float, busy: int, late: l
 
 
 def test_what_was_not_used_is_not_saved_up() -> None:
-    container = Container(Family("s/n"), 0.5)
+    container = ThrottledContainer(ContainerProcesses("s/n"), 0.5)
     for _ in range(100):
         container.charge(0.0, 1.0)
     assert container.budget == container.slot()
 
 
 def test_without_a_limit_nothing_is_held_or_counted() -> None:
-    container = Container(Family("s/n"), 0.5)
+    container = ThrottledContainer(ContainerProcesses("s/n"), 0.5)
     container.charge(1.0, 0.1)
     container.decide()
     assert container.is_held
@@ -65,33 +64,33 @@ def test_without_a_limit_nothing_is_held_or_counted() -> None:
 
 
 def test_one_that_is_about_to_be_killed_is_not_let_go_on_or_held() -> None:
-    container = Container(Family("s/n"), 0.5, budget=-1.0, is_doomed=True)
+    container = ThrottledContainer(ContainerProcesses("s/n"), 0.5, budget=-1.0, is_doomed=True)
     assert container.decide() > 0
     assert not container.is_held
 
 
 def test_it_answers_as_it_is_asked() -> None:
-    throttle, name = Throttle(), "one"
+    keeper, name = Throttle(), "one"
     with subprocess.Popen(["sleep", "60"], start_new_session=True) as process:
         process.send_signal(signal.SIGSTOP)  # as by an earlier throttle
         now = proc.stat(process.pid)
         assert now is not None
         first = [process.pid, now.birth]
         add = {"do": "add", "mark": f"answers-{os.getpid()}/one", "cores": None, "first": first, "old": True}
-        assert throttle.answer(add | {"name": name}) == {}
+        assert keeper.answer(add | {"name": name}) == {}
         until(lambda: not is_stopped(process.pid), "it to go on")
-        assert throttle.answer({"do": "adopt", "name": name, "first": first}) == {}
-        assert throttle.answer({"do": "limit", "name": name, "cores": 0.5}) == {}
-        found = throttle.answer({"do": "look", "name": name})
+        assert keeper.answer({"do": "adopt", "name": name, "first": first}) == {}
+        assert keeper.answer({"do": "limit", "name": name, "cores": 0.5}) == {}
+        found = keeper.answer({"do": "look", "name": name})
         assert (found["pids"], found["threads"]) == ([process.pid], 1)
-        until(lambda: throttle.answer({"do": "look", "name": name})["memory"] > 0, "its program to be loaded")
-        assert throttle.answer({"do": "usage", "name": name})["pids"] == [process.pid]
-        assert throttle.step() > 0
-        until(lambda: throttle.answer({"do": "kill", "name": name})["alive"] == 0, "its end")
+        until(lambda: keeper.answer({"do": "look", "name": name})["memory"] > 0, "its program to be loaded")
+        assert keeper.answer({"do": "usage", "name": name})["pids"] == [process.pid]
+        assert keeper.step() > 0
+        until(lambda: keeper.answer({"do": "kill", "name": name})["alive"] == 0, "its end")
         assert process.wait() == -signal.SIGKILL
-    assert throttle.answer({"do": "drop", "name": name}) == {}
+    assert keeper.answer({"do": "drop", "name": name}) == {}
     with pytest.raises(KeyError):
-        throttle.answer({"do": "look", "name": name})
+        keeper.answer({"do": "look", "name": name})
 
 
 def test_a_throttle_that_is_silent_is_replaced(quotas: DutyCycle, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,7 +98,7 @@ def test_a_throttle_that_is_silent_is_replaced(quotas: DutyCycle, monkeypatch: p
     monkeypatch.setattr(dutycycle, "_PATIENCE_S", 0.05)
     monkeypatch.setattr(dutycycle, "_ANSWER_S", 0.5)
     try:
-        first = quotas._link._process
+        first = quotas.program.process
         assert first is not None
         first.send_signal(signal.SIGSTOP)
         assert process.pid in group.pids()
@@ -155,17 +154,17 @@ def test_a_throttle_that_was_killed_is_replaced_and_nobody_stays_stopped(
 
 def replaced(quotas: DutyCycle, number: signal.Signals) -> int:
     """Send the throttle a signal, and wait for another one: how the first has ended."""
-    first = quotas._link._process
+    first = quotas.program.process
     assert first is not None
     first.send_signal(number)
     code = first.wait()
-    until(lambda: quotas._link._process not in (None, first), "another throttle")
+    until(lambda: quotas.program.process not in (None, first), "another throttle")
     return code
 
 
 def goes_on(pid: int) -> None:
-    before = census.clock(pid) or 0.0
-    until(lambda: (census.clock(pid) or 0.0) > before, lambda: f"process {pid} to go on: {described(pid)}")
+    before = throttle.clock(pid) or 0.0
+    until(lambda: (throttle.clock(pid) or 0.0) > before, lambda: f"process {pid} to go on: {described(pid)}")
 
 
 def test_who_was_held_before_its_program_was_loaded_goes_on_under_another_throttle(quotas: DutyCycle) -> None:
@@ -175,7 +174,7 @@ def test_who_was_held_before_its_program_was_loaded_goes_on_under_another_thrott
     try:
         group.adopt(process.pid)
         until(lambda: is_stopped(process.pid), "held")
-        assert not census.mark(process.pid)
+        assert not throttle.mark(process.pid)
         replaced(quotas, signal.SIGKILL)
         goes_on(process.pid)
     finally:
@@ -186,10 +185,10 @@ def test_a_number_that_was_given_to_another_process_is_not_taken_over(quotas: Du
     group, process = start(quotas, "sleep 1000", 0.02)
     with subprocess.Popen(["sleep", "1000"]) as another:
         try:
-            until(lambda: census.mark(process.pid), "its mark, by which alone it is known from now on")
-            cores, first = quotas._link._groups["one"]
+            until(lambda: throttle.mark(process.pid), "its mark, by which alone it is known from now on")
+            cores, first = quotas.program.groups["one"]
             assert first is not None
-            quotas._link._groups["one"] = cores, (another.pid, first[1] - 1)  # as if its first had had this number
+            quotas.program.groups["one"] = cores, (another.pid, first[1] - 1)  # as if its first had had this number
             replaced(quotas, signal.SIGKILL)
             members = group.pids()
             assert process.pid in members and another.pid not in members
@@ -200,10 +199,10 @@ def test_a_number_that_was_given_to_another_process_is_not_taken_over(quotas: Du
 
 def test_a_throttle_ends_with_the_last_group(quotas: DutyCycle) -> None:
     group, process = start(quotas, "sleep 1000", None)
-    throttle = quotas._link._process
-    assert throttle is not None
+    keeper = quotas.program.process
+    assert keeper is not None
     end(group, process)
-    assert throttle.poll() == 0
+    assert keeper.poll() == 0
     assert group.pids() == []
     assert group.usage().processes == 0
     group.limit(0.5)  # nobody is there to hear of it
@@ -213,16 +212,16 @@ def test_what_an_earlier_throttle_held_is_let_go_and_can_be_held_at_once() -> No
     mark = f"earlier-{os.getpid()}/one"
     with subprocess.Popen(["sleep", "1000"], env={"ASA_GROUP": mark}) as process:
         try:
-            until(lambda: census.mark(process.pid) == mark, "its program is loaded")
+            until(lambda: throttle.mark(process.pid) == mark, "its program is loaded")
             process.send_signal(signal.SIGSTOP)
             until(lambda: is_stopped(process.pid), "stopped")
-            throttle = Throttle()
-            throttle.answer({"do": "add", "name": "one", "mark": mark, "cores": 0.01, "first": None, "old": True})
+            keeper = Throttle()
+            keeper.answer({"do": "add", "name": "one", "mark": mark, "cores": 0.01, "first": None, "old": True})
             until(lambda: not is_stopped(process.pid), "let go")
-            throttle._containers["one"].budget = -1.0
-            throttle.step()
+            keeper.containers["one"].budget = -1.0
+            keeper.step()
             until(lambda: is_stopped(process.pid), "held, for what it owes")
-            throttle.close()
+            keeper.close()
             until(lambda: not is_stopped(process.pid), "let go")
         finally:
             process.kill()

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from asa.core.errors import StateError
-from executors.cgroup import hierarchy, v2
-from executors.cgroup.v2 import V2, V2Group
+from executors.cgroup import kernel
+from executors.cgroup.kernel import V2, V2Group
 from tests.executors.cgroup.fake import V2_FILES, fill, said
 
 
@@ -33,7 +33,7 @@ def test_version_2_enters_kills_and_removes_its_group(tmp_path: Path, monkeypatc
     group.kill()
     assert (said(directory, "cgroup.kill"), said(directory, "cgroup.freeze")) == ("1", "0")
     (directory / "cgroup.kill").unlink()
-    monkeypatch.setattr(hierarchy, "_PATIENCE_S", 0.02)  # a fake group does not lose its dead
+    monkeypatch.setattr(kernel, "_PATIENCE_S", 0.02)  # a fake group does not lose its dead
     with subprocess.Popen(["sleep", "1000"]) as process:
         (directory / "cgroup.procs").write_text(f"{process.pid}\n")
         assert group.pids() == [process.pid]
@@ -48,17 +48,17 @@ def test_version_2_enters_kills_and_removes_its_group(tmp_path: Path, monkeypatc
 def test_version_2_takes_back_a_group_that_was_refused(two: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (two / "cgroup.type").unlink()
     removed = []
-    monkeypatch.setattr(hierarchy, "remove", removed.append)
+    monkeypatch.setattr(kernel, "remove_group", removed.append)
     (two / "asa/space").mkdir(parents=True)
-    (two / "asa/space/cpu.max").write_text(f"max {hierarchy.PERIOD_US}")
-    write = hierarchy.write
+    (two / "asa/space/cpu.max").write_text(f"max {kernel.PERIOD_US}")
+    write = kernel.write_file
 
     def refuse(file: Path, text: str) -> None:
         if file.name == "cpu.max" and file.parent.name == "c1":
             raise StateError("the kernel refuses")
         write(file, text)
 
-    monkeypatch.setattr(hierarchy, "write", refuse)
+    monkeypatch.setattr(kernel, "write_file", refuse)
     with pytest.raises(StateError, match="the kernel refuses"):
         V2(two, "space").group("c1", weight=1.0, cores=0.5, memory=None)
     assert removed == [two / "asa/space/c1"]
@@ -102,7 +102,7 @@ def test_version_2_finds_and_sweeps_what_dead_agents_left(two: Path, monkeypatch
     elsewhere = two / "other/asa/space/moved"
     os.makedirs(elsewhere)
     (elsewhere / "cgroup.procs").write_text("4711\n")
-    monkeypatch.setattr(hierarchy, "own_groups", lambda mounts, groups: {"": elsewhere})
+    monkeypatch.setattr(kernel, "own_groups", lambda mounts, groups: {"": elsewhere})
     moved = quotas.recover("moved", os.getpid())
     assert moved is not None
     assert moved.pids() == [4711], "the group that its process is in"
@@ -110,9 +110,9 @@ def test_version_2_finds_and_sweeps_what_dead_agents_left(two: Path, monkeypatch
 
 
 def test_marks_of_systemd_are_attributes(tmp_path: Path) -> None:
-    assert not v2._has(tmp_path, "user.delegate")
+    assert not kernel.has_mark(tmp_path, "user.delegate")
     try:
         os.setxattr(tmp_path, "user.delegate", b"1")
     except OSError:
         pytest.skip("a file system without such attributes")
-    assert v2._has(tmp_path, "user.delegate")
+    assert kernel.has_mark(tmp_path, "user.delegate")

@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 
 from asa.core.errors import StateError
-from executors.cgroup import hierarchy, v1, v2
+from executors.cgroup import kernel
 from executors.cgroup.dutycycle import DutyCycle
-from executors.cgroup.group import Quotas, Usage
-from executors.cgroup.v1 import V1, V1Group
-from executors.cgroup.v2 import V2, V2Group
+from executors.cgroup.group import GroupUsage, Quotas
+from executors.cgroup.kernel import V1, V2, V1Group, V2Group
 from executors.mesos.agent.containers import Unlimited
 from tests.executors.cgroup.fake import V1_FILES, V2_FILES, fill, said
 
@@ -109,7 +108,7 @@ def test_version_1_takes_back_a_group_that_was_refused(one: dict[str, Path], mon
             entry.unlink()  # the kernel's own files never keep a group from being removed
         raise StateError("no")
 
-    monkeypatch.setattr("executors.cgroup.hierarchy.write", refuse)
+    monkeypatch.setattr("executors.cgroup.kernel.write_file", refuse)
     with pytest.raises(StateError, match="no"):
         V1({"cpu": one["cpu"]}, "space").group("c1", weight=1.0, cores=None, memory=None)
     assert not (one["cpu"] / "asa").exists()
@@ -118,14 +117,14 @@ def test_version_1_takes_back_a_group_that_was_refused(one: dict[str, Path], mon
 def test_version_1_makes_a_group_once_where_controllers_share_a_hierarchy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own, make, made = {"cpu": tmp_path, "cpuacct": tmp_path}, v1._make, []
+    own, make, made = {"cpu": tmp_path, "cpuacct": tmp_path}, kernel.make_v1_group, []
 
     def note(base: Path, name: str) -> None:
         made.append(base / name)
         make(base, name)
         fill(base / name, V1_FILES["cpu"])
 
-    monkeypatch.setattr(v1, "_make", note)
+    monkeypatch.setattr(kernel, "make_v1_group", note)
     group = V1(own, "space").group("c1", weight=1.0, cores=0.5, memory=None)
     assert made == [tmp_path / "asa/space/c1"]
     assert [word for word in group.wrap(["true"]) if "cgroup.procs" in word] == [f"{made[0]}/cgroup.procs"]
@@ -142,11 +141,11 @@ def test_version_1_makes_again_what_another_agent_has_just_removed(
         mkdir(directory, **options)
 
     monkeypatch.setattr(Path, "mkdir", make)
-    v1._make(tmp_path / "asa/space", "c1")
+    kernel.make_v1_group(tmp_path / "asa/space", "c1")
     assert (tmp_path / "asa/space/c1").is_dir()
     refusals.extend([FileNotFoundError()] * 20)
     with pytest.raises(StateError, match=r"cannot make the group .*/asa/other/c1"):
-        v1._make(tmp_path / "asa/other", "c1")
+        kernel.make_v1_group(tmp_path / "asa/other", "c1")
 
 
 def test_version_1_adds_up_what_the_files_say(tmp_path: Path) -> None:
@@ -158,7 +157,7 @@ def test_version_1_adds_up_what_the_files_say(tmp_path: Path) -> None:
     memory = fill(tmp_path / "memory", V1_FILES["memory"], memory_stat="rss 5\ntotal_rss 7\n")
     (memory / "memory.limit_in_bytes").write_text("9223372036854771712\n")
     group = V1Group({"cpu": cpu, "cpuacct": account, "memory": memory})
-    assert group.usage() == Usage(2.5, 0.5, 9, 4, 1.5, 7, None, 2, 3)
+    assert group.usage() == GroupUsage(2.5, 0.5, 9, 4, 1.5, 7, None, 2, 3)
 
 
 def test_version_1_on_a_kernel_that_counts_in_ticks(tmp_path: Path) -> None:
@@ -186,14 +185,14 @@ def test_version_2_clears_its_own_group_and_passes_controllers_on(two: Path, mon
         (two / "cgroup.procs").write_text("")  # as the kernel does
         return True
 
-    monkeypatch.setattr("executors.cgroup.hierarchy.offer", offer)
+    monkeypatch.setattr("executors.cgroup.kernel.try_write", offer)
     quotas = V2(two, "space")
-    assert quotas.crowd() == 1
+    assert quotas.processes_to_move() == 1
     group = quotas.group("c1", weight=1.0, cores=1.5, memory=1 << 20)
     assert moved[0] == (two / "asa.self/cgroup.procs", "4711")
     for directory in (two, two / "asa", two / "asa/space"):
         assert said(directory, "cgroup.subtree_control") == "+cpu +memory"
-    around = str(hierarchy.weight_of(hierarchy.node_shares()))
+    around = str(kernel.weight_of(kernel.node_shares()))
     assert [text for file, text in moved if file.name == "cpu.weight"] == [around, around]
     made = two / "asa/space/c1"
     assert said(made, "cgroup.subtree_control") == "", "the container's own group holds processes"
@@ -206,15 +205,15 @@ def test_version_2_clears_its_own_group_and_passes_controllers_on(two: Path, mon
 
 def test_version_2_does_not_move_anybody_twice(two: Path) -> None:
     (two / "cgroup.subtree_control").write_text("cpu memory\n")
-    assert V2(two, "space").crowd() == 0
-    assert V2(two / v2.ASIDE, "space").crowd() == 0, (
+    assert V2(two, "space").processes_to_move() == 0
+    assert V2(two / kernel.ASIDE, "space").processes_to_move() == 0, (
         "an agent that runs in the group aside belongs to the one around it"
     )
 
 
 def test_version_2_in_the_root_group_need_not_move(two: Path) -> None:
     (two / "cgroup.type").unlink()
-    assert V2(two, "space").crowd() == 0
+    assert V2(two, "space").processes_to_move() == 0
 
 
 def test_version_2_gives_up_on_processes_that_do_not_move(two: Path) -> None:
@@ -233,7 +232,7 @@ def test_version_2_adds_up_what_the_files_say(tmp_path: Path) -> None:
         cgroup_procs="1\n2\n",
         cgroup_threads="1\n2\n3\n",
     )
-    assert V2Group(directory).usage() == Usage(2.5, 0.5, 9, 4, 1.5, 7, 100, 2, 3)
+    assert V2Group(directory).usage() == GroupUsage(2.5, 0.5, 9, 4, 1.5, 7, 100, 2, 3)
 
 
 def test_version_2_where_it_is_not(tmp_path: Path) -> None:
@@ -266,14 +265,14 @@ def test_who_else_a_group_belongs_to(
 ) -> None:
     monkeypatch.setattr(Path, "exists", lambda path: path == Path("/run/systemd/system"))
     monkeypatch.setattr(os, "geteuid", lambda: user)
-    monkeypatch.setattr(v2, "_has", lambda directory, mark: str(directory) == marked)
-    who = v2.claimed(Path(own))
+    monkeypatch.setattr(kernel, "has_mark", lambda directory, mark: str(directory) == marked)
+    who = kernel.claimed_by(Path(own))
     assert who is None if by is None else who is not None and who.startswith(by)
 
 
 def test_without_systemd_nobody_needs_its_leave(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Path, "exists", lambda path: False)
-    assert v2.claimed(Path("/any")) is None
+    assert kernel.claimed_by(Path("/any")) is None
 
 
 def test_version_1_leaves_a_jobs_processes_in_the_group_that_slurm_ends(one: dict[str, Path], tmp_path: Path) -> None:

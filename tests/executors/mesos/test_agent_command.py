@@ -14,7 +14,7 @@ import pytest
 import requests
 
 from asa.core.errors import InvalidInput, StateError
-from executors.cgroup import census, probe
+from executors.cgroup import probe, throttle
 from executors.mesos.agent.command import AgentCommand, agent_options, choose_quotas, directory_key, parse_attributes
 from executors.mesos.agent.shim import birth_of
 from executors.mesos.codec import Message, encode
@@ -263,12 +263,12 @@ def test_its_containers_are_kept_to_its_capacity_together(ground: Ground, quotas
         ground.agent(*words, "--capacity", "0.3")
         pids = couple.pids()
         assert {"name": "capacity", "type": "SCALAR", "scalar": {"value": 0.3}} in couple.offer["attributes"]
-        until(lambda: all(census.clock(pid) for pid in pids))
+        until(lambda: all(throttle.clock(pid) for pid in pids))
         another = ground.agent(*words, "--capacity", "2")
         assert another.wait(PATIENCE_S) == 1, "one agent at a time, and whoever is refused changes nothing"
-        began, before = time.monotonic(), sum(census.clock(pid) or 0.0 for pid in pids)
+        began, before = time.monotonic(), sum(throttle.clock(pid) or 0.0 for pid in pids)
         time.sleep(4.0)  # the window in which they are measured
-        ended, after = time.monotonic(), sum(census.clock(pid) or 0.0 for pid in pids)
+        ended, after = time.monotonic(), sum(throttle.clock(pid) or 0.0 for pid in pids)
         assert 0.15 < (after - before) / (ended - began) <= 0.34
     finally:
         driver.stop()

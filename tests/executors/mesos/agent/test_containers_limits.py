@@ -9,7 +9,7 @@ import pytest
 from asa.core.errors import StateError
 from executors.cgroup import probe
 from executors.cgroup.group import Group, Quotas
-from executors.cgroup.v1 import V1
+from executors.cgroup.kernel import V1
 from executors.mesos.agent.containers import AgentContainers, SessionGroup, Unlimited
 from executors.mesos.agent.state import OUT_OF_MEMORY
 from tests.executors.mesos.agent.contained import Heard, Place, play

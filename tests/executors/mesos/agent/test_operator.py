@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from asa.web.errors import HTTPError
-from executors.cgroup.group import Usage
+from executors.cgroup.group import GroupUsage
 from executors.mesos.agent.api import needs_write
 from executors.mesos.agent.state import LimitCpu, StopContainer
 from executors.mesos.codec import BadMessage, encode
 from executors.mesos.messages import base64_of, identity
 
-USAGE = Usage(1.5, 0.5, 30, 10, 0.7, 4096, None, 2, 3)
+USAGE = GroupUsage(1.5, 0.5, 30, 10, 0.7, 4096, None, 2, 3)
 GETS = ["HEALTH", "VERSION", "FLAGS", "AGENT", "FRAMEWORKS", "EXECUTORS", "TASKS", "STATE", "METRICS", "CONTAINERS"]
 
 

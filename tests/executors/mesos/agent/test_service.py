@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from executors.cgroup import hierarchy, probe
+from executors.cgroup import kernel, probe
 from executors.mesos.agent.service import AgentService
 from executors.mesos.agent.shim import birth_of
 from executors.mesos.agent.state import AgentOptions
@@ -127,7 +127,7 @@ def test_a_weight_is_changed_for_good(limited: Pool) -> None:
     def is_told() -> bool:
         return all(int(file.read_text()) == weights[file.name] for file in shown)
 
-    weights = {"cpu.shares": 128, "cpu.weight": hierarchy.weight_of(128)}
+    weights = {"cpu.shares": 128, "cpu.weight": kernel.weight_of(128)}
     asked = {"container_id": _container(limited)["container_id"], "requests": {"cpus": {"value": 0.125}}}
     answer = limited.operator("ASA_UPDATE_LIMITS", **asked)
     assert answer.json()["asa_update_limits"]["requests"] == {"cpus": {"value": 0.125}}

@@ -1,61 +1,136 @@
-"""The crew of the `dask` executor: a dask worker for each core of one node, for one driver's scheduler."""
+"""A directory on a node's own disk, for the time of one crew.
+
+The crew of the `dask` executor: a dask worker for each core of one node, for one driver's scheduler."""
 
 from __future__ import annotations
 
+import fcntl
 import gc
 import importlib
 import os
 import pickle
 import selectors
+import shutil
+import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from asa.log.messages import notify
 from asa.security.files import write_private
 from executors import node, worker
-from executors.dask_scratch import Scratch
-from executors.dask_wire import (
+from executors.dask.messages import (
     SOCKET,
-    Begun,
-    Emptied,
-    Full,
-    Gone,
-    Here,
-    Place,
-    Ready,
-    Recall,
-    Retire,
-    Returned,
-    Scheduler,
+    OrdersReturned,
+    RecallOrders,
+    RetireWorker,
+    SchedulerAddress,
+    StderrEmptied,
+    StderrFull,
+    TaskBegun,
+    WorkerGone,
+    WorkerHello,
+    WorkerPlace,
+    WorkerReady,
 )
-from executors.member import Member
-from executors.processes import Warden, kill_sessions
-from executors.transport import CERTIFICATES, UnixListener
-from executors.wire import LARGEST, Channel, Hello, Leaving, Order, Outcome, Report, Run, Welcome
+from executors.processes import SessionGuard, kill_sessions
+from executors.wire import (
+    CERTIFICATES,
+    LARGEST,
+    Channel,
+    Hello,
+    Leaving,
+    RunOrders,
+    TaskOrder,
+    TaskOutcome,
+    TaskReport,
+    UnixListener,
+    Welcome,
+)
+from executors.worker_pool import WorkerProcess
+
+_PREFIX = "asa-dask-"
+
+
+class ScratchDirectory:
+    """Makes a directory of our own (0700), and removes those that crews have left which were killed.
+
+    It is locked while it is in use; the kernel unlocks it when its crew's process ends, in whatever way.
+
+    Parameters
+    ----------
+    parent
+        Where to make it; by default as `executors.node.scratch` says.
+
+    Raises
+    ------
+    OSError
+        When it cannot be made, or its file system has no locks.
+    """
+
+    def __init__(self, parent: str | None = None) -> None:
+        parent = parent or node.scratch(os.environ)
+        for left in Path(parent).glob(f"{_PREFIX}*"):
+            with suppress(OSError):  # it belongs to somebody else, or is in use, or gone
+                held = _lock(left)
+                try:
+                    shutil.rmtree(left)
+                finally:
+                    os.close(held)
+        while True:
+            self.path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
+            try:
+                self._held = _lock(self.path)
+            except (BlockingIOError, FileNotFoundError):  # another crew is just about to tidy it up, or has done so
+                continue
+            except OSError:
+                self.path.rmdir()
+                raise
+            if self.path.is_dir():
+                return
+            os.close(self._held)
+
+    def close(self) -> None:
+        """Remove it."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        os.close(self._held)
+
+
+def _lock(path: Path) -> int:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        if os.fstat(descriptor).st_uid != os.geteuid():
+            raise PermissionError(f"{path} is not ours")
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
 
 _STILLBORN_MOST = 3
-_WORKER = "executors.dask_worker"
+_WORKER = "executors.dask.library"
 
 
 @dataclass(eq=False)
-class _Hand:
+class _DaskProcess:
     """A dask worker: its process, and the line on which it tells what it does."""
 
     name: str
-    member: Member
-    order: Order
+    member: WorkerProcess
+    order: TaskOrder
     line: Channel | None = None
     ready: bool = False
-    begun: dict[int, Begun] = field(default_factory=dict)  # more than one if a task waits for tasks of its own
+    begun: dict[int, TaskBegun] = field(default_factory=dict)  # more than one if a task waits for tasks of its own
     ended: str = ""  # why it is a dask worker no more, although the process lives
 
 
-class Crew:
+class DaskWorkerPool:
     """Keeps a dask worker alive for each core of a node.
 
-    Each is a process of its own, forked from this one after dask was imported once; see `executors.dask_worker`.
+    Each is a process of its own, forked from this one after dask was imported once; see `executors.dask.library`.
 
     Parameters
     ----------
@@ -77,21 +152,21 @@ class Crew:
         hello: Hello,
         welcome: Welcome,
         selector: selectors.BaseSelector,
-        report: Callable[[Report | Gone | Leaving], None],
+        report: Callable[[TaskReport | WorkerGone | Leaving], None],
     ) -> None:
         self._hello, self._welcome, self._selector, self._report = hello, welcome, selector, report
-        self._scheduler: Scheduler | None = None
-        self._hands: dict[int, _Hand] = {}
-        self._lines: dict[Channel, _Hand | None] = {}
+        self._scheduler: SchedulerAddress | None = None
+        self._hands: dict[int, _DaskProcess] = {}
+        self._lines: dict[Channel, _DaskProcess | None] = {}
         self._count = self._stillborn = 0
-        self._outcomes: list[Outcome] = []
+        self._outcomes: list[TaskOutcome] = []
         self._returned: list[int] = []
         self._gone: list[str] = []
         self._gpus = node.gpus(hello.gpus, os.environ)
         self._threads = worker.environment(1, None)
         serve = self._import()
-        self._warden = Warden()
-        self._scratch = Scratch()
+        self._warden = SessionGuard()
+        self._scratch = ScratchDirectory()
         self._function = self._scratch.path / "serve.pkl"
         write_private(self._function, pickle.dumps(serve))
         self._listener = UnixListener(self._scratch.path, SOCKET)
@@ -100,11 +175,11 @@ class Crew:
     def accept(self, orders: list[Any]) -> None:
         """What the driver asks of the workers; orders themselves go by dask."""
         for message in orders:
-            if isinstance(message, Scheduler):
+            if isinstance(message, SchedulerAddress):
                 self._scheduler = message
-            elif isinstance(message, Recall | Retire):
+            elif isinstance(message, RecallOrders | RetireWorker):
                 for hand in [hand for hand in self._hands.values() if hand.name == message.worker]:
-                    if isinstance(message, Retire):
+                    if isinstance(message, RetireWorker):
                         kill_sessions({hand.member.pid})
                     elif hand.line:
                         _say(hand.line, message)
@@ -112,10 +187,10 @@ class Crew:
     def advance(self) -> float | None:
         """Tell what has happened, and see to it that there are enough workers."""
         if self._outcomes or self._returned:
-            self._report(Report(self._outcomes, self._returned))
+            self._report(TaskReport(self._outcomes, self._returned))
             self._outcomes, self._returned = [], []
         for name in self._gone:
-            self._report(Gone(name))
+            self._report(WorkerGone(name))
         self._gone.clear()
         while self._scheduler and len(self._hands) < self._hello.cores:
             self._hire(self._scheduler)
@@ -163,10 +238,10 @@ class Crew:
         gc.freeze()  # what is loaded stays: neither to be copied into every worker, nor looked through at the end
         return serve
 
-    def _hire(self, scheduler: Scheduler) -> None:
+    def _hire(self, scheduler: SchedulerAddress) -> None:
         self._count += 1
         name, one = f"{scheduler.prefix}:{self._count}", (1, ())
-        place = Place(
+        place = WorkerPlace(
             scheduler,
             os.path.join(os.path.dirname(self._welcome.values), CERTIFICATES),
             self._welcome.values,
@@ -175,21 +250,21 @@ class Crew:
             self._gpus,
         )
         call = pickle.dumps(((name, place), {}))
-        order = Order(0, "dask worker", self._count, str(self._function), call, (), 1, 0, 0, 1)
-        member = Member(one, 1, False, self._welcome)
+        order = TaskOrder(0, "dask worker", self._count, str(self._function), call, (), 1, 0, 0, 1)
+        member = WorkerProcess(one, 1, False, self._welcome)
         self._warden.guard(member.pid)
-        hand = self._hands[member.pid] = _Hand(name, member, order)
+        hand = self._hands[member.pid] = _DaskProcess(name, member, order)
         member.watch(self._selector, lambda mask: self._end(hand, mask))
-        member.give(Run([order]))
+        member.give(RunOrders([order]))
 
-    def _end(self, hand: _Hand, mask: int) -> None:
+    def _end(self, hand: _DaskProcess, mask: int) -> None:
         """The process has come back from being a dask worker; there is nothing else for it to be."""
         for message in hand.member.serve(mask):
             hand.ended = message.outcomes[0].error
             notify(f"dask worker {hand.name} has ended: {hand.ended}")
             kill_sessions({hand.member.pid})
 
-    def _bury(self, hand: _Hand, code: int) -> None:
+    def _bury(self, hand: _DaskProcess, code: int) -> None:
         """A worker has ended: tell what ran in it, and that it is gone."""
         self._end(hand, selectors.EVENT_READ)
         kill_sessions({hand.member.pid})
@@ -207,7 +282,7 @@ class Crew:
         if self._stillborn >= _STILLBORN_MOST * self._hello.cores:
             self._give_up(f"dask workers do not start on {self._hello.node}: {hand.ended or f'exit code {code}'}")
 
-    def _dismiss(self, hand: _Hand) -> None:
+    def _dismiss(self, hand: _DaskProcess) -> None:
         hand.member.relay()
         hand.member.close()
         del self._hands[hand.member.pid]
@@ -238,25 +313,25 @@ class Crew:
 
     def _hear(self, line: Channel, message: Any) -> None:
         hand = self._lines[line]
-        if isinstance(message, Here):
+        if isinstance(message, WorkerHello):
             for hand in self._hands.values():
                 if hand.name == message.worker:
                     hand.line, self._lines[line] = line, hand
         elif hand is None:
             return
-        elif isinstance(message, Begun):
+        elif isinstance(message, TaskBegun):
             hand.begun[message.ticket] = message
-        elif isinstance(message, Outcome):
+        elif isinstance(message, TaskOutcome):
             hand.begun.pop(message.ticket, None)
             self._outcomes.append(message)
-        elif isinstance(message, Returned):
+        elif isinstance(message, OrdersReturned):
             self._returned += message.tickets
-        elif isinstance(message, Ready):
+        elif isinstance(message, WorkerReady):
             hand.ready = True
-        elif isinstance(message, Full):
+        elif isinstance(message, StderrFull):
             hand.member.relay()
             hand.member.shorten()
-            _say(line, Emptied())
+            _say(line, StderrEmptied())
 
     def _hang_up(self, line: Channel) -> None:
         if line in self._lines:

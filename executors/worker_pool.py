@@ -1,21 +1,138 @@
-"""The crew of the `local` executor: worker processes (or the threads of one) on one node, for one driver."""
+"""A worker process as its supervisor sees it.
+
+The crew of the `local` executor: worker processes (or the threads of one) on one node, for one driver."""
 
 from __future__ import annotations
 
 import importlib
 import os
 import selectors
+import signal
+import socket
+import sys
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 
-from executors import node
-from executors.member import Member
-from executors.pace import Pace
-from executors.processes import Warden, kill_sessions
-from executors.room import Room
-from executors.wire import Ended, Hello, Order, Outcome, Report, Run, Welcome
+from asa.core.task import ending
+from executors import node, worker
+from executors.assignment import Batching, NodeSlots
+from executors.processes import SessionGuard, kill_sessions
+from executors.wire import LARGEST, Channel, Hello, RunOrders, SlotEnded, TaskOrder, TaskOutcome, TaskReport, Welcome
+
+_KEPT_MOST = 1 << 20
+_PIECE = 1 << 16
+
+
+class WorkerProcess:
+    """Forks a worker.
+
+    Parameters
+    ----------
+    shape
+        Cores of the tasks it is for, and its GPUs; None for a worker that takes any, in threads.
+    slots
+        How many tasks it runs at once.
+    gpus
+        Whether the node was given GPUs to share out.
+    welcome
+        Where tasks run.
+    """
+
+    def __init__(self, shape: tuple[int, tuple[str, ...]] | None, slots: int, gpus: bool, welcome: Welcome) -> None:
+        self.shape, self.board = shape, worker.SlotBoard(slots)
+        environment = {} if shape is None else worker.environment(shape[0], shape[1] if gpus else None)
+        ours, theirs = socket.socketpair()
+        self._stderr, self._relayed = _nameless_file(), 0
+        sys.stdout.flush()
+        self.pid = os.fork()
+        if self.pid == 0:
+            worker.run_worker(theirs, self._stderr, self.board, welcome, environment)
+        theirs.close()
+        self.channel = Channel(ours)
+        self.channel.largest = LARGEST
+        self._selector: selectors.BaseSelector | None = None
+
+    def watch(self, selector: selectors.BaseSelector, hear: Callable[[int], None]) -> None:
+        """Have `hear` called by the selector's user when there is something to `serve`."""
+        self._selector = selector
+        selector.register(self.channel, selectors.EVENT_READ, hear)
+
+    def give(self, run: RunOrders) -> None:
+        """Have a slot run these orders."""
+        self.board.begin(run.slot, 0, time.time(), self._relayed)
+        self.board.permit(run.slot, len(run.orders) - 1)
+        assert self._selector, "a member is watched as soon as it is made"
+        with suppress(OSError):  # it has just died; the signal of that comes next
+            self.channel.send(run)
+        self.channel.watch(self._selector)
+
+    def serve(self, mask: int) -> list[SlotEnded]:
+        """What the worker has told, now that its channel can be read or written."""
+        found: list[SlotEnded] = []
+        if self._selector is None:
+            return found  # closed since the selector saw it
+        try:
+            if mask & selectors.EVENT_WRITE:
+                self.channel.flush()
+                self.channel.watch(self._selector)
+            if mask & selectors.EVENT_READ:
+                found = self.channel.receive()
+        except OSError:
+            kill_sessions({self.pid})  # dead already, or a task has closed what it does not own: no use any more
+        if found:
+            self.relay()
+        return found
+
+    def relay(self) -> None:
+        """Pass what is new on its standard error on to ours, which is the job's output."""
+        size = os.fstat(self._stderr).st_size
+        while self._relayed < size:
+            piece = os.pread(self._stderr, min(_PIECE, size - self._relayed), self._relayed)
+            if not piece:
+                break
+            self._relayed += len(piece)
+            with suppress(OSError):  # a full disk under the job's output must not end the job
+                os.write(2, piece)
+
+    def shorten(self) -> None:
+        """Empty the file of its standard error if that has grown long; only while it runs nothing."""
+        if self._relayed > _KEPT_MOST:
+            self.relay()
+            os.ftruncate(self._stderr, 0)
+            self._relayed = 0
+
+    def death(self, order: TaskOrder, code: int, started: float, stderr: int) -> TaskOutcome:
+        """What becomes of the order that a worker died in."""
+        outside = code == -signal.SIGTERM
+        error = f"the worker process {ending(code)}"
+        if code == -signal.SIGKILL:
+            error += ", perhaps because the node's memory ran out"
+        return TaskOutcome(
+            order.ticket, started, time.time(), None, error,
+            stderr=worker.tail(self._stderr, stderr), infrastructure=outside,
+        )  # fmt: skip
+
+    def close(self) -> None:
+        """Let go of what we hold of it."""
+        if self._selector:
+            self._selector.unregister(self.channel)
+            self._selector = None
+        self.channel.close()
+        self.board.close()
+        os.close(self._stderr)
+
+
+def _nameless_file() -> int:
+    """A file on the node's own disk that only we and our children can reach, and that nobody has to remove."""
+    name = os.path.join(node.scratch(os.environ), f".asa-{os.urandom(16).hex()}")
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(name, flags, 0o600)
+    os.unlink(name)
+    return descriptor
+
 
 _GROUP_S = 0.005
 _OVERDUE_S = 0.02
@@ -26,9 +143,9 @@ _STUCK_S = 0.05
 class _Slot:
     """A place where one order runs at a time: a worker process, or a thread of one."""
 
-    member: Member
+    member: WorkerProcess
     number: int
-    run: list[Order] = field(default_factory=list)
+    run: list[TaskOrder] = field(default_factory=list)
     ended: int = 0
     given: float = 0.0
     gpus: tuple[str, ...] = ()
@@ -39,7 +156,7 @@ class _Slot:
         return len(self.run) > 1 and self.given > 0.0
 
 
-class Crew:
+class ProcessPool:
     """Runs orders on a node, as many at once as its cores, memory and GPUs allow, in order.
 
     Parameters
@@ -53,27 +170,27 @@ class Crew:
     """
 
     def __init__(
-        self, hello: Hello, welcome: Welcome, selector: selectors.BaseSelector, report: Callable[[Report], None]
+        self, hello: Hello, welcome: Welcome, selector: selectors.BaseSelector, report: Callable[[TaskReport], None]
     ) -> None:
         self._hello, self._welcome, self._selector, self._report = hello, welcome, selector, report
         self._threads = welcome.options.get("workers") == "threads"
-        self._room, self._pace = Room(hello), Pace()
-        self._queue: deque[Order] = deque()
+        self._room, self._pace = NodeSlots(hello), Batching()
+        self._queue: deque[TaskOrder] = deque()
         self._moved = time.monotonic()  # when the queue last began to wait, or was last taken from
         self._idle: list[_Slot] = []
-        self._running: dict[tuple[Member, int], _Slot] = {}
-        self._members: dict[int, Member] = {}
+        self._running: dict[tuple[WorkerProcess, int], _Slot] = {}
+        self._members: dict[int, WorkerProcess] = {}
         self._gpus = list(node.gpus(hello.gpus, os.environ))
-        self._outcomes: list[Outcome] = []
+        self._outcomes: list[TaskOutcome] = []
         self._returned: list[int] = []
-        self._warden = Warden()
+        self._warden = SessionGuard()
 
-    def accept(self, orders: list[Order]) -> None:
+    def accept(self, orders: list[TaskOrder]) -> None:
         """Run these, after those that wait."""
         for order in orders:
             if why := self._room.lacks(order):
                 now = time.time()
-                self._outcomes.append(Outcome(order.ticket, now, now, None, f"the task can never run: {why}"))
+                self._outcomes.append(TaskOutcome(order.ticket, now, now, None, f"the task can never run: {why}"))
                 continue
             if not self._queue:
                 self._moved = time.monotonic()
@@ -89,7 +206,7 @@ class Crew:
             self._returned += [order.ticket for order in self._queue]
             self._queue.clear()
         if self._outcomes or self._returned:
-            self._report(Report(self._outcomes, self._returned))
+            self._report(TaskReport(self._outcomes, self._returned))
             self._outcomes, self._returned = [], []
         due = [self._moved + _STUCK_S] if self._queue else []
         due += [slot.given + _OVERDUE_S for slot in self._running.values() if slot.is_divisible]
@@ -129,12 +246,12 @@ class Crew:
             slot.run, slot.ended, slot.given = [first, *self._more(first)], 0, now
             self._running[slot.member, slot.number] = slot
             self._moved = now
-            slot.member.give(Run(slot.run, slot.number))
+            slot.member.give(RunOrders(slot.run, slot.number))
 
-    def _more(self, first: Order) -> list[Order]:
+    def _more(self, first: TaskOrder) -> list[TaskOrder]:
         """Orders like `first` to run after it in the same slot: a few milliseconds' work, and no more than is fair."""
         count = min(self._pace.fit(first.stage, _GROUP_S) - 1, len(self._queue) // (2 * self._room.cores))
-        more: list[Order] = []
+        more: list[TaskOrder] = []
         shape = (first.stage, first.cores, first.memory, first.gpus)
         while len(more) < count:
             order = self._queue[0]
@@ -143,7 +260,7 @@ class Crew:
             more.append(self._queue.popleft())
         return more
 
-    def _slot(self, order: Order) -> _Slot:
+    def _slot(self, order: TaskOrder) -> _Slot:
         """An idle slot for an order, in a new worker when there is none of the right kind."""
         gpus = tuple(self._gpus[: order.gpus])
         del self._gpus[: order.gpus]
@@ -161,7 +278,7 @@ class Crew:
 
     def _hire(self, shape: tuple[int, tuple[str, ...]] | None) -> _Slot:
         importlib.import_module("cloudpickle")  # most functions need it: cheaper once here than in each worker
-        member = Member(shape, self._room.cores if shape is None else 1, self._hello.gpus > 0, self._welcome)
+        member = WorkerProcess(shape, self._room.cores if shape is None else 1, self._hello.gpus > 0, self._welcome)
         self._warden.guard(member.pid)
         self._members[member.pid] = member
         member.watch(self._selector, lambda mask: self._hear(member, mask))
@@ -170,9 +287,9 @@ class Crew:
 
     # --------------------------------------------------------------- ending
 
-    def _hear(self, member: Member, mask: int) -> None:
+    def _hear(self, member: WorkerProcess, mask: int) -> None:
         for message in member.serve(mask):
-            assert isinstance(message, Ended)
+            assert isinstance(message, SlotEnded)
             slot = self._running[member, message.slot]
             self._ended(slot, message.outcomes)
             if message.free:
@@ -181,7 +298,7 @@ class Crew:
                 if not self._threads:
                     member.shorten()
 
-    def _ended(self, slot: _Slot, outcomes: list[Outcome]) -> None:
+    def _ended(self, slot: _Slot, outcomes: list[TaskOutcome]) -> None:
         stage = slot.run[0].stage
         for outcome in outcomes:
             self._pace.learn(stage, outcome.ended - outcome.started)
@@ -206,13 +323,13 @@ class Crew:
                 slot.given = 0.0
                 self._moved = now
 
-    def _dismiss(self, member: Member) -> None:
+    def _dismiss(self, member: WorkerProcess) -> None:
         """End an idle worker."""
         kill_sessions({member.pid})
         os.waitpid(member.pid, os.WNOHANG)
         self._bury(member, 0)
 
-    def _bury(self, member: Member, code: int) -> None:
+    def _bury(self, member: WorkerProcess, code: int) -> None:
         """A worker has ended: report what ran in it, put back what had not begun."""
         self._hear(member, selectors.EVENT_READ)  # its last words
         kill_sessions({member.pid})

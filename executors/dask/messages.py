@@ -1,14 +1,17 @@
-"""What the parts of the `dask` executor say to one another, beyond what every executor says (`executors.wire`)."""
+"""What the parts of the `dask` executor send to one another, beyond the messages of `executors.wire`."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple
+
+from executors.wire import TaskOrder
 
 SOCKET = "crew.sock"
 """On which a node's workers reach their crew, in the crew's own directory."""
 
 
-class Scheduler(NamedTuple):
+class SchedulerAddress(NamedTuple):
     """Driver to crew: where the scheduler listens, on one of these hosts, and what the workers' names begin with."""
 
     hosts: tuple[str, ...]
@@ -16,14 +19,14 @@ class Scheduler(NamedTuple):
     prefix: str
 
 
-class Place(NamedTuple):
+class WorkerPlace(NamedTuple):
     """Where a worker works.
 
     `certificates`: directory of the run's. `values`: directory for long results. `scratch`: the crew's own directory,
     on the node's disk. `threads`: variables that tell libraries how many threads to use. `gpus`: the node's.
     """
 
-    scheduler: Scheduler
+    scheduler: SchedulerAddress
     certificates: str
     values: str
     scratch: str
@@ -31,7 +34,7 @@ class Place(NamedTuple):
     gpus: tuple[str, ...]
 
 
-class Recall(NamedTuple):
+class RecallOrders(NamedTuple):
     """Driver to crew to worker: if what runs there takes long, hand back those of these orders, ticket by serial
     number, that have not begun."""
 
@@ -39,29 +42,29 @@ class Recall(NamedTuple):
     tickets: dict[int, int]
 
 
-class Retire(NamedTuple):
+class RetireWorker(NamedTuple):
     """Driver to crew: end this idle worker, and start another in its place."""
 
     worker: str
 
 
-class Gone(NamedTuple):
+class WorkerGone(NamedTuple):
     """Crew to driver: this worker has ended. What became of the order that it ran was told before."""
 
     worker: str
 
 
-class Here(NamedTuple):
+class WorkerHello(NamedTuple):
     """Worker to crew, first of all: which one it is."""
 
     worker: str
 
 
-class Ready(NamedTuple):
+class WorkerReady(NamedTuple):
     """Worker to crew: the scheduler knows it."""
 
 
-class Begun(NamedTuple):
+class TaskBegun(NamedTuple):
     """Worker to crew: what it runs now, since when, and how much was on its standard error before."""
 
     ticket: int
@@ -69,15 +72,25 @@ class Begun(NamedTuple):
     stderr: int
 
 
-class Returned(NamedTuple):
+class OrdersReturned(NamedTuple):
     """Worker to crew: tickets of recalled orders that it will not run."""
 
     tickets: list[int]
 
 
-class Full(NamedTuple):
+class StderrFull(NamedTuple):
     """Worker to crew: its standard error has grown long, and it waits until that is emptied."""
 
 
-class Emptied(NamedTuple):
+class StderrEmptied(NamedTuple):
     """Crew to worker: its standard error is empty."""
+
+
+@dataclass(frozen=True, slots=True)
+class AssignedOrder:
+    """An order that a worker is to run, under a number that no other giving has, with these GPUs of its node."""
+
+    serial: int
+    order: TaskOrder
+    address: str
+    gpus: tuple[int, ...]

@@ -2,15 +2,15 @@
 
 ::
 
-    driver                                                    node
-    ------                                                    -------------------------------------------------
-    Station (station.py), which dask.py configures            supervisor.py
-      Hub (hub.py), one thread                                  Crew (dask_crew.py)
-        Front (dask_relay.py)                                     Member (member.py), for each core
-      Cluster (dask_cluster.py), one thread                         worker process, which runs
-        Relay (dask_relay.py)  <---------- wire ------------>         serve (dask_worker.py): a dask worker
-          Bench (dask_bench.py), for each node
-        Farm (dask_scheduler.py): dask's scheduler  <-- dask --> tasks
+    driver                                            node
+    ------                                            ----------------------------------------------
+    HubExecutor (../hub.py)                           supervisor (../supervisor.py)
+      Hub, one thread                                   DaskWorkerPool (node.py)
+        ProxyListener (driver.py)                         WorkerProcess (../worker_pool.py), for each core
+      DaskProxy (driver.py), one thread                     worker process, which runs
+        NodeProxy, for each node  <------- wire ------>       serve (library.py): a dask worker
+          WorkerAssignment
+        DaskScheduler (library.py)  <----- dask ------>   tasks
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from asa.core.errors import InvalidInput
-from asa.core.ports import RunContext
-from executors.station import Station, certificates
-from executors.transport import Listener
 
-if TYPE_CHECKING:
-    from executors.dask_cluster import Cluster
+if TYPE_CHECKING:  # nodes load this module, too
+    from asa.core.ports import RunContext
+    from executors.dask.driver import DaskProxy
+    from executors.hub import HubExecutor
+    from executors.wire import ChannelListener
 
 _PORT = 8787
 
 
-def dask(dashboard: bool = False, port: int = _PORT, heartbeat_s: float = 60.0) -> Station:
+def dask(dashboard: bool = False, port: int = _PORT, heartbeat_s: float = 60.0) -> HubExecutor:
     """Runs tasks as tasks of dask.distributed, which a task may itself use: ``distributed.worker_client()``.
 
     Each core of a node has a dask worker of one thread. Which worker runs a task is decided as for the `local`
@@ -51,20 +51,23 @@ def dask(dashboard: bool = False, port: int = _PORT, heartbeat_s: float = 60.0) 
     InvalidInput
         When an option is out of range, or dask.distributed, or what the dashboard needs, is not installed.
     """
+    from executors.hub import HubExecutor
+
     if not 0 <= port <= 65535:
         raise InvalidInput(f"port={port!r} must be a port number, or 0 for any that is free")
     _require("distributed", "asa-hpc[dask]", "the dask executor")
     if dashboard:
         _require("bokeh", "bokeh", "dask's dashboard")
     where = f"127.0.0.1:{port}" if dashboard else None
-    return Station("executors.dask_crew:Crew", heartbeat_s=heartbeat_s, between=partial(_cluster, where))
+    return HubExecutor("executors.dask.node:DaskWorkerPool", heartbeat_s=heartbeat_s, between=partial(_cluster, where))
 
 
-def _cluster(dashboard: str | None, context: RunContext, listener: Listener) -> Cluster:
-    from executors.dask_cluster import Cluster  # here, with what it imports: a run that waits does not need it yet
+def _cluster(dashboard: str | None, context: RunContext, listener: ChannelListener) -> DaskProxy:
+    from executors.dask.driver import DaskProxy  # loads asyncio, which a run that waits does not need yet
+    from executors.hub import certificates
 
     host, hosts = ("127.0.0.1", ("127.0.0.1",)) if context.local else ("", tuple(listener.address()["addresses"]))
-    return Cluster(str(certificates(context)), host, hosts, dashboard)
+    return DaskProxy(str(certificates(context)), host, hosts, dashboard)
 
 
 def _require(package: str, install: str, what: str) -> None:
