@@ -10,9 +10,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-pytest.register_assert_rewrite(
-    "asa.testing.backend_places", "asa.testing.backends", "asa.testing.estimators", "asa.testing.executors"
-)
+pytest.register_assert_rewrite("asa.testing.backends", "asa.testing.estimators", "asa.testing.executors")
 
 # How long an example takes depends on the machine and on what has been compiled: it is measured in benchmarks/. And
 # chance must not fail a test that had to look long for its examples.

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import math
 import os
+import shlex
 import shutil
 import signal
 import socket
@@ -16,7 +18,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
-from asa.backends.queue import Entry, Queue
+from asa.backends.queue import BatchQueue, QueueEntry
 from asa.core.backfill import EASY
 from asa.core.clock import SystemClock
 from asa.core.errors import BackendError, InvalidInput, StateError
@@ -39,6 +41,8 @@ from asa.core.view import QueueView
 from asa.log import proc
 from asa.security.files import private_directory, write_private
 
+log = logging.getLogger(__name__)
+
 
 class Local:
     """Batch system of one machine, with a queue, wall times, dependencies and backfilling. It needs nothing installed.
@@ -47,7 +51,7 @@ class Local:
     of their own, so Ctrl-C in the driver does not reach them. They go on when the driver is killed; a new object on the
     same directory finds them again.
 
-    Cores, memory and GPUs are counted, not enforced, and two objects do not know of one another. A job that states no
+    Cores, memory and GPUs are counted, not enforced, and two objects do not share them. A job that states no
     memory takes none. A job gets one node, this machine, however many it asks for.
 
     Parameters
@@ -112,20 +116,20 @@ class Local:
         )
         chosen = DISPATCHERS.create(dispatcher)
         self._temporary = tempfile.mkdtemp(prefix="asa-local-") if directory is None else None
-        self._journal = Journal(Path(os.path.abspath(directory or self._temporary or "")))
+        self._journal = JobJournal(Path(os.path.abspath(directory or self._temporary or "")))
         records = self._journal.read()
-        self._queue = Queue(
+        self._queue = BatchQueue(
             capacity,
             chosen,
             [record.entry for record in records],
             first_id=int(records[-1].entry.job_id) + 1 if records else 1,
         )
-        self._programs: dict[str, Program] = {
-            record.entry.job_id: Program(record.process, self._journal.exit_file(record.entry.job_id))
+        self._programs: dict[str, JobProcess] = {
+            record.entry.job_id: JobProcess(record.process, self._journal.exit_file(record.entry.job_id))
             for record in records
             if record.entry.running and record.process
         }
-        self._unsaved: dict[str, Entry] = {}
+        self._unsaved: dict[str, QueueEntry] = {}
         self._deadlines: dict[str, float] = {}  # of programs told to end: when they are killed, on the monotonic clock
         self._terminate([record.entry for record in records if record.entry.running and record.entry.ending])
 
@@ -151,7 +155,7 @@ class Local:
         return [self._advised(*pair) for pair in zip(requests, outcomes, strict=True)]
 
     def query(self, handles: Sequence[JobHandle]) -> list[JobStatus]:
-        """Notice what has ended, start what has room, and tell how these jobs stand."""
+        """How these jobs stand, after those that have ended are noticed and those that fit are started."""
         self._step()
         return [self._queue.status(handle) for handle in handles]
 
@@ -187,7 +191,7 @@ class Local:
         return self._queue.look(self._clock.now())
 
     def close(self) -> None:
-        """See the jobs off that are being cancelled; the others go on."""
+        """Wait for the jobs that are being cancelled; the others go on."""
         while self._deadlines:
             self._reap(self._clock.now())
             time.sleep(0.005)
@@ -248,20 +252,25 @@ class Local:
             )
             del self._programs[job_id]
             self._deadlines.pop(job_id, None)
+            log.info("job %s: its process has ended with exit code %s", job_id, ended.exit_code)
 
-    def _spawn(self, entry: Entry, now: float) -> Program | None:
-        """A program that waits for the word to go, or None when it cannot even be started."""
+    def _spawn(self, entry: QueueEntry, now: float) -> JobProcess | None:
+        """A process that waits at its gate, or None when it cannot be started."""
         try:
-            program = Program.spawn(entry.request, self._journal.exit_file(entry.job_id))
+            program = JobProcess.spawn(entry.request, self._journal.exit_file(entry.job_id))
         except (OSError, ValueError) as error:
+            log.warning("job %s (%s) could not be started: %s", entry.job_id, entry.request.token, error)
             self._queue.ended(entry.job_id, now, None, JobState.FAILED, f"could not be started: {error}")
             return None
+        words, pid = shlex.join(entry.request.argv), program.identity.pid
+        log.info("job %s (%s): process %d runs %s", entry.job_id, entry.request.token, pid, words)
         self._programs[entry.job_id] = program
         self._queue.placed(entry.job_id, (socket.gethostname(),))
         return program
 
-    def _terminate(self, entries: Sequence[Entry]) -> None:
+    def _terminate(self, entries: Sequence[QueueEntry]) -> None:
         for entry in entries:
+            log.info("job %s is to end within %g s", entry.job_id, self._grace_s)
             self._programs[entry.job_id].terminate()
             self._deadlines[entry.job_id] = time.monotonic() + self._grace_s
 
@@ -270,74 +279,66 @@ class Local:
         self._unsaved.update({entry.job_id: entry for entry in self._queue.changes()})
         for job_id, entry in list(self._unsaved.items()):
             program = self._programs.get(job_id)
-            self._journal.write(Record(entry, program.identity if program else None))
+            self._journal.write(JournalRecord(entry, program.identity if program else None))
             del self._unsaved[job_id]
 
 
-# -- what is on disk ---------------------------------------------------------------------------------------------------
+# -- what is on disk: a small JSON file per job, for when the driver is killed -----------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
-    """A job's books, and the process that runs it once it has started."""
+class JournalRecord:
+    """A job's entry in the queue, and the process that runs it once it has started."""
 
-    entry: Entry
-    process: Identity | None = None
+    entry: QueueEntry
+    process: ProcessIdentity | None = None
 
 
-class Journal:
-    """Records of one embedded batch system.
+class JobJournal:
+    """Records of one embedded batch system, one driver at a time; raises `StateError` when they cannot be used.
 
     Parameters
     ----------
     directory
-        Where the files are, 0700; made when it is absent. One driver uses it at a time.
-
-    Raises
-    ------
-    StateError
-        When the directory cannot be used.
+        Where the files are, 0700; made when it is absent.
     """
 
     def __init__(self, directory: Path) -> None:
-        self._directory = private_directory(directory)
+        self.directory = private_directory(directory)
 
     def exit_file(self, job_id: str) -> Path:
         """Where a job's exit code is kept."""
-        return self._directory / f"{job_id}.exit"
+        return self.directory / f"{job_id}.exit"
 
-    def write(self, record: Record) -> None:
-        """Keep the latest record of a job.
-
-        Raises
-        ------
-        StateError
-            When it cannot be written.
-        """
+    def write(self, record: JournalRecord) -> None:
+        """Keep the latest record of a job."""
         text = json.dumps(to_json(record), separators=(",", ":"))
-        write_private(self._directory / f"{record.entry.job_id}.json", text.encode())
+        write_private(self.directory / f"{record.entry.job_id}.json", text.encode())
 
-    def read(self) -> list[Record]:
-        """All records, in order of submission.
+    def read(self) -> list[JournalRecord]:
+        """All records, in order of submission."""
+        paths = [path for path in self.directory.glob("*.json") if path.stem.isdecimal()]
+        return [self._read(path) for path in sorted(paths, key=lambda path: int(path.stem))]
 
-        Raises
-        ------
-        StateError
-            When a file cannot be read.
-        """
-        paths = [path for path in self._directory.glob("*.json") if path.stem.isdecimal()]
-        return [_read(path) for path in sorted(paths, key=lambda path: int(path.stem))]
-
-
-def _read(path: Path) -> Record:
-    try:
-        record: Record = from_json(Record, json.loads(path.read_bytes()))
-    except (OSError, ValueError, TypeError) as error:
-        raise StateError(f"{path} is not the record of a job ({error}): move it away to go on without it") from error
-    return record
+    def _read(self, path: Path) -> JournalRecord:
+        try:
+            record: JournalRecord = from_json(JournalRecord, json.loads(path.read_bytes()))
+        except (OSError, ValueError, TypeError) as error:
+            raise StateError(
+                f"{path} is not the record of a job ({error}): move it away to go on without it"
+            ) from error
+        return record
 
 
-# -- programs ----------------------------------------------------------------------------------------------------------
+# -- processes ---------------------------------------------------------------------------------------------------------
+#
+# Each job's program is in a session of its own. A small shell wrapper runs it and keeps its exit code in a file, so
+# that a later driver can read how it ended. The wrapper first waits at a pipe, the gate: it runs nothing until the
+# driver, having recorded the process, opens it. If the driver dies in between, the wrapper ends and nothing has run.
+#
+# A process is known by its number, its start time and the machine's boot, for numbers are used again. Everything in the
+# wrapper's session belongs to the job. What a program moves to a session of its own (setsid, a daemon) escapes: it
+# outlives the job, as it does on clusters that do not track processes by control group.
 
 # $0 is the file for the exit code, $1 the working directory, the rest the program. At last the wrapper kills what the
 # program left behind in its process group, itself included.
@@ -353,8 +354,8 @@ _KILL_PATIENCE_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
-    """A process that cannot be mistaken for a later one of the same number.
+class ProcessIdentity:
+    """A process, told apart from later ones of the same number.
 
     Parameters
     ----------
@@ -372,14 +373,14 @@ class Identity:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
-    """How a program ended: its exit code, None when nothing tells, and when [s since the epoch], None when unknown."""
+class ProcessExit:
+    """How a program ended: its exit code, and when [s since the epoch]; None when unknown."""
 
     exit_code: int | None
     at: float | None
 
 
-class Program:
+class JobProcess:
     """A job's program, started by this driver or by an earlier one.
 
     Parameters
@@ -389,16 +390,16 @@ class Program:
     exit_file
         Where the wrapper keeps the exit code.
     gate
-        Descriptor on which the wrapper waits for the word, or None once it was given.
+        Descriptor of the pipe at which the wrapper waits, or None once it was opened or closed.
     """
 
-    def __init__(self, identity: Identity, exit_file: Path, gate: int | None = None) -> None:
+    def __init__(self, identity: ProcessIdentity, exit_file: Path, gate: int | None = None) -> None:
         self.identity, self._exit_file, self._gate = identity, exit_file, gate
         self._child = gate is not None
         self._asked = False
 
     @classmethod
-    def spawn(cls, request: JobRequest, exit_file: Path) -> Program:
+    def spawn(cls, request: JobRequest, exit_file: Path) -> JobProcess:
         """Start the wrapper, which waits for `go`. The request's working directory is an absolute path.
 
         Raises
@@ -427,8 +428,8 @@ class Program:
             os.close(inner)
             os.close(sink)
         found = proc.stat(pid)
-        assert found, "a child that was not waited for is always there"
-        return cls(Identity(pid, found.birth, _boot()), exit_file, gate)
+        assert found, "a child that was not waited for exists"
+        return cls(ProcessIdentity(pid, found.birth, _boot()), exit_file, gate)
 
     def go(self) -> None:
         """Let the wrapper run the program."""
@@ -438,12 +439,12 @@ class Program:
             self.abandon()
 
     def abandon(self) -> None:
-        """Close the gate: a wrapper that was not told to go ends without running anything."""
+        """Close the gate: a wrapper that still waits there ends without running anything."""
         if self._gate is not None:
             os.close(self._gate)
             self._gate = None
 
-    def poll(self) -> Ended | None:
+    def poll(self) -> ProcessExit | None:
         """How the program ended, with the rest of its session killed; None while it runs."""
         code: int | None = None
         if self._child:
@@ -459,14 +460,14 @@ class Program:
         elif self._alive():
             return None
         try:
-            return Ended(int(self._exit_file.read_text()), self._exit_file.stat().st_mtime)
+            return ProcessExit(int(self._exit_file.read_text()), self._exit_file.stat().st_mtime)
         except (OSError, ValueError):
-            return Ended(code, None)
+            return ProcessExit(code, None)
 
     def terminate(self) -> None:
         """Ask the program, and what it has started, to end (SIGTERM), once.
 
-        The wrapper is left alone: it tells how the program ended. While it is alone, there is nothing to ask yet: try
+        The wrapper gets no signal: it writes how the program ended. While it has no children yet nothing is asked: call
         again later.
         """
         if not self._asked and (self._child or self._alive()):
@@ -475,7 +476,7 @@ class Program:
             self._asked = bool(programs)
 
     def kill(self) -> None:
-        """End every process of the session (SIGKILL), those included that are being born meanwhile.
+        """End every process of the session (SIGKILL), those included that are forked meanwhile.
 
         Raises
         ------

@@ -30,13 +30,13 @@ from asa.core.view import QueuedJob, QueueView, RunningJob
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """A job in the queue's books.
+class QueueEntry:
+    """A job in the queue.
 
     Parameters
     ----------
     request, status
-        What was asked, and how it stands.
+        What was asked for, and how it stands.
     ending
         The state in which it will end once its program is gone: it is being cancelled, or out of wall time.
     array
@@ -44,7 +44,7 @@ class Entry:
     throttle
         How many elements of that array may run at a time.
     parked
-        Whether it asks for nodes that are not to be had.
+        Whether it asks for nodes that do not exist.
     """
 
     request: JobRequest
@@ -74,11 +74,11 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Actions:
+class QueueActions:
     """What the driver is to do now: programs to start, and programs to kill."""
 
-    start: list[Entry] = field(default_factory=list)
-    kill: list[Entry] = field(default_factory=list)
+    start: list[QueueEntry] = field(default_factory=list)
+    kill: list[QueueEntry] = field(default_factory=list)
 
 
 def only_throttles(changes: JobChanges) -> bool:
@@ -89,7 +89,7 @@ def only_throttles(changes: JobChanges) -> bool:
 def throttle_problem(throttle: int | None, array: bool, lives: bool) -> str:
     """Why the throttle of a job's array cannot be changed, or "".
 
-    `array` tells whether the job is an element of one, `lives` whether any element has not ended.
+    `array`: the job is an element of one; `lives`: not all of its elements have ended.
     """
     if throttle is None:
         return ""
@@ -104,7 +104,7 @@ _READY = Reason.PRIORITY
 """Reason of a job that nothing but the dispatcher holds back."""
 
 
-class Queue:
+class BatchQueue:
     """The queue of one machine.
 
     Parameters
@@ -114,18 +114,18 @@ class Queue:
     dispatcher
         Decides which waiting jobs start.
     entries
-        Books of an earlier queue to go on with, in order of submission.
+        Jobs of an earlier queue to go on with, in order of submission.
     first_id
         Number of the first job submitted here.
     """
 
     def __init__(
-        self, capacity: Resources, dispatcher: Dispatcher, entries: Iterable[Entry] = (), first_id: int = 1
+        self, capacity: Resources, dispatcher: Dispatcher, entries: Iterable[QueueEntry] = (), first_id: int = 1
     ) -> None:
         self.capacity = capacity
         self._dispatcher = dispatcher
         self._next_id = first_id
-        self._entries: dict[str, Entry] = {}
+        self._entries: dict[str, QueueEntry] = {}
         self._live: dict[str, None] = {}  # ids of jobs not ended, in order of submission
         self._outlook: dict[str, tuple[str, float | None]] = {}  # why a pending job waits, and its promised start
         self._changed: dict[str, None] = {}
@@ -140,7 +140,7 @@ class Queue:
         arrays: dict[str, list[JobHandle]] = {}
         return [self._submit(request, now, arrays) for request in requests]
 
-    def cancel(self, handle: JobHandle, now: float) -> list[Entry]:
+    def cancel(self, handle: JobHandle, now: float) -> list[QueueEntry]:
         """End a job: a waiting one at once; a running one is returned, to be killed. Others are passed over."""
         entry = self.entry(handle)
         if entry is None or entry.status.state.final or entry.ending:
@@ -198,16 +198,16 @@ class Queue:
         handles = (entry.status.handle for entry in self._entries.values())
         return {handle.token: handle for handle in handles if handle.token in wanted}
 
-    def entry(self, handle: JobHandle) -> Entry | None:
-        """The books of a job, or None when there is no such job."""
+    def entry(self, handle: JobHandle) -> QueueEntry | None:
+        """None when there is no such job."""
         found = self._entries.get(handle.job_id)
         return found if found and found.status.handle == handle else None
 
-    def entries(self) -> list[Entry]:
-        """All jobs in the books, in order of submission."""
+    def entries(self) -> list[QueueEntry]:
+        """All jobs, in order of submission."""
         return list(self._entries.values())
 
-    def live(self) -> list[Entry]:
+    def live(self) -> list[QueueEntry]:
         """Jobs that have not ended, in order of submission."""
         return [self._entries[job_id] for job_id in self._live]
 
@@ -218,7 +218,7 @@ class Queue:
 
     # -- what the driver reports ---------------------------------------------------------------------------------
 
-    def tick(self, now: float) -> Actions:
+    def tick(self, now: float) -> QueueActions:
         """Let time pass: settle dependencies and begin times, end wall times, and start what the dispatcher says.
 
         After a start or an end, tick again: others may have waited for it.
@@ -229,7 +229,7 @@ class Queue:
         reasons = self._reasons()
         self._outlook.update({str(key): (reason, None) for key, reason in reasons.items()})
         waiting = {key: self._entries[str(key)] for key, reason in reasons.items() if reason == _READY}
-        start: list[Entry] = []
+        start: list[QueueEntry] = []
         for decision in self._dispatcher.decide(self._view(now, waiting.values(), running)):
             if isinstance(decision, Start):
                 entry = waiting[decision.job]
@@ -241,7 +241,7 @@ class Queue:
             elif isinstance(decision, Reject):
                 self._finish(waiting[decision.job], JobState.CANCELLED, now, decision.reason)
                 self._settle(now)  # others may depend on it
-        return Actions(start, kill)
+        return QueueActions(start, kill)
 
     def placed(self, job_id: str, nodes: tuple[str, ...]) -> None:
         """A job that was to start runs on these nodes."""
@@ -251,12 +251,12 @@ class Queue:
     def ended(
         self, job_id: str, at: float, exit_code: int | None, state: JobState | None = None, reason: str = ""
     ) -> None:
-        """A running job's program is gone, by itself or killed; `state` when the exit code does not tell it all."""
+        """A running job's program is gone, by itself or killed; `state` when the exit code does not say it all."""
         entry = self._entries[job_id]
         own = JobState.COMPLETED if exit_code == 0 else JobState.FAILED
         if entry.ending:
             reason = Reason.TIME_LIMIT if entry.ending is JobState.TIMEOUT else "cancelled while it ran"
-        at = max(at, entry.status.started or at)  # clocks of different resolution must not turn time round
+        at = max(at, entry.status.started or at)  # clocks of different resolution must not make it end before its start
         self._finish(entry, entry.ending or state or own, at, reason, exit_code)
 
     def requeued(self, job_id: str, reason: str) -> None:
@@ -268,12 +268,12 @@ class Queue:
         self._outlook[job_id] = (reason, None)
 
     def forget(self, job_id: str) -> None:
-        """Strike a job from the books, as if it had never been."""
+        """Remove a job, as if it had never been submitted."""
         for book in (self._entries, self._live, self._outlook, self._changed):
             book.pop(job_id, None)
 
-    def changes(self) -> list[Entry]:
-        """Entries that changed since the last call: what a journal must keep."""
+    def changes(self) -> list[QueueEntry]:
+        """Entries that changed since the last call: what must be saved."""
         changed = [self._entries[job_id] for job_id in self._changed]
         self._changed.clear()
         return changed
@@ -292,7 +292,7 @@ class Queue:
         if elements is not None:
             elements.append(handle)
             array = elements[0].job_id
-        self._set(Entry(request, JobStatus(handle, JobState.PENDING), array=array))
+        self._set(QueueEntry(request, JobStatus(handle, JobState.PENDING), array=array))
         return handle
 
     def _reasons(self) -> dict[JobKey, str]:
@@ -355,7 +355,7 @@ class Queue:
     def _satisfied(self, dependency: Dependency) -> float | None:
         """When a dependency was fulfilled [s]: None while it may yet be, infinite when it cannot be any more."""
         other = self.entry(dependency.on)
-        if other is None:  # struck from the books since: it has ended, but nothing tells how
+        if other is None:  # removed since: it has ended, nobody knows how
             return math.inf if dependency.kind is DependencyKind.AFTER_OK else -math.inf
         status = other.status
         if dependency.kind is DependencyKind.AFTER and status.started is not None:
@@ -366,7 +366,7 @@ class Queue:
             return math.inf
         return status.ended
 
-    def _view(self, now: float, waiting: Iterable[Entry], running: Iterable[Entry]) -> QueueView:
+    def _view(self, now: float, waiting: Iterable[QueueEntry], running: Iterable[QueueEntry]) -> QueueView:
         return QueueView(
             now,
             self.capacity,
@@ -377,16 +377,16 @@ class Queue:
             tuple(RunningJob(job.job_id, job.request.resources, job.ends) for job in running),
         )
 
-    def _end_as(self, entry: Entry, state: JobState) -> Entry:
+    def _end_as(self, entry: QueueEntry, state: JobState) -> QueueEntry:
         ending = replace(entry, ending=state)
         self._set(ending)
         return ending
 
-    def _finish(self, entry: Entry, state: JobState, at: float, reason: str, exit_code: int | None = None) -> None:
+    def _finish(self, entry: QueueEntry, state: JobState, at: float, reason: str, exit_code: int | None = None) -> None:
         status = replace(entry.status, state=state, ended=at, reason=reason, exit_code=exit_code)
         self._set(replace(entry, status=status))
 
-    def _set(self, entry: Entry) -> None:
+    def _set(self, entry: QueueEntry) -> None:
         self._entries[entry.job_id] = entry
         self._changed[entry.job_id] = None
         if entry.status.state.final:

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from asa.backends.queue import Entry, Queue
+from asa.backends.queue import BatchQueue, QueueEntry
 from asa.core.backfill import EASY
 from asa.core.clock import ManualClock
 from asa.core.decision import DispatchDecision
@@ -34,7 +34,7 @@ from asa.core.view import QueueView
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class FakeRun:
     """What a program will do: run for so long [s], then exit with this code."""
 
     run_time_s: float
@@ -74,7 +74,7 @@ class FakeBatch:
     Examples
     --------
     >>> clock = ManualClock()
-    >>> batch = FakeBatch(clock, cores=4, run=lambda request: Run(30.0), wait=10.0)
+    >>> batch = FakeBatch(clock, cores=4, run=lambda request: FakeRun(30.0), wait=10.0)
     >>> (handle,) = batch.submit([JobRequest("a", Resources(cores=4), walltime_s=60.0, argv=("true",))])
     >>> batch.sleep(15.0)
     >>> batch.query([handle])[0].state.value, batch.query([handle])[0].started
@@ -92,7 +92,7 @@ class FakeBatch:
         gpus: int = 0,
         dispatcher: str | Dispatcher = EASY,
         *,
-        run: Callable[[JobRequest], Run | None] = lambda _request: None,
+        run: Callable[[JobRequest], FakeRun | None] = lambda _request: None,
         wait: float | Callable[[JobRequest], float] = 0.0,
         refuse: Callable[[JobRequest], str | None] = lambda _request: None,
         watch: Callable[[JobRequest, JobStatus], None] = lambda _request, _status: None,
@@ -107,7 +107,7 @@ class FakeBatch:
         self.run, self.refuse, self.watch = run, refuse, watch
         self.wait = wait if callable(wait) else lambda _request: wait
         self._waits = _Waits(DISPATCHERS.create(dispatcher))
-        self._queue = Queue(Resources(cores=cores, memory=memory, gpus=gpus), self._waits)
+        self._queue = BatchQueue(Resources(cores=cores, memory=memory, gpus=gpus), self._waits)
         self._faults: list[_Fault] = []
         self._told: dict[str, tuple[JobState, int]] = {}
 
@@ -244,21 +244,21 @@ class FakeBatch:
                 self._told[entry.job_id] = told
                 self.watch(entry.request, entry.status)
 
-    def _start(self, entry: Entry) -> None:
+    def _start(self, entry: QueueEntry) -> None:
         self._queue.placed(entry.job_id, ("fake1",))
         run = self.run(entry.request)
         if run is not None:
             self._clock.call_at(self._clock.now() + run.run_time_s, lambda: self._exit(entry, run.exit_code))
         self._clock.call_at(entry.ends, self._step)
 
-    def _exit(self, started: Entry, exit_code: int) -> None:
+    def _exit(self, started: QueueEntry, exit_code: int) -> None:
         """The program that was started then exits, unless it has been ended or started anew since."""
         now = self._queue.entry(started.status.handle)
         if now and now.running and now.status.restarts == started.status.restarts:
             self._queue.ended(now.job_id, self._clock.now(), exit_code)
             self._step()
 
-    def _named(self, token: str, *, running: bool = False) -> Entry:
+    def _named(self, token: str, *, running: bool = False) -> QueueEntry:
         handle = self._queue.find([token]).get(token)
         entry = self._queue.entry(handle) if handle else None
         if entry is None or (running and not entry.running):

@@ -13,7 +13,7 @@ from asa.core.clock import ManualClock, SystemClock
 from asa.core.errors import BackendError
 from asa.core.event import AllocationStarted, Event, JobEnded, Submitted
 from asa.core.job import JobRequest, Resources
-from asa.testing.backend_fake import FakeBatch, Run
+from asa.testing.backend_fake import FakeBatch, FakeRun
 
 JOB = JobRequest("a", Resources(), 60.0, ("true",))
 
@@ -21,7 +21,7 @@ JOB = JobRequest("a", Resources(), 60.0, ("true",))
 class Ground:
     def __init__(self) -> None:
         self.clock, self.events = ManualClock(), list[Event]()
-        self.batch = FakeBatch(self.clock, run=lambda _request: Run(10.0), poll=4.0)
+        self.batch = FakeBatch(self.clock, run=lambda _request: FakeRun(10.0), poll=4.0)
         self.calls = WatchCalls(self.clock)
         self.watch = JobWatch(self.batch, self.clock, self.events.extend, self.calls.wake)
 

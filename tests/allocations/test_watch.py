@@ -22,7 +22,7 @@ from asa.core.event import (
     Trouble,
 )
 from asa.core.job import JobChanges, JobHandle, JobRequest, JobState, JobStatus, Resources
-from asa.testing.backend_fake import FakeBatch, Run
+from asa.testing.backend_fake import FakeBatch, FakeRun
 from tests.backends.slurm.fake import NOW, FakeSlurm
 
 AWAY = BackendError("the controller does not answer", transient=True)
@@ -38,7 +38,7 @@ class Desk:
 
     def __init__(self, wait: float = 10.0, poll: float = 8.0) -> None:
         self.clock = ManualClock()
-        self.batch = FakeBatch(self.clock, 8, run=lambda job: Run(float(job.argv[0])), wait=wait, poll=poll)
+        self.batch = FakeBatch(self.clock, 8, run=lambda job: FakeRun(float(job.argv[0])), wait=wait, poll=poll)
         self.events: list[Event] = []
         self.woken = 0
         self.watch = JobWatch(self.batch, self.clock, self.events.extend, self.wake)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from asa.backends.queue import Queue
+from asa.backends.queue import BatchQueue
 from asa.core.job import JobHandle, JobRequest, Resources
 
 CAPACITY = Resources(cores=4, memory=100, gpus=1)
@@ -15,17 +15,17 @@ def request(token: str = "a", cores: int = 1, walltime_s: float = 10.0, **fields
     return replace(JobRequest(token, Resources(cores=cores), walltime_s, ("true",)), **fields)
 
 
-def put(queue: Queue, job: JobRequest, now: float = 0.0) -> JobHandle:
+def put(queue: BatchQueue, job: JobRequest, now: float = 0.0) -> JobHandle:
     (outcome,) = queue.submit([job], now)
     assert isinstance(outcome, JobHandle)
     return outcome
 
 
-def started(queue: Queue, now: float) -> list[str]:
+def started(queue: BatchQueue, now: float) -> list[str]:
     return [entry.request.token for entry in queue.tick(now).start]
 
 
-def array(queue: Queue, *jobs: JobRequest, now: float = 0.0) -> list[JobHandle]:
+def array(queue: BatchQueue, *jobs: JobRequest, now: float = 0.0) -> list[JobHandle]:
     outcomes = queue.submit([replace(job, array="a") for job in jobs], now)
     handles = [outcome for outcome in outcomes if isinstance(outcome, JobHandle)]
     assert len(handles) == len(jobs)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import stat
 import subprocess
@@ -17,7 +18,7 @@ from typing import Any
 import psutil
 import pytest
 
-from asa.backends.local import Journal, Local, Program, Record
+from asa.backends.local import JobJournal, JobProcess, JournalRecord, Local
 from asa.core.errors import BackendError, InvalidInput, StateError
 from asa.core.job import Dependency, JobChanges, JobHandle, JobRequest, JobState, JobStatus, Refused, Resources
 
@@ -176,9 +177,9 @@ class Crash(BaseException):
 def test_a_crash_at_any_write_loses_nothing_and_runs_nothing_twice(
     at: int, after: bool, work: Path, local: Callable[..., Local], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write, left = Journal.write, [at]
+    write, left = JobJournal.write, [at]
 
-    def crashing(journal: Journal, record: Record) -> None:
+    def crashing(journal: JobJournal, record: JournalRecord) -> None:
         left[0] -= 1
         if left[0] >= 0 or after:
             write(journal, record)
@@ -197,7 +198,7 @@ def test_a_crash_at_any_write_loses_nothing_and_runs_nothing_twice(
         wait_until(lambda: all(status.state.final for status in batch.query(list(acknowledged.values()))))
 
     with monkeypatch.context() as patch:
-        patch.setattr(Journal, "write", crashing)
+        patch.setattr(JobJournal, "write", crashing)
         with pytest.raises(Crash):
             drive(local())
     batch = local()
@@ -243,7 +244,7 @@ def test_a_record_that_cannot_be_read_is_named(tmp_path: Path, local: Callable[.
 
 
 def test_a_wrapper_that_is_not_told_to_go_runs_nothing(work: Path) -> None:
-    program = Program.spawn(sh("a", "touch ran", work), work / "exit")
+    program = JobProcess.spawn(sh("a", "touch ran", work), work / "exit")
     assert program.poll() is None
     program.abandon()
     wait_until(lambda: program.poll() is not None)
@@ -253,8 +254,8 @@ def test_a_wrapper_that_is_not_told_to_go_runs_nothing(work: Path) -> None:
 
 def test_an_idle_machine_starts_a_job_before_submit_returns(work: Path, local: Callable[..., Local]) -> None:
     batch = local()
-    handle = put(batch, sh("a", "sleep 60", work))
-    assert batch._queue.status(handle).state is JobState.RUNNING
+    put(batch, sh("a", "echo $$ >pid; sleep 60", work))
+    wait_until(lambda: (work / "pid").exists())  # without another call
 
 
 def test_a_program_may_end_in_its_own_way(work: Path, local: Callable[..., Local]) -> None:
@@ -277,11 +278,12 @@ def test_children_in_process_groups_of_their_own_are_killed_too(work: Path, loca
 
 
 def test_an_exit_code_is_known_even_if_somebody_else_waited_for_the_process(
-    work: Path, local: Callable[..., Local]
+    tmp_path: Path, work: Path, local: Callable[..., Local]
 ) -> None:
     batch = local()
     handle = put(batch, sh("a", "exit 5", work))
-    os.waitpid(batch._programs[handle.job_id].identity.pid, 0)
+    (record,) = records(tmp_path)
+    os.waitpid(record["process"]["pid"], 0)
     assert reach(batch, handle, JobState.FAILED).exit_code == 5
 
 
@@ -346,9 +348,12 @@ def test_the_next_driver_knows_arrays_throttles_and_parked_jobs(work: Path, loca
     assert again.query(handles)[3].state is JobState.PENDING
 
 
-def test_a_temporary_directory_goes_with_the_last_job(work: Path) -> None:
+def test_a_temporary_directory_goes_with_the_last_job(
+    work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     batch = Local(cores=1)
-    directory = Path(batch._temporary or "")
+    (directory,) = tmp_path.glob("asa-local-*")
     assert stat.S_IMODE(directory.stat().st_mode) == 0o700
     handle = put(batch, sh("a", "exit 0", work))
     reach(batch, handle, JobState.COMPLETED)
@@ -384,3 +389,37 @@ def test_the_machine_is_what_the_process_may_use() -> None:
 def test_options_out_of_range(options: dict[str, Any]) -> None:
     with pytest.raises(InvalidInput):
         Local(**options)
+
+
+def test_a_wrapper_that_is_told_to_go_twice_runs_its_program_once(tmp_path: Path) -> None:
+    program = JobProcess.spawn(sh("a", "echo again >>ran", tmp_path), tmp_path / "exit")
+    program.go()
+    program.go()
+    deadline = time.monotonic() + 60
+    while program.poll() is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    assert (tmp_path / "ran").read_text() == "again\n"
+    program.kill()  # there is nobody any more
+    later = JobProcess(program.identity, tmp_path / "exit")  # as the next driver finds it
+    later.kill()
+    assert later.poll() == program.poll()
+
+
+def test_arguments_that_no_program_can_have_leave_nothing_open(tmp_path: Path) -> None:
+    before = os.listdir("/proc/self/fd")
+    with pytest.raises(ValueError, match="null byte"):
+        JobProcess.spawn(sh("a", "echo \0", tmp_path), tmp_path / "exit")
+    assert os.listdir("/proc/self/fd") == before
+
+
+def test_processes_are_logged(work: Path, local: Callable[..., Local], caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "asa.backends")
+    batch = local()
+    handle = put(batch, sh("a", "exit 3", work))
+    reach(batch, handle, JobState.FAILED)
+    nowhere = put(batch, JobRequest("b", Resources(), 60.0, ("true",), str(work / "nowhere")))
+    started, ended, failed = (record.getMessage() for record in caplog.records)
+    assert re.fullmatch(rf"job {handle.job_id} \(a\): process \d+ runs sh -c 'exit 3'", started)
+    assert ended == f"job {handle.job_id}: its process has ended with exit code 3"
+    assert failed.startswith(f"job {nowhere.job_id} (b) could not be started: ")

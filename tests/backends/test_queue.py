@@ -1,22 +1,28 @@
 from __future__ import annotations
 
+import contextlib
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, multiple, rule
 
-from asa.backends.queue import Queue
+from asa.backends.queue import BatchQueue, QueueEntry
 from asa.core.decision import DispatchDecision, Reject, Start
 from asa.core.errors import BackendError
 from asa.core.job import Dependency, DependencyKind, JobChanges, JobHandle, JobState, Refused, Resources
 from asa.core.reason import Reason
+from asa.core.serial import from_json, to_json
 from asa.core.view import QueueView
 from asa.lab.dispatchers.backfill import Easy, Fcfs
 from tests.backends.queues import CAPACITY, array, put, request, started
 
 
 def test_jobs_start_in_order_and_the_others_say_why_they_wait() -> None:
-    queue = Queue(CAPACITY, Easy())
+    queue = BatchQueue(CAPACITY, Easy())
     put(queue, request("a", cores=3))
     whole, small = put(queue, request("whole", cores=4)), put(queue, request("long", walltime_s=11.0))
     short = put(queue, request("short"))
@@ -36,7 +42,7 @@ def test_what_the_dispatcher_rejects_is_cancelled_and_so_is_what_needs_it() -> N
                 Start(job.key) for job in view.queue if job.key not in wide
             ]
 
-    queue = Queue(CAPACITY, Picky())
+    queue = BatchQueue(CAPACITY, Picky())
     wide, small = put(queue, request("wide", cores=2)), put(queue, request("small"))
     after = put(queue, request("after", dependencies=(Dependency(wide, DependencyKind.AFTER_OK),)))
     assert started(queue, 3.0) == ["small"]
@@ -48,7 +54,7 @@ def test_what_the_dispatcher_rejects_is_cancelled_and_so_is_what_needs_it() -> N
 
 
 def test_wall_time_kills_once_and_room_is_free_when_the_program_is_gone() -> None:
-    queue = Queue(CAPACITY, Easy())
+    queue = BatchQueue(CAPACITY, Easy())
     handle = put(queue, request("a", cores=4))
     put(queue, request("b", cores=4))
     queue.tick(0.0)
@@ -64,7 +70,7 @@ def test_wall_time_kills_once_and_room_is_free_when_the_program_is_gone() -> Non
 
 
 def test_a_cancelled_job_that_exits_well_is_cancelled_all_the_same() -> None:
-    queue = Queue(CAPACITY, Easy())
+    queue = BatchQueue(CAPACITY, Easy())
     handle = put(queue, request())
     queue.tick(0.0)
     assert [entry.job_id for entry in queue.cancel(handle, 1.0)] == [handle.job_id]
@@ -74,7 +80,7 @@ def test_a_cancelled_job_that_exits_well_is_cancelled_all_the_same() -> None:
 
 
 def test_a_dependent_job_is_eligible_from_the_end_of_the_other_and_keeps_its_place() -> None:
-    queue = Queue(CAPACITY, Fcfs())
+    queue = BatchQueue(CAPACITY, Fcfs())
     first = put(queue, request("first", cores=4))
     queue.tick(0.0)
     dependent = put(queue, request("dependent", cores=4, dependencies=(Dependency(first),)), 1.0)
@@ -87,7 +93,7 @@ def test_a_dependent_job_is_eligible_from_the_end_of_the_other_and_keeps_its_pla
 
 
 def test_a_chain_on_a_failed_job_is_cancelled_at_once() -> None:
-    queue = Queue(CAPACITY, Easy())
+    queue = BatchQueue(CAPACITY, Easy())
     first = put(queue, request("first"))
     second = put(queue, request("second", dependencies=(Dependency(first),)))
     third = put(queue, request("third", dependencies=(Dependency(second),)))
@@ -101,7 +107,7 @@ def test_a_chain_on_a_failed_job_is_cancelled_at_once() -> None:
 
 
 def test_a_chain_against_the_order_of_submission_is_cancelled_at_once_too() -> None:
-    queue = Queue(CAPACITY, Easy())
+    queue = BatchQueue(CAPACITY, Easy())
     last, middle, first = (put(queue, request(token, begin=1.0)) for token in ("last", "middle", "first"))
     queue.update(last, JobChanges(dependencies=(Dependency(middle),)))
     queue.update(middle, JobChanges(dependencies=(Dependency(first),)))
@@ -111,7 +117,7 @@ def test_a_chain_against_the_order_of_submission_is_cancelled_at_once_too() -> N
 
 
 def test_after_is_satisfied_by_a_start_or_by_a_cancellation() -> None:
-    queue = Queue(CAPACITY, Easy())
+    queue = BatchQueue(CAPACITY, Easy())
     late = put(queue, request("late", begin=100.0))
     after = put(queue, request("after", dependencies=(Dependency(late, DependencyKind.AFTER),)))
     assert started(queue, 0.0) == []
@@ -121,7 +127,7 @@ def test_after_is_satisfied_by_a_start_or_by_a_cancellation() -> None:
 
 
 def test_begin_time_is_the_time_of_eligibility() -> None:
-    queue = Queue(CAPACITY, Easy())
+    queue = BatchQueue(CAPACITY, Easy())
     handle = put(queue, request(begin=50.0))
     queue.tick(49.0)
     assert queue.status(handle).reason == "BeginTime"
@@ -138,13 +144,13 @@ def test_begin_time_is_the_time_of_eligibility() -> None:
     ],
 )
 def test_what_is_too_large_is_refused_by_name(need: Resources, words: str) -> None:
-    (outcome,) = Queue(CAPACITY, Easy()).submit([request(resources=need)], 0.0)
+    (outcome,) = BatchQueue(CAPACITY, Easy()).submit([request(resources=need)], 0.0)
     assert isinstance(outcome, Refused)
     assert words in outcome.reason
 
 
 def test_a_wall_time_of_nothing_and_an_unknown_dependency_are_refused() -> None:
-    queue = Queue(CAPACITY, Easy())
+    queue = BatchQueue(CAPACITY, Easy())
     for job, words in (
         (request(walltime_s=0.0), "wall time"),
         (request(walltime_s=math.nan), "wall time"),
@@ -156,13 +162,13 @@ def test_a_wall_time_of_nothing_and_an_unknown_dependency_are_refused() -> None:
 
 
 def test_a_handle_of_another_time_is_lost() -> None:
-    queue = Queue(CAPACITY, Easy())
+    queue = BatchQueue(CAPACITY, Easy())
     handle = put(queue, request())
     assert queue.status(replace(handle, submitted=1.0)).state is JobState.LOST
 
 
 def test_only_waiting_jobs_can_be_changed_and_only_to_what_can_run() -> None:
-    queue = Queue(CAPACITY, Easy())
+    queue = BatchQueue(CAPACITY, Easy())
     running, waiting = put(queue, request("running", cores=4)), put(queue, request("waiting", cores=4))
     queue.tick(0.0)
     with pytest.raises(BackendError, match="'running' is running"):
@@ -177,7 +183,7 @@ def test_only_waiting_jobs_can_be_changed_and_only_to_what_can_run() -> None:
 
 
 def test_a_job_that_was_eligible_can_be_made_to_wait() -> None:
-    queue = Queue(CAPACITY, Easy())
+    queue = BatchQueue(CAPACITY, Easy())
     first, second = put(queue, request("first", cores=4)), put(queue, request("second"))
     third = put(queue, request("third"))
     queue.tick(0.0)
@@ -189,7 +195,7 @@ def test_a_job_that_was_eligible_can_be_made_to_wait() -> None:
 
 
 def test_a_requeued_job_starts_again_and_counts_it() -> None:
-    queue = Queue(CAPACITY, Easy())
+    queue = BatchQueue(CAPACITY, Easy())
     handle = put(queue, request(cores=4))
     put(queue, request("b", cores=4))
     queue.tick(0.0)
@@ -201,7 +207,7 @@ def test_a_requeued_job_starts_again_and_counts_it() -> None:
 
 
 def test_a_forgotten_job_is_lost_and_frees_its_room() -> None:
-    queue = Queue(CAPACITY, Easy())
+    queue = BatchQueue(CAPACITY, Easy())
     handle = put(queue, request(cores=4))
     put(queue, request("b", cores=4))
     put(queue, request("ok", dependencies=(Dependency(handle),)))
@@ -215,7 +221,7 @@ def test_a_forgotten_job_is_lost_and_frees_its_room() -> None:
 
 
 def test_an_end_is_never_before_its_start() -> None:
-    queue = Queue(CAPACITY, Easy())
+    queue = BatchQueue(CAPACITY, Easy())
     handle = put(queue, request())
     queue.tick(5.0)
     queue.ended(handle.job_id, 4.99, 0)
@@ -223,7 +229,7 @@ def test_an_end_is_never_before_its_start() -> None:
 
 
 def test_a_parked_job_keeps_its_place() -> None:
-    queue = Queue(CAPACITY, Fcfs())
+    queue = BatchQueue(CAPACITY, Fcfs())
     first, parked = put(queue, request("first", cores=4)), put(queue, request("parked", cores=4), 1.0)
     put(queue, request("later", cores=4), 2.0)
     queue.tick(2.0)
@@ -239,7 +245,7 @@ def test_a_parked_job_keeps_its_place() -> None:
 
 
 def test_a_look_shows_what_the_dispatcher_sees_and_changes_nothing() -> None:
-    queue = Queue(CAPACITY, Easy())
+    queue = BatchQueue(CAPACITY, Easy())
     handles = array(queue, request("a", cores=3), request("b", cores=4), request("c"))
     waiting, _ = put(queue, request("waiting", cores=2)), put(queue, request("later", begin=50.0))
     queue.tick(0.0)
@@ -248,3 +254,157 @@ def test_a_look_shows_what_the_dispatcher_sees_and_changes_nothing() -> None:
     assert [(job.key, job.ends) for job in view.running] == [(handles[0].job_id, 10.0)]
     assert [job.key for job in view.queue] == [waiting.job_id]
     assert (queue.status(waiting).reason, queue.status(waiting).planned) == ("Resources", 10.0)
+
+
+def test_elements_have_places_of_their_own_and_names_hold_for_one_call() -> None:
+    queue = BatchQueue(CAPACITY, Easy())
+    first = array(queue, request("a"), request("b", walltime_s=5.0))
+    alone, *second = queue.submit([request("c"), *(request(name, array="a") for name in "de")], 0.0)
+    assert [handle.array_index for handle in first] == [0, 1]
+    assert [outcome.array_index for outcome in (alone, *second) if isinstance(outcome, JobHandle)] == [None, 0, 1]
+    assert started(queue, 0.0) == ["a", "c", "d"], "one of each array"
+    assert queue.status(first[1]).reason == "JobArrayTaskLimit"
+    assert queue.status(first[1]).ages_since == 0.0
+
+
+def test_a_throttle_counts_what_runs_and_what_goes_next() -> None:
+    queue = BatchQueue(CAPACITY, Easy())
+    first, second, third = array(queue, request("a", cores=3), request("b", cores=2), request("c", walltime_s=99.0))
+    assert started(queue, 0.0) == ["a"]
+    queue.update(third, JobChanges(throttle=2))
+    assert started(queue, 1.0) == [], "it is the turn of b, for which there is no room"
+    assert [queue.status(handle).reason for handle in (second, third)] == ["Resources", "JobArrayTaskLimit"]
+    queue.update(second, JobChanges(begin=50.0))
+    assert started(queue, 2.0) == ["c"], "who waits for a time takes no room"
+    queue.update(first, JobChanges(throttle=1))
+    queue.ended(first.job_id, 3.0, 0)
+    assert started(queue, 51.0) == [], "c runs"
+    assert [entry.job_id for entry in queue.cancel(third, 52.0)] == [third.job_id]
+    queue.ended(third.job_id, 53.0, None)
+    assert started(queue, 53.0) == ["b"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (JobChanges(throttle=0), "at least 1 element may run, not 0"),
+        (JobChanges(throttle=2, resources=Resources(cores=5)), "5 cores"),
+    ],
+)
+def test_a_throttle_that_cannot_be_is_refused_and_nothing_changes(changes: JobChanges, words: str) -> None:
+    queue = BatchQueue(CAPACITY, Easy())
+    first, second = array(queue, request("a"), request("b"))
+    with pytest.raises(BackendError, match=words):
+        queue.update(second, changes)
+    assert started(queue, 0.0) == ["a"]
+    queue.ended(first.job_id, 1.0, 0)
+    assert started(queue, 1.0) == ["b"]
+
+
+def test_a_throttle_needs_an_array_that_lives() -> None:
+    queue = BatchQueue(CAPACITY, Easy())
+    alone = put(queue, request("alone"))
+    with pytest.raises(BackendError, match="'alone' cannot be changed: it is no element"):
+        queue.update(alone, JobChanges(throttle=2))
+    first, second = array(queue, request("a"), request("b"))
+    queue.tick(0.0)
+    queue.ended(first.job_id, 1.0, 0)
+    queue.cancel(second, 1.0)
+    with pytest.raises(BackendError, match="have all ended"):
+        queue.update(first, JobChanges(throttle=2))
+    with pytest.raises(BackendError, match="'a' is completed"):
+        queue.update(first, JobChanges(throttle=2, begin=5.0))
+
+
+class Books(RuleBasedStateMachine):
+    """Whatever happens: the machine is not overfull, no order is broken, and the journal alone rebuilds the queue."""
+
+    handles = Bundle("handles")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.queue = BatchQueue(CAPACITY, Easy())
+        self.now = 0.0
+        self.journal: dict[str, Any] = {}
+        self.dying: set[str] = set()
+
+    @rule(target=handles, cores=st.integers(1, 4), walltime=st.integers(1, 5), begin=st.none() | st.integers(0, 20))
+    def submit(self, cores: int, walltime: int, begin: int | None) -> JobHandle:
+        return put(self.queue, request("x", cores, float(walltime), begin=begin), self.now)
+
+    @rule(target=handles, on=handles, kind=st.sampled_from(DependencyKind))
+    def submit_dependent(self, on: JobHandle, kind: DependencyKind) -> JobHandle:
+        return put(self.queue, request("x", dependencies=(Dependency(on, kind),)), self.now)
+
+    @rule(target=handles, cores=st.lists(st.integers(1, 4), min_size=2, max_size=4))
+    def submit_array(self, cores: list[int]) -> Any:
+        return multiple(*array(self.queue, *(request("x", count) for count in cores), now=self.now))
+
+    @rule(handle=handles, throttle=st.integers(1, 3))
+    def widen_or_narrow(self, handle: JobHandle, throttle: int) -> None:
+        with contextlib.suppress(BackendError):
+            self.queue.update(handle, JobChanges(throttle=throttle))
+
+    @rule(handle=handles, parked=st.booleans())
+    def park(self, handle: JobHandle, parked: bool) -> None:
+        if self.queue.status(handle).state is JobState.PENDING:
+            self.queue.update(handle, JobChanges(parked=parked))
+
+    @rule(handle=handles)
+    def cancel(self, handle: JobHandle) -> None:
+        self.dying |= {entry.job_id for entry in self.queue.cancel(handle, self.now)}
+
+    @rule(handle=handles, exit_code=st.integers(0, 1))
+    def end(self, handle: JobHandle, exit_code: int) -> None:
+        if self.queue.status(handle).state is JobState.RUNNING:
+            self.queue.ended(handle.job_id, self.now, exit_code)
+            self.dying.discard(handle.job_id)
+
+    @rule(seconds=st.sampled_from([0.0, 1.0, 3.0]))
+    def tick(self, seconds: float) -> None:
+        self.now += seconds
+        actions = self.queue.tick(self.now)
+        for entry in actions.start:
+            for dependency in entry.request.dependencies:
+                other = self.queue.status(dependency.on)
+                if dependency.kind is DependencyKind.AFTER_OK:
+                    assert other.state is JobState.COMPLETED
+                elif dependency.kind is DependencyKind.AFTER_ANY:
+                    assert other.state.final
+                else:
+                    assert other.started is not None or other.state.final
+            assert entry.request.begin is None or entry.request.begin <= self.now
+            assert not entry.parked
+            if entry.array:
+                assert sum(other.running for other in self.queue.live() if other.array == entry.array) <= entry.throttle
+        for entry in actions.kill:
+            assert entry.job_id not in self.dying, "killed once"
+            assert entry.ends <= self.now
+            self.dying.add(entry.job_id)
+
+    @invariant()
+    def not_overfull(self) -> None:
+        assert sum(entry.request.resources.cores for entry in self.queue.live() if entry.running) <= CAPACITY.cores
+
+    @invariant()
+    def times_are_in_order(self) -> None:
+        for entry in self.queue.entries():
+            status = entry.status
+            known = [status.handle.submitted, status.eligible, status.started, status.ended]
+            times = [time for time in known if time is not None]
+            assert times == sorted(times)
+
+    @rule()
+    def restart(self) -> None:
+        kept = [from_json(QueueEntry, text) for text in self.journal.values()]
+        assert kept == self.queue.entries()
+        self.queue = BatchQueue(CAPACITY, Easy(), kept, first_id=len(kept) + 1)
+
+    @invariant()
+    def write_journal(self) -> None:
+        for entry in self.queue.changes():
+            self.journal[entry.job_id] = to_json(entry)
+
+
+TestBooks = Books.TestCase
+TestBooks.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)

@@ -19,7 +19,7 @@ from asa.core.job import (
     Refused,
     Resources,
 )
-from asa.testing.backend_fake import FakeBatch, Run
+from asa.testing.backend_fake import FakeBatch, FakeRun
 
 
 def request(token: str, cores: int = 4, **fields: Any) -> JobRequest:
@@ -54,14 +54,14 @@ def test_or_until_its_wall_time() -> None:
 
 
 def test_a_program_that_ends_with_its_wall_time_has_ended_well() -> None:
-    batch = FakeBatch(ManualClock(), run=lambda _: Run(100.0))
+    batch = FakeBatch(ManualClock(), run=lambda _: FakeRun(100.0))
     handle = put(batch, request("a"))
     batch.sleep(100.0)
     assert status(batch, handle).state is JobState.COMPLETED
 
 
 def test_waits_are_scripted_per_job() -> None:
-    batch = FakeBatch(ManualClock(5.0), run=lambda _: Run(1.0), wait=lambda job: {"a": 30.0, "b": 10.0}[job.token])
+    batch = FakeBatch(ManualClock(5.0), run=lambda _: FakeRun(1.0), wait=lambda job: {"a": 30.0, "b": 10.0}[job.token])
     first, second = put(batch, request("a")), put(batch, request("b"))
     batch.sleep(100.0)
     assert [status(batch, handle).started for handle in (first, second)] == [35.0, 15.0]
@@ -94,7 +94,7 @@ def test_failures_name_their_state() -> None:
 
 def test_a_requeued_job_runs_its_program_from_the_start() -> None:
     clock = ManualClock()
-    batch = FakeBatch(clock, run=lambda _: Run(10.0))
+    batch = FakeBatch(clock, run=lambda _: FakeRun(10.0))
     handle = put(batch, request("a"))
     clock.call_at(4.0, lambda: batch.requeue("a"))
     batch.sleep(11.0)
@@ -105,7 +105,7 @@ def test_a_requeued_job_runs_its_program_from_the_start() -> None:
 
 
 def test_a_vanished_job_is_lost_and_makes_room() -> None:
-    batch = FakeBatch(ManualClock(), run=lambda _: Run(10.0))
+    batch = FakeBatch(ManualClock(), run=lambda _: FakeRun(10.0))
     first, second = put(batch, request("a")), put(batch, request("b"))
     batch.vanish("a")
     assert status(batch, first).state is JobState.LOST
@@ -150,7 +150,7 @@ def test_any_call_can_be_broken(call: str) -> None:
 
 def test_every_change_of_state_is_told_once() -> None:
     told: list[tuple[str, JobState]] = []
-    batch = FakeBatch(ManualClock(), run=lambda _: Run(10.0))
+    batch = FakeBatch(ManualClock(), run=lambda _: FakeRun(10.0))
     batch.watch = lambda job, found: told.append((job.token, found.state))
     put(batch, request("a"))
     handle = put(batch, request("b"))
@@ -174,7 +174,7 @@ def test_a_watcher_may_act_at_once() -> None:
 
 def test_the_world_goes_on_without_a_driver_and_is_the_same_each_time() -> None:
     def story() -> list[tuple[JobRequest, JobStatus]]:
-        batch = FakeBatch(ManualClock(), run=lambda job: Run(float(len(job.token)), len(job.token) % 2))
+        batch = FakeBatch(ManualClock(), run=lambda job: FakeRun(float(len(job.token)), len(job.token) % 2))
         for token in ("a", "bb", "ccc"):
             put(batch, request(token, cores=2))
         batch.sleep(100.0)

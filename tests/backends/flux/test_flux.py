@@ -18,7 +18,7 @@ from asa.core.clock import ManualClock
 from asa.core.errors import BackendError, InvalidInput
 from asa.core.job import Dependency, JobChanges, JobHandle, JobRequest, JobState, QueueRegime, Refused, Resources
 from asa.core.registry import BACKENDS
-from asa.testing.backend_site import program
+from asa.testing.backends import program
 from tests.backends.flux.fake import FakeFlux, f58
 
 HANDLE = JobHandle("1", "hostname", 1687838671.4)

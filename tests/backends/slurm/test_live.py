@@ -17,7 +17,7 @@ from asa.backends.slurm.backend import Slurm
 from asa.backends.slurm.words import SlurmOptions as Options
 from asa.core.clock import SystemClock
 from asa.core.job import JobChanges, JobHandle, JobRequest, JobState, Refused, Resources
-from asa.testing.backends import BatchSemantics, RealPrograms, Site
+from asa.testing.backends import BatchSemantics, RealPrograms, TestedSite
 from tests.cluster import host, layout
 from tests.cluster.cluster import Cluster, running
 from tests.cluster.processes import wait_until
@@ -27,10 +27,10 @@ pytestmark = pytest.mark.slurm
 
 
 @pytest.fixture
-def site(slurm_cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+def site(slurm_cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestedSite]:
     monkeypatch.setenv("SLURM_CONF", str(slurm_cluster.config.slurm_conf))
     backend = Slurm(partition="main", poll_s=0.1)
-    yield Site(
+    yield TestedSite(
         backend, SystemClock(), tmp_path, run_s=1.2, resolution_s=1.0, walltime_s=120, shortest_s=60, patience_s=60
     )
     slurm_cluster.run("scancel", f"--user={os.geteuid()}")
@@ -126,7 +126,7 @@ def test_an_ordinary_user_may_make_every_edit() -> None:
 
 
 class TestSlurm(BatchSemantics, RealPrograms):
-    def test_an_element_that_fails_does_not_stop_the_next(self, site: Site) -> None:
+    def test_an_element_that_fails_does_not_stop_the_next(self, site: TestedSite) -> None:
         """Slurm would go on to it; the job script does not, because nobody else may be there to stop it."""
         first, second = site.submit_array(site.request(exit_code=1), site.request())
         assert site.reach(second, JobState.FAILED).exit_code == NOT_RUN
@@ -134,10 +134,10 @@ class TestSlurm(BatchSemantics, RealPrograms):
 
     @pytest.mark.slow
     @pytest.mark.timeout(300)
-    def test_a_job_that_reaches_its_wall_time_is_ended(self, site: Site) -> None:
+    def test_a_job_that_reaches_its_wall_time_is_ended(self, site: TestedSite) -> None:
         super().test_a_job_that_reaches_its_wall_time_is_ended(site)
 
     @pytest.mark.slow
     @pytest.mark.timeout(300)
-    def test_a_job_out_of_wall_time_leaves_no_process(self, site: Site) -> None:
+    def test_a_job_out_of_wall_time_leaves_no_process(self, site: TestedSite) -> None:
         super().test_a_job_out_of_wall_time_leaves_no_process(site)

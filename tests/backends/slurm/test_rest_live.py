@@ -21,7 +21,7 @@ from asa.core.clock import SystemClock
 from asa.core.errors import BackendError
 from asa.core.job import JobChanges, JobHandle, JobRequest, JobState, Refused, Resources
 from asa.security.files import write_private
-from asa.testing.backends import BatchSemantics, RealPrograms, Site
+from asa.testing.backends import BatchSemantics, RealPrograms, TestedSite
 from tests.cluster import daemons, faults, host, layout, processes
 from tests.cluster.cluster import Cluster, running
 
@@ -90,9 +90,9 @@ def remote(served: Cluster, token: Path) -> Iterator[Slurm]:
 
 
 @pytest.fixture(params=["local", pytest.param("remote", marks=pytest.mark.slow)])
-def site(request: pytest.FixtureRequest, tmp_path: Path) -> Site:
+def site(request: pytest.FixtureRequest, tmp_path: Path) -> TestedSite:
     backend = request.getfixturevalue(request.param)
-    return Site(
+    return TestedSite(
         backend, SystemClock(), tmp_path, run_s=1.2, resolution_s=1.0, walltime_s=120, shortest_s=60, patience_s=60
     )
 
@@ -128,7 +128,7 @@ class TestRest(BatchSemantics, RealPrograms):
     @pytest.mark.slow
     @pytest.mark.timeout(300)
     @pytest.mark.parametrize("site", ["local"], indirect=True)
-    def test_a_job_that_reaches_its_wall_time_is_ended(self, site: Site) -> None:
+    def test_a_job_that_reaches_its_wall_time_is_ended(self, site: TestedSite) -> None:
         super().test_a_job_that_reaches_its_wall_time_is_ended(site)
 
 

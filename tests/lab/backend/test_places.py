@@ -16,7 +16,7 @@ from asa.core.errors import BackendError
 from asa.core.job import Dependency, JobChanges, JobHandle, JobRequest, JobState, JobStatus, QueueRegime, Resources
 from asa.lab.backend.simulated import Simulated
 from asa.lab.simulator.priority import Fifo, Multifactor
-from asa.testing.backend_fake import FakeBatch, Run
+from asa.testing.backend_fake import FakeBatch, FakeRun
 
 FIFO, MF, LIM, AA = (
     QueueRegime.FIFO, QueueRegime.MULTIFACTOR, QueueRegime.LIMITS, QueueRegime.ACCRUE_ALWAYS,
@@ -31,7 +31,7 @@ class Lane:
     def __init__(self, regime: QueueRegime, cores: int = 1, **runs: float) -> None:
         priority = Fifo() if regime is FIFO else Multifactor(age=100_000, max_age_s=600, regime=regime)
         self.batch = Simulated(
-            nodes=cores, warmup=0, priority=priority, run=lambda request: Run(runs.get(request.token, 10.0))
+            nodes=cores, warmup=0, priority=priority, run=lambda request: FakeRun(runs.get(request.token, 10.0))
         )
         self.handles: dict[str, JobHandle] = {}
 
@@ -243,11 +243,11 @@ def test_a_look_shows_other_peoples_jobs() -> None:
 
 
 def fake(_regime: QueueRegime, run: float) -> Any:
-    return FakeBatch(ManualClock(), cores=4, run=lambda _request: Run(run))
+    return FakeBatch(ManualClock(), cores=4, run=lambda _request: FakeRun(run))
 
 
 def simulated(regime: QueueRegime, run: float) -> Any:
-    return Simulated(nodes=4, warmup=0, regime=regime, run=lambda _request: Run(run))
+    return Simulated(nodes=4, warmup=0, regime=regime, run=lambda _request: FakeRun(run))
 
 
 CHANGES = [*(JobChanges(throttle=most) for most in (1, 2, 3)), JobChanges(parked=True), JobChanges(parked=False)]

@@ -31,8 +31,8 @@ from asa.lab.dispatchers.backfill import Easy, Rule
 from asa.lab.simulator import edits
 from asa.lab.simulator.engine import Engine
 from asa.lab.simulator.settings import Settings
-from asa.testing.backend_fake import Run
-from asa.testing.backends import BatchSemantics, Site, run_of
+from asa.testing.backend_fake import FakeRun
+from asa.testing.backends import BatchSemantics, TestedSite, run_of
 
 INF = float("inf")
 
@@ -49,15 +49,17 @@ class StartsNothing:
         return ()
 
 
-def site_of(directory: Path, **options: Any) -> Site:
+def site_of(directory: Path, **options: Any) -> TestedSite:
     """An empty simulated machine under the suite."""
     backend = Simulated(run=run_of, poll_s=1.0, **{"warmup": 0.01, **options})
-    return Site(backend, backend.clock, directory, run_s=10.0, shortest_s=60.0, walltime_s=600.0, patience_s=200.0)
+    return TestedSite(
+        backend, backend.clock, directory, run_s=10.0, shortest_s=60.0, walltime_s=600.0, patience_s=200.0
+    )
 
 
 class TestNodes(BatchSemantics):
     @pytest.fixture
-    def site(self, tmp_path: Path) -> Site:
+    def site(self, tmp_path: Path) -> TestedSite:
         return site_of(tmp_path, nodes=2, cores=2)
 
 
@@ -65,7 +67,7 @@ class TestSingleCores(BatchSemantics):
     """Other people's jobs take single cores; so do ours."""
 
     @pytest.fixture
-    def site(self, tmp_path: Path) -> Site:
+    def site(self, tmp_path: Path) -> TestedSite:
         engine = Engine(Workload.of(submit=[0], run=[1], cores=[2], walltime=[1]), Cluster.of(2, 2))
         engine.drive(Rule(1.0, 100), until=1000.0)
         site = site_of(tmp_path, engine=engine)
@@ -75,19 +77,19 @@ class TestSingleCores(BatchSemantics):
 
 class TestMultifactor(BatchSemantics):
     @pytest.fixture
-    def site(self, tmp_path: Path) -> Site:
+    def site(self, tmp_path: Path) -> TestedSite:
         return site_of(tmp_path, nodes=4, dispatcher="conservative", regime="accrue-always")
 
 
 class TestPythonDispatcher(BatchSemantics):
     @pytest.fixture
-    def site(self, tmp_path: Path) -> Site:
+    def site(self, tmp_path: Path) -> TestedSite:
         return site_of(tmp_path, nodes=4, dispatcher=PlainEasy())
 
 
 class TestLearningPredictor(BatchSemantics):
     @pytest.fixture
-    def site(self, tmp_path: Path) -> Site:
+    def site(self, tmp_path: Path) -> TestedSite:
         return site_of(tmp_path, nodes=4, predictor="last-two")
 
 
@@ -126,7 +128,7 @@ def test_reasons_are_slurms_words() -> None:
 
 def test_other_peoples_jobs_are_in_the_way() -> None:
     others = Workload.of(submit=[0, 1000], run=[900, 900], cores=[4, 4], walltime=[900, 900])
-    queue = Simulated(engine=Engine(others, Cluster.of(4)), run=lambda _request: Run(50.0))
+    queue = Simulated(engine=Engine(others, Cluster.of(4)), run=lambda _request: FakeRun(50.0))
     first, late = submitted(queue, "first"), submitted(queue, "late", begin=1001.0)
     queue.sleep(3000)
     statuses = queue.query([first, late])
@@ -166,7 +168,7 @@ def test_a_queue_that_predicts_as_it_goes_is_not_copied() -> None:
 
 
 def test_a_requeued_job_starts_its_program_anew() -> None:
-    queue = Simulated(nodes=4, warmup=0.01, run=lambda _request: Run(60.0))
+    queue = Simulated(nodes=4, warmup=0.01, run=lambda _request: FakeRun(60.0))
     handle = submitted(queue, "job")
     queue.sleep(30)
     began = queue.clock.now()
@@ -261,7 +263,7 @@ def test_a_dispatcher_that_starts_nothing_is_found_out() -> None:
 
 def test_a_machine_whose_nodes_do_not_come_back_is_found_out() -> None:
     engine = Engine(Workload.of(submit=[], run=[], cores=[]), Cluster.of(1))
-    queue = Simulated(engine=engine, run=lambda _request: Run(50.0))
+    queue = Simulated(engine=engine, run=lambda _request: FakeRun(50.0))
     edits.fail_node(engine, 0, at=5.0)
     queue.sleep(10)
     submitted(queue, "job")
