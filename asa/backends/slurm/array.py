@@ -15,7 +15,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 
 from asa.backends.slurm import words
-from asa.backends.slurm.words import SlurmOptions as Options
+from asa.backends.slurm.words import SlurmOptions
 from asa.core.job import JobChanges, JobRequest, Resources
 
 LEAD_S = 4.0
@@ -75,15 +75,7 @@ exit "$code"
 empty, and Slurm is asked whether it still runs: a wider throttle may have let it and the next one go together."""
 
 
-def groups(requests: Sequence[JobRequest]) -> Iterator[list[JobRequest]]:
-    """Jobs that are submitted together: the elements of each array, and every other job by itself."""
-    arrays: dict[object, list[JobRequest]] = {}
-    for number, request in enumerate(requests):
-        arrays.setdefault(request.array or number, []).append(request)
-    yield from arrays.values()
-
-
-def problem(requests: Sequence[JobRequest], options: Options) -> str | None:
+def problem(requests: Sequence[JobRequest], options: SlurmOptions) -> str | None:
     """Why these cannot be the elements of one array, or None."""
     first, given = requests[0], options.flags.keys()
     shebang = job_shell(options)
@@ -106,13 +98,13 @@ def problem(requests: Sequence[JobRequest], options: Options) -> str | None:
     return None if wrong is None else f"the elements of job array {first.array!r} must {wrong}"
 
 
-def job_shell(options: Options) -> str:
+def job_shell(options: SlurmOptions) -> str:
     """First line of the job script."""
     return "#!/bin/sh" if options.template is None else options.template.partition("\n")[0]
 
 
-def submission(requests: Sequence[JobRequest], options: Options, now: float) -> tuple[list[str], str]:
-    """Options and job script of the array; see `problem` for what it cannot have.
+def submission(requests: Sequence[JobRequest], options: SlurmOptions, now: float) -> tuple[list[str], str]:
+    """SlurmOptions and job script of the array; see `problem` for what it cannot have.
 
     Parameters
     ----------
@@ -126,7 +118,7 @@ def submission(requests: Sequence[JobRequest], options: Options, now: float) -> 
     return [*given, f"--array=0-{len(requests) - 1}%1"], script(requests, options)
 
 
-def script(requests: Sequence[JobRequest], options: Options) -> str:
+def script(requests: Sequence[JobRequest], options: SlurmOptions) -> str:
     """The job script of an array: the whole script of each element, one of which is run.
 
     It looks at how many nodes and tasks it got: elements may be resized while they wait.
@@ -171,7 +163,7 @@ def _environment(request: JobRequest) -> list[str]:
     return [*lines, "export SLURM_NTASKS_PER_NODE=$((SLURM_NTASKS / ${SLURM_JOB_NUM_NODES:-1}))"]
 
 
-def edits(requests: Sequence[JobRequest], options: Options) -> Iterator[tuple[int, list[str]]]:
+def edits(requests: Sequence[JobRequest], options: SlurmOptions) -> Iterator[tuple[int, list[str]]]:
     """What makes each element its own, as scontrol's settings, in the order in which they are to be said.
 
     An edit gives an element a record of its own at the end of Slurm's list. With the first element's record at the head
@@ -197,7 +189,7 @@ def allowed(settings: Sequence[str]) -> list[str]:
     return [item for item in settings if not item.startswith("TasksPerNode=")]
 
 
-def _changed(size: Resources, options: Options) -> Resources:
+def _changed(size: Resources, options: SlurmOptions) -> Resources:
     """What is to be said of an element's size: GPUs are the first element's, and memory is the user's if given."""
     memory = None if options.flags.keys() & _MEMORY else size.memory
     return dataclasses.replace(size, gpus=0, memory=memory)

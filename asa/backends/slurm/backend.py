@@ -199,7 +199,7 @@ class Slurm:
         """
         outcomes: dict[str, Submitted] = {}
         predecessors = self._queued([item.on for request in requests for item in request.dependencies])
-        for group in array.groups(requests):
+        for group in _groups(requests):
             submit = self._submit_array if group[0].array else self._submit_single
             outcomes |= zip((request.token for request in group), submit(group, predecessors), strict=True)
         return batch.by_their_clock([outcomes[request.token] for request in requests], self._submit_times)
@@ -405,6 +405,14 @@ def _check_names(flags: Iterable[str]) -> None:
     for name in flags:
         if near := difflib.get_close_matches(name.replace("-", "_"), own, n=1, cutoff=0.8):
             raise InvalidInput(f"Slurm option {name!r}: did you mean {near[0]!r}?")
+
+
+def _groups(requests: Sequence[JobRequest]) -> Iterable[list[JobRequest]]:
+    """Jobs that are submitted together: the elements of each array, and every other job by itself."""
+    arrays: dict[object, list[JobRequest]] = {}
+    for number, request in enumerate(requests):
+        arrays.setdefault(request.array or number, []).append(request)
+    return arrays.values()
 
 
 # -- lookup ------------------------------------------------------------------------------------------------------------

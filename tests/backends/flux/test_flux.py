@@ -1,4 +1,4 @@
-"""Outputs in the form that Flux's manual pages and RFCs show, command lines, and refusals."""
+"""Over a Flux that exists only in `tests.backends.flux.fake`; outputs as Flux's manual pages and RFCs show them."""
 
 from __future__ import annotations
 
@@ -12,13 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asa.backends import flux
-from asa.backends.flux import Flux
-from asa.backends.flux import FluxOptions as Options
+from asa.backends.flux import Flux, FluxOptions
 from asa.core.clock import ManualClock
 from asa.core.errors import BackendError, InvalidInput
 from asa.core.job import Dependency, JobChanges, JobHandle, JobRequest, JobState, QueueRegime, Refused, Resources
 from asa.core.registry import BACKENDS
-from asa.testing.backends import program
+from asa.testing.backends import BatchSemantics, TestedSite, program
 from tests.backends.flux.fake import FakeFlux, f58
 
 HANDLE = JobHandle("1", "hostname", 1687838671.4)
@@ -139,7 +138,7 @@ def test_a_submission_in_words() -> None:
         (Dependency(JobHandle("7", "a", 0.0)),),
         begin=130.0,
     )
-    words = flux.submit_command(asked, Options("short", "p123", (), "--env=X=1"), now=100.0)
+    words = flux.submit_command(asked, FluxOptions("short", "p123", (), "--env=X=1"), now=100.0)
     assert words == [
         "flux", "submit", "--job-name=asa-1", "--nodes=2", "--ntasks=2", "--cores-per-task=8", "--gpus-per-task=2",
         "--time-limit=91s", "--cwd=/work", "--input=/dev/null", "--output=/out", "--error=/out",
@@ -150,7 +149,7 @@ def test_a_submission_in_words() -> None:
 
 def test_lines_before_the_program(tmp_path: Path) -> None:
     asked = JobRequest("a", Resources(), 60.0, ("sh", "-c", 'echo "$X $1"', "-", "a  b"))
-    words = flux.submit_command(asked, Options(setup=("export X=1",)), now=0.0)
+    words = flux.submit_command(asked, FluxOptions(setup=("export X=1",)), now=0.0)
     program = words[words.index("--") + 1 :]
     assert subprocess.run(program, capture_output=True, text=True, check=True).stdout == "1 a  b\n"
 
@@ -207,3 +206,37 @@ def test_no_change_is_no_change(cluster: Flux) -> None:
     cluster.update(handle, JobChanges())
     with pytest.raises(BackendError, match="only the wall time of a job that waits can be changed"):
         cluster.update(handle, JobChanges(begin=1.0))
+
+
+class TestFlux(BatchSemantics):
+    @pytest.fixture
+    def site(self, tmp_path: Path) -> TestedSite:
+        clock = ManualClock(1_700_000_000.0)
+        backend = Flux(clock=clock, ask=FakeFlux(clock), poll_s=1.0)
+        return TestedSite(
+            backend, clock, tmp_path, run_s=10.0, resolution_s=1.0, shortest_s=60.0, walltime_s=600.0, patience_s=200.0
+        )
+
+    # Flux changes nothing of a job that waits but its wall time, and says so.
+
+    def test_a_begin_time_can_be_moved(self, site: TestedSite) -> None:
+        self._refused(site, JobChanges(begin=site.clock.now()))
+
+    def test_a_dependency_can_be_added_and_taken_away(self, site: TestedSite) -> None:
+        first = site.submit(site.request(begin=site.clock.now() + 3600))
+        self._refused(site, JobChanges(dependencies=(Dependency(first),)))
+
+    def test_a_job_can_be_made_smaller(self, site: TestedSite) -> None:
+        self._refused(site, JobChanges(resources=site.half))
+
+    def test_a_wall_time_can_be_changed(self, site: TestedSite) -> None:
+        handle = site.submit(site.request(begin=site.clock.now() + 5, run_s=200.0))
+        site.backend.update(handle, JobChanges(walltime_s=site.shortest_s))
+        site.reach(handle, JobState.TIMEOUT)
+
+    def _refused(self, site: TestedSite, changes: JobChanges) -> None:
+        handle = site.submit(site.request(begin=site.clock.now() + 3600))
+        with pytest.raises(BackendError, match="only the wall time") as caught:
+            site.backend.update(handle, changes)
+        assert not caught.value.transient
+        assert site.status(handle).state is JobState.PENDING

@@ -10,12 +10,11 @@ from pathlib import Path
 import pytest
 
 from asa.backends.slurm import array
-from asa.backends.slurm.words import Flag, local_time
-from asa.backends.slurm.words import SlurmOptions as Options
+from asa.backends.slurm.words import Flag, SlurmOptions, local_time
 from asa.core.job import Dependency, JobHandle, JobRequest, Resources
 
 NOW = 1000.0
-PLAIN = Options()
+PLAIN = SlurmOptions()
 
 
 def request(token: str, cores: int = 1, nodes: int | None = None, *, walltime_s: float = 60.0) -> JobRequest:
@@ -23,11 +22,6 @@ def request(token: str, cores: int = 1, nodes: int | None = None, *, walltime_s:
 
 
 THREE = [request("x"), request("y", 8, 2, walltime_s=120.0), request("z", 2)]
-
-
-def test_jobs_without_an_array_are_by_themselves() -> None:
-    plain, other = replace(THREE[0], array=""), replace(THREE[1], array="")
-    assert list(array.groups([THREE[0], plain, THREE[1], other])) == [[THREE[0], THREE[1]], [plain], [other]]
 
 
 def test_an_array_begins_late_enough_for_its_elements_to_age() -> None:
@@ -76,7 +70,7 @@ def test_nothing_fixes_the_tasks_of_each_node() -> None:
 def test_memory_that_the_user_gave_stays() -> None:
     sized = [replace(item, resources=replace(item.resources, memory=2**30 * item.resources.cores)) for item in THREE]
     assert "MinMemoryNode=4096" in dict(array.edits(sized, PLAIN))[1]
-    own = dict(array.edits(sized, Options({"mem": "0"})))[1]
+    own = dict(array.edits(sized, SlurmOptions({"mem": "0"})))[1]
     assert not any("Memory" in setting for setting in own)
 
 
@@ -98,13 +92,13 @@ PARENT = Dependency(JobHandle("7", "parent", 0.0))
 )
 def test_what_an_array_cannot_have(changed: dict[str, object], flags: dict[str, Flag], words: str) -> None:
     wrong = [THREE[0], replace(THREE[1], **changed), THREE[2]]  # type: ignore[arg-type]
-    assert words in (array.problem(wrong, Options(flags)) or "")
+    assert words in (array.problem(wrong, SlurmOptions(flags)) or "")
     assert array.problem(THREE, PLAIN) is None
 
 
 def test_gpus_and_memory_of_the_users_own() -> None:
     wrong = [THREE[0], replace(THREE[1], resources=Resources(4, gpus=1, memory=2**30))]
-    assert array.problem(wrong, Options({"gres": "gpu:1", "mem": "1G"})) is None
+    assert array.problem(wrong, SlurmOptions({"gres": "gpu:1", "mem": "1G"})) is None
     alike = [
         replace(THREE[0], resources=Resources(4, nodes=1, gpus=2)),
         replace(THREE[1], resources=Resources(8, nodes=2, gpus=4)),
@@ -116,7 +110,7 @@ def test_gpus_and_memory_of_the_users_own() -> None:
     ("first", "fine"), [("#!/bin/bash -l", True), ("#!/usr/bin/env zsh", True), ("#!/bin/csh", False)]
 )
 def test_a_template_must_be_for_a_shell(first: str, fine: bool) -> None:
-    problem = array.problem(THREE, Options(template=f"{first}\n{{{{program}}}}\n"))
+    problem = array.problem(THREE, SlurmOptions(template=f"{first}\n{{{{program}}}}\n"))
     assert (problem is None) == fine
     assert fine or (problem is not None and first in problem)
 
@@ -124,7 +118,7 @@ def test_a_template_must_be_for_a_shell(first: str, fine: bool) -> None:
 class Node:
     """A node in a folder: runs elements of an array's script, with a scontrol that says what it is told to."""
 
-    def __init__(self, folder: Path, commands: list[str], options: Options = PLAIN) -> None:
+    def __init__(self, folder: Path, commands: list[str], options: SlurmOptions = PLAIN) -> None:
         self.folder = folder
         requests = [
             JobRequest(f"t{at}", Resources(at + 1, 1), 60.0, ("sh", "-c", command), output=f"out{at}", array="a")
@@ -214,7 +208,7 @@ def test_a_template_is_filled_in_for_each_element(tmp_path: Path) -> None:
     lines = ["#!/bin/sh", "{{directives}}", "#SBATCH --hint=nomultithread", "# mine"]
     lines += ["cat <<END", "{{token}} {{cores}}", "END", "{{setup}}", "{{program}}", ""]
     text = "\n".join(lines)
-    node = Node(tmp_path, ["echo $A"] * 2, Options(template=text, setup=("export A=b",)))
+    node = Node(tmp_path, ["echo $A"] * 2, SlurmOptions(template=text, setup=("export A=b",)))
     assert node.run(1) == (0, "t1 2\nb\n")
     head = node.script.read_text().partition("set --")[0]
     assert "#SBATCH --job-name=t0" in head

@@ -1,18 +1,27 @@
-"""What the backend makes of Slurm's answers, on a Slurm that exists only here."""
+"""The backend over a Slurm that exists only in `tests.backends.slurm.fake`."""
 
 from __future__ import annotations
 
+import math
+import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from asa.backends import batch
+from asa.backends.slurm import backend
 from asa.backends.slurm.backend import Slurm
-from asa.backends.slurm.words import JobRecord, SiteRefusal
+from asa.backends.slurm.words import JobRecord, NodeGroup, SiteRefusal, VisibleJob
 from asa.core.clock import ManualClock
-from asa.core.errors import BackendError, InvalidInput
+from asa.core.errors import BackendError, InvalidInput, StateError
 from asa.core.job import (
+    Capabilities,
     Dependency,
     DependencyKind,
     JobChanges,
@@ -24,6 +33,8 @@ from asa.core.job import (
     Resources,
 )
 from asa.core.registry import BACKENDS
+from asa.core.view import QueuedJob, RunningJob
+from asa.security.files import write_private
 from tests.backends.slurm.fake import NOW, FakeSlurm
 
 ONE_CORE = Resources()
@@ -272,3 +283,417 @@ def test_no_option_of_sbatch_is_taken_for_a_misspelt_one(fake: FakeSlurm) -> Non
 def test_several_clusters_are_refused() -> None:
     with pytest.raises(InvalidInput, match="clusters='a,b'"):
         Slurm(clusters="a,b")
+
+
+def element(token: str, cores: int = 1) -> JobRequest:
+    return JobRequest(token, Resources(cores), 60.0, ("true",), output=f"/run/{token}", array="stages")
+
+
+THREE = [element("a"), element("b", 2), element("c")]
+
+
+def handles(slurm: Slurm) -> list[JobHandle]:
+    found = [outcome for outcome in slurm.submit(THREE) if isinstance(outcome, JobHandle)]
+    assert len(found) == 3
+    return found
+
+
+def test_requests_of_one_array_are_one_submission_and_an_edit_each(slurm: Slurm, fake: FakeSlurm) -> None:
+    assert handles(slurm) == [JobHandle("1", token, NOW + 1, at) for at, token in enumerate("abc")]
+    assert [key for key, _ in fake.updates] == ["1_2", "1_0", "1_1"]
+    assert "--array=0-2%1" in fake.options[0]
+    assert slurm.find(["a", "b", "c"]) == {token: JobHandle("1", token, NOW + 1, at) for at, token in enumerate("abc")}
+
+
+def test_others_of_the_same_call_are_submitted_beside_it(slurm: Slurm, fake: FakeSlurm) -> None:
+    alone = JobRequest("alone", Resources(), 60.0, ("true",))
+    outcomes = slurm.submit([THREE[0], alone, THREE[1]])
+    assert [getattr(outcome, "array_index", "refused") for outcome in outcomes] == [0, None, 1]
+    assert len(fake.options) == 2
+
+
+def test_an_edit_that_is_refused_refuses_all(slurm: Slurm, fake: FakeSlurm) -> None:
+    fake.before_update["1_2"] = SiteRefusal("Access/permission denied", "scontrol: Access/permission denied")
+    assert slurm.submit(THREE) == [Refused(token, "Access/permission denied") for token in "abc"]
+    assert fake.cancelled == ["1"]
+
+
+@pytest.mark.parametrize(("fault", "key"), [("before_update", "1_2"), ("before_update", "1_1"), ("after_submit", "a")])
+def test_an_array_that_was_left_half_made_is_cancelled_when_it_is_looked_for(
+    slurm: Slurm, fake: FakeSlurm, fault: str, key: str
+) -> None:
+    getattr(fake, fault)[key] = TIMEOUT
+    with pytest.raises(BackendError):
+        slurm.submit(THREE)
+    assert fake.cancelled == []
+    assert slurm.find(["a", "b", "c"]) == {}
+    assert fake.cancelled == ["1"]
+    assert [handle.job_id for handle in handles(slurm)] == ["2", "2", "2"]
+
+
+def test_nobody_elses_array_is_taken_for_one_that_was_left(slurm: Slurm, fake: FakeSlurm) -> None:
+    fake.queued = {key: JobRecord(key, "theirs", "PENDING") for key in ("7_0", "7_1")}
+    assert slurm.find(["a"]) == {}
+    assert fake.cancelled == []
+
+
+def test_of_elements_without_their_own_names_in_the_accounting_the_first_is_found(
+    slurm: Slurm, fake: FakeSlurm
+) -> None:
+    fake.accounted = {f"1_{at}": JobRecord(f"1_{at}", "a", "COMPLETED", submitted=NOW) for at in (2, 0, 1)}
+    assert slurm.find(["a", "b"]) == {"a": JobHandle("1", "a", NOW, 0)}
+
+
+def test_one_element_that_never_fits_refuses_all(slurm: Slurm, fake: FakeSlurm) -> None:
+    outcomes = slurm.submit([element("a"), element("b", 33)])
+    assert [getattr(outcome, "reason", "").partition(":")[0] for outcome in outcomes] == ["b", "b"]
+    assert fake.options == []
+
+
+def test_where_elements_cannot_be_edited_there_are_no_arrays() -> None:
+    slurm = Slurm(transport=FakeSlurm(arrays=False), clock=ManualClock(NOW))
+    assert not slurm.capabilities().arrays
+    (outcome,) = slurm.submit(THREE[:1])
+    assert isinstance(outcome, Refused)
+    assert "cannot change the elements of a job array" in outcome.reason
+
+
+@pytest.mark.parametrize(("most", "arrays"), [("1001", True), ("1", False), ("0", False)])
+def test_a_site_may_have_switched_arrays_off(slurm: Slurm, fake: FakeSlurm, most: str, arrays: bool) -> None:
+    fake.settings["MaxArraySize"] = most
+    assert slurm.capabilities().arrays == arrays
+
+
+def test_the_throttle_is_the_arrays(slurm: Slurm, fake: FakeSlurm) -> None:
+    first, second, _ = handles(slurm)
+    fake.updates.clear()
+    slurm.update(second, JobChanges(throttle=2))
+    assert fake.updates == [("1", ["ArrayTaskThrottle=2"])]
+    del fake.queued["1_0"]
+    slurm.update(first, JobChanges(throttle=3))
+    assert fake.updates[1:] == [("1", ["ArrayTaskThrottle=3"])]
+    fake.queued = {key: replace(record, word="COMPLETED") for key, record in fake.queued.items()}
+    with pytest.raises(
+        BackendError, match=r"1_0 \(a\) cannot be given another throttle: none of its array is in the queue"
+    ):
+        slurm.update(first, JobChanges(throttle=4))
+
+
+def test_elements_that_have_ended_take_no_throttle_and_the_others_do(slurm: Slurm, fake: FakeSlurm) -> None:
+    first, *_ = handles(slurm)
+    fake.before_update["1"] = SiteRefusal("1_0: Job has already finished\n1_1-2: No error", "scontrol: ...")
+    slurm.update(first, JobChanges(throttle=2))
+    fake.before_update["1"] = SiteRefusal("1_0-2: Access/permission denied", "scontrol: ...")
+    with pytest.raises(SiteRefusal):
+        slurm.update(first, JobChanges(throttle=2))
+
+
+def test_a_throttle_that_means_nothing(slurm: Slurm) -> None:
+    with pytest.raises(BackendError, match="at least 1, not 0"):
+        slurm.update(handles(slurm)[0], JobChanges(throttle=0))
+    (plain,) = slurm.submit([JobRequest("alone", Resources(), 60.0, ("true",))])
+    assert isinstance(plain, JobHandle)
+    with pytest.raises(BackendError, match=r"2 \(alone\) .* no element of a job array"):
+        slurm.update(plain, JobChanges(throttle=2))
+
+
+def test_elements_are_asked_for_and_cancelled_singly(slurm: Slurm, fake: FakeSlurm) -> None:
+    _, second, third = handles(slurm)
+    assert [status.state for status in slurm.query([second, third])] == [JobState.PENDING] * 2
+    slurm.cancel([second])
+    assert fake.cancelled == ["1_1"]
+
+
+def test_parking_excludes_every_node_of_the_partition(slurm: Slurm, fake: FakeSlurm) -> None:
+    assert slurm.capabilities().parks
+    first, *_ = handles(slurm)
+    fake.updates.clear()
+    slurm.update(first, JobChanges(parked=True))
+    slurm.update(first, JobChanges(parked=False, walltime_s=60.0))
+    assert fake.updates == [("1_0", ["ExcNodeList=n[1-4]"]), ("1_0", ["TimeLimit=1", "ExcNodeList="])]
+
+
+def test_nodes_that_the_user_excluded_stay_so(fake: FakeSlurm) -> None:
+    slurm = Slurm(transport=fake, clock=ManualClock(NOW), exclude="n2")
+    first, *_ = handles(slurm)
+    slurm.update(first, JobChanges(parked=False))
+    assert fake.updates[-1] == ("1_0", ["ExcNodeList=n2"])
+
+
+def test_where_nodes_are_not_told_nothing_can_be_parked(slurm: Slurm, fake: FakeSlurm) -> None:
+    fake.where["Nodes"] = "(null)"
+    assert not slurm.capabilities().parks
+    with pytest.raises(BackendError, match="does not show the nodes of partition 'main'"):
+        slurm.update(handles(slurm)[0], JobChanges(parked=True))
+
+
+GIB = 2**30
+MULTIFACTOR = {"PriorityType": "priority/multifactor", "PriorityFlags": "", "AccountingStorageEnforce": ""}
+MAIN = {"PartitionName": "main", "Default": "YES", "MaxTime": "1-00:00:00", "MaxNodes": "UNLIMITED", "State": "UP"}
+LONG = {"PartitionName": "long", "Default": "NO", "MaxTime": "UNLIMITED", "MaxNodes": "2", "State": "UP"}
+NODES = [
+    NodeGroup("main", 3, 8, 4 * GIB, 0, "idle"),
+    NodeGroup("main", 1, 8, 4 * GIB, 0, "down*"),
+    NodeGroup("long", 4, 8, 4 * GIB, 0, "idle"),
+    NodeGroup("long", 1, 64, 16 * GIB, 4, "mix"),
+]
+
+
+@pytest.mark.parametrize(
+    ("configuration", "expected"),
+    [
+        ({}, QueueRegime.LIMITS),
+        ({"PriorityType": "priority/basic"}, QueueRegime.FIFO),
+        ({"PriorityType": "priority/invented"}, QueueRegime.LIMITS),
+        ({"PriorityType": "priority/multifactor"}, QueueRegime.LIMITS),
+        (MULTIFACTOR, QueueRegime.MULTIFACTOR),
+        (MULTIFACTOR | {"AccountingStorageEnforce": "associations"}, QueueRegime.MULTIFACTOR),
+        (MULTIFACTOR | {"AccountingStorageEnforce": "associations,limits"}, QueueRegime.LIMITS),
+        (MULTIFACTOR | {"AccountingStorageEnforce": "associations,limits,qos,safe"}, QueueRegime.LIMITS),
+        (MULTIFACTOR | {"PriorityFlags": "ACCRUE_ALWAYS,MAX_TRES"}, QueueRegime.ACCRUE_ALWAYS),
+        (
+            MULTIFACTOR | {"PriorityFlags": "ACCRUE_ALWAYS", "AccountingStorageEnforce": "limits"},
+            QueueRegime.ACCRUE_ALWAYS,
+        ),
+    ],
+)
+def test_regime(configuration: dict[str, str], expected: QueueRegime) -> None:
+    assert backend.queue_regime(configuration) is expected
+
+
+def survey(
+    *partitions: dict[str, str], configuration: dict[str, str] | None = None, nodes: list[NodeGroup] = NODES
+) -> Capabilities:
+    names = [item["PartitionName"] for item in partitions]
+    return backend.site_capabilities(
+        configuration or {"ClusterName": "asa"},
+        partitions,
+        [group for group in nodes if group.partition in names],
+        version=(22, 5, 8),
+        partition=",".join(names),
+        poll_s=15.0,
+    )
+
+
+def test_one_partition() -> None:
+    found = survey(MAIN)
+    assert (found.site, found.partition) == ("asa", "main")
+    assert found.largest == Resources(32, nodes=4, memory=16 * GIB)
+    assert found.longest_s == 86400
+    assert found.details["Slurm"] == "22.05.8"
+    assert "MaxTime=1-00:00:00" in found.details["partition main"]
+    assert found.details["nodes of main, down*"] == "1 x 8 cores, 4096 MiB, 0 GPUs"
+
+
+def test_a_limit_on_nodes_counts_the_largest() -> None:
+    found = survey(LONG)
+    assert found.largest == Resources(72, nodes=2, memory=20 * GIB, gpus=4)
+    assert found.longest_s is None
+    assert found.cores_per_node == 64
+
+
+def test_of_two_partitions_a_job_goes_to_one() -> None:
+    found = survey(MAIN, LONG)
+    assert found.largest is not None
+    assert found.largest.cores == 72
+    assert found.longest_s is None
+
+
+def test_memory_that_nobody_configured_is_not_counted() -> None:
+    largest = survey(MAIN, nodes=[NodeGroup("main", 2, 8, 2**20, 0, "idle")]).largest
+    assert largest == Resources(16, nodes=2)
+
+
+def test_unequal_nodes_leave_their_number_open() -> None:
+    nodes = [NodeGroup("main", 1, 8, GIB, 0, "idle"), NodeGroup("main", 1, 5, GIB, 0, "idle")]
+    largest = survey(MAIN, nodes=nodes).largest
+    assert largest == Resources(13, memory=2 * GIB)
+
+
+def test_cores_that_the_partition_keeps_back() -> None:
+    assert survey(MAIN | {"MaxCPUsPerNode": "6"}).largest == Resources(24, nodes=4, memory=16 * GIB)
+
+
+def test_a_partition_without_nodes() -> None:
+    found = survey(MAIN, nodes=[])
+    assert (found.largest, found.cores_per_node) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("configuration", "expected"),
+    [
+        ({"AccountingStorageType": "accounting_storage/none", "MinJobAge": "5 sec"}, 2.5),
+        ({"AccountingStorageType": "accounting_storage/none", "MinJobAge": "300 sec"}, 15.0),
+        ({"AccountingStorageType": "accounting_storage/slurmdbd", "MinJobAge": "2 sec"}, 15.0),
+        ({}, 15.0),
+    ],
+)
+def test_without_accounting_every_end_must_be_seen(configuration: dict[str, str], expected: float) -> None:
+    assert backend.poll_interval(configuration, 15.0) == expected
+
+
+def test_default_partition() -> None:
+    assert backend.default_partition([LONG, MAIN]) == "main"
+    assert backend.default_partition([LONG]) == ""
+
+
+def test_an_unknown_partition_is_named() -> None:
+    assert backend.chosen_partitions([LONG, MAIN], "main,nosuch") == [MAIN]
+    with pytest.raises(SiteRefusal, match="no partition 'nosuch': choose one of long, main"):
+        backend.chosen_partitions([LONG, MAIN], "nosuch")
+
+
+@pytest.mark.parametrize(
+    ("resources", "walltime_s", "message"),
+    [
+        (Resources(32, nodes=4), 86400.0, None),
+        (Resources(33), 60.0, "room for 32 cores, 4 nodes, 16384 MiB at most, and the job asks for 33 cores"),
+        (Resources(1, gpus=1), 60.0, "asks for 1 cores, 1 GPUs"),
+        (Resources(1, memory=17 * GIB), 60.0, "asks for 1 cores, 17408 MiB"),
+        (Resources(5, nodes=5), 60.0, "may have 4 nodes, and this one asks for 5"),
+        (Resources(9, nodes=1), 60.0, "have 8 cores at most, and the job asks for 9 on each"),
+        (Resources(1), 86401.0, "a wall time of 1-00:00:00, and the job asks for 1-00:00:01"),
+    ],
+)
+def test_what_never_fits(resources: Resources, walltime_s: float, message: str | None) -> None:
+    reason = batch.misfit(JobRequest("a", resources, walltime_s, ("true",)), survey(MAIN), "partition", spreads=True)
+    assert reason is None if message is None else message in (reason or "")
+
+
+def test_what_the_site_does_not_tell_is_not_checked() -> None:
+    request = JobRequest("a", Resources(10**6), 10**9, ("true",))
+    assert batch.misfit(request, Capabilities("asa"), "partition", spreads=True) is None
+
+
+CORE = {"PartitionName": "core", "Nodes": "n[1-4]"}
+SHORT = {"PartitionName": "short", "Nodes": "n[4-5]"}
+GROUPS = [NodeGroup("core", 4, 8, 2**32, 0, "mix")]
+WAITS = VisibleJob("7", "name", "ada", "core", "PENDING", "Priority", 10, 4, 1, 600.0, 100.0, None)
+RUNS = VisibleJob("6", "", "bob", "short", "RUNNING", "", 10, 8, 1, 600.0, 90.0, NOW + 60, ("n4",))
+
+
+def queue(*jobs: VisibleJob) -> list[object]:
+    view = backend.queue_view(NOW, jobs, GROUPS, [CORE])
+    assert view is not None
+    return [job.key for job in view.queue]
+
+
+def test_what_is_told_of_a_job() -> None:
+    view = backend.queue_view(NOW, [WAITS, RUNS], GROUPS, [CORE])
+    assert view is not None
+    assert (view.now, view.capacity) == (NOW, Resources(32, nodes=4))
+    assert view.queue == (QueuedJob("7", Resources(4), 600.0, 100.0, "ada", "name"),)
+    assert view.running == (RunningJob("6", Resources(8), NOW + 60),)
+
+
+def test_the_highest_priority_comes_first_and_then_the_oldest() -> None:
+    jobs = [replace(WAITS, key="8", submitted=99.0), replace(WAITS, key="9", priority=11), WAITS]
+    elements = [replace(WAITS, key="5_10", priority=9), replace(WAITS, key="5_9", priority=9)]
+    assert queue(*elements, *jobs) == ["9", "8", "7", "5_9", "5_10"]
+
+
+@given(st.lists(st.tuples(st.integers(1, 5), st.integers(0, 5)), max_size=20))
+def test_the_order_does_not_depend_on_that_of_the_answer(ranks: list[tuple[int, int]]) -> None:
+    jobs = [
+        replace(WAITS, key=str(at), priority=priority, submitted=float(submitted))
+        for at, (priority, submitted) in enumerate(ranks)
+    ]
+    assert queue(*jobs) == queue(*reversed(jobs))
+
+
+@pytest.mark.parametrize("reason", sorted(backend.NOT_ELIGIBLE))
+def test_who_could_not_start_on_an_empty_machine_is_in_nobodys_way(reason: str) -> None:
+    assert queue(replace(WAITS, reason=reason)) == []
+    assert queue(replace(WAITS, priority=0)) == []
+
+
+def test_running_jobs_count_where_their_nodes_are() -> None:
+    elsewhere, late = replace(RUNS, held=("n5",)), replace(RUNS, key="5", word="COMPLETING", end=NOW - 5)
+    endless = replace(RUNS, key="4", end=None)
+    view = backend.queue_view(NOW, [elsewhere, late, endless], GROUPS, [CORE])
+    assert view is not None
+    assert [(job.key, job.ends) for job in view.running] == [("5", NOW), ("4", math.inf)]
+
+
+def test_sizes_and_limits_of_those_that_wait() -> None:
+    view = backend.queue_view(NOW, [replace(WAITS, nodes=2, limit=None), replace(WAITS, nodes=3)], GROUPS, [CORE])
+    assert view is not None
+    assert [(job.resources, job.walltime_s) for job in view.queue] == [
+        (Resources(4, nodes=2), math.inf),
+        (Resources(4), 600.0),
+    ]
+
+
+@pytest.mark.parametrize("state", ["down*", "drain", "drained", "idle+drain", "fail", "unk*"])
+def test_nodes_that_do_not_work_are_not_counted(state: str) -> None:
+    view = backend.queue_view(NOW, [], [*GROUPS, NodeGroup("core", 2, 8, 0, 0, state)], [CORE])
+    assert view is not None
+    assert view.capacity.cores == 32
+    assert backend.queue_view(NOW, [], [NodeGroup("core", 2, 8, 0, 0, state)], [CORE]) is None
+
+
+@pytest.mark.parametrize("state", ["idle", "mix", "alloc", "drng", "comp", "draining", "allocated+drain"])
+def test_nodes_that_work_are(state: str) -> None:
+    view = backend.queue_view(NOW, [], [NodeGroup("core", 3, 8, 0, 0, state)], [CORE])
+    assert view is not None
+    assert view.capacity == Resources(24, nodes=3)
+
+
+def test_nodes_of_two_partitions_are_counted_once() -> None:
+    groups = [*GROUPS, NodeGroup("short", 2, 8, 0, 0, "idle"), NodeGroup("gpu", 1, 4, 0, 4, "idle")]
+    view = backend.queue_view(NOW, [], groups, [CORE, SHORT, {"PartitionName": "gpu", "Nodes": "g1"}])
+    assert view is not None
+    assert view.capacity.cores == 36
+
+
+def test_the_backend_looks_at_its_partition() -> None:
+    fake = FakeSlurm()
+    fake.visible = [replace(WAITS, partition="main"), WAITS]
+    slurm = Slurm(transport=fake, clock=ManualClock(NOW))
+    view = slurm.look()
+    assert view is not None
+    assert (view.capacity, [job.user for job in view.queue]) == (Resources(32, nodes=4), ["ada"])
+    fake.hidden = True
+    assert slurm.look() is None
+
+
+REST = "http://localhost:1"
+
+
+def test_the_spec_of_the_command_line(tmp_path: Path) -> None:
+    write_private(tmp_path / "token", b"a.b.c")
+    backend = BACKENDS.create(f"slurm:rest={REST},rest_token={tmp_path}/token,rest_user=ada,partition=core,nice=10")
+    assert isinstance(backend, Slurm)
+    with pytest.raises(StateError, match="cannot look at"):
+        BACKENDS.create(f"slurm:rest={REST},rest_token={tmp_path}/nosuch")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"rest": REST, "clusters": "a"}, "name the slurmrestd of that cluster"),
+        ({"clusters": "a,b"}, "expected one"),
+        ({"rest_token": "file"}, "rest_token without rest: add rest=ADDRESS"),
+        ({"rest_unencrypted": True}, "rest_unencrypted without rest: add rest=ADDRESS"),
+        ({"rest": REST, "no_such_flag": True}, "--no-such-flag.*not known to slurmrestd"),
+        ({"rest": REST, "template": "#!/bin/sh\n#SBATCH --x11\n{{program}}\n"}, "--x11.*not known to slurmrestd"),
+        ({"rest": REST, "transport": FakeSlurm()}, "transport and rest: give one way to reach Slurm"),
+        ({"rest_user": "ada", "transport": FakeSlurm()}, "transport and rest_user: give one way to reach Slurm"),
+        ({"rest": "nowhere"}, "expected /path/to/socket"),
+    ],
+)
+def test_what_cannot_be(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(InvalidInput, match=words):
+        Slurm(**options)
+
+
+def test_requests_is_imported_only_when_it_is_used() -> None:
+    program = f"""
+import sys
+from asa.backends.slurm.backend import Slurm
+Slurm("core")
+assert "requests" not in sys.modules
+Slurm("core", rest={REST!r})
+assert "requests" in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)

@@ -1,8 +1,21 @@
+"""Command lines, what Slurm's commands print, and the transport over programs that only look like Slurm's.
+
+Texts are recorded from Slurm 22.05.8 unless marked otherwise; squeue's column of ages was put in by hand.
+"""
+
 from __future__ import annotations
 
+import contextlib
+from pathlib import Path
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from asa.backends.slurm import commands
+from asa.backends.slurm.commands import KEYS_AT_ONCE, SlurmCommands
+from asa.backends.slurm.words import JobRecord, NodeGroup, SiteRefusal, VisibleJob
+from asa.core.errors import BackendError
 
 
 def test_all_jobs_are_asked_for_at_once() -> None:
@@ -53,3 +66,346 @@ def test_everybodys_jobs_are_asked_for_by_partition() -> None:
     argv = commands.visible_command(["core", "short"])
     assert "--partition=core,short" in argv
     assert not any(word.startswith("--user") for word in argv)
+
+
+SQUEUE = """\
+13|N/A|NODE_FAIL|NodeDown|1795255600|1795255600|1795255600|1795255602|0|0|c21554n4|1795255600|nf|
+12|N/A|PENDING|BeginTime|1795255604|1795255610|1795255610|1795255910|0|1||1795255610|req|
+5|N/A|CANCELLED|JobHeldUser|1795254637|N/A|1795254637|1795254637|0|0||N/A|pend|
+1|N/A|FAILED|NonZeroExitCode|1795254637|1795254637|1795254638|1795254639|256|0|c21554n1|1795254637|asa-abcdefghijklmnopqrstuvwxyz-01-1|
+3|1|PENDING|JobArrayTaskLimit|1795254637|N/A|N/A|N/A|0|0||1795254637|arr|
+3|0|RUNNING|None|1795254637|1795254637|1795254638|1795254938|0|0|c21554n[1-2]|1795254637|arr|
+4|N/A|RUNNING|None|1795254637|1795254637|1795254638|1795254938|0|0|c21554n1|1795254637|we|ird|
+"""
+
+VISIBLE = """\
+12|N/A|ada|main|PENDING|Dependency|1|4|1|5:00|1795278249|N/A||waits|
+15|N/A|root|main|PENDING|Resources|4294901745|8|2|1-02:00:00|1795278249|N/A||we|ird|
+16|0|ada|main,share|RUNNING|None|4294901744|4|1|1:00|1795278249|1795278315|c19165n[1-2]|asa-1|
+17|N/A|bob|main|PENDING|None|4294901743|1|1|UNLIMITED|1795278250|N/A|||
+"""
+
+SACCT = """\
+12|REQUEUED|1795255600|1795255600|1795255600|1795255602|0:0|c21554n1|req
+13|NODE_FAIL|1795255600|1795255600|1795255600|1795255602|0:0|c21554n4|nf
+14|NODE_FAIL|1795255600|1795255600|1795255600|1795255602|0:0|c21554n4|nfr
+14|RUNNING|1795255602|1795255608|1795255608|Unknown|0:0|c21554n4|nfr
+12|PENDING|1795255604|1795255610|Unknown|Unknown|0:0|None assigned|req
+15|CANCELLED by 0|1795255610|1795255610|1795255610|1795255612|0:0|c21554n4|usr
+4|COMPLETED|1795254637|1795254637|1795254638|1795254668|0:0|c21554n1|we|ird
+3_2|COMPLETED|1795254637|1795254678|1795254678|1795254698|0:0|c21554n1|arr
+3_[3-4%1]|PENDING|1795254637|Unknown|Unknown|Unknown|0:0|None assigned|arr
+"""
+
+PARTITIONS = """\
+PartitionName=main AllowGroups=ALL AllowAccounts=ALL Default=YES QoS=N/A DefaultTime=00:05:00 MaxNodes=UNLIMITED \
+MaxTime=1-00:00:00 Nodes=c21554n[1-4] State=UP TotalCPUs=32 TotalNodes=4 TRES=cpu=32,mem=16G,node=4,billing=32
+
+PartitionName=share Default=NO MaxTime=UNLIMITED OverSubscribe=FORCE:4
+"""
+
+CONFIGURATION = """\
+Configuration data as of 1795254641
+AccountingStorageEnforce = associations,limits
+AuthInfo                = socket=/run/munge,cred_expire=5
+ClusterName             = asa
+PriorityFlags           = \n\
+PriorityType            = priority/multifactor
+SlurmSchedLogFile       = (null)
+
+Slurmctld(primary) at vm is UP
+"""
+
+
+def by_key(records: list[JobRecord]) -> dict[str, JobRecord]:
+    return {record.key: record for record in records}
+
+
+def test_squeue_of_everybodys_jobs() -> None:
+    jobs = {job.key: job for job in commands.parse_visible(VISIBLE)}
+    assert jobs["16_0"] == VisibleJob(
+        "16_0", "asa-1", "ada", "main,share", "RUNNING", "", 4294901744, 4, 1, 60.0, 1795278249, 1795278315,
+        ("c19165n1", "c19165n2"),
+    )  # fmt: skip
+    assert (jobs["15"].name, jobs["15"].nodes, jobs["15"].limit, jobs["15"].end) == ("we|ird", 2, 93600.0, None)
+    assert (jobs["12"].reason, jobs["12"].priority) == ("Dependency", 1)
+    assert (jobs["17"].name, jobs["17"].limit, jobs["17"].held) == ("", None, ())
+
+
+def test_squeue() -> None:
+    records = by_key(commands.parse_queue(SQUEUE))
+    assert list(records) == ["13", "12", "5", "1", "3_1", "3_0", "4"]
+    assert records["13"] == JobRecord(
+        "13",
+        "nf",
+        "NODE_FAIL",
+        "NodeDown",
+        1795255600,
+        1795255600,
+        1795255600,
+        1795255602,
+        0,
+        0,
+        ("c21554n4",),
+        1795255600,
+    )
+    assert records["12"].restarts == 1
+    assert (records["12"].ages_since, records["5"].ages_since) == (1795255610, None)
+    assert records["1"].exit_code == 1
+    assert records["1"].name == "asa-abcdefghijklmnopqrstuvwxyz-01-1"
+    assert records["3_0"].nodes == ("c21554n1", "c21554n2")
+    assert records["3_0"].reason == ""
+    assert (records["5"].eligible, records["5"].nodes) == (None, ())
+    assert records["4"].name == "we|ird"
+
+
+def test_squeue_of_another_cluster() -> None:
+    assert [record.key for record in commands.parse_queue("CLUSTER: asa\n" + SQUEUE.splitlines()[0] + "\n")] == ["13"]
+
+
+def test_sacct_has_each_job_once_as_it_was_last() -> None:
+    records = by_key(commands.parse_accounting(SACCT))
+    assert len(records) == len(commands.parse_accounting(SACCT)) == 8
+    assert (records["12"].word, records["12"].restarts, records["12"].submitted) == ("PENDING", 1, 1795255604)
+    assert (records["14"].word, records["14"].restarts) == ("RUNNING", 1)
+    assert (records["13"].restarts, records["13"].end) == (0, 1795255602)
+    assert records["15"].word == "CANCELLED by 0"
+    assert records["4"].name == "we|ird"
+
+
+def test_a_reused_id_is_two_jobs() -> None:
+    reused = SACCT + "15|COMPLETED|1795259999|1795259999|1795259999|1795260000|0:0|c21554n4|other\n"
+    assert {record.name for record in commands.parse_accounting(reused) if record.key == "15"} == {"usr", "other"}
+
+
+def test_shrinking_is_no_restart() -> None:  # made by hand after the manual
+    text = "7|RESIZING|10|10|10|20|0:0|n[1-2]|a\n7|COMPLETED|10|10|20|30|0:0|n1|a\n"
+    assert [(record.word, record.restarts) for record in commands.parse_accounting(text)] == [("COMPLETED", 0)]
+
+
+def test_a_requeued_job_that_comes_before_its_own_past() -> None:
+    lines = [line for line in SACCT.splitlines() if line.startswith("12|")]
+    backwards = commands.parse_accounting("\n".join(reversed(lines)))
+    assert [(record.word, record.restarts) for record in backwards] == [("PENDING", 1)]
+
+
+@pytest.mark.parametrize("reader", [commands.parse_queue, commands.parse_accounting, commands.parse_nodes])
+def test_a_line_that_is_no_row_is_shown(reader: object) -> None:
+    assert callable(reader)
+    with pytest.raises(BackendError, match="'hello world'"):
+        reader("hello world\n")
+
+
+@given(st.text())
+def test_any_text_is_read_or_refused(text: str) -> None:
+    for reader in (commands.parse_queue, commands.parse_accounting, commands.parse_job_id, commands.parse_version):
+        with contextlib.suppress(BackendError):  # anything else fails
+            reader(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "identity"),
+    [("464\n", "464"), ("464;asa\n", "464"), ("A notice of the site\n464\n", "464")],
+)
+def test_job_id(text: str, identity: str) -> None:
+    assert commands.parse_job_id(text) == identity
+
+
+def test_no_job_id() -> None:
+    with pytest.raises(BackendError, match="expected a job id"):
+        commands.parse_job_id("Submitted batch job 464 to\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "version"),
+    [
+        ("slurm-wlm 22.05.8\n", (22, 5, 8)),
+        ("slurm 24.11.0-0rc1", (24, 11, 0)),  # made by hand
+        ("slurm 20.11", (20, 11, 0)),  # made by hand
+    ],
+)
+def test_version(text: str, version: tuple[int, ...]) -> None:
+    assert commands.parse_version(text) == version
+
+
+def test_configuration() -> None:
+    found = commands.parse_configuration(CONFIGURATION)
+    assert found["AccountingStorageEnforce"] == "associations,limits"
+    assert found["AuthInfo"] == "socket=/run/munge,cred_expire=5"
+    assert found["PriorityFlags"] == found["SlurmSchedLogFile"] == ""
+
+
+def test_oneliners() -> None:
+    main, share = commands.parse_oneliners(PARTITIONS)
+    assert (main["PartitionName"], main["MaxTime"], main["TotalNodes"]) == ("main", "1-00:00:00", "4")
+    assert main["TRES"] == "cpu=32,mem=16G,node=4,billing=32"
+    assert share["OverSubscribe"] == "FORCE:4"
+
+
+def test_nodes() -> None:
+    text = "main|3|8|4096|(null)|idle\ngpu|2|64|512000+|gpu:a100:4(S:0-1),nvme:1|mix*\n"  # second line made by hand
+    assert commands.parse_nodes(text) == [
+        NodeGroup("main", 3, 8, 4096 * 2**20, 0, "idle"),
+        NodeGroup("gpu", 2, 64, 512000 * 2**20, 4, "mix*"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("1-00:00:00", 86400.0), ("00:05:00", 300.0), ("UNLIMITED", None), ("infinite", None), ("N/A", None)],
+)
+def test_limit(text: str, seconds: float | None) -> None:
+    assert commands.parse_limit(text) == seconds
+
+
+def test_a_limit_that_is_none() -> None:
+    with pytest.raises(BackendError, match="soon"):
+        commands.parse_limit("soon")
+
+
+@given(st.integers(0, 255), st.integers(0, 64))
+def test_both_forms_of_an_exit_status_agree(code: int, signal: int) -> None:
+    assert commands.parse_exit_status(f"{code}:{signal}") == commands.parse_exit_status(str(code << 8 | signal))
+
+
+def test_times_must_be_seconds() -> None:
+    with pytest.raises(BackendError, match="expected seconds since the epoch"):
+        commands.parse_time("2026-11-21T09:44:39")
+    assert commands.parse_time("N/A") is commands.parse_time("0") is None
+
+
+class Programs:
+    """A directory of shell scripts, first in PATH; each notes how it was called."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.environment = {"PATH": f"{directory}:/usr/bin:/bin", "SQUEUE_PARTITION": "other", "SBATCH_ACCOUNT": "mine"}
+
+    def make(self, name: str, body: str) -> None:
+        path = self.directory / name
+        path.write_text(f'#!/bin/sh\necho "$*" >>{self.directory}/calls\nenv >{self.directory}/environment\n{body}\n')
+        path.chmod(0o700)
+
+    @property
+    def calls(self) -> list[str]:
+        return (self.directory / "calls").read_text().splitlines()
+
+    @property
+    def seen(self) -> str:
+        return (self.directory / "environment").read_text()
+
+    def transport(self, cluster: str | None = None) -> SlurmCommands:
+        return SlurmCommands(cluster, 5.0, self.environment)
+
+
+@pytest.fixture
+def programs(tmp_path: Path) -> Programs:
+    return Programs(tmp_path)
+
+
+def test_submitting(programs: Programs) -> None:
+    programs.make("sbatch", f"cat >{programs.directory}/script; echo '464;asa'")
+    assert programs.transport().submit(["--nice=1"], "#!/bin/sh\ntrue\n") == "464"
+    assert programs.calls == ["--parsable --nice=1"]
+    assert (programs.directory / "script").read_text() == "#!/bin/sh\ntrue\n"
+    assert "SBATCH_ACCOUNT=mine" in programs.seen
+    assert "SLURM_TIME_FORMAT" not in programs.seen, "it would be handed on to the job"
+
+
+def test_asking(programs: Programs) -> None:
+    programs.make("squeue", "echo '464|N/A|PENDING|Priority|100|100|N/A|N/A|0|0||N/A|token|'")
+    (record,) = programs.transport("other").queue(["464", "465"])
+    assert (record.key, record.name, record.word) == ("464", "token", "PENDING")
+    assert programs.calls[0].startswith("--clusters=other --noheader")
+    assert "SLURM_TIME_FORMAT=%s" in programs.seen
+    assert "SQUEUE_PARTITION" not in programs.seen
+
+
+def test_nothing_is_asked_about_nothing(programs: Programs) -> None:
+    transport = programs.transport()
+    assert transport.queue([]) == transport.queue_by_name([]) == []
+    assert transport.accounting([]) == transport.accounting_by_name([]) == []
+    transport.cancel([])
+    assert not (programs.directory / "calls").exists()
+
+
+def test_the_only_job_asked_for_is_not_known(programs: Programs) -> None:
+    programs.make("squeue", "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1")
+    assert programs.transport().queue(["464"]) == []
+
+
+def test_no_accounting(programs: Programs) -> None:
+    programs.make("sacct", "echo 'Slurm accounting storage is disabled' >&2; exit 1")
+    assert programs.transport().accounting(["464"]) == []
+
+
+def test_no_answer(programs: Programs) -> None:
+    programs.make("squeue", "echo 'slurm_load_jobs error: Unable to contact slurm controller' >&2; exit 1")
+    with pytest.raises(BackendError, match="Unable to contact") as caught:
+        programs.transport().queue(["464"])
+    assert caught.value.transient
+
+
+def test_a_refusal(programs: Programs) -> None:
+    programs.make("scontrol", "echo 'Access/permission denied' >&2; exit 1")
+    with pytest.raises(SiteRefusal) as caught:
+        programs.transport().update("464", ["TimeLimit=1"])
+    assert caught.value.reason == "Access/permission denied"
+    assert programs.calls == ["update JobId=464 TimeLimit=1"]
+
+
+def test_cancelling_many_jobs_takes_few_calls(programs: Programs) -> None:
+    programs.make("scancel", "echo 'scancel: error: Kill job error on job id 1: Invalid job id specified' >&2; exit 1")
+    programs.transport().cancel([str(number) for number in range(KEYS_AT_ONCE + 1)])
+    assert len(programs.calls) == 2
+    assert programs.calls[1] == f"--quiet {KEYS_AT_ONCE}"
+
+
+def test_a_machine_without_slurm(programs: Programs) -> None:
+    programs.environment["PATH"] = str(programs.directory)
+    with pytest.raises(BackendError, match="no program 'sbatch' in PATH"):
+        programs.transport().version()
+
+
+def test_it_is_named_with_its_cluster(programs: Programs) -> None:
+    assert programs.transport().name() == "its commands"
+    assert programs.transport("other").name() == "its commands, cluster other"
+
+
+def test_jobs_are_found_by_name(programs: Programs) -> None:
+    programs.make("squeue", "echo '464|N/A|PENDING|Priority|100|100|N/A|N/A|0|0||N/A|token|'")
+    assert [record.key for record in programs.transport().queue_by_name(["token", "other"])] == ["464"]
+    assert programs.calls[0].endswith(" --name=token,other")
+
+
+def test_everybodys_jobs(programs: Programs) -> None:
+    programs.make("squeue", "echo '464|3|ada|core|RUNNING|None|4294|8|2|01:00:00|100|3700|n[1-2]|a|b|'")
+    (job,) = programs.transport().everyone(["core", "short"])
+    assert (job.key, job.user, job.cores, job.nodes, job.limit, job.name) == ("464_3", "ada", 8, 2, 3600.0, "a|b")
+    assert "--partition=core,short" in programs.calls[0]
+
+
+def test_partitions_and_nodes(programs: Programs) -> None:
+    programs.make("scontrol", "echo 'PartitionName=core Default=YES MaxTime=1-00:00:00'; echo")
+    programs.make("sinfo", "echo 'core|4|8|16000+|gpu:2|idle'")
+    transport = programs.transport()
+    assert transport.partitions() == [{"PartitionName": "core", "Default": "YES", "MaxTime": "1-00:00:00"}]
+    (group,) = transport.nodes("core")
+    assert (group.partition, group.count, group.cores, group.gpus, group.state) == ("core", 4, 8, 2, "idle")
+    assert programs.calls == [
+        "--all --oneliner show partition", "--noheader --exact --partition=core --format=%R|%D|%c|%m|%G|%t",
+    ]  # fmt: skip
+
+
+def test_a_failing_sbatch_leaves_its_command_line_and_words_in_the_log(
+    programs: Programs, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG", "asa.backends")
+    programs.make("sbatch", "cat >/dev/null; echo 'sbatch: error: invalid account' >&2; exit 1")
+    with pytest.raises(SiteRefusal):
+        programs.transport().submit(["--account=a b"], "#!/bin/sh\ntrue\n")
+    script, failed, meaning = (record.getMessage() for record in caplog.records)
+    assert script == "standard input of sbatch:\n#!/bin/sh\ntrue\n"
+    said = "ended with exit code 1:\nsbatch: error: invalid account"
+    assert failed.startswith(f"sbatch --parsable '--account=a b': {said}")
+    assert meaning == "sbatch: refused by the site"

@@ -14,7 +14,7 @@ import pytest
 from asa.backends.slurm import array
 from asa.backends.slurm.array import NOT_RUN
 from asa.backends.slurm.backend import Slurm
-from asa.backends.slurm.words import SlurmOptions as Options
+from asa.backends.slurm.words import SlurmOptions
 from asa.core.clock import SystemClock
 from asa.core.job import JobChanges, JobHandle, JobRequest, JobState, Refused, Resources
 from asa.testing.backends import BatchSemantics, RealPrograms, TestedSite
@@ -106,12 +106,12 @@ def test_an_ordinary_user_may_make_every_edit() -> None:
         JobRequest(f"element-{at}", size, 60.0 * (1 + at), ("true",), "/", None, array="stages")
         for at, size in enumerate([replace(size, memory=2**28 * size.cores) for size in sizes])
     ]
-    options, _ = array.submission(requests, Options(), time.time() + 60)
+    options, _ = array.submission(requests, SlurmOptions(), time.time() + 60)
     config = host.configure(None, nodes=2, users=("nobody",))  # the user has to be able to enter all directories above
     try:
         with running(config) as cluster:
             job = cluster.run("sbatch", "--parsable", *options, "--wrap=true", user="nobody").strip()
-            for at, settings in array.edits(requests, Options()):
+            for at, settings in array.edits(requests, SlurmOptions()):
                 cluster.run("scontrol", "update", f"JobId={job}_{at}", *settings, user="nobody")
             for setting in ("ExcNodeList=" + ",".join(cluster.nodes), "ExcNodeList="):
                 cluster.run("scontrol", "update", f"JobId={job}_1", setting, user="nobody")

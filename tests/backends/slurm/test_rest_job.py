@@ -8,9 +8,7 @@ from pathlib import Path
 import pytest
 
 from asa.backends.slurm.rest_job import PROPERTIES, changes, read, submission
-from asa.backends.slurm.words import SlurmOptions as Options
-from asa.backends.slurm.words import job_script, local_time, sbatch_options
-from asa.backends.slurm.words import scontrol_settings as settings
+from asa.backends.slurm.words import SlurmOptions, job_script, local_time, sbatch_options, scontrol_settings
 from asa.core.errors import InvalidInput
 from asa.core.job import Dependency, DependencyKind, JobChanges, JobHandle, JobRequest, Resources
 
@@ -37,7 +35,7 @@ def job(version: int, *options: str, script: str = "#!/bin/sh\ntrue\n", **inheri
 
 
 def test_a_whole_request_in_the_words_of_22_05() -> None:
-    options = Options({"partition": "core", "nice": 10, "exclusive": True})
+    options = SlurmOptions({"partition": "core", "nice": 10, "exclusive": True})
     posted = submission(sbatch_options(REQUEST, options), job_script(REQUEST, options), {"A": "1"}, 38)
     assert posted["job"] == {
         "name": "token", "tasks": "8", "nodes": "2", "tasks_per_node": "4", "memory_per_node": "512M", "gres": "gpu:1",
@@ -49,7 +47,7 @@ def test_a_whole_request_in_the_words_of_22_05() -> None:
 
 
 def test_a_whole_request_with_typed_values() -> None:
-    options = Options({"partition": "core", "nice": 10, "exclusive": True})
+    options = SlurmOptions({"partition": "core", "nice": 10, "exclusive": True})
     posted = submission(sbatch_options(REQUEST, options), job_script(REQUEST, options), {"A": "1"}, 40)
     assert posted["job"] == {
         "name": "token", "tasks": 8, "minimum_cpus": 8, "nodes": "2", "tasks_per_node": 4,
@@ -134,11 +132,14 @@ def test_changes_of_22_05() -> None:
     after = (Dependency(PARENT, DependencyKind.AFTER),)
     size = Resources(8, nodes=2, memory=2**30)
     wanted = JobChanges(resources=size, walltime_s=600.0, dependencies=after, begin=BEGIN)
-    assert changes(settings(wanted, 0.0), 38) == {
+    assert changes(scontrol_settings(wanted, 0.0), 38) == {
         "tasks": "8", "cpus_per_task": 1, "nodes": "2-2", "tasks_per_node": "4", "minimum_cpus_per_node": "4",
         "memory_per_node": "512", "time_limit": "10", "dependency": "after:7", "begin_time": f"uts{BEGIN:.0f}",
     }  # fmt: skip
-    assert changes(settings(JobChanges(dependencies=(), begin=0.0), 1.0), 38) == {"dependency": "", "begin_time": "now"}
+    assert changes(scontrol_settings(JobChanges(dependencies=(), begin=0.0), 1.0), 38) == {
+        "dependency": "",
+        "begin_time": "now",
+    }
 
 
 def test_changes_that_only_commands_can_make() -> None:
@@ -149,7 +150,7 @@ def test_changes_that_only_commands_can_make() -> None:
 
 def test_changes_with_typed_values() -> None:
     wanted = JobChanges(resources=Resources(8, memory=2**30), walltime_s=600.0, begin=0.0)
-    assert changes(settings(wanted, 1.0), 40) == {
+    assert changes(scontrol_settings(wanted, 1.0), 40) == {
         "tasks": 8, "minimum_cpus": 8, "memory_per_cpu": {"set": True, "infinite": False, "number": 128},
         "time_limit": {"set": True, "infinite": False, "number": 10},
         "begin_time": {"set": True, "infinite": False, "number": 1},

@@ -12,10 +12,8 @@ from typing import Any
 import pytest
 
 from asa.backends.slurm.backend import Slurm
-from asa.backends.slurm.commands import SlurmCommands as Commands
-from asa.backends.slurm.rest import RestServer as Server
-from asa.backends.slurm.rest import SlurmRest as Rest
-from asa.backends.slurm.rest import Tokens
+from asa.backends.slurm.commands import SlurmCommands
+from asa.backends.slurm.rest import RestServer, SlurmRest, Tokens
 from asa.backends.slurm.words import JobRecord
 from asa.core.clock import SystemClock
 from asa.core.errors import BackendError
@@ -139,8 +137,8 @@ class TestAnswers:
         reach(local, handles[1], JobState.FAILED)
         local.cancel(handles[2:])
         reach(local, handles[2], JobState.CANCELLED)
-        server = Server(str(socket(served)), Tokens("root", None, os.environ, 10.0, time.time))
-        rest, commands = Rest(server, "root", 10.0, os.environ), Commands(None, 10.0, os.environ)
+        server = RestServer(str(socket(served)), Tokens("root", None, os.environ, 10.0, time.time))
+        rest, commands = SlurmRest(server, "root", 10.0, os.environ), SlurmCommands(None, 10.0, os.environ)
         keys, names = [handle.job_id for handle in handles], [handle.token for handle in handles]
 
         assert rest.version() == commands.version()
