@@ -10,6 +10,7 @@ import numpy as np
 
 from asa.core.context import Context
 from asa.core.errors import InvalidInput
+from asa.estimators import forest
 from asa.estimators.checks import check_count, check_open_share, check_positive, check_wait, read
 from asa.estimators.features import CORES, FEATURES, LAST, encoded, features
 from asa.estimators.loss import OFFSET_S, Vector
@@ -97,6 +98,7 @@ class Contextual:
         self._column, self._child = np.zeros(shape, np.int32), np.zeros(shape, np.int32)
         self._threshold = np.zeros(shape, np.float32)
         self._leaves = np.zeros((trees, memory), np.int32)
+        self._trees: forest.Trees = []
         self._stale = True
         self._newness: Vector | None = None
         self._newest_s = -math.inf
@@ -141,7 +143,7 @@ class Contextual:
         if self._count >= self._due():
             self._grown, self._stale = self._count, True
         elif not self._stale:
-            self._drop(slice(slot, slot + 1))
+            self._leaves[:, slot] = forest.leaves_of_one(row.tolist(), self._trees)
 
     def state(self) -> dict[str, Any]:
         """Return the remembered jobs, JSON-able; the trees follow from them."""
@@ -202,29 +204,20 @@ class Contextual:
         return row
 
     def _likeness(self, row: Vector, known: Vector) -> Vector:
-        from asa.estimators import forest
-
         if self._stale:
             self._grow()
-        own = np.empty((len(self._leaves), 1), np.int32)
-        forest.drop(row[np.newaxis].astype(np.float32), self._column, self._threshold, self._child, own)
-        alike = forest.likeness(self._leaves[:, : len(known)], own[:, 0], known)
+        own = np.array(forest.leaves_of_one(row.tolist(), self._trees), np.int32)
+        alike = forest.likeness(self._leaves[:, : len(known)], own, known)
         return alike if alike.any() else known
 
     def _grow(self) -> None:
         """Grow the trees of the last growth: from those jobs of then that are remembered until the next one."""
-        from asa.estimators import forest
-
         memory = len(self._waits)
         chosen = np.arange(max(0, self._due() - memory), self._grown) % memory
         columns, target = np.ascontiguousarray(self._rows[chosen].T), np.log(self._waits[chosen] + OFFSET_S)
         seeds = np.random.SeedSequence([self._seed, self._grown]).generate_state(len(self._leaves))
-        for tree, seed in enumerate(seeds.tolist()):
-            forest.grow(columns, target, self._leaf, seed, self._column[tree], self._threshold[tree], self._child[tree])
+        forest.grow(columns, target, self._leaf, seeds.tolist(), self._column, self._threshold, self._child)
         self._stale = False
-        self._drop(slice(min(self._count, memory)))
-
-    def _drop(self, slots: slice) -> None:
-        from asa.estimators import forest
-
-        forest.drop(self._rows[slots], self._column, self._threshold, self._child, self._leaves[:, slots])
+        self._trees = list(zip(self._column.tolist(), self._threshold.tolist(), self._child.tolist(), strict=True))
+        slots = slice(min(self._count, memory))
+        self._leaves[:, slots] = forest.leaves(self._rows[slots], self._column, self._threshold, self._child)

@@ -10,7 +10,7 @@ from asa.core.context import Context
 from asa.core.errors import InvalidInput
 from asa.estimators.checks import check_open_share, check_positive, check_same_grid, check_wait, read_numbers
 from asa.estimators.grid import PAPER_GRID, check_grid, with_zero
-from asa.estimators.loss import OFFSET_S, Vector
+from asa.estimators.loss import OFFSET_S, PINBALL_SCALE, Vector
 from asa.estimators.printed import printed
 
 
@@ -75,7 +75,8 @@ class FixedShare:
         self._alpha = check_open_share(alpha, "alpha")
         self._tau = check_open_share(tau, "tau")
         self._quantile = check_open_share(quantile, "quantile")
-        self._log_grid = np.log(np.array(self.grid) + OFFSET_S)
+        scaled = PINBALL_SCALE * np.log(np.array(self.grid) + OFFSET_S)
+        self._too_short, self._too_long = self._tau * scaled, (1.0 - self._tau) * scaled
         self._weights = np.full(len(self.grid), 1 / len(self.grid))
 
     @property
@@ -104,10 +105,18 @@ class FixedShare:
         InvalidInput
             If the wait is negative or not finite.
         """
-        from asa.estimators.shares import share  # here: numba takes long to import, and predictions do without
-
-        log_wait = math.log(check_wait(wait_s) + OFFSET_S)
-        share(self._log_grid, self._weights, log_wait, self._tau, self._eta, self._alpha)
+        scaled = PINBALL_SCALE * math.log(check_wait(wait_s) + OFFSET_S)
+        weights = np.maximum(self._tau * scaled - self._too_short, self._too_long - (1.0 - self._tau) * scaled)
+        np.minimum(weights, 1.0, out=weights)  # the losses so far
+        # A loss common to all cancels in the normalisation; without it the largest factor is 1, and since no weight is
+        # below alpha / m their sum cannot underflow, whatever eta.
+        weights -= weights.min()
+        weights *= -self._eta
+        np.exp(weights, out=weights)
+        weights *= self._weights
+        weights *= (1.0 - self._alpha) / weights.sum()
+        weights += self._alpha / len(weights)
+        self._weights = weights
 
     def state(self) -> dict[str, Any]:
         """Return everything learned, JSON-able."""

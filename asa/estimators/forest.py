@@ -1,6 +1,6 @@
-"""Random regression forests on a few thousand jobs, compiled: grown in milliseconds, asked in microseconds.
+"""Random regression forests on a few thousand jobs, in NumPy: all trees are grown at once, level by level.
 
-Rows are jobs, columns what was known of them. Import this where it is needed: it needs numba.
+Rows are jobs, columns what was known of them.
 """
 
 from __future__ import annotations
@@ -9,37 +9,44 @@ import numpy as np
 import numpy.typing as npt
 
 from asa.estimators.loss import Vector
-from asa.lab.core.compiled import compiled_alone
 
 Table = npt.NDArray[np.float32]
 Codes = npt.NDArray[np.int32]
+Trees = list[tuple[list[int], list[float], list[int]]]
+"""Columns, thresholds and children of each tree, as lists."""
+
+_GAMMA = np.uint64(0x9E3779B97F4A7C15)
 
 
-@compiled_alone
-def _random(state: npt.NDArray[np.uint64]) -> float:
-    """The next number in [0, 1) of a SplitMix64 generator: one integer of state, no global one."""
-    state[0] += np.uint64(0x9E3779B97F4A7C15)
-    bits = state[0]
+def uniform(seeds: npt.NDArray[np.uint64], draws: npt.NDArray[np.uint64]) -> Vector:
+    """The numbers in [0, 1) that SplitMix64 generators with these seeds return as their draws of these numbers (1 ...).
+
+    Arguments are broadcast; the result has their shape.
+    """
+    bits = seeds + draws * _GAMMA
     bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     bits ^= bits >> np.uint64(31)
-    return float(bits >> np.uint64(11)) * 2.0**-53
+    return (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
-@compiled_alone
-def grow(columns: Table, target: Vector, leaf: int, seed: int, column: Codes, threshold: Table, child: Codes) -> None:
-    """Grow one tree into the last three arguments, each of shape (nodes,); 2 n / leaf + 1 nodes suffice.
+def grow(
+    columns: Table, target: Vector, leaf: int, seeds: list[int], column: Codes, threshold: Table, child: Codes
+) -> None:
+    """Grow trees into the last three arguments, each of shape (trees, nodes); 2 n / leaf + 1 nodes suffice.
 
     A node is split at the value of one of its rows, drawn at random, as long as both parts have `leaf` rows or more.
     Of two such values for each of half of the columns, drawn with replacement, the one that leaves the least squared
-    deviations of the target is taken.
+    deviations of the target is taken; of equal ones the first.
 
     Parameters
     ----------
     columns
         What is known, shape (f, n).
     target
-        What is to be foretold, shape (n,).
+        What is to be predicted, shape (n,).
+    seeds
+        Of the trees, shape (trees,).
     column, threshold, child
         Column that a node asks for (-1 for a leaf); rows up to this value go to node `child`, others to the next one.
 
@@ -47,69 +54,98 @@ def grow(columns: Table, target: Vector, leaf: int, seed: int, column: Codes, th
     ----------
     P. Geurts, D. Ernst, L. Wehenkel, Extremely Randomized Trees, Machine Learning 63 (2006). There, thresholds are
     uniform between the least and the greatest value, one a column; values of rows need not look for these, and two of
-    them foretell better than one.
+    them predict better than one.
     """
     width, count = columns.shape
-    state = np.array([seed], dtype=np.uint64)
-    order, nodes = np.arange(count), len(column)
-    first, last = np.zeros(nodes, np.int64), np.zeros(nodes, np.int64)
-    last[0], made, node = count, 1, 0
-    while node < made:
-        low, high = first[node], last[node]
-        column[node] = -1
-        if high - low >= 2 * leaf and made + 2 <= nodes:
-            total = 0.0
-            for place in range(low, high):
-                total += target[order[place]]
-            best, chosen, cut = -1.0, -1, np.float32(0.0)
-            for _ in range(max(1, width // 2)):
-                tried = int(_random(state) * width)
-                one = columns[tried, order[low + int(_random(state) * (high - low))]]
-                two = columns[tried, order[low + int(_random(state) * (high - low))]]
-                if one > two:
-                    one, two = two, one
-                below_one, below_two, part_one, part_two = 0, 0, 0.0, 0.0
-                for place in range(low, high):
-                    row = order[place]
-                    value, share = columns[tried, row], target[row]
-                    is_one, is_two = value <= one, value <= two  # sums without branches, which nobody could foresee
-                    below_one += is_one
-                    below_two += is_two
-                    part_one += is_one * share
-                    part_two += is_two * share
-                for limit, below, part in ((one, below_one, part_one), (two, below_two, part_two)):
-                    above = high - low - below
-                    if below >= leaf and above >= leaf:
-                        gain = part * part / below + (total - part) * (total - part) / above
-                        if gain > best:
-                            best, chosen, cut = gain, tried, limit
-            if chosen >= 0:
-                left, right = low, high - 1
-                while left <= right:
-                    if columns[chosen, order[left]] <= cut:
-                        left += 1
-                    else:
-                        order[left], order[right] = order[right], order[left]
-                        right -= 1
-                column[node], threshold[node], child[node] = chosen, cut, made
-                first[made], last[made], first[made + 1], last[made + 1] = low, left, left, high
-                made += 2
-        node += 1
+    trees, tries = len(seeds), max(1, width // 2)
+    random = np.array(seeds, np.uint64)
+    column[:] = -1
+    # Of each open node: its tree, its place there, how many rows it has. `order` lists their rows, node after node, as
+    # they were ordered in the node above.
+    tree, node, size = np.arange(trees), np.zeros(trees, np.int64), np.full(trees, count)
+    order = np.tile(np.arange(count), trees)
+    made, drawn = np.ones(trees, np.int64), np.zeros(trees, np.int64)
+    while True:
+        large = size >= 2 * leaf
+        order = order[np.repeat(large, size)]
+        tree, node, size = tree[large], node[large], size[large]
+        if not len(size):
+            return
+        first = size.cumsum() - size
+        rank = np.arange(len(tree)) - np.searchsorted(tree, tree)  # among the open nodes of its tree
+        numbers = (drawn[tree] + rank * 3 * tries)[:, None] + np.arange(1, 3 * tries + 1)
+        draws = uniform(random[tree][:, None], numbers.astype(np.uint64)).reshape(len(tree), tries, 3)
+        drawn += 3 * tries * np.bincount(tree, minlength=trees)
+        split, chosen, cut = _best_splits(columns, target, leaf, order, first, size, draws)
+        column[tree[split], node[split]], threshold[tree[split], node[split]] = chosen[split], cut[split]
+        rank = np.cumsum(split) - 1
+        rank -= np.searchsorted(tree[split], tree)
+        below = made[tree] + 2 * rank
+        child[tree[split], node[split]] = below[split]
+        made += 2 * np.bincount(tree[split], minlength=trees)
+        order = order[np.repeat(split, size)]
+        tree, below, size, chosen, cut = tree[split], below[split], size[split], chosen[split], cut[split]
+        is_low = columns[np.repeat(chosen, size), order] <= np.repeat(cut, size)
+        half = 2 * np.repeat(np.arange(len(size)), size) + ~is_low
+        order = order[half.argsort(kind="stable")]
+        size = np.bincount(half, minlength=2 * len(size))
+        tree, node = np.repeat(tree, 2), (below[:, None] + np.arange(2)).ravel()
 
 
-@compiled_alone
-def drop(rows: Table, column: Codes, threshold: Table, child: Codes, leaves: Codes) -> None:
-    """Write the leaf of each tree into which each row falls, rows of shape (n, f), to `leaves`, shape (trees, n)."""
-    for tree in range(len(leaves)):
-        for row in range(len(rows)):
-            node = 0
-            while column[tree, node] >= 0:
-                below = rows[row, column[tree, node]] <= threshold[tree, node]
-                node = child[tree, node] + (0 if below else 1)
-            leaves[tree, row] = node
+def _best_splits(
+    columns: Table,
+    target: Vector,
+    leaf: int,
+    order: npt.NDArray[np.int64],
+    first: npt.NDArray[np.int64],
+    size: npt.NDArray[np.int64],
+    draws: Vector,
+) -> tuple[npt.NDArray[np.bool_], Codes, Table]:
+    """Whether each node can be split, by which column, and at which value, shape (nodes,) each."""
+    shares, flat = target[order], columns.ravel()
+    total = np.add.reduceat(shares, first)
+    best, chosen = np.full(len(size), -1.0), np.full(len(size), -1, np.int32)
+    cut = np.zeros(len(size), np.float32)
+    for attempt in range(draws.shape[1]):
+        tried = (draws[:, attempt, 0] * len(columns)).astype(np.int64)
+        values = flat.take(np.repeat(tried * columns.shape[1], size) + order)
+        limits = [values[first + (draws[:, attempt, 1 + which] * size).astype(np.int64)] for which in range(2)]
+        for limit in (np.minimum(*limits), np.maximum(*limits)):
+            is_low = values <= np.repeat(limit, size)
+            below, part = np.add.reduceat(is_low, first, dtype=np.int64), np.add.reduceat(is_low * shares, first)
+            above = size - below
+            fits = (below >= leaf) & (above >= leaf)
+            with np.errstate(divide="ignore", invalid="ignore"):
+                gain = np.where(fits, part * part / below + (total - part) * (total - part) / above, -1.0)
+            better = gain > best
+            best[better], chosen[better], cut[better] = gain[better], tried[better], limit[better]
+    return chosen >= 0, chosen, cut
 
 
-@compiled_alone
+def leaves(rows: Table, column: Codes, threshold: Table, child: Codes) -> Codes:
+    """The leaf of each tree into which each row falls, rows of shape (n, f): shape (trees, n)."""
+    trees, row = np.arange(len(column))[:, None], np.arange(len(rows))
+    node = np.zeros((len(column), len(rows)), np.int32)
+    while True:
+        asked = column[trees, node]
+        open_ = asked >= 0
+        if not open_.any():
+            return node
+        above = rows[row, asked] > threshold[trees, node]
+        node = np.where(open_, child[trees, node] + above, node).astype(np.int32)
+
+
+def leaves_of_one(row: list[float], trees: Trees) -> list[int]:
+    """The leaf of each tree into which a row falls, shape (f,): what `leaves` returns, faster for one."""
+    found = []
+    for column, threshold, child in trees:
+        node = 0
+        while (asked := column[node]) >= 0:
+            node = child[node] + (row[asked] > threshold[node])
+        found.append(node)
+    return found
+
+
 def likeness(leaves: Codes, own: Codes, weights: Vector) -> Vector:
     """How much each row is like one's own: the mean over trees of its share in the leaf, shape (n,); adds up to 1.
 
@@ -126,17 +162,9 @@ def likeness(leaves: Codes, own: Codes, weights: Vector) -> Vector:
     ----------
     N. Meinshausen, Quantile Regression Forests, JMLR 7 (2006).
     """
-    found = np.zeros(len(weights))
-    matches = np.empty(len(weights), np.int64)
-    trees = 0
-    for tree in range(len(own)):
-        count, held = 0, 0.0
-        for row in range(len(weights)):
-            if leaves[tree, row] == own[tree] and weights[row] > 0.0:
-                matches[count] = row
-                held += weights[row]
-                count += 1
-        trees += count > 0
-        for match in range(count):
-            found[matches[match]] += weights[matches[match]] / held
-    return found / max(trees, 1)
+    alike = leaves == own[:, None]
+    held = alike @ weights
+    counted = held > 0.0
+    shares = np.divide(1.0, held, out=np.zeros(len(held)), where=counted)
+    found: Vector = (shares @ alike) * weights
+    return found / max(int(counted.sum()), 1)

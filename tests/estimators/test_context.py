@@ -151,13 +151,59 @@ def test_options_out_of_bounds_are_refused(options):
         Contextual(**options)
 
 
-def grown(columns, target, leaf, seed=3):
-    nodes = 2 * len(target) // leaf + 3
-    tree = np.zeros((1, nodes), np.int32), np.zeros((1, nodes), np.float32), np.zeros((1, nodes), np.int32)
-    forest.grow(np.ascontiguousarray(columns.T), target, leaf, seed, *(part[0] for part in tree))
-    leaves = np.empty((1, len(target)), np.int32)
-    forest.drop(columns, *tree, leaves)
-    return tree, leaves[0]
+def grown(columns, target, leaf, seeds=(3,)):
+    shape = len(seeds), 2 * len(target) // leaf + 3
+    trees = np.zeros(shape, np.int32), np.zeros(shape, np.float32), np.zeros(shape, np.int32)
+    forest.grow(np.ascontiguousarray(columns.T), target, leaf, list(seeds), *trees)
+    return trees, forest.leaves(columns, *trees)
+
+
+def split_mix(state):
+    while True:
+        state = (state + 0x9E3779B97F4A7C15) % 2**64
+        bits = (state ^ (state >> 30)) * 0xBF58476D1CE4E5B9 % 2**64
+        bits = (bits ^ (bits >> 27)) * 0x94D049BB133111EB % 2**64
+        yield ((bits ^ (bits >> 31)) >> 11) * 2.0**-53
+
+
+def grown_node_by_node(columns, target, leaf, seed):
+    """One tree as its description says, in plain loops: (column, threshold, child) of each node."""
+    draw, tree, parts = split_mix(seed), [], [list(range(len(target)))]
+    for rows in parts:
+        best = None
+        if len(rows) >= 2 * leaf:
+            total = sum(target[row] for row in rows)
+            for _ in range(max(1, columns.shape[1] // 2)):
+                tried = int(next(draw) * columns.shape[1])
+                for cut in sorted(columns[rows[int(next(draw) * len(rows))], tried] for _ in range(2)):
+                    low = [row for row in rows if columns[row, tried] <= cut]
+                    if len(low) >= leaf and len(rows) - len(low) >= leaf:
+                        part = sum(target[row] for row in low)
+                        gain = part**2 / len(low) + (total - part) ** 2 / (len(rows) - len(low))
+                        if best is None or gain > best[0]:
+                            best = gain, tried, cut
+        if best is None:
+            tree.append((-1, 0.0, 0))
+            continue
+        _, tried, cut = best
+        tree.append((tried, cut, len(parts)))
+        parts.append([row for row in rows if columns[row, tried] <= cut])
+        parts.append([row for row in rows if columns[row, tried] > cut])
+    return tree
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(1, 80), st.integers(1, 6), st.lists(st.integers(0, 2**32 - 1), min_size=1, max_size=3))
+def test_trees_grown_at_once_are_those_grown_node_by_node(count, leaf, seeds):
+    source = np.random.default_rng(seeds[0])
+    columns = source.integers(0, 5, (count, 4)).astype(np.float32)
+    target = source.integers(0, 100, count).astype(float)  # sums are exact in whatever order
+    (column, threshold, child), _ = grown(columns, target, leaf, seeds)
+    for number, seed in enumerate(seeds):
+        expected = grown_node_by_node(columns, target, leaf, seed)
+        assert column[number, : len(expected)].tolist() == [node[0] for node in expected]
+        for node, (asked, cut, below) in enumerate(expected):
+            assert asked < 0 or (threshold[number, node], child[number, node]) == (cut, below)
 
 
 @settings(max_examples=40, deadline=None)
@@ -165,13 +211,11 @@ def grown(columns, target, leaf, seed=3):
 def test_each_leaf_holds_enough_rows_and_only_rows_on_its_side(count, leaf, seed):
     source = np.random.default_rng(seed)
     columns = source.integers(0, 5, (count, 4)).astype(np.float32)
-    (column, threshold, child), leaves = grown(columns, source.normal(size=count), leaf, seed)
+    trees, (leaves,) = grown(columns, source.normal(size=count), leaf, [seed])
     assert min(np.bincount(leaves)[np.unique(leaves)]) >= min(leaf, count)
+    lists = list(zip(*(part.tolist() for part in trees), strict=True))
     for row, found in zip(columns, leaves.tolist(), strict=True):
-        node = 0
-        while column[0, node] >= 0:
-            node = child[0, node] + int(row[column[0, node]] > threshold[0, node])
-        assert node == found
+        assert forest.leaves_of_one(row.tolist(), lists) == [found]
 
 
 def test_likeness_is_the_mean_share_of_the_leaves():
