@@ -13,8 +13,7 @@ import numpy as np
 
 from asa.core.arrays import Floats, Ints
 from asa.core.errors import InvalidInput
-from asa.estimators.checks import check_count, check_positive, read, read_numbers
-from asa.estimators.stream import Stream
+from asa.estimators.checks import Stream, check_count, check_positive, read, read_numbers
 from coscheduler.nouns import ACTIONS, Expert, JobStates, LazyReason, LearningExpert
 from coscheduler.sharing.experts import check_votes
 

@@ -10,11 +10,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from asa.core.context import Context
-from asa.estimators.checks import check_count, check_wait, read_waits
-from asa.estimators.printed import printed
+from asa.estimators.checks import check_count, check_wait, printed, read_waits
 from asa.estimators.qbets import Qbets
 
-__all__ = ["Last", "Mean", "Median", "Planned", "Qbets", "Zero"]
+__all__ = ["Last", "Mean", "Median", "PlannedWait", "Qbets", "Zero"]
 
 
 class _Unlearned:
@@ -59,12 +58,12 @@ class Zero(_Unlearned):
 
 
 @printed
-class Planned(_Unlearned):
+class PlannedWait(_Unlearned):
     """What the batch system itself expects, and 0 where it says nothing.
 
     Examples
     --------
-    >>> Planned().predict(Context(at=0.0, planned_s=600.0))
+    >>> PlannedWait().predict(Context(at=0.0, planned_s=600.0))
     600.0
     """
 

@@ -11,8 +11,7 @@ from typing import Any
 from asa.core.context import Context
 from asa.core.errors import InvalidInput
 from asa.estimators.bysize import make_pooled
-from asa.estimators.checks import check_count, check_open_share, check_wait, read, read_numbers
-from asa.estimators.printed import printed
+from asa.estimators.checks import check_count, check_open_share, check_wait, printed, read, read_numbers
 
 _LOGITS = range(-63, 64)  # of the levels tried, times 9: from 0.0009 to 0.9991, close together at the ends
 _LEVELS = tuple(1 / (1 + math.exp(-logit / 9)) for logit in _LOGITS)

@@ -8,10 +8,8 @@ import numpy as np
 
 from asa.core.context import Context
 from asa.core.errors import InvalidInput
-from asa.estimators.checks import check_open_share, check_positive, check_same_grid, check_wait, read_numbers
-from asa.estimators.grid import PAPER_GRID, check_grid, with_zero
-from asa.estimators.loss import OFFSET_S, PINBALL_SCALE, Vector
-from asa.estimators.printed import printed
+from asa.estimators.checks import check_open_share, check_positive, check_same_grid, check_wait, printed, read_numbers
+from asa.estimators.loss import OFFSET_S, PAPER_GRID, PINBALL_SCALE, Vector, check_grid, with_zero
 
 
 @printed

@@ -23,11 +23,12 @@ def uniform(seeds: npt.NDArray[np.uint64], draws: npt.NDArray[np.uint64]) -> Vec
 
     Arguments are broadcast; the result has their shape.
     """
-    bits = seeds + draws * _GAMMA
+    bits: npt.NDArray[np.uint64] = seeds + draws * _GAMMA
     bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     bits ^= bits >> np.uint64(31)
-    return (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    found: Vector = (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    return found
 
 
 def grow(

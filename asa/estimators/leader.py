@@ -9,9 +9,8 @@ from typing import Any
 from asa.core.context import Context
 from asa.core.errors import InvalidInput
 from asa.estimators.bysize import knows_quantiles, make_pooled
-from asa.estimators.checks import check_count, check_open_share, check_positive, check_wait, read, read_numbers
+from asa.estimators.checks import check_count, check_open_share, check_positive, check_wait, printed, read, read_numbers
 from asa.estimators.loss import seconds_pinball
-from asa.estimators.printed import printed
 
 BASES = ("context", "fixed-share", "median:window=100", "median", "last", "planned", "zero")
 """What is followed by default."""

@@ -8,8 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from asa.core.context import Context
-from asa.estimators.checks import check_count, check_open_share, check_wait, read, read_waits
-from asa.estimators.printed import printed
+from asa.estimators.checks import check_count, check_open_share, check_wait, printed, read, read_waits
 
 
 @lru_cache(maxsize=4096)

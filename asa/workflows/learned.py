@@ -126,9 +126,9 @@ class Learned:
 
     @cached_property
     def _run_times(self) -> RunTimePredictor:
-        from asa.estimators.runtimes import LastTwo
+        from asa.estimators.waits import StageTimes
 
-        return LastTwo(self._store)
+        return StageTimes(self._store)
 
 
 def estimator_of(spec: str, record: Mapping[str, Any]) -> Estimator | None:

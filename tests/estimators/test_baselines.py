@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from asa.core.context import Context
 from asa.core.errors import InvalidInput
-from asa.estimators.baselines import Last, Mean, Median, Planned, Zero
+from asa.estimators.baselines import Last, Mean, Median, PlannedWait, Zero
 
 WAITS = st.lists(st.floats(0, 1e9, allow_nan=False), min_size=1, max_size=150)
 
@@ -69,7 +69,7 @@ def test_bounds_of_the_window(kind, window):
 
 
 def test_planned_says_what_the_batch_system_says():
-    estimator = Planned()
+    estimator = PlannedWait()
     estimator.learn(50.0)
     assert estimator.predict(Context(at=0.0, planned_s=70.0)) == 70.0
     assert estimator.predict(Context(at=0.0)) == estimator.predict() == 0.0

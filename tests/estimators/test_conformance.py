@@ -7,7 +7,7 @@ from collections import deque
 import pytest
 
 from asa.core.registry import ESTIMATORS as ESTIMATOR_NAMES
-from asa.estimators.asa import Algorithm1
+from asa.estimators.algorithm1 import Algorithm1
 from asa.estimators.baselines import Last, Mean, Median, Qbets, Zero
 from asa.estimators.fixedshare import FixedShare
 from asa.testing import estimators as suite

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from asa.core.context import Context
 from asa.core.errors import InvalidInput
 from asa.estimators import forest
-from asa.estimators.context import Contextual
-from asa.estimators.features import COUNTS, FEATURES, MISSING, TIMES, features
+from asa.estimators.context import COUNTS, FEATURES, MISSING, TIMES, Contextual, features
 from asa.testing import estimators as suite
 
 SMALL = {"memory": 40, "regrow": 7, "trees": 3, "leaf": 2}

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from asa.core.errors import InvalidInput
 from asa.estimators.fixedshare import FixedShare
-from asa.estimators.grid import PAPER_GRID, with_zero
-from asa.estimators.loss import pinball
+from asa.estimators.loss import PAPER_GRID, pinball, with_zero
 from asa.estimators.regret import best_switching, loss_table
 
 GRID = with_zero(PAPER_GRID)

@@ -14,8 +14,7 @@ from asa.core.errors import InvalidInput
 from asa.core.ports import Estimator
 from asa.core.registry import ESTIMATORS
 from asa.core.view import QueueView
-from asa.estimators.checks import check_count, check_open_share, check_wait, read
-from asa.estimators.printed import printed
+from asa.estimators.checks import check_count, check_open_share, check_wait, printed, read
 from asa.lab.core.table import TableView
 from asa.lab.dispatchers.backfill import rule_of
 from asa.lab.forecast.arrivals import coming

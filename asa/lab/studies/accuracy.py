@@ -14,8 +14,7 @@ from asa.core.arrays import Floats
 from asa.core.errors import InvalidInput
 from asa.core.ports import Estimator
 from asa.core.units import HOUR
-from asa.estimators.grid import PAPER_GRID, nearest, with_zero
-from asa.estimators.loss import pinball
+from asa.estimators.loss import PAPER_GRID, nearest, pinball, with_zero
 from asa.estimators.regret import best_fixed, best_switching, loss_table
 
 GRACE_S = 300.0

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from asa.core.errors import InvalidInput
 from asa.core.ports import Estimator
-from asa.estimators.asa import Algorithm1
+from asa.estimators.algorithm1 import Algorithm1
 from asa.estimators.fixedshare import FixedShare
-from asa.estimators.grid import PAPER_GRID, nearest, with_zero
+from asa.estimators.loss import PAPER_GRID, nearest, with_zero
 
 SEGMENTS = 5
 """Stretches of constant wait."""

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from asa.core.errors import InvalidInput
-from asa.estimators.grid import PAPER_GRID
+from asa.estimators.loss import PAPER_GRID
 from asa.lab.studies.convergence import convergence, iterations_to_converge
 
 
