@@ -7,7 +7,7 @@
         engine.py             the machine at work: carries out its effects, tells it what happens
           link.py               the connection to the master
           containers.py         starts, limits, ends; shim.py is their parent process
-          machine.py            AgentMachine: all that goes in, all that comes out; no I/O from here on down
+          machine.py            NodeAgent: all that goes in, all that comes out; no I/O from here on down
             api.py                calls of executors and of operators
             tasks.py              tasks, executors, containers, status updates
             records.py            the state as messages, and as rows of the journal

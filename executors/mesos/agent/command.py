@@ -84,7 +84,7 @@ class AgentCommand:
     def run(self, options: argparse.Namespace) -> CommandResult:
         """Run it until its work is over."""
         from executors.mesos.agent.service import NO_MASTER, AgentService
-        from executors.mesos.agent.storage import WorkDirectory
+        from executors.mesos.agent.storage import WorkDirectory, remove_abandoned
 
         directory = PoolDirectory(options.directory.absolute())
         if not _appears(directory, options.patience):
@@ -92,9 +92,11 @@ class AgentCommand:
             return CommandResult({"master": None}, text, NO_MASTER)
         name = options.name or node.name(os.environ)
         key = directory_key(options, name)
-        work: Path = options.work or Path(node.scratch(os.environ)) / f"asa-agent-{os.geteuid()}-{key}"
+        scratch, prefix = Path(node.scratch(os.environ)), f"asa-agent-{os.geteuid()}-"
+        work: Path = options.work or scratch / f"{prefix}{key}"
         held, given = WorkDirectory(work.absolute()), agent_options(options, name)
         held.hold()  # before anything is tried in its name space: another agent may be at work there
+        remove_abandoned(scratch, prefix)
         try:
             quotas = _quotas(options, key, given.resources.scalar("cpus"))
         except BaseException:

@@ -303,7 +303,7 @@ class _LiveContainer:
     """What is done to one container is done one thing after the other."""
 
 
-class AgentContainers:
+class NodeContainers:
     """All containers of one agent.
 
     Parameters

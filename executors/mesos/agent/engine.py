@@ -11,9 +11,9 @@ from pathlib import Path
 from asa.core.errors import StateError
 from asa.web.server import Durable, ResponseStream
 from executors.cgroup.group import GroupUsage, Quotas
-from executors.mesos.agent.containers import AgentContainers, OrphanPolicy
+from executors.mesos.agent.containers import NodeContainers, OrphanPolicy
 from executors.mesos.agent.link import MasterLink
-from executors.mesos.agent.machine import AgentMachine
+from executors.mesos.agent.machine import NodeAgent
 from executors.mesos.agent.state import (
     Effect,
     ExitAgent,
@@ -54,7 +54,7 @@ class AgentEngine:
     quotas
         Keeps containers to their share of the node.
     run, lock
-        See `AgentContainers`.
+        See `NodeContainers`.
     orphans
         What becomes of containers when we die.
     patience_s
@@ -63,7 +63,7 @@ class AgentEngine:
 
     def __init__(
         self,
-        machine: AgentMachine,
+        machine: NodeAgent,
         journal: Journal,
         directory: PoolDirectory,
         quotas: Quotas,
@@ -79,7 +79,7 @@ class AgentEngine:
         self._loop = asyncio.get_running_loop()
         self._clock = Clockwork(machine.due, lambda: self.take(machine.wake))
         self.link = MasterLink(directory, self, patience_s)
-        self.containers = AgentContainers(quotas, run, lock, orphans, self)
+        self.containers = NodeContainers(quotas, run, lock, orphans, self)
         self.streams: dict[str, ResponseStream] = {}
         """Open streams of executors, by id."""
         self.ended: asyncio.Future[int] = self._loop.create_future()

@@ -62,7 +62,7 @@ def _sixteen() -> bytes:
     return os.urandom(16)
 
 
-class AgentMachine:
+class NodeAgent:
     """One node: it runs tasks in containers, and sees to it that frameworks hear what becomes of them.
 
     All times are seconds since the epoch. Each method returns what is to be done: first every `Keep`, in one

@@ -46,7 +46,7 @@ from executors.mesos import peer
 from executors.mesos.agent.api import needs_write
 from executors.mesos.agent.containers import OrphanPolicy
 from executors.mesos.agent.engine import AgentEngine
-from executors.mesos.agent.machine import AgentMachine
+from executors.mesos.agent.machine import NodeAgent
 from executors.mesos.agent.state import AgentOptions
 from executors.mesos.agent.storage import PIECE_MOST, WorkDirectory, list_directory, read_file
 from executors.mesos.codec import Message
@@ -103,7 +103,7 @@ class AgentServer:
     def __init__(
         self,
         engine: AgentEngine,
-        agent: AgentMachine,
+        agent: NodeAgent,
         options: AgentOptions,
         access: TokenAccess,
         names: frozenset[str],
@@ -393,10 +393,10 @@ class AgentService:
             return LOOPBACK if self._host == "localhost" else self._host
         return address_among((self._host, self._options.hostname, *own_hosts()))
 
-    def _made(self, journal: Journal) -> tuple[AgentMachine, AgentEngine]:
+    def _made(self, journal: Journal) -> tuple[NodeAgent, AgentEngine]:
         rows = journal.rows()
         with journal.reading():
-            agent = AgentMachine(self._options, time.time(), rows)
+            agent = NodeAgent(self._options, time.time(), rows)
         run = private_directory(self._work.path / "run")
         engine = AgentEngine(
             agent, journal, self._directory, self._quotas,

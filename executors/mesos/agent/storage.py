@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import logging
 import os
 import shutil
 import socket
@@ -22,12 +23,15 @@ from asa.security.files import cannot, check_private, private_directory, write_p
 from asa.web.errors import HTTPError
 from asa.web.hosts import LOOPBACK
 from asa.web.server import listening_socket
+from executors.mesos.agent.shim import birth_of
 from executors.mesos.agent.state import SandboxFile
 from executors.mesos.codec import Message
 from executors.mesos.messages import nanoseconds
 
 _LOCK_PATIENCE_S = 3.0
 _LOCK_RETRY_S = 0.01
+
+_log = logging.getLogger(__name__)
 
 
 class WorkDirectory:
@@ -54,20 +58,20 @@ class WorkDirectory:
         StateError
             When another agent holds it, or it is not private or cannot be written.
         """
-        if self._descriptor >= 0:
-            return
-        private_directory(self.path)
-        try:
-            descriptor = os.open(self.lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        except OSError as error:
-            raise cannot("lock", self.lock, error) from error
         deadline = time.monotonic() + _LOCK_PATIENCE_S
-        while not _locked(descriptor):  # a shim may just be looking whether it is held, or tidying up
+        while self._descriptor < 0:
+            private_directory(self.path)
+            try:
+                descriptor = os.open(self.lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            except OSError as error:
+                raise cannot("lock", self.lock, error) from error
+            if _locked(descriptor) and _is_at(self.lock, descriptor):
+                self._descriptor = descriptor
+                return
+            os.close(descriptor)  # a shim may just be looking whether it is locked, or somebody removes the directory
             if time.monotonic() >= deadline:
-                os.close(descriptor)
                 raise StateError(f"another agent works in {self.path}: stop it first, or choose another directory")
             time.sleep(_LOCK_RETRY_S)
-        self._descriptor = descriptor
 
     def release(self) -> None:
         """Let go of the lock."""
@@ -88,12 +92,51 @@ class WorkDirectory:
         return found
 
 
+def remove_abandoned(parent: Path, prefix: str) -> list[Path]:
+    """Remove work directories of our own user that agents have left which were killed; those that were removed.
+
+    An agent's directory is abandoned once nobody holds its lock and no container that it has started runs any more: as
+    long as one does, the agent may be started again.
+    """
+    removed = []
+    for path in parent.glob(f"{prefix}*"):
+        with suppress(OSError):  # it belongs to somebody else, is in use, or is being removed
+            descriptor = os.open(path / "lock", os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                found = os.stat(path, follow_symlinks=False)
+                is_ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
+                if is_ours and _locked(descriptor) and not _has_processes(path):
+                    shutil.rmtree(path)
+                    removed.append(path)
+                    _log.info("removed %s, which an agent that was killed has left", path)
+            finally:
+                os.close(descriptor)
+    return removed
+
+
+def _has_processes(path: Path) -> bool:
+    for note in path.glob("run/*.process"):
+        with suppress(OSError, ValueError):
+            pid, birth = map(int, note.read_text().split())
+            if birth_of(pid) == birth:
+                return True
+    return False
+
+
 def _locked(descriptor: int) -> bool:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         return False
     return True
+
+
+def _is_at(path: Path, descriptor: int) -> bool:
+    """Whether the opened file still has this name: whoever held it may have removed it."""
+    try:
+        return os.path.samestat(os.stat(path, follow_symlinks=False), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
 
 
 PIECE_MOST = 1 << 20

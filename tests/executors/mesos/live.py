@@ -12,7 +12,7 @@ from typing import Any
 from unittest import mock
 
 from executors.mesos.agent.containers import Unlimited
-from executors.mesos.agent.machine import AgentMachine
+from executors.mesos.agent.machine import NodeAgent
 from executors.mesos.agent.service import AgentService
 from executors.mesos.agent.state import AgentOptions
 from executors.mesos.codec import Message
@@ -50,7 +50,7 @@ def pool(path: Path, agents: int = 1, **options: Any) -> Iterator[PoolDirectory]
     directory = PoolDirectory.create(path / "pool", "test")
     with ExitStack() as stack:
         stack.enter_context(checked(Master, "scheduler.Call"))
-        stack.enter_context(checked(AgentMachine, "executor.Call"))
+        stack.enter_context(checked(NodeAgent, "executor.Call"))
         stack.enter_context(MasterService(directory, MasterOptions(user=USER, **options)))
         for n in range(agents):
             attribute = {"name": "allocation", "type": "TEXT", "text": {"value": f"job-{n}"}}

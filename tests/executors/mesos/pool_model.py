@@ -7,7 +7,7 @@ from collections import Counter, deque
 from typing import Any
 
 from asa.web.errors import HTTPError
-from executors.mesos.agent.machine import AgentMachine
+from executors.mesos.agent.machine import NodeAgent
 from executors.mesos.agent.state import AgentOptions as AgentOptions
 from executors.mesos.agent.state import ContainerSpec, StartContainer, StopContainer, ToMaster
 from executors.mesos.codec import Message, decode, encode
@@ -77,8 +77,8 @@ class Model:
         self.starts = Counter[str]()
         self.come_back()
 
-    def new_agent(self, rows: list[Keep]) -> AgentMachine:
-        return AgentMachine(AGENT, self.now, rows, fresh=lambda: next(self.fresh).to_bytes(16, "big"))
+    def new_agent(self, rows: list[Keep]) -> NodeAgent:
+        return NodeAgent(AGENT, self.now, rows, fresh=lambda: next(self.fresh).to_bytes(16, "big"))
 
     # ------------------------------------------------------- what is carried out
 

@@ -186,6 +186,19 @@ def test_killed_and_not_started_again_nothing_is_left(ground: Ground, sleeper: S
     assert not work.exists()
 
 
+def test_what_the_batch_system_has_killed_the_next_agent_tidies_up(ground: Ground, sleeper: Sleeper) -> None:
+    agent = ground.agent("--orphan-grace", "1000", TMPDIR=str(ground.path))
+    pid = sleeper.wait("TASK_RUNNING")["container_status"]["executor_pid"]
+    (shim,) = _parents(pid)
+    (work,) = ground.path.glob("asa-agent-*")
+    for process in (shim, agent.pid, pid):
+        os.kill(process, signal.SIGKILL)
+    agent.wait()
+    until(lambda: birth_of(pid) is None)
+    ground.agent("--attribute", "job=next", TMPDIR=str(ground.path))
+    until(lambda: not work.exists())
+
+
 def _groups(key: str) -> list[Path]:
     return list(Path("/sys/fs/cgroup").glob(f"**/agent-{key}"))
 

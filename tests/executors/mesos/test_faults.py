@@ -18,7 +18,7 @@ from tests.waiting import until
 pytestmark = pytest.mark.slow
 
 MACHINE = "executors.mesos.master.machine:Master"
-AGENT = "executors.mesos.agent.machine:AgentMachine"
+AGENT = "executors.mesos.agent.machine:NodeAgent"
 WRITE = "executors.mesos.journal:Journal.write"
 
 MASTER_POINTS = {
@@ -39,7 +39,7 @@ AGENT_POINTS = {
     "it hears RUN": f"before {AGENT}.from_master 'RUN'",
     "before its rows are kept": f"before {WRITE} table='tasks'",
     "after its rows are kept": f"after {WRITE} table='tasks'",
-    "before the container is started": "before executors.mesos.agent.containers:AgentContainers.start argv",
+    "before the container is started": "before executors.mesos.agent.containers:NodeContainers.start argv",
     "after the container is started": f"before {AGENT}.started",
     "before RUNNING is kept": f"before {WRITE} TASK_RUNNING",
     "after RUNNING is kept": f"after {WRITE} TASK_RUNNING",

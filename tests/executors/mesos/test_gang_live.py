@@ -103,9 +103,9 @@ def test_it_starts_whole(pool: Pool, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "point",
     [
-        "before executors.mesos.agent.machine:AgentMachine.from_master 'RUN'",
-        "before executors.mesos.agent.containers:AgentContainers.start argv",
-        "before executors.mesos.agent.machine:AgentMachine.started",
+        "before executors.mesos.agent.machine:NodeAgent.from_master 'RUN'",
+        "before executors.mesos.agent.containers:NodeContainers.start argv",
+        "before executors.mesos.agent.machine:NodeAgent.started",
     ],
     ids=["is to launch", "has taken note", "has launched"],
 )

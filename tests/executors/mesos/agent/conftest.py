@@ -10,7 +10,7 @@ import pytest
 
 from asa.core.errors import StateError
 from executors.cgroup import probe
-from executors.mesos.agent.machine import AgentMachine
+from executors.mesos.agent.machine import NodeAgent
 from executors.mesos.agent.state import (
     AgentOptions,
     ContainerSpec,
@@ -51,7 +51,7 @@ class Node:
         self.code: int | None = None
         self._pids = itertools.count(100)
         self._uuids = itertools.count(1)
-        self.agent = AgentMachine(options, self.now, fresh=self._fresh)
+        self.agent = NodeAgent(options, self.now, fresh=self._fresh)
 
     def _fresh(self) -> bytes:
         return next(self._uuids).to_bytes(16, "big")
@@ -94,7 +94,7 @@ class Node:
         """The agent dies, and another one is started on its journal; containers go on."""
         rows = [Keep(table, key, row) for (table, key), row in self.journal.items()]
         self.sent.clear()
-        self.agent = AgentMachine(options or self.options, self.now, rows, fresh=self._fresh)
+        self.agent = NodeAgent(options or self.options, self.now, rows, fresh=self._fresh)
 
     def register(self, agent_id: str = "S1") -> Message:
         """Connect; returns what the agent has said first."""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from asa.log import proc
 from executors.cgroup.group import Quotas
-from executors.mesos.agent.containers import AgentContainers, OrphanPolicy, Unlimited
+from executors.mesos.agent.containers import NodeContainers, OrphanPolicy, Unlimited
 from executors.mesos.agent.shim import birth_of
 from executors.mesos.agent.state import ContainerSpec
 
@@ -73,11 +73,11 @@ class Place:
     def output(self, name: str) -> str:
         return (self.path / "sandboxes" / name / "stdout").read_text()
 
-    def containers(self, heard: Heard) -> AgentContainers:
-        return AgentContainers(self.quotas, self.run, self.lock, OrphanPolicy(self.grace_s), heard)
+    def containers(self, heard: Heard) -> NodeContainers:
+        return NodeContainers(self.quotas, self.run, self.lock, OrphanPolicy(self.grace_s), heard)
 
 
-def play(place: Place, story: Callable[[AgentContainers, Heard], Awaitable[None]]) -> None:
+def play(place: Place, story: Callable[[NodeContainers, Heard], Awaitable[None]]) -> None:
     """One agent's life, at the end of which nothing runs any more."""
 
     async def life() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from asa.core.errors import StateError
-from executors.mesos.agent.containers import AgentContainers
+from executors.mesos.agent.containers import NodeContainers
 from executors.mesos.agent.shim import birth_of
 from executors.mesos.agent.state import ContainerSpec
 from tests.executors.mesos.agent.contained import PATIENCE_S, Heard, Place, play
@@ -14,7 +14,7 @@ from tests.waiting import until
 
 
 def test_it_runs_in_its_sandbox_with_its_own_environment_and_session(place: Place) -> None:
-    async def story(containers: AgentContainers, heard: Heard) -> None:
+    async def story(containers: NodeContainers, heard: Heard) -> None:
         script = 'pwd; echo "$A"; ps -o sid= -p $$; cat; echo oops >&2; exit 3'
         containers.start(place.container("c1", "/bin/sh", "-c", script, A="b c"))
         assert await heard.end_of("c1") == (3, "")
@@ -34,7 +34,7 @@ def test_a_program_is_found_on_its_own_path(place: Place, tmp_path: Path) -> Non
     (tmp_path / "hello").write_text("#!/bin/sh\necho found\n")
     (tmp_path / "hello").chmod(0o700)
 
-    async def story(containers: AgentContainers, heard: Heard) -> None:
+    async def story(containers: NodeContainers, heard: Heard) -> None:
         containers.start(place.container("c1", "hello", PATH=f"/nowhere:{tmp_path}"))
         containers.start(place.container("c2", "hello"))
         assert await heard.end_of("c1") == (0, "")
@@ -58,7 +58,7 @@ def test_without_its_directory_no_agent_starts(place: Place) -> None:
 
 
 def test_what_is_told_of_containers_that_nobody_knows_is_passed_over(place: Place) -> None:
-    async def story(containers: AgentContainers, heard: Heard) -> None:
+    async def story(containers: NodeContainers, heard: Heard) -> None:
         containers.limit("c9", 1.0)
         containers.start(place.container("c1", "/bin/true"))
         assert await heard.end_of("c1") == (0, "")
@@ -67,7 +67,7 @@ def test_what_is_told_of_containers_that_nobody_knows_is_passed_over(place: Plac
 
 
 def test_signals_are_as_a_program_expects_them(place: Place) -> None:
-    async def story(containers: AgentContainers, heard: Heard) -> None:
+    async def story(containers: NodeContainers, heard: Heard) -> None:
         containers.start(place.container("c1", "/bin/sh", "-c", "yes | head -n 1; grep Sig[IB] /proc/self/status"))
         assert await heard.end_of("c1") == (0, "")
         yes, blocked, ignored = place.output("c1").splitlines()
@@ -89,7 +89,7 @@ def test_signals_are_as_a_program_expects_them(place: Place) -> None:
 def test_what_cannot_be_started_says_why(
     place: Place, make: Callable[[Place], ContainerSpec], words: list[str]
 ) -> None:
-    async def story(containers: AgentContainers, heard: Heard) -> None:
+    async def story(containers: NodeContainers, heard: Heard) -> None:
         containers.start(make(place))
         code, reason = await heard.end_of("c1")
         assert code is None and all(word in reason for word in words), reason
@@ -100,7 +100,7 @@ def test_what_cannot_be_started_says_why(
 
 
 def test_a_signal_is_told_as_a_negative_number(place: Place) -> None:
-    async def story(containers: AgentContainers, heard: Heard) -> None:
+    async def story(containers: NodeContainers, heard: Heard) -> None:
         containers.start(place.container("c1", "/bin/sh", "-c", "kill -9 $$"))
         assert await heard.end_of("c1") == (-9, "")
 
@@ -108,7 +108,7 @@ def test_a_signal_is_told_as_a_negative_number(place: Place) -> None:
 
 
 def test_stop_asks_first(place: Place) -> None:
-    async def story(containers: AgentContainers, heard: Heard) -> None:
+    async def story(containers: NodeContainers, heard: Heard) -> None:
         script = "trap 'echo bye; exit 7' TERM; echo ready; while :; do sleep .01; done"
         containers.start(place.container("c1", "/bin/sh", "-c", script))
         await heard.pid_of("c1")
@@ -121,7 +121,7 @@ def test_stop_asks_first(place: Place) -> None:
 
 
 def test_stop_ends_the_deaf(place: Place) -> None:
-    async def story(containers: AgentContainers, heard: Heard) -> None:
+    async def story(containers: NodeContainers, heard: Heard) -> None:
         script = "trap '' TERM; echo ready; while :; do sleep 1; done"
         containers.start(place.container("c1", "/bin/sh", "-c", script))
         await heard.pid_of("c1")
@@ -133,7 +133,7 @@ def test_stop_ends_the_deaf(place: Place) -> None:
 
 
 def test_stop_before_it_has_started(place: Place) -> None:
-    async def story(containers: AgentContainers, heard: Heard) -> None:
+    async def story(containers: NodeContainers, heard: Heard) -> None:
         containers.start(place.container("c1", "/bin/sleep", "1000"))
         containers.stop("c1", 0.0)
         containers.limit("c1", 0.5)
@@ -143,7 +143,7 @@ def test_stop_before_it_has_started(place: Place) -> None:
 
 
 def test_when_its_first_process_ends_so_do_the_others(place: Place) -> None:
-    async def story(containers: AgentContainers, heard: Heard) -> None:
+    async def story(containers: NodeContainers, heard: Heard) -> None:
         containers.start(place.container("c1", "/bin/sh", "-c", "sleep 1000 & echo $!"))
         assert await heard.end_of("c1") == (0, "")
         assert birth_of(int(place.output("c1"))) is None
@@ -152,7 +152,7 @@ def test_when_its_first_process_ends_so_do_the_others(place: Place) -> None:
 
 
 def test_many_at_once(place: Place) -> None:
-    async def story(containers: AgentContainers, heard: Heard) -> None:
+    async def story(containers: NodeContainers, heard: Heard) -> None:
         names = [f"c{k}" for k in range(60)]
         for name in names:
             containers.start(place.container(name, "/bin/sh", "-c", f"exit {int(name[1:]) % 7}"))
@@ -163,7 +163,7 @@ def test_many_at_once(place: Place) -> None:
 
 
 def test_usage_is_of_those_that_run(place: Place) -> None:
-    async def story(containers: AgentContainers, heard: Heard) -> None:
+    async def story(containers: NodeContainers, heard: Heard) -> None:
         containers.start(place.container("c1", "/bin/sh", "-c", "while :; do :; done"))
         containers.start(place.container("c2", "/bin/true"))
         await heard.end_of("c2")

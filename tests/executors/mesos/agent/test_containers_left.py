@@ -6,14 +6,14 @@ import signal
 import subprocess
 import sys
 
-from executors.mesos.agent.containers import AgentContainers
+from executors.mesos.agent.containers import NodeContainers
 from executors.mesos.agent.shim import birth_of, status_file
 from tests.executors.mesos.agent.contained import PATIENCE_S, Heard, Place, Victims, play, shim_of
 from tests.waiting import until
 
 
 def test_a_shim_that_was_killed_is_replaced_and_its_containers_are_watched(place: Place) -> None:
-    async def story(containers: AgentContainers, heard: Heard) -> None:
+    async def story(containers: NodeContainers, heard: Heard) -> None:
         containers.start(place.container("c1", "/bin/sh", "-c", "while [ ! -e go ]; do sleep .01; done"))
         pid = await heard.pid_of("c1")
         os.kill(shim_of(pid), signal.SIGKILL)
@@ -25,7 +25,7 @@ def test_a_shim_that_was_killed_is_replaced_and_its_containers_are_watched(place
         code, reason = await heard.end_of("c1")
         assert code is None and "not seen" in reason
 
-    def _start_works(containers: AgentContainers) -> bool:
+    def _start_works(containers: NodeContainers) -> bool:
         return containers._launcher._writer is None
 
     play(place, story)

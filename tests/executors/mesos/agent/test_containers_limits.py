@@ -10,7 +10,7 @@ from asa.core.errors import StateError
 from executors.cgroup import probe
 from executors.cgroup.group import Group, Quotas
 from executors.cgroup.kernel import V1
-from executors.mesos.agent.containers import AgentContainers, SessionGroup, Unlimited
+from executors.mesos.agent.containers import NodeContainers, SessionGroup, Unlimited
 from executors.mesos.agent.state import OUT_OF_MEMORY
 from tests.executors.mesos.agent.contained import Heard, Place, play
 from tests.waiting import until
@@ -50,7 +50,7 @@ class Telling(Unlimited):
 def test_the_last_of_several_limits_and_weights_counts(place: Place) -> None:
     place.quotas = quotas = Telling()
 
-    async def story(containers: AgentContainers, heard: Heard) -> None:
+    async def story(containers: NodeContainers, heard: Heard) -> None:
         containers.start(place.container("c1", "/bin/sleep", "1000"))
         await heard.pid_of("c1")
         (told,) = quotas.made
@@ -79,7 +79,7 @@ def test_a_container_that_wants_too_much_memory(place: Place) -> None:
     except StateError as error:
         pytest.skip(f"memory cannot be limited here: {error}")
 
-    async def story(containers: AgentContainers, heard: Heard) -> None:
+    async def story(containers: NodeContainers, heard: Heard) -> None:
         grow = f"""{sys.executable} -S -c 'b"x" * (200 << 20)'"""
         for name, script in {
             "alone": f"exec {grow}",
@@ -107,7 +107,7 @@ def test_an_end_is_told_even_where_its_cause_cannot_be_found_out(place: Place, m
     monkeypatch.setattr(place, "quotas", Unlimited())
     monkeypatch.setattr(Unlimited, "group", lambda self, name, **limits: Gone())
 
-    async def story(containers: AgentContainers, heard: Heard) -> None:
+    async def story(containers: NodeContainers, heard: Heard) -> None:
         containers.start(place.container("c1", "/bin/sh", "-c", "exit 7"))
         assert await heard.end_of("c1") == (7, "")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from executors.mesos.agent.machine import AgentMachine
+from executors.mesos.agent.machine import NodeAgent
 from executors.mesos.agent.state import (
     AgentOptions,
     ContainerSpec,
@@ -31,10 +31,10 @@ class Node:
         self.agent = self._made()
         self.connect()
 
-    def _made(self) -> AgentMachine:
+    def _made(self) -> NodeAgent:
         rows = [Keep(table, key, row) for (table, key), row in self.journal.items()]
         options = AgentOptions("n1", 5051, scalars(cpus=4, mem=4096), "/sandboxes", "10.0.0.1:5051", ip="10.0.0.1")
-        return AgentMachine(options, self.world.now, rows)
+        return NodeAgent(options, self.world.now, rows)
 
     def connect(self) -> None:
         self.stream = self.world.stream()
