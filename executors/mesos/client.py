@@ -298,6 +298,7 @@ class Subscription:
             if interval > 0:
                 self._patience, self._watched = _SILENT * interval, True
             self.subscribed = True
+            _LOG.info("subscribed at %s:%s", self.endpoint.hosts[0], self.endpoint.port)
 
     def _answers(self, caller: ClientConnection, mask: int) -> None:
         if mask & selectors.EVENT_WRITE:

@@ -15,6 +15,7 @@ inside supervisors. Gangs are for programs with a framework of their own.
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -27,6 +28,8 @@ from executors.mesos.codec import Message
 from executors.mesos.messages import TERMINAL, identity, value_of
 from executors.mesos.messages import field as field_of
 from executors.mesos.resources import Kind, Resources, parse, scalars, to_json
+
+_log = logging.getLogger(__name__)
 
 NEVER_S = 3600.0 * 24 * 30
 
@@ -268,6 +271,16 @@ class GangPhase(Enum):
     """One has failed, or it was withdrawn: the others end, then it is over."""
 
 
+GANG_TRANSITIONS: Mapping[tuple[GangPhase, str], GangPhase] = {
+    (GangPhase.WAITING, "placed"): GangPhase.LAUNCHING,
+    (GangPhase.LAUNCHING, "all started"): GangPhase.RUNNING,
+    (GangPhase.LAUNCHING, "member failed"): GangPhase.ROLLING_BACK,
+    (GangPhase.ROLLING_BACK, "all ended"): GangPhase.WAITING,  # if it may be tried again
+    (GangPhase.RUNNING, "member failed"): GangPhase.ENDING,
+} | {(phase, "withdrawn"): GangPhase.ENDING for phase in GangPhase}
+"""(Phase, event) -> phase. A gang of which no member runs is over when it is RUNNING or ENDING."""
+
+
 @dataclass
 class GangMember:
     """A task of an attempt to start a gang."""
@@ -307,13 +320,18 @@ class GangAttempt:
     def begin(self, places: Sequence[Offered], name: str) -> list[GangMember]:
         """The members of the next attempt, each with the agent of its place; `name` is part of their tasks' ids."""
         self.number += 1
-        self.phase, self.reason = GangPhase.LAUNCHING, ""
+        self.transition("placed")
         members = [
             GangMember(rank, f"{self.gang.key}.{name}.{self.number}.{rank}", place.agent)
             for rank, place in enumerate(places)
         ]
         self.members = {member.task: member for member in members}
         return members
+
+    def transition(self, event: str, reason: str = "") -> None:
+        """Enter the next phase by `GANG_TRANSITIONS`."""
+        before, self.phase, self.reason = self.phase, GANG_TRANSITIONS[self.phase, event], reason
+        _log.info("gang %s: %s -> %s, %s %s", self.gang.key, before.value, self.phase.value, event, reason)
 
     def all_started(self) -> bool:
         """Whether every member has run, if only for a moment."""
@@ -586,7 +604,7 @@ class Framework:
             calls += [Kill(task, agent) for task, (program, agent) in self._program_of.items() if program == key]
         attempt = self._gangs.get(key)
         if attempt is not None:
-            calls += self._end(attempt, "it was withdrawn", GangPhase.ENDING)
+            calls += self._end(attempt, "withdrawn", "it was withdrawn")
             self._settle(attempt)
         return [*calls, *self._use(now)]
 
@@ -777,18 +795,18 @@ class Framework:
         bad = state in _OVER and state != "TASK_FINISHED"
         bad |= state == "TASK_UNREACHABLE"
         if bad and attempt.phase is GangPhase.LAUNCHING:
-            return self._end(attempt, f"rank {rank} did not start: {why}", GangPhase.ROLLING_BACK)
+            return self._end(attempt, "member failed", f"rank {rank} did not start: {why}")
         if bad and attempt.phase is GangPhase.RUNNING:
-            return self._end(attempt, f"rank {rank} has ended: {why}", GangPhase.ENDING)
+            return self._end(attempt, "member failed", f"rank {rank} has ended: {why}")
         if attempt.phase in (GangPhase.ROLLING_BACK, GangPhase.ENDING) and state == "TASK_RUNNING":
             return [Kill(member.task, member.agent)]  # once more: the first may not have arrived
         if attempt.phase is GangPhase.LAUNCHING and attempt.all_started():
-            attempt.phase = GangPhase.RUNNING
+            attempt.transition("all started")
             self.outcomes.append(FrameworkOutcome(attempt.gang.key, "started"))
         return []
 
-    def _end(self, attempt: GangAttempt, reason: str, phase: GangPhase) -> list[Call]:
-        attempt.reason, attempt.phase = reason, phase
+    def _end(self, attempt: GangAttempt, event: str, reason: str) -> list[Call]:
+        attempt.transition(event, reason)
         return [Kill(item.task, item.agent) for item in attempt.members.values() if not item.ended(_OVER)]
 
     def _settle(self, attempt: GangAttempt) -> None:
@@ -801,8 +819,9 @@ class Framework:
             self._gang_of.pop(task, None)
         key = attempt.gang.key
         if attempt.phase is GangPhase.ROLLING_BACK and attempt.number < self.patience.attempts:
-            attempt.members, attempt.phase = {}, GangPhase.WAITING
             self.outcomes.append(FrameworkOutcome(key, "retried", attempt.reason))
+            attempt.members = {}
+            attempt.transition("all ended", attempt.reason)
             return
         del self._gangs[key]
         good = attempt.phase is GangPhase.RUNNING

@@ -7,6 +7,7 @@ Apache Mesos, *Executor HTTP API*; ``executor.proto`` and ``agent.proto`` in ``i
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Collection
 from typing import Any
@@ -15,6 +16,7 @@ from asa.web.errors import HTTPError
 from executors.cgroup.group import GroupUsage
 from executors.mesos.agent.records import (
     agent_info,
+    container_status,
     executor_info,
     framework_info,
     keep_executor,
@@ -47,6 +49,8 @@ from executors.mesos.messages import (
 )
 from executors.mesos.resources import LEAST_CPUS, NONE, Resources, parse
 
+_log = logging.getLogger(__name__)
+
 HEARTBEAT_S = 1800.0
 """How often an executor hears from the agent at least [s]; Mesos' default."""
 PENDING_MOST = 1000
@@ -58,6 +62,7 @@ DATA_MOST = 4 << 20
 def subscribe_executor(core: AgentCore, call: Message, stream: str) -> None:
     """An executor opens its stream, for the first time or again; raises `HTTPError` when it is not known."""
     executor = _known_executor(core, call)
+    _log.info("executor %s of %s has subscribed", executor.id, executor.framework)
     listed = {value_of(item, "task_id") for item in field(call, "subscribe.unacknowledged_tasks", list, [])}
     reports = field(call, "subscribe.unacknowledged_updates", list, [])
     if executor.verdict is not None:
@@ -172,6 +177,7 @@ def stream_closed(core: AgentCore, stream: str) -> None:
     if executor is None or executor.stream != stream:
         return
     executor.stream = None
+    _log.info("the stream of executor %s of %s is closed", executor.id, executor.framework)
     if executor.verdict is None:
         core.timers.at(("return", executor.framework, executor.id), core.now + core.options.recovery_s)
 
@@ -222,8 +228,7 @@ def complete_status(
     """A checked status with everything in it that frameworks expect."""
     given: Message = {"timestamp": now} | status
     if instance is not None and "container_status" not in status:
-        process = {} if instance.pid is None else {"executor_pid": instance.pid}
-        given["container_status"] = {"container_id": identity(instance.id)} | process
+        given["container_status"] = container_status(instance)
     return given | {
         "source": "SOURCE_EXECUTOR",
         "uuid": base64_of(uuid),
@@ -318,9 +323,6 @@ def _known_container(core: AgentCore, container_id: str) -> ContainerState:
 
 
 def _container_message(core: AgentCore, instance: ContainerState, usage: Use) -> Message:
-    status: Message = {"container_id": identity(instance.id)}
-    if instance.pid is not None:
-        status["executor_pid"] = instance.pid
     executor = core.state.executor(instance.framework, instance.executor)
     name = "" if executor is None else executor.info.get("name", "")
     return {
@@ -328,7 +330,7 @@ def _container_message(core: AgentCore, instance: ContainerState, usage: Use) ->
         "executor_id": identity(instance.executor),
         "executor_name": name if isinstance(name, str) else "",
         "container_id": identity(instance.id),
-        "container_status": status,
+        "container_status": container_status(instance),
         "resource_statistics": _statistics(core, instance, usage(instance.id)),
     }
 

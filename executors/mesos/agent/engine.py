@@ -221,10 +221,13 @@ class AgentEngine:
         elif isinstance(effect, StartContainer):
             self._start(effect)
         elif isinstance(effect, StopContainer):
+            _log.info("container %s: stop within %g s", effect.id, effect.grace_s)
             self.containers.stop(effect.id, effect.grace_s)
         elif isinstance(effect, LimitCpu):
+            _log.info("container %s: at most %s cores", effect.id, effect.cpus)
             self.containers.limit(effect.id, effect.cpus)
         elif isinstance(effect, WeighCpu):
+            _log.info("container %s: weight of %s cores", effect.id, effect.cpus)
             self.containers.weigh(effect.id, effect.cpus)
         elif isinstance(effect, RemoveContainer):
             self.containers.remove(effect.id)
@@ -233,6 +236,12 @@ class AgentEngine:
 
     def _start(self, effect: StartContainer) -> None:
         if self._commit.trouble is None:
+            _log.info(
+                "container %s: start %.80r for %s",
+                effect.container.id,
+                effect.container.argv[0],
+                effect.container.executor,
+            )
             self.containers.start(effect.container)
         else:
             reason = f"nothing is started while the agent's journal cannot be written: {self._commit.trouble}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 import ssl
 from collections import deque
@@ -18,6 +19,8 @@ from executors.mesos.agent_protocol import PATH, PING_S, PINGS, STREAM_HEADER
 from executors.mesos.codec import BadMessage, Message, Records, encode
 from executors.mesos.messages import field
 from executors.mesos.pool_directory import AGENT, MASTER_NAME, PoolDirectory
+
+_log = logging.getLogger(__name__)
 
 TEXT_MOST = 500
 """How much of an answer that is no stream is kept [bytes]."""
@@ -345,6 +348,7 @@ class MasterLink:
             return False
         if not masters:
             return False
+        _log.info("connecting to the master at %s", masters[0].url)
         self._connecting = True
         self._node.connected()
         try:
@@ -356,6 +360,7 @@ class MasterLink:
                     self.problem = str(error)
         except (OSError, TimeoutError, BadMessage, IndexError) as error:
             self.problem = f"the connection to the master broke: {str(error) or type(error).__name__}"
+            _log.info("%s", self.problem)
         finally:
             self._connecting = False
             self._unsent.clear()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Iterable
 
@@ -56,6 +57,8 @@ from executors.mesos.agent.tasks import (
 from executors.mesos.codec import BadMessage, Message
 from executors.mesos.effects import Keep
 from executors.mesos.messages import VERSION, base64_of, field, message, octets, value_of
+
+_log = logging.getLogger(__name__)
 
 
 def _sixteen() -> bytes:
@@ -121,7 +124,8 @@ class NodeAgent:
         self._core.now = now
         try:
             self._heed(field(item, "type", str), item)
-        except BadMessage:
+        except BadMessage as error:
+            _log.warning("a message of the master makes no sense: %s", error)
             self._core.count("invalid_master_messages")
         return self._taken()
 
@@ -156,7 +160,7 @@ class NodeAgent:
                 core.send(executor.stream, message("MESSAGE", data=field(said, "data", str, "")))
             elif executor is not None:
                 text = "its executor was told to end"
-                shut_down_executor(core, executor, TaskEnd("TASK_FAILED", "REASON_EXECUTOR_TERMINATED", text))
+                shut_down_executor(core, executor, TaskEnd("failed", "REASON_EXECUTOR_TERMINATED", text))
             elif task is not None and task.executor is None and kind == "SHUTDOWN_EXECUTOR":
                 kill_task(core, task, None)  # a command task has itself for an executor
         else:
@@ -168,6 +172,7 @@ class NodeAgent:
             state.id = agent_id
             keep_agent(self._core)
         state.registered = True
+        _log.info("registered as %s", agent_id)
         resend_updates(self._core)
 
     def _acknowledged(self, framework_id: str, task_id: str, uuid: bytes) -> None:
@@ -381,10 +386,11 @@ def begin_departure(core: AgentCore, reason: str, until: float, *, told: bool = 
     """
     if core.state.departure is not None:
         return
+    _log.info("the agent leaves: %s", reason)
     core.state.departure = Departure(reason, until, told)
     core.timers.at(("leave",), until)
     for framework in list(core.state.frameworks.values()):
-        end_framework(core, framework, TaskEnd("TASK_KILLED", "REASON_AGENT_DRAINING", reason))
+        end_framework(core, framework, TaskEnd("killed", "REASON_AGENT_DRAINING", reason))
 
 
 def end_framework(core: AgentCore, framework: AgentFramework, verdict: TaskEnd) -> None:
@@ -399,7 +405,7 @@ def abandon_framework(core: AgentCore, framework: AgentFramework) -> None:
     """The framework is gone: end all that runs of it, and say nothing more."""
     framework.over = True
     keep_framework(core, framework)
-    end_framework(core, framework, TaskEnd("TASK_KILLED", "REASON_FRAMEWORK_REMOVED", "its framework is gone"))
+    end_framework(core, framework, TaskEnd("killed", "REASON_FRAMEWORK_REMOVED", "its framework is gone"))
     for task in list(framework.tasks.values()):
         task.pending.clear()
         core.timers.cancel("retry", framework.id, task.id)

@@ -60,6 +60,12 @@ def executor_info(executor: AgentExecutor) -> Message:
     }
 
 
+def container_status(container: ContainerState) -> Message:
+    """Mesos' ContainerStatus."""
+    process = {} if container.pid is None else {"executor_pid": container.pid}
+    return {"container_id": identity(container.id)} | process
+
+
 def redacted(info: Message) -> Message:
     """An ExecutorInfo or TaskInfo without the secrets in its environment.
 
@@ -283,4 +289,4 @@ def _end_row(verdict: TaskEnd | None) -> Message | None:
 
 
 def _end_of(row: Message | None) -> TaskEnd | None:
-    return None if row is None else TaskEnd(row["state"], row.get("reason"), row["text"])
+    return None if row is None else TaskEnd(row["event"], row.get("reason"), row["text"])

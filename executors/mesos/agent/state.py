@@ -183,6 +183,22 @@ ACKNOWLEDGED_MOST = 64
 """How many acknowledged updates of a task are remembered, in case its executor sends them again."""
 
 
+_LIVE = ("TASK_STAGING", "TASK_STARTING", "TASK_RUNNING", "TASK_KILLING")
+_ENDS = {"finished": "TASK_FINISHED", "failed": "TASK_FAILED", "killed": "TASK_KILLED"}
+TASK_TRANSITIONS: Mapping[tuple[str, str], str] = {
+    ("TASK_STAGING", "refused"): "TASK_ERROR",  # it cannot run on this agent, whatever happens
+    ("TASK_STAGING", "dropped"): "TASK_DROPPED",  # its executor, or the agent, is about to end
+    ("TASK_STAGING", "lost"): "TASK_LOST",  # the same, as frameworks hear it that are not PARTITION_AWARE
+    ("TASK_STAGING", "started"): "TASK_RUNNING",
+    ("TASK_RUNNING", "asked to end"): "TASK_KILLING",  # reported to frameworks with TASK_KILLING_STATE only
+} | {(state, event): end for state in _LIVE for event, end in _ENDS.items()}
+"""(State, event) -> state: what the agent itself reports of a task.
+
+A custom executor reports the states of its tasks as it likes, until one is terminal; when it ends, the agent reports
+those that it has left.
+"""
+
+
 class TaskShare(NamedTuple):
     """What something takes: cores that it asks for; cores and memory [bytes] at most, infinite for no limit; GPUs."""
 
@@ -193,9 +209,10 @@ class TaskShare(NamedTuple):
 
 
 class TaskEnd(NamedTuple):
-    """What is said of a task when its container ends, whatever it ended with."""
+    """What is reported of a task when its container ends, whatever it ended with."""
 
-    state: str
+    event: str
+    """One of `TASK_TRANSITIONS`."""
     reason: str | None
     text: str
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import os.path
 import signal
@@ -10,6 +11,7 @@ from collections.abc import Iterable
 
 from asa.core.units import MIB
 from executors.mesos.agent.records import (
+    container_status,
     forget_executor,
     forget_framework,
     forget_instance,
@@ -23,6 +25,7 @@ from executors.mesos.agent.records import (
 )
 from executors.mesos.agent.state import (
     OUT_OF_MEMORY,
+    TASK_TRANSITIONS,
     AgentCore,
     AgentExecutor,
     AgentFramework,
@@ -51,6 +54,8 @@ from executors.mesos.agent.task_info import (
 from executors.mesos.codec import BadMessage, Message
 from executors.mesos.messages import TERMINAL, base64_of, field, identity, message, task_status, value_of
 from executors.mesos.resources import LEAST_CPUS, THOUSAND
+
+_log = logging.getLogger(__name__)
 
 
 def run_tasks(core: AgentCore, item: Message) -> None:
@@ -143,14 +148,15 @@ def _refuse(
     *,
     dropped: bool = False,
 ) -> None:
-    state = "TASK_ERROR"
+    event = "refused"
     if dropped:
-        state = "TASK_DROPPED" if framework.can("PARTITION_AWARE") else "TASK_LOST"
+        event = "dropped" if framework.can("PARTITION_AWARE") else "lost"
     for task in refused:
         if _share_objection(core, task.info) is not None:
             task.info = {"task_id": task.info["task_id"]}  # what is wrong in it must not go on to the master
         keep_task(core, task)
-        conclude_task(core, task, state, reason, text)
+        _log.info("task %s of %s is refused: %s", task.id, framework.id, text)
+        conclude_task(core, task, event, reason, text)
 
 
 def _launch_custom(core: AgentCore, framework: AgentFramework, info: Message, new: list[AgentTask]) -> None:
@@ -197,7 +203,7 @@ def start_task(core: AgentCore, framework: AgentFramework, task: AgentTask) -> N
 def task_started(core: AgentCore, task: AgentTask) -> None:
     """Its command runs."""
     if task.verdict is None and not task.over:
-        report_state(core, task, "TASK_RUNNING")
+        report_event(core, task, "started")
         arm_time_limit(core, task, core.now)
 
 
@@ -211,7 +217,7 @@ def arm_time_limit(core: AgentCore, task: AgentTask, since: float) -> None:
 def task_timed_out(core: AgentCore, framework_id: str, task_id: str) -> None:
     """It has."""
     if (task := core.state.task(framework_id, task_id)) is not None:
-        verdict = TaskEnd("TASK_FAILED", "REASON_MAX_COMPLETION_TIME_REACHED", "it took longer than it wanted to")
+        verdict = TaskEnd("failed", "REASON_MAX_COMPLETION_TIME_REACHED", "it took longer than it wanted to")
         end_task(core, task, verdict)
 
 
@@ -223,13 +229,13 @@ def task_exited(core: AgentCore, task: AgentTask, instance: ContainerState, code
 
 def _command_end(instance: ContainerState, code: int | None, reason: str) -> TaskEnd:
     if code == 0 and instance.pid is not None:
-        return TaskEnd("TASK_FINISHED", None, exit_text(code))
+        return TaskEnd("finished", None, exit_text(code))
     return failed_end(instance, code, reason)
 
 
 def kill_task(core: AgentCore, task: AgentTask, grace_s: float | None) -> None:
     """A framework wants a task to end."""
-    end_task(core, task, TaskEnd("TASK_KILLED", None, "the framework has killed it"), grace_s)
+    end_task(core, task, TaskEnd("killed", None, "the framework has killed it"), grace_s)
 
 
 def end_task(core: AgentCore, task: AgentTask, verdict: TaskEnd, grace_s: float | None = None) -> None:
@@ -248,7 +254,7 @@ def end_task(core: AgentCore, task: AgentTask, verdict: TaskEnd, grace_s: float 
         task.verdict = verdict
         framework = core.state.frameworks[task.framework]
         if task.state == "TASK_RUNNING" and framework.can("TASK_KILLING_STATE"):
-            report_state(core, task, "TASK_KILLING", None, verdict.text)
+            report_event(core, task, "asked to end", None, verdict.text)
         else:
             keep_updates(core, task)
     grace = seconds(task.info, "kill_policy.grace_period", KILL_GRACE_S) if grace_s is None else grace_s
@@ -256,10 +262,10 @@ def end_task(core: AgentCore, task: AgentTask, verdict: TaskEnd, grace_s: float 
 
 
 def conclude_task(
-    core: AgentCore, task: AgentTask, state: str, reason: str | None = None, text: str | None = None
+    core: AgentCore, task: AgentTask, event: str, reason: str | None = None, text: str | None = None
 ) -> None:
-    """Say that a task is over, and how."""
-    report_state(core, task, state, reason, text)
+    """A task is over by this event of `TASK_TRANSITIONS`."""
+    report_event(core, task, event, reason, text)
     settle_task(core, task)
 
 
@@ -346,7 +352,7 @@ def deliver_tasks(core: AgentCore, executor: AgentExecutor, given: list[AgentTas
 def kill_on_executor(core: AgentCore, executor: AgentExecutor, task: AgentTask, policy: Message | None) -> None:
     """A framework wants a task to end: its executor is told, unless it has never heard of it."""
     if task.delivered:
-        task.verdict = TaskEnd("TASK_KILLED", None, "its executor has ended while it was to be killed")
+        task.verdict = TaskEnd("killed", None, "its executor has ended while it was to be killed")
         keep_updates(core, task)
         more = {} if policy is None else {"kill_policy": policy}
         core.send(executor.stream, message("KILL", task_id=identity(task.id), **more))
@@ -357,14 +363,14 @@ def kill_on_executor(core: AgentCore, executor: AgentExecutor, task: AgentTask, 
             kill_undelivered(core, member)
     if not executor.tasks and not executor.subscribed:
         shut_down_executor(
-            core, executor, TaskEnd("TASK_KILLED", "REASON_TASK_KILLED_DURING_LAUNCH", "nothing is left to do")
+            core, executor, TaskEnd("killed", "REASON_TASK_KILLED_DURING_LAUNCH", "nothing is left to do")
         )
 
 
 def kill_undelivered(core: AgentCore, task: AgentTask) -> None:
     """A task that was killed has never reached its executor."""
     text = "it was killed before its executor had heard of it"
-    conclude_task(core, task, "TASK_KILLED", "REASON_TASK_KILLED_DURING_LAUNCH", text)
+    conclude_task(core, task, "killed", "REASON_TASK_KILLED_DURING_LAUNCH", text)
 
 
 def shut_down_executor(core: AgentCore, executor: AgentExecutor, verdict: TaskEnd) -> None:
@@ -378,6 +384,7 @@ def shut_down_executor(core: AgentCore, executor: AgentExecutor, verdict: TaskEn
     if executor.verdict is not None:
         return
     executor.verdict = verdict
+    _log.info("executor %s of %s is asked to end: %s", executor.id, executor.framework, verdict.text)
     keep_executor(core, executor)
     for what in ("register", "return"):
         core.timers.cancel(what, executor.framework, executor.id)
@@ -393,12 +400,13 @@ def executor_overdue(core: AgentCore, what: str, framework_id: str, executor_id:
     executor = core.state.executor(framework_id, executor_id)
     if executor is None:
         return
+    _log.warning("executor %s of %s is ended: it was too late (%s)", executor_id, framework_id, what)
     if what == "register":
         text = f"its executor has not subscribed within {core.options.registration_s:g} s"
-        executor.verdict = TaskEnd("TASK_FAILED", "REASON_EXECUTOR_REGISTRATION_TIMEOUT", text)
+        executor.verdict = TaskEnd("failed", "REASON_EXECUTOR_REGISTRATION_TIMEOUT", text)
     elif what == "return":
         text = f"its executor has not come back within {core.options.recovery_s:g} s"
-        executor.verdict = TaskEnd("TASK_FAILED", "REASON_EXECUTOR_REREGISTRATION_TIMEOUT", text)
+        executor.verdict = TaskEnd("failed", "REASON_EXECUTOR_REREGISTRATION_TIMEOUT", text)
     keep_executor(core, executor)
     stop_container(core, executor.container, 0.0)
 
@@ -611,12 +619,12 @@ def failed_end(
         One of Mesos' reasons, where nothing better is known.
     """
     if instance.pid is None:
-        return TaskEnd("TASK_FAILED", "REASON_CONTAINER_LAUNCH_FAILED", reason or f"{what} could not be started")
+        return TaskEnd("failed", "REASON_CONTAINER_LAUNCH_FAILED", reason or f"{what} could not be started")
     text = exit_text(code, what)
     if reason == OUT_OF_MEMORY:
         limit = "" if instance.memory is None else f", its limit is {instance.memory / MIB:g} MiB"
-        return TaskEnd("TASK_FAILED", reason, f"{text}: out of memory{limit}")
-    return TaskEnd("TASK_FAILED", otherwise, f"{text}: {reason}" if reason else text)
+        return TaskEnd("failed", reason, f"{text}: out of memory{limit}")
+    return TaskEnd("failed", otherwise, f"{text}: {reason}" if reason else text)
 
 
 def _limit_cores(limit: float) -> float | None:
@@ -705,17 +713,15 @@ RETRY_S, RETRY_MOST_S = 10.0, 600.0
 """After how long an update that was not acknowledged is sent again [s], at first and at most; Mesos' defaults."""
 
 
-def report_state(
-    core: AgentCore, task: AgentTask, state: str, reason: str | None = None, text: str | None = None
+def report_event(
+    core: AgentCore, task: AgentTask, event: str, reason: str | None = None, text: str | None = None
 ) -> None:
-    """The agent itself says where a task stands."""
-    more: Message = {}
-    if task.container is not None and (instance := core.state.instances.get(task.container)) is not None:
-        process = {} if instance.pid is None else {"executor_pid": instance.pid}
-        more["container_status"] = {"container_id": identity(instance.id)} | process
+    """The agent itself reports what has become of a task: the next state by `TASK_TRANSITIONS`."""
+    instance = None if task.container is None else core.state.instances.get(task.container)
+    more = {} if instance is None else {"container_status": container_status(instance)}
     status = task_status(
         task.id,
-        state,
+        TASK_TRANSITIONS[task.state, event],
         core.now,
         source="SOURCE_AGENT",
         agent_id=core.state.id,
@@ -730,6 +736,9 @@ def report_state(
 
 def add_update(core: AgentCore, task: AgentTask, status: Message) -> None:
     """Take a complete status of a task that is not over: keep it, and pass it on when its turn has come."""
+    _log.info(
+        "task %s of %s: %s -> %s %s", task.id, task.framework, task.state, status["state"], status.get("reason", "")
+    )
     task.state = status["state"]
     task.statuses = [item for item in task.statuses if item["state"] != task.state]
     task.statuses.append({name: item for name, item in status.items() if name != "data"})
