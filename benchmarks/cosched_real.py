@@ -46,7 +46,7 @@ from asa.core.units import duration
 from asa.log.database import LearnedStore
 from asa.security.files import private_directory
 from coscheduler.agents.groups import LocalAgents, local_agents
-from coscheduler.agents.machine import NodeAgent
+from coscheduler.agents.machine import AgentMachine
 from coscheduler.drive import Remembered, drive
 from coscheduler.history import SharedQueue
 from coscheduler.queuefile import QueuedCommand, SharedQueueLog, read_commands
@@ -82,7 +82,7 @@ class Experiment:
         return local_agents(self.nodes, 1, self.speed if self.speed < 1 else None)
 
     def drive(
-        self, jobs: Sequence[QueuedCommand], machine: NodeAgent, directory: Path, rule: Any, bound_s: float
+        self, jobs: Sequence[QueuedCommand], machine: AgentMachine, directory: Path, rule: Any, bound_s: float
     ) -> SharedQueue:
         """What becomes of jobs within a time [s]."""
         with SharedQueueLog(directory) as log:
@@ -94,7 +94,7 @@ class Experiment:
     def run_alone(self, kinds: Sequence[Kind]) -> None:
         """One job after the other, each on a machine of its own."""
         rule = SHARING_RULES.create(SPACE)
-        with NodeAgent(self.pool()) as machine:
+        with AgentMachine(self.pool()) as machine:
             for place, kind in enumerate(kinds, 1):
                 command, directory = self.templates[kind], self.work / "alone" / slug(*kind)
                 bound_s = PATIENCE_S + 10 * command.request.walltime_s
@@ -123,7 +123,7 @@ class Experiment:
         jobs = read_commands(queue).jobs
         bound_s = PATIENCE_S + TIMES * sum(job.alone_s or 0.0 for job in jobs)
         run = f"{directory.name} {os.getpid()}"
-        with NodeAgent(pool := self.pool()) as machine:
+        with AgentMachine(pool := self.pool()) as machine:
             agents = [psutil.Process(agent.pid) for agent in pool.agents.values()]
             began, before = time.monotonic(), (sum(map(cpu_time, agents)), time.process_time())
             with Remembered(SHARING_RULES.create(spec), LearnedStore(learned), spec, run) as rule:
@@ -226,7 +226,7 @@ def run_all(experiment: Experiment, options: argparse.Namespace, keep: Callable[
 def cpu_cost() -> list[Row]:
     """CPU time of an agent with two containers that sleep, looked at and not, and that of who looks."""
     rows = []
-    with NodeAgent(pool := local_agents(1, 2)) as machine:
+    with AgentMachine(pool := local_agents(1, 2)) as machine:
         agent = psutil.Process(pool.agents["node0"].pid)
         for number in range(2):
             machine.start(f"sleep{number}", "node0", ContainerProgram(("/bin/sleep", "600"), {}), 1.0, 2.0)
