@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import signal
@@ -14,7 +15,7 @@ from typing import Any, NoReturn
 from asa.core.command import CommandResult
 from asa.core.errors import AsaError, InvalidInput, UnknownName
 from asa.core.registry import COMMANDS
-from asa.log.messages import notify
+from asa.log.messages import LEVELS, log_to_terminal, notify
 from asa.report.outputs import check_outputs
 
 FAILED, USAGE, INTERRUPTED = 1, 2, 130
@@ -35,7 +36,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return USAGE
         if options.json:
             check_outputs(options)
-        return _show(command.run(options), options.json)
+        with log_to_terminal(options.log_level) if options.log_level else contextlib.nullcontext():
+            return _show(command.run(options), options.json)
     except AsaError as error:
         notify(f"error: {error}")
         return USAGE if isinstance(error, UnknownName) else FAILED
@@ -69,6 +71,7 @@ def make_parser(words: Sequence[str]) -> tuple[argparse.ArgumentParser, Any]:
         chosen = command if name else None
         part = commands.add_parser(each, help=command.help, description=command.help)
         part.add_argument("--json", metavar="OUT", help="write the result as JSON to this file; '-' is standard output")
+        part.add_argument("--log-level", choices=LEVELS, help="print messages of this level and above while it runs")
         part.set_defaults(parser=part)
         command.configure(part)
     return parser, chosen

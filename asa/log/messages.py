@@ -1,10 +1,127 @@
-"""Messages for people, printed while a program runs."""
+"""Messages for people: what a program prints while it runs, and the log that each run keeps of itself.
+
+Every module logs to the logger of its own name (``asa...``, ``executors...``, ``coscheduler...``): commands with exit
+code and time, connections, transitions, refusals and retries, and never a secret.
+"""
 
 from __future__ import annotations
 
+import logging
+import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from asa.core.errors import InvalidInput
+
+LOGGERS = ("asa", "executors", "coscheduler")
+LEVELS = ("debug", "info", "warning", "error")
+VARIABLE = "ASA_LOG_LEVEL"
+"""Environment variable: the least level of messages that go into the log of a run, ``info`` unless it is set."""
+
+_FORMAT = "%(asctime)s.%(msecs)03d %(levelname)-7s %(name)s: %(message)s"
 
 
 def notify(line: str) -> None:
     """Print a line on standard error, at once."""
     print(f"asa: {line}", file=sys.stderr, flush=True)
+
+
+def level_of(name: str, what: str) -> int:
+    """The number of a level of `logging`.
+
+    Parameters
+    ----------
+    what
+        What the name was given as, for the error.
+
+    Raises
+    ------
+    InvalidInput
+        When the name is none of `LEVELS`.
+
+    Examples
+    --------
+    >>> level_of("debug", "--log-level")
+    10
+    """
+    if name.lower() not in LEVELS:
+        raise InvalidInput(f"{what} {name!r}: one of {', '.join(LEVELS)} expected")
+    return int(getattr(logging, name.upper()))
+
+
+@contextmanager
+def log_to_file(path: Path) -> Iterator[None]:
+    """Append messages to a file that only its owner may read; those of all runs that this process drives meanwhile.
+
+    A file that cannot be written (a full disk) ends the log with a line on standard error, and nothing else.
+
+    Raises
+    ------
+    InvalidInput
+        When `VARIABLE` holds no level.
+    """
+    level = level_of(os.environ.get(VARIABLE, "info"), f"environment variable {VARIABLE}")
+    handler = _RunLog(path)
+    handler.setLevel(min([level, *(each.level for each in logging.getLogger(LOGGERS[0]).handlers)]))
+    with _attached(handler):
+        yield
+
+
+@contextmanager
+def log_to_terminal(name: str) -> Iterator[None]:
+    """Print messages of this level and above on standard error.
+
+    Raises
+    ------
+    InvalidInput
+        When it is none of `LEVELS`.
+    """
+    handler = logging.StreamHandler()
+    handler.setLevel(level_of(name, "--log-level"))
+    with _attached(handler):
+        yield
+
+
+@contextmanager
+def _attached(handler: logging.Handler) -> Iterator[None]:
+    handler.setFormatter(logging.Formatter(_FORMAT, "%Y-%m-%d %H:%M:%S"))
+    for logger in map(logging.getLogger, LOGGERS):
+        logger.addHandler(handler)
+        _pass_on(logger)
+    try:
+        yield
+    finally:
+        for logger in map(logging.getLogger, LOGGERS):
+            logger.removeHandler(handler)
+            _pass_on(logger)
+        handler.close()
+
+
+def _pass_on(logger: logging.Logger) -> None:
+    """Let the logger create the messages that one of its handlers wants, and no others."""
+    logger.setLevel(min((handler.level for handler in logger.handlers), default=logging.NOTSET))
+
+
+class _RunLog(logging.StreamHandler):  # type: ignore[type-arg]
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        super().__init__(os.fdopen(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "a"))
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
+        """Stop writing, and print why."""
+        error = sys.exception()
+        if not isinstance(error, OSError):
+            super().handleError(record)
+            return
+        self.setLevel(logging.CRITICAL + 1)
+        notify(f"the log {self._path} ends here: {error}")
+
+    def close(self) -> None:
+        """Close the file."""
+        try:
+            self.stream.close()
+        except OSError as error:
+            notify(f"the log {self._path} ends here: {error}")
+        super().close()

@@ -185,6 +185,11 @@ class RunDirectory:
         return self.path / "values"
 
     @property
+    def log(self) -> Path:
+        """Messages of its drivers: `asa.log.messages`."""
+        return self.path / "asa.log"
+
+    @property
     def jobs(self) -> Path:
         """Directory of what batch jobs print."""
         return self.path / "jobs"

@@ -17,6 +17,7 @@ from asa.core.ports import Backend, Clock, Executor, RunContext, Sharing, Virtua
 from asa.core.registry import BACKENDS, EXECUTORS, is_pooled
 from asa.core.stage import StageSpec
 from asa.log.events import EventLog
+from asa.log.messages import log_to_file
 from asa.log.rundir import RunDirectory
 from asa.workflows.graph import Graph
 from asa.workflows.inbox import Inbox
@@ -149,6 +150,7 @@ def open_backend(held: contextlib.ExitStack, directory: RunDirectory, settings: 
         When another driver is at the run.
     """
     held.enter_context(directory.lock())
+    held.enter_context(log_to_file(directory.log))
     backend: Backend = BACKENDS.create(settings.backend, directory=directory.backend, clock=SystemClock())
     if not isinstance(backend, VirtualBackend):  # one in virtual time may be another run's until it is entered
         held.callback(backend.close)
