@@ -15,6 +15,9 @@ from asa.core.job import JobHandle, JobRequest, JobState, QueueRegime, Resources
 from asa.core.serial import from_json, to_json
 from asa.core.stage import StageSpec
 
+VERSION = 2
+"""Of logs that are written now. Older ones can be read; runs of version 1 cannot be resumed."""
+
 
 class RunState(enum.Enum):
     """How a run stands."""
@@ -38,7 +41,10 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class RunStarted(Event):
-    """The first event of every log: what is to be run, and how; `regime`, `arrays` and `parks` are the site's."""
+    """The first event of every log: what is to be run, and how; `regime`, `arrays` and `parks` are the site's.
+
+    `version` is that of the log: 1 where nothing is said, `VERSION` in what is written now.
+    """
 
     run: str
     workflow: str
@@ -52,6 +58,7 @@ class RunStarted(Event):
     regime: QueueRegime = QueueRegime.LIMITS
     arrays: bool = False
     parks: bool = False
+    version: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from asa.allocations.pool import Held
 from asa.core.event import Learned
 from asa.core.geometry import geometry_of
 from asa.core.reason import explained
+from asa.core.run import ATTEMPT, AttemptLog, FoldedRun, Held
 from asa.core.stage import StageSpec
 from asa.dashboard.document import plain
-from asa.metrics.timeline import JobLife, Timeline
 from asa.metrics.workflow import JobSummary, RunSummary, StageSummary
 from asa.report.words import last_words, stage_state
 from asa.workflows.explain import Reasons
@@ -20,7 +18,7 @@ from asa.workflows.explain import Reasons
 Row = dict[str, Any]
 Bar = list[float]
 """A run of a task: stage, index, job and node (see the table `names`), cores, start and end [s since the run's start],
-outcome (`asa.metrics.attempts.Outcome`)."""
+outcome (`asa.core.run.TaskOutcome`)."""
 
 WORDS_MOST = 600
 """Letters of an error or a reason that are shown; the end of it, which matters."""
@@ -70,34 +68,35 @@ def stage_row(position: int, stage: StageSummary, run: RunSummary, spec: StageSp
     }
 
 
-def job_row(job: JobSummary, life: JobLife, held: Held | None) -> Row:
+def job_row(job: JobSummary, held: Held) -> Row:
     """A job, or a lease; of one that runs, the last of `runs` has no end. `predicted` is when it was to start."""
     runs: list[list[float | None]] = [[plain(start), plain(end)] for start, end in job.runs]
-    if life.since is not None:
+    ends = held.ends if job.ended is None else None
+    if ends is not None:
         runs[-1][1] = None
     predicted = None if job.predicted_wait_s is None else plain(job.submitted + job.predicted_wait_s)
-    busy = 0 if held is None else min(held.cores_busy, job.cores)
+    busy = min(held.cores_busy, job.cores) if job.ended is None else 0
     return {
         "id": job.job_id,
         "for": list(job.stages),
         "state": job.state.value,
-        "leaving": life.leaving and job.ended is None,
+        "leaving": held.ending,
         "cores": job.cores,
         "busy": busy,
         "nodes": list(job.nodes[:NODES_MOST]),
-        "after": [] if held is None else list(held.after),
+        "after": list(held.after) if job.ended is None else [],
         "walltime_s": job.walltime_s,
         "submitted": plain(job.submitted),
         "predicted": predicted,
         "wait_s": plain(job.wait_s),
         "runs": runs,
-        "ends": plain(life.since + job.walltime_s) if life.since is not None else None,
+        "ends": plain(ends),
         "ended": plain(job.ended),
         "charged": plain(job.core_hours_charged, 5),
         "used": plain(job.core_hours_used, 5),
         "early": plain(job.overhead_core_hours, 5),
         "reason": last_words(job.reason, WORDS_MOST),
-        "queue": explained(held.reason) if held is not None and held.reason else "",
+        "queue": explained(held.reason) if job.ended is None and held.reason else "",
         "lender": job.lender,
     }
 
@@ -116,31 +115,30 @@ def underway(held: Held, numbers: Mapping[str, int]) -> list[list[float]]:
     return found
 
 
-def node_rows(held: Mapping[str, Held], jobs: Mapping[str, JobLife]) -> dict[str, Row]:
+def node_rows(held: Mapping[str, Held]) -> dict[str, Row]:
     """The nodes that take part now, by allocation and name."""
     return {
         f"{key} {node}": {"job": key, "node": node, "cores": cores}
         for key, item in held.items()
-        if key in jobs
         for node, cores in item.nodes.items()
     }
 
 
-def wait_row(event: Learned, timeline: Timeline) -> Row:
+def wait_row(event: Learned, run: FoldedRun) -> Row:
     """A wait that became known, and what had been said of it."""
     return {
         "at": plain(event.at),
         "stage": event.stage,
-        "geometry": geometry(event, timeline),
+        "geometry": geometry(event, run),
         "wait_s": plain(event.wait_s),
         "predicted_s": plain(event.predicted_s),
         "censored": event.censored,
     }
 
 
-def geometry(event: Learned, timeline: Timeline) -> str | None:
+def geometry(event: Learned, run: FoldedRun) -> str | None:
     """Of the job whose wait became known; None where the log does not have its submission."""
-    job, start = timeline.jobs.get(event.allocation), timeline.start
+    job, start = run.pool.ever.get(event.allocation), run.start
     if job is None or start is None:
         return None
     return str(geometry_of(start.site, start.partition, job.request.resources.cores, job.request.walltime_s))
@@ -152,8 +150,10 @@ def why_rows(told: Reasons) -> dict[str, str]:
     return {key: last_words(text, WORDS_MOST) for key, text in words.items()}
 
 
-def bars(columns: Mapping[str, array[Any]], first: int, zero: float) -> list[Bar]:
+def bars(log: AttemptLog, spec: Callable[[str], StageSpec], first: int, zero: float) -> list[Bar]:
     """Runs of tasks from the row `first` on; see `Bar`."""
-    parts = [columns[name][first:] for name in ("stage", "index", "allocation", "node", "cores")]
-    spans = [[round(time - zero, 3) for time in columns[name][first:]] for name in ("started", "ended")]
-    return [list(row) for row in zip(*parts, *spans, columns["outcome"][first:], strict=True)]
+    cores, found = [spec(name).task.cores for name in log.stages], list[Bar]()
+    for stage, index, job, node, outcome, *times in ATTEMPT.iter_unpack(log.records[first * ATTEMPT.size :]):
+        started, ended = (round(time - zero, 3) for time in times)
+        found.append([stage, index, job, node, cores[stage], started, ended, outcome])
+    return found

@@ -14,7 +14,7 @@ import dask
 import psutil
 from distributed import Worker
 
-from asa.allocations.lifetime import drain_margin
+from asa.core.allocation import drain_margin
 from asa.security.ca import dask_security
 
 _PATIENCE_S = 60.0

@@ -6,6 +6,7 @@ import math
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import islice
 
 from asa.core.event import Event, TaskDone, TaskFailed
 from asa.core.ports import Clock
@@ -33,7 +34,8 @@ class Desk:
 
     def __init__(self, elastic: Elastic, book: CallBook) -> None:
         self._elastic, self._book, self.closing = elastic, book, False
-        self.pool, self.stages = elastic.pool, {elastic.spec.name: elastic.progress}
+        self.pool, self.stages = elastic.pool, elastic.stages
+        self._given_up = 0  # how many calls were so far
 
     @property
     def closed(self) -> bool:
@@ -53,11 +55,13 @@ class Desk:
 
     def on(self, event: Event) -> None:
         """Fold an event, and settle the futures that it is about."""
-        given_up = self._elastic.on(event)
+        self._elastic.on(event)
         if isinstance(event, TaskDone | TaskFailed):
             self._book.settle(event)
-        for index, reason in given_up.items():
-            self._book.give_up(index, reason)
+        for stage in self.stages.values():
+            for index, reason in islice(stage.given_up.items(), self._given_up, None):
+                self._book.give_up(index, reason)
+            self._given_up = len(stage.given_up)
 
     def decide(self, now: float) -> list[Action]:
         """What should be done now. What users did since the last time is heard first: no event tells of it."""

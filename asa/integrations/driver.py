@@ -11,11 +11,12 @@ from typing import Any
 
 from asa.core.errors import InvalidInput, RunFailed
 from asa.core.job import Capabilities, QueueRegime
+from asa.core.run import CALLS
 from asa.core.stage import StageSpec
 from asa.integrations.book import CallBook
 from asa.integrations.call import call
 from asa.integrations.desk import Desk, Ledger, PatientClock
-from asa.integrations.elastic import Elastic, Limits
+from asa.integrations.elastic import Elastic, Limits, slots
 from asa.log.rundir import RunDirectory
 from asa.workflows.graph import Graph, make_graph
 from asa.workflows.ground import open_backend, open_ground
@@ -23,7 +24,6 @@ from asa.workflows.settings import Settings
 from asa.workflows.stage import Stage, make_needs
 
 _ESTIMATOR = "fixed-share"
-_STRATEGY = "elastic"
 _MOST_QUEUED = 8
 
 
@@ -73,11 +73,12 @@ class Driver:
             self.local = site.regime is QueueRegime.IMMEDIATE
             bounds = _limits(limits, 1 if self.local else _MOST_QUEUED)
             ground = open_ground(held, directory, settings, graph, backend=backend, estimator=_ESTIMATOR)
-            elastic = Elastic(self.spec, bounds, directory.name, teaches=not self.local)
-            self.slots, self.most = elastic.slots, bounds.maximum * elastic.slots
+            elastic = Elastic(bounds, teaches=not self.local)
+            self.slots = slots(self.spec)
+            self.most = bounds.maximum * self.slots
             self._book = CallBook(settings.name, directory)
             self._desk = desk = Desk(elastic, self._book)
-            ground.begin((self.spec,), _STRATEGY)
+            desk.on(ground.begin((self.spec,), CALLS))
             clock = PatientClock(ground.timing.clock, desk) if ground.virtual else None
             self._runner = ground.wire(held, desk, self._book, log=Ledger(ground.log), clock=clock)
             self._held = held.pop_all()

@@ -20,15 +20,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 
-from asa.allocations.lifetime import takes
-from asa.allocations.pool import Held
+from asa.core.allocation import takes
 from asa.core.decision import Ask
 from asa.core.errors import InvalidInput
 from asa.core.event import Event, RunState
+from asa.core.run import UNRESPONSIVE_S, FoldedRun, Held, StageProgress
 from asa.core.stage import StageSpec
-from asa.integrations.calls import Calls
 from asa.workflows.action import Action, Cancel, Finish, Launch, Release, Submit, Teach
-from asa.workflows.state import UNRESPONSIVE_S
 
 _KEPT_LEAST_S = 5.0
 
@@ -70,17 +68,13 @@ class Limits:
                 raise InvalidInput(f"{name} must be a time of at least 0 s, not {value!r}")
 
 
-class Elastic(Calls):
-    """What should be done for calls of one size.
+class Elastic(FoldedRun):
+    """What should be done for calls of one size: a run of one stage, whose number of tasks grows.
 
     Parameters
     ----------
-    spec
-        The size of an allocation and of a call; its name stands for all calls.
     limits
         How far allocations follow calls.
-    run
-        The run's name, with which those of its jobs begin.
     teaches
         Whether waits are worth learning.
 
@@ -90,38 +84,59 @@ class Elastic(Calls):
         No more calls will come.
     """
 
-    def __init__(self, spec: StageSpec, limits: Limits, run: str, *, teaches: bool = True) -> None:
-        super().__init__(spec)
+    def __init__(self, limits: Limits, *, teaches: bool = True) -> None:
+        super().__init__()
         self.limits, self.closing = limits, False
-        self._run, self._teaches = run, teaches
+        self._teaches = teaches
         self._surplus: float | None = None  # since when there are more allocations than are wanted
 
     @property
-    def closed(self) -> bool:
-        """The outcome is known and no job is left."""
-        return self.outcome is not RunState.RUNNING and not self.pool.held
+    def calls(self) -> StageProgress:
+        """All calls."""
+        (stage,) = self.stages.values()
+        return stage
 
     @property
-    def wanted(self) -> int:
+    def spec(self) -> StageSpec:
+        """The size of an allocation and of a call; its name stands for all calls."""
+        return self.calls.spec
+
+    @property
+    def width(self) -> int:
+        """How many calls there have been."""
+        return self.calls.width or 0
+
+    @property
+    def broken(self) -> str:
+        """Why no allocation is of use, or ""."""
+        return f"no allocation is of use; the last: {self.calls.error}" if self.calls.error else ""
+
+    @property
+    def unfinished(self) -> int:
+        """Calls that have not ended."""
+        return self.calls.unlaunched + self.calls.running
+
+    @property
+    def target(self) -> int:
         """How many allocations the calls are worth."""
         if self._is_over:
             return 0
         calls = self.unfinished
         worth = float(calls)
-        if self.progress.mean_s is not None and self.limits.worth_s:
-            worth = min(worth, calls * self.progress.mean_s / self.limits.worth_s)
-        wanted = max(math.ceil(worth / self.slots), min(calls, 1))
+        if self.calls.mean_s is not None and self.limits.worth_s:
+            worth = min(worth, calls * self.calls.mean_s / self.limits.worth_s)
+        wanted = max(math.ceil(worth / slots(self.spec)), min(calls, 1))
         return max(self.limits.minimum, min(wanted, self.limits.maximum))
 
-    def on(self, event: Event) -> dict[int, str]:
-        """Fold an event: the calls that are given up with it, and why."""
-        given_up = super().on(event)
+    def on(self, event: Event) -> None:
+        """Fold an event."""
+        super().on(event)
         self._note_surplus(event.at)
-        return given_up
 
     def withdraw(self, index: int, now: float) -> None:
         """A call is not to run any more, if it does not run already. The log does not tell of it."""
-        self.waiting.pop(index, None)
+        if not self.calls.is_running(index):
+            self.calls.give_up(index)
         self._note_surplus(now)
 
     def decide(self, now: float) -> list[Action]:
@@ -145,7 +160,7 @@ class Elastic(Calls):
         return self.outcome is not RunState.RUNNING or bool(self.cancelling or self.broken) or done
 
     def _note_surplus(self, now: float) -> None:
-        if self._useful(now) <= self.wanted:
+        if self._useful(now) <= self.target:
             self._surplus = None
         elif self._surplus is None:
             self._surplus = now
@@ -158,7 +173,7 @@ class Elastic(Calls):
         return not held.leaving(now) and (bool(held.running) or held.ends is None or self._may_take(held, now))
 
     def _may_take(self, held: Held, now: float) -> bool:
-        return held.ends is not None and takes(self.progress.longest_s, now, held.ends, held.request.walltime_s)
+        return held.ends is not None and takes(self.calls.longest_s, now, held.ends, held.request.walltime_s)
 
     def _kept_until(self, held: Held) -> float:
         """Until when an allocation is kept that is not wanted [s since the epoch]; infinite while it is."""
@@ -167,15 +182,15 @@ class Elastic(Calls):
         keep = self.limits.idle_s
         if keep is None:
             keep = max(_KEPT_LEAST_S, (self._surplus if held.started is None else held.started) - held.asked)
-        return max(self._surplus, self.idle.get(held.key, held.asked)) + keep
+        return max(self._surplus, (held.asked if held.idle_since is None else held.idle_since)) + keep
 
     def _ask(self, now: float) -> Iterator[Action]:
-        for number in range(self.asked, self.asked + self.wanted - self._useful(now)):
-            yield Submit(f"{self._run}.{number}", Ask((self.spec.name,), self.spec.resources, self.spec.walltime_s))
+        for number in range(self.asked, self.asked + self.target - self._useful(now)):
+            yield Submit(f"{self.run}.{number}", Ask((self.spec.name,), self.spec.resources, self.spec.walltime_s))
 
     def _let_go(self, now: float) -> Iterator[Action]:
         """Release or cancel allocations that nobody needs any more, those that wait first."""
-        surplus = self._useful(now) - self.wanted
+        surplus = self._useful(now) - self.target
         for held in sorted(self.pool.held.values(), key=lambda held: held.started is not None):
             if held.handle is None or held.cancelled is not None:
                 continue
@@ -198,13 +213,13 @@ class Elastic(Calls):
         Every core first; only when all are busy do short calls queue up in the allocations.
         """
         launches: list[Action] = []
-        if self._is_over or not self.waiting:
+        if self._is_over or not self.calls.unlaunched:
             return launches
         held = [item for item in self.pool.held.values() if item.nodes and not item.leaving(now)]
         takers = [item for item in held if self._may_take(item, now)]
-        waiting, left = iter(self.waiting), len(self.waiting)
+        waiting, left = self.calls.waiting(), self.calls.unlaunched
         for position, taker in enumerate(takers):
-            count = min(left, taker.room(self.spec.task, self.progress.ahead if ahead else 0.0))
+            count = min(left, taker.room(self.spec.task, self.calls.ahead if ahead else 0.0))
             if ahead:
                 count = min(count, math.ceil(left / (len(takers) - position)))
             if count:
@@ -221,6 +236,17 @@ class Elastic(Calls):
                 yield Finish(RunState.FAILED, self.broken, self.spec.name)
             else:
                 yield Finish(RunState.CANCELLED if self.cancelling else RunState.SUCCEEDED, self.cancelling)
+
+
+def slots(spec: StageSpec) -> int:
+    """Calls that run at once in one allocation."""
+    whole, one = spec.resources, spec.task
+    counts = [whole.cores // one.cores]
+    if one.memory and whole.memory:
+        counts.append(whole.memory // one.memory)
+    if one.gpus:
+        counts.append(whole.gpus // one.gpus)
+    return min(counts)
 
 
 def _end(held: Held, reason: str) -> Action:

@@ -4,24 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from asa.core.errors import InvalidInput
-from asa.core.event import (
-    Event,
-    RunEnded,
-    RunStarted,
-    RunState,
-    StageExpanded,
-    TaskDone,
-    TaskFailed,
-)
+from asa.core.event import Event, RunStarted
+from asa.core.run import FoldedRun, TaskOutcome
 from asa.core.stage import StageSpec
+from asa.metrics.attempts import attempts_of
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class LastAttempt:
     """The last attempt at a task, from `started` to `ended` [s since the epoch]; `error` is "" when it returned."""
 
     stage: str
@@ -37,7 +31,6 @@ class Attempt:
         return max(0.0, self.ended - self.started)
 
 
-@dataclass
 class RecordedRun:
     """A run as far as its log goes.
 
@@ -49,18 +42,22 @@ class RecordedRun:
         When the log ends, or the outcome was known [s since the epoch].
     state, message
         How it stands.
-    widths
-        Stage -> number of its tasks, as far as known.
-    ended
-        Stage -> task -> how it ended last; one that returned stands.
     """
 
-    start: RunStarted
-    last: float = 0.0
-    state: RunState = RunState.RUNNING
-    message: str = ""
-    widths: dict[str, int] = field(default_factory=dict)
-    ended: dict[str, dict[int, Attempt]] = field(default_factory=dict)
+    def __init__(self, run: FoldedRun) -> None:
+        assert run.start is not None
+        self.start, self.state, self.message = run.start, run.outcome, run.message
+        self.last = run.last if run.ended is None else run.ended
+        self._run = run
+        self._ended: dict[str, dict[int, LastAttempt]] = {}
+        for attempt in attempts_of(run):
+            known = self._ended.setdefault(attempt.stage, {})
+            if attempt.index not in known or known[attempt.index].error:
+                failed = attempt.outcome is not TaskOutcome.DONE
+                error = run.stages[attempt.stage].errors.get(attempt.index, "") or "it failed" if failed else ""
+                known[attempt.index] = LastAttempt(
+                    attempt.stage, attempt.index, attempt.node, attempt.started, attempt.ended, error
+                )
 
     @property
     def stages(self) -> tuple[StageSpec, ...]:
@@ -69,31 +66,12 @@ class RecordedRun:
 
     def tasks(self, stage: str) -> range:
         """Numbers of a stage's tasks."""
-        return range(max(self.widths.get(stage, 0), max(self.ended.get(stage, {}), default=-1) + 1))
+        return range(max(self._run.stages[stage].width or 0, max(self._ended.get(stage, {}), default=-1) + 1))
 
-    def attempts(self, stage: str) -> list[Attempt]:
-        """How a stage's tasks ended last, in order."""
-        known = self.ended.get(stage, {})
+    def attempts(self, stage: str) -> list[LastAttempt]:
+        """How a stage's tasks ended last, in order; one that returned stands."""
+        known = self._ended.get(stage, {})
         return [known[index] for index in sorted(known)]
-
-    def on(self, event: Event) -> None:
-        """Fold one event."""
-        match event:
-            case StageExpanded():
-                self.widths[event.stage] = event.width
-            case TaskDone():
-                self._note(Attempt(event.stage, event.index, event.node, event.started, event.at))
-            case TaskFailed():
-                self._note(Attempt(event.stage, event.index, event.node, event.started, event.at, event.error))
-            case RunEnded():
-                self.state, self.message = event.state, event.message
-        if self.state is RunState.RUNNING or isinstance(event, RunEnded):
-            self.last = max(self.last, event.at)
-
-    def _note(self, attempt: Attempt) -> None:
-        known = self.ended.setdefault(attempt.stage, {})
-        if attempt.index not in known or known[attempt.index].error:
-            known[attempt.index] = attempt
 
 
 def recorded(events: Iterable[Event]) -> RecordedRun:
@@ -104,18 +82,14 @@ def recorded(events: Iterable[Event]) -> RecordedRun:
     InvalidInput
         When the first one does not say what was run.
     """
-    found: RecordedRun | None = None
+    run = FoldedRun()
     for event in events:
-        if isinstance(event, RunStarted):
-            widths = {stage.name: stage.width for stage in event.stages if stage.width is not None}
-            found = RecordedRun(event, event.at, widths=widths)
-        elif found is None:
+        if run.start is None and not isinstance(event, RunStarted):
             break
-        else:
-            found.on(event)
-    if found is None:
+        run.on(event)
+    if run.start is None:
         raise InvalidInput("these events do not say what was run: the first must be RunStarted, as in a run's log")
-    return found
+    return RecordedRun(run)
 
 
 def written(name: str) -> str:

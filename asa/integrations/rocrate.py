@@ -16,7 +16,7 @@ from typing import Any
 from asa.core.errors import InvalidInput, StateError
 from asa.core.event import Event, RunState, encode
 from asa.core.serial import to_json
-from asa.integrations.recorded import Attempt, RecordedRun, identifiers, recorded, timestamp
+from asa.integrations.recorded import LastAttempt, RecordedRun, identifiers, recorded, timestamp
 
 METADATA = "ro-crate-metadata.json"
 WORKFLOW, EVENTS = "workflow.json", "events.jsonl"
@@ -184,7 +184,7 @@ def _retrospective(run: RecordedRun, names: dict[str, str]) -> list[Entity]:
     return [action, organize, *found]
 
 
-def _task(attempt: Attempt, name: str) -> Entity:
+def _task(attempt: LastAttempt, name: str) -> Entity:
     return {
         "@id": f"#task-{name}-{attempt.index}",
         "@type": "CreateAction",

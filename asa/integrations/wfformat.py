@@ -13,7 +13,7 @@ from typing import Any
 
 from asa.core.errors import InvalidInput
 from asa.core.event import Event
-from asa.integrations.recorded import Attempt, RecordedRun, identifiers, recorded, timestamp
+from asa.integrations.recorded import LastAttempt, RecordedRun, identifiers, recorded, timestamp
 
 SCHEMA = "1.5"
 EDGES_MOST = 100_000
@@ -89,7 +89,7 @@ class _Graph:
             for name, task in self._named()
         ]
 
-    def execution(self, attempt: Attempt) -> dict[str, Any]:
+    def execution(self, attempt: LastAttempt) -> dict[str, Any]:
         """How a task ran."""
         return {
             "id": self._ids[attempt.stage][attempt.index],

@@ -2,30 +2,22 @@
 
 from __future__ import annotations
 
-import enum
-from array import array
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from asa.core.event import TaskDone, TaskFailed
+from asa.core.run import FoldedRun, TaskOutcome
 
-
-class Outcome(enum.IntEnum):
-    """How an attempt ended."""
-
-    DONE = 0
-    FAILED = 1  # by the task's own fault
-    LOST = 2  # by the infrastructure's; it does not count against the task
-
-
-_INTS = ("stage", "index", "allocation", "node", "cores", "outcome")
-_FLOATS = ("started", "ended")
-_COLUMNS = (*_INTS, *_FLOATS)
+_RECORD = np.dtype(
+    [(name, "<i4") for name in ("stage", "index", "allocation", "node", "outcome")]
+    + [("started", "<f8"), ("ended", "<f8")]
+)
+"""`asa.core.run.ATTEMPT`."""
+_COLUMNS = ("stage", "index", "allocation", "node", "cores", "outcome", "started", "ended")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +31,7 @@ class Attempt:
     cores: int
     started: float
     ended: float
-    outcome: Outcome
+    outcome: TaskOutcome
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,7 +73,7 @@ class Attempts:
                 cores=int(self.cores[row]),
                 started=float(self.started[row]),
                 ended=float(self.ended[row]),
-                outcome=Outcome(self.outcome[row]),
+                outcome=TaskOutcome(self.outcome[row]),
             )
 
     def core_seconds(self, start: float = -np.inf, end: float = np.inf) -> NDArray[np.float64]:
@@ -104,34 +96,15 @@ class Attempts:
         return dict(zip(self.allocation_names, np.split(order, cuts), strict=False))
 
 
-@dataclass
-class AttemptLog:
-    """Collects attempts as their events come."""
-
-    stages: dict[str, int] = field(default_factory=dict)
-    allocations: dict[str, int] = field(default_factory=dict)
-    nodes: dict[str, int] = field(default_factory=dict)
-    columns: dict[str, array[Any]] = field(
-        default_factory=lambda: {name: array("q" if name in _INTS else "d") for name in _COLUMNS}
-    )
-
-    def add(self, event: TaskDone | TaskFailed, cores: int) -> None:
-        """A task that holds `cores` cores has reported."""
-        if isinstance(event, TaskDone):
-            outcome = Outcome.DONE
-        else:
-            outcome = Outcome.LOST if event.infrastructure else Outcome.FAILED
-        columns = self.columns
-        columns["stage"].append(self.stages.setdefault(event.stage, len(self.stages)))
-        columns["index"].append(event.index)
-        columns["allocation"].append(self.allocations.setdefault(event.allocation, len(self.allocations)))
-        columns["node"].append(self.nodes.setdefault(event.node, len(self.nodes)))
-        columns["cores"].append(cores)
-        columns["outcome"].append(outcome)
-        columns["started"].append(event.started)
-        columns["ended"].append(max(event.at, event.started))  # clocks of node and driver may differ a little
-
-    def freeze(self) -> Attempts:
-        """What was collected so far."""
-        columns = {name: np.array(column) for name, column in self.columns.items()}
-        return Attempts(tuple(self.stages), tuple(self.allocations), tuple(self.nodes), **columns)
+def attempts_of(run: FoldedRun) -> Attempts:
+    """All attempts of a run so far."""
+    log = run.attempts
+    table = np.frombuffer(bytes(log.records), dtype=_RECORD)
+    columns: dict[str, Any] = {
+        name: table[name].astype(np.int64) for name in ("stage", "index", "allocation", "node", "outcome")
+    }
+    columns |= {name: table[name].astype(np.float64) for name in ("started", "ended")}
+    columns["cores"] = np.array([run.stages[name].spec.task.cores for name in log.stages], dtype=np.int64)[
+        columns["stage"]
+    ]
+    return Attempts(tuple(log.stages), tuple(log.allocations), tuple(log.nodes), **columns)

@@ -1,20 +1,214 @@
-"""What a run came to: waits, core-hours and what they bought, from its event log."""
+"""What a run came to: waits, core-hours and what they bought, of the run, its stages and its jobs.
+
+All times are seconds since the epoch, all durations seconds, all core-hours cores times hours.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+from asa.core.arrays import Floats, Ints
 from asa.core.errors import InvalidInput
-from asa.core.event import Event
+from asa.core.event import Event, RunStarted, RunState, TaskFailed
+from asa.core.job import JobState
+from asa.core.run import FoldedRun, Held, StageProgress
+from asa.core.serial import to_json
+from asa.core.stage import StageState
 from asa.core.units import HOUR
-from asa.metrics.attempts import Attempts
-from asa.metrics.summary import JobSummary, RunSummary, StageSummary
-from asa.metrics.timeline import JobLife, StageLife, Timeline
+from asa.metrics.attempts import Attempts, attempts_of
 
-__all__ = ["JobSummary", "RunSummary", "StageSummary", "summarise", "summary"]
+
+@dataclass(frozen=True, slots=True)
+class StageSummary:
+    """One stage.
+
+    Parameters
+    ----------
+    cores
+        Cores that it asks for.
+    tasks
+        Number of tasks, or None while it is not known.
+    done, running, launched
+        Tasks that returned, that are under way (or were when the log ends), and that were given out in all, reruns
+        included.
+    job
+        Token of the last job meant for it that ran, or of the last one asked for; None when there is none.
+    submitted
+        When that job was submitted.
+    ready
+        When its last predecessor ended; the start of the run for a stage without predecessors.
+    started, ended
+        When its first task was launched, and when its last one returned or it was given up.
+    predicted_wait_s
+        The queue wait that its job was planned with [s]; None when no prediction was asked.
+    wait_s
+        The queue wait of its job [s], from submission to (first) start; None while the job has not started, and for a
+        stage that ran in other stages' allocations only.
+    perceived_wait_s
+        From `ready` to `started` [s]: what the workflow really waited. For a stage that is ready and was not started
+        the wait up to now, or until it was given up; None for a stage that never became ready.
+    run_time_s
+        How long tasks of it were under way [s]: from `started` to `ended`, or up to now, less the times in between
+        when all allocations it had were gone.
+    error
+        Why it failed, or "".
+    """
+
+    name: str
+    state: StageState
+    cores: int
+    tasks: int | None
+    done: int
+    running: int
+    launched: int
+    job: str | None
+    submitted: float | None
+    ready: float | None
+    started: float | None
+    ended: float | None
+    predicted_wait_s: float | None
+    wait_s: float | None
+    perceived_wait_s: float | None
+    run_time_s: float | None
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobSummary:
+    """One job of the run, whether it ever started or not.
+
+    Parameters
+    ----------
+    token, job_id
+        ASA's name for it, and the batch system's own; None when it was never taken.
+    lender
+        "" for a job of the run's own. Else the run of which part of a job was leased: nothing of that is charged here.
+    runs
+        From when to when it held its cores; more than one pair when it was requeued. A job that runs is counted up
+        to now.
+    started, ended
+        Its first start, and when it ended for good.
+    wait_s
+        From submission to the first start [s]; None while it has not started.
+    core_hours_charged
+        Cores times the time it held them.
+    core_hours_used
+        Task cores times task run times, failed attempts included; tasks count once they have reported.
+    overhead_core_hours
+        Held idle because the job came early: cores times the time from its start to when the first of its stages
+        became ready, less what tasks of other stages used in it meanwhile.
+    reason
+        Why it was cancelled or how it ended, in the words of the run or of the site.
+    """
+
+    token: str
+    job_id: str | None
+    stages: tuple[str, ...]
+    state: JobState
+    cores: int
+    nodes: tuple[str, ...]
+    walltime_s: float
+    submitted: float
+    started: float | None
+    ended: float | None
+    runs: tuple[tuple[float, float], ...]
+    predicted_wait_s: float | None
+    wait_s: float | None
+    core_hours_charged: float
+    core_hours_used: float
+    overhead_core_hours: float
+    reason: str
+    lender: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class RunSummary:
+    """One run.
+
+    Parameters
+    ----------
+    start
+        What was run, and how.
+    now
+        Up to when the log was looked at.
+    resumes
+        How often another driver took the run over.
+    makespan_s
+        From the start of the run to the end of its last stage [s]; up to now while it runs, to its end when it was
+        cancelled before all stages had ended. Time between a driver's end and the next one's start counts.
+    total_perceived_wait_s
+        Time during which any stage was ready and had not begun [s]: the sum over the stages of a sequence, as in the
+        paper; stages that wait at the same time count once.
+    core_hours_charged, core_hours_used, overhead_core_hours
+        Sums over the jobs.
+    core_hours_borrowed
+        That part of the used ones which other runs are charged for.
+    core_hours_wasted
+        Charged less used, what was borrowed aside; the overhead is a part of it. Slightly below zero only when clocks
+        differ.
+    big_job_core_hours
+        What one allocation of the largest stage's cores would have been charged, the paper's equation (1), with the
+        stages' run times as measured.
+    per_stage_core_hours
+        What an allocation per stage that holds exactly the stage's cores while it runs would have been charged, the
+        paper's equation (2). The run itself can be charged less: in a shared pool a stage need not run on the cores
+        it asked for.
+    failures
+        The first failed attempts, those lost to the infrastructure not among them; `failed_attempts` counts all.
+    attempts
+        Every task's runs.
+
+    References
+    ----------
+    A. Souza et al., "ASA: the adaptive scheduling algorithm", sections 2.2 and 4.1.
+    """
+
+    start: RunStarted
+    state: RunState
+    message: str
+    ended: float | None
+    now: float
+    resumes: int
+    makespan_s: float
+    total_perceived_wait_s: float
+    core_hours_charged: float
+    core_hours_used: float
+    core_hours_borrowed: float
+    core_hours_wasted: float
+    overhead_core_hours: float
+    big_job_core_hours: float
+    per_stage_core_hours: float
+    stages: tuple[StageSummary, ...]
+    jobs: tuple[JobSummary, ...]
+    failed_attempts: int
+    failures: tuple[TaskFailed, ...]
+    attempts: Attempts
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-able numbers of the run, its stages and its jobs. Unknown values are None, none is left out."""
+        described = ("run", "workflow", "backend", "strategy", "executor", "pool", "site", "partition")
+        numbers = (
+            "message", "ended", "resumes", "makespan_s", "total_perceived_wait_s", "core_hours_charged",
+            "core_hours_used", "core_hours_borrowed", "core_hours_wasted", "overhead_core_hours",
+            "big_job_core_hours", "per_stage_core_hours", "failed_attempts",
+        )  # fmt: skip
+        return {
+            "state": self.state.value,
+            **{name: getattr(self.start, name) for name in described},
+            "started": self.start.at,
+            **{name: getattr(self, name) for name in numbers},
+            "stages": [_plain(stage) for stage in self.stages],
+            "jobs": [_plain(job) for job in self.jobs],
+        }
+
+
+def _plain(part: StageSummary | JobSummary) -> dict[str, Any]:
+    return {name: to_json(getattr(part, name)) for name in part.__slots__}
 
 
 def summarise(events: Iterable[Event], now: float | None = None) -> RunSummary:
@@ -31,38 +225,38 @@ def summarise(events: Iterable[Event], now: float | None = None) -> RunSummary:
     InvalidInput
         When the log does not say what was run.
     """
-    timeline = Timeline()
+    run = FoldedRun()
     for event in events:
-        timeline.on(event)
-    return summary(timeline, now)
+        run.on(event)
+    return summary(run, now)
 
 
-def summary(timeline: Timeline, now: float | None = None) -> RunSummary:
-    """Numbers of a run as far as `timeline` knows it; see `summarise`."""
-    start = timeline.start
+def summary(run: FoldedRun, now: float | None = None) -> RunSummary:
+    """Numbers of a run so far; see `summarise`."""
+    start = run.start
     if start is None:
         raise InvalidInput(
             "these events do not say what was run: give all events of a run's log, from the first (RunStarted)"
         )
-    now = timeline.last if now is None else now
-    attempts = timeline.attempts.freeze()
-    jobs = tuple(_job(token, job, timeline, attempts, now) for token, job in timeline.jobs.items())
-    meant: dict[str, list[JobSummary]] = {name: [] for name in timeline.stages}
+    now = run.last if now is None else now
+    attempts = attempts_of(run)
+    jobs = tuple(_job(token, job, run, attempts, now) for token, job in run.pool.ever.items())
+    meant: dict[str, list[JobSummary]] = {name: [] for name in run.stages}
     for job in jobs:
         for name in job.stages:
             meant[name].append(job)
-    stages = tuple(_stage(stage, timeline, meant[name], now) for name, stage in timeline.stages.items())
+    stages = tuple(_stage(stage, run, meant[name], now) for name, stage in run.stages.items())
     charged, used = sum(job.core_hours_charged for job in jobs), float(attempts.core_seconds().sum()) / HOUR
     borrowed = sum(job.core_hours_used for job in jobs if job.lender)
     run_times = [stage.run_time_s or 0.0 for stage in stages]
     return RunSummary(
         start=start,
-        state=timeline.state,
-        message=timeline.message,
-        ended=timeline.ended,
+        state=run.outcome,
+        message=run.message,
+        ended=run.ended,
         now=now,
-        resumes=max(0, timeline.drivers - 1),
-        makespan_s=_finish(timeline, now) - start.at,
+        resumes=max(0, run.drivers - 1),
+        makespan_s=_finish(run, now) - start.at,
         total_perceived_wait_s=_total_wait(stages),
         core_hours_charged=charged,
         core_hours_used=used,
@@ -73,8 +267,8 @@ def summary(timeline: Timeline, now: float | None = None) -> RunSummary:
         per_stage_core_hours=sum(stage.cores * time for stage, time in zip(stages, run_times, strict=True)) / HOUR,
         stages=stages,
         jobs=jobs,
-        failed_attempts=timeline.failed,
-        failures=tuple(timeline.failures),
+        failed_attempts=run.failed,
+        failures=tuple(run.failures),
         attempts=attempts,
     )
 
@@ -89,21 +283,23 @@ def _total_wait(stages: Iterable[StageSummary]) -> float:
     return total
 
 
-def _finish(timeline: Timeline, now: float) -> float:
+def _finish(run: FoldedRun, now: float) -> float:
     """Where the makespan ends [s since the epoch]."""
-    if timeline.ended is None:
+    if run.ended is None:
         return now
-    ends = (timeline.ended if stage.ended is None else stage.ended for stage in timeline.stages.values())
-    return max(ends, default=timeline.ended)
+    ends = (run.ended if stage.ended is None else stage.ended for stage in run.stages.values())
+    return max(ends, default=run.ended)
 
 
-def _job(token: str, job: JobLife, timeline: Timeline, attempts: Attempts, now: float) -> JobSummary:
-    runs = [*job.runs, (job.since, max(job.since, now))] if job.since is not None else job.runs
+def _job(token: str, job: Held, run: FoldedRun, attempts: Attempts, now: float) -> JobSummary:
+    runs = list(job.runs)
+    if job.started is not None and job.ended is None:
+        runs.append((job.started, max(job.started, now)))
     submitted = job.asked if job.handle is None else job.handle.submitted
     started = runs[0][0] if runs else None
     cores = job.request.resources.cores
     inside = attempts.take(attempts.rows_of(token))
-    readies = [timeline.stages[name].ready for name in job.stages]
+    readies = [run.stages[name].ready for name in job.stages]
     needed = min((ready for ready in readies if ready is not None), default=np.inf)
     early = [(start, min(end, needed)) for start, end in runs if start < needed]
     idle = sum(cores * (end - start) - float(inside.core_seconds(start, end).sum()) for start, end in early)
@@ -111,9 +307,9 @@ def _job(token: str, job: JobLife, timeline: Timeline, attempts: Attempts, now: 
         token=token,
         job_id=None if job.handle is None else job.handle.job_id,
         stages=job.stages,
-        state=job.state,
+        state=job.job,
         cores=cores,
-        nodes=tuple(job.nodes),
+        nodes=tuple(job.hosts),
         walltime_s=job.request.walltime_s,
         submitted=submitted,
         started=started,
@@ -124,7 +320,7 @@ def _job(token: str, job: JobLife, timeline: Timeline, attempts: Attempts, now: 
         core_hours_charged=0.0 if job.lender else cores * sum(end - start for start, end in runs) / HOUR,
         core_hours_used=float(inside.core_seconds().sum()) / HOUR,
         overhead_core_hours=0.0 if job.lender else max(0.0, idle) / HOUR,
-        reason=job.reason,
+        reason=job.why_ended,
         lender=job.lender,
     )
 
@@ -133,10 +329,10 @@ def _since(start: float | None, now: float) -> float:
     return 0.0 if start is None else max(0.0, now - start)
 
 
-def _stage(stage: StageLife, timeline: Timeline, meant: list[JobSummary], now: float) -> StageSummary:
+def _stage(stage: StageProgress, run: FoldedRun, meant: list[JobSummary], now: float) -> StageSummary:
     """`meant` are the jobs meant for it, in the order they were asked for."""
     job = next((job for job in reversed(meant) if job.runs), meant[-1] if meant else None)
-    over = now if timeline.ended is None else timeline.ended
+    over = now if run.ended is None else run.ended
     until = over if stage.ended is None else stage.ended
     waited_until = until if stage.started is None else stage.started
     return StageSummary(
@@ -145,7 +341,7 @@ def _stage(stage: StageLife, timeline: Timeline, meant: list[JobSummary], now: f
         cores=stage.spec.resources.cores,
         tasks=stage.width,
         done=stage.done,
-        running=stage.underway,
+        running=stage.running,
         launched=stage.launched,
         job=job.token if job else None,
         submitted=job.submitted if job else None,
@@ -158,3 +354,49 @@ def _stage(stage: StageLife, timeline: Timeline, meant: list[JobSummary], now: f
         run_time_s=None if stage.started is None else stage.active_s + _since(stage.since, now),
         error=stage.error,
     )
+
+
+@dataclass(frozen=True, eq=False)
+class PoolSize:
+    """Steps: from `times[i]` to `times[i + 1]` the pool held `held[i]` cores, of which tasks used `busy[i]`.
+
+    Parameters
+    ----------
+    times
+        Ascending [s since the epoch], shape (n,).
+    held, busy
+        Cores, shape (n,) each; 0 at the end.
+    """
+
+    times: Floats
+    held: Ints
+    busy: Ints
+
+
+def pool_size(run: RunSummary) -> PoolSize:
+    """The pool of a run; jobs that run count up to the summary's `now`. ``held`` integrates to the core-hours charged
+    and those that leases held, ``busy`` to those used."""
+    spans = [(start, end, job.cores) for job in run.jobs for start, end in job.runs]
+    table = np.array(spans, dtype=np.float64).reshape(-1, 3)
+    held = steps(table[:, 0], table[:, 1], table[:, 2].astype(np.int64))
+    busy = steps(run.attempts.started, run.attempts.ended, run.attempts.cores)
+    times = np.union1d(held[0], busy[0])
+    return PoolSize(times, level_at(times, *held), level_at(times, *busy))
+
+
+def steps(started: Floats, ended: Floats, amount: Ints) -> tuple[Floats, Ints]:
+    """Times, shape (m,), and the sum of the amounts that are on from each to the next, shape (m,).
+
+    >>> times, level = steps(np.array([0.0, 2.0]), np.array([4.0, 6.0]), np.array([3, 5]))
+    >>> times.tolist(), level.tolist()
+    ([0.0, 2.0, 4.0, 6.0], [3, 8, 5, 0])
+    """
+    times, where = np.unique(np.concatenate([started, ended]), return_inverse=True)
+    change = np.zeros(len(times), dtype=np.int64)
+    np.add.at(change, where, np.concatenate([amount, -amount]))
+    return times, np.cumsum(change)
+
+
+def level_at(when: Floats, times: Floats, level: Ints) -> Ints:
+    """Levels of a step function at other times, shape as `when`; 0 before its first step."""
+    return np.concatenate([np.zeros(1, dtype=np.int64), level])[np.searchsorted(times, when, side="right")]

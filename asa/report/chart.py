@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from asa.core.arrays import Floats, Ints
-from asa.metrics.attempts import Attempts, Outcome
-from asa.metrics.pool import pool_size, steps
-from asa.metrics.workflow import JobSummary, RunSummary, StageSummary
+from asa.core.run import TaskOutcome
+from asa.metrics.attempts import Attempts
+from asa.metrics.workflow import JobSummary, RunSummary, StageSummary, pool_size, steps
 from asa.report.lanes import pack
 from asa.report.palette import LIGHT
 
@@ -39,7 +39,7 @@ class TaskBox:
     cores: int
     position: int
     index: int
-    outcome: Outcome
+    outcome: TaskOutcome
 
 
 @dataclass(frozen=True, eq=False)

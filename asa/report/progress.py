@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Self
 from asa.core.event import Event, RunState, Trouble
 from asa.core.job import JobState
 from asa.core.ports import Clock
+from asa.core.run import FoldedRun
 from asa.core.stage import StageState
 from asa.core.units import brief
-from asa.metrics.timeline import Timeline
 from asa.metrics.workflow import JobSummary, RunSummary, StageSummary, summary
 from asa.report.words import counted, purpose, stage_state
 
@@ -129,7 +129,7 @@ class ProgressDisplay:
         from rich.console import Console
 
         self.console = Console(stderr=True) if console is None else console
-        self._timeline = Timeline()
+        self._run = FoldedRun()
         self._shown: RunSummary | None = None
         self._live: Live | None = None
 
@@ -151,11 +151,11 @@ class ProgressDisplay:
     def update(self, events: Iterable[Event], now: float) -> None:
         """Take in the run's next events and show how it stands at the time `now` [s since the epoch]."""
         for event in events:
-            self._timeline.on(event)
+            self._run.on(event)
             if isinstance(event, Trouble):
                 self._say(f"the batch system does not answer: {event.error}" if event.error else "it answers again")
-        if self._timeline.start is not None:
-            self.show(summary(self._timeline, now))
+        if self._run.start is not None:
+            self.show(summary(self._run, now))
 
     def show(self, run: RunSummary) -> None:
         """Show how a run stands."""

@@ -13,9 +13,9 @@ import numpy as np
 
 from asa.core.arrays import Floats
 from asa.core.job import JobState
+from asa.core.run import TaskOutcome
 from asa.core.stage import StageState
 from asa.core.units import brief
-from asa.metrics.attempts import Outcome
 from asa.report.axis import ticks
 from asa.report.chart import Chart, Curve, JobRow, Span, StageRow, TaskBox
 from asa.report.palette import LIGHT
@@ -114,10 +114,10 @@ def _job(row: JobRow, chart: Chart, y: float, height: float) -> Iterator[str]:
 
 
 def _task(task: TaskBox, chart: Chart, y: float, lane: float) -> str:
-    kind = f"s{task.position % len(LIGHT)} task" + ("" if task.outcome is Outcome.DONE else " failed")
+    kind = f"s{task.position % len(LIGHT)} task" + ("" if task.outcome is TaskOutcome.DONE else " failed")
     words = f"{chart.stages[task.position].stage.name if task.position < len(chart.stages) else 'task'} {task.index}"
     words += f", {brief(task.span[1] - task.span[0])}" + (
-        "" if task.outcome is Outcome.DONE else f", {task.outcome.name.lower()}"
+        "" if task.outcome is TaskOutcome.DONE else f", {task.outcome.name.lower()}"
     )
     return _rect(task.span, chart, y + task.lane * lane, lane * task.cores, kind, words=words)
 

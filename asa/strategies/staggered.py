@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from asa.allocations.lifetime import drain_margin
+from asa.core.allocation import drain_margin
 from asa.core.decision import Predict, StrategyDecision, Wake, Withdraw
 from asa.core.errors import InvalidInput
 from asa.core.stage import StageState

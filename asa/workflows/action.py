@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from asa.core.decision import Amend, Ask
 from asa.core.event import RunState
 from asa.core.job import Resources
-from asa.workflows.state import Wait
+from asa.core.run import Wait
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,13 +6,14 @@ import contextlib
 from dataclasses import dataclass
 from typing import Any
 
-from asa.core.errors import InvalidInput
+from asa.core.errors import AsaError, InvalidInput, RunNotFound
 from asa.core.event import RunStarted, RunState
 from asa.core.job import Capabilities, QueueRegime
 from asa.core.ports import Strategy
 from asa.core.registry import STRATEGIES
 from asa.log.events import EventLog
 from asa.log.rundir import RunDirectory
+from asa.strategies.perstage import PerStage
 from asa.workflows.graph import Graph
 from asa.workflows.ground import open_backend, open_ground
 from asa.workflows.payload import Payloads
@@ -73,13 +74,34 @@ def _take_over(plan: Plan, log: EventLog, *, virtual: bool) -> None:
         )
 
 
-def restore_plan(settings: Settings, log: EventLog) -> Plan:
-    """The plan of a run as its log tells it, for looking at; the site is not asked."""
+def logged_strategy(start: RunStarted) -> Strategy | None:
+    """A run's strategy; None where it is an object of somebody's own: the log has only what it is called."""
+    try:
+        found: Strategy = STRATEGIES.create(start.strategy)
+    except AsaError:
+        return None
+    return found
+
+
+def logged_plan(start: RunStarted) -> Plan:
+    """A plan to fold a run's events with, the first of them, too, and to explain them; it is not to decide anything."""
+    site = Capabilities(start.site, start.partition, start.regime, arrays=start.arrays, parks=start.parks)
+    strategy = logged_strategy(start) or PerStage()
+    return Plan(strategy, site, shared=start.pool != "per-stage" and not strategy.own_pools)
+
+
+def restore_plan(log: EventLog) -> Plan:
+    """The plan of a run as its log has it, for looking at; the site is not asked.
+
+    Raises
+    ------
+    RunNotFound
+        When the log is empty.
+    """
     start = log.latest(RunStarted)
-    site = Capabilities(site="")
-    if isinstance(start, RunStarted):
-        site = Capabilities(start.site, start.partition, start.regime, arrays=start.arrays, parks=start.parks)
-    plan = make_plan(settings, site)
+    if not isinstance(start, RunStarted):
+        raise RunNotFound("the run never began, its driver died too early: run the workflow again")
+    plan = logged_plan(start)
     _take_over(plan, log, virtual=False)
     return plan
 

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from asa.allocations.pool import Pool
 from asa.core.decision import DispatchDecision
 from asa.core.event import Cancelled, DriverStarted, RunEnded, RunState
 from asa.core.job import JobHandle, JobStatus
 from asa.core.ports import Backend
 from asa.core.registry import BACKENDS, parse_spec, with_options
+from asa.core.run import Pool
 from asa.core.view import QueueView
 from asa.log.events import EventLog
 from asa.log.rundir import RunDirectory, list_runs

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
 
-from asa.allocations.pool import Pool
 from asa.allocations.watch import JobWatch
 from asa.core.context import Context
 from asa.core.errors import InvalidInput
 from asa.core.job import Resources
 from asa.core.registry import Registry
+from asa.core.run import Pool
 from asa.core.view import QueueView
 
 PLANNERS = Registry("planner of queues", group="asa.planners")

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from asa.allocations.pool import Held
 from asa.core.event import RunState
 from asa.core.ports import Explains
 from asa.core.reason import explained
+from asa.core.run import Held, StageProgress
 from asa.core.stage import StageState
 from asa.core.units import brief
 from asa.report.words import counted
 from asa.workflows.plan import Plan
-from asa.workflows.progress import Progress
 
 
 class Reasons(NamedTuple):
@@ -54,7 +53,7 @@ def reasons(plan: Plan, now: float) -> Reasons:
     )
 
 
-def _stage(plan: Plan, name: str, stage: Progress, now: float) -> str:
+def _stage(plan: Plan, name: str, stage: StageProgress, now: float) -> str:
     width = "?" if stage.width is None else stage.width
     held = [item for item in plan.pool.held.values() if name in item.stages]
     jobs = "; ".join(_job(item, now) for item in held) or "no job was asked for yet"
@@ -65,7 +64,7 @@ def _stage(plan: Plan, name: str, stage: Progress, now: float) -> str:
         case StageState.DONE:
             return f"done, {counted(stage.done, 'task')}"
         case StageState.FAILED:
-            return f"failed: {stage.error}"
+            return f"failed: {stage.story}"
         case StageState.SKIPPED:
             return "skipped: a stage before it failed"
         case StageState.RUNNING:

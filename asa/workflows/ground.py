@@ -11,7 +11,7 @@ from asa.allocations.callers import WatchCalls, WatchThread
 from asa.allocations.watch import JobWatch
 from asa.core.clock import SystemClock
 from asa.core.errors import InvalidInput
-from asa.core.event import RunStarted
+from asa.core.event import VERSION, RunStarted
 from asa.core.job import Capabilities, QueueRegime
 from asa.core.ports import Backend, Clock, Executor, RunContext, Sharing, VirtualBackend
 from asa.core.registry import BACKENDS, EXECUTORS, is_pooled
@@ -246,6 +246,7 @@ def started(
         regime=site.regime,
         arrays=site.arrays,
         parks=site.parks,
+        version=VERSION,
     )
 
 

@@ -14,9 +14,9 @@ from asa.core.geometry import Geometry, geometry_of
 from asa.core.job import Capabilities, JobRequest, QueueRegime, Resources
 from asa.core.ports import Clock, Estimator, Post, RunTimePredictor
 from asa.core.registry import ESTIMATORS, parse_spec
+from asa.core.run import FoldedRun
 from asa.core.stage import StageState
 from asa.log.database import LearnedStore
-from asa.workflows.state import State
 
 if TYPE_CHECKING:
     from asa.estimators.waits import Waits
@@ -77,7 +77,7 @@ class Learned:
             return lambda _stage, walltime_s: walltime_s
         return lambda stage, walltime_s: self._run_times.predict(f"{self._site.site} {workflow} {stage}", walltime_s)
 
-    def learn_run_times(self, run: State, workflow: str) -> None:
+    def learn_run_times(self, run: FoldedRun, workflow: str) -> None:
         """Remember how long the stages of a run took; not of a resumed one, where they seem longer."""
         if self._site.regime is not QueueRegime.IMMEDIATE:
             for name, stage in run.stages.items():

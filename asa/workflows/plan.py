@@ -1,6 +1,6 @@
 """The plan of a run: what should be done next. A state machine without I/O.
 
-`State.on` folds an event and decides nothing; `Plan.decide` looks at the state and returns what should be done,
+`FoldedRun.on` folds an event and decides nothing; `Plan.decide` looks at the state and returns what should be done,
 changing nothing of it; all that it keeps is the strategy's answer, until the state changes. Every action, once done,
 comes back as an event. So the same plan is replayed from a log, and runs on real clocks and in virtual time.
 """
@@ -10,20 +10,18 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Iterator
 
-from asa.allocations.lifetime import takes
-from asa.allocations.pool import Held, Pool
+from asa.core.allocation import takes
 from asa.core.decision import Amend, Ask, Predict, StrategyDecision, Wake, Withdraw
 from asa.core.event import RunState
 from asa.core.job import Capabilities, DependencyKind, QueueRegime, Resources
 from asa.core.ports import Strategy
+from asa.core.run import NOTHING, UNRESPONSIVE_S, FoldedRun, Held, Pool, StageProgress
 from asa.core.stage import StageState
 from asa.core.view import AllocationView, WorkflowView
 from asa.workflows.action import Action, AskWait, Cancel, Expand, Finish, Launch, Release, Submit, Teach, Update, Want
-from asa.workflows.progress import Progress
-from asa.workflows.state import NOTHING, UNRESPONSIVE_S, State
 
 
-class Plan(State):
+class Plan(FoldedRun):
     """A run's state, and what follows from it.
 
     Parameters
@@ -213,7 +211,7 @@ class Plan(State):
                     given += count
         return launches
 
-    def _may_take(self, held: Held, name: str, stage: Progress, now: float) -> bool:
+    def _may_take(self, held: Held, name: str, stage: StageProgress, now: float) -> bool:
         if not self.shared and name not in held.stages:
             return False
         assert held.ends is not None
@@ -251,7 +249,7 @@ class Plan(State):
                 yield Finish(RunState.SUCCEEDED)
                 return
             skipped = [name for name, stage in self.stages.items() if stage.state is StageState.SKIPPED]
-            message = "\n".join(f"stage {name!r} failed: {self.stages[name].error}" for name in failed)
+            message = "\n".join(f"stage {name!r} failed: {self.stages[name].story}" for name in failed)
             message += f"\nskipped because of it: {', '.join(skipped)}" if skipped else ""
             yield Finish(RunState.FAILED, message, failed[0])
 

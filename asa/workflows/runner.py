@@ -15,7 +15,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from asa.allocations.pool import Pool
 from asa.allocations.watch import JobWatch
 from asa.core.allocation import Allocation
 from asa.core.context import Context
@@ -41,11 +40,11 @@ from asa.core.event import (
 )
 from asa.core.job import Dependency, JobChanges, JobRequest, Resources
 from asa.core.ports import Clock, Executor, RunContext, Sharing
+from asa.core.run import Pool, StageProgress
 from asa.core.task import Task
 from asa.workflows.action import Action, AskWait, Cancel, Expand, Finish, Launch, Release, Submit, Teach, Update, Want
 from asa.workflows.contexts import Contexts
 from asa.workflows.inbox import Inbox
-from asa.workflows.progress import Progress
 
 CLOSING_S = 60.0
 """How long a run whose outcome is known waits for its jobs to end [s]; `asa clean` finds those that did not."""
@@ -61,7 +60,7 @@ class Decider(Protocol):
         """Allocations that have not ended."""
 
     @property
-    def stages(self) -> Mapping[str, Progress]:
+    def stages(self) -> Mapping[str, StageProgress]:
         """What it names in `Launch` and `AskWait`, by name."""
 
     @property

@@ -13,8 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from asa.core.errors import AsaError, InvalidInput, RunNotFound
+from asa.core.errors import AsaError, InvalidInput, RunNotFound, StateError
+from asa.core.event import VERSION, RunStarted
 from asa.core.units import duration
+from asa.log.events import EventLog
 from asa.log.rundir import RunDirectory, state_directory
 from asa.security.files import write_private
 from asa.workflows.payload import pack, unpack
@@ -120,6 +122,8 @@ def load_settings(directory: RunDirectory) -> Settings:
     ------
     RunNotFound
         When the run's driver died before it had kept anything.
+    StateError
+        When another version of ASA started it.
     """
     try:
         kept = directory.settings.read_bytes()
@@ -127,6 +131,13 @@ def load_settings(directory: RunDirectory) -> Settings:
         raise RunNotFound(
             f"run {directory.name} never began, its driver died too early: run the workflow again"
         ) from error
+    with EventLog(directory.events) as log:
+        start = log.latest(RunStarted)
+    if isinstance(start, RunStarted) and start.version != VERSION:
+        raise StateError(
+            f"run {directory.name} was started by another version of ASA (its log is of version {start.version}, not "
+            f"{VERSION}): report, explain and export read it, but nothing goes on with it; run the workflow again"
+        )
     settings: Settings = unpack(kept)
     return settings
 

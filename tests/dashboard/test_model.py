@@ -100,7 +100,7 @@ def test_increments_make_the_whole(cuts: list[int]) -> None:
         now = model.document(model.last)
         change = json.loads(json.dumps(difference(shown, now), allow_nan=False))
         shown = patched(shown, change)
-        bars += model.bars_from(len(bars)) if model.timeline.start else []
+        bars += model.bars_from(len(bars)) if model.plan else []
     whole = folded(TELLING)
     expected = {table: dict(rows) for table, rows in whole.document(whole.last).items() if rows}
     assert {table: rows for table, rows in shown.items() if rows} == json.loads(json.dumps(expected))

@@ -7,13 +7,14 @@ from asa.core.event import (
     JobEnded,
     NodeJoined,
     RunState,
+    StageExpanded,
     SubmitRefused,
-    Submitting,
     TaskFailed,
 )
 from asa.core.job import JobRequest, JobState, Resources
+from asa.core.run import LOSSES_MOST, Held
 from asa.core.stage import StageSpec
-from asa.integrations.calls import LOSSES_MOST, Calls
+from asa.integrations.elastic import slots as calls_at_once
 from tests.integrations.world import World, world
 
 
@@ -33,9 +34,10 @@ def one_call(wait_s: float = 0.0) -> World:
 
 def test_a_call_that_was_lost_runs_again_before_the_others() -> None:
     there = one_call()
-    there.elastic.waiting[7] = None
+    there.width = 1
+    there.elastic.on(StageExpanded(1.0, "calls", 2))
     lose(there, 0, 2.0)
-    assert list(there.elastic.waiting) == [0, 7] and not there.given_up
+    assert list(there.elastic.calls.waiting()) == [0, 1] and not there.given_up
 
 
 def test_a_call_that_is_lost_again_and_again_is_given_up() -> None:
@@ -59,9 +61,9 @@ def test_what_is_told_of_an_allocation_that_is_gone_changes_nothing_there() -> N
     (key,) = there.elastic.pool.held
     for event in (JobEnded(5.0, key, JobState.FAILED), JobEnded(5.0, key, JobState.FAILED)):
         there.tell(event)
-    assert list(there.elastic.waiting) == [0] and not there.elastic.pool.held
+    assert list(there.elastic.calls.waiting()) == [0] and not there.elastic.pool.held
     there.tell(TaskFailed(6.0, "calls", 0, key, "n1", 1.0, "the node was lost", infrastructure=True))
-    assert list(there.elastic.waiting) == [0] and not there.given_up
+    assert list(there.elastic.calls.waiting()) == [0] and not there.given_up
 
 
 def test_a_failure_of_its_own_ends_a_call() -> None:
@@ -75,7 +77,7 @@ def test_what_ran_in_a_job_that_ended_runs_again() -> None:
     there = one_call()
     (key,) = there.elastic.pool.held
     there.tell(JobEnded(2.0, key, JobState.NODE_FAIL))
-    assert list(there.elastic.waiting) == [0]
+    assert list(there.elastic.calls.waiting()) == [0]
 
 
 def test_a_refused_job_breaks_the_executor() -> None:
@@ -128,7 +130,5 @@ def test_who_wants_it_to_end_is_heard() -> None:
     ],
 )
 def test_what_there_is_least_of_bounds_the_calls_that_run_at_once(whole: Resources, one: Resources, slots: int) -> None:
-    calls = Calls(StageSpec("calls", whole, one, 60.0, 60.0, width=None))
-    calls.on(Submitting(0.0, "job", JobRequest("job", whole, 60.0, ()), ("calls",)))
-    calls.on(NodeJoined(0.0, "job", "n1", whole.cores))
-    assert calls.slots == calls.pool.held["job"].room(one, ahead=0.0) == slots
+    held = Held(JobRequest("job", whole, 60.0, ()), ("calls",), (), 0.0, None, nodes={"n1": whole.cores})
+    assert calls_at_once(StageSpec("calls", whole, one, 60.0, 60.0, width=None)) == held.room(one, ahead=0.0) == slots

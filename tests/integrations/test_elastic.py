@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from asa.core.errors import InvalidInput
 from asa.core.event import Cancelled, JobEnded, Learned, Released, RunEnded, RunState, TaskDone
+from asa.core.run import UNRESPONSIVE_S
 from asa.integrations.elastic import Limits, ranges
 from asa.workflows.action import Cancel
-from asa.workflows.state import UNRESPONSIVE_S
 from tests.integrations.world import world
 
 

@@ -156,7 +156,7 @@ def test_the_log_tells_of_calls_but_not_of_their_values(state: Path) -> None:
     assert [event.state for event in events if isinstance(event, RunEnded)] == [RunState.SUCCEEDED]
     assert len([event for event in events if isinstance(event, Submitting)]) == 1
     assert isinstance(events[-1], JobEnded)
-    with pytest.raises(GraphError, match=r"asa\.doors\.futures"):
+    with pytest.raises(GraphError, match=r"asa\.integrations\.futures"):
         resume(executor.name, state=state)
 
 

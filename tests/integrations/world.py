@@ -13,6 +13,7 @@ from asa.core.event import (
     NodeJoined,
     Released,
     RunEnded,
+    RunStarted,
     StageExpanded,
     Submitted,
     Submitting,
@@ -20,6 +21,7 @@ from asa.core.event import (
     TasksLaunched,
 )
 from asa.core.job import JobHandle, JobRequest, JobState, Resources
+from asa.core.run import CALLS
 from asa.core.stage import StageSpec
 from asa.integrations.elastic import Elastic, Limits
 from asa.workflows.action import Cancel, Finish, Launch, Release, Submit, Teach
@@ -50,7 +52,8 @@ class World:
 
     def tell(self, event: Event) -> None:
         self.log.append(event)
-        self.given_up |= self.elastic.on(event)
+        self.elastic.on(event)
+        self.given_up = dict(self.elastic.calls.given_up)
         if isinstance(event, TaskDone):
             self.ended.append(event.index)
 
@@ -84,7 +87,7 @@ class World:
             case Launch(ranges=ranges, allocation=key):
                 self.tell(TasksLaunched(now, "calls", ranges, key))
                 held = self.elastic.pool.held[key]
-                assert held.cores_busy <= held.request.resources.cores * (1 + self.elastic.progress.ahead)
+                assert held.cores_busy <= held.request.resources.cores * (1 + self.elastic.calls.ahead)
                 for start, stop in ranges:
                     for index in range(start, stop):
                         end = now + self.call_s
@@ -113,4 +116,6 @@ class World:
 
 
 def world(limits: Limits | None = None, cores: int = 2, wait_s: float = 10.0, call_s: float = 1.0) -> World:
-    return World(Elastic(spec(cores), limits or Limits(maximum=4), "run"), wait_s, call_s)
+    elastic = Elastic(limits or Limits(maximum=4))
+    elastic.on(RunStarted(0.0, "run", "calls", (spec(cores),), "fake", CALLS, "fake", "shared", "here", ""))
+    return World(elastic, wait_s, call_s)

@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from asa.metrics.pool import level_at, pool_size, steps
-from asa.metrics.workflow import summarise
+from asa.metrics.workflow import level_at, pool_size, steps, summarise
 from asa.testing.runlogs import run_begins, stage_spec
 
 

@@ -22,8 +22,7 @@ from asa.core.event import (
 from asa.core.job import JobState
 from asa.core.stage import StageState
 from asa.core.units import HOUR
-from asa.metrics.pool import pool_size
-from asa.metrics.workflow import summarise
+from asa.metrics.workflow import pool_size, summarise
 from asa.testing.runlogs import job_asked, montage, run_begins, run_log, stage_spec
 from tests.metrics.leased import LENDER, borrowing
 

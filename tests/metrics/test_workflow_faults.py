@@ -105,13 +105,18 @@ def test_stage_that_fails_for_want_of_an_allocation_is_told_from_those_it_takes_
         [
             *run_begins(stage_spec("a", 1, 1), stage_spec("b", 1, 1, "a")),
             *job_asked(0.0, "j0", 1, "a"),
-            JobEnded(50.0, "j0", JobState.NODE_FAIL, 10.0, reason="NodeFail"),
+            JobEnded(20.0, "j0", JobState.NODE_FAIL, 10.0, reason="NodeFail"),
+            *job_asked(20.0, "j1", 1, "a"),
+            JobEnded(30.0, "j1", JobState.NODE_FAIL, 25.0, reason="NodeFail"),
+            *job_asked(30.0, "j2", 1, "a"),
+            JobEnded(60.0, "j2", JobState.NODE_FAIL, 35.0, reason="NodeFail"),
             RunEnded(60.0, RunState.FAILED, "3 allocations in a row"),
         ]
     )
     assert [stage.state for stage in run.stages] == [StageState.FAILED, StageState.SKIPPED]
+    assert run.stages[0].error.startswith("3 allocations in a row ended")
     assert run.stages[0].perceived_wait_s == 60.0, "it waited until it was given up"
-    assert run.jobs[0].runs == ((10.0, 50.0),) and run.jobs[0].reason == "NodeFail"
+    assert run.jobs[0].runs == ((10.0, 20.0),) and run.jobs[0].reason == "NodeFail"
 
 
 @pytest.mark.parametrize("first_too", [False, True])
@@ -122,10 +127,10 @@ def test_stage_whose_job_was_refused_ahead_of_time_failed_and_was_not_skipped(fi
             *job_asked(0.0, "j0", 99, "b")[:1],
             SubmitRefused(1.0, "j0", "more cores than there are"),
             *([StageFailed(2.0, "a", "its input is not a list")] if first_too else []),
-            RunEnded(3.0, RunState.FAILED, "more cores than there are", "b"),
         ]
     )
-    assert [stage.state for stage in run.stages] == [StageState.FAILED, StageState.FAILED, StageState.SKIPPED]
+    first = StageState.FAILED if first_too else StageState.READY
+    assert [stage.state for stage in run.stages] == [first, StageState.FAILED, StageState.SKIPPED]
 
 
 def test_tasks_given_to_a_released_allocation_never_ran() -> None:
@@ -181,6 +186,7 @@ def test_requeued_job_is_charged_for_both_runs_and_waited_once() -> None:
             AllocationStarted(10.0, "j0", 10.0, ("n1",)),
             TasksLaunched(10.0, "a", ((0, 1),), "j0"),
             Requeued(40.0, "j0", "node failure"),
+            TaskFailed(40.0, "a", 0, "j0", "n1", 10.0, "its node was lost", infrastructure=True),
             AllocationStarted(100.0, "j0", 100.0, ("n2",)),
             TasksLaunched(100.0, "a", ((0, 1),), "j0"),
         ],

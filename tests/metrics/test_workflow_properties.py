@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from asa.core.event import RunState
 from asa.core.units import HOUR
-from asa.metrics.pool import PoolSize, pool_size
-from asa.metrics.workflow import RunSummary, summarise
+from asa.metrics.workflow import PoolSize, RunSummary, pool_size, summarise
 from asa.testing.runlogs import MadeStage, run_log
 
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from asa.core.event import JobEnded, RunEnded, RunState
+from asa.core.event import JobEnded, StageFailed
 from asa.core.job import JobState
 from asa.metrics.workflow import summarise
 from asa.report.tables import (
@@ -52,5 +52,5 @@ def test_failures_are_counted_beyond_those_shown() -> None:
 
 
 def test_stage_that_failed_without_a_task_is_named() -> None:
-    events = [*run_begins(stage_spec("a", 1, 1)), RunEnded(5.0, RunState.FAILED, "no allocation", "a")]
+    events = [*run_begins(stage_spec("a", 1, 1)), StageFailed(5.0, "a", "no allocation")]
     assert "<b>Stage a</b> failed" in failures_section(summarise(events))

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from asa.allocations.pool import Pool
 from asa.core.job import Resources
+from asa.core.run import Pool
 from asa.core.view import QueueView, RunningJob
 from asa.workflows.contexts import Contexts
 

@@ -79,12 +79,11 @@ def test_runs_in_other_processes_at_the_same_time(tmp_path: Path, estimator: str
 
 
 def test_run_times_are_shared_as_well(tmp_path: Path) -> None:
+    from asa.core.run import FoldedRun, StageProgress
     from asa.core.stage import StageSpec, StageState
-    from asa.workflows.progress import Progress
-    from asa.workflows.state import State
 
-    done = Progress(StageSpec("a", SIZE, Resources(), HOUR, HOUR / 4), 1, StageState.DONE, started=10.0, ended=70.0)
-    run = State()
+    done = StageProgress(StageSpec("a", SIZE, Resources(), HOUR, HOUR / 4), 1, StageState.DONE, started=10.0, ended=70.0)
+    run = FoldedRun()
     run.stages["a"] = done
     left, right = learned(tmp_path), learned(tmp_path)
     right.run_time("w")("a", HOUR)

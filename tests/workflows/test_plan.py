@@ -34,13 +34,13 @@ from asa.core.event import (
 )
 from asa.core.job import Capabilities, JobHandle, JobRequest, JobState, QueueRegime, Resources
 from asa.core.registry import STRATEGIES
+from asa.core.run import UNRESPONSIVE_S, Wait
 from asa.core.stage import StageSpec
 from asa.core.view import WorkflowView
 from asa.strategies.asking import ask_for
 from asa.workflows.action import Cancel, Expand, Finish, Launch, Release, Submit, Teach
 from asa.workflows.explain import explain
 from asa.workflows.plan import Plan
-from asa.workflows.state import UNRESPONSIVE_S, Wait
 from tests.workflows.world import picture
 
 JOB = "run.0"

@@ -1,0 +1,1269 @@
+"""A run, folded from its events: the one place that says what follows from what happened.
+
+`FoldedRun.on` takes one event and decides nothing; everybody who wants to know how a run stands (the plan, reports, the
+page, exports) looks at the same state. Replaying a log through it gives the run's state again, so that is all there is
+to resuming a run. A run of calls is a run of one stage whose number of tasks grows.
+
+What may become of a stage, a task, a job and an allocation is written down in `STAGE`, `TASK`, `JOB` and `ALLOCATION`.
+An event that fits none of their rows changes no state; it is logged and kept in `FoldedRun.illegal`.
+"""
+
+from __future__ import annotations
+
+import enum
+import logging
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from struct import Struct
+from typing import Any
+
+from asa.core.allocation import drain_margin
+from asa.core.context import Context
+from asa.core.event import (
+    AllocationStarted,
+    Amended,
+    Amending,
+    CancelAsked,
+    Cancelled,
+    DriverStarted,
+    Event,
+    JobEnded,
+    Learned,
+    Leased,
+    LeaseEnded,
+    NodeJoined,
+    NodeLost,
+    Predicted,
+    Queued,
+    Recalled,
+    Released,
+    Requeued,
+    RunEnded,
+    RunStarted,
+    RunState,
+    StageExpanded,
+    StageFailed,
+    SubmitRefused,
+    Submitted,
+    Submitting,
+    TaskDone,
+    TaskFailed,
+    TasksLaunched,
+    Trouble,
+    Wanted,
+)
+from asa.core.job import JobHandle, JobRequest, JobState, Resources
+from asa.core.stage import StageSpec, StageState
+from asa.core.units import brief
+from asa.core.view import AllocationView, StageView
+
+UNRESPONSIVE_S = 30.0
+"""How long a released job may take to end before it is cancelled [s]."""
+
+NOTHING: tuple[Resources | None, int] = (None, 0)
+"""What a run wants from others when no task of it waits for room."""
+
+HELD_S, HELD_SHARE = 10.0, 0.05
+"""A job that started so soon after what it depended on [s], or after such a share of its wait, was held by that."""
+
+BARREN_MOST = 3
+"""Allocations in a row that may end without a task done before a stage is given up."""
+
+LOSSES_MOST = 3
+"""How often a call may be lost with its node before it is given up: it may be what kills the nodes."""
+
+FAILURES_KEPT = 100
+"""Failures kept with all their words; of further ones only the number is known."""
+
+CALLS = "elastic"
+"""The strategy of a run of calls, in its first event."""
+
+_DONE_STEPS = 20  # how often in the life of a stage its progress counts as news
+_AHEAD_S = 0.5
+_AHEAD_MOST = 256.0
+_TRUST_SHARE = 0.2
+_NEARLY_ALL = 0.9
+
+_FINAL = frozenset({StageState.DONE, StageState.FAILED, StageState.SKIPPED})
+
+_log = logging.getLogger(__name__)
+
+# ---------------------------------------------------------------- what may become of what
+
+
+class TaskState(enum.IntEnum):
+    """Where a task stands."""
+
+    WAITING = 0
+    RUNNING = 1
+    DONE = 2
+    FAILED = 3  # a call that will not run again; other tasks wait again, or their stage fails
+
+
+class AllocationState(enum.Enum):
+    """Where an allocation stands, or a lease."""
+
+    ASKED = "asked"  # about to be submitted
+    QUEUED = "queued"
+    RUNNING = "running"
+    LEAVING = "leaving"  # takes no more tasks
+    ENDED = "ended"
+
+
+class TaskOutcome(enum.IntEnum):
+    """How an attempt at a task ended."""
+
+    DONE = 0
+    FAILED = 1  # by the task's own fault
+    LOST = 2  # by the infrastructure's; it does not count against the task
+
+
+Table = Mapping[tuple[Any, str], Any]
+"""(state, what happened) -> state."""
+
+STAGE: Table = {
+    (StageState.WAITING, "predecessors done"): StageState.READY,
+    (StageState.WAITING, "predecessor failed"): StageState.SKIPPED,
+    (StageState.WAITING, "gives up"): StageState.FAILED,
+    (StageState.READY, "tasks launched"): StageState.RUNNING,
+    (StageState.READY, "all tasks done"): StageState.DONE,
+    (StageState.READY, "gives up"): StageState.FAILED,
+    (StageState.RUNNING, "tasks launched"): StageState.RUNNING,
+    (StageState.RUNNING, "all tasks done"): StageState.DONE,
+    (StageState.RUNNING, "gives up"): StageState.FAILED,
+    (StageState.FAILED, "driver started"): StageState.WAITING,
+    (StageState.SKIPPED, "driver started"): StageState.WAITING,
+}
+"""What becomes of a stage."""
+
+TASK: Table = {
+    (TaskState.WAITING, "launched"): TaskState.RUNNING,
+    (TaskState.RUNNING, "failed or lost"): TaskState.WAITING,
+    (TaskState.RUNNING, "done"): TaskState.DONE,
+    (TaskState.WAITING, "done"): TaskState.DONE,  # it was taken for lost
+    (TaskState.DONE, "done"): TaskState.DONE,  # the first result stands
+    (TaskState.DONE, "failed or lost"): TaskState.DONE,
+    (TaskState.FAILED, "failed or lost"): TaskState.FAILED,
+    (TaskState.FAILED, "done"): TaskState.FAILED,
+    (TaskState.WAITING, "given up"): TaskState.FAILED,
+    (TaskState.RUNNING, "given up"): TaskState.FAILED,
+}
+"""What becomes of a task."""
+
+JOB: Table = {
+    (JobState.PENDING, "AllocationStarted"): JobState.RUNNING,
+    (JobState.PENDING, "NodeJoined"): JobState.RUNNING,  # the batch system has not said so yet
+    (JobState.PENDING, "Requeued"): JobState.PENDING,
+    (JobState.PENDING, "SubmitRefused"): JobState.FAILED,
+    (JobState.RUNNING, "AllocationStarted"): JobState.RUNNING,
+    (JobState.RUNNING, "NodeJoined"): JobState.RUNNING,
+    (JobState.RUNNING, "Requeued"): JobState.PENDING,
+    **{
+        (state, f"JobEnded: {end.value}"): end
+        for state in (JobState.PENDING, JobState.RUNNING)
+        for end in JobState
+        if end.final
+    },
+    (JobState.RUNNING, "LeaseEnded"): JobState.COMPLETED,
+    (JobState.RUNNING, "LeaseEnded with a reason"): JobState.FAILED,
+    (JobState.RUNNING, "DriverStarted"): JobState.LOST,  # leases are the driver's
+}
+"""What becomes of a job; leases count as jobs that run."""
+
+ALLOCATION: Table = {
+    (AllocationState.ASKED, "Submitted"): AllocationState.QUEUED,
+    (AllocationState.ASKED, "SubmitRefused"): AllocationState.ENDED,
+    (AllocationState.ASKED, "NodeJoined"): AllocationState.RUNNING,  # the batch system has not answered yet
+    (AllocationState.ASKED, "AllocationStarted"): AllocationState.RUNNING,
+    (AllocationState.ASKED, "JobEnded"): AllocationState.ENDED,
+    (AllocationState.QUEUED, "AllocationStarted"): AllocationState.RUNNING,
+    (AllocationState.QUEUED, "NodeJoined"): AllocationState.RUNNING,
+    (AllocationState.QUEUED, "Requeued"): AllocationState.QUEUED,
+    (AllocationState.QUEUED, "Cancelled"): AllocationState.LEAVING,
+    (AllocationState.QUEUED, "Released"): AllocationState.LEAVING,
+    (AllocationState.QUEUED, "JobEnded"): AllocationState.ENDED,
+    (AllocationState.RUNNING, "Submitted"): AllocationState.RUNNING,
+    (AllocationState.RUNNING, "AllocationStarted"): AllocationState.RUNNING,
+    (AllocationState.RUNNING, "NodeJoined"): AllocationState.RUNNING,
+    (AllocationState.RUNNING, "Requeued"): AllocationState.QUEUED,
+    (AllocationState.RUNNING, "Released"): AllocationState.LEAVING,
+    (AllocationState.RUNNING, "Cancelled"): AllocationState.LEAVING,
+    (AllocationState.RUNNING, "Recalled"): AllocationState.LEAVING,
+    (AllocationState.RUNNING, "JobEnded"): AllocationState.ENDED,
+    (AllocationState.RUNNING, "LeaseEnded"): AllocationState.ENDED,
+    (AllocationState.RUNNING, "DriverStarted"): AllocationState.ENDED,
+    **{
+        (AllocationState.LEAVING, what): AllocationState.LEAVING
+        for what in ("Submitted", "AllocationStarted", "NodeJoined", "Requeued", "Released", "Cancelled", "Recalled")
+    },
+    (AllocationState.LEAVING, "JobEnded"): AllocationState.ENDED,
+    (AllocationState.LEAVING, "LeaseEnded"): AllocationState.ENDED,
+    (AllocationState.LEAVING, "DriverStarted"): AllocationState.ENDED,
+}
+"""What becomes of an allocation. Of a lease only the driver's restart counts: it ends with its driver."""
+
+_TASK = {what: bytes(TASK.get((state, what), state) for state in TaskState) for _, what in TASK}
+"""`TASK` for tasks in a `bytearray`, by what happened: the next state at the place of each."""
+_DONE, _LOST, _LAUNCHED = _TASK["done"], _TASK["failed or lost"], _TASK["launched"] + bytes(256 - len(TaskState))
+
+TABLES: Mapping[str, Table] = {"stage": STAGE, "task": TASK, "job": JOB, "allocation": ALLOCATION}
+
+
+def drawn(table: Table) -> str:
+    """A table as a state diagram in Mermaid's language; arrows with the same ends are drawn as one.
+
+    >>> print(drawn({("a", "push"): "b", ("a", "pull"): "b"}))
+    stateDiagram-v2
+        a --> b: push, pull
+    """
+    arrows: dict[tuple[str, str], list[str]] = {}
+    for (state, what), after in table.items():
+        arrows.setdefault((_name(state), _name(after)), []).append(what.replace(":", ""))
+    return "\n".join(["stateDiagram-v2", *(f"    {a} --> {b}: {', '.join(what)}" for (a, b), what in arrows.items())])
+
+
+def _name(state: Any) -> str:
+    return str(getattr(state, "name", state)).lower()
+
+
+def _next(table: Table, of: str, state: Any, what: str, illegal: list[str]) -> Any:
+    """The state that follows; the same one, with a warning, where the table has none."""
+    after = table.get((state, what))
+    if after is None:
+        illegal.append(f"{of} is {_name(state)}: {what}")
+        _log.warning("%s is %s, where this cannot happen: %s", of, _name(state), what)
+        return state
+    if after is not state:
+        _log.debug("%s: %s -> %s (%s)", of, _name(state), _name(after), what)
+    return after
+
+
+# ---------------------------------------------------------------- attempts at tasks
+
+
+ATTEMPT = Struct("<5i2d")
+"""An attempt at a task: stage, index, allocation, node, outcome, and when it started and ended [s since the epoch]."""
+
+
+class _Numbers(dict[str, int]):
+    """Names, numbered as they come."""
+
+    def __missing__(self, name: str) -> int:
+        self[name] = number = len(self)
+        return number
+
+
+class AttemptLog:
+    """Every attempt at a task that was reported, in the order of the log: a record of numbers for each, `ATTEMPT`.
+
+    `stages`, `allocations` and `nodes` say what the numbers of names stand for. An attempt never ends before it starts,
+    although clocks of node and driver may differ.
+    """
+
+    def __init__(self) -> None:
+        self.records = bytearray()
+        self.stages = _Numbers()
+        self.allocations = _Numbers()
+        self.nodes = _Numbers()
+
+    def __len__(self) -> int:
+        return len(self.records) // ATTEMPT.size
+
+    def add(self, event: TaskDone | TaskFailed, outcome: int) -> None:
+        """A task has reported."""
+        started, ended = event.started, event.at
+        self.records += _packed(
+            self.stages[event.stage],
+            event.index,
+            self.allocations[event.allocation],
+            self.nodes[event.node],
+            outcome,
+            started,
+            ended if ended > started else started,
+        )
+
+
+_packed = ATTEMPT.pack
+
+
+# ---------------------------------------------------------------- stages
+
+
+@dataclass
+class StageProgress:
+    """How far a stage has come: which of its tasks were never launched (from `fresh` on), wait again, run, are done.
+
+    Attributes
+    ----------
+    open
+        Whether its number of tasks grows: calls.
+    tasks
+        State of each task.
+    again
+        Tasks that were launched and have to run again, in order.
+    running, since, active_s
+        How many tasks run now; since when some do [s since the epoch]; how long some did before [s].
+    launched, done, dropped, news_at
+        Tasks launched in all, reruns included; that returned; that were given up before they were launched; how many
+        have to return until that counts as news.
+    failures
+        Task -> how often it failed by its own fault; call -> how often it was lost.
+    errors
+        Task that is not done -> what its last attempt failed with.
+    given_up
+        Call that will not run any more -> why.
+    ready, started, ended
+        When its last predecessor ended, its first task was launched, and it was done or given up [s since the epoch].
+    error, details
+        Why it failed, in a line or so; what its task printed.
+    """
+
+    spec: StageSpec
+    width: int | None
+    open: bool = False
+    illegal: list[str] = field(default_factory=list)
+    state: StageState = StageState.WAITING
+    tasks: bytearray = field(default_factory=bytearray)
+    fresh: int = 0
+    again: dict[int, None] = field(default_factory=dict)
+    running: int = 0
+    since: float | None = None
+    active_s: float = 0.0
+    launched: int = 0
+    done: int = 0
+    dropped: int = 0
+    news_at: int = 1
+    failures: dict[int, int] = field(default_factory=dict)
+    errors: dict[int, str] = field(default_factory=dict)
+    given_up: dict[int, str] = field(default_factory=dict)
+    ready: float | None = None
+    started: float | None = None
+    ended: float | None = None
+    predicted_wait_s: float | None = None
+    soon_wait_s: float | None = None
+    predicted_at: float | None = None
+    attempts: int = 0
+    displaced: int = 0
+    barren: int = 0
+    mean_s: float | None = None
+    longest_s: float = 0.0
+    error: str = ""
+    details: str = ""
+
+    def __post_init__(self) -> None:
+        self.expand(self.width)
+
+    @property
+    def unlaunched(self) -> int:
+        """Tasks that no allocation was given and that the stage is ready for."""
+        if self.width is None or self.state not in (StageState.READY, StageState.RUNNING):
+            return 0
+        return self.width - self.fresh - self.dropped + len(self.again)
+
+    @property
+    def ahead(self) -> float:
+        """How many times its capacity an allocation may hold queued: about half a second of work, so that short
+        tasks do not wait for the driver and long ones are not bound to one allocation too early."""
+        if self.mean_s is None or self.mean_s >= _AHEAD_S:
+            return 0.0
+        return min(_AHEAD_MOST, _AHEAD_S / max(self.mean_s, 1e-6))
+
+    @property
+    def story(self) -> str:
+        """Why it failed, with what its task printed."""
+        return self.error + self.details
+
+    def waiting(self) -> Iterator[int]:
+        """Tasks to launch, in order: those that run again first."""
+        yield from self.again
+        for index in range(self.fresh, self.width or 0):
+            if self.tasks[index] == TaskState.WAITING:
+                yield index
+
+    def next_ranges(self, count: int, skip: int = 0) -> tuple[tuple[int, int], ...]:
+        """The next `count` tasks to launch after the first `skip`, lost ones first, as half-open ranges."""
+        again = list(self.again)[skip : skip + count]
+        ranges = [(index, index + 1) for index in again]
+        first = self.fresh + max(0, skip - len(self.again))
+        last = min(first + count - len(again), self.width or 0)
+        return (*ranges, (first, last)) if last > first else tuple(ranges)
+
+    def move(self, what: str) -> None:
+        """Follow the table of stages."""
+        self.state = _next(STAGE, f"stage {self.spec.name}", self.state, what, self.illegal)
+
+    def expand(self, width: int | None) -> None:
+        """Its number of tasks became known, or grew."""
+        self.width, self.news_at = width, self.done + max(1, (width or 0) // _DONE_STEPS)
+        self._grow(width or 0)
+
+    def launch(self, start: int, stop: int, now: float) -> None:
+        """Tasks were given to an allocation."""
+        self._grow(stop)
+        waiting = self.tasks.count(TaskState.WAITING, start, stop)
+        if waiting != stop - start:
+            self.illegal.append(f"stage {self.spec.name}: of tasks {start} to {stop - 1} only {waiting} waited")
+            _log.warning(self.illegal[-1])
+        self.tasks[start:stop] = self.tasks[start:stop].translate(_LAUNCHED)
+        if self.again:
+            for index in range(start, min(stop, self.fresh)):
+                self.again.pop(index, None)
+        if self.dropped and start > self.fresh:
+            self.dropped -= self.tasks.count(TaskState.FAILED, self.fresh, start)
+        self.fresh = max(self.fresh, stop)
+        self.launched += stop - start
+        self.running += stop - start
+        if self.state is StageState.READY:
+            self.move("tasks launched")
+        self.since = now if self.since is None else self.since
+        self.started = now if self.started is None else self.started
+
+    def leave(self, now: float) -> None:
+        """A task does not run any more where it did."""
+        self.running -= 1
+        if not self.running and self.since is not None:
+            if now > self.since:
+                self.active_s += now - self.since
+            self.since = None
+
+    def finish(self, index: int, run_time_s: float, now: float) -> None:
+        """A task is done; the first time counts."""
+        if index >= len(self.tasks):
+            self._grow(index + 1)
+        before = self.tasks[index]
+        self.tasks[index] = _DONE[before]
+        if before >= 2:  # done or given up
+            return
+        if self.again:
+            self.again.pop(index, None)
+        if self.errors:
+            self.errors.pop(index, None)
+        self.done += 1
+        self.barren = 0
+        self.mean_s = run_time_s if self.mean_s is None else 0.9 * self.mean_s + 0.1 * run_time_s
+        if run_time_s > self.longest_s:
+            self.longest_s = run_time_s
+        if self.done == self.width and not self.open and self.state is not StageState.FAILED:
+            self.close("all tasks done", now)
+
+    def is_done(self, index: int) -> bool:
+        """Whether a task returned."""
+        return index < len(self.tasks) and self.tasks[index] == TaskState.DONE
+
+    def is_running(self, index: int) -> bool:
+        """Whether a task runs now."""
+        return index < len(self.tasks) and self.tasks[index] == TaskState.RUNNING
+
+    def lose(self, index: int) -> None:
+        """A task that was launched has to run again."""
+        self.tasks[index] = after = _LOST[self.tasks[index]]
+        if after == TaskState.WAITING:
+            self.again[index] = None
+
+    def give_up(self, index: int, reason: str = "") -> None:
+        """A call will not run again; no `reason` where it has failed by itself, or nobody wants it."""
+        if self.tasks[index] >= TaskState.DONE:
+            return
+        if self.tasks[index] == TaskState.WAITING and index >= self.fresh:
+            self.dropped += 1
+        self.again.pop(index, None)
+        self.tasks[index] = TaskState.FAILED
+        if reason:
+            self.given_up[index] = reason
+
+    def fail(self, reason: str, now: float, details: str = "") -> None:
+        """The stage is given up; the first reason is kept."""
+        if not self.state.final:
+            self.close("gives up", now)
+            self.error, self.details = reason, details
+            if self.open:
+                for index in list(self.waiting()):
+                    self.give_up(index, reason)
+
+    def close(self, what: str, now: float) -> None:
+        """It is over."""
+        self.move(what)
+        self.ended = now
+
+    def reopen(self) -> None:
+        """A new driver gives a stage that failed, or was skipped, another go."""
+        if self.state in (StageState.FAILED, StageState.SKIPPED):
+            self.move("driver started")
+            self.ended, self.error, self.details = None, "", ""
+        self.failures.clear()
+        self.barren = 0
+
+    def expected_end(self, now: float) -> float | None:
+        """When a running stage is expected to end [s since the epoch]: extrapolated from its tasks once a fifth of them
+        is done, before that by its predicted run time."""
+        if self.state is not StageState.RUNNING or self.started is None:
+            return None
+        if self.width and self.done >= _TRUST_SHARE * self.width:
+            return max(now, self.started + (now - self.started) * self.width / self.done)
+        return max(now, self.started + self.spec.run_time_s)
+
+    def view(self, now: float, allocations: tuple[AllocationView, ...]) -> StageView:
+        """What a strategy sees of it; `allocations` are those meant for it."""
+        return StageView(
+            spec=self.spec,
+            state=self.state,
+            allocations=allocations,
+            started=self.started,
+            ended=self.ended,
+            expected_end=self.expected_end(now),
+            predicted_wait_s=self.predicted_wait_s,
+            attempts=self.attempts,
+            unlaunched=self.unlaunched > 0 or self.state is StageState.WAITING or self.width is None,
+            soon_wait_s=self.soon_wait_s,
+            predicted_at=self.predicted_at,
+            displaced=self.displaced,
+        )
+
+    def _grow(self, width: int) -> None:
+        if width > len(self.tasks):
+            self.tasks.extend(bytes(width - len(self.tasks)))
+
+
+# ---------------------------------------------------------------- allocations
+
+
+@dataclass
+class Held:
+    """One allocation from the decision to ask for it, or a lease of part of another run's.
+
+    Attributes
+    ----------
+    state, job
+        Where it stands; where its job stands, in the batch system's words.
+    started, runs
+        When it started last [s since the epoch], None while it waits; from when to when its job ran before.
+    asked, ended, used, idle_since
+        When it was asked for, was over, got its first task, and since when it runs nothing [s since the epoch].
+    nodes, hosts
+        Nodes that are ready, with their cores; names of all nodes of the job.
+    running, lost
+        Task (stage, index) -> what it uses and when it was launched; tasks that its nodes took along -> when they were
+        launched and lost [s since the epoch].
+    useful, taught, requeued
+        Whether a task ran to its end in it; its wait was learned from; its job had to wait a second time.
+    dependable
+        Whether the batch system lets other jobs wait for it.
+    released, cancelled, dismissed
+        When it was released or cancelled, and why.
+    amending, amended, refused
+        A change of its job that is on its way; whether its job was made to wait, or parked; why the last change was
+        not made.
+    reason, ages_since
+        Why its job waits, in the batch system's words; since when it ages.
+    end_reason
+        Why the job ended, or was refused, in the site's words.
+    lender, recalled
+        The run that has the allocation of which this is a lease, and whether it wants it back.
+    """
+
+    request: JobRequest
+    stages: tuple[str, ...]
+    after: tuple[str, ...]
+    asked: float
+    predicted_wait_s: float | None
+    soon_wait_s: float | None = None
+    context: Context | None = None
+    lender: str = ""
+    started: float | None = None
+    illegal: list[str] = field(default_factory=list)
+    state: AllocationState = AllocationState.ASKED
+    job: JobState = JobState.PENDING
+    parked: bool = False
+    amending: Amending | None = None
+    amended: bool = False
+    refused: str = ""
+    reason: str = ""
+    ages_since: float | None = None
+    used: float | None = None
+    idle_since: float | None = None
+    handle: JobHandle | None = None
+    runs: list[tuple[float, float]] = field(default_factory=list)
+    ended: float | None = None
+    end_reason: str = ""
+    requeued: bool = False
+    useful: bool = False
+    taught: bool = False
+    dependable: bool = True
+    released: float | None = None
+    cancelled: float | None = None
+    dismissed: str = ""
+    recalled: bool = False
+    nodes: dict[str, int] = field(default_factory=dict)
+    hosts: dict[str, None] = field(default_factory=dict)
+    running: dict[tuple[str, int], tuple[Resources, float]] = field(default_factory=dict)
+    lost: dict[tuple[str, int], tuple[float, float]] = field(default_factory=dict)
+    cores_busy: int = 0
+    memory_busy: int = 0
+    gpus_busy: int = 0
+
+    @property
+    def key(self) -> str:
+        return self.request.token
+
+    @property
+    def ends(self) -> float | None:
+        """When its wall time is over [s since the epoch], or None while it waits."""
+        return None if self.started is None else self.started + self.request.walltime_s
+
+    @property
+    def drains(self) -> float | None:
+        """When it stops taking tasks [s since the epoch], or None while it waits."""
+        return None if self.ends is None else self.ends - drain_margin(self.request.walltime_s)
+
+    @property
+    def gated(self) -> bool:
+        """Whether its place in the queue was, or is, held: its wait is not the queue's alone."""
+        behind = bool(self.request.array) and bool(self.handle and self.handle.array_index)
+        return self.amended or behind or self.request.begin is not None
+
+    @property
+    def ending(self) -> bool:
+        """Released, cancelled or recalled: it takes no more tasks, whatever time is left."""
+        return self.state is AllocationState.LEAVING
+
+    @property
+    def why_ended(self) -> str:
+        """Why it was cancelled, or else how it ended, in the words of the run or of the site."""
+        return (self.dismissed if self.cancelled is not None else "") or self.end_reason
+
+    def leaving(self, now: float) -> bool:
+        """Whether it takes no more tasks."""
+        return self.ending or (self.drains is not None and now >= self.drains)
+
+    def move(self, what: str, job: bool = True) -> None:
+        """Follow the table of allocations, and that of jobs if it is about the `job`, too."""
+        self.state = _next(ALLOCATION, f"allocation {self.key}", self.state, what, self.illegal)
+        if job:
+            self.job = _next(JOB, f"job of {self.key}", self.job, what, self.illegal)
+
+    def stop(self, now: float) -> None:
+        """Its job runs no more, for now."""
+        if self.started is not None:
+            self.runs.append((self.started, max(self.started, now)))
+
+    def end(self, what: str, job: str, now: float, reason: str) -> None:
+        """It is over."""
+        self.move(what, job=False)
+        self.job = _next(JOB, f"job of {self.key}", self.job, job, self.illegal)
+        self.stop(now)
+        self.ended, self.end_reason = now, reason
+
+    def room(self, task: Resources, ahead: float) -> int:
+        """How many more such tasks it takes, with `ahead` times its capacity allowed to queue up inside it."""
+        factor = 1.0 + ahead
+        cores = sum(self.nodes.values())
+        if task.cores > cores or not self._holds_abreast(task):
+            return 0
+        room = int((cores * factor - self.cores_busy) // task.cores)
+        if task.memory and self.request.resources.memory:
+            room = min(room, int((self.request.resources.memory * factor - self.memory_busy) // task.memory))
+        if task.gpus:
+            room = min(room, int((self.request.resources.gpus * factor - self.gpus_busy) // task.gpus))
+        return max(room, 0)
+
+    def _holds_abreast(self, task: Resources) -> bool:
+        """Whether enough of its nodes are large enough for a task that spans some."""
+        if task.nodes is None:
+            return True
+        return sum(cores >= task.cores // task.nodes for cores in self.nodes.values()) >= task.nodes
+
+    def take(self, task: tuple[str, int], needs: Resources, now: float) -> None:
+        """Count a task in."""
+        self.running[task] = (needs, now)
+        self.used = now if self.used is None else self.used
+        self.idle_since = None
+        self._count(needs, +1)
+
+    def drop(self, task: tuple[str, int], now: float) -> float | None:
+        """Count a task out; when it was launched [s since the epoch], or None when it was not here."""
+        if (entry := self.running.pop(task, None)) is None:
+            return None
+        self._count(entry[0], -1)
+        if not self.running:
+            self.idle_since = now
+        return entry[1]
+
+    def _count(self, needs: Resources, sign: int) -> None:
+        self.cores_busy += sign * needs.cores
+        if needs.memory:
+            self.memory_busy += sign * needs.memory
+        if needs.gpus:
+            self.gpus_busy += sign * needs.gpus
+
+    def idle_core_s(self, now: float) -> float:
+        """Cores times the time that it held nothing before its first task [s]; nobody pays for that of a lease."""
+        if self.started is None or self.lender:
+            return 0.0
+        return self.request.resources.cores * max(0.0, (now if self.used is None else self.used) - self.started)
+
+    def view(self, now: float, throttle: int = 1) -> AllocationView:
+        """What a strategy sees of it; `throttle` is that of its array."""
+        return AllocationView(
+            key=self.key,
+            stages=self.stages,
+            submitted=self.asked if self.handle is None else self.handle.submitted,
+            queued=self.handle is not None and self.dependable,
+            started=self.started,
+            ends=self.ends,
+            leaving=self.leaving(now),
+            busy=bool(self.running),
+            resources=self.request.resources,
+            walltime_s=self.request.walltime_s,
+            predicted_wait_s=self.predicted_wait_s,
+            soon_wait_s=self.soon_wait_s,
+            after=self.after,
+            array=self.request.array,
+            throttle=throttle,
+            parked=self.parked,
+            amending=self.amending is not None,
+            refused=self.refused,
+            reason=self.reason,
+            ages_since=self.ages_since,
+        )
+
+
+class Pool:
+    """All allocations of a run.
+
+    Attributes
+    ----------
+    held
+        Those that have not ended, by key, in order of asking.
+    ever
+        All there have been.
+    throttles
+        How many elements of each job array may run.
+    idle_core_s
+        What allocations that have ended held nothing for before their first task, cores times time [s].
+    """
+
+    def __init__(self, illegal: list[str] | None = None) -> None:
+        self.held: dict[str, Held] = {}
+        self.ever: dict[str, Held] = {}
+        self.throttles: dict[str, int] = {}
+        self.idle_core_s = 0.0
+        self._illegal: list[str] = [] if illegal is None else illegal
+
+    def on(self, event: Event) -> None:
+        """Fold an event; events of allocations that are not (or no longer) held change nothing."""
+        if isinstance(event, Submitting):
+            self._submitting(event)
+        elif isinstance(event, Leased):
+            self._leased(event)
+        elif held := self.held.get(getattr(event, "allocation", "")):
+            self._on_held(held, event)
+
+    def _submitting(self, event: Submitting) -> None:
+        self.held[event.allocation] = self.ever[event.allocation] = Held(
+            event.request,
+            event.stages,
+            event.after,
+            event.at,
+            event.predicted_wait_s,
+            event.soon_wait_s,
+            event.context,
+            illegal=self._illegal,
+        )
+        if event.request.array:
+            self.throttles.setdefault(event.request.array, 1)
+
+    def _leased(self, event: Leased) -> None:
+        self.held[event.allocation] = self.ever[event.allocation] = Held(  # it started as soon as it was granted
+            event.request,
+            (),
+            (),
+            event.at,
+            None,
+            lender=event.lender,
+            started=event.at,
+            illegal=self._illegal,
+            state=AllocationState.RUNNING,
+            job=JobState.RUNNING,
+        )
+
+    def _on_held(self, held: Held, event: Event) -> None:
+        match event:
+            case Submitted():
+                held.handle = event.handle
+                held.move("Submitted", job=False)
+            case Amending():
+                held.amending = event
+            case Amended():
+                self._amended(held, event)
+            case Queued():
+                held.reason, held.ages_since = event.reason, event.ages_since
+            case NodeJoined():
+                held.nodes[event.node], held.hosts[event.node] = event.cores, None
+                if held.started is None:
+                    held.move("NodeJoined")
+                    held.started = event.at
+                if held.idle_since is None and not held.running:
+                    held.idle_since = event.at
+            case NodeLost():
+                held.nodes.pop(event.node, None)
+            case AllocationStarted():
+                held.move("AllocationStarted")
+                held.started = event.started
+                held.hosts |= dict.fromkeys(event.nodes)
+            case Requeued():  # of nodes only the executor tells: new ones may have joined before this became known
+                held.move("Requeued")
+                held.stop(event.at)
+                held.started, held.requeued = None, True
+                held.hosts.clear()
+            case Learned():
+                held.taught = True
+            case Released():
+                held.move("Released", job=False)
+                held.released, held.dismissed = event.at, event.reason
+            case Cancelled():
+                held.move("Cancelled", job=False)
+                held.cancelled, held.dismissed = event.at, event.reason
+            case Recalled():
+                held.move("Recalled", job=False)
+                held.recalled = True
+            case JobEnded() | SubmitRefused() | LeaseEnded():
+                self._end(held, event)
+
+    def _end(self, held: Held, event: JobEnded | SubmitRefused | LeaseEnded) -> None:
+        self.idle_core_s += held.idle_core_s(event.at)
+        what = type(event).__name__
+        if isinstance(event, JobEnded):
+            held.started = held.started if event.started is None else event.started
+            held.end(what, f"{what}: {event.state.value}", event.at, event.reason)
+        elif isinstance(event, LeaseEnded):
+            held.end(what, f"{what} with a reason" if event.reason else what, event.at, event.reason)
+        else:
+            held.end(what, what, event.at, event.reason)
+        del self.held[event.allocation]
+
+    def _amended(self, held: Held, event: Amended) -> None:
+        """A change that was asked for has been made, or refused."""
+        change, held.amending, held.refused = held.amending, None, event.refused
+        if change is None or event.refused:
+            return
+        held.reason, held.ages_since = "", None  # to be asked anew
+        held.request = change.changed(held.request)
+        if change.after is not None:
+            held.after, held.amended = change.after, True
+        if change.parked is not None:
+            held.parked, held.amended = change.parked, True
+        if change.throttle is not None:
+            self.throttles[held.request.array] = change.throttle
+
+    def forget_nodes(self, now: float) -> None:
+        """A new driver took over: nodes join again, with fresh workers. Leases ended with the old one, at `now`."""
+        for key, held in list(self.held.items()):
+            held.nodes.clear()
+            held.amending = None  # whether it was made is not known; making it again does no harm
+            for task in list(held.running):
+                held.drop(task, now)
+            held.idle_since = None
+            if held.lender:
+                held.end("DriverStarted", "DriverStarted", now, "the driver was gone")
+                del self.held[key]
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """How long a job waited: times [s since the epoch] of submission, of the end of the last job that it depended on
+    (minus infinity without one), and of its start; the wait it was planned with [s], and what was known then. `gated`
+    says that something else than the queue held it back for a while."""
+
+    request: JobRequest
+    stage: str
+    submitted: float
+    freed: float
+    started: float
+    predicted_s: float | None
+    context: Context | None = None
+    gated: bool = False
+
+    def lesson(self, *, dependents_age: bool) -> tuple[float, bool]:
+        """How long the queue made it wait [s], and whether that is censored: it says nothing of the queue.
+
+        Where dependent jobs do not age, a wait begins when what the job depended on has ended.
+        """
+        depended = self.freed > self.submitted
+        since = self.freed if depended and not dependents_age else self.submitted
+        wait_s = max(0.0, self.started - since)
+        held = depended and self.started - self.freed <= max(HELD_S, HELD_SHARE * wait_s)
+        return wait_s, held or self.gated
+
+
+# ---------------------------------------------------------------- the run
+
+
+class FoldedRun:
+    """A run as far as its events tell.
+
+    Attributes
+    ----------
+    start
+        Its first event; None before that.
+    stages
+        Name -> how far it has come, in topological order.
+    pool
+        Its allocations.
+    attempts
+        Every attempt at a task.
+    outcome, message, ended
+        How the run ended, and when [s since the epoch].
+    last
+        The latest time of an event [s since the epoch].
+    drivers
+        How many drivers have had it.
+    failed, failures
+        How many attempts failed by their own fault; the first of them.
+    cancelling
+        Why somebody wants it to end, or "".
+    trouble
+        What the batch system last failed with, if it does not answer; else "".
+    asked
+        Jobs asked for so far.
+    untaught
+        Token -> a job's wait that no estimator has learned.
+    wanted
+        How many more tasks of which size the executor was last asked to find room for.
+    changes
+        How often something changed that a strategy looks at.
+    illegal
+        What happened although it could not; nothing of that should ever be there.
+    """
+
+    def __init__(self) -> None:
+        self.start: RunStarted | None = None
+        self.illegal: list[str] = []
+        self.stages: dict[str, StageProgress] = {}
+        self.pool = Pool(self.illegal)
+        self.attempts = AttemptLog()
+        self.outcome: RunState = RunState.RUNNING
+        self.message = ""
+        self.ended: float | None = None
+        self.last = 0.0
+        self.drivers = 0
+        self.failed = 0
+        self.failures: list[TaskFailed] = []
+        self.cancelling = ""
+        self.trouble = ""
+        self.asked = 0
+        self.untaught: dict[str, Wait] = {}
+        self.wanted = NOTHING
+        self.changes = 0
+        self._ends: dict[str, JobEnded] = {}
+        self._borrowed = False
+
+    @property
+    def run(self) -> str:
+        """Its name."""
+        return "" if self.start is None else self.start.run
+
+    @property
+    def closed(self) -> bool:
+        """The outcome is known and no job is left; leases end by themselves."""
+        return self.outcome is not RunState.RUNNING and all(held.lender for held in self.pool.held.values())
+
+    def on(self, event: Event) -> None:
+        """Fold one event into the state."""
+        if isinstance(event, TaskDone):
+            self._task_done(event)
+            return
+        if isinstance(event, TasksLaunched) and not self._tasks_launched(event):
+            return
+        self._fold(event)
+        self.pool.on(event)
+        if isinstance(event, AllocationStarted) and (held := self.pool.held.get(event.allocation)):
+            self._note_wait(held)
+        self.changes += 1
+        if event.at > self.last:
+            self.last = event.at
+        self._settle(event.at)
+
+    def _fold(self, event: Event) -> None:
+        """What changes outside the pool; the pool is as it was before the event."""
+        match event:
+            case TaskFailed():
+                self._task_failed(event)
+            case JobEnded() | SubmitRefused():
+                self._job_ended(event)
+            case LeaseEnded():
+                self._lease_ended(event)
+            case Leased():
+                self._borrowed = True
+            case Wanted():
+                self.wanted = event.task, event.count
+            case RunStarted():
+                self._run_started(event)
+            case DriverStarted():
+                self._driver_started(event)
+            case StageExpanded():
+                self.stages[event.stage].expand(event.width)
+            case StageFailed():
+                self.stages[event.stage].fail(event.reason, event.at)
+            case Predicted():
+                stage = self.stages[event.stage]
+                stage.predicted_wait_s, stage.soon_wait_s, stage.predicted_at = event.wait_s, event.soon_s, event.at
+            case Submitting():
+                self._submitting(event)
+            case Cancelled(displaced=True):
+                if held := self.pool.held.get(event.allocation):
+                    self._displace(held)
+            case CancelAsked():
+                self.cancelling = event.reason
+            case Trouble():
+                self.trouble = event.error
+            case Learned():
+                self.untaught.pop(event.allocation, None)
+            case RunEnded():
+                self._run_ended(event)
+
+    def _run_started(self, event: RunStarted) -> None:
+        if self.start is None:
+            self.start, calls = event, event.strategy == CALLS
+            for spec in event.stages:
+                self.stages[spec.name] = StageProgress(spec, spec.width, calls, self.illegal)
+
+    def _driver_started(self, event: DriverStarted) -> None:
+        """Workers are fresh: what ran runs again. Stages that failed get another go."""
+        self.drivers += 1
+        for held in self.pool.held.values():
+            for stage, index in held.running:
+                self.stages[stage].lose(index)
+                self.stages[stage].leave(self.last)  # the driver before was last seen then
+        self.pool.forget_nodes(self.last)
+        self.wanted = NOTHING
+        self.outcome, self.message, self.ended, self.cancelling, self.trouble = RunState.RUNNING, "", None, "", ""
+        for progress in self.stages.values():
+            progress.reopen()
+
+    def _run_ended(self, event: RunEnded) -> None:
+        self.outcome, self.message, self.ended = event.state, event.message, event.at
+        if event.state is RunState.SUCCEEDED:
+            for stage in self.stages.values():
+                if stage.open and not stage.state.final:
+                    stage.close("all tasks done", event.at)
+
+    def _submitting(self, event: Submitting) -> None:
+        self.asked += 1
+        for name in event.stages:
+            stage = self.stages[name]
+            stage.attempts += 1
+            stage.predicted_wait_s = stage.soon_wait_s = None
+
+    def _tasks_launched(self, event: TasksLaunched) -> bool:
+        """Whether it is the first time for the stage: later ones change nothing that others look at."""
+        if event.at > self.last:
+            self.last = event.at
+        stage, held = self.stages[event.stage], self.pool.held.get(event.allocation)
+        if held is None or held.ending:
+            return False  # what is given to an allocation that is on its way out never runs
+        first = stage.state is not StageState.RUNNING
+        for start, stop in event.ranges:
+            stage.launch(start, stop, event.at)
+            for index in range(start, stop):
+                held.take((event.stage, index), stage.spec.task, event.at)
+        return first
+
+    def _task_done(self, event: TaskDone) -> None:
+        stage, index, now = self.stages[event.stage], event.index, event.at
+        self.attempts.add(event, 0)
+        if now > self.last:
+            self.last = now
+        if (held := self.pool.held.get(event.allocation)) is not None:
+            if held.drop((event.stage, index), now) is not None:
+                stage.leave(now)
+            held.useful = True
+        stage.finish(index, now - event.started, now)
+        if stage.done >= stage.news_at or stage.state in _FINAL:
+            stage.news_at = stage.done + max(1, (stage.width or 0) // _DONE_STEPS)
+            self.changes += 1
+            self._settle(now)
+
+    def _task_failed(self, event: TaskFailed) -> None:
+        stage, index, task = self.stages[event.stage], event.index, (event.stage, event.index)
+        self.attempts.add(event, TaskOutcome.LOST if event.infrastructure else TaskOutcome.FAILED)
+        if not event.infrastructure:
+            self.failed += 1
+            if self.failed <= FAILURES_KEPT:
+                self.failures.append(event)
+        if not stage.is_done(index):
+            stage.errors[index] = event.error
+        held = self.pool.held.get(event.allocation)
+        if held is None or (launched := held.drop(task, event.at)) is None:
+            return  # it counts as lost already, and waits or runs again
+        stage.leave(event.at)
+        if event.infrastructure:
+            held.lost[task] = launched, event.at
+            self._lose(stage, index, event.error, event.at - launched)
+            return
+        held.useful = True  # it was the task that failed, not the allocation
+        if stage.open:
+            stage.give_up(index)
+            return
+        stage.lose(index)
+        self._blame(stage, index, f"task {index} on node {event.node}: {event.error}", event.at, _last_words(event))
+
+    def _lose(self, stage: StageProgress, index: int, reason: str, ran_s: float) -> None:
+        """A task ended with its node: it runs again, but a call not if that would end in the same way."""
+        if stage.open:
+            stage.failures[index] = losses = stage.failures.get(index, 0) + 1
+            if ran_s >= _NEARLY_ALL * stage.spec.walltime_s:
+                reason = f"it ran for {brief(ran_s)}, and reached the wall time: raise walltime="
+                stage.give_up(index, reason)
+            elif losses > LOSSES_MOST:
+                stage.give_up(index, f"it was lost {losses} times with its node; the last time: {reason}")
+        stage.lose(index)
+
+    def _blame(self, stage: StageProgress, index: int, reason: str, now: float, details: str = "") -> None:
+        """A task failed by its own fault: the stage fails with it when it has no retries left."""
+        stage.failures[index] = failures = stage.failures.get(index, 0) + 1
+        if failures > stage.spec.retries:
+            stage.fail(reason, now, details)
+
+    def _lease_ended(self, event: LeaseEnded) -> None:
+        if held := self.pool.held.get(event.allocation):
+            for name, index in held.running:
+                self.stages[name].lose(index)
+                self.stages[name].leave(event.at)
+
+    def _job_ended(self, event: JobEnded | SubmitRefused) -> None:
+        held = self.pool.held.get(event.allocation)
+        if held is None:
+            return
+        what = _how_ended(held, event)
+        for (name, index), (_, launched) in held.running.items():
+            self.stages[name].leave(event.at)
+            held.lost[name, index] = launched, event.at
+            self._lose(self.stages[name], index, what, event.at - launched)
+        held.running = {}
+        if isinstance(event, SubmitRefused) and (held.request.array or held.request.begin is not None):
+            self._displace(held)  # it was the way to hold its place that the site refused, for all that is known
+            return
+        if isinstance(event, JobEnded):
+            self._ends[event.allocation] = event
+            if event.state is JobState.TIMEOUT:
+                self._blame_longest(held, event.at)
+        stages = [self.stages[name] for name in held.stages]
+        drained = held.released is not None and held.drains is not None and held.released >= held.drains
+        stopped = _is_cancelled(event) and not held.ending and held.started is not None  # somebody wants it to stop
+        if any(stage.open for stage in stages):
+            stopped = False
+            of_use = held.useful or held.ending or bool(held.nodes)
+        else:
+            of_use = held.useful or (held.ending and not drained) or self._went_with_another(held, event)
+            of_use |= self._was_replaced(held, event)
+        if of_use and not stopped:
+            return
+        # Stages further on are skipped with the one that fails, unless the job was theirs alone.
+        started = [stage for stage in stages if stage.state is not StageState.WAITING]
+        for stage in started or (() if drained else stages):
+            self._count_barren(stage, held, event, what)
+
+    def _was_replaced(self, held: Held, event: JobEnded | SubmitRefused) -> bool:
+        """Whether a job had nothing to do to its end in a run that borrows: its tasks ran in leases."""
+        timeout = isinstance(event, JobEnded) and event.state is JobState.TIMEOUT
+        return timeout and held.used is None and self._borrowed
+
+    def _displace(self, held: Held) -> None:
+        """A job has lost its place in the queue, or has got none."""
+        for name in held.stages:
+            self.stages[name].displaced += 1
+
+    def _blame_longest(self, held: Held, now: float) -> None:
+        """Tasks that had a whole wall time, and were not done in it, would not be the next time either."""
+        for (name, index), (launched, lost) in held.lost.items():
+            stage, ran = self.stages[name], lost - launched
+            at_the_end = lost >= now - UNRESPONSIVE_S and not stage.open  # not with a node that was lost before
+            if at_the_end and ran >= _NEARLY_ALL * stage.spec.walltime_s and not stage.is_done(index):
+                reason = f"task {index} ran for {brief(ran)} and reached the wall time: raise walltime="
+                self._blame(stage, index, reason, now)
+
+    def _went_with_another(self, held: Held, event: JobEnded | SubmitRefused) -> bool:
+        """Whether a job is gone because of one that it waited for: no fault of its own stage.
+
+        When all is well with the others as far as is known, no more jobs are made to wait for them.
+        """
+        refused = isinstance(event, SubmitRefused)
+        if not held.after or held.started is not None or not (refused or _is_cancelled(event)):
+            return False
+        ends = [end.state if (end := self._ends.get(key)) else None for key in held.after]
+        if all(state is JobState.COMPLETED for state in ends):
+            return refused  # the other may have ended, and been forgotten, on the way
+        if all(state in (None, JobState.COMPLETED) for state in ends):
+            for key in held.after:
+                if key in self.pool.held:
+                    self.pool.held[key].dependable = False
+        return True
+
+    def _count_barren(self, stage: StageProgress, held: Held, event: JobEnded | SubmitRefused, what: str) -> None:
+        """An allocation ended by itself before it was of use: ask again, but not for ever."""
+        if isinstance(event, JobEnded) and event.state is JobState.LOST and held.handle is None:
+            return  # the driver died before it was submitted
+        hopeless = isinstance(event, SubmitRefused) or (_is_cancelled(event) and not held.ending)
+        stage.barren += 1
+        if hopeless:
+            stage.fail(what, event.at)
+        elif stage.barren >= BARREN_MOST:
+            stage.fail(
+                f"{BARREN_MOST} allocations in a row ended before they finished a task; the last: {what}", event.at
+            )
+
+    def _settle(self, now: float) -> None:
+        """Follow the order of the stages: ready, empty and done, skipped."""
+        for stage in self.stages.values():
+            if stage.state is StageState.WAITING:
+                before = [self.stages[other] for other in stage.spec.predecessors]
+                if any(other.state in (StageState.FAILED, StageState.SKIPPED) for other in before):
+                    stage.close("predecessor failed", now)
+                elif all(other.state is StageState.DONE for other in before):
+                    if stage.ready is None:
+                        stage.ready = max((other.ended for other in before if other.ended is not None), default=now)
+                    stage.move("predecessors done")
+                    if stage.launched:
+                        stage.move("tasks launched")
+            runnable = stage.state in (StageState.READY, StageState.RUNNING)
+            if runnable and stage.done == stage.width and not stage.open:
+                stage.close("all tasks done", now)
+
+    def _note_wait(self, held: Held) -> None:
+        """A job's wait became known."""
+        if held.handle is None or held.started is None or held.requeued or held.taught:
+            return
+        freed = max((self._ends[key].at for key in held.after if key in self._ends), default=-math.inf)
+        self.untaught[held.key] = Wait(
+            held.request,
+            held.stages[0],
+            held.handle.submitted,
+            freed,
+            held.started,
+            held.predicted_wait_s,
+            held.context,
+            held.gated,
+        )
+
+
+def _is_cancelled(event: JobEnded | SubmitRefused) -> bool:
+    return isinstance(event, JobEnded) and event.state is JobState.CANCELLED
+
+
+def _how_ended(held: Held, event: JobEnded | SubmitRefused) -> str:
+    if isinstance(event, SubmitRefused):
+        return f"the batch system refused the job: {event.reason}"
+    what = f"job {held.handle.job_id if held.handle else held.key} ended as {event.state.value}"
+    what += f" ({event.reason})" if event.reason else ""
+    return what + (
+        f"; its output is in {held.request.output}" if held.request.output and held.started is not None else ""
+    )
+
+
+def _last_words(event: TaskFailed) -> str:
+    """What a failed task printed."""
+    text = "\n" + event.traceback.rstrip() if event.traceback else ""
+    if event.stderr.strip():
+        text += "\nlast lines of standard error:\n" + event.stderr.rstrip()
+    return text

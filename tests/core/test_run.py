@@ -1,0 +1,516 @@
+"""The fold of a run: stages, allocations, and the whole."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from asa.core.allocation import drain_margin, takes
+from asa.core.event import (
+    AllocationStarted,
+    Amended,
+    Amending,
+    Cancelled,
+    DriverStarted,
+    Event,
+    JobEnded,
+    Learned,
+    Leased,
+    LeaseEnded,
+    NodeJoined,
+    NodeLost,
+    Queued,
+    Recalled,
+    Released,
+    Requeued,
+    SubmitRefused,
+    Submitted,
+    Submitting,
+    TaskDone,
+    TasksLaunched,
+)
+from asa.core.job import JobHandle, JobRequest, JobState, Resources
+from asa.core.run import FAILURES_KEPT, TABLES, FoldedRun, Held, Pool, StageProgress, TaskState, drawn
+from asa.core.stage import StageSpec, StageState
+from asa.testing.runlogs import MadeStage, job_asked, run_begins, run_log, stage_spec
+
+# ------------------------------------------------------------------------------------------------ stages
+
+
+def stage(width: int | None = 10, state: StageState = StageState.READY, *, run_time_s: float = 600.0) -> StageProgress:
+    return StageProgress(StageSpec("s", Resources(4), Resources(), 600.0, run_time_s, width=width), width, state=state)
+
+
+def test_fresh_tasks_come_in_order() -> None:
+    progress = stage()
+    assert progress.next_ranges(4) == ((0, 4),)
+    assert progress.next_ranges(4, skip=4) == ((4, 8),)
+    assert progress.next_ranges(4, skip=8) == ((8, 10),)
+    assert progress.next_ranges(4, skip=10) == ()
+    assert progress.unlaunched == 10
+
+
+def test_lost_tasks_come_first() -> None:
+    progress = stage()
+    progress.launch(0, 6, 1.0)
+    progress.lose(4)
+    progress.lose(1)
+    assert progress.unlaunched == 6
+    assert progress.next_ranges(3) == ((4, 5), (1, 2), (6, 7))
+    assert progress.next_ranges(3, skip=1) == ((1, 2), (6, 8))
+    assert progress.next_ranges(3, skip=3) == ((7, 10),)
+    progress.launch(4, 5, 2.0)
+    assert progress.next_ranges(2) == ((1, 2), (6, 7))
+
+
+def test_a_stage_is_done_with_its_last_task() -> None:
+    progress = stage(2)
+    progress.launch(0, 2, 1.0)
+    assert (progress.state, progress.started, progress.unlaunched) == (StageState.RUNNING, 1.0, 0)
+    progress.finish(1, 5.0, 6.0)
+    assert not progress.is_done(0) and progress.is_done(1)
+    progress.finish(0, 9.0, 10.0)
+    assert (progress.state, progress.ended, progress.longest_s) == (StageState.DONE, 10.0, 9.0)
+
+
+def test_a_task_that_is_done_is_neither_done_again_nor_lost() -> None:
+    progress = stage(2)
+    progress.launch(0, 2, 1.0)
+    progress.finish(0, 5.0, 6.0)
+    progress.finish(0, 7.0, 8.0)
+    progress.lose(0)
+    assert (progress.done, progress.longest_s, progress.unlaunched) == (1, 5.0, 0)
+
+
+def test_what_was_launched_too_late_to_matter_does_not_bring_a_stage_back() -> None:
+    progress = stage()
+    progress.fail("one", 1.0)
+    progress.fail("two", 2.0)
+    progress.launch(0, 2, 3.0)
+    assert (progress.state, progress.error, progress.ended, progress.unlaunched) == (StageState.FAILED, "one", 1.0, 0)
+
+
+def test_a_new_driver_gives_a_failed_stage_another_go() -> None:
+    progress = stage(2)
+    progress.launch(0, 2, 1.0)
+    progress.failures[0] = 1
+    progress.barren = 2
+    progress.fail("why", 3.0)
+    progress.finish(1, 1.0, 4.0)
+    progress.reopen()
+    assert (progress.state, progress.error, progress.ended) == (StageState.WAITING, "", None)
+    assert (progress.failures, progress.barren, progress.done) == ({}, 0, 1)
+
+
+def test_nothing_may_be_launched_before_the_width_is_known_or_the_stage_is_ready() -> None:
+    assert stage(None).unlaunched == 0
+    assert stage(4, StageState.WAITING).unlaunched == 0
+    assert stage(4, StageState.FAILED).unlaunched == 0
+
+
+def test_only_short_tasks_queue_up_inside_allocations() -> None:
+    progress = stage()
+    assert progress.ahead == 0.0, "nothing is known yet"
+    progress.mean_s = 0.05
+    assert progress.ahead == 10.0, "half a second of work"
+    progress.mean_s = 0.0
+    assert progress.ahead == 256.0
+    progress.mean_s = 0.5
+    assert progress.ahead == 0.0
+
+
+def test_the_end_is_expected_by_the_run_time_until_a_fifth_is_done() -> None:
+    progress = stage(10, run_time_s=300.0)
+    assert progress.expected_end(50.0) is None, "it has not started"
+    progress.launch(0, 10, 100.0)
+    assert progress.expected_end(150.0) == 400.0
+    progress.finish(0, 20.0, 120.0)
+    assert progress.expected_end(500.0) == 500.0, "never in the past"
+    progress.finish(1, 20.0, 120.0)
+    assert progress.expected_end(120.0) == 200.0, "a fifth in 20 s"
+    assert progress.expected_end(150.0) == 350.0
+
+
+# ------------------------------------------------------------------------------------------------ allocations
+
+
+HANDLE = JobHandle("7", "run.0", 11.0)
+ONE, TWO = Resources(1), Resources(2)
+
+
+def request(cores: int = 4, *, memory: int | None = None, gpus: int = 0) -> JobRequest:
+    return JobRequest("run.0", Resources(cores, memory=memory, gpus=gpus), 1000.0, ("x",))
+
+
+def pool_after(*events: Event, job: JobRequest | None = None) -> Pool:
+    pool = Pool()
+    for event in (Submitting(10.0, "run.0", job or request(), ("a", "b"), (), 5.0), *events):
+        pool.on(event)
+    return pool
+
+
+def held_after(*events: Event, job: JobRequest | None = None) -> Held:
+    return pool_after(*events, job=job).held["run.0"]
+
+
+JOINED = (Submitted(11.0, "run.0", HANDLE), AllocationStarted(60.0, "run.0", 50.0), NodeJoined(61.0, "run.0", "n1", 4))
+
+
+def test_an_allocation_from_asking_to_its_end() -> None:
+    asked = held_after()
+    assert (asked.key, asked.stages, asked.asked, asked.predicted_wait_s) == ("run.0", ("a", "b"), 10.0, 5.0)
+    assert (asked.handle, asked.started, asked.ends, asked.drains) == (None, None, None, None)
+    running = held_after(*JOINED)
+    assert (running.handle, running.started, running.ends, running.drains) == (HANDLE, 50.0, 1050.0, 1020.0)
+    assert running.nodes == {"n1": 4}
+    assert not pool_after(*JOINED, JobEnded(70.0, "run.0", JobState.COMPLETED)).held
+    assert not pool_after(SubmitRefused(10.0, "run.0", "no")).held
+
+
+def test_what_concerns_no_allocation_that_is_held_changes_nothing() -> None:
+    pool = pool_after(JobEnded(70.0, "run.0", JobState.LOST), NodeJoined(71.0, "run.0", "n1", 4))
+    assert pool.held == {}
+
+
+def test_a_node_that_joins_first_tells_the_start_until_the_batch_system_does() -> None:
+    assert held_after(NodeJoined(61.0, "run.0", "n1", 4)).started == 61.0
+    late = (NodeJoined(61.0, "run.0", "n1", 4), AllocationStarted(62.0, "run.0", 50.0))
+    assert held_after(*late).started == 50.0
+
+
+def test_a_requeued_job_waits_again_and_its_nodes_go_when_the_executor_says_so() -> None:
+    again = held_after(*JOINED, Requeued(80.0, "run.0", "NodeFail"))
+    assert (again.started, again.requeued, again.leaving(9999.0)) == (None, True, False)
+    lost = held_after(*JOINED, Requeued(80.0, "run.0", "NodeFail"), NodeLost(81.0, "run.0", "n1", "gone"))
+    assert lost.nodes == {}
+
+
+def test_when_it_takes_no_more_tasks() -> None:
+    running = held_after(*JOINED)
+    assert not running.leaving(1019.0) and running.leaving(1020.0)
+    assert held_after(*JOINED, Released(62.0, "run.0")).leaving(63.0)
+    assert held_after(Submitted(11.0, "run.0", HANDLE), Cancelled(62.0, "run.0", "why")).leaving(63.0)
+    assert not held_after().leaving(1e9)
+
+
+def test_room_is_counted_by_cores() -> None:
+    held = held_after(*JOINED)
+    assert (held.room(ONE, 0.0), held.room(TWO, 0.0), held.room(Resources(5), 0.0)) == (4, 2, 0)
+    held.take(("a", 0), TWO, 70.0)
+    assert (held.room(ONE, 0.0), held.room(TWO, 0.0), held.room(Resources(4), 0.0)) == (2, 1, 0)
+    assert held.drop(("a", 0), 80.0) == 70.0
+    assert held.room(ONE, 0.0) == 4
+    assert held.drop(("a", 0), 80.0) is None
+    assert held.room(ONE, 0.0) == 4, "a task goes once"
+
+
+def test_without_nodes_there_is_no_room() -> None:
+    assert held_after(Submitted(11.0, "run.0", HANDLE)).room(ONE, 100.0) == 0
+
+
+def test_room_ahead_is_a_multiple_of_the_capacity() -> None:
+    held = held_after(*JOINED)
+    assert (held.room(ONE, 2.0), held.room(TWO, 0.5)) == (12, 3)
+
+
+def test_memory_and_gpus_may_be_what_is_short() -> None:
+    held = held_after(*JOINED, job=request(memory=100, gpus=2))
+    assert held.room(Resources(1, memory=40), 0.0) == 2
+    assert held.room(Resources(1, gpus=1), 0.0) == 2
+    held.take(("a", 0), Resources(1, memory=80, gpus=2), 70.0)
+    assert held.room(Resources(1, memory=40), 0.0) == 0
+    assert held.room(Resources(1, gpus=1), 0.0) == 0
+    assert held.room(Resources(1), 0.0) == 3
+    assert held_after(*JOINED).room(Resources(1, gpus=1), 0.0) == 0
+    assert held_after(*JOINED).room(Resources(1, memory=10**15), 0.0) == 4, "not counted where it was not asked for"
+
+
+def test_a_new_driver_knows_no_nodes() -> None:
+    pool = pool_after(*JOINED)
+    pool.held["run.0"].take(("a", 0), ONE, 70.0)
+    pool.forget_nodes(80.0)
+    held = pool.held["run.0"]
+    assert (held.nodes, held.running, held.cores_busy, held.started) == ({}, {}, 0, 50.0)
+
+
+def test_what_a_strategy_sees() -> None:
+    view = held_after().view(100.0)
+    assert (view.key, view.submitted, view.queued, view.started, view.busy) == ("run.0", 10.0, False, None, False)
+    held = held_after(*JOINED)
+    held.take(("a", 0), ONE, 70.0)
+    view = held.view(100.0)
+    assert (view.submitted, view.queued, view.started, view.ends, view.busy) == (11.0, True, 50.0, 1050.0, True)
+    held.dependable = False
+    assert not held.view(100.0).queued
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_wait_that_was_learned_is_marked(times: int) -> None:
+    assert held_after(*JOINED, *[Learned(70.0, "run.0", "a", 39.0)] * times).taught
+
+
+# ------------------------------------------------------------------------------------------------ held places
+
+QUEUED = Submitted(11.0, "run.0", HANDLE)
+
+
+def test_a_change_shows_once_the_batch_system_has_made_it() -> None:
+    asked = Amending(12.0, "run.0", after=("run.9",))
+    on_its_way = held_after(QUEUED, asked).view(13.0)
+    assert (on_its_way.amending, on_its_way.after) == (True, ())
+    made = held_after(QUEUED, asked, Amended(13.0, "run.0"))
+    assert (made.view(14.0).amending, made.after, made.gated) == (False, ("run.9",), True)
+    refused = held_after(QUEUED, asked, Amended(13.0, "run.0", "denied"))
+    assert (refused.view(14.0).refused, refused.after, refused.gated) == ("denied", (), False)
+
+
+def test_what_was_said_of_the_place_is_asked_anew_after_a_change() -> None:
+    said = Queued(12.0, "run.0", "Dependency", 11.0)
+    held = held_after(QUEUED, said)
+    assert (held.reason, held.ages_since) == ("Dependency", 11.0)
+    held = held_after(QUEUED, said, Amending(13.0, "run.0", parked=True), Amended(14.0, "run.0"))
+    assert (held.parked, held.reason, held.ages_since) == (True, "", None)
+
+
+def test_a_throttle_is_the_array_s() -> None:
+    job = JobRequest("run.0", ONE, 1000.0, ("x",), array="a+1")
+    pool = pool_after(QUEUED, Amending(12.0, "run.0", throttle=2), job=job)
+    assert pool.throttles == {"a+1": 1}
+    pool.on(Amended(13.0, "run.0"))
+    assert pool.throttles == {"a+1": 2}
+    assert not pool.held["run.0"].gated, "the first element waits like any other job"
+    second = Submitted(11.0, "run.0", JobHandle("7", "run.0", 11.0, array_index=1))
+    assert pool_after(second, job=job).held["run.0"].gated
+
+
+def test_a_new_driver_does_not_know_whether_a_change_was_made() -> None:
+    pool = pool_after(QUEUED, Amending(12.0, "run.0", parked=True))
+    pool.forget_nodes(80.0)
+    assert not pool.held["run.0"].view(13.0).amending
+
+
+def test_what_an_allocation_held_before_its_first_task_is_counted() -> None:
+    held = held_after(*JOINED)
+    assert held.idle_core_s(90.0) == 4 * (90.0 - 50.0)
+    held.take(("a", 0), ONE, 70.0)
+    assert held.idle_core_s(90.0) == 4 * (70.0 - 50.0)
+    pool = pool_after(*JOINED, JobEnded(80.0, "run.0", JobState.CANCELLED))
+    assert pool.idle_core_s == 4 * (80.0 - 50.0)
+    assert pool_after(QUEUED, JobEnded(80.0, "run.0", JobState.CANCELLED)).idle_core_s == 0.0
+
+
+# ------------------------------------------------------------------------------------------------ leases
+
+LEASED = Leased(20.0, "run.lease-1", Resources(2, memory=100), "other", 520.0)
+FAR = NodeJoined(21.0, "run.lease-1", "n9", 2)
+
+
+def test_a_lease_is_there_at_once_and_until_it_is_over() -> None:
+    pool = pool_after(LEASED)
+    lease = pool.held["run.lease-1"]
+    assert (lease.lender, lease.handle, lease.stages, lease.started, lease.ends) == ("other", None, (), 20.0, 520.0)
+    assert lease.room(ONE, 0.0) == 0, "its node has not joined"
+    pool.on(FAR)
+    assert (lease.room(ONE, 0.0), lease.room(Resources(1, memory=60), 0.0)) == (2, 1)
+    pool.on(LeaseEnded(30.0, "run.lease-1"))
+    assert list(pool.held) == ["run.0"]
+
+
+def test_a_lease_takes_no_more_near_its_end_nor_once_it_is_recalled() -> None:
+    lease = pool_after(LEASED, FAR).held["run.lease-1"]
+    assert not lease.leaving(494.0) and lease.leaving(495.0)
+    recalled = pool_after(LEASED, FAR, Recalled(30.0, "run.lease-1", "why")).held["run.lease-1"]
+    assert recalled.recalled and recalled.leaving(31.0)
+
+
+def test_one_that_came_too_late_has_no_time() -> None:
+    lease = pool_after(Leased(20.0, "run.lease-1", ONE, "other", 19.0)).held["run.lease-1"]
+    assert lease.ends == 20.0 and lease.leaving(20.0)
+
+
+def test_nobody_counts_what_a_lease_held_before_its_first_task() -> None:
+    pool = pool_after(LEASED, FAR)
+    assert pool.held["run.lease-1"].idle_core_s(90.0) == 0.0
+    pool.on(LeaseEnded(90.0, "run.lease-1"))
+    assert pool.idle_core_s == 0.0
+
+
+def test_a_new_driver_knows_no_leases() -> None:
+    pool = pool_after(*JOINED, LEASED, FAR)
+    pool.forget_nodes(80.0)
+    assert list(pool.held) == ["run.0"]
+    pool.on(LeaseEnded(30.0, "run.lease-1"))
+    assert list(pool.held) == ["run.0"]
+
+
+# ------------------------------------------------------------------------------------------------ tasks that span nodes
+
+
+SPANNING = Resources(8, nodes=2)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "room"),
+    [
+        ({}, 0),
+        ({"n1": 8}, 0),
+        ({"n1": 4, "n2": 4}, 1),
+        ({"n1": 7, "n2": 2}, 0),
+        ({"n1": 8, "n2": 8}, 2),
+        ({"n1": 2, "n2": 4, "n3": 4}, 1),
+    ],
+)
+def test_room_for_a_spanning_task(nodes: dict[str, int], room: int) -> None:
+    held = Held(JobRequest("k", Resources(16, nodes=2), 100.0, ("x",)), ("s",), (), 0.0, None, nodes=nodes)
+    assert held.room(SPANNING, 0.0) == room
+
+
+def test_a_task_that_spans_none_is_counted_in_cores() -> None:
+    held = Held(JobRequest("k", Resources(8), 100.0, ("x",)), ("s",), (), 0.0, None, nodes={"n1": 8})
+    assert held.room(Resources(8), 0.0) == 1
+
+
+# ------------------------------------------------------------------------------------------------ the run
+
+
+def folded(*events: Event) -> FoldedRun:
+    run = FoldedRun()
+    for event in events:
+        run.on(event)
+    return run
+
+
+def test_stages_become_ready_one_by_one() -> None:
+    diamond = [
+        MadeStage("a", 1),
+        MadeStage("b", 1, task_s=10, after=("a",)),
+        MadeStage("c", 1, task_s=90, after=("a",)),
+        MadeStage("d", 1, after=("b", "c")),
+    ]
+    run = folded(*run_log(diamond, start=0.0))
+    stages = run.stages
+    assert stages["b"].ready == stages["c"].ready == stages["a"].ended
+    assert stages["d"].ready == stages["c"].ended
+    assert all(stage.state is StageState.DONE for stage in stages.values())
+
+
+def test_node_that_joins_before_the_batch_system_says_so_starts_the_job() -> None:
+    run = folded(*run_begins(stage_spec("a", 1, 1)), *job_asked(0.0, "j0", 1, "a"), NodeJoined(7.0, "j0", "n", 1))
+    assert run.pool.ever["j0"].started == 7.0 and run.pool.ever["j0"].job is JobState.RUNNING
+
+
+def test_report_that_comes_after_the_jobs_end_is_not_counted_out_twice() -> None:
+    run = folded(
+        *run_begins(stage_spec("a", 2, 2)),
+        *job_asked(0.0, "j0", 2, "a"),
+        TasksLaunched(1.0, "a", ((0, 2),), "j0"),
+        JobEnded(5.0, "j0", JobState.TIMEOUT, 1.0),
+        TaskDone(5.1, "a", 0, "j0", "n", 1.0),
+    )
+    assert run.stages["a"].running == 0 and run.stages["a"].done == 1
+
+
+def test_events_of_unknown_jobs_change_nothing() -> None:
+    run = folded(*run_begins(stage_spec("a", 1, 1)), JobEnded(5.0, "other", JobState.COMPLETED, 1.0))
+    assert run.pool.ever == {} and run.last == 5.0
+
+
+@pytest.mark.parametrize("bad", [3, FAILURES_KEPT + 50])
+def test_number_of_failures_kept_is_bounded(bad: int) -> None:
+    run = folded(*run_log([MadeStage("a", 300, bad, bad_tasks=bad)]))
+    assert run.failed == bad and len(run.failures) == min(bad, FAILURES_KEPT)
+
+
+LEASE = (
+    *run_begins(stage_spec("a", 2, 2)),
+    Leased(10.0, "l1", Resources(2), "other", 500.0),
+    NodeJoined(12.0, "l1", "n", 2),
+    TasksLaunched(12.0, "a", ((0, 2),), "l1"),
+)
+
+
+def test_a_lease_runs_from_when_it_was_given() -> None:
+    lease = folded(*LEASE).pool.ever["l1"]
+    assert (lease.lender, lease.job, lease.started, lease.request.walltime_s) == (
+        "other",
+        JobState.RUNNING,
+        10.0,
+        490.0,
+    )
+
+
+@pytest.mark.parametrize(("reason", "state"), [("", JobState.COMPLETED), ("the agent is gone", JobState.FAILED)])
+def test_what_ran_in_a_lease_that_ends_has_to_run_again(reason: str, state: JobState) -> None:
+    run = folded(*LEASE, TaskDone(15.0, "a", 0, "l1", "n", 12.0), LeaseEnded(20.0, "l1", reason))
+    lease = run.pool.ever["l1"]
+    assert (lease.job, lease.runs, lease.ended, lease.why_ended) == (state, [(10.0, 20.0)], 20.0, reason)
+    assert (run.stages["a"].running, run.stages["a"].done) == (0, 1)
+
+
+def test_leases_end_with_their_driver() -> None:
+    run = folded(*LEASE, DriverStarted(90.0, 2, "host"), LeaseEnded(95.0, "unknown"))
+    lease = run.pool.ever["l1"]
+    assert (lease.job, lease.runs, lease.ended) == (JobState.LOST, [(10.0, 12.0)], 12.0), "it was last seen then"
+    again = folded(*LEASE, LeaseEnded(20.0, "l1"), DriverStarted(90.0, 2, "host")).pool.ever["l1"]
+    assert (again.job, again.ended) == (JobState.COMPLETED, 20.0), "what has ended stays as it was"
+
+
+@pytest.mark.parametrize("states", TABLES.values(), ids=TABLES)
+def test_whatever_a_table_leads_to_can_be_left_or_is_an_end(states: object) -> None:
+    table = dict(states)  # type: ignore[call-overload]
+    known, left = {state for state, _ in table}, set(table.values())
+    ends = left - known
+    assert all(getattr(end, "final", True) or end is TaskState.FAILED for end in ends)
+
+
+def test_a_table_is_drawn_as_a_diagram() -> None:
+    lines = drawn(TABLES["stage"]).splitlines()
+    assert lines[0] == "stateDiagram-v2" and "    ready --> running: tasks launched" in lines
+
+
+def test_what_cannot_happen_changes_no_state_and_is_noticed(caplog: pytest.LogCaptureFixture) -> None:
+    begun = (*run_begins(stage_spec("a", 2, 2)), *job_asked(0.0, "j0", 2, "a"), NodeJoined(1.0, "j0", "n", 2))
+    twice = TasksLaunched(2.0, "a", ((0, 1),), "j0")
+    with caplog.at_level(logging.DEBUG, "asa.core.run"):
+        assert folded(*begun, twice).illegal == []
+        assert "stage a: ready -> running (tasks launched)" in caplog.messages
+        assert "allocation j0: queued -> running (NodeJoined)" in caplog.messages
+        run = folded(*begun, twice, twice, Submitted(3.0, "j0", HANDLE))
+    assert len(run.illegal) == 1 and "only 0 waited" in run.illegal[0]
+    assert run.illegal[0] in caplog.messages
+    again = folded(*run_begins(stage_spec("a", 2, 2)), *job_asked(0.0, "j0", 2, "a"), LeaseEnded(1.0, "j0"))
+    assert again.illegal == ["allocation j0 is queued: LeaseEnded", "job of j0 is pending: LeaseEnded"]
+
+
+def test_the_numbers_of_the_fold_do_not_depend_on_when_it_is_looked_at() -> None:
+    events = list(run_log([MadeStage("a", 3), MadeStage("b", 40, 50, after=("a",), bad_tasks=4)]))
+    once, often = folded(*events), FoldedRun()
+    for event in events:
+        often.on(event)
+        assert len(often.attempts) == len(often.attempts.records) // 36
+        assert all(stage.running >= 0 for stage in often.stages.values())
+    assert once.attempts.records == often.attempts.records and not often.illegal
+
+
+# ------------------------------------------------------------------------------------------------ wall times
+
+
+@pytest.mark.parametrize(("walltime_s", "margin_s"), [(20.0, 1.0), (600.0, 30.0), (601.0, 30.0), (864000.0, 30.0)])
+def test_the_margin_is_a_share_of_the_wall_time_up_to_a_limit(walltime_s: float, margin_s: float) -> None:
+    assert drain_margin(walltime_s) == margin_s
+
+
+def test_a_task_has_to_be_done_before_the_margin() -> None:
+    assert takes(470.0, now=1000.0, ends=1500.0, walltime_s=3600.0)
+    assert not takes(471.0, now=1000.0, ends=1500.0, walltime_s=3600.0)
+    assert takes(0.0, now=1470.0, ends=1500.0, walltime_s=3600.0)
+    assert not takes(0.0, now=1471.0, ends=1500.0, walltime_s=3600.0)
+
+
+@pytest.mark.parametrize("task_s", [96.0, 100.0, 1e9])
+def test_a_fresh_allocation_takes_any_task(task_s: float) -> None:
+    """A newer one would be no better; if the task is too long it fails there, which is told."""
+    assert takes(task_s, now=0.0, ends=100.0, walltime_s=100.0)
+    assert takes(task_s, now=15.0, ends=100.0, walltime_s=100.0)
+    assert not takes(task_s, now=16.0, ends=100.0, walltime_s=100.0)
