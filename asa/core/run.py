@@ -476,6 +476,7 @@ class StageProgress:
         """The stage is given up; the first reason is kept."""
         if not self.state.final:
             self.close("gives up", now)
+            reason = f"no allocation is of use: {reason}" if self.open else reason
             self.error, self.details = reason, details
             if self.open:
                 for index in list(self.waiting()):

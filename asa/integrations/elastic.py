@@ -109,7 +109,7 @@ class Elastic(FoldedRun):
     @property
     def broken(self) -> str:
         """Why no allocation is of use, or ""."""
-        return f"no allocation is of use; the last: {self.calls.error}" if self.calls.error else ""
+        return self.calls.error
 
     @property
     def unfinished(self) -> int:

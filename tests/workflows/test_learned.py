@@ -82,7 +82,9 @@ def test_run_times_are_shared_as_well(tmp_path: Path) -> None:
     from asa.core.run import FoldedRun, StageProgress
     from asa.core.stage import StageSpec, StageState
 
-    done = StageProgress(StageSpec("a", SIZE, Resources(), HOUR, HOUR / 4), 1, StageState.DONE, started=10.0, ended=70.0)
+    done = StageProgress(
+        StageSpec("a", SIZE, Resources(), HOUR, HOUR / 4), 1, state=StageState.DONE, started=10.0, ended=70.0
+    )
     run = FoldedRun()
     run.stages["a"] = done
     left, right = learned(tmp_path), learned(tmp_path)
