@@ -1,8 +1,7 @@
-"""What a node holds and how much of it is taken. Hub and supervisor count alike.
+"""Which node of an allocation gets which order, and how many at once. No I/O: hub and supervisors ask, and send.
 
-How many tasks of a stage to hand out at once: several when they are short, one when they are long or unknown.
-
-Which node of an allocation gets which order. No I/O: the hub asks, and sends what comes back."""
+`NodeSlots` counts what is taken on a node, `Batching` how many short tasks travel together, `Assignment` chooses nodes.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +21,10 @@ class NodeSlots:
 
     Examples
     --------
-    >>> room = NodeSlots(Hello("a", "n1", 1, cores=2, memory=0, gpus=0))
+    >>> slots = NodeSlots(Hello("a", "n1", 1, cores=2, memory=0, gpus=0))
     >>> order = TaskOrder(1, "s", 0, "f", b"", (), cores=2, memory=0, gpus=0, nodes=1)
-    >>> room.take(order)
-    >>> room.fits(order), room.fits(order, times=2)
+    >>> slots.take(order)
+    >>> slots.fits(order), slots.fits(order, times=2)
     (False, True)
     """
 
@@ -77,14 +76,14 @@ class Batching:
 
     Examples
     --------
-    >>> pace = Batching()
-    >>> pace.fit("blur", 0.005)
+    >>> batching = Batching()
+    >>> batching.fit("blur", 0.005)
     1
-    >>> pace.learn("blur", 0.001)
-    >>> pace.fit("blur", 0.005)
+    >>> batching.learn("blur", 0.001)
+    >>> batching.fit("blur", 0.005)
     5
-    >>> pace.learn("blur", 2.0)
-    >>> pace.fit("blur", 0.005)
+    >>> batching.learn("blur", 2.0)
+    >>> batching.fit("blur", 0.005)
     1
     """
 
@@ -115,7 +114,7 @@ class AssignedNode:
     """
 
     def __init__(self, hello: Hello) -> None:
-        self.name, self.hello, self.room = hello.node, hello, NodeSlots(hello)
+        self.name, self.hello, self.slots = hello.node, hello, NodeSlots(hello)
         self.orders: dict[int, TaskOrder] = {}
 
 
@@ -133,27 +132,27 @@ class Assignment:
         self._hurt: set[int] = set()
         self._turn = 0
 
-    def assign(self, pace: Batching, ready: Callable[[AssignedNode], bool]) -> dict[AssignedNode, list[TaskOrder]]:
+    def assign(self, batching: Batching, ready: Callable[[AssignedNode], bool]) -> dict[AssignedNode, list[TaskOrder]]:
         """Take orders from the queue for the nodes that have room and are `ready` to be sent more."""
         given: dict[AssignedNode, list[TaskOrder]] = {}
         candidates = [node for node in self.nodes if ready(node)]
         while self.queue and candidates:
             order = self.queue[0]
             if order.nodes > 1:
-                chosen = [node for node in candidates if node.room.fits(order)][: order.nodes]
+                chosen = [node for node in candidates if node.slots.fits(order)][: order.nodes]
                 if len(chosen) < order.nodes:
                     break
                 self._beside[order.ticket] = chosen[1:]
             else:
                 node = candidates[self._turn % len(candidates)]
-                if not node.room.fits(order, pace.fit(order.stage, AHEAD_S)):
+                if not node.slots.fits(order, batching.fit(order.stage, AHEAD_S)):
                     candidates.remove(node)
                     continue
                 chosen = [node]
             self._turn += 1
             self.queue.popleft()
             for node in chosen:
-                node.room.take(order)
+                node.slots.take(order)
             if order.launch is not None:
                 order = order._replace(hosts=tuple(node.name for node in chosen))
             chosen[0].orders[order.ticket] = order
@@ -166,7 +165,7 @@ class Assignment:
         self._hurt.discard(ticket)
         if order is not None:
             for other in (node, *self._beside.pop(ticket, ())):
-                other.room.free(order)
+                other.slots.free(order)
         return order
 
     def host(self, ticket: int, name: str) -> AssignedNode | None:

@@ -1,17 +1,15 @@
-"""Between the words of the port (tasks, events) and those of the wire (orders, outcomes).
+"""The driver's side: the executor that a run sees, and the hub's thread, which keeps the nodes of its allocations busy.
 
-Which commands of launchers run on which nodes, and whose remote shells wait for them. No I/O: the hub sends.
-
-The driver's side: one thread that listens, knows the nodes of each allocation, and keeps them busy.
-
-The executor that `local` and `dask` configure: a run's hub, its nodes' program, and how they find the driver.
-
-The `local` executor: tasks in processes, or threads, of the allocation's own nodes. Needs nothing installed."""
+`HubExecutor` is the executor port: it says which program each node runs, listens for the nodes, and publishes where.
+`Hub` knows the nodes of each allocation; `executors.assignment` decides which gets what. `local` configures both for
+worker processes of the allocation's own nodes, with nothing but Python installed there.
+"""
 
 from __future__ import annotations
 
 import itertools
 import json
+import logging
 import math
 import os
 import secrets
@@ -58,6 +56,8 @@ from executors.wire import (
     Welcome,
 )
 
+log = logging.getLogger(__name__)
+
 
 def task_order(task: Task, ticket: int, spanning: bool) -> TaskOrder:
     """A task as it travels; unless `spanning`, all it needs is on one node, whatever it says of nodes."""
@@ -79,7 +79,7 @@ def task_order(task: Task, ticket: int, spanning: bool) -> TaskOrder:
 
 
 def task_event(task_order: TaskOrder, outcome: TaskOutcome, allocation: str, node: str) -> Event:
-    """What became of an order, as an event at the time [s since the epoch] that its node says."""
+    """How an order ended, as an event at its node's own time [s since the epoch]."""
     stage, index, value = task_order.stage, task_order.number, outcome.value
     if value is None:
         return TaskFailed(
@@ -91,7 +91,7 @@ def task_event(task_order: TaskOrder, outcome: TaskOutcome, allocation: str, nod
 
 
 def lost_event(task_order: TaskOrder, allocation: str, node: str, reason: str, now: float) -> TaskFailed:
-    """An order went with its node, which is not its fault."""
+    """An order was lost with its node; the task is not to blame."""
     error = f"node {node} was lost: {reason}"
     return TaskFailed(now, task_order.stage, task_order.number, allocation, node, now, error, infrastructure=True)
 
@@ -107,7 +107,7 @@ class _RunningCommand(Generic[Peer]):
 
 
 class RemoteCommands(Generic[Peer]):
-    """The commands that run.
+    """Which commands of MPI launchers run on which nodes, and whose remote shells wait for them. No I/O: `send` sends.
 
     Parameters
     ----------
@@ -123,35 +123,39 @@ class RemoteCommands(Generic[Peer]):
     def start(self, asker: Peer, host: Peer | None, ask: RemoteCommand) -> None:
         """Have a node run a command; without a `host`, refuse it."""
         if host is None:
+            log.warning("refused a command of order %d on %s: not one of its nodes", ask.ticket, ask.host)
             self._send(asker, CommandRefused("it is not, or not any more, one of the task's nodes"))
             return
         number = next(self._numbers)
+        log.debug("command %d of order %d starts on %s", number, ask.ticket, ask.host)
         self._running[number] = _RunningCommand(asker, host, ask.ticket)
         self._send(host, StartCommand(number, ask.command, ask.environment))
 
     def stopped(self, message: CommandEnded) -> None:
         """A command has ended, as its node says."""
-        if (errand := self._running.pop(message.number, None)) is not None:
-            self._send(errand.asker, message)
+        if (command := self._running.pop(message.number, None)) is not None:
+            log.debug("command %d ended with exit code %d", message.number, message.code)
+            self._send(command.asker, message)
 
     def end(self, ticket: int, reason: str) -> None:
         """End the commands of an order."""
-        self._end({number: errand for number, errand in self._running.items() if errand.ticket == ticket}, reason)
+        self._end({number: command for number, command in self._running.items() if command.ticket == ticket}, reason)
 
     def leave(self, peer: Peer, reason: str) -> None:
         """End the commands that a peer asked for, and forget those that it ran, for it is gone."""
-        lost = {number: errand for number, errand in self._running.items() if peer in (errand.asker, errand.host)}
+        lost = {number: command for number, command in self._running.items() if peer in (command.asker, command.host)}
         self._end(lost, reason)
 
-    def _end(self, errands: dict[int, _RunningCommand[Peer]], reason: str) -> None:
-        for number, errand in errands.items():
+    def _end(self, commands: dict[int, _RunningCommand[Peer]], reason: str) -> None:
+        for number, command in commands.items():
+            log.info("command %d ends: %s", number, reason)
             del self._running[number]
-            self._send(errand.host, StopCommand(number))
-            self._send(errand.asker, CommandRefused(reason))
+            self._send(command.host, StopCommand(number))
+            self._send(command.asker, CommandRefused(reason))
 
 
 _HELLO_S = 10.0
-_GUESTS_MOST = 256
+_UNAUTHENTICATED_MOST = 256
 _UNSENT_MOST = 1 << 20
 _CLOSING_S = 2.0
 _LONG_S = 0.05
@@ -166,7 +170,7 @@ class _Peer:
     patience: float = _HELLO_S
     """How long it may be silent [s]."""
     worked: float = math.inf
-    """When it was last given something to do, or told what came of it."""
+    """When it last got an order or reported one [s, monotonic]."""
     allocation: str = ""
     node: AssignedNode | None = None
     reason: str = "the connection was lost"
@@ -178,9 +182,9 @@ class Hub:
     Parameters
     ----------
     listener
-        Where supervisors knock; the hub closes it.
+        Where supervisors connect; the hub closes it.
     welcome
-        What to tell a new supervisor.
+        The answer to a new supervisor.
     post
         Where events go, in batches.
     heartbeat_s
@@ -201,12 +205,12 @@ class Hub:
         self._peers: dict[_Peer, None] = {}
         self._checked = time.monotonic()
         self._nodes: dict[AssignedNode, _Peer] = {}
-        self._errands = RemoteCommands(self._send)
-        self._shares: dict[str, Assignment] = {}
+        self._commands = RemoteCommands(self._send)
+        self._assignments: dict[str, Assignment] = {}
         self._released: set[str] = set()
         self._busy: set[str] = set()  # allocations in which something may be dealt
         self._events: list[Event] = []
-        self._pace = Batching()
+        self._batching = Batching()
         self._closing: float | None = None
         self._thread = threading.Thread(target=self._run, name="asa-hub", daemon=True)
         self._thread.start()
@@ -280,13 +284,15 @@ class Hub:
         return min(_HELLO_S, self._heartbeat / 2)
 
     def _launch(self, orders: list[TaskOrder], allocation: str) -> None:
+        log.debug("%d tasks for allocation %s", len(orders), allocation)
         if allocation not in self._released:
-            self._shares.setdefault(allocation, Assignment()).queue.extend(orders)
+            self._assignments.setdefault(allocation, Assignment()).queue.extend(orders)
             self._busy.add(allocation)
 
     def _release(self, allocation: str) -> None:
+        log.info("allocation %s is released", allocation)
         self._released.add(allocation)
-        for node in (self._shares.pop(allocation, None) or Assignment()).nodes:
+        for node in (self._assignments.pop(allocation, None) or Assignment()).nodes:
             self._send(self._nodes.pop(node), ReleaseNode())
 
     def _close(self) -> None:
@@ -296,21 +302,24 @@ class Hub:
 
     def _dismiss(self, since: float) -> None:
         for node, peer in list(self._nodes.items()):
-            share = self._shares[peer.allocation]
-            if peer.worked <= since and share.is_idle(node):
-                share.leave(node)
+            assignment = self._assignments[peer.allocation]
+            if peer.worked <= since and assignment.is_idle(node):
+                assignment.leave(node)
                 del self._nodes[node]
+                log.info("node %s of allocation %s is dismissed: idle", node.name, peer.allocation)
                 self._events.append(NodeLost(time.time(), peer.allocation, node.name, "it is lent to others"))
                 self._send(peer, ReleaseNode())
 
     def _accept(self) -> None:
         while (channel := self._listener.accept()) is not None:
-            guests = [peer for peer in self._peers if peer.node is None and peer.patience < math.inf]
-            if len(guests) >= _GUESTS_MOST:
-                # our own nodes introduce themselves at once: who has been silent longest is none
-                self._drop(guests[0])
+            unknown = [peer for peer in self._peers if peer.node is None and peer.patience < math.inf]
+            if len(unknown) >= _UNAUTHENTICATED_MOST:
+                # our own nodes introduce themselves at once: the one that has been silent longest is none
+                unknown[0].reason = f"{_UNAUTHENTICATED_MOST} connections have not introduced themselves"
+                self._drop(unknown[0])
             peer = _Peer(channel, time.monotonic())
             self._peers[peer] = None
+            log.debug("connection from %s", channel.peer)
             self._selector.register(channel, selectors.EVENT_READ, peer)
 
     def _serve(self, peer: _Peer, mask: int) -> None:
@@ -324,24 +333,26 @@ class Hub:
                 if peer.allocation:
                     peer.heard = time.monotonic()
                 for message in messages:
-                    self._hear(peer, message)
+                    self._receive(peer, message)
         except Exception as error:  # what a peer sends must not end the hub, whatever it is
             if not isinstance(error, OSError):
-                peer.reason = f"it sent what makes no sense: {error!r}"
+                peer.reason = f"it sent an invalid message: {error!r}"
+            elif peer.node is None:
+                peer.reason = str(error)
             self._drop(peer)
 
-    def _hear(self, peer: _Peer, message: Any) -> None:
+    def _receive(self, peer: _Peer, message: Any) -> None:
         node = peer.node
         if isinstance(message, Hello) and node is None:
             self._join(peer, message)
         elif isinstance(message, TaskReport) and node is not None:
             peer.worked = time.monotonic()
-            if (share := self._shares.get(peer.allocation)) is not None:
-                self._report(share, peer.allocation, node, message)
+            if (assignment := self._assignments.get(peer.allocation)) is not None:
+                self._report(assignment, peer.allocation, node, message)
         elif isinstance(message, RemoteCommand) and node is None:
             self._start(peer, message)
         elif isinstance(message, CommandEnded) and node is not None:
-            self._errands.stopped(message)
+            self._commands.stopped(message)
         elif isinstance(message, Leaving):
             peer.reason = message.reason
         elif not isinstance(message, Alive | TaskReport):
@@ -350,14 +361,25 @@ class Hub:
     def _join(self, peer: _Peer, hello: Hello) -> None:
         peer.channel.largest, peer.allocation, peer.patience = LARGEST, hello.allocation, self._heartbeat
         if hello.allocation in self._released:
+            log.info("node %s (process %d) came to released allocation %s", hello.node, hello.pid, hello.allocation)
             self._send(peer, ReleaseNode())
             return
-        share = self._shares.setdefault(hello.allocation, Assignment())
-        for other in [other for other in share.nodes if (other.name, other.hello.pid) == (hello.node, hello.pid)]:
-            self._drop(self._nodes[other])  # it has connected anew; its old connection just does not know yet
+        assignment = self._assignments.setdefault(hello.allocation, Assignment())
+        for other in [other for other in assignment.nodes if (other.name, other.hello.pid) == (hello.node, hello.pid)]:
+            self._drop(self._nodes[other])  # it has connected anew, and the old connection is not closed yet
         peer.node, peer.worked = AssignedNode(hello), time.monotonic()
-        share.nodes.append(peer.node)
+        assignment.nodes.append(peer.node)
         self._nodes[peer.node] = peer
+        log.info(
+            "node %s joined allocation %s: process %d, %d cores, %d GPUs, memory %d, from %s",
+            hello.node,
+            hello.allocation,
+            hello.pid,
+            hello.cores,
+            hello.gpus,
+            hello.memory,
+            peer.channel.peer,
+        )
         self._events.append(NodeJoined(time.time(), hello.allocation, hello.node, hello.cores))
         self._busy.add(hello.allocation)
         self._send(peer, self._welcome)
@@ -365,27 +387,38 @@ class Hub:
     def _start(self, peer: _Peer, ask: RemoteCommand) -> None:
         """The remote shell of an order's launcher asks for one of the order's nodes."""
         peer.patience = math.inf  # it has nothing more to say
-        hosts = (share.host(ask.ticket, ask.host) for share in self._shares.values())
+        hosts = (assignment.host(ask.ticket, ask.host) for assignment in self._assignments.values())
         node = next(filter(None, hosts), None)
-        self._errands.start(peer, None if node is None else self._nodes[node], ask)
+        self._commands.start(peer, None if node is None else self._nodes[node], ask)
 
-    def _report(self, share: Assignment, allocation: str, node: AssignedNode, report: TaskReport) -> None:
+    def _report(self, assignment: Assignment, allocation: str, node: AssignedNode, report: TaskReport) -> None:
         for outcome in report.outcomes:
-            if share.is_hurt(outcome.ticket):
+            if assignment.is_hurt(outcome.ticket):
                 outcome = outcome._replace(infrastructure=True)
-            finished = share.finish(node, outcome.ticket)
+            finished = assignment.finish(node, outcome.ticket)
             if finished is not None:
-                self._errands.end(finished.ticket, "the task has ended")
-                self._pace.learn(finished.stage, outcome.ended - outcome.started)
+                log.debug(
+                    "%s-%d ended on %s after %.3f s%s",
+                    finished.stage,
+                    finished.number,
+                    node.name,
+                    outcome.ended - outcome.started,
+                    f": {outcome.error}" if outcome.error else "",
+                )
+                self._commands.end(finished.ticket, "the task has ended")
+                self._batching.learn(finished.stage, outcome.ended - outcome.started)
                 self._events.append(task_event(finished, outcome, allocation, node.name))
-        for stage in share.take_back(node, report.returned):
-            self._pace.learn(stage, _LONG_S)
+        if report.returned:
+            log.debug("node %s returned %d orders that it could not start soon", node.name, len(report.returned))
+        for stage in assignment.take_back(node, report.returned):
+            self._batching.learn(stage, _LONG_S)
         self._busy.add(allocation)
 
     def _deal(self, allocation: str) -> None:
-        if (share := self._shares.get(allocation)) is not None:
-            for node, orders in share.assign(self._pace, self._is_ready).items():
+        if (assignment := self._assignments.get(allocation)) is not None:
+            for node, orders in assignment.assign(self._batching, self._is_ready).items():
                 self._nodes[node].worked = time.monotonic()
+                log.debug("%d orders to node %s: %s", len(orders), node.name, _named(orders))
                 self._send(self._nodes[node], RunOrders(orders))
 
     def _is_ready(self, node: AssignedNode) -> bool:
@@ -412,16 +445,24 @@ class Hub:
         self._selector.unregister(peer.channel)
         del self._peers[peer]
         peer.channel.close()
-        self._errands.leave(peer, f"the node was lost: {peer.reason}")
-        node, share = peer.node, self._shares.get(peer.allocation)
-        if node is None or share is None or self._nodes.pop(node, None) is None or self._closing is not None:
+        if peer.node is None and peer.patience < math.inf and not peer.allocation:
+            log.warning("refused the connection from %s: %s", peer.channel.peer, peer.reason)
+        self._commands.leave(peer, f"the node was lost: {peer.reason}")
+        node, assignment = peer.node, self._assignments.get(peer.allocation)
+        if node is None or assignment is None or self._nodes.pop(node, None) is None or self._closing is not None:
             return
         now = time.time()
-        # Told one by one, since other nodes of the allocation may go on.
-        for gone in share.leave(node):
-            self._errands.end(gone.ticket, "the task's first node was lost")
+        log.warning("node %s of allocation %s is lost: %s", node.name, peer.allocation, peer.reason)
+        # Reported one by one, since other nodes of the allocation may go on.
+        for gone in assignment.leave(node):
+            self._commands.end(gone.ticket, "the task's first node was lost")
             self._events.append(lost_event(gone, peer.allocation, node.name, peer.reason, now))
         self._events.append(NodeLost(now, peer.allocation, node.name, peer.reason))
+
+
+def _named(orders: Sequence[TaskOrder]) -> str:
+    first, last = orders[0], orders[-1]
+    return f"{first.stage}-{first.number}" + (f" to {last.stage}-{last.number}" if len(orders) > 1 else "")
 
 
 VALUES = "values"
@@ -448,11 +489,11 @@ def node_program(module: str, options: Mapping[str, object]) -> tuple[str, ...]:
     return sys.executable, "-P", "-m", module, *(word for name, item in pairs for word in (f"--{name}", str(item)))
 
 
-class Between(Protocol):
-    """What may stand between the hub and the nodes of a run."""
+class HubProxy(Protocol):
+    """Stands between the hub and the nodes of a run (`executors.dask`)."""
 
     def front(self, listener: ChannelListener) -> ChannelListener:
-        """What the hub is to listen at, where all that comes to `listener` passes through here."""
+        """What the hub is to listen at, where all that comes to `listener` passes through the proxy."""
 
     def wait(self) -> None:
         """Return once it works; raises what keeps it from that."""
@@ -461,17 +502,17 @@ class Between(Protocol):
 
 
 class HubExecutor:
-    """Runs tasks under supervisors: listens for those of a run, and says where in the run's directory.
+    """The executor port: runs tasks under supervisors, and publishes in the run's directory where it listens.
 
     Parameters
     ----------
-    crew, options
-        What supervisors start, as ``module:Class``, and what they pass on to it; see `executors.supervisor.Crew`.
+    worker_pool, options
+        What supervisors start, as ``module:Class``, and what they pass on to it; see `executors.supervisor.WorkerPool`.
     heartbeat_s
         A node that was silent for so long [s] is lost; > 0.
-    between
-        Makes what stands between the hub and the nodes, from the run's context and where the driver listens; by default
-        nothing does.
+    proxy
+        Makes a proxy between the hub and the nodes, from the run's context and where the driver listens; by default
+        there is none.
 
     Raises
     ------
@@ -481,15 +522,15 @@ class HubExecutor:
 
     def __init__(
         self,
-        crew: str,
+        worker_pool: str,
         options: Mapping[str, Any] | None = None,
         *,
         heartbeat_s: float = 60.0,
-        between: Callable[[RunContext, ChannelListener], Between] | None = None,
+        proxy: Callable[[RunContext, ChannelListener], HubProxy] | None = None,
     ) -> None:
         if not heartbeat_s > 0:
             raise InvalidInput(f"heartbeat_s={heartbeat_s!r} must be a positive number of seconds")
-        self._crew, self._options, self._heartbeat, self._between = crew, dict(options or {}), heartbeat_s, between
+        self._pool, self._options, self._heartbeat, self._proxy = worker_pool, dict(options or {}), heartbeat_s, proxy
         self._hub: Hub | None = None
         self._opened = ExitStack()
 
@@ -508,18 +549,18 @@ class HubExecutor:
         """
         values = private_directory(private_directory(context.directory) / VALUES)
         alive_s = self._heartbeat / 4
-        welcome = Welcome(self._crew, self._options, str(values), context.workdir, context.sys_path, alive_s)
+        welcome = Welcome(self._pool, self._options, str(values), context.workdir, context.sys_path, alive_s)
         listener = listen(context)
         try:
-            between = self._between(context, listener) if self._between else None
-            if between:
-                self._opened.callback(between.close)
-            front = between.front(listener) if between else listener
+            proxy = self._proxy(context, listener) if self._proxy else None
+            if proxy:
+                self._opened.callback(proxy.close)
+            front = proxy.front(listener) if proxy else listener
             self._hub = Hub(front, welcome, post, self._heartbeat, spanning=not context.local)
-            self._opened.callback(self._hang_up)
+            self._opened.callback(self._close_hub)
             self._opened.enter_context(rendezvous(context, listener))
-            if between:
-                between.wait()  # meanwhile nodes come, load what they need, too, and are given tasks
+            if proxy:
+                proxy.wait()  # meanwhile nodes connect, load what they need, and get orders
         except BaseException:
             self.close()
             raise
@@ -540,7 +581,7 @@ class HubExecutor:
         """Stop listening. Supervisors that are not released wait for a new driver."""
         self._opened.close()
 
-    def _hang_up(self) -> None:
+    def _close_hub(self) -> None:
         self._started().close()
         self._hub = None
 
@@ -555,6 +596,7 @@ def rendezvous(context: RunContext, listener: ChannelListener) -> Iterator[None]
     """While it lasts, a file in the run's directory says where `listener` is, unless a new driver takes over."""
     path, address = context.directory / RENDEZVOUS, json.dumps(listener.address()).encode()
     write_private(path, address)
+    log.info("the hub listens at %s", address.decode())
     try:
         yield
     finally:
@@ -598,7 +640,7 @@ def local(workers: str = "processes", heartbeat_s: float = 60.0) -> HubExecutor:
     """Runs tasks inside allocations, with nothing but Python on the nodes.
 
     Each task runs in a worker process of its node's supervisor, which is kept for later tasks of the same size; several
-    short tasks travel together. Numeric libraries are told to use as many threads as the task has cores
+    short tasks travel together. Numeric libraries use as many threads as the task has cores
     (``OMP_NUM_THREADS`` and its like, where they are not set already).
 
     Parameters

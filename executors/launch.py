@@ -5,6 +5,7 @@ The launcher starts ``python -m executors.worker FOLDER`` in every rank (`execut
 
 from __future__ import annotations
 
+import logging
 import os
 import pickle
 import secrets
@@ -26,6 +27,8 @@ from executors.node import outside_ranks
 from executors.processes import kill_bearers
 from executors.wire import TaskOrder, TaskOutcome
 
+log = logging.getLogger(__name__)
+
 ORDER = "order"
 """File in the folder of a launched order: what its ranks are to do."""
 
@@ -39,7 +42,7 @@ _OPEN_MPI = {
     "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
     "PRTE_MCA_hwloc_default_binding_policy": "none",
 }
-# Open MPI up to 4 and from 5 on, MPICH, Intel MPI: each by the variables that it has for its options.
+# Open MPI up to 4 and from 5 on, MPICH, Intel MPI: each by the variables for its options.
 _HOSTFILE = (
     "OMPI_MCA_orte_default_hostfile", "PRTE_MCA_prte_default_hostfile", "HYDRA_HOST_FILE", "I_MPI_HYDRA_HOST_FILE",
 )  # fmt: skip
@@ -117,7 +120,7 @@ def environment(launch: Launch, environ: Mapping[str, str], root: bool) -> dict[
 
 
 def remote(hostfile: str, shell: str) -> dict[str, str]:
-    """Variables that tell ``mpirun`` its nodes, and how to reach them; the user's own are of no use here.
+    """Variables that give ``mpirun`` its nodes, and how to reach them; the user's own are of no use here.
 
     Parameters
     ----------
@@ -203,14 +206,15 @@ def run(order: TaskOrder, values: str, program: str) -> TaskOutcome:
                 raise CommandFailed(
                     f"{words[0]} cannot be started: {error.strerror}: is it installed on the nodes, and on PATH?"
                 ) from None
-        outcomes = _outcomes(folder, patience_s=0.0 if code else _PATIENCE_S)
+            log.info("%s: exit code %d after %.3f s", shlex.join(argv), code, time.time() - started)
+        outcomes = read_outcomes(folder, patience_s=0.0 if code else _PATIENCE_S)
         return _verdict(order, outcomes, words[0], code)._replace(started=started, ended=time.time())
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _outcomes(folder: Path, patience_s: float) -> dict[int, TaskOutcome]:
-    """What ranks have left. A network file system may show what rank 0 wrote on another node a little later."""
+def read_outcomes(folder: Path, patience_s: float) -> dict[int, TaskOutcome]:
+    """The outcomes that ranks have written; a network file system may show that of rank 0 a little later."""
     deadline = time.monotonic() + patience_s
     while not (folder / "0").exists() and time.monotonic() < deadline:
         time.sleep(_AGAIN_S)

@@ -1,9 +1,8 @@
-"""What a node is to those who run on it, as their environment tells: name, cores, GPUs, memory, and where files may be.
+"""What a node is to its supervisor, as the environment says: name, cores, GPUs, memory, where files may be.
 
-A supervisor looks here before it joins, so this loads little.
-
-
-Which variables of an environment belong to a node, and which to a launcher and its ranks."""
+It also says which variables belong to a node, and which to a launcher and its ranks. A supervisor looks here before it
+joins, so this loads little.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +44,7 @@ def gpus(given: int, environ: Mapping[str, str]) -> tuple[str, ...]:
     if names is None:
         return tuple(map(str, range(given)))
     found = [name.strip() for name in names.split(",")]
-    # As CUDA has it, what comes after something that is no device is not seen; Slurm writes NoDevFiles for none.
+    # As CUDA has it, names after one that is no device are ignored; Slurm writes NoDevFiles for none.
     return tuple(takewhile(lambda name: name not in ("", "-1", "NoDevFiles"), found))[:given]
 
 
@@ -73,8 +72,8 @@ def _positive(environ: Mapping[str, str], variable: str) -> int | None:
     return int(text) if text.isdecimal() and int(text) > 0 else None
 
 
-# What srun told its own tasks, of which the supervisor is one, would be taken for wishes by an srun inside; what an MPI
-# launcher told its ranks would make those inside believe that they belong to it.
+# What srun sets for its own tasks, of which the supervisor is one, an srun inside would take for options; what an MPI
+# launcher sets for its ranks would make those inside believe that they belong to it.
 _OF_ANOTHER = re.compile(
     r"SLURM_(STEP.*|NTASKS.*|NPROCS|NNODES|TASKS_PER_NODE|CPUS_PER_TASK|TRES_PER_TASK|GTIDS|PROCID|LOCALID|NODEID|"
     r"TASK_PID|CPU_BIND.*|MEM_BIND.*|DISTRIBUTION|LAUNCH_NODE_IPADDR|SRUN_COMM_.*|KILL_BAD_EXIT|WAIT|EXPORT_ENV|"
@@ -85,7 +84,7 @@ _OF_NODE = re.compile(r"SLURM.*|MESOS_.*|HOSTNAME|TMPDIR|XDG_RUNTIME_DIR|(CUDA|R
 
 
 def outside_ranks(environ: Mapping[str, str]) -> dict[str, str]:
-    """All but what a launcher told its ranks.
+    """All but what a launcher sets for its ranks.
 
     >>> outside_ranks({"PATH": "/bin", "SLURM_JOB_ID": "7", "SLURM_PROCID": "3", "PMIX_RANK": "3"})
     {'PATH': '/bin', 'SLURM_JOB_ID': '7'}

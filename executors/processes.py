@@ -1,9 +1,8 @@
-"""Ending processes for certain: by session, so that what they have started ends with them.
-
-Signals as something that a selector can wait for. A supervisor uses this, so it loads little."""
+"""Ending processes for certain: by session, so that what they have started ends with them; and waiting for signals."""
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import socket
@@ -14,6 +13,8 @@ from contextlib import contextmanager, suppress
 
 from asa.log import proc
 
+log = logging.getLogger(__name__)
+
 _PATIENCE_S = 8.0
 _GENTLE_S = 5.0
 _GENTLE = frozenset({"srun", "mpirun", "mpiexec", "prterun", "orted", "prted", "hydra_pmi_proxy"})
@@ -21,7 +22,7 @@ _GENTLE = frozenset({"srun", "mpirun", "mpiexec", "prterun", "orted", "prted", "
 
 
 def kill_sessions(sessions: AbstractSet[int]) -> None:
-    """Kill every process of these sessions, also those that are being born meanwhile.
+    """Kill every process of these sessions, also those that are being forked meanwhile.
 
     Returns when none is left, or after a few seconds when one is stuck in the kernel. What launches ranks is given some
     of them to end these.
@@ -30,6 +31,7 @@ def kill_sessions(sessions: AbstractSet[int]) -> None:
     asked: set[int] = set()
     while sessions and (members := _members(sessions)) and time.monotonic() < began + _PATIENCE_S:
         gentle = _GENTLE if time.monotonic() < began + _GENTLE_S else frozenset()
+        log.debug("end processes %s of sessions %s", members, sorted(sessions))
         for pid, name in members.items():
             with suppress(ProcessLookupError):
                 if name not in gentle:
@@ -42,6 +44,7 @@ def kill_sessions(sessions: AbstractSet[int]) -> None:
 
 def kill_bearers(value: str) -> None:
     """Kill every process of ours that has an environment variable of this value, like `kill_sessions`."""
+    log.debug("end processes with %s in their environment", value)
     word, began = f"={value}\0".encode(), time.monotonic()
     while (bearers := _bearers(word)) and time.monotonic() < began + _PATIENCE_S:
         for pid in bearers:
@@ -88,11 +91,11 @@ class SessionGuard:
         self._fork()
 
     def guard(self, session: int) -> None:
-        """This session is to end with us."""
+        """Have this session ended when we die."""
         self._sessions.add(session)
         self._say(b"+%d\n" % session)
 
-    def dismiss(self, session: int) -> None:
+    def forget(self, session: int) -> None:
         """This session has ended; its number may come to belong to others."""
         self._sessions.discard(session)
         self._say(b"-%d\n" % session)
@@ -100,13 +103,14 @@ class SessionGuard:
     def reap(self) -> None:
         """Some child has ended: if it is this one, because somebody killed it, another takes its place."""
         if os.waitpid(self.pid, os.WNOHANG)[0]:
+            log.warning("the session guard was killed; another takes its place")
             os.close(self._pipe)
             self._fork()
             for session in self._sessions:
                 self._say(b"+%d\n" % session)
 
     def close(self) -> None:
-        """End the warden, and what it still guards."""
+        """End the guard, and what it still guards."""
         os.close(self._pipe)
         os.waitpid(self.pid, 0)
 
@@ -118,7 +122,7 @@ class SessionGuard:
         os.close(inner)
 
     def _say(self, line: bytes) -> None:
-        with suppress(BrokenPipeError):  # somebody killed it: the parent will hear of that, and make another
+        with suppress(BrokenPipeError):  # somebody killed it: `reap` makes another
             os.write(self._pipe, line)
 
 

@@ -1,27 +1,26 @@
-"""What launchers on other nodes run on this one: their daemons, which start ranks here, as children of the supervisor.
+"""Commands that MPI launchers run on other nodes: the launchers' remote shell, and the supervisor's part.
 
-So the ranks are in the supervisor's container, under its quota, and end with it.
+``python -m executors.remote DIRECTORY TICKET HOST COMMAND...`` is the remote shell: ``mpirun`` starts it, once for each
+other node, where it would start ``ssh``. It asks the driver, which asks the node's supervisor, to run the command, and
+ends as the command ends. When the shell ends first, the command is ended::
 
-
-The remote shell of MPI launchers: ``python -m executors.remote DIRECTORY TICKET HOST COMMAND...``.
-
-``mpirun`` starts it, once for each other node, where it would start ``ssh``. It asks the driver, who asks the node's
-supervisor, to run the command, and ends as it ends. When this ends first, the command is ended::
-
-    first node                               driver         another node of the order
-    -----------------------------------      -----------    ---------------------------------
+    first node                                driver              another node of the order
+    ---------------------------------------   ----------------    ---------------------------------
     supervisor
       worker (launch.py)
         mpirun
           ranks
-          remote shell (here)   -- Ask -->   Hub (hub.py)   -- Start -->   supervisor
-                              <- Stopped --                <- Stopped --     Daemons (daemons.py)
-                                                                               orted, or its like
-                                                                                 ranks
+          remote shell (here) -- RemoteCommand --> Hub -- StartCommand --> supervisor
+                             <-- CommandEnded ---     <-- CommandEnded --   LauncherDaemons (here)
+                                                                              orted, or its like
+                                                                                ranks
+
+So ranks are in the supervisor's container, under its quota, and end with it.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import pwd
 import select
@@ -30,11 +29,14 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 
+from asa.core.task import ending
 from asa.log.messages import notify
 from asa.log.proc import environment
 from executors.node import elsewhere, of_node
 from executors.processes import SessionGuard, kill_sessions
 from executors.wire import CommandEnded, CommandRefused, RemoteCommand, StartCommand, connect
+
+log = logging.getLogger("executors.remote")
 
 _NO_SUCH_COMMAND = 127
 _HELD = 'read -r go || exit; exec "$@" </dev/null'
@@ -53,12 +55,12 @@ class LauncherDaemons:
     def __init__(self, report: Callable[[CommandEnded], None]) -> None:
         self._report = report
         self._numbers: dict[int, int] = {}  # by process number
-        self._warden = SessionGuard()
+        self._guard = SessionGuard()
 
     def start(self, start: StartCommand) -> None:
         """Run a command, as a remote shell would; what it writes goes to the job's output."""
         own = pwd.getpwuid(os.getuid()).pw_shell
-        shell = own if own.endswith("csh") else "/bin/sh"  # launchers speak to C shells in their own tongue
+        shell = own if own.endswith("csh") else "/bin/sh"  # launchers write other command lines for C shells
         theirs, ours = os.pipe()
         try:
             pid = os.posix_spawn(
@@ -69,8 +71,9 @@ class LauncherDaemons:
                 setsid=True,
                 setsigdef=[signal.SIGPIPE],  # which Python ignores
             )
-            self._warden.guard(pid)
+            self._guard.guard(pid)
             self._numbers[pid] = start.number
+            log.info("command %d runs as process %d", start.number, pid)
             with suppress(BrokenPipeError):  # it has been killed
                 os.write(ours, b"\n")
         except OSError as error:
@@ -90,18 +93,21 @@ class LauncherDaemons:
         for pid in list(self._numbers):
             found, status = os.waitpid(pid, os.WNOHANG)
             if found:
+                log.info(
+                    "command %d (process %d) %s", self._numbers[pid], pid, ending(os.waitstatus_to_exitcode(status))
+                )
                 kill_sessions({pid})  # ranks that have outlived their daemon
-                self._warden.dismiss(pid)
+                self._guard.forget(pid)
                 self._report(CommandEnded(self._numbers.pop(pid), os.waitstatus_to_exitcode(status)))
-        self._warden.reap()
+        self._guard.reap()
 
     def close(self) -> None:
         """End all of them."""
         kill_sessions(set(self._numbers))
         for pid in self._numbers:
             os.waitpid(pid, os.WNOHANG)  # it is dead, or stuck in the kernel
-            self._warden.dismiss(pid)
-        self._warden.close()
+            self._guard.forget(pid)
+        self._guard.close()
 
 
 _FAILED = 255
@@ -110,8 +116,7 @@ _FAILED = 255
 def main(directory: str, ticket: int, host: str, command: str) -> int:
     """Have a command run on another node; its exit code, 128 + n if signal n ended it.
 
-    If it cannot be run, or nobody knows any more what becomes of it, the launcher is told to end, and the exit code
-    is 255.
+    If it cannot be run, or the connection to the driver is lost, the launcher is ended, and the exit code is 255.
 
     Parameters
     ----------
@@ -142,7 +147,7 @@ def main(directory: str, ticket: int, host: str, command: str) -> int:
 
 
 def _end_launcher() -> None:
-    """MPICH's would wait for a daemon that is no more. If it has ended itself, our parent is a stranger."""
+    """End MPICH's launcher, which would wait for a daemon that is gone; our parent, unless that has ended itself."""
     parent = os.getppid()
     if os.environb[b"HYDRA_LAUNCHER_EXEC"] in (environment(parent) or b""):
         with suppress(OSError):

@@ -1,19 +1,18 @@
-"""What driver, supervisors and workers say to one another: tuples, pickled, each behind its length.
+"""What driver, supervisors and workers send to one another, and how they find and authenticate one another.
 
-Pickle runs code, so a channel must have authenticated its peer first: mutual TLS under the run's own authority, or a
-Unix socket whose peer has our own user id (`executors.wire`). Until then not a byte is read as a message.
-
-
-How a supervisor finds its run's driver, and how each makes sure who the other is.
+Messages are tuples, pickled, each behind its length. Pickle runs code, so a channel must have authenticated its peer
+first: mutual TLS under the run's own authority (`asa.security.ca`), or a Unix socket whose peer has our own user id.
+Until then not a byte is read as a message.
 
 The driver listens and then writes ``rendezvous.json`` (0600) into the run's own directory (0700). When all nodes are
-this machine, that is a Unix socket in the same directory, and both sides ask the kernel for the other's user id. Else
-it is TCP with mutual TLS under the run's own certificate authority (`asa.security.ca`).
+this machine, that names a Unix socket in the same directory, and both sides ask the kernel for the other's user id.
+Else it names TCP addresses, for mutual TLS.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import os
 import pickle
 import selectors
@@ -30,6 +29,8 @@ if TYPE_CHECKING:
 
     from asa.core.launch import Launch
     from asa.core.task import Value
+
+log = logging.getLogger(__name__)
 
 LARGEST = 1 << 31
 """Longest message from a peer that has introduced itself [bytes]."""
@@ -96,12 +97,12 @@ class Hello(NamedTuple):
 
 
 class Welcome(NamedTuple):
-    """Hub to supervisor: the crew to start, as ``module:Class``, with its options, and where its tasks run.
+    """Hub to supervisor: the worker pool to start, as ``module:Class``, with its options, and where its tasks run.
 
     A supervisor that has said nothing for `alive_s` [s] says that it is alive.
     """
 
-    crew: str
+    worker_pool: str
     options: dict[str, Any]
     values: str
     workdir: str
@@ -136,7 +137,7 @@ class Alive(NamedTuple):
 
 
 class Leaving(NamedTuple):
-    """Supervisor to hub: its last words."""
+    """Supervisor to hub, before it closes the connection: why."""
 
     reason: str
 
@@ -155,7 +156,7 @@ class RemoteCommand(NamedTuple):
 
 
 class CommandRefused(NamedTuple):
-    """Hub to remote shell: it is not to run, or not any more."""
+    """Hub to remote shell: the command may not run, or not any longer."""
 
     reason: str
 
@@ -208,6 +209,8 @@ class Channel:
         What it raises when it would block.
     handshake
         Called until it does not raise one of `waits`; nothing is read before.
+    peer
+        Who it is, for the log.
     """
 
     def __init__(
@@ -215,12 +218,13 @@ class Channel:
         stream: socket.socket,
         waits: tuple[type[OSError], ...] = (BlockingIOError,),
         handshake: Callable[[], None] | None = None,
+        peer: str = "a child",
     ) -> None:
         stream.setblocking(False)
         self._stream, self._waits, self._handshake = stream, waits, handshake
         self._deciphered: Callable[[], int] = getattr(stream, "pending", int)
         self._in, self._out = bytearray(), deque[memoryview]()
-        self.largest = LARGEST_FIRST
+        self.largest, self.peer = LARGEST_FIRST, peer
         self.unsent = 0
         """Bytes that wait to be sent."""
 
@@ -317,11 +321,11 @@ _CREDENTIALS = struct.Struct("3i")  # struct ucred: pid, uid, gid
 
 
 class ChannelListener(Protocol):
-    """Where supervisors knock."""
+    """Where supervisors connect."""
 
     def fileno(self) -> int: ...
     def address(self) -> dict[str, Any]:
-        """What `connect` must know."""
+        """What `connect` needs."""
 
     def accept(self) -> Channel | None:
         """The next peer; None when it is not one of ours, or gone again."""
@@ -368,10 +372,12 @@ class UnixListener:
             stream, _ = self._socket.accept()
         except OSError:
             return None
-        if not _same_user(stream):
+        pid, user = _credentials(stream)
+        if user != os.geteuid():
+            log.warning("refused process %d of user %d: the socket is ours alone", pid, user)
             stream.close()
             return None
-        return Channel(stream)
+        return Channel(stream, peer=f"process {pid}")
 
     def close(self) -> None:
         self._socket.close()
@@ -410,17 +416,17 @@ class TlsListener:
         return self._socket.fileno()
 
     def address(self) -> dict[str, Any]:
-        return {"host": socket.gethostname(), "addresses": _addresses(), "port": self._socket.getsockname()[1]}
+        return {"host": socket.gethostname(), "addresses": own_addresses(), "port": self._socket.getsockname()[1]}
 
     def accept(self) -> Channel | None:
         try:
-            stream, _ = self._socket.accept()
+            stream, address = self._socket.accept()
             stream.setblocking(False)
             _keep_alive(stream)
             secure = self._context.wrap_socket(stream, server_side=True, do_handshake_on_connect=False)
         except OSError:
             return None
-        return Channel(secure, self._waits, secure.do_handshake)
+        return Channel(secure, self._waits, secure.do_handshake, f"{address[0]} port {address[1]}")
 
     def close(self) -> None:
         self._socket.close()
@@ -442,12 +448,13 @@ def connect(directory: str) -> Channel:
         try:
             stream.settimeout(_CONNECT_S)
             _by_descriptor(directory, address["unix"], stream.connect)
-            if not _same_user(stream):
+            pid, user = _credentials(stream)
+            if user != os.geteuid():
                 raise PermissionError("the driver's socket belongs to another user")
         except BaseException:
             stream.close()
             raise
-        return Channel(stream)
+        return Channel(stream, peer=f"the driver, process {pid}")
     return _connect_tls(directory, address)
 
 
@@ -478,13 +485,14 @@ def _connect_tls(directory: str, address: dict[str, Any]) -> Channel:
             stream.close()
             failures.append(f"{host}: {error}")
             continue
-        return Channel(secure, (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError))
+        waits = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+        return Channel(secure, waits, peer=f"the driver at {host} port {address['port']}")
     raise ConnectionError(f"port {address['port']}: " + "; ".join(failures))
 
 
 def _read(directory: str, name: str) -> dict[str, Any]:
     path = os.path.join(directory, name)
-    os.listdir(directory)  # a network file system may remember for long that a file was not there
+    os.listdir(directory)  # else a network file system may report for long that the file is not there
     with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW)) as file:
         found = os.fstat(file.fileno())
         if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o077:
@@ -502,9 +510,10 @@ def _by_descriptor(directory: str | Path, name: str, call: Callable[[str], objec
         os.close(descriptor)
 
 
-def _same_user(stream: socket.socket) -> bool:
-    credentials = stream.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    return bool(_CREDENTIALS.unpack(credentials)[1] == os.geteuid())
+def _credentials(stream: socket.socket) -> tuple[int, int]:
+    """Process number and user id of a Unix socket's peer."""
+    pid, user, _ = _CREDENTIALS.unpack(stream.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
+    return pid, user
 
 
 def _keep_alive(stream: socket.socket) -> None:
@@ -517,8 +526,8 @@ def _keep_alive(stream: socket.socket) -> None:
     stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 60_000)
 
 
-def _addresses() -> list[str]:
-    """This machine, as others may know it: its name, what the name resolves to, and where its default route leaves."""
+def own_addresses() -> list[str]:
+    """How other machines may reach this one: its name, what that resolves to, and the default route's address."""
     name = socket.gethostname()
     found = [name]
     with suppress(OSError):

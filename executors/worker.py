@@ -13,7 +13,6 @@ Functions and arguments come from the run's own directory or through an authenti
 from __future__ import annotations
 
 import faulthandler
-import logging
 import mmap
 import os
 import pickle
@@ -39,11 +38,9 @@ if TYPE_CHECKING:
     from asa.core.launch import Program
 
 
-log = logging.getLogger(__name__)
-
 _PROGRAM = "executors.worker"
 _FLUSH_S = 0.002
-# The launcher's own word first: its ranks may inherit what Slurm told the daemon that started them.
+# The launcher's own variable first: its ranks may inherit those that Slurm set for the daemon that started them.
 _RANKS = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID")
 
 

@@ -1,10 +1,9 @@
-"""A worker process as its supervisor sees it.
-
-The crew of the `local` executor: worker processes (or the threads of one) on one node, for one driver."""
+"""The worker pool of the `local` executor: worker processes (or the threads of one) on one node, for one driver."""
 
 from __future__ import annotations
 
 import importlib
+import logging
 import os
 import selectors
 import signal
@@ -22,12 +21,14 @@ from executors.assignment import Batching, NodeSlots
 from executors.processes import SessionGuard, kill_sessions
 from executors.wire import LARGEST, Channel, Hello, RunOrders, SlotEnded, TaskOrder, TaskOutcome, TaskReport, Welcome
 
+log = logging.getLogger(__name__)
+
 _KEPT_MOST = 1 << 20
 _PIECE = 1 << 16
 
 
 class WorkerProcess:
-    """Forks a worker.
+    """A worker process as its supervisor sees it; forked when this is made.
 
     Parameters
     ----------
@@ -55,22 +56,22 @@ class WorkerProcess:
         self.channel.largest = LARGEST
         self._selector: selectors.BaseSelector | None = None
 
-    def watch(self, selector: selectors.BaseSelector, hear: Callable[[int], None]) -> None:
-        """Have `hear` called by the selector's user when there is something to `serve`."""
+    def watch(self, selector: selectors.BaseSelector, receive: Callable[[int], None]) -> None:
+        """Have `receive` called by the selector's user when there is something to `serve`."""
         self._selector = selector
-        selector.register(self.channel, selectors.EVENT_READ, hear)
+        selector.register(self.channel, selectors.EVENT_READ, receive)
 
     def give(self, run: RunOrders) -> None:
         """Have a slot run these orders."""
         self.board.begin(run.slot, 0, time.time(), self._relayed)
         self.board.permit(run.slot, len(run.orders) - 1)
-        assert self._selector, "a member is watched as soon as it is made"
+        assert self._selector, "a worker is watched as soon as it is forked"
         with suppress(OSError):  # it has just died; the signal of that comes next
             self.channel.send(run)
         self.channel.watch(self._selector)
 
     def serve(self, mask: int) -> list[SlotEnded]:
-        """What the worker has told, now that its channel can be read or written."""
+        """The worker's messages, now that its channel can be read or written."""
         found: list[SlotEnded] = []
         if self._selector is None:
             return found  # closed since the selector saw it
@@ -81,7 +82,7 @@ class WorkerProcess:
             if mask & selectors.EVENT_READ:
                 found = self.channel.receive()
         except OSError:
-            kill_sessions({self.pid})  # dead already, or a task has closed what it does not own: no use any more
+            kill_sessions({self.pid})  # dead already, or a task has closed the worker's descriptor: it is of no use
         if found:
             self.relay()
         return found
@@ -105,7 +106,7 @@ class WorkerProcess:
             self._relayed = 0
 
     def death(self, order: TaskOrder, code: int, started: float, stderr: int) -> TaskOutcome:
-        """What becomes of the order that a worker died in."""
+        """The outcome of the order that a worker died in."""
         outside = code == -signal.SIGTERM
         error = f"the worker process {ending(code)}"
         if code == -signal.SIGKILL:
@@ -116,7 +117,7 @@ class WorkerProcess:
         )  # fmt: skip
 
     def close(self) -> None:
-        """Let go of what we hold of it."""
+        """Close our descriptors of it."""
         if self._selector:
             self._selector.unregister(self.channel)
             self._selector = None
@@ -143,7 +144,7 @@ _STUCK_S = 0.05
 class _Slot:
     """A place where one order runs at a time: a worker process, or a thread of one."""
 
-    member: WorkerProcess
+    process: WorkerProcess
     number: int
     run: list[TaskOrder] = field(default_factory=list)
     ended: int = 0
@@ -164,7 +165,7 @@ class ProcessPool:
     hello, welcome
         The node, and what the driver wants; option ``workers`` is ``"processes"`` or ``"threads"``.
     selector
-        Where the crew registers what it waits for; the data of each registration is a function to call.
+        Where the pool registers what it waits for; the data of each registration is a function to call.
     report
         Takes what is to be sent to the driver.
     """
@@ -174,21 +175,21 @@ class ProcessPool:
     ) -> None:
         self._hello, self._welcome, self._selector, self._report = hello, welcome, selector, report
         self._threads = welcome.options.get("workers") == "threads"
-        self._room, self._pace = NodeSlots(hello), Batching()
+        self._slots, self._batching = NodeSlots(hello), Batching()
         self._queue: deque[TaskOrder] = deque()
         self._moved = time.monotonic()  # when the queue last began to wait, or was last taken from
         self._idle: list[_Slot] = []
         self._running: dict[tuple[WorkerProcess, int], _Slot] = {}
-        self._members: dict[int, WorkerProcess] = {}
+        self._workers: dict[int, WorkerProcess] = {}
         self._gpus = list(node.gpus(hello.gpus, os.environ))
         self._outcomes: list[TaskOutcome] = []
         self._returned: list[int] = []
-        self._warden = SessionGuard()
+        self._guard = SessionGuard()
 
     def accept(self, orders: list[TaskOrder]) -> None:
         """Run these, after those that wait."""
         for order in orders:
-            if why := self._room.lacks(order):
+            if why := self._slots.lacks(order):
                 now = time.time()
                 self._outcomes.append(TaskOutcome(order.ticket, now, now, None, f"the task can never run: {why}"))
                 continue
@@ -202,7 +203,8 @@ class ProcessPool:
         self._recall(now)
         self._start(now)
         if self._queue and now - self._moved > _STUCK_S:
-            # they were sent ahead in the belief that all tasks here are short; another node may have room
+            # they were sent ahead because tasks here seemed short; another node may have room
+            log.debug("%d orders wait too long, and go back to the hub", len(self._queue))
             self._returned += [order.ticket for order in self._queue]
             self._queue.clear()
         if self._outcomes or self._returned:
@@ -214,43 +216,46 @@ class ProcessPool:
 
     def relay(self) -> None:
         """Pass on to the job's output what tasks have written to standard error."""
-        for member in self._members.values():
-            member.relay()
+        for process in self._workers.values():
+            process.relay()
 
     def reap(self) -> None:
-        """Some child has ended: find out which, and what that means."""
-        for pid in list(self._members):
+        """Some child process has ended: handle those that are workers."""
+        for pid in list(self._workers):
             found, status = os.waitpid(pid, os.WNOHANG)
             if found:
-                self._bury(self._members[pid], os.waitstatus_to_exitcode(status))
-        self._warden.reap()
+                self._worker_ended(self._workers[pid], os.waitstatus_to_exitcode(status))
+        self._guard.reap()
 
     def close(self) -> None:
         """End all workers and whatever they have started."""
-        kill_sessions(set(self._members))
-        for member in self._members.values():
-            member.relay()
-            member.close()
-            os.waitpid(member.pid, os.WNOHANG)  # it is dead, or stuck in the kernel
-            self._warden.dismiss(member.pid)
-        self._members.clear()
-        self._warden.close()
+        kill_sessions(set(self._workers))
+        for process in self._workers.values():
+            process.relay()
+            process.close()
+            os.waitpid(process.pid, os.WNOHANG)  # it is dead, or stuck in the kernel
+            self._guard.forget(process.pid)
+        self._workers.clear()
+        self._guard.close()
 
     # ------------------------------------------------------------- starting
 
     def _start(self, now: float) -> None:
-        while self._queue and self._room.fits(self._queue[0]):
+        while self._queue and self._slots.fits(self._queue[0]):
             first = self._queue.popleft()
             slot = self._slot(first)
-            self._room.take(first)
+            self._slots.take(first)
             slot.run, slot.ended, slot.given = [first, *self._more(first)], 0, now
-            self._running[slot.member, slot.number] = slot
+            self._running[slot.process, slot.number] = slot
             self._moved = now
-            slot.member.give(RunOrders(slot.run, slot.number))
+            log.debug(
+                "process %d gets %d orders of %s from %d", slot.process.pid, len(slot.run), first.stage, first.number
+            )
+            slot.process.give(RunOrders(slot.run, slot.number))
 
     def _more(self, first: TaskOrder) -> list[TaskOrder]:
         """Orders like `first` to run after it in the same slot: a few milliseconds' work, and no more than is fair."""
-        count = min(self._pace.fit(first.stage, _GROUP_S) - 1, len(self._queue) // (2 * self._room.cores))
+        count = min(self._batching.fit(first.stage, _GROUP_S) - 1, len(self._queue) // (2 * self._slots.cores))
         more: list[TaskOrder] = []
         shape = (first.stage, first.cores, first.memory, first.gpus)
         while len(more) < count:
@@ -266,49 +271,57 @@ class ProcessPool:
         del self._gpus[: order.gpus]
         shape = None if self._threads else (order.threads, gpus)
         for position in reversed(range(len(self._idle))):
-            if shape is None or self._idle[position].member.shape == shape:
+            if shape is None or self._idle[position].process.shape == shape:
                 slot = self._idle.pop(position)
                 break
         else:
-            if self._idle and len(self._members) >= self._room.cores:
-                self._dismiss(self._idle[0].member)
-            slot = self._hire(shape)
+            if self._idle and len(self._workers) >= self._slots.cores:
+                self._end_worker(self._idle[0].process)
+            slot = self._start_worker(shape)
         slot.gpus = gpus
         return slot
 
-    def _hire(self, shape: tuple[int, tuple[str, ...]] | None) -> _Slot:
+    def _start_worker(self, shape: tuple[int, tuple[str, ...]] | None) -> _Slot:
         importlib.import_module("cloudpickle")  # most functions need it: cheaper once here than in each worker
-        member = WorkerProcess(shape, self._room.cores if shape is None else 1, self._hello.gpus > 0, self._welcome)
-        self._warden.guard(member.pid)
-        self._members[member.pid] = member
-        member.watch(self._selector, lambda mask: self._hear(member, mask))
-        self._idle += [_Slot(member, number) for number in range(1, member.board.slots)]
-        return _Slot(member, 0)
+        process = WorkerProcess(shape, self._slots.cores if shape is None else 1, self._hello.gpus > 0, self._welcome)
+        log.debug("forked worker process %d for %s", process.pid, "any task" if shape is None else f"{shape[0]} cores")
+        self._guard.guard(process.pid)
+        self._workers[process.pid] = process
+        process.watch(self._selector, lambda mask: self._receive(process, mask))
+        self._idle += [_Slot(process, number) for number in range(1, process.board.slots)]
+        return _Slot(process, 0)
 
     # --------------------------------------------------------------- ending
 
-    def _hear(self, member: WorkerProcess, mask: int) -> None:
-        for message in member.serve(mask):
+    def _receive(self, process: WorkerProcess, mask: int) -> None:
+        for message in process.serve(mask):
             assert isinstance(message, SlotEnded)
-            slot = self._running[member, message.slot]
-            self._ended(slot, message.outcomes)
+            slot = self._running[process, message.slot]
+            self._record(slot, message.outcomes)
             if message.free:
-                self._settle(slot)
+                self._free(slot)
                 self._idle.append(slot)
                 if not self._threads:
-                    member.shorten()
+                    process.shorten()
 
-    def _ended(self, slot: _Slot, outcomes: list[TaskOutcome]) -> None:
+    def _record(self, slot: _Slot, outcomes: list[TaskOutcome]) -> None:
         stage = slot.run[0].stage
         for outcome in outcomes:
-            self._pace.learn(stage, outcome.ended - outcome.started)
+            log.debug(
+                "order %d of %s ended after %.3f s%s",
+                outcome.ticket,
+                stage,
+                outcome.ended - outcome.started,
+                f": {outcome.error}" if outcome.error else "",
+            )
+            self._batching.learn(stage, outcome.ended - outcome.started)
         slot.ended += len(outcomes)
         self._outcomes += outcomes
 
-    def _settle(self, slot: _Slot) -> None:
-        """A slot runs nothing any more: its room is free."""
-        del self._running[slot.member, slot.number]
-        self._room.free(slot.run[0])
+    def _free(self, slot: _Slot) -> None:
+        """A slot runs nothing any longer: its cores, memory and GPUs are free."""
+        del self._running[slot.process, slot.number]
+        self._slots.free(slot.run[0])
         self._gpus = sorted([*self._gpus, *slot.gpus])
 
     def _recall(self, now: float) -> None:
@@ -316,34 +329,36 @@ class ProcessPool:
         for slot in self._running.values():
             if slot.is_divisible and now - slot.given > _OVERDUE_S:
                 kept = len(slot.run)
-                while slot.member.board.take(slot.number):
+                while slot.process.board.take(slot.number):
                     kept -= 1
+                log.debug("recalled %d orders from process %d", len(slot.run) - kept, slot.process.pid)
                 self._queue.extendleft(reversed(slot.run[kept:]))
                 del slot.run[kept:]
                 slot.given = 0.0
                 self._moved = now
 
-    def _dismiss(self, member: WorkerProcess) -> None:
+    def _end_worker(self, process: WorkerProcess) -> None:
         """End an idle worker."""
-        kill_sessions({member.pid})
-        os.waitpid(member.pid, os.WNOHANG)
-        self._bury(member, 0)
+        kill_sessions({process.pid})
+        os.waitpid(process.pid, os.WNOHANG)
+        self._worker_ended(process, 0)
 
-    def _bury(self, member: WorkerProcess, code: int) -> None:
+    def _worker_ended(self, process: WorkerProcess, code: int) -> None:
         """A worker has ended: report what ran in it, put back what had not begun."""
-        self._hear(member, selectors.EVENT_READ)  # its last words
-        kill_sessions({member.pid})
-        for slot in [slot for slot in self._running.values() if slot.member is member]:
-            position, started, stderr = member.board.doing(slot.number)
-            # What it had run but not yet told runs again, like what it had not begun.
+        log.log(logging.WARNING if code else logging.DEBUG, "worker process %d %s", process.pid, ending(code))
+        self._receive(process, selectors.EVENT_READ)  # what it sent before it ended
+        kill_sessions({process.pid})
+        for slot in [slot for slot in self._running.values() if slot.process is process]:
+            position, started, stderr = process.board.doing(slot.number)
+            # What it had run but not yet reported runs again, like what it had not begun.
             left = slot.run[slot.ended :]
             if left:
-                guilty = left.pop(max(0, position - slot.ended))
-                self._outcomes.append(member.death(guilty, code, started, stderr))
+                running = left.pop(max(0, position - slot.ended))
+                self._outcomes.append(process.death(running, code, started, stderr))
             self._queue.extendleft(reversed(left))
-            self._settle(slot)
-        self._idle = [slot for slot in self._idle if slot.member is not member]
-        member.relay()
-        member.close()
-        del self._members[member.pid]
-        self._warden.dismiss(member.pid)
+            self._free(slot)
+        self._idle = [slot for slot in self._idle if slot.process is not process]
+        process.relay()
+        process.close()
+        del self._workers[process.pid]
+        self._guard.forget(process.pid)

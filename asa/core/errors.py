@@ -27,7 +27,6 @@ which become the status of an answer and are no `AsaError`.
 from __future__ import annotations
 
 import copyreg
-import difflib
 from collections.abc import Iterable
 from typing import Any
 
@@ -63,6 +62,8 @@ class UnknownName(InvalidInput):
     def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
         self.kind, self.name, self.known = kind, name, sorted(known)
         alike = {each.casefold(): each for each in self.known}
+        import difflib  # workers load this module, and hardly ever need it
+
         near = difflib.get_close_matches(name.casefold(), alike, n=1, cutoff=0.5)
         hint = f": did you mean {alike[near[0]]!r}?" if near else "."
         super().__init__(f"unknown {kind} {name!r}{hint} Known: {', '.join(self.known) or 'none'}")

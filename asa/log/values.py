@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import functools
 import io
+import os
 import pickle
 import re
-import secrets
 from collections.abc import Sequence
 from pathlib import Path, PosixPath
 from typing import Any
@@ -96,6 +96,6 @@ def keep(data: bytes, directory: str | Path, stage: str, index: int) -> Value:
     if len(data) <= INLINE_MOST:
         return data
     safe = re.sub(r"[^\w.-]", "_", stage, flags=re.ASCII)[:100]
-    path = Path(directory) / f"{safe}-{index}-{secrets.token_hex(8)}.pkl"
+    path = Path(directory) / f"{safe}-{index}-{os.urandom(8).hex()}.pkl"
     write_private(path, data, durable=True)
     return str(path)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import stat
 from pathlib import Path
 
@@ -94,7 +93,7 @@ def write_private(path: Path, data: bytes, *, durable: bool = False) -> None:
     StateError
         When it cannot be written (full disk, read-only directory); what was there before is still there.
     """
-    draft = path.with_name(f".{path.name[:200]}.{secrets.token_hex(8)}")
+    draft = path.with_name(f".{path.name[:200]}.{os.urandom(8).hex()}")
     try:
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:

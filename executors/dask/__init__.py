@@ -59,7 +59,7 @@ def dask(dashboard: bool = False, port: int = _PORT, heartbeat_s: float = 60.0) 
     if dashboard:
         _require("bokeh", "bokeh", "dask's dashboard")
     where = f"127.0.0.1:{port}" if dashboard else None
-    return HubExecutor("executors.dask.node:DaskWorkerPool", heartbeat_s=heartbeat_s, between=partial(_cluster, where))
+    return HubExecutor("executors.dask.node:DaskWorkerPool", heartbeat_s=heartbeat_s, proxy=partial(_cluster, where))
 
 
 def _cluster(dashboard: str | None, context: RunContext, listener: ChannelListener) -> DaskProxy:

@@ -39,6 +39,8 @@ from executors.wire import (
     Welcome,
 )
 
+log = logging.getLogger(__name__)
+
 _OVERDUE_S = 0.25
 _STUCK_S = 0.25
 _AHEAD_MOST = 1 << 19
@@ -53,7 +55,7 @@ class _AssignedWorker:
     orders: dict[int, TaskOrder] = field(default_factory=dict)
     gpus: tuple[int, ...] | None = None  # those of its last order that had any: libraries do not let go of them
     first: TaskOrder | None = None  # as large as all that it was given
-    moved: float = 0.0  # when it was last given something, told of something, or asked
+    moved: float = 0.0  # when it was last given something, reported something, or was asked
     slow: bool = False  # what it runs is not as short as was thought
     retired: bool = False
 
@@ -70,11 +72,11 @@ class WorkerAssignment:
     """
 
     def __init__(self, hello: Hello, serials: itertools.count[int]) -> None:
-        self._room, self._pace, self._serials = NodeSlots(hello), Batching(), serials
+        self._slots, self._batching, self._serials = NodeSlots(hello), Batching(), serials
         self._queue: deque[TaskOrder] = deque()
         self._moved = time.monotonic()  # when the queue last began to wait, or was last taken from
-        self._seats: dict[str, _AssignedWorker] = {}
-        self._at: dict[int, tuple[_AssignedWorker, int]] = {}  # seat and serial number by ticket
+        self._workers: dict[str, _AssignedWorker] = {}
+        self._at: dict[int, tuple[_AssignedWorker, int]] = {}  # worker and serial number by ticket
         self._gpus = list(range(hello.gpus))
         self._asked: list[RecallOrders | RetireWorker] = []
 
@@ -82,7 +84,7 @@ class WorkerAssignment:
         """Run these after those that wait; outcomes of those that the node is too small for."""
         refused = []
         for order in orders:
-            if why := self._room.lacks(order):
+            if why := self._slots.lacks(order):
                 at = time.time()
                 refused.append(TaskOutcome(order.ticket, at, at, None, f"the task can never run: {why}"))
                 continue
@@ -91,26 +93,24 @@ class WorkerAssignment:
             self._queue.append(order)
         return refused
 
-    def sit(self, name: str, address: str) -> None:
-        """A worker has come."""
-        self._seats[name] = _AssignedWorker(name, address)
+    def add_worker(self, name: str, address: str) -> None:
+        self._workers[name] = _AssignedWorker(name, address)
 
-    def leave(self, name: str) -> list[int]:
+    def remove_worker(self, name: str) -> list[int]:
         """A worker has ended: what it was given and has not ended waits again; its tickets."""
-        seat = self._seats.pop(name, None)
-        tickets = [order.ticket for order in seat.orders.values()] if seat else []
+        worker = self._workers.pop(name, None)
+        tickets = [order.ticket for order in worker.orders.values()] if worker else []
         self.back(tickets)
         return tickets
 
-    def end(self, outcome: TaskOutcome, now: float) -> None:
-        """An order has ended."""
+    def finish(self, outcome: TaskOutcome, now: float) -> None:
         if found := self._take(outcome.ticket):
-            seat, order = found
-            self._pace.learn(order.stage, outcome.ended - outcome.started)
-            seat.moved, seat.slow = now, False
+            worker, order = found
+            self._batching.learn(order.stage, outcome.ended - outcome.started)
+            worker.moved, worker.slow = now, False
 
     def back(self, tickets: Iterable[int]) -> None:
-        """These were not begun where they were given, and wait again before all others."""
+        """These were returned, and wait again before all others."""
         orders = []
         for ticket in tickets:
             if found := self._take(ticket):
@@ -123,36 +123,36 @@ class WorkerAssignment:
         given: list[AssignedOrder] = []
         while self._queue:
             order = self._queue[0]
-            seat = self._idle(order) or self._soon_idle(order)
-            if seat is None:
+            worker = self._idle(order) or self._soon_idle(order)
+            if worker is None:
                 break
-            self._moved = seat.moved = now
-            for each in self._group(seat):
+            self._moved = worker.moved = now
+            for each in self._group(worker):
                 serial = next(self._serials)
-                seat.orders[serial] = each
-                self._at[each.ticket] = seat, serial
-                given.append(AssignedOrder(serial, each, seat.address, seat.gpus or () if each.gpus else ()))
+                worker.orders[serial] = each
+                self._at[each.ticket] = worker, serial
+                given.append(AssignedOrder(serial, each, worker.address, worker.gpus or () if each.gpus else ()))
         return given
 
     def review(self, now: float) -> tuple[list[RecallOrders | RetireWorker], list[int]]:
-        """What to tell the workers' crew, and orders that another node may have room for sooner."""
-        for seat in self._seats.values():
-            if len(seat.orders) > 1 and now - seat.moved > _OVERDUE_S:
-                seat.moved = now
+        """Messages for the worker pool, and orders that another node may have room for sooner."""
+        for worker in self._workers.values():
+            if len(worker.orders) > 1 and now - worker.moved > _OVERDUE_S:
+                worker.moved = now
                 self._asked.append(
-                    RecallOrders(seat.name, {serial: order.ticket for serial, order in seat.orders.items()})
+                    RecallOrders(worker.name, {serial: order.ticket for serial, order in worker.orders.items()})
                 )
         asked, self._asked = self._asked, []
         returned = []
-        if self._queue and len(self._seats) >= self._room.cores and now - self._moved > _STUCK_S:
+        if self._queue and len(self._workers) >= self._slots.cores and now - self._moved > _STUCK_S:
             returned = [order.ticket for order in self._queue]
             self._queue.clear()
         return asked, returned
 
     def due(self, now: float) -> float | None:
         """In how many seconds [s] to `review` again although nothing happens, or None."""
-        due = [seat.moved + _OVERDUE_S for seat in self._seats.values() if len(seat.orders) > 1]
-        if self._queue and len(self._seats) >= self._room.cores:
+        due = [worker.moved + _OVERDUE_S for worker in self._workers.values() if len(worker.orders) > 1]
+        if self._queue and len(self._workers) >= self._slots.cores:
             due.append(self._moved + _STUCK_S)
         return max(0.0, min(due) - now) + 0.001 if due else None
 
@@ -160,47 +160,47 @@ class WorkerAssignment:
 
     def _idle(self, order: TaskOrder) -> _AssignedWorker | None:
         """A worker without orders, if the node has room for this one; the room is taken."""
-        if not self._room.fits(order):
+        if not self._slots.fits(order):
             return None
-        seats = [seat for seat in self._seats.values() if not seat.orders and not seat.retired]
-        seat = self._with_gpus(order.gpus, seats) if order.gpus else next(iter(seats), None)
-        if seat is not None:
-            self._room.take(order)
-            seat.first, seat.slow = order, False
-        return seat
+        workers = [worker for worker in self._workers.values() if not worker.orders and not worker.retired]
+        worker = self._with_gpus(order.gpus, workers) if order.gpus else next(iter(workers), None)
+        if worker is not None:
+            self._slots.take(order)
+            worker.first, worker.slow = order, False
+        return worker
 
-    def _with_gpus(self, count: int, seats: list[_AssignedWorker]) -> _AssignedWorker | None:
+    def _with_gpus(self, count: int, workers: list[_AssignedWorker]) -> _AssignedWorker | None:
         """A worker whose libraries know so many of the free GPUs, or none yet."""
-        for seat in seats:
-            if seat.gpus is not None and len(seat.gpus) == count and set(seat.gpus) <= set(self._gpus):
+        for worker in workers:
+            if worker.gpus is not None and len(worker.gpus) == count and set(worker.gpus) <= set(self._gpus):
                 break
         else:
-            fresh = [seat for seat in seats if seat.gpus is None]
+            fresh = [worker for worker in workers if worker.gpus is None]
             if not fresh:
-                if seats and not any(seat.retired for seat in self._seats.values()):
-                    seats[0].retired = True
-                    self._asked.append(RetireWorker(seats[0].name))
+                if workers and not any(worker.retired for worker in self._workers.values()):
+                    workers[0].retired = True
+                    self._asked.append(RetireWorker(workers[0].name))
                 return None
-            seat = fresh[0]
-            seat.gpus = tuple(self._gpus[:count])
-        self._gpus = [gpu for gpu in self._gpus if gpu not in (seat.gpus or ())]
-        return seat
+            worker = fresh[0]
+            worker.gpus = tuple(self._gpus[:count])
+        self._gpus = [gpu for gpu in self._gpus if gpu not in (worker.gpus or ())]
+        return worker
 
     def _soon_idle(self, order: TaskOrder) -> _AssignedWorker | None:
         """A worker that is about to run out of short orders like this one."""
         most = self._most(order) // 2
-        seats = [
-            seat
-            for seat in self._seats.values()
-            if 0 < len(seat.orders) <= most and not seat.slow and _shape(seat.first) == _shape(order)
+        workers = [
+            worker
+            for worker in self._workers.values()
+            if 0 < len(worker.orders) <= most and not worker.slow and _shape(worker.first) == _shape(order)
         ]
-        return min(seats, key=lambda seat: len(seat.orders), default=None)
+        return min(workers, key=lambda worker: len(worker.orders), default=None)
 
-    def _group(self, seat: _AssignedWorker) -> list[TaskOrder]:
+    def _group(self, worker: _AssignedWorker) -> list[TaskOrder]:
         """The next order, and some more like it: a few milliseconds' work, and no more than is fair."""
         first = self._queue.popleft()
-        count = self._most(first) - len(seat.orders) - 1
-        count = min(count, len(self._queue) // (2 * self._room.cores))
+        count = self._most(first) - len(worker.orders) - 1
+        count = min(count, len(self._queue) // (2 * self._slots.cores))
         group = [first]
         while len(group) <= count and _shape(self._queue[0]) == _shape(first):
             group.append(self._queue.popleft())
@@ -208,41 +208,41 @@ class WorkerAssignment:
 
     def _most(self, order: TaskOrder) -> int:
         """How many like this one to have on their way to a worker: few milliseconds' work, and few bytes."""
-        return min(self._pace.fit(order.stage, AHEAD_S), max(1, _AHEAD_MOST // (order.size + 1)))
+        return min(self._batching.fit(order.stage, AHEAD_S), max(1, _AHEAD_MOST // (order.size + 1)))
 
     def _take(self, ticket: int) -> tuple[_AssignedWorker, TaskOrder] | None:
-        """Take an order from its seat; with the last one, the seat's room is free."""
-        seat, serial = self._at.pop(ticket, (None, 0))
-        if seat is None:
+        """Take an order from its worker; with the last one, the worker's room is free."""
+        worker, serial = self._at.pop(ticket, (None, 0))
+        if worker is None:
             return None
-        order = seat.orders.pop(serial)
-        if not seat.orders and seat.first:
-            self._room.free(seat.first)
-            if seat.first.gpus:
-                self._gpus = sorted([*self._gpus, *(seat.gpus or ())])
-        return seat, order
+        order = worker.orders.pop(serial)
+        if not worker.orders and worker.first:
+            self._slots.free(worker.first)
+            if worker.first.gpus:
+                self._gpus = sorted([*self._gpus, *(worker.gpus or ())])
+        return worker, order
 
 
 def _shape(order: TaskOrder | None) -> tuple[str, int, int, int] | None:
     return order and (order.stage, order.cores, order.memory, order.gpus)
 
 
-class Farm(Protocol):
-    """What a relay needs of dask."""
+class Scheduler(Protocol):
+    """What proxies need of dask's scheduler."""
 
     def submit(self, given: Sequence[AssignedOrder]) -> None: ...
     def forget(self, tickets: Iterable[int]) -> None: ...
 
 
 class ProxyListener:
-    """The hub's listener, with a relay in the middle of each connection.
+    """The hub's listener, with a proxy in the middle of each connection.
 
     Parameters
     ----------
     listener
-        Where supervisors knock; closed with this.
+        Where supervisors connect; closed with this.
     adopt
-        Takes both channels of a new relay: to the node, and to the hub.
+        Takes both channels of a new proxy: to the node, and to the hub.
     """
 
     def __init__(self, listener: ChannelListener, adopt: Callable[[Channel, Channel], None]) -> None:
@@ -276,7 +276,7 @@ class NodeProxy:
     serials
         Numbers for what is given to workers.
     left
-        Told when the connection has ended.
+        Called when the connection has ended.
     """
 
     def __init__(
@@ -284,8 +284,8 @@ class NodeProxy:
     ) -> None:
         self._node, self._hub, self._serials, self._left = node, hub, serials, left
         self._loop = asyncio.get_running_loop()
-        self._bench: WorkerAssignment | None = None
-        self._farm: Farm | None = None
+        self._assignment: WorkerAssignment | None = None
+        self._scheduler: Scheduler | None = None
         self._announced: tuple[tuple[str, ...], int] | None = None
         self._welcomed = False
         self._given: set[int] = set()
@@ -297,15 +297,15 @@ class NodeProxy:
         for channel in (node, hub):
             self._loop.add_reader(channel.fileno(), self._serve, channel)
 
-    def use(self, farm: Farm, hosts: tuple[str, ...], port: int) -> None:
+    def use(self, scheduler: Scheduler, hosts: tuple[str, ...], port: int) -> None:
         """Dask is there, and its scheduler listens here."""
-        self._farm, self._announced = farm, (hosts, port)
+        self._scheduler, self._announced = scheduler, (hosts, port)
         self._turn()
 
-    def sit(self, worker: str, address: str) -> None:
+    def add_worker(self, worker: str, address: str) -> None:
         """One of the node's workers has joined the scheduler."""
-        if self._bench:
-            self._bench.sit(worker, address)
+        if self._assignment:
+            self._assignment.add_worker(worker, address)
             self._turn()
 
     def close(self) -> None:
@@ -317,8 +317,8 @@ class NodeProxy:
                 self._loop.remove_reader(channel.fileno())
                 self._loop.remove_writer(channel.fileno())
                 channel.close()
-        if self._farm:
-            self._farm.forget(self._given)
+        if self._scheduler:
+            self._scheduler.forget(self._given)
         self._left(self)
 
     def _serve(self, channel: Channel) -> None:
@@ -328,34 +328,36 @@ class NodeProxy:
             for message in channel.receive():
                 (self._from_node if channel is self._node else self._from_hub)(message)
             self._turn()
-        except Exception:  # a peer that sends nonsense loses its connection, not the others theirs
+        except Exception as error:  # only the peer that sent it loses its connection
+            log.info("the connection of %s to %s ends: %r", self.prefix or "a node", channel.peer, error)
             self.close()
 
     def _from_node(self, message: Any) -> None:
-        if isinstance(message, Hello) and self._bench is None:
+        if isinstance(message, Hello) and self._assignment is None:
             self._node.largest = LARGEST
-            self._bench, self.prefix = WorkerAssignment(message, self._serials), f"{message.node}-{self._token}"
-        if isinstance(message, TaskReport) and self._bench:
-            self._bench.back(message.returned)
+            log.info("proxy for node %s, process %d", message.node, message.pid)
+            self._assignment, self.prefix = WorkerAssignment(message, self._serials), f"{message.node}-{self._token}"
+        if isinstance(message, TaskReport) and self._assignment:
+            self._assignment.back(message.returned)
             for outcome in message.outcomes:
-                self._bench.end(outcome, self._loop.time())
+                self._assignment.finish(outcome, self._loop.time())
             self._forget([*message.returned, *(outcome.ticket for outcome in message.outcomes)])
             self._report(message.outcomes)
-        elif isinstance(message, WorkerGone) and self._bench:
-            self._forget(self._bench.leave(message.worker))
+        elif isinstance(message, WorkerGone) and self._assignment:
+            self._forget(self._assignment.remove_worker(message.worker))
         else:
             self._hub.send(message)
 
     def _from_hub(self, message: Any) -> None:
-        if isinstance(message, RunOrders) and self._bench:
-            self._report(self._bench.accept(message.orders, self._loop.time()))
+        if isinstance(message, RunOrders) and self._assignment:
+            self._report(self._assignment.accept(message.orders, self._loop.time()))
             return
         self._node.send(message)
         if isinstance(message, Welcome):
             self._welcomed = True
 
     def _invite(self) -> None:
-        """Tell the crew once where to send its workers, as soon as both are there."""
+        """Give the pool the scheduler's address once, as soon as both are there."""
         if self._welcomed and self._announced:
             hosts, port = self._announced
             self._announced = None
@@ -365,25 +367,25 @@ class NodeProxy:
         """Do all that can be done now."""
         try:
             self._invite()
-            if self._bench and self._farm:
-                self._manage(self._bench, self._farm)
+            if self._assignment and self._scheduler:
+                self._manage(self._assignment, self._scheduler)
             self._watch()
         except OSError:
             self.close()
 
-    def _manage(self, bench: WorkerAssignment, farm: Farm) -> None:
+    def _manage(self, assignment: WorkerAssignment, scheduler: Scheduler) -> None:
         now = self._loop.time()
-        if given := bench.assign(now):
+        if given := assignment.assign(now):
             self._given.update(each.order.ticket for each in given)
-            farm.submit(given)
-        asked, returned = bench.review(now)
+            scheduler.submit(given)
+        asked, returned = assignment.review(now)
         if asked:
             self._tell(asked)
         if returned:
             self._hub.send(TaskReport([], returned))
         if self._timer:
             self._timer.cancel()
-        due = bench.due(now)
+        due = assignment.due(now)
         self._timer = None if due is None else self._loop.call_later(due, self._turn)
 
     def _watch(self) -> None:
@@ -395,7 +397,7 @@ class NodeProxy:
                 self._loop.remove_writer(channel.fileno())
 
     def _tell(self, messages: list[Any]) -> None:
-        """Say something to the crew, in the way that reaches it: as if they were orders."""
+        """Send messages to the worker pool, in the place of orders."""
         self._node.send(RunOrders(messages))
 
     def _report(self, outcomes: list[TaskOutcome]) -> None:
@@ -404,19 +406,19 @@ class NodeProxy:
 
     def _forget(self, tickets: Sequence[int]) -> None:
         self._given.difference_update(tickets)
-        if self._farm:
-            self._farm.forget(tickets)
+        if self._scheduler:
+            self._scheduler.forget(tickets)
 
 
 _CLOSING_S = 5.0
 
 
-class _Farm(Farm, Protocol):
+class _Farm(Scheduler, Protocol):
     port: int
 
 
 class DaskProxy:
-    """One dask scheduler, and a relay for each node. Relays work while dask is still being imported.
+    """One dask scheduler, and a proxy for each node. Proxies work while dask is still being imported.
 
     Parameters
     ----------
@@ -432,8 +434,8 @@ class DaskProxy:
 
     def __init__(self, certificates: str, host: str, hosts: tuple[str, ...], dashboard: str | None) -> None:
         self._certificates, self._host, self._hosts, self._dashboard = certificates, host, hosts, dashboard
-        self._relays: dict[NodeProxy, None] = {}
-        self._farm: Farm | None = None
+        self._proxies: dict[NodeProxy, None] = {}
+        self._scheduler: Scheduler | None = None
         self._port = 0
         self._serials = itertools.count(1)
         self._begun, self._ready = threading.Event(), threading.Event()
@@ -443,11 +445,11 @@ class DaskProxy:
         self._begun.wait()
 
     def front(self, listener: ChannelListener) -> ProxyListener:
-        """The hub's listener, with a relay in the middle of each connection that comes to `listener`."""
+        """The hub's listener, with a proxy in the middle of each connection that comes to `listener`."""
         return ProxyListener(listener, self.adopt)
 
     def adopt(self, node: Channel, hub: Channel) -> None:
-        """Put a relay between these two. May be called from any thread."""
+        """Put a proxy between these two. May be called from any thread."""
         try:
             self._loop.call_soon_threadsafe(self._adopt, node, hub)
         except RuntimeError:  # the loop has ended
@@ -461,7 +463,7 @@ class DaskProxy:
             raise self._error
 
     def close(self) -> None:
-        """End relays and scheduler; returns when they have ended, or after a few seconds."""
+        """End proxies and scheduler; returns when they have ended, or after a few seconds."""
         with suppress(RuntimeError):  # the loop has ended
             self._loop.call_soon_threadsafe(self._over.set)
         self._thread.join(_CLOSING_S)
@@ -473,7 +475,7 @@ class DaskProxy:
             asyncio.run(self._serve())
         except BaseException as error:
             if self._ready.is_set():
-                raise  # nobody waits for it any more: it is for people to see
+                raise  # nothing waits for it: the traceback is printed
             self._error = error
         finally:
             self._begun.set()
@@ -485,43 +487,45 @@ class DaskProxy:
         try:
             module = await asyncio.to_thread(importlib.import_module, "executors.dask.library")
             with _quiet():
-                await self._farm_out(module.farm(self._certificates, self._host, self._dashboard, self._joined))
+                await self._use(
+                    module.dask_scheduler(self._certificates, self._host, self._dashboard, self._joined)
+                )
         finally:
-            self._hang_up()
+            self._close_proxies()
 
-    async def _farm_out(self, farming: AbstractAsyncContextManager[_Farm]) -> None:
-        async with farming as farm:
-            self._farm, self._port = farm, farm.port
-            for relay in list(self._relays):
-                relay.use(farm, self._hosts, self._port)
+    async def _use(self, farming: AbstractAsyncContextManager[_Farm]) -> None:
+        async with farming as scheduler:
+            self._scheduler, self._port = scheduler, scheduler.port
+            for proxy in list(self._proxies):
+                proxy.use(scheduler, self._hosts, self._port)
             self._ready.set()
             await self._over.wait()
-            self._hang_up()  # before dask tells its workers to end: that is their supervisors' matter
+            self._close_proxies()  # before dask ends its workers, which is for their supervisors to do
 
     def _adopt(self, node: Channel, hub: Channel) -> None:
-        relay = NodeProxy(node, hub, self._serials, self._left)
-        self._relays[relay] = None
-        if self._farm:
-            relay.use(self._farm, self._hosts, self._port)
+        proxy = NodeProxy(node, hub, self._serials, self._left)
+        self._proxies[proxy] = None
+        if self._scheduler:
+            proxy.use(self._scheduler, self._hosts, self._port)
 
     def _joined(self, worker: str, address: str) -> None:
         prefix = str(worker).rpartition(":")[0]
-        for relay in self._relays:
-            if relay.prefix == prefix:
-                relay.sit(worker, address)
+        for proxy in self._proxies:
+            if proxy.prefix == prefix:
+                proxy.add_worker(worker, address)
                 return
 
-    def _left(self, relay: NodeProxy) -> None:
-        self._relays.pop(relay, None)
+    def _left(self, proxy: NodeProxy) -> None:
+        self._proxies.pop(proxy, None)
 
-    def _hang_up(self) -> None:
-        for relay in list(self._relays):
-            relay.close()
+    def _close_proxies(self) -> None:
+        for proxy in list(self._proxies):
+            proxy.close()
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep dask's own log to what is wrong: who comes, goes and dies is among the run's events."""
+    """Keep dask's own log to errors: workers that join, leave and die are among the run's events."""
     whole, scheduler = logging.getLogger("distributed"), logging.getLogger("distributed.scheduler")
     before = whole.level
     whole.setLevel(max(before, logging.ERROR))

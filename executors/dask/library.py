@@ -1,13 +1,9 @@
-"""Dask's side of the driver: a scheduler for the run's workers, and a client that gives it tasks.
+"""All that imports dask: the scheduler in the driver (`DaskScheduler`), and a dask worker on a node (`serve`).
 
-The client is in the scheduler's own process and event loop: what passes between them is not even copied. Importing
-this module imports dask.
-
-
-A dask worker: what the crew has a worker process of the `local` executor run, for ever.
-
-So the process has its session, standard error, working directory and import path as there. Tasks come from the
-scheduler; what becomes of them is told to the crew, which hears of it also when the process dies in the middle.
+The client is in the scheduler's own process and event loop: what passes between them is not even copied. A dask worker
+is what the pool has a worker process of the `local` executor run, without end: so the process has its session, standard
+error, working directory and import path as there. Tasks come from the scheduler; the worker reports to the pool, which
+also notices when the process dies during a task.
 """
 
 from __future__ import annotations
@@ -74,7 +70,7 @@ class DaskScheduler:
         return port
 
     def submit(self, given: Sequence[AssignedOrder]) -> None:
-        """Have workers run orders, with one message however many workers there are; dask never runs one again."""
+        """Have workers run orders, by one message for all workers; dask never runs one again."""
         for piece in _pieces(given):
             keys = [f"{each.order.stage}-{each.order.number}-{each.serial}" for each in piece]
             workers = {key: [each.address] for key, each in zip(keys, piece, strict=True)}
@@ -92,10 +88,10 @@ class DaskScheduler:
             self._futures.update(zip((each.order.ticket for each in piece), futures, strict=True))
 
     def forget(self, tickets: Iterable[int]) -> None:
-        """These have ended, or are not to run any more."""
+        """These have ended, or shall not run."""
         self._ended += [future for ticket in tickets if (future := self._futures.pop(ticket, None)) is not None]
         if self._ended and not self._releasing:
-            # Not at once: the message that clears up behind a task would hold up the one that brings the next.
+            # Later: the message that releases a task would delay the one that brings the next.
             self._releasing = True
             asyncio.get_running_loop().call_later(_RELEASE_S, self._release)
 
@@ -122,7 +118,7 @@ async def dask_scheduler(
     dashboard
         Where to serve dask's dashboard (``host:port``), or None.
     joined
-        Told each worker's name and address.
+        Called with each worker's name and address.
     """
 
     class Watch(SchedulerPlugin):
@@ -141,7 +137,7 @@ async def dask_scheduler(
             dashboard=dashboard is not None,
             dashboard_address=dashboard or "127.0.0.1:0",
             allowed_failures=0,
-            worker_ttl=_NEVER_S,  # a task may keep a worker's event loop waiting; who is dead is told by its crew
+            worker_ttl=_NEVER_S,  # a task may block a worker's event loop; the pool reports dead workers
             idle_timeout=None,
             plugins=[Watch()],
         )
@@ -185,12 +181,12 @@ def serve(name: str, place: WorkerPlace) -> None:
     directory = os.open(place.scratch, os.O_RDONLY | os.O_DIRECTORY)  # its path may be longer than an address holds
     link.connect(f"/proc/self/fd/{directory}/{SOCKET}")
     os.close(directory)
-    hand = _TaskPlugin(link, place)
-    hand.send(WorkerHello(name))
-    asyncio.run(_work(name, place, hand))
+    plugin = _TaskPlugin(link, place)
+    plugin.send(WorkerHello(name))
+    asyncio.run(_work(name, place, plugin))
 
 
-async def _work(name: str, place: WorkerPlace, hand: _TaskPlugin) -> None:
+async def _work(name: str, place: WorkerPlace, plugin: _TaskPlugin) -> None:
     address = f"tls://{_reach(place.scheduler)}:{place.scheduler.port}"
     # Its HTTP server cannot be left out, but need not serve anything. Results never stay here: no memory to manage.
     dask.config.set({"distributed.worker.http.routes": []})
@@ -203,10 +199,10 @@ async def _work(name: str, place: WorkerPlace, hand: _TaskPlugin) -> None:
         memory_limit=0,
         death_timeout=_PATIENCE_S,
         dashboard_address="127.0.0.1:0",
-        plugins=(hand,),
+        plugins=(plugin,),
     )
     async with worker:
-        hand.send(WorkerReady())
+        plugin.send(WorkerReady())
         finished: Callable[[], Awaitable[None]] = worker.finished  # it is not typed
         await finished()
     raise ConnectionError("the dask scheduler is gone")
@@ -230,22 +226,22 @@ def _reach(scheduler: SchedulerAddress) -> str:
 
 
 def run(serial: int, order: TaskOrder, gpus: tuple[int, ...]) -> None:
-    """The task, as dask knows it. What comes of it goes another way, so that nothing stays in dask's memory."""
+    """The task, as dask knows it. Its outcome goes through the pool, so that nothing stays in dask's memory."""
     cast(_TaskPlugin, get_worker().plugins[_NAME]).run(serial, order, gpus)
 
 
 class _TaskPlugin(WorkerPlugin):
-    """Runs orders in a worker's only thread, and says so to the crew."""
+    """Runs orders in a worker's only thread, and reports them to the pool."""
 
     name = _NAME
 
     def __init__(self, link: socket.socket, place: WorkerPlace) -> None:
         self._link, self._place, self._caller = link, place, Caller(place.values)
         self._lock = threading.Lock()
-        self._begun, self._barred = 0, set[int]()  # the last serial number that began, and those handed back
+        self._begun, self._barred = 0, set[int]()  # the last serial number that began, and those returned
         self._beginning, self._running, self._since = threading.Lock(), 0, 0.0
         self._emptied = threading.Event()
-        threading.Thread(target=self._listen, name="asa-hand", daemon=True).start()
+        threading.Thread(target=self._listen, name="asa-plugin", daemon=True).start()
 
     def send(self, message: object) -> None:
         data = frame(message)
@@ -278,7 +274,7 @@ class _TaskPlugin(WorkerPlugin):
             self._emptied.wait()
 
     def _begin(self, serial: int, begun: TaskBegun) -> bool:
-        """Say that an order begins; False when it must not, because it was handed back."""
+        """Report that an order begins; False when it must not, because it was returned."""
         data = frame(begun)
         with self._lock:
             if serial in self._barred:
@@ -297,10 +293,10 @@ class _TaskPlugin(WorkerPlugin):
     def _listen(self) -> None:
         with self._link.makefile("rb") as stream:
             while (message := read(stream)) is not None:
-                self._hear(message)
-        os._exit(1)  # the crew is gone
+                self._receive(message)
+        os._exit(1)  # the pool is gone
 
-    def _hear(self, message: Any) -> None:
+    def _receive(self, message: Any) -> None:
         if isinstance(message, StderrEmptied):
             self._emptied.set()
         elif isinstance(message, RecallOrders):

@@ -7,12 +7,12 @@ from typing import NamedTuple
 
 from executors.wire import TaskOrder
 
-SOCKET = "crew.sock"
-"""On which a node's workers reach their crew, in the crew's own directory."""
+SOCKET = "pool.sock"
+"""Socket on which a node's workers reach their pool, in the pool's own directory."""
 
 
 class SchedulerAddress(NamedTuple):
-    """Driver to crew: where the scheduler listens, on one of these hosts, and what the workers' names begin with."""
+    """Driver to worker pool: one of these hosts has the scheduler; workers' names begin with `prefix`."""
 
     hosts: tuple[str, ...]
     port: int
@@ -22,7 +22,7 @@ class SchedulerAddress(NamedTuple):
 class WorkerPlace(NamedTuple):
     """Where a worker works.
 
-    `certificates`: directory of the run's. `values`: directory for long results. `scratch`: the crew's own directory,
+    `certificates`: directory of the run's. `values`: directory for long results. `scratch`: the pool's own directory,
     on the node's disk. `threads`: variables that tell libraries how many threads to use. `gpus`: the node's.
     """
 
@@ -35,37 +35,37 @@ class WorkerPlace(NamedTuple):
 
 
 class RecallOrders(NamedTuple):
-    """Driver to crew to worker: if what runs there takes long, hand back those of these orders, ticket by serial
-    number, that have not begun."""
+    """Driver to pool to worker: if what runs there takes long, return those of these orders, ticket by serial number,
+    that have not begun."""
 
     worker: str
     tickets: dict[int, int]
 
 
 class RetireWorker(NamedTuple):
-    """Driver to crew: end this idle worker, and start another in its place."""
+    """Driver to pool: end this idle worker, and start another in its place."""
 
     worker: str
 
 
 class WorkerGone(NamedTuple):
-    """Crew to driver: this worker has ended. What became of the order that it ran was told before."""
+    """Pool to driver: this worker has ended. The outcome of the order that it ran was reported before."""
 
     worker: str
 
 
 class WorkerHello(NamedTuple):
-    """Worker to crew, first of all: which one it is."""
+    """Worker to pool, first of all: which one it is."""
 
     worker: str
 
 
 class WorkerReady(NamedTuple):
-    """Worker to crew: the scheduler knows it."""
+    """Worker to pool: the scheduler knows it."""
 
 
 class TaskBegun(NamedTuple):
-    """Worker to crew: what it runs now, since when, and how much was on its standard error before."""
+    """Worker to pool: what it runs now, since when, and how much was on its standard error before."""
 
     ticket: int
     started: float
@@ -73,22 +73,22 @@ class TaskBegun(NamedTuple):
 
 
 class OrdersReturned(NamedTuple):
-    """Worker to crew: tickets of recalled orders that it will not run."""
+    """Worker to pool: tickets of recalled orders that it will not run."""
 
     tickets: list[int]
 
 
 class StderrFull(NamedTuple):
-    """Worker to crew: its standard error has grown long, and it waits until that is emptied."""
+    """Worker to pool: its standard error has grown long, and it waits until that is emptied."""
 
 
 class StderrEmptied(NamedTuple):
-    """Crew to worker: its standard error is empty."""
+    """Pool to worker: its standard error is empty."""
 
 
 @dataclass(frozen=True, slots=True)
 class AssignedOrder:
-    """An order that a worker is to run, under a number that no other giving has, with these GPUs of its node."""
+    """An order that a worker is to run, under a serial number of its own, with these GPUs of its node."""
 
     serial: int
     order: TaskOrder

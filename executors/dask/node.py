@@ -1,12 +1,11 @@
-"""A directory on a node's own disk, for the time of one crew.
-
-The crew of the `dask` executor: a dask worker for each core of one node, for one driver's scheduler."""
+"""The worker pool of the `dask` executor: a dask worker for each core of one node, for one driver's scheduler."""
 
 from __future__ import annotations
 
 import fcntl
 import gc
 import importlib
+import logging
 import os
 import pickle
 import selectors
@@ -18,9 +17,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from asa.core.task import ending
 from asa.log.messages import notify
 from asa.security.files import write_private
-from executors import node, worker
+from executors import node
 from executors.dask.messages import (
     SOCKET,
     OrdersReturned,
@@ -49,15 +49,18 @@ from executors.wire import (
     UnixListener,
     Welcome,
 )
+from executors.worker import environment as worker_environment
 from executors.worker_pool import WorkerProcess
+
+log = logging.getLogger(__name__)
 
 _PREFIX = "asa-dask-"
 
 
 class ScratchDirectory:
-    """Makes a directory of our own (0700), and removes those that crews have left which were killed.
+    """Makes a directory of our own (0700) on the node's disk, and removes those left by pools that were killed.
 
-    It is locked while it is in use; the kernel unlocks it when its crew's process ends, in whatever way.
+    It is locked while it is in use; the kernel unlocks it when its pool's process ends, in whatever way.
 
     Parameters
     ----------
@@ -83,7 +86,7 @@ class ScratchDirectory:
             self.path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
             try:
                 self._held = _lock(self.path)
-            except (BlockingIOError, FileNotFoundError):  # another crew is just about to tidy it up, or has done so
+            except (BlockingIOError, FileNotFoundError):  # another pool is about to remove it, or has done so
                 continue
             except OSError:
                 self.path.rmdir()
@@ -110,21 +113,21 @@ def _lock(path: Path) -> int:
     return descriptor
 
 
-_STILLBORN_MOST = 3
+_FAILED_STARTS_MOST = 3
 _WORKER = "executors.dask.library"
 
 
 @dataclass(eq=False)
 class _DaskProcess:
-    """A dask worker: its process, and the line on which it tells what it does."""
+    """A dask worker: its process, and the line on which it reports."""
 
     name: str
-    member: WorkerProcess
+    process: WorkerProcess
     order: TaskOrder
     line: Channel | None = None
     ready: bool = False
     begun: dict[int, TaskBegun] = field(default_factory=dict)  # more than one if a task waits for tasks of its own
-    ended: str = ""  # why it is a dask worker no more, although the process lives
+    ended: str = ""  # why it is a dask worker no longer, although the process lives
 
 
 class DaskWorkerPool:
@@ -137,7 +140,7 @@ class DaskWorkerPool:
     hello, welcome
         The node, and what the driver wants.
     selector
-        Where the crew registers what it waits for; the data of each registration is a function to call.
+        Where the pool registers what it waits for; the data of each registration is a function to call.
     report
         Takes what is to be sent to the driver.
 
@@ -156,16 +159,16 @@ class DaskWorkerPool:
     ) -> None:
         self._hello, self._welcome, self._selector, self._report = hello, welcome, selector, report
         self._scheduler: SchedulerAddress | None = None
-        self._hands: dict[int, _DaskProcess] = {}
+        self._workers: dict[int, _DaskProcess] = {}
         self._lines: dict[Channel, _DaskProcess | None] = {}
-        self._count = self._stillborn = 0
+        self._count = self._failed_starts = 0
         self._outcomes: list[TaskOutcome] = []
         self._returned: list[int] = []
         self._gone: list[str] = []
         self._gpus = node.gpus(hello.gpus, os.environ)
-        self._threads = worker.environment(1, None)
+        self._threads = worker_environment(1, None)
         serve = self._import()
-        self._warden = SessionGuard()
+        self._guard = SessionGuard()
         self._scratch = ScratchDirectory()
         self._function = self._scratch.path / "serve.pkl"
         write_private(self._function, pickle.dumps(serve))
@@ -173,51 +176,51 @@ class DaskWorkerPool:
         selector.register(self._listener, selectors.EVENT_READ, lambda mask: self._answer())
 
     def accept(self, orders: list[Any]) -> None:
-        """What the driver asks of the workers; orders themselves go by dask."""
+        """Messages about the workers; orders themselves travel through dask."""
         for message in orders:
             if isinstance(message, SchedulerAddress):
                 self._scheduler = message
             elif isinstance(message, RecallOrders | RetireWorker):
-                for hand in [hand for hand in self._hands.values() if hand.name == message.worker]:
+                for worker in [worker for worker in self._workers.values() if worker.name == message.worker]:
                     if isinstance(message, RetireWorker):
-                        kill_sessions({hand.member.pid})
-                    elif hand.line:
-                        _say(hand.line, message)
+                        kill_sessions({worker.process.pid})
+                    elif worker.line:
+                        _say(worker.line, message)
 
     def advance(self) -> float | None:
-        """Tell what has happened, and see to it that there are enough workers."""
+        """Report what has happened, and start missing workers."""
         if self._outcomes or self._returned:
             self._report(TaskReport(self._outcomes, self._returned))
             self._outcomes, self._returned = [], []
         for name in self._gone:
             self._report(WorkerGone(name))
         self._gone.clear()
-        while self._scheduler and len(self._hands) < self._hello.cores:
-            self._hire(self._scheduler)
+        while self._scheduler and len(self._workers) < self._hello.cores:
+            self._start_worker(self._scheduler)
         return None
 
     def relay(self) -> None:
         """Pass on to the job's output what tasks have written to standard error."""
-        for hand in self._hands.values():
-            hand.member.relay()
+        for worker in self._workers.values():
+            worker.process.relay()
 
     def reap(self) -> None:
-        """Some child has ended: find out which, and what that means."""
-        for pid in list(self._hands):
+        """Some child process has ended: handle those that are workers."""
+        for pid in list(self._workers):
             found, status = os.waitpid(pid, os.WNOHANG)
             if found:
-                self._bury(self._hands[pid], os.waitstatus_to_exitcode(status))
-        self._warden.reap()
+                self._worker_ended(self._workers[pid], os.waitstatus_to_exitcode(status))
+        self._guard.reap()
 
     def close(self) -> None:
         """End all workers and whatever they have started."""
-        kill_sessions(set(self._hands))
-        for pid in list(self._hands):
+        kill_sessions(set(self._workers))
+        for pid in list(self._workers):
             os.waitpid(pid, os.WNOHANG)  # it is dead, or stuck in the kernel
-            self._dismiss(self._hands[pid])
+            self._forget(self._workers[pid])
         for line in list(self._lines):
-            self._hang_up(line)
-        self._warden.close()
+            self._close_line(line)
+        self._guard.close()
         self._selector.unregister(self._listener)
         self._listener.close()
         self._scratch.close()
@@ -238,7 +241,7 @@ class DaskWorkerPool:
         gc.freeze()  # what is loaded stays: neither to be copied into every worker, nor looked through at the end
         return serve
 
-    def _hire(self, scheduler: SchedulerAddress) -> None:
+    def _start_worker(self, scheduler: SchedulerAddress) -> None:
         self._count += 1
         name, one = f"{scheduler.prefix}:{self._count}", (1, ())
         place = WorkerPlace(
@@ -251,52 +254,54 @@ class DaskWorkerPool:
         )
         call = pickle.dumps(((name, place), {}))
         order = TaskOrder(0, "dask worker", self._count, str(self._function), call, (), 1, 0, 0, 1)
-        member = WorkerProcess(one, 1, False, self._welcome)
-        self._warden.guard(member.pid)
-        hand = self._hands[member.pid] = _DaskProcess(name, member, order)
-        member.watch(self._selector, lambda mask: self._end(hand, mask))
-        member.give(RunOrders([order]))
+        process = WorkerProcess(one, 1, False, self._welcome)
+        log.debug("forked dask worker %s as process %d", name, process.pid)
+        self._guard.guard(process.pid)
+        worker = self._workers[process.pid] = _DaskProcess(name, process, order)
+        process.watch(self._selector, lambda mask: self._end(worker, mask))
+        process.give(RunOrders([order]))
 
-    def _end(self, hand: _DaskProcess, mask: int) -> None:
-        """The process has come back from being a dask worker; there is nothing else for it to be."""
-        for message in hand.member.serve(mask):
-            hand.ended = message.outcomes[0].error
-            notify(f"dask worker {hand.name} has ended: {hand.ended}")
-            kill_sessions({hand.member.pid})
+    def _end(self, worker: _DaskProcess, mask: int) -> None:
+        """The process is a dask worker no longer, so it ends."""
+        for message in worker.process.serve(mask):
+            worker.ended = message.outcomes[0].error
+            notify(f"dask worker {worker.name} has ended: {worker.ended}")
+            kill_sessions({worker.process.pid})
 
-    def _bury(self, hand: _DaskProcess, code: int) -> None:
-        """A worker has ended: tell what ran in it, and that it is gone."""
-        self._end(hand, selectors.EVENT_READ)
-        kill_sessions({hand.member.pid})
-        if hand.line:
-            self._listen(hand.line)  # its last words
-        for begun in hand.begun.values():
-            order = hand.order._replace(ticket=begun.ticket)
-            outcome = hand.member.death(order, code, begun.started, begun.stderr)
-            if hand.ended:
-                outcome = outcome._replace(error=f"its dask worker has ended: {hand.ended}", infrastructure=True)
+    def _worker_ended(self, worker: _DaskProcess, code: int) -> None:
+        """A worker has ended: report what ran in it, and that it is gone."""
+        log.log(logging.WARNING if code else logging.DEBUG, "dask worker %s %s", worker.name, ending(code))
+        self._end(worker, selectors.EVENT_READ)
+        kill_sessions({worker.process.pid})
+        if worker.line:
+            self._listen(worker.line)  # what it sent before it ended
+        for begun in worker.begun.values():
+            order = worker.order._replace(ticket=begun.ticket)
+            outcome = worker.process.death(order, code, begun.started, begun.stderr)
+            if worker.ended:
+                outcome = outcome._replace(error=f"its dask worker has ended: {worker.ended}", infrastructure=True)
             self._outcomes.append(outcome)
-        self._gone.append(hand.name)
-        self._dismiss(hand)
-        self._stillborn = 0 if hand.ready else self._stillborn + 1
-        if self._stillborn >= _STILLBORN_MOST * self._hello.cores:
-            self._give_up(f"dask workers do not start on {self._hello.node}: {hand.ended or f'exit code {code}'}")
+        self._gone.append(worker.name)
+        self._forget(worker)
+        self._failed_starts = 0 if worker.ready else self._failed_starts + 1
+        if self._failed_starts >= _FAILED_STARTS_MOST * self._hello.cores:
+            self._give_up(f"dask workers do not start on {self._hello.node}: {worker.ended or f'exit code {code}'}")
 
-    def _dismiss(self, hand: _DaskProcess) -> None:
-        hand.member.relay()
-        hand.member.close()
-        del self._hands[hand.member.pid]
-        self._warden.dismiss(hand.member.pid)
+    def _forget(self, worker: _DaskProcess) -> None:
+        worker.process.relay()
+        worker.process.close()
+        del self._workers[worker.process.pid]
+        self._guard.forget(worker.process.pid)
 
     def _give_up(self, reason: str) -> None:
-        """End the job's part on this node, and say why."""
+        """End the job on this node, and say why."""
         self._report(Leaving(reason))
         raise RuntimeError(reason)
 
     # ---------------------------------------------------------------- lines
 
     def _answer(self) -> None:
-        """A worker calls."""
+        """A worker connects."""
         if (line := self._listener.accept()) is not None:
             line.largest = LARGEST  # of our own user, from a directory that nobody else can enter
             self._lines[line] = None
@@ -307,33 +312,33 @@ class DaskWorkerPool:
         try:
             while line in self._lines and (messages := line.receive()):
                 for message in messages:
-                    self._hear(line, message)
+                    self._receive(line, message)
         except OSError:
-            self._hang_up(line)
+            self._close_line(line)
 
-    def _hear(self, line: Channel, message: Any) -> None:
-        hand = self._lines[line]
+    def _receive(self, line: Channel, message: Any) -> None:
+        worker = self._lines[line]
         if isinstance(message, WorkerHello):
-            for hand in self._hands.values():
-                if hand.name == message.worker:
-                    hand.line, self._lines[line] = line, hand
-        elif hand is None:
+            for worker in self._workers.values():
+                if worker.name == message.worker:
+                    worker.line, self._lines[line] = line, worker
+        elif worker is None:
             return
         elif isinstance(message, TaskBegun):
-            hand.begun[message.ticket] = message
+            worker.begun[message.ticket] = message
         elif isinstance(message, TaskOutcome):
-            hand.begun.pop(message.ticket, None)
+            worker.begun.pop(message.ticket, None)
             self._outcomes.append(message)
         elif isinstance(message, OrdersReturned):
             self._returned += message.tickets
         elif isinstance(message, WorkerReady):
-            hand.ready = True
+            worker.ready = True
         elif isinstance(message, StderrFull):
-            hand.member.relay()
-            hand.member.shorten()
+            worker.process.relay()
+            worker.process.shorten()
             _say(line, StderrEmptied())
 
-    def _hang_up(self, line: Channel) -> None:
+    def _close_line(self, line: Channel) -> None:
         if line in self._lines:
             del self._lines[line]
             self._selector.unregister(line)

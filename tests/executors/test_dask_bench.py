@@ -16,13 +16,13 @@ def order(ticket: int, stage: str = "s", cores: int = 1, gpus: int = 0) -> TaskO
 def bench(cores: int = 2, gpus: int = 0) -> WorkerAssignment:
     bench = WorkerAssignment(Hello("a", "n1", 1, cores, 0, gpus), itertools.count(1))
     for number in range(cores):
-        bench.sit(f"w{number}", f"tls://w{number}")
+        bench.add_worker(f"w{number}", f"tls://w{number}")
     return bench
 
 
 def end(bench: WorkerAssignment, *tickets: int, seconds: float = 10.0, now: float = 0.0) -> None:
     for ticket in tickets:
-        bench.end(TaskOutcome(ticket, 0.0, seconds, b""), now)
+        bench.finish(TaskOutcome(ticket, 0.0, seconds, b""), now)
 
 
 def tickets(given: list[AssignedOrder]) -> list[int]:
@@ -53,7 +53,7 @@ def test_orders_wait_for_workers_that_have_not_come() -> None:
     node = WorkerAssignment(Hello("a", "n1", 1, 2, 0, 0), itertools.count(1))
     node.accept([order(1), order(2)], 0.0)
     assert node.assign(0.0) == [] and node.review(100.0) == ([], []), "and are not handed back meanwhile"
-    node.sit("w0", "tls://w0")
+    node.add_worker("w0", "tls://w0")
     assert tickets(node.assign(0.0)) == [1]
 
 
@@ -121,9 +121,9 @@ def test_a_dead_workers_orders_wait_again_and_first() -> None:
     node = bench()
     node.accept(map(order, range(1, 4)), 0.0)
     node.assign(0.0)
-    assert node.leave("w0") == [1]
+    assert node.remove_worker("w0") == [1]
     assert node.assign(0.0) == []
-    node.sit("w2", "tls://w2")
+    node.add_worker("w2", "tls://w2")
     assert [(each.order.ticket, each.address) for each in node.assign(0.0)] == [(1, "tls://w2")]
 
 
@@ -132,7 +132,7 @@ def test_what_was_told_of_a_dead_workers_order_counts() -> None:
     node.accept([order(1)], 0.0)
     node.assign(0.0)
     end(node, 1)
-    assert node.leave("w0") == []
+    assert node.remove_worker("w0") == []
     assert node.assign(0.0) == []
 
 
@@ -140,7 +140,7 @@ def test_strangers_are_ignored() -> None:
     node = bench()
     end(node, 77)
     node.back([78])
-    assert node.leave("w9") == [] and node.assign(0.0) == []
+    assert node.remove_worker("w9") == [] and node.assign(0.0) == []
 
 
 def test_gpus_are_shared_out_and_a_worker_keeps_to_its_own() -> None:
@@ -163,8 +163,8 @@ def test_a_worker_whose_libraries_know_other_gpus_is_replaced() -> None:
     assert node.assign(0.0) == []
     assert node.review(0.0) == ([RetireWorker("w0")], [])
     assert node.assign(0.0) == [] and node.review(0.0) == ([], [])
-    node.leave("w0")
-    node.sit("w1", "tls://w1")
+    node.remove_worker("w0")
+    node.add_worker("w1", "tls://w1")
     assert [each.gpus for each in node.assign(0.0)] == [(0, 1)]
 
 

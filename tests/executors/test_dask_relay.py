@@ -109,7 +109,7 @@ def test_orders_turn_off_to_dask_and_outcomes_come_from_the_crew() -> None:
     async def scenario(scene: Scene) -> None:
         await scene.introduce()
         scene.hub.send(RunOrders([order(1), order(2)]))
-        scene.relay.sit("n1-x:1", "tls://w")
+        scene.relay.add_worker("n1-x:1", "tls://w")
         await scene.until(lambda: scene.farm.given)
         assert [(each.order.ticket, each.address) for each in scene.farm.given] == [(1, "tls://w")]
         outcome = TaskOutcome(1, 0.0, 9.0, b"value")
@@ -124,11 +124,11 @@ def test_a_worker_that_is_gone_is_no_matter_of_the_hubs() -> None:
     async def scenario(scene: Scene) -> None:
         await scene.introduce()
         scene.hub.send(RunOrders([order(1)]))
-        scene.relay.sit("n1-x:1", "tls://w1")
+        scene.relay.add_worker("n1-x:1", "tls://w1")
         await scene.until(lambda: scene.farm.given)
         scene.node.send(WorkerGone("n1-x:1"))
         await scene.until(lambda: scene.farm.forgotten)
-        scene.relay.sit("n1-x:2", "tls://w2")
+        scene.relay.add_worker("n1-x:2", "tls://w2")
         assert [(each.order.ticket, each.address) for each in scene.farm.given] == [(1, "tls://w1"), (1, "tls://w2")]
         scene.node.send(Alive())
         assert await scene.hear(scene.hub) == Alive()
@@ -178,7 +178,7 @@ def test_what_waits_for_long_goes_back_to_the_hub(monkeypatch: pytest.MonkeyPatc
 
     async def scenario(scene: Scene) -> None:
         await scene.introduce()
-        scene.relay.sit("n1-x:1", "tls://w")
+        scene.relay.add_worker("n1-x:1", "tls://w")
         scene.hub.send(RunOrders([order(1), order(2)]))
         assert await scene.hear(scene.hub) == TaskReport([], [2])
         monkeypatch.setattr("executors.dask.driver._STUCK_S", 1000.0)
@@ -205,7 +205,7 @@ def test_a_long_message_passes_to_a_node_that_is_slow_to_read() -> None:
 
 def test_what_comes_before_hello_or_before_dask_is_no_harm() -> None:
     async def scenario(scene: Scene) -> None:
-        scene.relay.sit("n1-x:1", "tls://w")
+        scene.relay.add_worker("n1-x:1", "tls://w")
         scene.node.send(HELLO)
         assert await scene.hear(scene.hub) == HELLO
         outcome = TaskOutcome(1, 0.0, 9.0, b"value")

@@ -128,7 +128,7 @@ def test_nothing_is_lost_or_done_twice(
                 assert share.finish(holder, ticket) is None
                 ended.append(ticket)
     assert sorted(ended) == list(range(len(sizes)))
-    assert all(each.room.fits(orders(1, cores=each.room.cores)[0]) for each in nodes), "all room is free again"
+    assert all(each.slots.fits(orders(1, cores=each.slots.cores)[0]) for each in nodes), "all room is free again"
 
 
 def test_a_launched_order_learns_which_nodes_it_has() -> None:

@@ -16,7 +16,7 @@ import asa
 from asa.core.errors import CommandFailed
 from asa.core.launch import Launch
 from asa.log.values import load
-from executors.launch import _outcomes, environment, how, prefix
+from executors.launch import environment, how, prefix, read_outcomes
 from executors.wire import TaskOrder, TaskOutcome
 from executors.worker import Caller, rank_number
 
@@ -222,8 +222,8 @@ def test_a_result_that_a_network_file_system_shows_late_is_waited_for(tmp_path: 
         (tmp_path / "new").write_bytes(pickle.dumps(outcome))
         (tmp_path / "new").rename(tmp_path / "0")
 
-    assert _outcomes(tmp_path, patience_s=0.0) == {}
+    assert read_outcomes(tmp_path, patience_s=0.0) == {}
     timer = threading.Timer(0.02, show)
     timer.start()
-    assert _outcomes(tmp_path, patience_s=60.0) == {0: outcome}
+    assert read_outcomes(tmp_path, patience_s=60.0) == {0: outcome}
     timer.join()

@@ -63,7 +63,7 @@ from executors.processes import SessionGuard
 warden = SessionGuard()
 warden.guard({guarded.pid})
 warden.guard({dismissed.pid})
-warden.dismiss({dismissed.pid})
+warden.forget({dismissed.pid})
 Path({str(tmp_path / "new")!r}).write_text(str(warden.pid))
 os.rename({str(tmp_path / "new")!r}, {str(tmp_path / "warden")!r})
 threading.Event().wait()

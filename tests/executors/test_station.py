@@ -11,14 +11,14 @@ from executors.hub import HubExecutor, listen
 from executors.wire import RENDEZVOUS, ChannelListener
 
 
-class Between:
-    """Stands between, and has tasks launched while it gets ready."""
+class FakeProxy:
+    """Stands proxy, and has tasks launched while it gets ready."""
 
     def __init__(self, error: Exception | None = None) -> None:
         self.error, self.station, self.closed = error, HubExecutor("m:C"), 0
         self.published = False
 
-    def __call__(self, context: RunContext, listener: ChannelListener) -> Between:
+    def __call__(self, context: RunContext, listener: ChannelListener) -> FakeProxy:
         self.file: Path = context.directory / RENDEZVOUS
         return self
 
@@ -35,27 +35,27 @@ class Between:
         self.closed += 1
 
 
-def station(between: Between) -> HubExecutor:
-    between.station = HubExecutor("m:C", between=between)
-    return between.station
+def station(proxy: FakeProxy) -> HubExecutor:
+    proxy.station = HubExecutor("m:C", proxy=lambda context, listener: proxy(context, listener))
+    return proxy.station
 
 
-def test_nodes_may_come_and_be_given_tasks_while_what_stands_between_gets_ready(context: RunContext) -> None:
-    between = Between()
-    made = station(between)
+def test_nodes_may_come_and_be_given_tasks_while_a_proxy_gets_ready(context: RunContext) -> None:
+    proxy = FakeProxy()
+    made = station(proxy)
     made.start(context, lambda events: None)
-    assert between.published and not between.closed
+    assert proxy.published and not proxy.closed
     made.close()
     made.close()
-    assert between.closed == 1 and not between.file.exists()
+    assert proxy.closed == 1 and not proxy.file.exists()
 
 
 def test_when_it_does_not_get_ready_nothing_is_left(context: RunContext) -> None:
-    between = Between(ValueError("no port"))
-    made = station(between)
+    proxy = FakeProxy(ValueError("no port"))
+    made = station(proxy)
     with pytest.raises(ValueError, match="no port"):
         made.start(context, lambda events: None)
-    assert between.closed == 1 and not between.file.exists()
+    assert proxy.closed == 1 and not proxy.file.exists()
     with pytest.raises(InvalidInput, match="start"):
         made.launch([], "a")
 

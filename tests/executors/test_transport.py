@@ -109,7 +109,7 @@ def test_the_other_end_must_be_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     (tmp_path / wire.RENDEZVOUS).chmod(0o600)
     channel = wire.connect(str(tmp_path))
     assert isinstance(listener.accept(), Channel)
-    monkeypatch.setattr(wire, "_same_user", lambda stream: False)
+    monkeypatch.setattr(wire, "_credentials", lambda stream: (1, -1))
     with pytest.raises(PermissionError, match="another user"):
         wire.connect(str(tmp_path))
     assert listener.accept() is None
@@ -146,7 +146,7 @@ def test_a_driver_elsewhere_that_cannot_be_reached_is_told_by_its_addresses(tmp_
 
 def test_addresses_name_this_host() -> None:
     listener_name = socket.gethostname()
-    assert wire._addresses()[0] == listener_name
+    assert wire.own_addresses()[0] == listener_name
 
 
 def test_strangers_who_only_knock_keep_nobody_out(remote: Ground) -> None:
