@@ -343,7 +343,7 @@ def _state(job: Attributes) -> JobState:
         return JobState.RUNNING
     kind = _exception(job).get("type")
     if kind == "dependency" and _time(job, "t_run") is None:
-        return JobState.CANCELLED  # what it waited for can never come true
+        return JobState.CANCELLED  # its dependency can never be fulfilled
     if kind == "node-failure":
         return JobState.NODE_FAIL
     return _RESULTS.get(str(job.get("result")), JobState.FAILED)

@@ -130,7 +130,7 @@ class Local:
             if record.entry.running and record.process
         }
         self._unsaved: dict[str, QueueEntry] = {}
-        self._deadlines: dict[str, float] = {}  # of programs told to end: when they are killed, on the monotonic clock
+        self._deadlines: dict[str, float] = {}  # of programs asked to end: when they are killed, on the monotonic clock
         self._terminate([record.entry for record in records if record.entry.running and record.entry.ending])
 
     def capabilities(self) -> Capabilities:
@@ -355,7 +355,7 @@ _KILL_PATIENCE_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class ProcessIdentity:
-    """A process, told apart from later ones of the same number.
+    """A process, distinguished from later ones of the same number.
 
     Parameters
     ----------
@@ -452,7 +452,7 @@ class JobProcess:
                 end = os.waitid(os.P_PID, self.identity.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
                 if end is None:
                     return None
-                self.kill()  # before the wrapper is waited for: until then its number can belong to nobody else
+                self.kill()  # before the wrapper is waited for: until then no other process can have its number
                 code = os.waitstatus_to_exitcode(os.waitpid(self.identity.pid, 0)[1])
                 code = 128 - code if code < 0 else code
             except ChildProcessError:

@@ -355,7 +355,7 @@ class BatchQueue:
     def _satisfied(self, dependency: Dependency) -> float | None:
         """When a dependency was fulfilled [s]: None while it may yet be, infinite when it cannot be any more."""
         other = self.entry(dependency.on)
-        if other is None:  # removed since: it has ended, nobody knows how
+        if other is None:  # removed since: it has ended, how is unknown
             return math.inf if dependency.kind is DependencyKind.AFTER_OK else -math.inf
         status = other.status
         if dependency.kind is DependencyKind.AFTER and status.started is not None:

@@ -33,7 +33,7 @@ class Holder:
     pid, host
         Where it runs.
     born
-        When it was started, in the kernel's own count since boot: tells it from a later process with the same pid.
+        When it was started, in clock ticks since the boot: a later process with the same pid has another.
     """
 
     pid: int
@@ -52,8 +52,8 @@ class DriverLock:
     """Held by the process that drives a run; a context manager.
 
     A POSIX record lock: it holds across the machines of a shared file system, and no child process inherits it, so
-    that it ends with the driver even when workers outlive it. Such a lock does not tell threads of one process apart,
-    and closing any descriptor of the file lets go of it; so its holder is written beside it, and read first.
+    that it ends with the driver even when workers outlive it. Such a lock does not exclude other threads of the
+    process, and closing any descriptor of the file releases it; so its holder is written beside it, and read first.
 
     Parameters
     ----------
@@ -131,7 +131,7 @@ class DriverLock:
         try:
             return Holder(**json.loads(self._note.read_bytes()))
         except (OSError, ValueError, TypeError):
-            return None  # nobody, or a holder that is about to write it
+            return None  # none, or a holder that is about to write it
 
 
 def state_directory(environ: Mapping[str, str] = os.environ) -> Path:
@@ -206,7 +206,7 @@ class RunDirectory:
 
     @property
     def submitted(self) -> float:
-        """When the run was submitted [s since the epoch], whatever clock it goes by; 0 if that cannot be told."""
+        """When the run was submitted [s since the epoch], whatever clock it goes by; 0 if that is unknown."""
         for kept in (self.settings, self.path):
             with suppress(OSError):
                 return kept.stat().st_mtime

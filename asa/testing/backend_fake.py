@@ -1,4 +1,4 @@
-"""A batch system in virtual time, for tests: the embedded one's queue, with programs that are only told of.
+"""A batch system in virtual time, for tests: the embedded one's queue, with programs that do not really run.
 
 It is the outside world of a run: it lives on when a test throws its driver away and starts another.
 """
@@ -67,7 +67,7 @@ class FakeBatch:
         Seconds [s] between questions about jobs.
     ages
         Whether a job grows older while it waits, given its request as it is by now. Its place is not touched: that is
-        for tests of those who believe what they are told.
+        for tests of callers that believe `JobStatus.ages_since`.
     arrays, parks
         What `capabilities` says it has; without them, changes that need them are refused.
 
@@ -109,7 +109,7 @@ class FakeBatch:
         self._waits = _Waits(DISPATCHERS.create(dispatcher))
         self._queue = BatchQueue(Resources(cores=cores, memory=memory, gpus=gpus), self._waits)
         self._faults: list[_Fault] = []
-        self._told: dict[str, tuple[JobState, int]] = {}
+        self._reported: dict[str, tuple[JobState, int]] = {}
 
     # -- the port ------------------------------------------------------------------------------------------------
 
@@ -239,9 +239,9 @@ class FakeBatch:
                 self._start(entry)
             actions = self._queue.tick(now)
         for entry in self._queue.changes():
-            told = (entry.status.state, entry.status.restarts)
-            if self._told.get(entry.job_id) != told:
-                self._told[entry.job_id] = told
+            now_is = (entry.status.state, entry.status.restarts)
+            if self._reported.get(entry.job_id) != now_is:
+                self._reported[entry.job_id] = now_is
                 self.watch(entry.request, entry.status)
 
     def _start(self, entry: QueueEntry) -> None:

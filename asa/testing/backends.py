@@ -147,7 +147,7 @@ class TestedSite:
         """Wait until a condition holds, asking as often as the backend stands."""
         deadline = self.clock.now() + (self.patience_s if patience_s is None else patience_s)
         while not condition():
-            assert self.clock.now() < deadline, f"{condition} does not come true"
+            assert self.clock.now() < deadline, f"{condition} does not become true"
             self.sleep(self.backend.capabilities().poll_s)
 
     def reach(self, handle: JobHandle, *states: JobState, patience_s: float | None = None) -> JobStatus:

@@ -71,7 +71,7 @@ code=$?
 if [ "$code" -eq 0 ]; then rm -f "$mark"; else echo "exit code $code" >"$mark"; fi
 exit "$code"
 """
-"""Elements that were cancelled keep nobody back: somebody did that on purpose. One that was killed leaves its mark
+"""Elements that were cancelled keep no other back: that was done on purpose. One that was killed leaves its mark
 empty, and Slurm is asked whether it still runs: a wider throttle may have let it and the next one go together."""
 
 
@@ -155,7 +155,7 @@ def marks(requests: Sequence[JobRequest]) -> list[str]:
 
 
 def _environment(request: JobRequest) -> list[str]:
-    """What sbatch says of the job in its environment, for an element: Slurm tells all of them about the first."""
+    """The job's variables for an element: Slurm sets those of the first in all of them."""
     tasks = f'"${{tasks:-{request.resources.cores}}}"'
     lines = [f"export SLURM_JOB_NAME={shlex.quote(request.token)} SLURM_NTASKS={tasks} SLURM_NPROCS={tasks}"]
     if request.resources.nodes is None:

@@ -57,7 +57,7 @@ class Slurm:
     """A Slurm cluster.
 
     Nothing is retried here: a `BackendError` that is ``transient`` says that the same call may be made again later.
-    A job may have been accepted although sbatch reported a time-out: after such a `submit`, `find` tells what was.
+    A job may have been accepted although sbatch reported a time-out: after such a `submit`, `find` says which.
 
     Parameters
     ----------
@@ -261,12 +261,8 @@ class Slurm:
     def _unfulfilled(self, dependencies: Sequence[Dependency], queued: Records, now: float) -> tuple[Dependency, ...]:
         """Dependencies that are not fulfilled yet; `queued` is what the controller has of the jobs that they name.
 
-        Slurm takes a job that it has forgotten for one that ended well, so those are judged here.
-
-        Raises
-        ------
-        SiteRefusal
-            When one can never be fulfilled.
+        Slurm takes a job that it has forgotten for one that ended well, so those are judged here. Raises `SiteRefusal`
+        when one can never be fulfilled.
         """
         there = [item for item in dependencies if item.on in queued]
         gone = [item for item in dependencies if item.on not in queued and item.kind is DependencyKind.AFTER_OK]
@@ -445,7 +441,7 @@ def _named(tokens: Sequence[str], records: Sequence[JobRecord], without: Collect
 # -- a site, for planning ----------------------------------------------------------------------------------------------
 
 _LIMITS = frozenset({"LIMITS", "SAFE", "ALL"})
-_UNSTATED_MEMORY = 2**20  # what Slurm shows of a node whose RealMemory nobody configured [bytes]
+_UNSTATED_MEMORY = 2**20  # what Slurm shows of a node whose RealMemory is not configured [bytes]
 _SHOWN = (
     "PriorityType", "PriorityFlags", "PriorityWeightAge", "PriorityMaxAge", "AccountingStorageType",
     "AccountingStorageEnforce", "EnforcePartLimits", "SchedulerType", "SchedulerParameters", "SelectType",
@@ -495,10 +491,8 @@ def site_capabilities(
     ----------
     configuration
         The controller's settings; empty when the user may not read them.
-    partitions
-        Those that jobs may go to.
-    nodes
-        Groups of nodes of these partitions.
+    partitions, nodes
+        Those that jobs may go to, and the groups of their nodes.
     partition
         The partitions' names as jobs are given them.
     """
@@ -534,18 +528,12 @@ def poll_interval(configuration: Mapping[str, str], wanted_s: float) -> float:
 
 
 def default_partition(partitions: Sequence[Mapping[str, str]]) -> str:
-    """Name of the partition that jobs go to unless told otherwise; "" when there is none."""
+    """Name of the partition that jobs go to by default; "" when there is none."""
     return next((item["PartitionName"] for item in partitions if item.get("Default") == "YES"), "")
 
 
 def chosen_partitions(partitions: Sequence[Mapping[str, str]], names: str) -> list[Mapping[str, str]]:
-    """The partitions of these names (commas between).
-
-    Raises
-    ------
-    SiteRefusal
-        When none of them exists.
-    """
+    """The partitions of these names (commas between); raises `SiteRefusal` when none of them exists."""
     found = [item for item in partitions if item["PartitionName"] in names.split(",")]
     if not found:
         known = ", ".join(sorted(item["PartitionName"] for item in partitions))
@@ -615,8 +603,6 @@ def queue_view(
 
     Parameters
     ----------
-    now
-        The time [s since the epoch].
     jobs
         Those of the `rivals`.
     groups

@@ -23,7 +23,7 @@ class SlurmTransport(Protocol):
     """A way to talk to one Slurm cluster as one user.
 
     Jobs are named by keys: an id, or ``ID_INDEX``. Every method raises `BackendError`, ``transient`` when Slurm did not
-    answer; a `SiteRefusal` when it said no. `arrays` tells whether elements of job arrays can be changed singly.
+    answer; a `SiteRefusal` when it said no. `arrays`: elements of job arrays can be changed singly.
     """
 
     arrays: bool
@@ -170,8 +170,8 @@ _KEPT_IN_JOB = ("SLURM_CONF", "SLURM_CLUSTERS", "SLURM_JWT")
 def submission_environment(inherited: Mapping[str, str]) -> dict[str, str]:
     """The caller's environment for sbatch, which hands it on to the job.
 
-    When the caller itself runs in a Slurm job, that job's ``SLURM_*`` variables are left out: they would tell an srun
-    in the new job about the wrong allocation. ``SBATCH_*``, the defaults of the site or the user, stay.
+    When the caller itself runs in a Slurm job, that job's ``SLURM_*`` variables are left out: they would point an srun
+    in the new job to the wrong allocation. ``SBATCH_*``, the defaults of the site or the user, stay.
     """
     in_job = "SLURM_JOB_ID" in inherited
     return {
@@ -327,7 +327,7 @@ def parse_accounting(text: str) -> list[JobRecord]:
     """Jobs in the accounting, each once, as it was last.
 
     The accounting has a record for each time that a job was requeued (or resized); an id that was given out twice is
-    two jobs here, told apart by their names.
+    two jobs here, with different names.
     """
     latest: dict[tuple[str, str], JobRecord] = {}
     restarts: dict[tuple[str, str], int] = {}

@@ -55,7 +55,7 @@ _HOST = re.compile(r"[^(,\s]+")
 class SlurmRest:
     """Slurm through slurmrestd; a `SlurmTransport`.
 
-    What slurmrestd does not tell, the controller's configuration, is asked of scontrol where there is one that speaks
+    The controller's configuration, which slurmrestd does not have, is asked of scontrol where there is one that speaks
     to the same controller.
 
     Parameters
@@ -137,7 +137,7 @@ class SlurmRest:
 
     def configuration(self) -> dict[str, str]:
         """The controller's settings, from scontrol; slurmrestd has no page for them."""
-        unknown = f"{self.name()} does not tell Slurm's configuration"
+        unknown = f"{self.name()} does not have Slurm's configuration"
         # Without a token, because an old one would keep scontrol from saying who is asking in the usual way.
         environment = {name: value for name, value in self._environment.items() if name not in _SECRET}
         try:
@@ -562,7 +562,7 @@ def own_name() -> str:
 
 
 def expiry(token: str) -> float | None:
-    """When a token ends [s since the epoch], by its own account; None if it does not tell.
+    """When a token ends [s since the epoch], as it says itself; None if it does not.
 
     >>> expiry("eyJhbGciOiJIUzI1NiJ9.eyJleHAiOjE3MDAwMDAwMDB9.c2lnbmF0dXJl")
     1700000000.0

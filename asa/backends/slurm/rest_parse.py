@@ -111,7 +111,7 @@ def _is_no_answer(error: Mapping[str, Any]) -> bool:
 
 
 def _error_words(error: Mapping[str, Any]) -> str:
-    """The telling part of an error: Slurm's general words for it are left out where there are better ones."""
+    """The words of an error: Slurm's general ones are left out where there are better ones."""
     general, particular = error.get("error") or "", error.get("description") or ""
     if not particular or general in particular:
         return particular or general
@@ -199,7 +199,7 @@ def _visible(job: Mapping[str, Any], key: str) -> VisibleJob:
 def accounting(answer: Mapping[str, Any], user: str) -> list[JobRecord]:
     """One user's jobs in the accounting.
 
-    v0.0.38 tells neither how often a job was requeued, nor the exit code of one that failed: it says 0.
+    v0.0.38 has neither how often a job was requeued, nor the exit code of one that failed: it says 0.
     """
     return [_accounted(job) for job in answer.get("jobs") or () if str(job.get("user")) == user]
 

@@ -171,37 +171,21 @@ def handle_of(record: JobRecord) -> JobHandle:
 
 # -- states ------------------------------------------------------------------------------------------------------------
 
-STATES = {
-    "PENDING": JobState.PENDING,
-    "REQUEUED": JobState.PENDING,
-    "REQUEUE_FED": JobState.PENDING,
-    "REQUEUE_HOLD": JobState.PENDING,
-    "RESV_DEL_HOLD": JobState.PENDING,
-    "SPECIAL_EXIT": JobState.PENDING,  # requeued and held because of its exit code
-    "EXPEDITING": JobState.PENDING,
-    "RUNNING": JobState.RUNNING,
-    "CONFIGURING": JobState.RUNNING,
-    "POWER_UP_NODE": JobState.RUNNING,
-    "RESIZING": JobState.RUNNING,
-    "SIGNALING": JobState.RUNNING,
-    "STOPPED": JobState.RUNNING,
-    "SUSPENDED": JobState.RUNNING,
-    "STAGE_OUT": JobState.RUNNING,
-    "UPDATE_DB": JobState.RUNNING,
-    "COMPLETING": JobState.RUNNING,  # alone it hides how the job ends; a later answer has another word
-    "COMPLETED": JobState.COMPLETED,
-    "FAILED": JobState.FAILED,
-    "TIMEOUT": JobState.TIMEOUT,
-    "DEADLINE": JobState.TIMEOUT,
-    "CANCELLED": JobState.CANCELLED,
-    "REVOKED": JobState.CANCELLED,  # started elsewhere in a federation
-    "PREEMPTED": JobState.PREEMPTED,
-    "OUT_OF_MEMORY": JobState.OUT_OF_MEMORY,
-    "NODE_FAIL": JobState.NODE_FAIL,
-    "BOOT_FAIL": JobState.NODE_FAIL,
-    "LAUNCH_FAILED": JobState.NODE_FAIL,
-    "RECONFIG_FAIL": JobState.NODE_FAIL,
+_WORDS = {
+    # SPECIAL_EXIT: requeued and held because of its exit code
+    JobState.PENDING: "PENDING REQUEUED REQUEUE_FED REQUEUE_HOLD RESV_DEL_HOLD SPECIAL_EXIT EXPEDITING",
+    # These hold cores. COMPLETING alone hides how the job ends; a later answer has another word.
+    JobState.RUNNING: "RUNNING CONFIGURING POWER_UP_NODE RESIZING SIGNALING STOPPED SUSPENDED STAGE_OUT UPDATE_DB"
+    " COMPLETING",
+    JobState.COMPLETED: "COMPLETED",
+    JobState.FAILED: "FAILED",
+    JobState.TIMEOUT: "TIMEOUT DEADLINE",
+    JobState.CANCELLED: "CANCELLED REVOKED",  # REVOKED: started elsewhere in a federation
+    JobState.PREEMPTED: "PREEMPTED",
+    JobState.OUT_OF_MEMORY: "OUT_OF_MEMORY",
+    JobState.NODE_FAIL: "NODE_FAIL BOOT_FAIL LAUNCH_FAILED RECONFIG_FAIL",
 }
+STATES = {word: state for state, words in _WORDS.items() for word in words.split()}
 """Slurm's word -> state, for the words of squeue, sacct and the REST interface up to 25.11."""
 
 _NOW_S = 2.0  # the controller's clock may be ahead, and counts whole seconds
@@ -213,7 +197,7 @@ def state_of(record: JobRecord) -> JobState:
     """Where the job stands.
 
     A word that is not in the table counts as RUNNING for a job that holds nodes and as PENDING for others: such a job
-    is neither submitted again nor given up, and a later answer tells more. Newer versions add flags to a state
+    is neither submitted again nor given up, and a later answer has more. Newer versions add flags to a state
     (``CANCELLED,COMPLETING``); the state comes first.
     """
     return state_of_word(record.word, holds_nodes=bool(record.nodes))
@@ -302,7 +286,7 @@ _NO_ACCOUNTING = re.compile(r"accounting storage is disabled|slurm accounting.*d
 
 
 def is_unknown_job(error: CommandError) -> bool:
-    """Whether the controller does not know the only job it was asked for."""
+    """Whether the controller does not know the only job that the question named."""
     return bool(_UNKNOWN_JOB.search(error.stderr))
 
 
@@ -335,37 +319,26 @@ _EXCLUDE_EACH_OTHER = (
     {"gres", "gpus", "G", "gpus-per-node", "gpus-per-task", "gpus-per-socket"},
 )
 _ELSEWHERE = {
-    "time": "give the stage a walltime",
-    "t": "give the stage a walltime",
-    "nodes": "give the stage nodes",
-    "N": "give the stage nodes",
-    "ntasks": "give the stage cores",
-    "n": "give the stage cores",
-    "job-name": "jobs are found again by the names that ASA gives them",
-    "J": "jobs are found again by the names that ASA gives them",
-    "output": "ASA collects the output in the run's directory",
-    "o": "ASA collects the output in the run's directory",
-    "chdir": "start the run in that directory",
-    "D": "start the run in that directory",
-    "dependency": "the strategy decides about dependencies",
-    "d": "the strategy decides about dependencies",
-    "begin": "the strategy decides when to submit",
-    "b": "the strategy decides when to submit",
-    "requeue": "use the option requeue=True or False",
-    "no-requeue": "use the option requeue=True or False",
-    "array": "use stage.map(...)",
-    "a": "use stage.map(...)",
-    "wrap": "use a stage or asa.command(...)",
-    "parsable": "ASA needs it and always gives it",
-    "test-only": "it would submit nothing",
-    "wait": "ASA waits by itself",
-    "W": "ASA waits by itself",
-    "hold": "nothing would release the job",
-    "H": "nothing would release the job",
-    "p": "write partition=...",
-    "A": "write account=...",
-    "M": "write clusters=...",
+    ("time", "t"): "give the stage a walltime",
+    ("nodes", "N"): "give the stage nodes",
+    ("ntasks", "n"): "give the stage cores",
+    ("job-name", "J"): "jobs are found again by the names that ASA gives them",
+    ("output", "o"): "ASA collects the output in the run's directory",
+    ("chdir", "D"): "start the run in that directory",
+    ("dependency", "d"): "the strategy decides about dependencies",
+    ("begin", "b"): "the strategy decides when to submit",
+    ("requeue", "no-requeue"): "use the option requeue=True or False",
+    ("array", "a"): "use stage.map(...)",
+    ("wrap",): "use a stage or asa.command(...)",
+    ("parsable",): "ASA needs it and always gives it",
+    ("test-only",): "it would submit nothing",
+    ("wait", "W"): "ASA waits by itself",
+    ("hold", "H"): "nothing would release the job",
+    ("p",): "write partition=...",
+    ("A",): "write account=...",
+    ("M",): "write clusters=...",
 }
+_REMEDIES = {name: remedy for names, remedy in _ELSEWHERE.items() for name in names}
 
 
 @dataclass(frozen=True, slots=True)
@@ -398,8 +371,8 @@ class SlurmOptions:
     def __post_init__(self) -> None:
         flags = {name.replace("_", "-"): value for name, value in self.flags.items()}
         for name, value in flags.items():
-            if name in _ELSEWHERE:
-                raise InvalidInput(f"Slurm option {name!r} cannot be passed through: {_ELSEWHERE[name]}")
+            if name in _REMEDIES:
+                raise InvalidInput(f"Slurm option {name!r} cannot be passed through: {_REMEDIES[name]}")
             if "\n" in f"{name}{value}":
                 raise InvalidInput(f"Slurm option {name!r}: {value!r} has more than one line")
         object.__setattr__(self, "flags", flags)
@@ -410,10 +383,7 @@ class SlurmOptions:
 def sbatch_options(request: JobRequest, options: SlurmOptions) -> list[str]:
     """Options of the submission; flags of the user win over those that follow from the resources.
 
-    Raises
-    ------
-    InvalidInput
-        When the token has letters that cannot be in a job name.
+    Raises `InvalidInput` when the token cannot be a job name.
     """
     if not _TOKEN.fullmatch(request.token):
         raise InvalidInput(f"token {request.token!r}: expected letters, digits and _ . + : @ = - only")
@@ -524,10 +494,7 @@ def _mib_each(resources: Resources) -> int:
 def scontrol_settings(changes: JobChanges, now: float) -> list[str]:
     """scontrol's settings for changes of a waiting job.
 
-    Raises
-    ------
-    InvalidInput
-        When GPUs are asked for: Slurm has no dependable way to change them.
+    Raises `InvalidInput` when GPUs are asked for: Slurm has no dependable way to change them.
     """
     found = [] if changes.resources is None else _size_settings(changes.resources)
     if changes.walltime_s is not None:
@@ -540,13 +507,7 @@ def scontrol_settings(changes: JobChanges, now: float) -> list[str]:
 
 
 def parking_setting(parked: bool, nodes: str, options: SlurmOptions) -> str:
-    """scontrol's setting that parks a waiting job, or lets it go.
-
-    Parameters
-    ----------
-    nodes
-        All nodes of its partition.
-    """
+    """scontrol's setting that parks a waiting job, or lets it go; `nodes` are all of its partition."""
     own = options.flags.get("exclude", options.flags.get("x")) or ""
     return f"ExcNodeList={nodes if parked else own}"
 
