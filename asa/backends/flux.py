@@ -145,10 +145,7 @@ class Flux:
     def update(self, handle: JobHandle, changes: JobChanges) -> None:
         """Change the wall time of a job that waits.
 
-        Raises
-        ------
-        BackendError
-            When it waits no more, the site says no, or something else is to be changed: Flux changes nothing else.
+        Raises a `BackendError` when it waits no more, the site says no, or anything else is to be changed.
         """
         if replace(changes, walltime_s=None) != JobChanges():
             raise BackendError(
@@ -181,22 +178,7 @@ _OURS = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class FluxOptions:
-    """What a user wants of every job.
-
-    Parameters
-    ----------
-    queue, bank
-        ``--queue`` and ``--bank`` of flux, or None.
-    setup
-        Shell lines before the program.
-    extra
-        Other options of ``flux submit``, as they are written on a command line.
-
-    Raises
-    ------
-    InvalidInput
-        When an extra option is one that ASA gives itself.
-    """
+    """What a user wants of every job, as in `Flux`; raises `InvalidInput` for an extra option that ASA gives itself."""
 
     queue: str | None = None
     bank: str | None = None

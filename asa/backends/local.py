@@ -166,11 +166,8 @@ class Local:
     def update(self, handle: JobHandle, changes: JobChanges) -> None:
         """Change a job that waits, or the throttle of its array.
 
-        Raises
-        ------
-        BackendError
-            When it does not wait any more, when the machine could never run it as changed, or when there is no throttle
-            to change.
+        Raises a `BackendError` when it does not wait any more, when the machine could never run it as changed, or
+        when there is no throttle to change.
         """
         self._queue.update(handle, changes)
         self._step()
@@ -295,13 +292,7 @@ class JournalRecord:
 
 
 class JobJournal:
-    """Records of one embedded batch system, one driver at a time; raises `StateError` when they cannot be used.
-
-    Parameters
-    ----------
-    directory
-        Where the files are, 0700; made when it is absent.
-    """
+    """Records of one embedded batch system in a 0700 directory; raises `StateError` when they cannot be used."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = private_directory(directory)
@@ -355,16 +346,9 @@ _KILL_PATIENCE_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class ProcessIdentity:
-    """A process, distinguished from later ones of the same number.
+    """A wrapper's process, distinguished from later ones of the same number, which is its session's, too.
 
-    Parameters
-    ----------
-    pid
-        Process number of the wrapper, which is its session's number too.
-    started
-        Its start, in clock ticks since the boot.
-    boot
-        The machine's boot.
+    `started` is in clock ticks since the boot; `boot` names that.
     """
 
     pid: int
@@ -383,14 +367,7 @@ class ProcessExit:
 class JobProcess:
     """A job's program, started by this driver or by an earlier one.
 
-    Parameters
-    ----------
-    identity
-        The wrapper's process.
-    exit_file
-        Where the wrapper keeps the exit code.
-    gate
-        Descriptor of the pipe at which the wrapper waits, or None once it was opened or closed.
+    The wrapper keeps its exit code in `exit_file`, and waits at `gate`, a pipe; None once that was opened or closed.
     """
 
     def __init__(self, identity: ProcessIdentity, exit_file: Path, gate: int | None = None) -> None:
@@ -402,10 +379,7 @@ class JobProcess:
     def spawn(cls, request: JobRequest, exit_file: Path) -> JobProcess:
         """Start the wrapper, which waits for `go`. The request's working directory is an absolute path.
 
-        Raises
-        ------
-        OSError, ValueError
-            When the working directory, the output file or the arguments cannot be used.
+        Raises `OSError` or `ValueError` when the directory, the output file or the arguments cannot be used.
         """
         os.close(os.open(request.workdir, os.O_RDONLY | os.O_DIRECTORY))
         output = os.devnull if request.output is None else os.path.join(request.workdir, request.output)
@@ -478,10 +452,7 @@ class JobProcess:
     def kill(self) -> None:
         """End every process of the session (SIGKILL), those included that are forked meanwhile.
 
-        Raises
-        ------
-        BackendError
-            When some are still there after a few seconds, which takes a process stuck in the kernel.
+        Raises a `BackendError` when some are still there after a few seconds: they are stuck in the kernel.
         """
         if not (self._child or self._alive()):
             return

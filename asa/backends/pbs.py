@@ -170,11 +170,8 @@ class Pbs:
     def update(self, handle: JobHandle, changes: JobChanges) -> None:
         """Change a job that waits.
 
-        Raises
-        ------
-        BackendError
-            When it waits no more, is to follow one that failed, or the site says no; for throttles and parking, which
-            PBS has not.
+        Raises a `BackendError` when it waits no more, is to follow one that failed, or the site says no; for
+        throttles and parking, which PBS does not have.
         """
         if changes.throttle is not None or changes.parked is not None:
             name = batch.called(handle)
@@ -212,24 +209,7 @@ _OURS = ("-N", "-l", "-W", "-o", "-e", "-j", "-a", "-h", "-J", "-I", "-X", "-r",
 
 @dataclass(frozen=True, slots=True)
 class PbsOptions:
-    """What a user wants of every job.
-
-    Parameters
-    ----------
-    queue, account
-        qsub's ``-q`` and ``-A``, or None.
-    chunk
-        More resources of each chunk, such as ``model=bro:ngpus=1``.
-    setup
-        Shell lines before the program.
-    extra
-        Other options of qsub, as they are written on a command line.
-
-    Raises
-    ------
-    InvalidInput
-        When an extra option is one that ASA gives itself.
-    """
+    """What a user wants of every job, as in `Pbs`; raises `InvalidInput` for an extra option that ASA gives itself."""
 
     queue: str | None = None
     account: str | None = None

@@ -35,8 +35,6 @@ class QueueEntry:
 
     Parameters
     ----------
-    request, status
-        What was asked for, and how it stands.
     ending
         The state in which it will end once its program is gone: it is being cancelled, or out of wall time.
     array
@@ -105,19 +103,7 @@ _READY = Reason.PRIORITY
 
 
 class BatchQueue:
-    """The queue of one machine.
-
-    Parameters
-    ----------
-    capacity
-        What the machine has.
-    dispatcher
-        Decides which waiting jobs start.
-    entries
-        Jobs of an earlier queue to go on with, in order of submission.
-    first_id
-        Number of the first job submitted here.
-    """
+    """The queue of one machine; `entries` are jobs of an earlier queue to go on with, in order of submission."""
 
     def __init__(
         self, capacity: Resources, dispatcher: Dispatcher, entries: Iterable[QueueEntry] = (), first_id: int = 1
@@ -153,11 +139,8 @@ class BatchQueue:
     def update(self, handle: JobHandle, changes: JobChanges) -> None:
         """Change a job that waits, or the throttle of its array.
 
-        Raises
-        ------
-        BackendError
-            When it does not wait any more, when the machine could never run it as changed, or when there is no throttle
-            to change; then nothing is.
+        Raises a `BackendError`, and changes nothing, when it does not wait any more, when the machine could never run
+        it as changed, or when there is no throttle to change.
         """
         entry = self.entry(handle)
         if entry is None or not (entry.pending or only_throttles(changes)):

@@ -104,12 +104,8 @@ def job_shell(options: SlurmOptions) -> str:
 
 
 def submission(requests: Sequence[JobRequest], options: SlurmOptions, now: float) -> tuple[list[str], str]:
-    """SlurmOptions and job script of the array; see `problem` for what it cannot have.
-
-    Parameters
-    ----------
-    now
-        The time [s since the epoch].
+    """Options and job script of the array at the time `now` [s since the epoch]; see `problem` for what it cannot
+    have.
     """
     first = requests[0]
     later = first.begin is not None and first.begin >= now + LEAD_S / 2

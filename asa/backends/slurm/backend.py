@@ -599,14 +599,8 @@ def queue_view(
 
     Jobs that wait are in order of priority, the highest first, and then of submission; those that could not start on
     an empty machine are left out. Running jobs are those on the partitions' nodes, whichever partition they came
-    through, and end when their wall time does. Memory and GPUs are left out.
-
-    Parameters
-    ----------
-    jobs
-        Those of the `rivals`.
-    groups
-        Nodes of the chosen partitions.
+    through, and end when their wall time does. Memory and GPUs are left out. `jobs` are those of the `rivals`,
+    `groups` the nodes of the chosen partitions.
     """
     capacity, nodes = _capacity(groups, chosen), _node_set(chosen)
     if capacity is None:
@@ -675,13 +669,8 @@ def reach(
 ) -> SlurmTransport:
     """The transport that the options of `Slurm` ask for.
 
-    Raises
-    ------
-    InvalidInput
-        When options contradict each other, or cannot be given through slurmrestd, or the server's address cannot be
-        used.
-    StateError
-        When the token's file cannot be read, or others can read it.
+    Raises `InvalidInput` when they contradict each other, cannot be given through slurmrestd, or hold an address that
+    cannot be used; `StateError` when the token's file cannot be read, or others can read it.
     """
     clusters = options.flags.get("clusters")
     if clusters is not None and "," in str(clusters):

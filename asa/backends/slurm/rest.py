@@ -55,19 +55,9 @@ _HOST = re.compile(r"[^(,\s]+")
 class SlurmRest:
     """Slurm through slurmrestd; a `SlurmTransport`.
 
-    The controller's configuration, which slurmrestd does not have, is asked of scontrol where there is one that speaks
-    to the same controller.
-
-    Parameters
-    ----------
-    server
-        Who is asked.
-    user
-        The user's name in Slurm.
-    timeout_s
-        How long scontrol may take [s].
-    environment
-        Environment of the caller, which jobs inherit.
+    The controller's configuration, which slurmrestd does not have, is asked of scontrol where there is one that
+    speaks to the same controller; that may take `timeout_s` [s]. `user` is a name in Slurm; jobs inherit
+    `environment`.
     """
 
     arrays = False  # v0.0.38 says that a changed element was not changed, and does change it but for its name
@@ -225,15 +215,14 @@ _CHUNK = 2**16
 class RestServer:
     """One slurmrestd. Nothing is held between questions.
 
-    Proxies, netrc files and redirections are not heeded: they would take the token elsewhere.
+    Proxies, netrc files and redirections are ignored: they would take the token elsewhere.
 
     Parameters
     ----------
     address
-        ``/path/to/socket``, ``http://HOST:PORT`` or ``https://HOST``.
+        ``/path/to/socket``, ``http://HOST:PORT`` or ``https://HOST``; others raise `InvalidInput`.
     tokens
-        Where tokens come from. Over a Unix socket one is sent only when the server asks for it: a server that runs as
-        the caller needs none.
+        Over a Unix socket a token is sent only when the server asks for it: one that runs as the caller needs none.
     always
         Send a token over a Unix socket, too.
     unencrypted
@@ -242,11 +231,6 @@ class RestServer:
         How long an answer may take [s]; twice as long if it comes in drops.
     authorities
         File with the certificate authorities to trust; None for those of requests.
-
-    Raises
-    ------
-    InvalidInput
-        When the address cannot be used.
     """
 
     def __init__(
@@ -279,12 +263,8 @@ class RestServer:
         """The answer to a question, such as ``GET /slurm/v0.0.38/jobs``.
 
         A token that is not accepted is replaced once. When there is no other, that is ``transient`` if the server has
-        answered before: a run waits for somebody to put a new one in its file.
-
-        Raises
-        ------
-        BackendError
-            Those of `rest_parse.content`; ``transient`` when there was no answer.
+        answered before: a run waits for somebody to put a new one in its file. Otherwise raises what
+        `rest_parse.content` does, and a ``transient`` `BackendError` when there was no answer.
         """
         replaced = False
         while True:
@@ -436,15 +416,7 @@ def _os_reason(error: BaseException) -> str:
 
 
 class UnixAdapter(HTTPAdapter):
-    """Sends every request that it is mounted for to one socket, whatever host the address names.
-
-    Parameters
-    ----------
-    path
-        Where the server listens.
-    timeout_s
-        How long to wait for the connection [s].
-    """
+    """Sends every request that it is mounted for to one socket, whatever host the address names."""
 
     def __init__(self, path: Path, timeout_s: float) -> None:
         self._path, self._timeout_s = path, timeout_s
@@ -491,18 +463,10 @@ class Tokens:
     user
         Whose tokens, by the name that Slurm knows.
     file
-        A file that only its owner can read; it is read again whenever a token is not accepted or near its end.
-    environment
-        Environment of the caller.
+        A file that only its owner can read; it is read again whenever a token is not accepted or near its end. When it
+        is missing, open to others or holds no token, an `AsaError` is raised.
     timeout_s
         How long scontrol may take [s].
-    now
-        The time [s since the epoch].
-
-    Raises
-    ------
-    AsaError
-        When the file is missing, open to others or holds no token.
     """
 
     def __init__(
@@ -515,13 +479,7 @@ class Tokens:
         self._token: str | None = None if file is None else _read_token(file)
 
     def current(self) -> str:
-        """A token, a new one if the last is near its end.
-
-        Raises
-        ------
-        BackendError
-            When there is none to be had.
-        """
+        """A token, a new one if the last is near its end; raises a `BackendError` when there is none."""
         if self._token is None:
             self._token = _parse_token(self._variable, f"${_VARIABLE}") if self._variable else self._another()
         end = expiry(self._token)

@@ -165,19 +165,9 @@ _COMMANDS = "leave out rest=... to go through Slurm's commands"
 def submission(options: Sequence[str], script: str, inherited: Mapping[str, str], version: int) -> dict[str, Any]:
     """What is posted for a batch job.
 
-    slurmrestd takes the script as it is, so its ``#SBATCH`` lines are read here; `options` win over them.
-
-    Parameters
-    ----------
-    inherited
-        Environment that the job gets where ``--export`` does not say otherwise.
-    version
-        Last number of the interface's version.
-
-    Raises
-    ------
-    InvalidInput
-        When an option cannot be given through slurmrestd, or not in this version.
+    slurmrestd takes the script as it is, so its ``#SBATCH`` lines are read here; `options` win over them. The job
+    gets the environment `inherited` where ``--export`` does not say otherwise; `version` is the last number of the
+    interface's. Raises `InvalidInput` when an option cannot be given through slurmrestd, or not in this version.
     """
     given = given_options(options, script)
     export = given.pop("export", "ALL")
@@ -257,10 +247,7 @@ def environment(export: str, inherited: Mapping[str, str]) -> dict[str, str]:
 def changes(settings: Sequence[str], version: int) -> dict[str, Any]:
     """What is posted for scontrol's ``Name=value`` settings of a waiting job.
 
-    Raises
-    ------
-    InvalidInput
-        When one cannot be given through slurmrestd.
+    Raises `InvalidInput` when one cannot be given through slurmrestd.
     """
     given = dict(setting.split("=", 1) for setting in settings)
     job: dict[str, Any] = {}

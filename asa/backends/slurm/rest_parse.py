@@ -52,19 +52,10 @@ class Denied(SiteRefusal):
 
 
 def content(status: int, text: str, asked: str) -> Mapping[str, Any]:
-    """The JSON object of an answer.
+    """The JSON object of an answer; `status` is HTTP's, `asked` the question, for messages.
 
-    Parameters
-    ----------
-    status
-        HTTP's.
-    asked
-        The question, for messages.
-
-    Raises
-    ------
-    NoSuchPage, Unauthorized, Silent, Denied
-        As their names say; otherwise a `BackendError`, ``transient`` when the same call may be made again later.
+    Raises `NoSuchPage`, `Unauthorized`, `Silent`, `Denied`, as their names say; otherwise a `BackendError`,
+    ``transient`` when the same call may be made again later.
     """
     if status in (401, 403):
         raise Unauthorized(f"{asked}: {text.strip()[:_SHOWN] or 'not authorized'} (HTTP {status})")

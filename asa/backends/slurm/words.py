@@ -65,14 +65,10 @@ class JobRecord:
 
 @dataclass(frozen=True, slots=True)
 class VisibleJob:
-    """Anybody's job that waits or runs, as far as Slurm shows it to this user.
+    """Any user's job that waits or runs, as far as Slurm shows it to this one; `key` to `end` are as in `JobRecord`.
 
     Parameters
     ----------
-    key, name, word, reason, submitted, end
-        As in `JobRecord`.
-    user
-        Whose it is.
     partition
         Its partition; several with commas between while it waits for any of them.
     priority
@@ -102,22 +98,9 @@ class VisibleJob:
 
 @dataclass(frozen=True, slots=True)
 class NodeGroup:
-    """Like nodes of one partition.
+    """Like nodes of one partition: how many, and the CPUs, memory [bytes] and GPUs of each.
 
-    Parameters
-    ----------
-    partition
-        Name of the partition.
-    count
-        How many there are.
-    cores
-        CPUs of each, as Slurm counts them.
-    memory
-        Memory of each [bytes].
-    gpus
-        GPUs of each.
-    state
-        Their state, such as ``idle`` or ``down*``.
+    `cores` are counted as Slurm does; `state` is its word, such as ``idle`` or ``down*``.
     """
 
     partition: str
