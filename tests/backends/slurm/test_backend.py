@@ -280,11 +280,6 @@ def test_no_option_of_sbatch_is_taken_for_a_misspelt_one(fake: FakeSlurm) -> Non
         Slurm(transport=fake, **{name: "1"})
 
 
-def test_several_clusters_are_refused() -> None:
-    with pytest.raises(InvalidInput, match="clusters='a,b'"):
-        Slurm(clusters="a,b")
-
-
 def element(token: str, cores: int = 1) -> JobRequest:
     return JobRequest(token, Resources(cores), 60.0, ("true",), output=f"/run/{token}", array="stages")
 
