@@ -104,9 +104,7 @@ def job_shell(options: SlurmOptions) -> str:
 
 
 def submission(requests: Sequence[JobRequest], options: SlurmOptions, now: float) -> tuple[list[str], str]:
-    """Options and job script of the array at the time `now` [s since the epoch]; see `problem` for what it cannot
-    have.
-    """
+    """Options and job script of the array, at the time `now` [s since the epoch]; see `problem`."""
     first = requests[0]
     later = first.begin is not None and first.begin >= now + LEAD_S / 2
     timed = first if later else dataclasses.replace(first, begin=now + LEAD_S + EDIT_S * len(requests))

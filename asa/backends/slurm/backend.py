@@ -453,7 +453,7 @@ _SHOWN_OF_PARTITION = (
 
 
 def queue_regime(configuration: Mapping[str, str]) -> QueueRegime:
-    """What becomes of the place of a job that waits for another; the strictest when that is unknown.
+    """Whether a job that waits for another keeps its place and age; the strictest regime when that is unknown.
 
     Measured on Slurm 22.05: with limits enforced, a job's age is reset whenever it gets a dependency; otherwise a
     dependency at submission costs the age and a later one does not; ``ACCRUE_ALWAYS`` counts the age from submission in
