@@ -191,17 +191,17 @@ class Subscription:
 
     Parameters
     ----------
-    bell
+    wakeup
         Written to by other threads when there is something to do.
     """
 
-    def __init__(self, endpoint: Endpoint, path: str, handler: ClientHandler, bell: int) -> None:
+    def __init__(self, endpoint: Endpoint, path: str, handler: ClientHandler, wakeup: int) -> None:
         self.endpoint, self.subscribed = endpoint, False
         self.muted = False
         """Whether events are handed over no more."""
         self.calls = deque[bytes]()
         """Calls that are not sent yet; others may add to it."""
-        self._path, self._handler, self._bell = path, handler, bell
+        self._path, self._handler, self._wakeup = path, handler, wakeup
         self._flying = deque[tuple[bytes, float]]()
         self._records = Records()
         self._identity: dict[str, str] = {}
@@ -219,7 +219,7 @@ class Subscription:
 
     def begin(self) -> None:
         """Connect and subscribe; raises `OSError`."""
-        self._selector.register(self._bell, selectors.EVENT_READ)
+        self._selector.register(self._wakeup, selectors.EVENT_READ)
         self._stream = ClientConnection(self.endpoint)
         self._stream.post(self._path, encode(_call_back(self._handler.subscribe)), {})
         self._selector.register(self._stream, selectors.EVENT_READ | selectors.EVENT_WRITE)
@@ -236,8 +236,8 @@ class Subscription:
         ready = self._selector.select(self._timeout(ends))
         active = {key.fileobj for key, _ in ready}
         for key, mask in ready:
-            if key.fileobj == self._bell:
-                clear_bell(self._bell)
+            if key.fileobj == self._wakeup:
+                clear_wakeup(self._wakeup)
             elif key.fileobj is self._stream:
                 self._read(self._stream, mask)
             elif self._caller is not None:
@@ -283,7 +283,7 @@ class Subscription:
             try:
                 for message in self._records.feed(data):
                     if not self.muted:
-                        self._note(message)
+                        self._subscribed_by(message)
                         _call_back(self._handler.event, message)
             except BadMessage as error:
                 raise ConnectionAbortedError(f"the stream makes no sense: {error}") from error
@@ -292,7 +292,7 @@ class Subscription:
         elif answer.complete:
             _raise_for(answer)
 
-    def _note(self, message: Message) -> None:
+    def _subscribed_by(self, message: Message) -> None:
         if message.get("type") == "SUBSCRIBED":
             interval: float = field_of(message, "subscribed.heartbeat_interval_seconds", float, 0.0)
             if interval > 0:
@@ -386,10 +386,10 @@ def _has_stream(answer: HTTPAnswer) -> bool:
     return 0 < len(value) <= 128 and value.isascii() and value.isprintable()
 
 
-def clear_bell(bell: int) -> None:
+def clear_wakeup(wakeup: int) -> None:
     """It has been heard."""
     with suppress(BlockingIOError):
-        os.eventfd_read(bell)
+        os.eventfd_read(wakeup)
 
 
 _LOG = logging.getLogger(__name__)
@@ -423,7 +423,7 @@ class SchedulerClient:
     ) -> None:
         self._find, self._path, self._handler = find, path, handler
         self._longest, self._give_up = longest_s, give_up_s
-        self._bell = -1
+        self._wakeup = -1
         self._lock = threading.Lock()
         self._session: Subscription | None = None
         self._ends: float | None = None  # when even unanswered calls are given up; None while nobody wants to stop
@@ -443,7 +443,7 @@ class SchedulerClient:
 
     def start(self) -> None:
         """Begin to connect."""
-        self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._wakeup = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._thread.start()
 
     def call(self, message: Message) -> bool:
@@ -451,7 +451,7 @@ class SchedulerClient:
         call = encode(message)
         with self._lock:  # so that a call is never queued for a connection that is gone already
             queued = self._ends is None and self._queued(call)
-        self._ring()
+        self._wake()
         return queued
 
     def stop(self, last: Message | None = None, wait_s: float = _GOODBYE_S) -> None:
@@ -464,7 +464,7 @@ class SchedulerClient:
                 self._queued(encode(last))
             if self._session is not None:
                 self._session.muted = True
-        self._ring()
+        self._wake()
 
     def _queued(self, call: bytes) -> bool:
         session = self._session
@@ -481,17 +481,17 @@ class SchedulerClient:
             if raised is not None:
                 raise raised
 
-    def _ring(self) -> None:
+    def _wake(self) -> None:
         if threading.current_thread() is not self._thread:
             with self._lock:
-                if self._bell >= 0:
-                    os.eventfd_write(self._bell, 1)
+                if self._wakeup >= 0:
+                    os.eventfd_write(self._wakeup, 1)
 
     # ------------------------------------------------------- the client's thread
 
     def _run(self) -> None:
         try:
-            self._keep()
+            self._stay_subscribed()
         except Exception as error:
             cause = error.__cause__ if isinstance(error, CallbackFailed) else error
             _LOG.error("the driver ends, since this was raised", exc_info=cause)
@@ -500,12 +500,12 @@ class SchedulerClient:
                 self._handler.failed(f"the driver has ended: {cause!r}")
         finally:
             self._ends = self._ends or time.monotonic()
-            self._forget()
+            self._disconnect()
             with self._lock:
-                os.close(self._bell)
-                self._bell = -1
+                os.close(self._wakeup)
+                self._wakeup = -1
 
-    def _keep(self) -> None:
+    def _stay_subscribed(self) -> None:
         pause, since, redirects = _FIRST_S, time.monotonic(), 0
         moved: Endpoint | None = None
         while self._ends is None:
@@ -520,7 +520,7 @@ class SchedulerClient:
                     redirects += 1
                     if redirects <= _REDIRECTS_MOST:
                         moved = endpoint.redirected(found.location)
-                        self._forget()
+                        self._disconnect()
                         continue
             except Rejected as rejected:
                 return self._handler.failed(rejected.reason)
@@ -532,7 +532,7 @@ class SchedulerClient:
                 if self._ends is None:
                     _LOG.warning("no connection for %s: %s", self._path, error)
             redirects = 0
-            if self._forget():
+            if self._disconnect():
                 pause, since = _FIRST_S, time.monotonic()
                 if self._ends is None:
                     self._handler.lost()
@@ -544,14 +544,14 @@ class SchedulerClient:
         return None
 
     def _serve(self, endpoint: Endpoint) -> None:
-        session = Subscription(endpoint, self._path, self._handler, self._bell)
+        session = Subscription(endpoint, self._path, self._handler, self._wakeup)
         with self._lock:
             self._session = session
         session.begin()
         while self._ends is None or (session.busy and time.monotonic() < self._ends):
             session.step(self._ends)
 
-    def _forget(self) -> bool:
+    def _disconnect(self) -> bool:
         """Close the connections; whether it had been subscribed."""
         with self._lock:
             session, self._session = self._session, None
@@ -563,7 +563,7 @@ class SchedulerClient:
     def _pause(self, seconds: float) -> None:
         until = time.monotonic() + seconds
         with selectors.DefaultSelector() as selector:
-            selector.register(self._bell, selectors.EVENT_READ)
+            selector.register(self._wakeup, selectors.EVENT_READ)
             while self._ends is None and (left := until - time.monotonic()) > 0:
                 if selector.select(left):
-                    clear_bell(self._bell)
+                    clear_wakeup(self._wakeup)

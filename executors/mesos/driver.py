@@ -291,22 +291,22 @@ class _DriverHandler:
             return None
         if found.name == "error":
             driver.abort()
-        self._tell(*found)
+        self._call_back(*found)
         if driver._implicit and found.name == "statusUpdate":
             driver.acknowledgeStatusUpdate(found.arguments[0])
         return None
 
     def lost(self) -> None:
-        self._tell("disconnected")
+        self._call_back("disconnected")
 
     def failed(self, reason: str) -> None:
         self._driver.abort()
-        self._tell("error", (reason,))
+        self._call_back("error", (reason,))
 
     def refused(self, call: bytes, status: int, reason: str) -> None:
         message = json.loads(call)
         _LOG.error("%s was answered with %d: %s", message["type"], status, reason)
-        self._tell("callRefused", (message, status, reason))
+        self._call_back("callRefused", (message, status, reason))
 
     def _subscribed(self, message: Message) -> Callback:
         driver = self._driver
@@ -319,7 +319,7 @@ class _DriverHandler:
         driver._framework = driver._framework | {"id": own}
         return Callback("reregistered", (master,)) if known else Callback("registered", (own, master))
 
-    def _tell(self, name: str, arguments: tuple[Any, ...] = ()) -> None:
+    def _call_back(self, name: str, arguments: tuple[Any, ...] = ()) -> None:
         callback = getattr(self._driver._scheduler, name, None)
         if callback is not None:
             callback(self._driver, *arguments)

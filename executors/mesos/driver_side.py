@@ -201,7 +201,7 @@ class DriverSide:
             self._start_master()
         name = secrets.token_hex(4)
         self._borrower = Borrower(context.run, name, self._leased_program) if context.pool else None
-        self._scheduler = FrameworkScheduler(Framework(name, borrower=self._borrower), self._heed, self._is_wanted)
+        self._scheduler = FrameworkScheduler(Framework(name, borrower=self._borrower), self.report, self._is_wanted)
         self._operator = Operator(self._directory)
         self._driver: SchedulerDriver | None = None
         self._watch: ContainerWatch | None = None
@@ -320,10 +320,10 @@ class DriverSide:
             self.allocation_released()
         return key not in self._released
 
-    def _heed(self, outcomes: Sequence[FrameworkOutcome]) -> None:
+    def report(self, outcomes: Sequence[FrameworkOutcome]) -> None:
         """The hub tells of nodes that come and go; here is why a supervisor could not run."""
         for outcome in outcomes:
-            if self.tenant is not None and self.tenant.heed(outcome):
+            if self.tenant is not None and self.tenant.on_outcome(outcome):
                 continue
             if outcome.state == "failed" and outcome.agent not in self._dismissed:
                 who = f"agent {outcome.agent}" if outcome.agent else f"our {outcome.key}"

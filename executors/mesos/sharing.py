@@ -193,7 +193,7 @@ class Tenant:
         need = TaskNeed(task.cores, task.memory or 0, task.gpus)
         self._scheduler.want(lambda framework, now: framework.borrow(need, count, now))
 
-    def heed(self, outcome: FrameworkOutcome) -> bool:
+    def on_outcome(self, outcome: FrameworkOutcome) -> bool:
         """Something has become of a lease, or of a node program; whether it was a lease."""
         if outcome.state == "leased":
             self._post([_leased_event(self._borrower.leases[outcome.key])])

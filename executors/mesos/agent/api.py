@@ -128,7 +128,7 @@ def executor_call(core: AgentCore, item: Message) -> None:
         _check_data(octets(item, "message.data"))
         data = field(item, "message.data", str)
         ids = {"framework_id": identity(executor.framework), "executor_id": identity(executor.id)}
-        core.up("MESSAGE", **ids, data=data)
+        core.send_to_master("MESSAGE", **ids, data=data)
     elif kind != "HEARTBEAT":
         raise HTTPError(400, f"{kind!r:.80} is no call of an executor: expected UPDATE, MESSAGE or HEARTBEAT")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import signal
 import socket
@@ -22,6 +23,8 @@ from executors.mesos.agent.shim import birth_of, process_file, status_file
 from executors.mesos.agent.state import OUT_OF_MEMORY, ContainerSpec
 from executors.mesos.agent.storage import make_sandbox
 from executors.processes import kill_sessions
+
+_log = logging.getLogger(__name__)
 
 _TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -222,17 +225,18 @@ class Launcher:
     async def _read(self, reader: asyncio.StreamReader, shim: subprocess.Popen[bytes]) -> None:
         with suppress(OSError, ValueError):
             async for line in reader:
-                self._hear(json.loads(line))
+                self._received(json.loads(line))
         self._writer = None
         for answer in self._waiting.values():
             if not answer.done():
                 answer.set_exception(StateError("the process that starts containers was killed; launch it again"))
         running, self._running = self._running, set()
         if not self._closed:
+            _log.warning("the process that starts containers was killed: another takes its place")
             self._lost(sorted(running))
             await asyncio.to_thread(shim.wait)
 
-    def _hear(self, said: dict[str, Any]) -> None:
+    def _received(self, said: dict[str, Any]) -> None:
         container: str = said["id"]
         if "status" in said:
             self._running.discard(container)
@@ -423,7 +427,7 @@ class NodeContainers:
                 )
                 group.adopt(running.pid)
             except (StateError, OSError) as error:
-                await self._bury(running)
+                await self._finish(running)
                 self._listener.exited(running.id, None, str(error))
                 return
             self._listener.started(running.id, running.pid, running.birth)
@@ -459,13 +463,13 @@ class NodeContainers:
         async with running.turn:
             if running.over.is_set():
                 return
-            starved = status != 0 and await asyncio.to_thread(self._starved, running)
-            await self._bury(running)
+            starved = status != 0 and await asyncio.to_thread(self._out_of_memory, running)
+            await self._finish(running)
             code = None if status is None else os.waitstatus_to_exitcode(status)
             reason = OUT_OF_MEMORY if starved else "how it ended was not seen by anybody" if code is None else ""
             self._listener.exited(running.id, code, reason)
 
-    async def _bury(self, running: _LiveContainer) -> None:
+    async def _finish(self, running: _LiveContainer) -> None:
         running.over.set()
         await asyncio.to_thread(self._clear, running)
 
@@ -519,7 +523,7 @@ class NodeContainers:
             return running.group.pids()
         return [running.pid] if birth_of(running.pid) == running.birth else []
 
-    def _starved(self, running: _LiveContainer) -> bool:
+    def _out_of_memory(self, running: _LiveContainer) -> bool:
         with suppress(StateError, OSError, ValueError):
             return running.group is not None and running.group.starved()
         return False

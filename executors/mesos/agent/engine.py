@@ -77,7 +77,7 @@ class AgentEngine:
         self._commit: GroupCommit[Own] = GroupCommit(journal, self._deliver, strict=False)
         self._committing: asyncio.Task[None] | None = None
         self._loop = asyncio.get_running_loop()
-        self._clock = Clockwork(machine.due, lambda: self.take(machine.wake))
+        self._clock = Clockwork(machine.due, lambda: self.step(machine.wake))
         self.link = MasterLink(directory, self, patience_s)
         self.containers = NodeContainers(quotas, run, lock, orphans, self)
         self.streams: dict[str, ResponseStream] = {}
@@ -107,7 +107,7 @@ class AgentEngine:
         self._stop()
         self.containers.abandon()
 
-    def take(self, step: Callable[[float], Sequence[Effect]], *, lazily: bool = False) -> None:
+    def step(self, step: Callable[[float], Sequence[Effect]], *, lazily: bool = False) -> None:
         """Have the machine take a step, and carry out what it wants done; raises what the machine raises."""
         if not self._stopped:
             self._carry_out(step(self._clock.now()), lazily=lazily)
@@ -130,28 +130,28 @@ class AgentEngine:
         """An executor opens a stream; raises what the machine raises."""
         self.streams[stream.id] = stream
         try:
-            self.take(lambda now: self._machine.subscribe(call, stream.id, now))
+            self.step(lambda now: self._machine.subscribe(call, stream.id, now))
         except BaseException:
             del self.streams[stream.id]
             raise
 
     def call(self, call: Message) -> Durable | None:
         """Any other call of an executor: what to wait for until it is durable; raises what the machine raises."""
-        self.take(lambda now: self._machine.call(call, now))
+        self.step(lambda now: self._machine.call(call, now))
         return self._commit.pending
 
     def closed(self, stream: ResponseStream) -> None:
         """An executor's stream has ended."""
         del self.streams[stream.id]
         if not stream.ended:
-            self._tell(lambda now: self._machine.closed(stream.id, now))
+            self._step_safely(lambda now: self._machine.closed(stream.id, now))
 
-    def leave(self, reason: str, patience_s: float, *, told: bool = False) -> None:
+    def leave(self, reason: str, patience_s: float, *, notified: bool = False) -> None:
         """End all that runs, tell the master, and be over, after `patience_s` [s] whatever has become of that.
 
-        With `told`, there is no master to tell.
+        With `notified`, there is no master to tell.
         """
-        self._tell(lambda now: self._machine.leave(reason, now, told=told))
+        self._step_safely(lambda now: self._machine.leave(reason, now, notified=notified))
         self._loop.call_later(patience_s, self._over, 0)
 
     def _over(self, code: int) -> None:
@@ -163,32 +163,32 @@ class AgentEngine:
     def connected(self) -> None:
         self._flush()
         self.link.clear()  # that was said to nobody
-        self._tell(self._machine.connected)
+        self._step_safely(self._machine.connected)
         self._flush()
 
     def disconnected(self) -> None:
-        self._tell(self._machine.disconnected)
+        self._step_safely(self._machine.disconnected)
 
-    def heard(self, item: Message) -> None:
+    def received(self, item: Message) -> None:
         # Nobody waits for what an acknowledgement changes: an agent that forgets it sends the update again.
-        self._tell(lambda now: self._machine.from_master(item, now), lazily=item.get("type") == "ACKNOWLEDGE")
+        self._step_safely(lambda now: self._machine.from_master(item, now), lazily=item.get("type") == "ACKNOWLEDGE")
 
     # ------------------------------------------------------- told by containers
 
     def started(self, container: str, pid: int, birth: int) -> None:
         _log.info("container %s has started", container)
-        self._tell(lambda now: self._machine.started(container, pid, birth, now))
+        self._step_safely(lambda now: self._machine.started(container, pid, birth, now))
 
     def exited(self, container: str, code: int | None, reason: str) -> None:
         _log.info("container %s has ended: %s %s", container, code, reason)
-        self._tell(lambda now: self._machine.exited(container, code, reason, now))
+        self._step_safely(lambda now: self._machine.exited(container, code, reason, now))
 
     # ------------------------------------------------------- effects
 
-    def _tell(self, step: Callable[[float], Sequence[Effect]], *, lazily: bool = False) -> None:
+    def _step_safely(self, step: Callable[[float], Sequence[Effect]], *, lazily: bool = False) -> None:
         """As `take`, where nobody could be told what is wrong."""
         try:
-            self.take(step, lazily=lazily)
+            self.step(step, lazily=lazily)
         except Exception:  # a fault of ours: what runs here goes on all the same
             _log.exception("the agent's machine failed")
 
@@ -210,7 +210,7 @@ class AgentEngine:
 
     def _do(self, effect: Parcel | Own) -> None:
         if isinstance(effect, ToMaster):
-            self.link.say(effect.item)
+            self.link.send(effect.item)
         elif isinstance(effect, Parcel):
             if (stream := self.streams.get(effect.stream)) is None:
                 return

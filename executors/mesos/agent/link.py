@@ -51,12 +51,12 @@ class MasterConnection(asyncio.BufferedProtocol):
     """
 
     def __init__(self, hear: Callable[[bytes], object] | None = None) -> None:
-        self._hear = hear
+        self._received = hear
         self._parser = httptools.HttpResponseParser(self)
         self._buffer = memoryview(bytearray(_READ_MOST))
         self._transport: asyncio.Transport | None = None
         self._fields: dict[str, str] = {}
-        self._body, self._heard = bytearray(), bytearray()
+        self._body, self._unread = bytearray(), bytearray()
         self._over = False  # a stream has ended
         self._answer: asyncio.Future[MasterAnswer] | None = None
         self.broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -103,9 +103,9 @@ class MasterConnection(asyncio.BufferedProtocol):
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             problem = ConnectionAbortedError(f"what came is no HTTP: {error}")
         try:
-            if self._hear is not None and self._heard:  # what came before the end, or before what is wrong, counts
-                heard, self._heard = bytes(self._heard), bytearray()
-                self._hear(heard)
+            if self._received is not None and self._unread:  # what came before the end, or before what is wrong, counts
+                heard, self._unread = bytes(self._unread), bytearray()
+                self._received(heard)
         except BadMessage as error:
             problem = error
         if problem or self._over:
@@ -123,24 +123,24 @@ class MasterConnection(asyncio.BufferedProtocol):
 
     def on_headers_complete(self) -> None:
         if self._is_stream:
-            self._tell()
+            self._answered()
 
     def on_body(self, body: bytes) -> None:
         if self._is_stream:
-            self._heard += body
+            self._unread += body
         else:
             self._body += body[: TEXT_MOST - len(self._body)]
 
     def on_message_complete(self) -> None:
         self._over = self._is_stream
         if self._parser.get_status_code() >= 200:
-            self._tell()
+            self._answered()
 
     @property
     def _is_stream(self) -> bool:
-        return self._hear is not None and self._parser.get_status_code() == 200
+        return self._received is not None and self._parser.get_status_code() == 200
 
-    def _tell(self) -> None:
+    def _answered(self) -> None:
         if self._answer is not None and not self._answer.done():
             answer = MasterAnswer(self._parser.get_status_code(), Headers(self._fields), bytes(self._body))
             self._answer.set_result(answer)
@@ -227,7 +227,7 @@ _SILENCE_S = (1.0, 3600.0)
 
 
 class LinkListener(Protocol):
-    """The agent, as the link sees it. `MasterLink.say` takes what it wants said."""
+    """The agent, as the link sees it. `MasterLink.send` takes what it wants said."""
 
     def connected(self) -> None:
         """A connection is being made: the REGISTER item is wanted now, before anything else."""
@@ -235,7 +235,7 @@ class LinkListener(Protocol):
     def disconnected(self) -> None:
         """It broke, or could not be made; what was said on it may not have arrived."""
 
-    def heard(self, item: Message) -> None:
+    def received(self, item: Message) -> None:
         """The master has said something."""
 
 
@@ -287,14 +287,14 @@ class MasterLink:
     ----------
     directory
         Where masters say where they listen.
-    node
+    listener
         The agent.
     patience_s
         How long to look for a master in vain [s].
     """
 
-    def __init__(self, directory: PoolDirectory, node: LinkListener, patience_s: float) -> None:
-        self._directory, self._node, self._patience_s = directory, node, patience_s
+    def __init__(self, directory: PoolDirectory, listener: LinkListener, patience_s: float) -> None:
+        self._directory, self._listener, self._patience_s = directory, listener, patience_s
         self._unsent = Outbox()
         self._bell = asyncio.Event()
         self._connecting = self._sending = False
@@ -306,7 +306,7 @@ class MasterLink:
         self.problem = "no master has started in this pool yet"
         """Why there is no connection, or why the last one broke."""
 
-    def say(self, item: Message) -> None:
+    def send(self, item: Message) -> None:
         """Say this to the master; while there is none, nothing."""
         if self._connecting:
             self._unsent.put(item)
@@ -350,7 +350,7 @@ class MasterLink:
             return False
         _log.info("connecting to the master at %s", masters[0].url)
         self._connecting = True
-        self._node.connected()
+        self._listener.connected()
         try:
             register = self._unsent.take()
             for master in masters:
@@ -364,7 +364,7 @@ class MasterLink:
         finally:
             self._connecting = False
             self._unsent.clear()
-            self._node.disconnected()
+            self._listener.disconnected()
         return self._registered
 
     def _masters(self) -> list[_Master]:
@@ -380,7 +380,7 @@ class MasterLink:
         """Register, and stay until the connection breaks; always raises."""
         self._records, self._silence_s = Records(), PING_S * PINGS
         self._heard_at = asyncio.get_running_loop().time()
-        line = await master.dial(self._hear)
+        line = await master.dial(self._received)
         try:
             async with asyncio.timeout(_ANSWER_S):
                 answer = await line.post(master.head(), register)
@@ -404,13 +404,13 @@ class MasterLink:
                 each.cancel()
             await asyncio.gather(sending, watching, full, return_exceptions=True)
 
-    def _hear(self, data: bytes) -> None:
+    def _received(self, data: bytes) -> None:
         self._heard_at = asyncio.get_running_loop().time()
         for item in self._records.feed(data):
             if item.get("type") == "REGISTERED":
                 self._registered = True
                 self._silence_s = _silence(item)
-            self._node.heard(item)
+            self._listener.received(item)
 
     async def _watch(self) -> None:
         """Give up a silent master; always raises."""

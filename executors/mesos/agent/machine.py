@@ -112,35 +112,35 @@ class NodeAgent:
         if self._core.state.left:
             return []
         register = ToMaster(registration(self._core.state, self._core.options, VERSION))
-        return [register, *self._taken()]
+        return [register, *self._effects()]
 
     def disconnected(self, now: float) -> list[Effect]:
         """The stream to the master broke."""
         self._core.now, self._core.state.registered = now, False
-        return self._taken()
+        return self._effects()
 
     def from_master(self, item: Message, now: float) -> list[Effect]:
         """What the master says. Of what makes no sense nothing remains but a count."""
         self._core.now = now
         try:
-            self._heed(field(item, "type", str), item)
+            self._receive(field(item, "type", str), item)
         except BadMessage as error:
             _log.warning("a message of the master makes no sense: %s", error)
             self._core.count("invalid_master_messages")
-        return self._taken()
+        return self._effects()
 
-    def _heed(self, kind: str, item: Message) -> None:
+    def _receive(self, kind: str, item: Message) -> None:
         core, said = self._core, field(item, kind.lower(), dict, {})
         if kind == "PING":
-            core.do(ToMaster(message("PONG")))
+            core.add(ToMaster(message("PONG")))
         elif kind == "REGISTERED":
             self._registered(path_id(said, "agent_id"))
         elif kind == "SHUTDOWN":
-            begin_departure(core, field(said, "message", str, ""), core.now + core.options.grace_s + 5.0, told=True)
+            begin_departure(core, field(said, "message", str, ""), core.now + core.options.grace_s + 5.0, notified=True)
         elif core.state.id is not None:
-            self._obey(kind, said)
+            self._carry_out(kind, said)
 
-    def _obey(self, kind: str, said: Message) -> None:
+    def _carry_out(self, kind: str, said: Message) -> None:
         core = self._core
         if kind == "RUN":
             run_tasks(core, said)
@@ -194,19 +194,19 @@ class NodeAgent:
         """An executor opens a stream; raises `HTTPError` or `BadMessage`, and then there is none."""
         self._core.now = now
         subscribe_executor(self._core, call, stream)
-        return self._taken()
+        return self._effects()
 
     def call(self, call: Message, now: float) -> list[Effect]:
         """Any other call of an executor; raises `HTTPError` or `BadMessage`."""
         self._core.now = now
         executor_call(self._core, call)
-        return self._taken()
+        return self._effects()
 
     def closed(self, stream: str, now: float) -> list[Effect]:
         """An executor's stream broke."""
         self._core.now = now
         stream_closed(self._core, stream)
-        return self._taken()
+        return self._effects()
 
     # ------------------------------------------------------- containers
 
@@ -224,7 +224,7 @@ class NodeAgent:
             task = self._core.state.task(instance.framework, instance.task)
             if task is not None:
                 task_started(self._core, task)
-        return self._taken()
+        return self._effects()
 
     def exited(self, container_id: str, code: int | None, reason: str, now: float) -> list[Effect]:
         """A container has ended, or could not be started.
@@ -238,7 +238,7 @@ class NodeAgent:
         """
         self._core.now = now
         container_ended(self._core, container_id, code, reason)
-        return self._taken()
+        return self._effects()
 
     # ------------------------------------------------------- operators, time
 
@@ -254,16 +254,16 @@ class NodeAgent:
         """
         self._core.now = now
         answer = operate(self._core, call, usage)
-        return answer, self._taken()
+        return answer, self._effects()
 
-    def leave(self, reason: str, now: float, *, told: bool = False) -> list[Effect]:
+    def leave(self, reason: str, now: float, *, notified: bool = False) -> list[Effect]:
         """End everything that runs here, tell the master, and then end: the last effect of all is `Exit`.
 
-        With `told`, there is no master that could be told: nothing waits for it.
+        With `notified`, there is no master that could be told: nothing waits for it.
         """
         self._core.now = now
-        begin_departure(self._core, reason, now + self._core.options.grace_s + SPARE_S, told=told)
-        return self._taken()
+        begin_departure(self._core, reason, now + self._core.options.grace_s + SPARE_S, notified=notified)
+        return self._effects()
 
     def due(self) -> float:
         """When `wake` is wanted; infinite when it is not."""
@@ -286,11 +286,11 @@ class NodeAgent:
                 allocation_ends(core)
             elif what in ("register", "return", "shutdown"):
                 executor_overdue(core, what, *ids)
-        return self._taken()
+        return self._effects()
 
-    def _taken(self) -> list[Effect]:
+    def _effects(self) -> list[Effect]:
         finish_departure(self._core)
-        return self._core.taken()
+        return self._core.take_effects()
 
 
 def recovered_containers(state: AgentState) -> list[tuple[str, int, int]]:
@@ -322,7 +322,7 @@ def resume_after_restart(core: AgentCore) -> None:
         for executor in framework.executors.values():
             ids = (framework.id, executor.id)
             if executor.verdict is not None:
-                core.do(StopContainer(executor.container, core.options.grace_s))
+                core.add(StopContainer(executor.container, core.options.grace_s))
             elif executor.subscribed:
                 core.timers.at(("return", *ids), core.now + core.options.recovery_s)
             else:
@@ -372,7 +372,7 @@ def allocation_ends(core: AgentCore) -> None:
     begin_departure(core, "the agent's allocation ends", until)
 
 
-def begin_departure(core: AgentCore, reason: str, until: float, *, told: bool = False) -> None:
+def begin_departure(core: AgentCore, reason: str, until: float, *, notified: bool = False) -> None:
     """End everything, and then the agent.
 
     Parameters
@@ -381,13 +381,13 @@ def begin_departure(core: AgentCore, reason: str, until: float, *, told: bool = 
         Why; frameworks and master are told.
     until
         When the agent ends at the latest [s since the epoch].
-    told
+    notified
         The master has given the agent up: nobody waits for updates.
     """
     if core.state.departure is not None:
         return
     _log.info("the agent leaves: %s", reason)
-    core.state.departure = Departure(reason, until, told)
+    core.state.departure = Departure(reason, until, notified)
     core.timers.at(("leave",), until)
     for framework in list(core.state.frameworks.values()):
         end_framework(core, framework, TaskEnd("killed", "REASON_AGENT_DRAINING", reason))
@@ -421,9 +421,9 @@ def finish_departure(core: AgentCore) -> None:
         return
     if core.now < leaving.until:
         unsaid = any(task.pending for framework in state.frameworks.values() for task in framework.tasks.values())
-        if state.instances or (unsaid and not leaving.told):
+        if state.instances or (unsaid and not leaving.notified):
             return
-    core.up("UNREGISTER", reason=leaving.reason)
+    core.send_to_master("UNREGISTER", reason=leaving.reason)
     forget_all(core)
     state.left = True
-    core.do(ExitAgent(0))
+    core.add(ExitAgent(0))

@@ -362,7 +362,7 @@ class AgentService:
                 linking.result()  # what it died of
                 code = NO_MASTER
                 reason = f"no master for {self._patience_s:g} s: {engine.link.problem}"
-                engine.leave(reason, self._options.grace_s + _SPARE_S, told=True)
+                engine.leave(reason, self._options.grace_s + _SPARE_S, notified=True)
                 await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             if not killed.done():
                 await engine.close()

@@ -97,13 +97,13 @@ class Shim:
         signal.signal(signal.SIGCHLD, lambda number, frame: None)
         signal.set_wakeup_fd(outer, warn_on_full_buffer=False)
         while self._peer:
-            self._turn(inner, None)
+            self._step(inner, None)
         deadline = time.monotonic() + self._grace_s
         while self._containers or self._orphaned:
-            self._turn(inner, _LOOK_S)
+            self._step(inner, _LOOK_S)
             if not self._orphaned:
                 continue
-            lock = self._taken()
+            lock = self._free_lock()
             if lock is None:  # another agent has taken them over
                 if not self._containers:
                     return
@@ -111,21 +111,21 @@ class Shim:
                 continue
             with open(lock):  # held until all is tidy: no agent starts meanwhile
                 if time.monotonic() >= deadline or (self._scratch and not self._containers):
-                    self._bury()
+                    self._end_orphans()
                     return
             if not self._containers:  # what an earlier shim still runs is that one's matter
                 return
 
-    def _turn(self, wake: int, timeout: float | None) -> None:
+    def _step(self, wake: int, timeout: float | None) -> None:
         waiting: list[Any] = [self._peer, wake] if self._peer else [wake]
         ready, _, _ = select.select(waiting, [], [], timeout)
         if wake in ready:
             os.read(wake, _PIECE)
             self._reap()
         if self._peer in ready:
-            self._hear()
+            self._receive()
 
-    def _taken(self) -> int | None:
+    def _free_lock(self) -> int | None:
         """The agent's lock; None while an agent holds it."""
         try:
             descriptor = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
@@ -138,7 +138,7 @@ class Shim:
             return None
         return descriptor
 
-    def _bury(self) -> None:
+    def _end_orphans(self) -> None:
         """Nobody will come for them any more."""
         kill_sessions(set(self._containers))
         self._reap()
@@ -149,7 +149,7 @@ class Shim:
         if self._scratch:
             shutil.rmtree(self._scratch, ignore_errors=True)
 
-    def _hear(self) -> None:
+    def _receive(self) -> None:
         assert self._peer
         try:
             data = self._peer.recv(_PIECE)
@@ -174,16 +174,16 @@ class Shim:
             pid = self._spawn(order["argv"], order["environment"], order["sandbox"])
         except OSError as error:
             where = error.filename or order["sandbox"]
-            self._say(id=order["id"], error=f"cannot start the container: {where}: {error.strerror}{_advice(error)}")
+            self._send(id=order["id"], error=f"cannot start the container: {where}: {error.strerror}{advice(error)}")
             return
         except (ValueError, TypeError) as error:  # a null byte, say
-            self._say(id=order["id"], error=f"cannot start the container: {error}")
+            self._send(id=order["id"], error=f"cannot start the container: {error}")
             return
         self._containers[pid] = order["id"]
         birth = birth_of(pid) or 0  # it may have ended, but is not reaped yet
         with suppress(OSError):  # only an agent that comes after this one would look there
             _write(process_file(self._run, order["id"]), f"{pid} {birth}")
-        self._say(id=order["id"], pid=pid, birth=birth)
+        self._send(id=order["id"], pid=pid, birth=birth)
 
     def _spawn(self, argv: list[str], environment: dict[str, str], sandbox: str) -> int:
         os.chdir(sandbox)  # it is the child's, too; nobody else here has use for it
@@ -214,9 +214,9 @@ class Shim:
                 continue
             with suppress(OSError):  # a full disk: the agent hears of it all the same, if it lives
                 _write(status_file(self._run, container), str(status))
-            self._say(id=container, status=status)
+            self._send(id=container, status=status)
 
-    def _say(self, **what: Any) -> None:
+    def _send(self, **what: Any) -> None:
         if self._peer:
             with suppress(OSError):  # it has died: that is heard next
                 self._peer.sendall(json.dumps(what).encode() + b"\n")
@@ -233,7 +233,8 @@ def _program(name: str, environment: dict[str, str]) -> str:
     raise FileNotFoundError(2, "No such program on its PATH", name)
 
 
-def _advice(error: OSError) -> str:
+def advice(error: OSError) -> str:
+    """What to do about an error, to be added to its text; mostly nothing."""
     import errno
 
     if error.errno in (errno.ENOSPC, errno.EDQUOT):

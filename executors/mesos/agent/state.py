@@ -357,13 +357,13 @@ class Departure:
         Why, for the master.
     until
         When it ends at the latest, even if updates have not been acknowledged [s since the epoch].
-    told
+    notified
         Whether the master has sent it away and so waits for nothing from it.
     """
 
     reason: str
     until: float
-    told: bool = False
+    notified: bool = False
 
 
 @dataclass(eq=False)
@@ -418,7 +418,7 @@ class AgentCore:
     timers: Timers = field(default_factory=Timers)
     effects: list[Effect] = field(default_factory=list)
 
-    def do(self, effect: Effect) -> None:
+    def add(self, effect: Effect) -> None:
         """Have this done."""
         self.effects.append(effect)
 
@@ -434,7 +434,7 @@ class AgentCore:
             self.timers.cancel("heartbeat", stream)
             self.effects.append(Close(stream))
 
-    def up(self, kind: str, **payload: Any) -> None:
+    def send_to_master(self, kind: str, **payload: Any) -> None:
         """Say something to the master, if it knows us."""
         if self.state.registered:
             self.effects.append(ToMaster(message(kind, **payload)))
@@ -451,7 +451,7 @@ class AgentCore:
         """Add to a metric that only grows."""
         self.state.counters[name] = self.state.counters.get(name, 0) + by
 
-    def taken(self) -> list[Effect]:
+    def take_effects(self) -> list[Effect]:
         """The effects so far, which are forgotten here."""
         effects, self.effects = self.effects, []
         return effects

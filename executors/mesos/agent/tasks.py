@@ -285,7 +285,7 @@ def remove_executor(core: AgentCore, framework: AgentFramework, executor: AgentE
     """An executor is no more; `status` is what ``wait`` said of it, None when nobody knows."""
     del framework.executors[executor.id]
     forget_executor(core, executor)
-    core.up(
+    core.send_to_master(
         "EXITED_EXECUTOR",
         framework_id=identity(framework.id),
         executor_id=identity(executor.id),
@@ -474,7 +474,7 @@ def start_container(
         core.options, core.state.id or "", framework.info, executor, path,
         command=command, role=allocated_to, grace_s=grace_s, gpus=instance.gpus,
     )  # fmt: skip
-    core.do(
+    core.add(
         StartContainer(
             ContainerSpec(
                 id, framework.id, executor, argv(command), variables, path, request, cpus, memory, files(command)
@@ -509,13 +509,13 @@ def drop_container(core: AgentCore, instance: ContainerState) -> None:
     for what in ("lease", "request"):
         core.timers.cancel(what, instance.id)
     forget_instance(core, instance)
-    core.do(RemoveContainer(instance.id))
+    core.add(RemoveContainer(instance.id))
 
 
 def stop_container(core: AgentCore, container_id: str, grace_s: float) -> None:
     """Have it ended; nothing to do when it has."""
     if container_id in core.state.instances:
-        core.do(StopContainer(container_id, grace_s))
+        core.add(StopContainer(container_id, grace_s))
 
 
 def executor_share(core: AgentCore, executor: AgentExecutor) -> TaskShare:
@@ -540,7 +540,7 @@ def adjust_limit(
     if instance is None:
         executor.capped = None
     elif _recount(core, executor, instance, came, gone) and instance.lease is None:
-        core.do(LimitCpu(instance.id, instance.cpus))
+        core.add(LimitCpu(instance.id, instance.cpus))
 
 
 def recount_limit(core: AgentCore, executor: AgentExecutor) -> None:
@@ -687,9 +687,9 @@ def resume_leases(core: AgentCore, instance: ContainerState) -> None:
         core.timers.at(("lease", instance.id), instance.until)
     if instance.request_lease is not None:
         core.timers.at(("request", instance.id), instance.request_until)
-    core.do(LimitCpu(instance.id, instance.limit))
+    core.add(LimitCpu(instance.id, instance.limit))
     if instance.weighed:
-        core.do(WeighCpu(instance.id, instance.weight))
+        core.add(WeighCpu(instance.id, instance.weight))
 
 
 def _drop_lease(core: AgentCore, instance: ContainerState, what: str) -> None:
@@ -704,9 +704,9 @@ def _apply_cpus(core: AgentCore, instance: ContainerState, *, limit: bool, reque
     instance.weighed |= request
     keep_instance(core, instance)
     if limit:
-        core.do(LimitCpu(instance.id, instance.limit))
+        core.add(LimitCpu(instance.id, instance.limit))
     if request:
-        core.do(WeighCpu(instance.id, instance.weight))
+        core.add(WeighCpu(instance.id, instance.weight))
 
 
 RETRY_S, RETRY_MOST_S = 10.0, 600.0
@@ -778,7 +778,7 @@ def send_update(core: AgentCore, task: AgentTask) -> None:
     if not core.state.registered:
         return
     head = task.pending[0] | {"agent_id": identity(core.state.id or "")}
-    core.up("UPDATE", framework_id=identity(task.framework), status=head, latest_state=task.state)
+    core.send_to_master("UPDATE", framework_id=identity(task.framework), status=head, latest_state=task.state)
     wait = min(RETRY_S * 2**task.tries, RETRY_MOST_S)
     task.tries = min(task.tries + 1, 10)
     core.timers.at(("retry", task.framework, task.id), core.now + wait)

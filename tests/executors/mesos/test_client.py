@@ -101,7 +101,8 @@ def start() -> Iterator[Start]:
     yield start
     for client in clients:
         client.stop(wait_s=0.0)
-        client._thread.join()
+        with suppress(Exception):  # what the handler has raised
+            client.join()
 
 
 def stay(stream: socket.socket) -> None:

@@ -1,14 +1,27 @@
+"""The scheduler driver: callbacks, calls, whom it believes, how it finds its master again."""
+
 from __future__ import annotations
 
+import base64
+import ssl
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
 
+from asa.core.errors import InvalidInput
 from executors.mesos.codec import frame
 from executors.mesos.driver import SchedulerDriver
+from executors.mesos.endpoint import of_url
+from executors.mesos.master.service import MasterService
+from executors.mesos.pool_directory import FRAMEWORK, MASTER_NAME, Address, PoolDirectory
+from tests.executors.mesos import live
 from tests.executors.mesos.driven import INFO, Recorder, Start, status
-from tests.executors.mesos.scripted import Message, Scripted, until
+from tests.executors.mesos.scripted import Message, Scripted, subscribed, until
 
 
 def test_it_registers_and_hands_over_every_event(master: Scripted, start: Start) -> None:
@@ -94,7 +107,7 @@ def test_calls_are_those_of_the_api(master: Scripted, start: Start) -> None:
     for method, arguments, _, _ in CALLS:
         getattr(driver, method)(*arguments)
     driver.updateFramework({"user": "me", "name": "new", "id": {"value": "other"}}, ["a"])
-    last = driver._framework
+    last = {"failover_timeout": 100.0, "user": "me", "name": "new", "id": {"value": "F1"}}
     expected = [(kind, payload) for _, _, kind, payload in CALLS if kind]
     expected += [("UPDATE_FRAMEWORK", {"framework_info": last, "suppressed_roles": ["a"]})]
     until(lambda: len(master.calls) >= len(expected))
@@ -102,7 +115,6 @@ def test_calls_are_those_of_the_api(master: Scripted, start: Start) -> None:
     assert master.calls == [
         {"type": kind} | own | ({} if payload is None else {kind.lower(): payload}) for kind, payload in expected
     ]
-    assert last["id"] == {"value": "F1"} and last["name"] == "new"
     assert {head["Mesos-Stream-Id"] for head in master.heads[1:]} == {"s1"}
     assert {head[""] for head in master.heads} == {"/api/v1/scheduler"}
 
@@ -255,3 +267,339 @@ def test_an_error_is_logged_when_the_scheduler_does_not_want_to_know(
     master.say({"type": "ERROR", "error": {"message": "Framework failed over"}})
     driver.join()
     assert driver.aborted and "the driver has given up: Framework failed over" in caplog.text
+
+
+# ------------------------------------------------------- driver access
+
+
+def test_a_redirect_away_from_tls_is_not_followed(master: Scripted, start: Start) -> None:
+    master.entry = lambda: web.Response(status=307, headers={"Location": "https://localhost:1/"})
+    driver, scheduler = start(master)
+    driver.join()
+    assert "between HTTP and HTTPS" in scheduler.heard("error")[1]
+
+
+def test_names_and_secrets(master: Scripted, start: Start) -> None:
+    for options, expected in (
+        ({"token": "abc"}, "Bearer abc"),
+        ({"principal": "me", "secret": "abc"}, "Basic bWU6YWJj"),
+        ({}, None),
+    ):
+        driver, scheduler = start(master, **options)
+        scheduler.heard("registered")
+        driver.stop()
+        driver.join()
+        assert [head.get("Authorization") for head in master.heads] == [expected] * 2
+        assert "abc" not in repr(of_url(master.address, expected))
+        master.heads.clear()
+
+
+def test_a_pool_is_found_by_its_directory_and_spoken_to_by_tls(tmp_path: Path, start: Start) -> None:
+    directory = PoolDirectory.create(tmp_path / "pool", "p")
+    driver, scheduler = start(directory)
+    with Scripted(context=directory.server_context(MASTER_NAME)) as master:
+        directory.publish(Address(("127.0.0.1",), master.port, True, 1, "m1"))
+        scheduler.heard("registered")
+        assert master.heads[0]["Authorization"] == f"Bearer {directory.token(FRAMEWORK)}"
+        master.say(*(status("t1", n, data="x" * 100_000) for n in range(20)))
+        scheduler.heard("statusUpdate", 20)
+        driver.sendFrameworkMessage({"value": "e"}, {"value": "S1"}, "x" * 3_000_000)
+        until(lambda: len(master.calls) == 21)
+    with Scripted(context=directory.server_context(MASTER_NAME)) as master:
+        directory.publish(Address(("127.0.0.1",), master.port, True, 1, "m2"))
+        scheduler.heard("reregistered")
+        driver.stop()
+        driver.join()
+        assert master.kinds() == ["TEARDOWN"]
+
+
+def test_somebody_else_with_the_masters_address_is_not_believed(tmp_path: Path, start: Start) -> None:
+    directory = PoolDirectory.create(tmp_path / "pool", "p")
+    stranger = PoolDirectory.create(tmp_path / "other", "p")
+    with (
+        Scripted(context=stranger.server_context(MASTER_NAME)) as false,
+        Scripted(context=directory.server_context(MASTER_NAME)) as true,
+    ):
+        directory.publish(Address(("127.0.0.1",), false.port, True, 1, "m1"))
+        _, scheduler = start(directory)
+        directory.publish(Address(("127.0.0.1",), true.port, True, 1, "m2"))
+        scheduler.heard("registered")
+        assert false.subscriptions == []
+
+
+def test_secrets_that_others_can_read_are_not_sent(tmp_path: Path, start: Start) -> None:
+    directory = PoolDirectory.create(tmp_path / "pool", "p")
+    directory.token_file(FRAMEWORK).chmod(0o644)
+    with Scripted(context=directory.server_context(MASTER_NAME)) as master:
+        directory.publish(Address(("127.0.0.1",), master.port, True, 1, "m1"))
+        driver, scheduler = start(directory)
+        driver.join()
+        assert "chmod 600" in scheduler.heard("error")[1] and master.subscriptions == []
+
+
+def test_plain_http_is_not_taken_for_tls(tmp_path: Path, master: Scripted) -> None:
+    context = ssl.create_default_context()
+    assert context.check_hostname
+    driver = SchedulerDriver(Recorder(), INFO, f"https://{master.address}")
+    driver.start()
+    driver.abort()
+    driver.join()
+    assert master.subscriptions == []
+
+
+# ------------------------------------------------------- driver connection
+
+
+@pytest.mark.parametrize("nonsense", [b"x\n{}", b"5\nnull!", b"99999999999\n"])
+def test_a_stream_that_makes_no_sense_is_given_up_for_a_new_one(
+    master: Scripted, start: Start, nonsense: bytes
+) -> None:
+    _, scheduler = start(master)
+    scheduler.heard("registered")
+    master.raw(nonsense)
+    scheduler.heard("reregistered")
+    assert scheduler.names() == ["registered", "disconnected", "reregistered"]
+
+
+def test_it_comes_back_with_its_id_and_what_it_has_suppressed(master: Scripted, start: Start) -> None:
+    driver, scheduler = start(master)
+    scheduler.heard("registered")
+    driver.suppressOffers()
+    driver.reviveOffers(["b"])
+    until(lambda: len(master.calls) == 2)
+    master.cut()
+    scheduler.heard("reregistered")
+    again = master.subscriptions[1]
+    assert again["framework_id"] == again["subscribe"]["framework_info"]["id"] == {"value": "F1"}
+    assert again["subscribe"]["suppressed_roles"] == ["a"]
+    driver.reviveOffers()
+    until(lambda: len(master.calls) == 3)
+    assert master.heads[-1]["Mesos-Stream-Id"] == "s2"
+
+
+def test_a_driver_with_an_id_takes_its_place(master: Scripted, start: Start) -> None:
+    _, scheduler = start(master, framework=INFO | {"id": {"value": "F1"}, "failover_timeout": 7})
+    scheduler.heard("reregistered")
+    assert master.subscriptions[0]["framework_id"] == {"value": "F1"}
+    assert master.subscriptions[0]["subscribe"]["framework_info"]["failover_timeout"] == 7
+
+
+def test_a_master_that_has_fallen_silent_is_left(start: Start) -> None:
+    with Scripted(subscribed(heartbeat_s=0.05)) as master:
+        _, scheduler = start(master)
+        scheduler.heard("reregistered")
+        assert scheduler.names()[:2] == ["registered", "disconnected"]
+
+
+def test_a_master_whose_heart_beats_is_not_left(start: Start) -> None:
+    with Scripted(subscribed(heartbeat_s=0.2)) as master:
+        _, scheduler = start(master)
+        for n in range(1, 40):
+            master.say({"type": "HEARTBEAT"})
+            scheduler.heard("processHeartBeat", n)
+            threading.Event().wait(0.05)
+        assert set(scheduler.names()) == {"registered", "processHeartBeat"}
+
+
+def test_a_call_that_is_never_answered_means_that_the_master_is_gone(start: Start) -> None:
+    with Scripted(subscribed(heartbeat_s=0.1)) as master:
+        master.status = lambda call: None
+        driver, scheduler = start(master)
+        scheduler.heard("registered")
+        driver.reviveOffers()
+        while "disconnected" not in scheduler.names() and scheduler.names().count("processHeartBeat") < 500:
+            master.say({"type": "HEARTBEAT"})
+            threading.Event().wait(0.02)
+        scheduler.heard("reregistered")
+
+
+@pytest.mark.parametrize("code", [400, 401, 403, 406])
+def test_a_master_that_will_not_have_us_is_not_asked_again(master: Scripted, start: Start, code: int) -> None:
+    master.entry = lambda: web.Response(status=code, text="not you")
+    driver, scheduler = start(master)
+    driver.join()
+    assert scheduler.told == [("error", f"the subscription was answered with {code}: not you")]
+    assert len(master.subscriptions) == 1
+
+
+def test_a_master_that_is_not_ready_is_asked_again(master: Scripted, start: Start) -> None:
+    answers = [web.Response(status=503, headers={"Retry-After": "0"}) for _ in range(3)]
+    master.entry = lambda: answers.pop() if answers else None
+    _, scheduler = start(master)
+    scheduler.heard("registered")
+    assert len(master.subscriptions) == 4 and scheduler.names() == ["registered"]
+
+
+@pytest.mark.parametrize("form", ["//{}/api/v1/scheduler", "{}", "http://{}/"])
+def test_redirects_are_followed(master: Scripted, start: Start, form: str) -> None:
+    with Scripted(subscribed("F2")) as leader:
+        master.entry = lambda: web.Response(status=307, headers={"Location": form.format(leader.address)})
+        driver, scheduler = start(master)
+        scheduler.heard("registered")
+        assert driver.framework_id == "F2" and driver.master == leader.address
+        driver.reviveOffers()
+        until(lambda: leader.kinds() == ["REVIVE"])
+
+
+def test_redirects_that_lead_nowhere_end(master: Scripted, start: Start) -> None:
+    turns = []
+
+    def turn() -> web.Response | None:
+        turns.append(1)
+        return web.Response(status=307, headers={"Location": master.address}) if len(turns) < 15 else None
+
+    master.entry = turn
+    _, scheduler = start(master)
+    scheduler.heard("registered")
+
+
+@pytest.mark.parametrize("master_url", ["", "zk://host/mesos", "http://", "host:port", "ftp://host"])
+def test_masters_that_cannot_be(master_url: str) -> None:
+    with pytest.raises(InvalidInput, match="master"):
+        SchedulerDriver(Recorder(), INFO, master_url)
+
+
+# ------------------------------------------------------- drivers live
+
+
+OWN_EXECUTOR = live.python(Path(__file__).parent / "programs" / "own_executor.py")
+
+
+class Scheduler:
+    """Launches tasks that wait for files, and remembers what it is told."""
+
+    def __init__(self, *files: Path) -> None:
+        self.files = list(files)
+        self.told: list[str] = []
+        self.states: dict[str, list[str]] = {}
+
+    def resourceOffers(self, driver: SchedulerDriver, offers: list[dict[str, Any]]) -> None:
+        for offer in offers:
+            tasks = [self._task(offer, self.files.pop()) for _ in self.files[:]]
+            driver.launchTasks(offer["id"], tasks)
+
+    def statusUpdate(self, driver: SchedulerDriver, status: dict[str, Any]) -> None:
+        self.states.setdefault(status["task_id"]["value"], []).append(status["state"])
+
+    def registered(self, *_: Any) -> None:
+        self.told.append("registered")
+
+    def reregistered(self, *_: Any) -> None:
+        self.told.append("reregistered")
+
+    def disconnected(self, driver: SchedulerDriver) -> None:
+        self.told.append("disconnected")
+
+    def error(self, driver: SchedulerDriver, message: str) -> None:
+        self.told.append(message)
+
+    def reached(self, state: str, tasks: int) -> bool:
+        return sum(state in states for states in list(self.states.values())) == tasks
+
+    def _task(self, offer: dict[str, Any], file: Path) -> dict[str, Any]:
+        task = live.command(file.name, offer, "", cpus=0.5)
+        del task["command"]
+        executor = {"executor_id": {"value": "own"}, "command": {"value": OWN_EXECUTOR}}
+        return task | {"executor": executor, "data": base64.b64encode(str(file).encode()).decode()}
+
+
+@contextmanager
+def running(directory: PoolDirectory, scheduler: Scheduler) -> Iterator[SchedulerDriver]:
+    info = live.FRAMEWORK | {"checkpoint": True, "failover_timeout": 60}
+    driver = SchedulerDriver(scheduler, info, directory)
+    driver.start()
+    try:
+        yield driver
+    finally:
+        driver.stop()
+        driver.join()
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> PoolDirectory:
+    return PoolDirectory.create(tmp_path / "pool", "test")
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> list[Path]:
+    return [tmp_path / f"t{n}" for n in range(3)]
+
+
+def test_tasks_of_our_executor(tmp_path: Path, directory: PoolDirectory, files: list[Path]) -> None:
+    scheduler = Scheduler(*files)
+    master, agent = MasterService(directory), live.agent(directory, tmp_path / "work")
+    with master, agent, running(directory, scheduler):
+        until(lambda: scheduler.reached("TASK_RUNNING", 3), "tasks")
+        for file in files:
+            file.touch()
+        until(lambda: scheduler.reached("TASK_FINISHED", 3), "their end")
+    assert scheduler.states == {file.name: ["TASK_RUNNING", "TASK_FINISHED"] for file in files}
+    assert scheduler.told == ["registered"]
+
+
+def test_the_masters_death_costs_no_task(tmp_path: Path, directory: PoolDirectory, files: list[Path]) -> None:
+    scheduler = Scheduler(*files)
+    master = MasterService(directory)
+    master.start()
+    try:
+        with live.agent(directory, tmp_path / "work"), running(directory, scheduler) as driver:
+            until(lambda: scheduler.reached("TASK_RUNNING", 3), "tasks")
+            own = driver.framework_id
+            files[0].touch()
+            until(lambda: scheduler.reached("TASK_FINISHED", 1), "the first to end")
+            master.kill()
+            files[1].touch()
+            until(lambda: "disconnected" in scheduler.told)
+            master.start()
+            until(lambda: "reregistered" in scheduler.told)
+            until(lambda: scheduler.reached("TASK_FINISHED", 2), "the update from meanwhile")
+            files[2].touch()
+            until(lambda: scheduler.reached("TASK_FINISHED", 3), "the last to end")
+            assert driver.framework_id == own
+    finally:
+        master.close()
+    assert scheduler.told == ["registered", "disconnected", "reregistered"]
+    assert all(states[-1] == "TASK_FINISHED" and "TASK_LOST" not in states for states in scheduler.states.values())
+
+
+def test_the_agents_death_costs_no_task(tmp_path: Path, directory: PoolDirectory, files: list[Path]) -> None:
+    scheduler = Scheduler(*files)
+    agent = live.agent(directory, tmp_path / "work")
+    with MasterService(directory), running(directory, scheduler) as driver:
+        agent.start()
+        try:
+            until(lambda: scheduler.reached("TASK_RUNNING", 3), "tasks")
+            agent.kill()
+            files[0].touch()
+            agent = live.agent(directory, tmp_path / "work")
+            agent.start()
+            until(lambda: scheduler.reached("TASK_FINISHED", 1), "the update from meanwhile")
+            for file in files[1:]:
+                file.touch()
+            until(lambda: scheduler.reached("TASK_FINISHED", 3), "their end")
+            assert driver.connected
+        finally:
+            agent.close()
+    assert all(states == ["TASK_RUNNING", "TASK_FINISHED"] for states in scheduler.states.values())
+
+
+def test_another_driver_takes_over_the_tasks(tmp_path: Path, directory: PoolDirectory, files: list[Path]) -> None:
+    first, second = Scheduler(*files), Scheduler()
+    with MasterService(directory), live.agent(directory, tmp_path / "work"):
+        info = live.FRAMEWORK | {"failover_timeout": 60}
+        driver = SchedulerDriver(first, info, directory)
+        driver.start()
+        until(lambda: first.reached("TASK_RUNNING", 3), "tasks")
+        other = SchedulerDriver(second, info | {"id": {"value": driver.framework_id}}, directory)
+        other.start()
+        driver.join(20)
+        assert driver.aborted and first.told[0] == "registered" and "failed over" in first.told[-1]
+        until(lambda: "reregistered" in second.told)
+        other.reconcileTasks([])
+        until(lambda: second.reached("TASK_RUNNING", 3), "reconciliation")
+        for file in files:
+            file.touch()
+        until(lambda: second.reached("TASK_FINISHED", 3), "their end")
+        other.stop()
+        other.join()
+    assert not any("TASK_FINISHED" in states for states in first.states.values())

@@ -16,6 +16,8 @@ from asa.core.job import Resources
 from asa.core.ports import RunContext
 from asa.testing import tasks
 from asa.testing.executors import ExecutorConformance, Ground
+from executors.hub import local
+from executors.mesos.driver_side import DriverSide
 from executors.mesos.executor import Mesos
 from executors.mesos.framework import FrameworkOutcome
 from executors.mesos.operator import Operator
@@ -119,11 +121,9 @@ def test_options_are_checked() -> None:
 
 
 def test_why_a_supervisor_does_not_run_is_said(context: RunContext, capsys: pytest.CaptureFixture[str]) -> None:
-    executor = Mesos()
-    executor.start(context, lambda event: None)
-    assert executor._side is not None
-    executor._side._heed(
+    side = DriverSide(context.directory / "pool", context, local(), set(), lambda events: None)
+    side.report(
         [FrameworkOutcome("nodes", "failed", "no disk", "S1"), FrameworkOutcome("lease", "failed", "too late", "")]
     )
-    executor.close()
+    side.close()
     assert capsys.readouterr().err.splitlines() == ["asa: agent S1: no disk", "asa: our lease: too late"]

@@ -1,12 +1,17 @@
-"""The framework: crews, gangs, and how offers are withheld."""
+"""What the framework decides: node programs, gangs, offers; and what carries it out."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from executors.mesos.codec import Message
 from executors.mesos.framework import (
+    CAPACITY,
     NEVER_S,
     PASS_S,
     Accept,
@@ -29,6 +34,8 @@ from executors.mesos.framework import (
 )
 from executors.mesos.messages import identity, message, nanoseconds, task_status
 from executors.mesos.resources import scalars, to_json
+from executors.mesos.scheduler import FrameworkScheduler
+from tests.waiting import until
 
 TRUE = TaskProgram(("true",))
 
@@ -398,3 +405,122 @@ def test_no_offer_is_used_twice_nor_beyond_what_it_has(
 
 def test_messages_are_built_as_the_driver_expects() -> None:
     assert message("KILL", task_id=identity("t")) == {"type": "KILL", "kill": {"task_id": {"value": "t"}}}
+
+
+# ------------------------------------------------------- framework ends
+
+
+def test_a_crew_that_is_withdrawn() -> None:
+    framework = Framework()
+    framework.add_program(NodeProgram("nodes", lambda offer: TRUE, {"of": "nodes"}), 0.0)
+    framework.add_program(NodeProgram("others", lambda offer: TRUE, {"of": "others"}), 0.0)
+    launched = tasks(framework.offers([offer("a", of="nodes"), offer("b", of="others")], 0.0))
+    assert len(launched) == 2
+    calls = framework.withdraw("others", 0.0)
+    assert [call for call in calls if isinstance(call, Kill)] == [
+        Kill(task, agent) for task, agent in launched.items() if agent == "b"
+    ]
+    assert tasks(framework.offers([offer("c", of="others")], 0.0)).keys() & launched.keys() == set()
+    framework.withdraw("nobody's", 0.0)
+
+
+def test_what_has_ended_is_over_whatever_is_told_later() -> None:
+    framework = Framework()
+    framework.gang(gang(), 0.0)
+    launched = tasks(framework.offers([offer("a"), offer("b")], 0.0))
+    tell(framework, launched, "TASK_RUNNING")
+    first = dict([next(iter(launched.items()))])
+    tell(framework, first, "TASK_FINISHED")
+    assert tell(framework, first, "TASK_FAILED") == tell(framework, first, "TASK_RUNNING") == []
+    assert outcomes(framework) == [("g", "started")]
+
+
+# ------------------------------------------------------- offered
+
+
+@pytest.mark.parametrize(("text", "cores"), [("2.5", 2.5), ("many", None), ("-1", None), ("inf", None), ("nan", None)])
+def test_the_capacity_of_an_agent(text: str, cores: float | None) -> None:
+    found = parse_offer(
+        {
+            "id": identity("o"),
+            "agent_id": identity("a"),
+            "hostname": "n1",
+            "allocation_info": {"role": "asa"},
+            "resources": to_json(scalars(cpus=2), "asa"),
+            "attributes": [
+                {"name": CAPACITY, "type": "TEXT", "text": {"value": text}},
+                {"name": "racks", "type": "SET", "set": {"item": ["a"]}},
+            ],
+        },
+        0.0,
+    )
+    assert found.capacity == cores
+    assert found.attributes["racks"] == ""  # of types that say nothing to us
+
+
+# ------------------------------------------------------- scheduler
+
+
+class Driver:
+    """Writes down what it is to tell the master."""
+
+    def __init__(self) -> None:
+        self.called: list[tuple[Any, ...]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *arguments: self.called.append((name, *arguments))
+
+    def names(self) -> list[str]:
+        return [name for name, *_ in self.called]
+
+
+@pytest.fixture
+def told() -> list[FrameworkOutcome]:
+    return []
+
+
+@pytest.fixture
+def scheduler(told: list[FrameworkOutcome]) -> Iterator[FrameworkScheduler]:
+    found = FrameworkScheduler(Framework(), told.extend)
+    yield found
+    found.close()
+
+
+def raw_offer(name: str) -> dict[str, Any]:
+    return {
+        "id": identity(f"o-{name}"),
+        "agent_id": identity(name),
+        "hostname": name,
+        "allocation_info": {"role": "asa"},
+        "resources": to_json(scalars(cpus=2, mem=64), "asa"),
+    }
+
+
+def test_why_the_driver_has_given_up_is_told(scheduler: FrameworkScheduler, told: list[FrameworkOutcome]) -> None:
+    scheduler.error(Driver(), "Framework has been removed")
+    assert scheduler.ready.is_set() and scheduler.error_text == "Framework has been removed"
+    assert told == [FrameworkOutcome("framework", "failed", "Framework has been removed")]
+
+
+def test_what_was_rescinded_is_not_used(scheduler: FrameworkScheduler) -> None:
+    driver = Driver()
+    scheduler.registered(driver, identity("F1"), {})
+    scheduler.want(
+        lambda framework, now: framework.gang(TaskGang("g", (TaskProgram(("true",)),) * 2, TaskNeed(2.0)), now)
+    )
+    scheduler.resourceOffers(driver, [raw_offer("a")])
+    scheduler.offerRescinded(driver, identity("o-a"))
+    scheduler.resourceOffers(driver, [raw_offer("b")])
+    assert "acceptOffers" not in driver.names()
+    scheduler.resourceOffers(driver, [raw_offer("c")])
+    taken = [arguments[0] for name, *arguments in driver.called if name == "acceptOffers"]
+    assert sorted(taken, key=str) == [[identity("o-b")], [identity("o-c")]]
+
+
+def test_what_waits_for_the_time_is_done_when_it_comes(scheduler: FrameworkScheduler) -> None:
+    driver = Driver()
+    scheduler.registered(driver, identity("F1"), {})
+    waiting = TaskGang("g", (TaskProgram(("true",)),) * 2, TaskNeed(2.0))
+    scheduler.want(lambda framework, now: framework.gang(waiting, now - 10_000.0))
+    scheduler.want(lambda framework, now: framework.offers([raw_offer("a")], now - 10_000.0))
+    until(lambda: "declineOffer" in driver.names())

@@ -1,15 +1,26 @@
+"""Containers: how they run, what they may use, and what becomes of them without their agent or shim."""
+
+from __future__ import annotations
+
 import asyncio
+import os
+import signal
 import stat
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from asa.core.errors import StateError
-from executors.mesos.agent.containers import NodeContainers
-from executors.mesos.agent.shim import birth_of
-from executors.mesos.agent.state import ContainerSpec
-from tests.executors.mesos.agent.contained import PATIENCE_S, Heard, Place, play
+from executors.cgroup import probe
+from executors.cgroup.group import Group, Quotas
+from executors.cgroup.kernel import V1
+from executors.mesos.agent.containers import NodeContainers, SessionGroup, Unlimited
+from executors.mesos.agent.shim import birth_of, status_file
+from executors.mesos.agent.state import OUT_OF_MEMORY, ContainerSpec
+from tests.executors.mesos.agent.contained import PATIENCE_S, Heard, Place, Victims, play, shim_of
 from tests.waiting import until
 
 
@@ -171,5 +182,238 @@ def test_usage_is_of_those_that_run(place: Place) -> None:
         await asyncio.to_thread(until, lambda: containers.usage()["c1"].user_s > 0)
         usage = containers.usage()
         assert set(usage) == {"c1"} and usage["c1"].processes == 1 and (usage["c1"].memory or 0) > 0
+
+    play(place, story)
+
+
+# ------------------------------------------------------- containers left
+
+
+def test_a_shim_that_was_killed_is_replaced_and_its_containers_are_watched(
+    place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story(containers: NodeContainers, heard: Heard) -> None:
+        containers.start(place.container("c1", "/bin/sh", "-c", "while [ ! -e go ]; do sleep .01; done"))
+        pid = await heard.pid_of("c1")
+        os.kill(shim_of(pid), signal.SIGKILL)
+        await asyncio.to_thread(until, lambda: "another takes its place" in caplog.text)
+        containers.start(place.container("c2", "/bin/true"))
+        assert await heard.end_of("c2") == (0, "")
+        assert "c1" not in heard.ends
+        (place.path / "sandboxes" / "c1" / "go").touch()
+        code, reason = await heard.end_of("c1")
+        assert code is None and "not seen" in reason
+
+    play(place, story)
+
+
+def test_what_runs_goes_on_without_an_agent_and_is_taken_over(place: Place, victims: Victims) -> None:
+    heard = Heard()
+
+    async def first() -> None:
+        containers = place.containers(heard)
+        await containers.open()
+        for name, code in (("c1", 4), ("c2", 5)):
+            script = f"while [ ! -e go ]; do sleep .01; done; exit {code}"
+            containers.start(place.container(name, "/bin/sh", "-c", script))
+            victims.add(await heard.pid_of(name))
+        containers.abandon()
+
+    asyncio.run(first())
+    (place.path / "sandboxes" / "c1" / "go").touch()
+    until(lambda: status_file(place.run, "c1").exists())
+    assert birth_of(heard.began["c2"][0]) == heard.began["c2"][1]
+
+    async def second() -> None:
+        heard = Heard()
+        containers = place.containers(heard)
+        lock = place.hold()
+        await containers.open([(name, *born) for name, born in began.items()])
+        try:
+            assert await heard.end_of("c1") == (4, "")
+            assert "c2" not in heard.ends
+            assert containers.usage()["c2"].processes >= 1
+            (place.path / "sandboxes" / "c2" / "go").touch()
+            assert await heard.end_of("c2") == (5, "")
+            containers.remove("c1")
+            assert not status_file(place.run, "c1").exists()
+        finally:
+            await containers.close()
+            os.close(lock)
+
+    began = heard.began
+    asyncio.run(second())
+
+
+def leave(place: Place, victims: Victims) -> Heard:
+    """An agent dies, and leaves a container behind."""
+    heard = Heard()
+
+    async def life() -> None:
+        containers = place.containers(heard)
+        await containers.open()
+        containers.start(place.container("c1", "/bin/sh", "-c", "sleep 1000 & sleep 1000"))
+        victims.add(await heard.pid_of("c1"))
+        containers.abandon()
+
+    asyncio.run(life())
+    return heard
+
+
+def test_an_adopted_container_can_be_stopped(place: Place, victims: Victims) -> None:
+    heard = leave(place, victims)
+
+    async def second() -> None:
+        later = Heard()
+        containers = place.containers(later)
+        await containers.open([("c1", *heard.began["c1"])])
+        try:
+            containers.stop("c1", PATIENCE_S)
+            assert (await later.end_of("c1"))[0] == -15
+        finally:
+            await containers.close()
+
+    asyncio.run(second())
+
+
+def test_without_an_agent_the_shim_ends_them(place: Place, victims: Victims) -> None:
+    place.grace_s = 0.2
+    leave(place, victims)
+    until(lambda: status_file(place.run, "c1").exists())
+    assert birth_of(victims.pids[0]) is None
+
+
+def test_a_process_that_others_took_the_number_of_is_let_be(place: Place) -> None:
+    bystander = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"], start_new_session=True)
+    try:
+        birth = birth_of(bystander.pid)
+        assert birth is not None
+
+        async def life() -> None:
+            heard = Heard()
+            containers = place.containers(heard)
+            await containers.open([("c1", bystander.pid, birth - 1)])
+            try:
+                code, reason = await heard.end_of("c1")
+                assert code is None and reason
+            finally:
+                await containers.close()
+
+        asyncio.run(life())
+        assert bystander.poll() is None
+    finally:
+        bystander.kill()
+        bystander.wait()
+
+
+def test_what_no_agent_has_noted_is_ended(place: Place, victims: Victims) -> None:
+    leave(place, victims)
+
+    async def second() -> None:
+        containers = place.containers(Heard())
+        await containers.open()
+        await containers.close()
+
+    asyncio.run(second())
+    assert birth_of(victims.pids[0]) is None
+
+
+# ------------------------------------------------------- containers limits
+
+
+def by_groups(space: str) -> Quotas:
+    """Quotas of version 1 that limit memory."""
+    quotas = probe.best(space, V1.name)
+    if "memory" not in quotas.why:
+        raise StateError("no memory controller of version 1 is ours")
+    return quotas
+
+
+class Told(SessionGroup):
+    """A group that notes what it is told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words: list[tuple[str, float | None]] = []
+
+    def limit(self, cores: float | None) -> None:
+        self.words.append(("limit", cores))
+
+    def weigh(self, weight: float) -> None:
+        self.words.append(("weigh", weight))
+
+
+class Telling(Unlimited):
+    def __init__(self) -> None:
+        self.made: list[Told] = []
+
+    def group(self, name: str, *, weight: float, cores: float | None, memory: int | None) -> Group:
+        self.made.append(Told())
+        return self.made[-1]
+
+
+def test_the_last_of_several_limits_and_weights_counts(place: Place) -> None:
+    place.quotas = quotas = Telling()
+
+    async def story(containers: NodeContainers, heard: Heard) -> None:
+        containers.start(place.container("c1", "/bin/sleep", "1000"))
+        await heard.pid_of("c1")
+        (told,) = quotas.made
+        containers.weigh("c1", 0.5)
+        containers.weigh("c1", 0.001)
+        await asyncio.to_thread(until, lambda: told.words != [])
+        assert told.words == [("weigh", 0.01)], "its limit was not spoken of"
+        for cores in (0.5, 1.0, None):
+            containers.limit("c1", cores)
+            containers.weigh("c1", 2.0)
+        await asyncio.to_thread(until, lambda: len(told.words) > 2)
+        containers.weigh("c1", 2.0)
+        containers.limit("c1", None)
+        containers.limit("c1", 0.25)
+        await asyncio.to_thread(until, lambda: len(told.words) > 3)
+        assert told.words[1:] == [("limit", None), ("weigh", 2.0), ("limit", 0.25)]
+        containers.weigh("nobody", 1.0)
+
+    play(place, story)
+
+
+@pytest.mark.root
+def test_a_container_that_wants_too_much_memory(place: Place) -> None:
+    try:
+        place.quotas = by_groups(f"memory-{os.getpid()}")
+    except StateError as error:
+        pytest.skip(f"memory cannot be limited here: {error}")
+
+    async def story(containers: NodeContainers, heard: Heard) -> None:
+        grow = f"""{sys.executable} -S -c 'b"x" * (200 << 20)'"""
+        for name, script in {
+            "alone": f"exec {grow}",
+            "child": f"{grow}; exit 3",
+            "borne": f"{grow}; exit 0",
+            "other": "kill -KILL $$",
+        }.items():
+            containers.start(place.container(name, "/bin/sh", "-c", script)._replace(memory=32 << 20))
+        assert await heard.end_of("alone") == (-9, OUT_OF_MEMORY)
+        assert await heard.end_of("child") == (3, OUT_OF_MEMORY)
+        assert await heard.end_of("borne") == (0, "")
+        assert await heard.end_of("other") == (-9, "")
+
+    play(place, story)
+
+
+class Gone(SessionGroup):
+    """A group of which nothing can be learned any more."""
+
+    def starved(self) -> bool:
+        raise StateError("its directory is gone")
+
+
+def test_an_end_is_told_even_where_its_cause_cannot_be_found_out(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(place, "quotas", Unlimited())
+    monkeypatch.setattr(Unlimited, "group", lambda self, name, **limits: Gone())
+
+    async def story(containers: NodeContainers, heard: Heard) -> None:
+        containers.start(place.container("c1", "/bin/sh", "-c", "exit 7"))
+        assert await heard.end_of("c1") == (7, "")
 
     play(place, story)

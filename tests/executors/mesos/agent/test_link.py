@@ -1,3 +1,7 @@
+"""The connection to the master: what is heard and said, how it ends, and how it is made again."""
+
+from __future__ import annotations
+
 import asyncio
 import os
 import socket
@@ -8,11 +12,13 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from hypothesis import given
+from hypothesis import strategies as st
 
 from executors.mesos.agent import link
-from executors.mesos.agent.link import MasterLink
+from executors.mesos.agent.link import MasterLink, Outbox, connect_to_master
 from executors.mesos.agent_protocol import PATH, STREAM_HEADER
-from executors.mesos.codec import Message, decode, frame
+from executors.mesos.codec import Message, decode, encode, frame
 from executors.mesos.messages import message
 from executors.mesos.pool_directory import AGENT, MASTER_NAME, Address, PoolDirectory
 
@@ -31,12 +37,12 @@ class Node:
 
     def connected(self) -> None:
         self.note("connected")
-        self.link.say(REGISTER)
+        self.link.send(REGISTER)
 
     def disconnected(self) -> None:
         self.note("disconnected")
 
-    def heard(self, item: Message) -> None:
+    def received(self, item: Message) -> None:
         self.items.append(item)
         self.note(item["type"])
 
@@ -143,7 +149,7 @@ def test_it_registers_and_both_sides_are_heard(directory: PoolDirectory, tls: bo
         for piece in (record[:3], record[3:] + record + record[:5], record[5:]):  # however it arrives
             await master.say(piece)
         await until(lambda: node.notes.count("PING") == 3)
-        link.say(message("PONG"))
+        link.send(message("PONG"))
         await until(lambda: master.items == [message("PONG")])
         assert node.notes[0] == "connected"
 
@@ -156,10 +162,10 @@ def test_what_is_said_meanwhile_makes_up_the_next_batch(directory: PoolDirectory
         master.gate.clear()
         items = [message("UPDATE", number=number) for number in range(2500)]
         for item in items[:2]:
-            link.say(item)
+            link.send(item)
         await asyncio.sleep(0.05)  # the first batch is on its way
         for item in items[2:]:
-            link.say(item)
+            link.send(item)
         assert master.batches == []
         master.gate.set()
         await link.flush(PATIENCE_S)
@@ -172,7 +178,7 @@ def test_what_is_said_meanwhile_makes_up_the_next_batch(directory: PoolDirectory
 def test_nothing_is_said_without_a_master(directory: PoolDirectory) -> None:
     async def life() -> None:
         link = MasterLink(directory, Node(), 1000.0)
-        link.say(message("PONG"))
+        link.send(message("PONG"))
         await asyncio.wait_for(link.flush(PATIENCE_S), PATIENCE_S / 2)
 
     asyncio.run(life())
@@ -190,12 +196,12 @@ def test_when_it_breaks_it_registers_anew(directory: PoolDirectory, end: str) ->
             await master.say(b"x" * 100)
         else:
             master.status = 400
-            link.say(message("PONG"))
+            link.send(message("PONG"))
         await until(lambda: "disconnected" in node.notes)
         master.status = 202
         await until(lambda: node.notes.count("REGISTERED") == 2)
         assert node.notes == ["connected", "REGISTERED", "disconnected", "connected", "REGISTERED"]
-        link.say(message("PONG"))
+        link.send(message("PONG"))
         await until(lambda: master.items[-1:] == [message("PONG")])
 
     play(directory, story)
@@ -205,13 +211,13 @@ def test_what_was_not_sent_is_dropped_when_it_breaks(directory: PoolDirectory) -
     async def story(master: Master, link: MasterLink, node: Node) -> None:
         await until(lambda: "REGISTERED" in node.notes)
         master.gate.clear()
-        link.say(message("UPDATE", number=1))
+        link.send(message("UPDATE", number=1))
         await asyncio.sleep(0.05)
-        link.say(message("UPDATE", number=2))
+        link.send(message("UPDATE", number=2))
         master.streams[-1]._req.transport.abort()  # type: ignore[union-attr]
         await until(lambda: node.notes.count("REGISTERED") == 2)
         master.gate.set()
-        link.say(message("UPDATE", number=3))
+        link.send(message("UPDATE", number=3))
         await until(lambda: message("UPDATE", number=3) in master.items)
         assert message("UPDATE", number=2) not in master.items, "the machine says it again"
 
@@ -259,7 +265,7 @@ def test_a_master_that_takes_nothing_is_given_up(directory: PoolDirectory, monke
         await until(lambda: "REGISTERED" in node.notes)
         master.gate.clear()
         for _ in range(200):
-            link.say(message("MESSAGE", data=""))
+            link.send(message("MESSAGE", data=""))
         await until(lambda: "disconnected" in node.notes)
         assert "does not take" in link.problem
         master.gate.set()
@@ -357,3 +363,121 @@ def test_another_pools_master_is_not_believed(directory: PoolDirectory, tmp_path
         assert master.registered == [] and "certificate" in link.problem.lower()
 
     asyncio.run(life())
+
+
+# ------------------------------------------------------- line
+
+
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+END = b"0\r\n\r\n"
+
+
+def chunk(data: bytes) -> bytes:
+    return b"%x\r\n%b\r\n" % (len(data), data)
+
+
+async def exchanged(answer: bytes, hear: Callable[[bytes], object] | None) -> tuple[int, str]:
+    """Ask a master that answers with these bytes, in one piece, and goes on listening: the status, and the end."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n{}")
+        writer.write(answer)
+        await reader.read()
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        line = await connect_to_master("127.0.0.1", server.sockets[0].getsockname()[1], None, None, hear)
+        try:
+            async with asyncio.timeout(10):
+                found = await line.post("POST / HTTP/1.1\r\nHost: a\r\n", b"{}")
+                if hear is None:
+                    return found.status, found.text
+                await asyncio.wait([line.broken])
+        finally:
+            line.close()
+        return found.status, str(line.broken.exception())
+
+
+def test_an_answer() -> None:
+    answer = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 5\r\n\r\nlater"
+    assert asyncio.run(exchanged(answer, None)) == (503, "later")
+
+
+def test_what_comes_together_with_the_end_of_a_stream_is_heard() -> None:
+    heard: list[bytes] = []
+    ended = asyncio.run(exchanged(HEAD + chunk(b"one") + chunk(b"two") + END, heard.append))
+    assert (b"".join(heard), ended) == (b"onetwo", (200, "the master has ended it"))
+
+
+def test_what_answers_with_headers_without_end_is_no_master() -> None:
+    answer = b"HTTP/1.1 200 OK\r\n" + b"".join(b"X-%d: 1\r\n" % number for number in range(1000)) + b"\r\n"
+    with pytest.raises(OSError, match="no HTTP"):
+        asyncio.run(exchanged(answer, None))
+
+
+def test_a_line_that_broke_before_the_answer_takes_no_request_any_more() -> None:
+    async def main() -> None:
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readuntil(b"\r\n\r\n{}")
+            writer.close()
+
+        async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+            line = await connect_to_master("127.0.0.1", server.sockets[0].getsockname()[1], None, None, None)
+            async with asyncio.timeout(10):
+                with pytest.raises(ConnectionResetError, match="the master has closed it"):
+                    await line.post("POST / HTTP/1.1\r\nHost: a\r\n", b"{}")
+                with pytest.raises(ConnectionResetError, match="the connection is gone"):
+                    await line.post("POST / HTTP/1.1\r\nHost: a\r\n", b"{}")
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("junk", [b"zz\r\n", b"\0\0\0\0"])
+def test_what_comes_before_nonsense_is_heard(junk: bytes) -> None:
+    heard: list[bytes] = []
+    status, end = asyncio.run(exchanged(HEAD + chunk(b"one") + junk, heard.append))
+    assert (b"".join(heard), status) == (b"one", 200)
+    assert end.startswith("what came is no HTTP")
+
+
+# ------------------------------------------------------- outbox
+
+
+SIZES = st.lists(st.integers(0, 300), max_size=50)
+
+
+@given(SIZES, st.integers(1, 7), st.integers(1, 500))
+def test_all_is_said_in_order_and_no_batch_is_too_large(sizes: list[int], most: int, bytes_most: int) -> None:
+    items = [message("MESSAGE", data="x" * size, number=number) for number, size in enumerate(sizes)]
+    said, box = [], Outbox()
+    for item in items:
+        box.put(item)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(link, "BATCH_MOST", most)
+        patch.setattr(link, "BATCH_BYTES", bytes_most)
+        while box:
+            batch = decode(box.batch())
+            assert batch["type"] == "BATCH"
+            found = batch["batch"]["items"]
+            assert 0 < len(found) <= most and sum(len(encode(item)) for item in found[:-1]) < bytes_most
+            said += found
+    assert said == items
+    with pytest.raises(IndexError):
+        box.batch()
+
+
+def test_it_is_full_by_number_or_by_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(link, "UNSENT_MOST", 3)
+    monkeypatch.setattr(link, "UNSENT_BYTES", 100)
+    box, pong = Outbox(), message("PONG")
+    for _ in range(3):
+        box.put(pong)
+    assert not box.is_full
+    box.put(pong)
+    assert box.is_full
+    assert decode(box.take()) == pong and not box.is_full
+    box.put(message("MESSAGE", data="x" * 90))
+    box.take()
+    assert box.is_full
+    box.clear()
+    assert not box and not box.is_full

@@ -1,17 +1,23 @@
-"""The agent's machine: registration, and what master and executors may send."""
+"""The machine as a whole: registration, restarts, any order of events, what operators ask, and the master beside it."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 from asa.web.errors import HTTPError
-from executors.mesos.agent.state import ToMaster
-from executors.mesos.codec import BadMessage
-from executors.mesos.messages import identity, message
+from executors.mesos.agent.records import registration, restored
+from executors.mesos.agent.state import AgentState, LimitCpu, StopContainer, ToMaster, WeighCpu
+from executors.mesos.codec import BadMessage, Message, decode, encode
+from executors.mesos.effects import Keep, Send
+from executors.mesos.master.machine import Master
+from executors.mesos.master.state import Options
+from executors.mesos.messages import TERMINAL, identity, message, nanoseconds, value_of
 
 SHUTDOWNS = ("SHUTDOWN", "SHUTDOWN_EXECUTOR", "SHUTDOWN_FRAMEWORK")
 
@@ -34,7 +40,7 @@ def test_registers_no_more_once_it_has_ended(node):
 def test_waits_for_acknowledgements_only_where_there_is_a_master(node, task):
     node.run(task("t1"))
     node.start("t1")
-    node.do(node.agent.leave("no master", node.now, told=True))
+    node.do(node.agent.leave("no master", node.now, notified=True))
     node.exit("t1", -15)
     assert node.code == 0
 
@@ -204,3 +210,573 @@ def test_refuses_executors_that_are_not_known(node, task, executor):
         node.call("HEARTBEAT")
     assert refused.value.status == 403
     assert node.journal
+
+
+# ------------------------------------------------------- rows
+
+
+def test_containers_that_still_run_go_on(node, task):
+    node.run(task("t1"))
+    pid = node.start("t1")
+    container = node.container("t1").id
+    node.acknowledge("t1")
+    node.updates()
+    node.restart()
+    assert node.agent.recovered() == [(container, pid, pid + 7)]
+    said = node.register()
+    assert [item["state"] for item in said["tasks"]] == ["TASK_RUNNING"] and node.updates() == []
+    assert node.stops == [] and list(node.running) == [container]
+    node.exit("t1", 0)
+    assert node.updates() == [("t1", "TASK_FINISHED")]
+
+
+def test_what_has_ended_meanwhile_is_told(node, task, executor):
+    node.run(task("t1"))
+    node.run(task("t2"), executor=executor())
+    node.start("t1")
+    node.start("e1")
+    node.updates()
+    node.restart()
+    node.exit("t1", 3)
+    node.exit("e1", None, "nobody saw it")
+    node.register()
+    assert node.updates() == [("t1", "TASK_RUNNING"), ("t2", "TASK_FAILED")]
+    node.acknowledge("t1")
+    assert node.updates() == [("t1", "TASK_FAILED")]
+    node.acknowledge("t1")
+    node.acknowledge("t2")
+    assert set(node.journal) == {("agent", "id")}
+
+
+def test_a_start_that_nobody_saw_has_failed(node, task, executor):
+    node.run(task("t1"))
+    node.run(task("t2"), executor=executor())
+    node.run(task("t3"))
+    node.start("t3")
+    node.updates()
+    node.restart()
+    assert [item[0] for item in node.agent.recovered()] == [node.container("t3").id]
+    node.wake(node.now)  # it wants to be woken at once
+    node.register()
+    assert node.updates() == [("t1", "TASK_FAILED"), ("t2", "TASK_FAILED"), ("t3", "TASK_RUNNING")]
+    failed = node.agent.state.task("F1", "t1").pending[0]
+    assert failed["reason"] == "REASON_CONTAINER_LAUNCH_FAILED"
+    assert node.stops == [] and len(node.running) == 1
+
+
+def test_an_agent_that_has_ended_for_good_leaves_nothing_whatever_still_runs(node, task, executor):
+    node.run(task("t1"), executor=executor())
+    node.run(task("t2"))
+    node.start("e1")
+    node.do(node.agent.leave("done", node.now))
+    node.wake(node.now + 1000.0)
+    assert node.code == 0 and node.journal == {} and len(node.running) == 2
+
+
+def test_executors_have_time_to_come_back(node, task, executor):
+    node.run(task("t1"), executor=executor())
+    node.start("e1")
+    node.subscribe()
+    node.update("t1", "TASK_RUNNING")
+    node.restart()
+    node.register()
+    node.wake(node.now + 899)
+    assert not node.stops
+    events = node.subscribe(stream="s2")
+    assert [event["type"] for event in events] == ["SUBSCRIBED"]
+    node.wake(node.now + 10)
+    assert not node.stops
+    node.restart()
+    node.wake(node.now + 900)
+    assert node.stops == [StopContainer(node.container("e1").id, 0.0)]
+
+
+def test_executors_that_had_not_subscribed_still_have_to(node, task, executor):
+    node.run(task("t1"), executor=executor())
+    node.start("e1")
+    node.restart()
+    node.kill("t1")
+    node.wake(node.now + 60)
+    assert [stop.id for stop in node.stops] == [node.container("e1").id]
+
+
+@pytest.mark.parametrize("gone", [False, True])
+def test_what_was_about_to_end_is_ended(node, task, executor, gone):
+    node.run(task("t1"))
+    node.run(task("t2"), executor=executor())
+    node.start("t1")
+    node.start("e1")
+    if gone:
+        node.heard("SHUTDOWN_FRAMEWORK", framework_id=identity("F1"))
+    else:
+        node.kill("t1")
+        node.heard("SHUTDOWN_EXECUTOR", framework_id=identity("F1"), executor_id=identity("e1"))
+    node.stops.clear()
+    node.updates()
+    node.restart()
+    said = node.register()
+    assert {stop.id for stop in node.stops} == {node.container("t1").id, node.container("e1").id}
+    node.exit("t1", 0)
+    node.exit("e1", 0)
+    if gone:
+        assert said["tasks"] == said["executors"] == [] and node.updates() == []
+        assert set(node.journal) == {("agent", "id")}
+    else:
+        assert node.agent.state.task("F1", "t1").state == "TASK_KILLED"
+
+
+def test_a_lease_ends_though_the_agent_has_not_lived_through_it(node, task):
+    node.run(task("t1", cpus=2))
+    node.start("t1")
+    container = node.container("t1").id
+    asked = {"container_id": identity(container), "limits": {"cpus": {"value": 0.5}}, "lease_seconds": 30}
+    node.do(node.agent.operate({"type": "ASA_UPDATE_LIMITS", "asa_update_limits": asked}, lambda _: None, node.now)[1])
+    node.limits.clear()
+    node.restart()
+    node.wake(node.now + 29)
+    assert node.limits == [LimitCpu(container, 0.5)], "in case that the agent had not come to it"
+    node.wake(node.now + 1)
+    assert node.limits[1:] == [LimitCpu(container, 2.0)]
+
+
+def test_both_leases_go_on(node, task):
+    node.run(task("t1", cpus=2))
+    node.start("t1")
+    container = node.container("t1").id
+    node.change("t1", "Infinity", 0.25, 30)
+    node.limits.clear(), node.weights.clear()
+    node.restart()
+    node.wake(node.now + 29)
+    assert (node.limits, node.weights) == ([LimitCpu(container, None)], [WeighCpu(container, 0.25)])
+    node.wake(node.now + 1)
+    assert (node.limits[1:], node.weights[1:]) == ([LimitCpu(container, 2.0)], [WeighCpu(container, 2.0)])
+
+
+@pytest.mark.parametrize(("limit", "cpus"), [(0.5, 0.5), ("Infinity", None)])
+def test_what_was_changed_for_good_stays(node, task, limit, cpus):
+    node.run(task("t1", cpus=2))
+    node.start("t1")
+    container = node.container("t1").id
+    node.change("t1", limit, 0.25)
+    node.limits.clear(), node.weights.clear()
+    node.restart()
+    node.wake(node.now)
+    assert (node.limits, node.weights) == ([LimitCpu(container, cpus)], [WeighCpu(container, 0.25)])
+    node.change("t1", 4, 4, 30)
+    node.wake(node.now + 30)
+    assert (node.limits[-1], node.weights[-1]) == (LimitCpu(container, cpus), WeighCpu(container, 0.25))
+
+
+def test_a_limit_for_good_is_not_that_of_the_tasks_after_a_restart_either(node, task, executor):
+    node.run(task("t1", cpus=1), executor=executor(cpus=0.5))
+    container = node.container("e1").id
+    node.start("e1")
+    node.subscribe()
+    node.change("e1", 0.7)
+    node.limits.clear()
+    node.restart()
+    node.register()
+    assert node.limits == [LimitCpu(container, 0.7)]
+    node.run(task("t2", cpus=2), executor=executor())
+    assert node.limits == [LimitCpu(container, 0.7)]
+
+
+def test_time_limits_of_tasks_go_on(node, task):
+    node.run(task("t1", max_completion_time=nanoseconds(60)))
+    node.start("t1")
+    node.wake(node.now + 30)
+    node.restart()
+    node.wake(node.now + 29)
+    assert not node.stops
+    node.wake(node.now + 1)
+    assert len(node.stops) == 1
+
+
+def test_nothing_is_done_by_an_agent_that_starts_for_the_first_time(new_node):
+    node = new_node()
+    assert node.agent.recovered() == [] and node.agent.due() == float("inf") and node.agent.state.id is None
+
+
+# ------------------------------------------------------- model
+
+
+class Model:
+    """What a master knows of an agent: the updates it was sent, each once, and those it has acknowledged."""
+
+    def __init__(self) -> None:
+        self.launched: set[str] = set()
+        self.told: dict[str, list[tuple[str, str]]] = {}
+        self.acknowledged: set[str] = set()
+
+    def hear(self, items: list[Message]) -> None:
+        for item in items:
+            if item["type"] != "UPDATE":
+                continue
+            status = item["update"]["status"]
+            said = self.told.setdefault(value_of(status, "task_id"), [])
+            if (status["uuid"], status["state"]) not in said:
+                # one at a time: all that were said before have been acknowledged
+                assert all(uuid in self.acknowledged for uuid, _ in said)
+                assert not said or said[-1][1] not in TERMINAL
+                said.append((status["uuid"], status["state"]))
+
+    def waiting(self) -> list[tuple[str, str]]:
+        """Task and uuid of updates to be acknowledged."""
+        last = [(task, said[-1][0]) for task, said in self.told.items()]
+        return [(task, uuid) for task, uuid in last if uuid not in self.acknowledged]
+
+    def over(self, task: str) -> bool:
+        return task in self.told and self.told[task][-1][1] in TERMINAL
+
+
+class World(RuleBasedStateMachine):
+    """One agent, one framework; `make` is set by the test."""
+
+    make: Any
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.node, self.task, self.executor = self.make()
+        self.node.register()
+        self.model = Model()
+        self.ran: set[str] = set()
+        self.launches: list[str] = []
+        self.streams = self.uuids = 0
+
+    def _any(self, data: st.DataObject, items: Any) -> Any:
+        return data.draw(st.sampled_from(sorted(items)))
+
+    def _hear(self) -> None:
+        self.model.hear(self.node.ups)
+        self.node.ups.clear()
+
+    @rule(how=st.sampled_from(["command", "custom"]), count=st.integers(1, 2), known=st.booleans())
+    def run(self, how: str, count: int, known: bool) -> None:
+        names = [f"t{len(self.model.launched) + index}" for index in range(count)]
+        if known and self.model.launched:
+            names = [name for name in sorted(self.model.launched)[:1] if not self._forgotten(name)]
+        tasks = [self.task(name) for name in names]
+        if how == "command":
+            self.node.run(*tasks)
+        else:
+            self.node.run(*tasks, executor=self.executor("e1"))
+        self.model.launched |= set(names)
+
+    def _forgotten(self, name: str) -> bool:
+        return self.node.agent.state.task("F1", name) is None
+
+    def _instances(self, *, started: bool) -> list[str]:
+        return [item.id for item in self.node.agent.state.instances.values() if (item.pid is not None) == started]
+
+    @precondition(lambda self: self._instances(started=False))
+    @rule(data=st.data())
+    def start(self, data: st.DataObject) -> None:
+        container = self._any(data, self._instances(started=False))
+        assert container not in self.ran
+        self.ran.add(container)
+        self.node.do(self.node.agent.started(container, 5, 5, self.node.now))
+
+    @precondition(lambda self: self.node.running)
+    @rule(data=st.data(), code=st.sampled_from([0, 1, -15, None]))
+    def exit(self, data: st.DataObject, code: int | None) -> None:
+        container = self._any(data, self.node.running)
+        if container not in self.ran:
+            code = None
+        self.node.do(self.node.agent.exited(container, code, "", self.node.now))
+
+    @precondition(lambda self: self.model.launched)
+    @rule(data=st.data())
+    def kill(self, data: st.DataObject) -> None:
+        self.node.kill(self._any(data, self.model.launched))
+
+    @precondition(lambda self: self.model.waiting())
+    @rule(data=st.data())
+    def acknowledge(self, data: st.DataObject) -> None:
+        task, uuid = self._any(data, self.model.waiting())
+        self.model.acknowledged.add(uuid)
+        self.node.heard("ACKNOWLEDGE", framework_id=identity("F1"), task_id=identity(task), uuid=uuid)
+
+    @rule()
+    def break_connection(self) -> None:
+        self.node.do(self.node.agent.disconnected(self.node.now))
+
+    @rule()
+    def connect(self) -> None:
+        said = self.node.register()
+        known = {value_of(item, "task_id") for item in said["tasks"]}
+        for task in self.model.launched:
+            assert task in known or self.model.over(task), f"{task} is lost"
+
+    @rule(seconds=st.sampled_from([0.0, 1.0, 60.0, 900.0]))
+    def wait(self, seconds: float) -> None:
+        self.node.wake(self.node.now + seconds)
+
+    @rule()
+    def restart(self) -> None:
+        self._hear()
+        self.node.restart()
+        left = {item[0] for item in self.node.agent.recovered()}
+        for container in [item for item in self.node.running if item not in left]:
+            del self.node.running[container]  # what nobody knows of is ended
+        self.node.wake(self.node.now)
+
+    def _executor(self) -> Any:
+        found = self.node.agent.state.executor("F1", "e1")
+        return found if found is not None and found.container in self.ran else None
+
+    @precondition(lambda self: self._executor() is not None)
+    @rule()
+    def subscribe(self) -> None:
+        self.streams += 1
+        mine = [{"task_id": identity(name)} for name in self.launches]
+        events = self.node.subscribe(stream=f"s{self.streams}", unacknowledged_tasks=mine)
+        if self._executor() is not None and self._executor().verdict is None:
+            assert events[0]["type"] == "SUBSCRIBED"
+
+    @precondition(lambda self: self._executor() is not None and self._executor().stream and self.launches)
+    @rule(data=st.data(), state=st.sampled_from(["TASK_RUNNING", "TASK_FINISHED"]), again=st.booleans())
+    def update(self, data: st.DataObject, state: str, again: bool) -> None:
+        name = self._any(data, set(self.launches))
+        self.uuids += 1
+        for _ in range(2 if again else 1):
+            self.node.update(name, state, uuid=1_000_000 + self.uuids)
+
+    @invariant()
+    def hears(self) -> None:
+        self._hear()
+        for stream in self.node.sent.values():
+            for event in stream:
+                if event["type"] == "LAUNCH":
+                    name = value_of(event, "launch.task.task_id")
+                    assert name not in self.launches, f"{name} was launched twice"
+                    self.launches.append(name)
+            stream[:] = [event for event in stream if event["type"] != "LAUNCH"]
+
+    @invariant()
+    def runs_what_it_says(self) -> None:
+        state = self.node.agent.state
+        assert set(self.node.running) == set(state.instances)
+        for framework in state.frameworks.values():
+            for task in framework.tasks.values():
+                if task.over:
+                    assert task.pending and task.container not in self.node.running
+                elif task.executor == "e1":
+                    assert task.executor in framework.executors
+                else:
+                    assert task.container in self.node.running
+
+    @invariant()
+    def could_be_restarted(self) -> None:
+        """The journal holds all that the agent would tell a master."""
+        kept = restored([Keep(table, key, row) for (table, key), row in self.node.journal.items()], self.node.now)
+        assert _told(kept, self.node) == _told(self.node.agent.state, self.node)
+
+    def teardown(self) -> None:
+        """In the end everything ends, is acknowledged, and leaves nothing."""
+        self.connect()
+        for _ in range(10):
+            for container in list(self.node.running):
+                self.node.do(self.node.agent.exited(container, -9, "", self.node.now))
+            self._hear()
+            for task, uuid in self.model.waiting():
+                self.model.acknowledged.add(uuid)
+                self.node.heard("ACKNOWLEDGE", framework_id=identity("F1"), task_id=identity(task), uuid=uuid)
+        assert set(self.node.journal) == {("agent", "id")}
+        assert all(self.model.over(task) for task in self.model.launched)
+        assert set(self.model.told) <= self.model.launched
+        assert self.node.agent.due() == float("inf")
+
+
+def _told(state: AgentState, node: Any) -> Message:
+    said = registration(state, node.options, "")["register"]
+    for name in ("tasks", "executors", "frameworks"):
+        said[name] = sorted(said[name], key=str)
+    return said
+
+
+def test_nothing_is_lost_whatever_happens(new_node, task, executor) -> None:
+    class Mine(World):
+        @staticmethod
+        def make() -> Any:
+            return new_node(), task, executor
+
+    run_state_machine_as_test(Mine, settings=settings(max_examples=60, stateful_step_count=40, deadline=None))
+
+
+# ------------------------------------------------------- with master
+
+
+class Pool:
+    """A master, one agent that is connected to it, and one framework that acknowledges what it hears."""
+
+    def __init__(self, node: Any, **framework: Any) -> None:
+        self.node = node
+        self.master = Master("M1", Options(), node.now)
+        self.events: list[Message] = []
+        info = {"user": "me", "name": "f", "roles": ["hpc"], "failover_timeout": 100.0}
+        info |= {"capabilities": [{"type": "MULTI_ROLE"}]} | framework
+        call = message("SUBSCRIBE", framework_info=info)
+        self.connected = False
+        self.take(self.master.subscribe(call, None, "f", node.now))
+        self.framework = self.events[0]["subscribed"]["framework_id"]
+        self.connect()
+
+    def connect(self) -> None:
+        first, *_ = self.node.do(self.node.agent.connected(self.node.now))
+        self.node.ups.clear()
+        self.connected = True
+        self.take(self.master.register(decode(encode(first.item)), "a", self.node.now))
+        self.up()
+
+    def disconnect(self) -> None:
+        self.connected = False
+        self.node.do(self.node.agent.disconnected(self.node.now))
+        self.take(self.master.closed("a", self.node.now))
+
+    def take(self, effects: list[Any]) -> None:
+        """Pass on what the master says."""
+        for effect in effects:
+            if isinstance(effect, Send):
+                item = decode(encode(effect.message))
+                if effect.stream == "f":
+                    self.events.append(item)
+                elif self.connected:
+                    self.node.do(self.node.agent.from_master(item, self.node.now))
+                    self.up()
+
+    def up(self) -> None:
+        """Pass on what the agent says."""
+        items, self.node.ups = self.node.ups, []
+        if items and self.connected:
+            effects, problem = self.master.from_agent("a", items, self.node.now)
+            assert problem is None
+            self.take(effects)
+
+    def call(self, kind: str, **payload: Any) -> None:
+        self.take(
+            self.master.call({"framework_id": self.framework} | message(kind, **payload), None, "f", self.node.now)
+        )
+
+    def accept(self, operation: Message) -> None:
+        (offer,) = [event for event in self.events if event["type"] == "OFFERS"][-1]["offers"]["offers"]
+        self.call("ACCEPT", offer_ids=[offer["id"]], operations=[operation], filters={"refuse_seconds": 0.0})
+
+    def told(self) -> list[tuple[str, str]]:
+        """Updates that the framework has heard since it was asked last; they are acknowledged."""
+        found = []
+        for event in self.events:
+            if event["type"] == "UPDATE":
+                status = event["update"]["status"]
+                found.append((value_of(status, "task_id"), status["state"]))
+                if "uuid" in status:
+                    ids = {name: status[name] for name in ("agent_id", "task_id", "uuid")}
+                    self.call("ACKNOWLEDGE", **ids)
+        self.events = [event for event in self.events if event["type"] != "UPDATE"]
+        return found
+
+    def act(self, act: Callable[[], Any]) -> None:
+        """Something happens on the node."""
+        act()
+        self.up()
+
+
+@pytest.fixture
+def mastered(new_node):
+    return Pool(new_node())
+
+
+def plain(task: Message) -> Message:
+    """As a framework would write it."""
+    resources = [{key: item[key] for key in ("name", "type", "scalar")} for item in task["resources"]]
+    return task | {"agent_id": identity("M1-S1"), "resources": resources}
+
+
+def test_a_command_task_from_offer_to_end(mastered, task):
+    mastered.accept(message("LAUNCH", task_infos=[plain(task("t1"))]))
+    mastered.act(lambda: mastered.node.start("t1"))
+    assert mastered.told() == [("t1", "TASK_RUNNING")]
+    mastered.act(lambda: mastered.node.exit("t1", 0))
+    assert mastered.told() == [("t1", "TASK_FINISHED")]
+    assert set(mastered.node.journal) == {("agent", "id")}
+    (agent,) = mastered.master.state.agents.values()
+    assert agent.used.scalars() == {} and not agent.tasks
+
+
+def test_a_custom_executor_and_its_tasks(mastered, task, executor):
+    mine = executor() | {"resources": [{"name": "cpus", "type": "SCALAR", "scalar": {"value": 0.1}}]}
+    mastered.accept(message("LAUNCH", task_infos=[_of(plain(task("t1")), mine), _of(plain(task("t2")), mine)]))
+    assert len(mastered.node.running) == 1
+    node, node_id = mastered.node, mastered.framework["value"]
+    node.start("e1")
+    node.sent["s1"] = []
+    ids = {"framework_id": mastered.framework, "executor_id": identity("e1")}
+    node.do(node.agent.subscribe(ids | message("SUBSCRIBE", unacknowledged_tasks=[]), "s1", node.now))
+    assert [event["type"] for event in node.sent["s1"]] == ["SUBSCRIBED", "LAUNCH", "LAUNCH"]
+    assert value_of(node.sent["s1"][0], "subscribed.framework_info.id") == node_id
+    status = {"task_id": identity("t1"), "state": "TASK_RUNNING", "uuid": "AAAAAAAAAAAAAAAAAAAAAA=="}
+    mastered.act(lambda: node.do(node.agent.call(ids | message("UPDATE", status=status), node.now)))
+    assert mastered.told() == [("t1", "TASK_RUNNING")]
+    assert node.sent["s1"][-1]["acknowledged"]["uuid"] == status["uuid"]
+    mastered.call("MESSAGE", agent_id=identity("M1-S1"), executor_id=identity("e1"), data="aGk=")
+    assert node.sent["s1"][-1] == {"type": "MESSAGE", "message": {"data": "aGk="}}
+    mastered.act(lambda: node.exit("e1", 1))
+    assert mastered.told() == [("t1", "TASK_FAILED"), ("t2", "TASK_FAILED")]
+    (failure,) = [event["failure"] for event in mastered.events if event["type"] == "FAILURE"]
+    assert failure == {"agent_id": identity("M1-S1"), "executor_id": identity("e1"), "status": 256}
+    assert not next(iter(mastered.master.state.agents.values())).used
+
+
+def test_both_agree_after_the_agent_was_away(mastered, task):
+    mastered.accept(message("LAUNCH", task_infos=[plain(task("t1")), plain(task("t2"))]))
+    mastered.act(lambda: mastered.node.start("t1"))
+    mastered.act(lambda: mastered.node.start("t2"))
+    assert sorted(mastered.told()) == [("t1", "TASK_RUNNING"), ("t2", "TASK_RUNNING")]
+    mastered.disconnect()
+    mastered.node.exit("t1", 3)
+    mastered.node.restart()
+    mastered.connect()
+    assert mastered.told() == [("t1", "TASK_FAILED")]
+    mastered.call("KILL", task_id=identity("t2"), kill_policy={"grace_period": nanoseconds(1)})
+    assert mastered.node.stops[-1].grace_s == 1.0
+    mastered.act(lambda: mastered.node.exit("t2", -15))
+    assert mastered.told() == [("t2", "TASK_KILLED")]
+
+
+def test_what_the_agent_never_got_is_told(mastered, task):
+    mastered.connected = False  # the record is lost on its way
+    mastered.accept(message("LAUNCH", task_infos=[plain(task("t1"))]))
+    mastered.disconnect()
+    mastered.connect()
+    assert mastered.told() == [("t1", "TASK_LOST")] and not mastered.node.running
+
+
+def test_what_cannot_run_is_told(mastered, task):
+    mastered.accept(message("LAUNCH", task_infos=[plain(task("t1", health_check={"type": "COMMAND"}))]))
+    assert mastered.told() == [("t1", "TASK_ERROR")] and not mastered.node.running
+
+
+def test_a_framework_that_is_torn_down_leaves_nothing(mastered, task):
+    mastered.accept(message("LAUNCH", task_infos=[plain(task("t1"))]))
+    mastered.act(lambda: mastered.node.start("t1"))
+    mastered.call("TEARDOWN")
+    assert len(mastered.node.stops) == 1
+    mastered.act(lambda: mastered.node.exit("t1", -15))
+    assert set(mastered.node.journal) == {("agent", "id")}
+
+
+def test_frameworks_know_when_the_allocation_ends(new_node, task):
+    mastered = Pool(new_node(ends=5000.0))
+    (offer,) = mastered.events[-1]["offers"]["offers"]
+    assert offer["unavailability"]["start"] == nanoseconds(5000.0)
+    mastered.accept(message("LAUNCH", task_infos=[plain(task("t1"))]))
+    mastered.act(lambda: mastered.node.start("t1"))
+    assert mastered.told() == [("t1", "TASK_RUNNING")]
+    mastered.act(lambda: mastered.node.wake(4985.0))
+    mastered.act(lambda: mastered.node.exit("t1", -15))
+    assert mastered.told() == [("t1", "TASK_KILLED")]
+    assert mastered.node.code == 0 and not mastered.node.journal
+    assert list(mastered.master.state.gone) == ["M1-S1"]
+
+
+def _of(task: Message, executor: Message) -> Message:
+    return {name: task[name] for name in task if name != "command"} | {"executor": executor}

@@ -1,18 +1,36 @@
-"""An agent and a master as they serve: tasks and executors from their launch to their end."""
+"""An agent and a master as they serve: tasks, executors and operators over HTTP."""
 
+from __future__ import annotations
+
+import asyncio
 import base64
 import os
 import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import requests
 
+import asa.web.server
+from asa.core.errors import StateError
 from executors.cgroup import kernel, probe
+from executors.mesos.agent.containers import OrphanPolicy, Unlimited
+from executors.mesos.agent.engine import AgentEngine
 from executors.mesos.agent.service import AgentService
 from executors.mesos.agent.shim import birth_of
 from executors.mesos.agent.state import AgentOptions
-from executors.mesos.codec import Message
-from executors.mesos.messages import identity
+from executors.mesos.codec import Message, encode
+from executors.mesos.effects import Keep
+from executors.mesos.journal import Journal
+from executors.mesos.messages import identity, message
+from executors.mesos.pool_directory import AGENT, FRAMEWORK, READER, WRITER, PoolDirectory
+from executors.mesos.resources import scalars
+from tests.executors.mesos.agent.conftest import Node
 from tests.executors.mesos.agent.live_pool import (
     OFFERED,
     SPACE,
@@ -189,3 +207,247 @@ def test_a_custom_executor_from_subscription_to_exit(pool: Pool) -> None:
 def _pids(pool: Pool) -> list[int]:
     answer = pool.operator("GET_CONTAINERS").json()["get_containers"]["containers"]
     return [item["container_status"]["executor_pid"] for item in answer]
+
+
+# ------------------------------------------------------- server
+
+
+PATIENCE_S = 30.0
+JSON = {"Content-Type": "application/json"}
+
+
+class Alone:
+    """An alone without a master, and requests to it."""
+
+    def __init__(self, path: Path) -> None:
+        self.directory = PoolDirectory.create(path / "pool", "test")
+        self.work = path / "work"
+        options = AgentOptions("n1", 0, scalars(cpus=2, mem=512), "", "", attributes=[_text("rack", "r1")])
+        self.service = AgentService(self.directory, options, Unlimited(), work=self.work, tls=False)
+        self.service.start()
+        self.session = requests.Session()
+        self.session.trust_env = False
+        self.sandboxes = self.work / "sandboxes"
+
+    @property
+    def outside(self) -> str:
+        return f"http://127.0.0.1:{self.service.options.port}"
+
+    @property
+    def loopback(self) -> str:
+        return f"http://{self.service.options.endpoint}"
+
+    def token(self, role: str) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self.directory.token(role)}"}
+
+    def get(self, path: str, role: str | None = READER, door: str | None = None, **more: Any) -> requests.Response:
+        headers = self.token(role) if role else {}
+        return self.session.get((door or self.outside) + path, headers=headers, timeout=PATIENCE_S, **more)
+
+    def post(self, path: str, call: Message, role: str | None = READER, door: str | None = None) -> requests.Response:
+        headers = JSON | (self.token(role) if role else {})
+        return self.session.post((door or self.outside) + path, encode(call), headers=headers, timeout=PATIENCE_S)
+
+
+def _text(name: str, value: str) -> Message:
+    return {"name": name, "type": "TEXT", "text": {"value": value}}
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Alone]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(asa.web.server, "RETRY_S", 1e-3)  # who fails too often is answered late
+        alone = Alone(tmp_path_factory.mktemp("agent"))
+        yield alone
+        alone.session.close()
+        alone.service.close()
+
+
+GETS = ["/", "/state", "/files/read?path=x"]
+READS = [f"GET_{what}" for what in ("HEALTH", "VERSION", "FLAGS", "STATE", "AGENT", "METRICS", "CONTAINERS", "TASKS")]
+CHANGES: list[Message] = [
+    message("KILL_CONTAINER", container_id={"value": "c"}),
+    message("ASA_UPDATE_LIMITS", container_id={"value": "c"}, limits={"cpus": {"value": 1}}, lease_seconds=1),
+]
+PATHS = ["/api/v1", "/api/v1/operator", "/api/v1/"]
+
+
+@pytest.mark.parametrize("path", GETS)
+def test_no_get_without_a_readers_token(alone: Alone, path: str) -> None:
+    assert alone.get(path, None).status_code in (401, 429)
+    assert alone.session.get(alone.outside + path, headers={"Authorization": "Bearer x"}).status_code in (401, 429)
+    assert alone.session.get(alone.outside + path, auth=("me", "x")).status_code in (401, 429)
+    for role in (FRAMEWORK, AGENT):
+        assert alone.get(path, role).status_code == 403
+    for role in (READER, WRITER):
+        answer = alone.get(path, role)
+        assert answer.status_code == 404 and "calls of operators go to /api/v1" in answer.text
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_no_call_without_a_token_that_suffices(alone: Alone, path: str) -> None:
+    for call in [*map(message, READS), *CHANGES, message("LIST_FILES", path=""), message("NONSENSE")]:
+        assert alone.post(path, call, None).status_code in (401, 429)
+        for role in (FRAMEWORK, AGENT):
+            assert alone.post(path, call, role).status_code == 403
+    for kind in READS:
+        assert alone.post(path, message(kind), READER).json()["type"] == kind
+    for call in CHANGES:
+        assert alone.post(path, call, READER).status_code == 403
+        assert alone.post(path, call, WRITER).status_code == 404, "there is no such container"
+    assert alone.post(path, message("NONSENSE"), WRITER).status_code == 501
+
+
+def test_executors_are_not_let_in_from_outside(alone: Alone) -> None:
+    for role in (None, FRAMEWORK, AGENT, READER, WRITER):
+        answer = alone.post("/api/v1/executor", message("SUBSCRIBE"), role)
+        assert answer.status_code in (401, 403, 404, 405, 429)
+
+
+def test_on_loopback_our_own_processes_are_executors_without_a_token(alone: Alone) -> None:
+    ids = {"framework_id": {"value": "F"}, "executor_id": {"value": "e"}}
+    for call in (message("SUBSCRIBE") | ids, message("UPDATE", status={}) | ids, message("NONSENSE"), {"type": 5}):
+        answer = alone.post("/api/v1/executor", call, None, alone.loopback)
+        assert answer.status_code == 400, "it is not known"
+    assert alone.get("/api/v1/executor", None, alone.loopback).status_code == 405
+
+
+def test_on_loopback_operators_are_not_served(alone: Alone) -> None:
+    for role in (None, READER, WRITER):
+        for path in GETS:
+            assert alone.get(path, role, alone.loopback).status_code == 403
+        for path in PATHS:
+            for call in [*map(message, READS), *CHANGES, message("LIST_FILES", path=""), message("NONSENSE")]:
+                answer = alone.post(path, call, role, alone.loopback)
+                assert answer.status_code == 403 and f"port {alone.service.options.port}" in answer.text
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
+def test_on_loopback_others_find_the_connection_broken(alone: Alone) -> None:
+    port = alone.service.options.endpoint.rpartition(":")[2]
+    script = (
+        "import socket, sys; s = socket.create_connection(('127.0.0.1', int(sys.argv[1])))\n"
+        "s.sendall(b'GET /api/v1/executor HTTP/1.1\\r\\nHost: localhost\\r\\n\\r\\n'); print(s.recv(100))"
+    )
+    command = ["/usr/bin/env", "python3", "-c", script, port]
+    interpreter = [os.path.realpath(sys.executable), "-I", "-S", "-c", script, port]
+    assert b"HTTP/1.1 405" in subprocess.run(interpreter, capture_output=True, timeout=PATIENCE_S, check=True).stdout
+    other = subprocess.run(command, capture_output=True, timeout=PATIENCE_S, user=65534, group=65534, cwd="/")
+    if b"No such file" in other.stderr or b"Permission denied" in other.stderr:
+        pytest.skip("another user has no Python here")
+    assert other.stdout in (b"", b"b''\n") and b"HTTP" not in other.stdout
+
+
+def test_web_pages_are_not_served(alone: Alone) -> None:
+    for door in (alone.outside, alone.loopback):
+        answer = alone.session.get(f"{door}/state", headers={"Origin": "http://evil.example"} | alone.token(WRITER))
+        assert answer.status_code == 403
+        answer = alone.session.get(f"{door}/state", headers={"Host": "evil.example"} | alone.token(WRITER))
+        assert answer.status_code == 421
+
+
+def test_requests_are_taken_as_mesos_takes_them(alone: Alone) -> None:
+    url, token = f"{alone.outside}/api/v1", alone.token(READER)
+    assert alone.session.get(url, headers=token).status_code == 405
+    assert alone.session.post(url, b"{}", headers=token).status_code == 400, "no content type"
+    assert alone.session.post(url, b"x", headers=token | {"Content-Type": "application/x-protobuf"}).status_code == 415
+    assert alone.session.post(url, b"{", headers=token | JSON).status_code == 400
+    assert alone.session.post(url, b"{}", headers=token | JSON).status_code == 400
+    body = encode(message("GET_AGENT"))
+    assert alone.session.post(url, body, headers=token | JSON | {"Accept": "text/html"}).status_code == 406
+
+
+def test_sandboxes_are_shown_and_nothing_else(alone: Alone, tmp_path: Path) -> None:
+    place = alone.sandboxes / "s1"
+    place.mkdir(mode=0o700, exist_ok=True)
+    (place / "stdout").write_bytes(b"0123456789")
+    (tmp_path / "secret").write_text("s3cret")
+    (place / "file").symlink_to(tmp_path / "secret")
+    (place / "dir").symlink_to(tmp_path)
+    os.mkfifo(place / "pipe")
+
+    def read(path: str, offset: int = 0, **more: int) -> requests.Response:
+        return alone.post("/api/v1", message("READ_FILE", path=path, offset=offset, **more))
+
+    for path, offset, more, text in (
+        ("s1/stdout", 4, {}, b"456789"), ("s1/stdout", 2, {"length": 3}, b"234"), (f"{place}/stdout", 10, {}, b"")
+    ):  # fmt: skip
+        assert read(path, offset, **more).json()["read_file"] == {"size": 10, "data": base64.b64encode(text).decode()}
+    infos = alone.post("/api/v1", message("LIST_FILES", path=str(place))).json()["list_files"]["file_infos"]
+    assert {Path(item["path"]).name for item in infos} == {"stdout", "file", "dir", "pipe"}
+    assert next(item["size"] for item in infos if item["path"] == f"{place}/stdout") == 10
+    for path in (
+        "s1/file", "s1/dir/secret", "../alone.db", "s1/../../alone.db", "s1/pipe", "s1", str(tmp_path / "secret"),
+        "s1/nothing", "s1/stdout/x", "s1/a\0b",
+    ):  # fmt: skip
+        answer = read(path)
+        assert answer.status_code in (400, 403, 404), path
+        assert "s3cret" not in answer.text
+    assert alone.post("/api/v1", message("LIST_FILES", path="s1/dir")).status_code in (403, 404)
+    for more in ({"offset": -1}, {"offset": 0, "length": -1}):
+        answer = read("s1/stdout", **more)
+        assert answer.status_code == 400 and "'offset' and 'length' not to be negative" in answer.text
+
+
+def test_an_idle_connection_stays_open(alone: Alone) -> None:
+    """Executors keep one for their calls, and take its end for the alone's."""
+    port = int(alone.service.options.endpoint.rpartition(":")[2])
+    with socket.create_connection(("127.0.0.1", port)) as connection:
+        connection.settimeout(0.5)
+        for _ in range(2):
+            connection.sendall(b"GET /api/v1/executor HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert connection.recv(4096).startswith(b"HTTP/1.1 405")
+            with pytest.raises(TimeoutError):
+                connection.recv(1)
+
+
+def test_an_executor_that_cannot_read_chunks_gets_no_stream(alone: Alone) -> None:
+    body = encode(message("SUBSCRIBE"))
+    head = "POST /api/v1/executor HTTP/1.0\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    with socket.create_connection(("127.0.0.1", int(alone.service.options.endpoint.rpartition(":")[2]))) as connection:
+        connection.settimeout(PATIENCE_S)
+        connection.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+        answer = b"".join(iter(lambda: connection.recv(4096), b""))
+    assert b" 505 " in answer.splitlines()[0] and b"expected HTTP/1.1" in answer
+
+
+def test_a_directory_of_others_is_refused(tmp_path: Path) -> None:
+    directory = PoolDirectory.create(tmp_path / "pool", "test")
+    (tmp_path / "work").mkdir(mode=0o755)
+    options = AgentOptions("n1", 0, scalars(), "", "")
+    service = AgentService(directory, options, Unlimited(), work=tmp_path / "work", tls=False)
+    with pytest.raises(StateError, match="open to other users"):
+        service.start()
+
+
+# ------------------------------------------------------- engine
+
+
+def test_it_registers_with_what_is_written_only(
+    node: Node, task: Callable[..., Message], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else an agent that dies then would contradict, the next time, what the framework was told meanwhile."""
+    node.run(task())
+    node.start("t1")
+    node.acknowledge("t1")
+    container = node.container("t1").id
+    journal = Journal(tmp_path / "agent.db")
+    said: list[tuple[str, list[Keep]]] = []
+
+    async def connect() -> None:
+        directory = PoolDirectory.create(tmp_path / "pool", "test")
+        engine = AgentEngine(
+            node.agent, journal, directory, Unlimited(),
+            run=tmp_path / "run", lock=tmp_path / "lock", orphans=OrphanPolicy(1.0), patience_s=1.0,
+        )  # fmt: skip
+        monkeypatch.setattr(engine.link, "send", lambda item: said.append((item["type"], journal.rows())))
+        monkeypatch.setattr(engine.link, "clear", lambda: said.append(("nothing is left to say", journal.rows())))
+        engine.exited(container, 3, "")  # its update is to be said once it is written, in the next turn of the loop
+        assert said == []
+        engine.connected()
+
+    asyncio.run(connect())
+    assert [what for what, _ in said] == ["UPDATE", "nothing is left to say", "REGISTER"]
+    assert {keep.table for keep in said[1][1]} == {"updates"} and said[2][1] == said[1][1] == journal.rows()
+    journal.close()

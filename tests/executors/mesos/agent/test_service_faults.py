@@ -15,6 +15,7 @@ from asa.core.errors import InvalidInput, StateError
 from executors.mesos import commit
 from executors.mesos.agent import service
 from executors.mesos.agent.containers import Unlimited
+from executors.mesos.agent.machine import NodeAgent
 from executors.mesos.agent.service import NO_MASTER, AgentService
 from executors.mesos.agent.shim import birth_of
 from executors.mesos.agent.state import AgentOptions, Effect
@@ -96,20 +97,17 @@ def test_an_agent_that_is_closed_leaves_nothing_and_says_so(pool: Pool) -> None:
 def test_faults_of_ours_and_of_the_masters_are_passed_over_and_the_agent_lives(
     pool: Pool, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    engine = pool.agent._engine
-    assert engine is not None
-    heed = engine._machine.from_master
+    from_master, faults = NodeAgent.from_master, [ZeroDivisionError]
 
-    def stumble(item: Message, now: float) -> list[Effect]:
-        if item == message("FRAMEWORK"):
-            raise ZeroDivisionError
-        return heed(item, now)
+    def stumble(agent: NodeAgent, item: Message, now: float) -> list[Effect]:
+        if item["type"] == "PING" and faults:
+            raise faults.pop()
+        return from_master(agent, message("RUN", framework_info=5) if item["type"] == "PING" else item, now)
 
-    monkeypatch.setattr(engine._machine, "from_master", stumble)
-    pool.agent._thread.tell(engine.heard, message("RUN", framework_info=5))  # is counted, and not spoken of
-    pool.agent._thread.tell(engine.heard, message("FRAMEWORK"))
-    until(lambda: "ZeroDivisionError" in caplog.text)
-    assert [record.getMessage() for record in caplog.records] == ["the agent's machine failed"]
+    monkeypatch.setattr(NodeAgent, "from_master", stumble)
+    until(lambda: "ZeroDivisionError" in caplog.text and "makes no sense" in caplog.text)
+    assert {record.getMessage() for record in caplog.records if record.exc_info} == {"the agent's machine failed"}
+    monkeypatch.undo()
     scheduler = pool.scheduler()
     scheduler.launch("t1", "true")
     assert scheduler.update("t1", "TASK_FINISHED")

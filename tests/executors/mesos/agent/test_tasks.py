@@ -1,10 +1,17 @@
-"""Command tasks: launched, limited, killed, ended."""
+"""Command tasks: launched, limited, killed, ended; their updates, their leases, and how the agent ends."""
 
 from __future__ import annotations
 
-import pytest
+import math
+from typing import Any
 
-from executors.mesos.agent.state import OUT_OF_MEMORY, SandboxFile, StopContainer
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from executors.mesos.agent.state import OUT_OF_MEMORY, LimitCpu, SandboxFile, StopContainer, WeighCpu
+from executors.mesos.agent.task_info import variables
+from executors.mesos.codec import BadMessage
 from executors.mesos.messages import base64_of, identity, nanoseconds
 from executors.mesos.resources import scalars, to_json
 
@@ -325,3 +332,298 @@ def test_gpus_are_not_told_apart_unless_they_have_names(new_node, task):
     node.register()
     node.run(task("t1", resources=_gpus(1)))
     assert node.container("t1").environment["CUDA_VISIBLE_DEVICES"] == "0,1"
+
+
+# ------------------------------------------------------- environment
+
+
+@pytest.mark.parametrize(
+    ("item", "text"),
+    [
+        ({"name": "", "value": "a"}, "'' cannot be set"),
+        ({"name": "A=B", "value": "a"}, "'A=B' cannot be set"),
+        ({"name": "A", "value": "a\0b"}, "'A' cannot be set: it has no name, a '=' or a zero byte"),
+        ({"value": "a"}, "'name'"),
+        (
+            {"name": "KEY", "type": "SECRET", "secret": {"type": "VALUE", "value": {"data": base64_of(b"\xff")}}},
+            "secret of environment variable 'KEY' to be a text in UTF-8",
+        ),
+    ],
+)
+def test_what_cannot_be_a_variable_is_named(item: Any, text: str) -> None:
+    with pytest.raises(BadMessage, match=text):
+        variables({"environment": {"variables": [item]}})
+
+
+# ------------------------------------------------------- updates
+
+
+@pytest.fixture
+def executing(node, task, executor):
+    node.run(task("t1"), executor=executor())
+    node.start("e1")
+    node.subscribe()
+    return node
+
+
+def test_the_next_goes_only_after_the_one_before_was_acknowledged(executing):
+    executing.update("t1", "TASK_STARTING", data="aGk=")
+    executing.update("t1", "TASK_RUNNING")
+    executing.update("t1", "TASK_FINISHED")
+    (item,) = [item["update"] for item in executing.ups if item["type"] == "UPDATE"]
+    assert item["latest_state"] == "TASK_STARTING" and item["status"]["data"] == "aGk="
+    assert executing.updates() == [("t1", "TASK_STARTING")]
+    executing.acknowledge("t1")
+    assert executing.ups[-1]["update"]["latest_state"] == "TASK_FINISHED"
+    assert executing.updates() == [("t1", "TASK_RUNNING")]
+    executing.acknowledge("t1")
+    executing.acknowledge("t1")
+    assert executing.updates() == [("t1", "TASK_FINISHED")]
+    assert executing.agent.state.task("F1", "t1") is None
+
+
+def test_only_the_right_acknowledgement_counts(executing):
+    executing.update("t1", "TASK_RUNNING", uuid=1)
+    executing.update("t1", "TASK_FINISHED", uuid=2)
+    for uuid in (2, 3):
+        ids = {"framework_id": identity("F1"), "task_id": identity("t1")}
+        executing.heard("ACKNOWLEDGE", **ids, uuid=base64_of(uuid.to_bytes(16, "big")))
+        executing.heard("ACKNOWLEDGE", **ids | {"task_id": identity("t2")}, uuid=base64_of(bytes(16)))
+    assert len(executing.agent.state.task("F1", "t1").pending) == 2
+
+
+def test_one_that_is_not_acknowledged_is_sent_again_and_again(executing):
+    executing.update("t1", "TASK_RUNNING")
+    assert executing.updates() == [("t1", "TASK_RUNNING")]
+    began, when = executing.now, []
+    while executing.now < began + 4000:
+        executing.wake()
+        if executing.updates() == [("t1", "TASK_RUNNING")]:
+            when.append(executing.now - began)
+    assert when[:7] == [10.0, 30.0, 70.0, 150.0, 310.0, 630.0, 1230.0]
+    executing.acknowledge("t1")
+    executing.update("t1", "TASK_FINISHED")
+    executing.updates()
+    executing.wake(executing.now + 10)  # the next one begins anew
+    assert executing.updates() == [("t1", "TASK_FINISHED")]
+
+
+def test_all_that_wait_are_sent_when_the_master_is_back(node, task):
+    for name in ("t1", "t2", "t3"):
+        node.run(task(name))
+        node.start(name)
+    node.acknowledge("t2")
+    node.updates()
+    node.do(node.agent.disconnected(node.now))
+    node.exit("t2", 0)
+    node.wake(node.now + 100)
+    assert node.updates() == []  # nobody is there
+    node.register()
+    assert node.updates() == [("t1", "TASK_RUNNING"), ("t2", "TASK_FINISHED"), ("t3", "TASK_RUNNING")]
+
+
+def test_updates_carry_the_id_that_the_agent_has_now(node, task):
+    node.run(task("t1"))
+    node.start("t1")
+    node.updates()
+    node.register("S2")
+    node.updates()
+    assert node.last["agent_id"] == identity("S2")
+
+
+def test_what_has_come_survives_a_restart(executing):
+    uuid = executing.update("t1", "TASK_RUNNING")
+    executing.update("t1", "TASK_FINISHED")
+    executing.updates()
+    executing.restart()
+    executing.register()
+    assert executing.updates() == [("t1", "TASK_RUNNING")] and executing.last["uuid"] == uuid
+    executing.acknowledge("t1")
+    assert executing.updates() == [("t1", "TASK_FINISHED")]
+
+
+@given(st.lists(st.sampled_from(["update", "acknowledge", "replay", "restart", "wait", "back"]), max_size=30))
+def test_every_update_arrives_in_order_whatever_happens(new_node, task, executor, steps: list[str]):
+    node = new_node()
+    node.register()
+    node.run(task("t1"), executor=executor())
+    node.start("e1")
+    node.subscribe()
+    said, uuids = [], []
+    for number, step in enumerate(steps, 1):
+        if step == "update":
+            uuids.append(number)
+            said.append(node.update("t1", "TASK_RUNNING", uuid=number))
+        elif step == "replay" and uuids:
+            node.update("t1", "TASK_RUNNING", uuid=uuids[number % len(uuids)])
+        elif step == "acknowledge" and _on_its_way(node) in _arrived(node):
+            node.acknowledge("t1")
+        elif step == "restart":
+            node.restart()
+            node.do(node.agent.started(node.container("e1").id, 1, 1, node.now))
+            node.subscribe(stream=f"s{number}")
+        elif step == "wait":
+            node.wake(node.now + 10)
+        elif step == "back":
+            node.register()
+    node.register()
+    while _on_its_way(node) is not None:
+        node.acknowledge("t1")
+    assert _arrived(node) == said
+
+
+def _on_its_way(node) -> str | None:
+    pending = node.agent.state.task("F1", "t1").pending
+    return pending[0]["uuid"] if pending else None
+
+
+def _arrived(node) -> list[str]:
+    """What the master was sent, each once, in the order in which it came first."""
+    return list(dict.fromkeys(item["update"]["status"]["uuid"] for item in node.ups if item["type"] == "UPDATE"))
+
+
+# ------------------------------------------------------- leases
+
+
+@pytest.fixture
+def busy(node, task):
+    """A node on which a task of two cores runs, of which nothing is to be done."""
+    node.run(task("t1", cpus=2))
+    node.start("t1")
+    node.acknowledge("t1")
+    return node
+
+
+def test_both_come_back_by_themselves(busy):
+    container = busy.container("t1").id
+    busy.change("t1", 4, 0.5, 30)
+    busy.wake(busy.now + 29)
+    assert (busy.limits, busy.weights) == ([LimitCpu(container, 4.0)], [WeighCpu(container, 0.5)])
+    busy.wake(busy.now + 1)
+    assert (busy.limits[1:], busy.weights[1:]) == ([LimitCpu(container, 2.0)], [WeighCpu(container, 2.0)])
+    assert busy.agent.due() == float("inf")
+
+
+@pytest.mark.parametrize(("limit", "request_"), [(1, None), (None, 1), (1, 1)])
+def test_what_is_named_is_given_back_at_once(busy, limit, request_):
+    container = busy.container("t1").id
+    busy.change("t1", 4, 0.5, 30)
+    busy.change("t1", limit, request_, 0)
+    assert busy.limits[1:] == ([] if limit is None else [LimitCpu(container, 2.0)])
+    assert busy.weights[1:] == ([] if request_ is None else [WeighCpu(container, 2.0)])
+    busy.change("t1", limit, request_, 0)
+    busy.wake(busy.now + 30)
+    assert (len(busy.limits), len(busy.weights)) == (2, 2), "each comes back once"
+
+
+def test_each_has_a_lease_of_its_own(busy):
+    container = busy.container("t1").id
+    busy.change("t1", 0.5, seconds=20)
+    busy.change("t1", request=4, seconds=30)
+    busy.wake(busy.now + 20)
+    assert (busy.limits[-1], busy.weights[-1]) == (LimitCpu(container, 2.0), WeighCpu(container, 4.0))
+    busy.change("t1", request=3, seconds=30)
+    busy.wake(busy.now + 29)
+    assert busy.weights[-1] == WeighCpu(container, 3.0)
+    busy.wake(busy.now + 1)
+    assert busy.weights[-1] == WeighCpu(container, 2.0)
+
+
+def test_for_good_it_ends_a_lease_and_stays(busy):
+    container = busy.container("t1").id
+    busy.change("t1", 4, 4, 30)
+    answer = busy.change("t1", 1, 0.5)
+    assert "until" not in answer and busy.agent.due() == float("inf")
+    assert (busy.limits[-1], busy.weights[-1]) == (LimitCpu(container, 1.0), WeighCpu(container, 0.5))
+    busy.change("t1", 4, 4, 0)
+    busy.wake(busy.now + 60)
+    assert (len(busy.limits), len(busy.weights)) == (2, 2), "there is nothing to give back"
+    busy.change("t1", 3, 3, 30)
+    busy.wake(busy.now + 30)
+    assert (busy.limits[-1], busy.weights[-1]) == (LimitCpu(container, 1.0), WeighCpu(container, 0.5))
+
+
+@pytest.mark.parametrize("seconds", [None, 30])
+def test_no_limit_at_all(busy, seconds):
+    container = busy.container("t1").id
+    assert busy.change("t1", "Infinity", seconds=seconds)["limits"] == {"cpus": {"value": "Infinity"}}
+    assert busy.limits == [LimitCpu(container, None)] and busy.weights == []
+    busy.wake(busy.now + 60)
+    assert busy.limits[1:] == ([] if seconds is None else [LimitCpu(container, 2.0)])
+
+
+def test_a_limit_for_good_outlasts_what_an_executors_tasks_ask_for(node, task, executor):
+    node.run(task("t1", cpus=1), executor=executor(cpus=1))
+    node.subscribe()
+    container = node.container("e1").id
+    node.change("e1", 0.5)
+    node.run(task("t2", cpus=2), executor=executor())
+    node.change("e1", request=3)  # which says nothing of the limit
+    assert (node.limits, node.weights) == ([LimitCpu(container, 0.5)], [WeighCpu(container, 3.0)])
+    node.change("e1", 2, seconds=10)
+    node.wake(node.now + 10)
+    assert node.limits[-1] == LimitCpu(container, 0.5)
+
+
+def test_leases_of_a_container_that_ends_end_with_it(busy):
+    busy.change("t1", 4, 0.5, 30)
+    busy.exit("t1")
+    busy.acknowledge("t1")
+    busy.wake(busy.now + 60)
+    assert (len(busy.limits), len(busy.weights)) == (1, 1) and busy.agent.due() == float("inf")
+
+
+def test_before_it_has_started_it_can_be_changed_too(node, task):
+    node.run(task("t1", cpus=2))
+    node.change("t1", 1, 0.5)
+    container = node.container("t1").id
+    assert (node.limits, node.weights) == ([LimitCpu(container, 1.0)], [WeighCpu(container, 0.5)])
+
+
+# ------------------------------------------------------- departure
+
+
+def test_everything_is_stopped_before_the_allocation_ends(new_node, task):
+    node = new_node(ends=5000.0)
+    assert node.agent.due() == 5000.0 - 15.0, "5 s to end, and 10 s to be heard"
+    node.register()
+    node.run(task("t1"))
+    node.start("t1")
+    node.acknowledge("t1")
+    node.wake(4984.9)
+    assert node.stops == []
+    node.wake(4985.0)
+    assert node.stops == [StopContainer(node.container("t1").id, 5.0)]
+    node.run(task("t2"))
+    node.exit("t1", -15)
+    assert node.updates()[-2:] == [("t2", "TASK_LOST"), ("t1", "TASK_KILLED")]
+    assert node.last["reason"] == "REASON_AGENT_DRAINING" and "allocation ends" in node.last["message"]
+    assert node.code is None
+    node.acknowledge("t2")
+    node.acknowledge("t1")
+    assert node.ups[-1]["type"] == "UNREGISTER" and node.code == 0
+
+
+def test_it_does_not_wait_for_acknowledgements_beyond_the_end(new_node, task):
+    node = new_node(ends=5000.0)
+    node.register()
+    node.run(task("t1"))
+    node.wake(4999.0)
+    node.exit("t1", -9)
+    assert node.code == 0 and node.now < 5000
+
+
+@pytest.mark.parametrize(("margin_s", "begins"), [(60.0, 4940.0), (2.0, 4998.0), (None, math.inf)])
+def test_the_margin_is_to_choose(new_node, task, margin_s, begins):
+    node = new_node(ends=5000.0, margin_s=margin_s)
+    assert node.agent.due() == begins
+    node.register()
+    node.run(task("t1"))
+    node.start("t1")
+    node.acknowledge("t1")
+    node.wake(min(begins, 6000.0))
+    assert bool(node.stops) == (margin_s is not None) and node.code is None
+    node.exit("t1", 0)
+    assert node.updates()[-1] == ("t1", "TASK_KILLED" if margin_s else "TASK_FINISHED")
+    node.acknowledge("t1")
+    assert node.code == (0 if margin_s else None)
