@@ -65,7 +65,6 @@ class Weights:
 
     @property
     def rate(self) -> float:
-        """Learning rate of the open round."""
         return float(self._gamma * (self.rounds + 1) ** -self._decay)
 
     def charge(self, risk: Floats) -> bool:
@@ -78,14 +77,13 @@ class Weights:
         self.risk, self.rounds = np.zeros_like(self.risk), self.rounds + 1
         return True
 
-    def heir(self) -> Weights:
-        """Weights that begin where these are, with a round of their own."""
+    def inherit(self) -> Weights:
+        """Weights that start as these are, with a round of their own."""
         found = Weights(len(self.log_weights), self._gamma, self._decay)
         found.log_weights = self.log_weights.copy()
         return found
 
     def state(self) -> dict[str, Any]:
-        """Return all of it, JSON-able."""
         return {"log_weights": self.log_weights.tolist(), "risk": self.risk.tolist(), "rounds": self.rounds}
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -229,7 +227,7 @@ class Mixture:
     def hold(
         self, jobs: Sequence[str], applications: Sequence[str], choice: Choice, rows: Ints, states: JobStates
     ) -> None:
-        """These rows of a choice were done, to `jobs` of these applications: their losses will come."""
+        """These rows of a choice were applied to `jobs` of these applications: keep them until losses are known."""
         actions = choice.actions[rows]
         votes, chances = choice.votes[:, rows, actions].T.tolist(), choice.mixture[rows, actions].tolist()
         features = states.take(rows).features().tolist()
@@ -237,7 +235,7 @@ class Mixture:
             self._pending.setdefault(job, []).append(Pending(*decision))
 
     def settle(self, job: str, loss: float | None) -> int:
-        """`job` has ended with this loss (lines 9 to 12), None if nobody knows; how many decisions that has taught."""
+        """`job` has ended with this loss (lines 9 to 12), None if unknown; how many decisions it was charged to."""
         if loss is not None and not 0 <= loss <= 1:
             raise InvalidInput(f"loss is {loss!r}: expected a number from 0 to 1")
         decisions = self._pending.pop(job, [])
@@ -248,7 +246,6 @@ class Mixture:
         return len(decisions)
 
     def state(self) -> dict[str, Any]:
-        """Return all that was learned, JSON-able; what waits and the draws, which belong to one run, by themselves."""
         taught = {name: expert.state() for name, expert in self._learners().items()}
         return {
             "experts": list(self.names),
@@ -273,7 +270,7 @@ class Mixture:
         self._everybody.restore(everybody)
         self._weights = {}
         for name, each in applications.items():
-            self._weights[name] = self._everybody.heir()
+            self._weights[name] = self._everybody.inherit()
             self._weights[name].restore(each)
         for name, expert in self._learners().items():
             expert.restore(read(read(state, "taught"), name))
@@ -286,13 +283,13 @@ class Mixture:
         factor = min(1 / pending.probability, self._clip) if self._importance else 1.0
         risk = factor * loss * np.array(pending.votes)
         if pending.application not in self._weights:
-            self._weights[pending.application] = self._everybody.heir()
+            self._weights[pending.application] = self._everybody.inherit()
         self._weights[pending.application].charge(risk)
         self._everybody.charge(risk)
         for expert in self._learners().values():
             expert.learn(JobStates.of(pending.state), pending.action, loss)
 
     def _learners(self) -> dict[str, Any]:
-        """Experts that want to know what became of their votes."""
+        """Experts that learn from the losses of their votes."""
         pairs = zip(self.names, self._experts, strict=True)
         return {name: expert for name, expert in pairs if isinstance(expert, LearningExpert)}

@@ -32,7 +32,7 @@ LEAST_TAX = 0.5
 
 _LEAST_CPU = 1e-3  # of its cores: the simulated world knows no job that does nothing
 _LEAST_THRASH = 0.01
-_NEVER_S = 1e12  # the next look, where nobody decides anything any more
+_NEVER_S = 1e12  # the period of a world where nothing more is decided
 _POINTS = 26
 _NEAR = 1e-4  # how exactly constants are found
 _GOLDEN = (5**0.5 - 1) / 2
@@ -188,7 +188,6 @@ def _predicted(pair: PairRun, contention: Contention) -> tuple[float, float]:
 
 
 def _squares(pairs: Sequence[PairRun], contention: Contention) -> float:
-    """Sum of the squared errors of the logarithms."""
     measured = np.array([pair.slowdowns for pair in pairs])
     predicted = np.array([_predicted(pair, contention) for pair in pairs])
     return float(np.sum(np.log(predicted / measured) ** 2))
@@ -245,16 +244,15 @@ class ContentionCalibration:
             "date": self.date,
             "machine": {"cores": self.cores, "model": self.model},
             "applications": [asdict(each) for each in self.applications],
-            "pairs": [_pair(pair, foreseen) for pair, foreseen in self._predicted()],
+            "pairs": [_pair(pair, predicted) for pair, predicted in self._predicted()],
             "tax": self.fit.tax,
             "thrash": self.fit.thrash,
             "error": self.fit.error,
         }
 
     def text(self) -> str:
-        """The tables, for people."""
         alone = table([_alone_row(each) for each in self.applications], "")
-        pairs = table([_pair_row(pair, foreseen) for pair, foreseen in self._predicted()], "")
+        pairs = table([_pair_row(pair, predicted) for pair, predicted in self._predicted()], "")
         return "\n\n".join(
             [
                 f"Alone, on {self.cores} processors ({self.model})\n{alone}",
@@ -280,10 +278,10 @@ class ContentionCalibration:
         )
 
 
-def _pair(pair: PairRun, foreseen: tuple[float, float]) -> dict[str, Any]:
+def _pair(pair: PairRun, predicted: tuple[float, float]) -> dict[str, Any]:
     found = asdict(pair) | {"host": pair.host.application, "guest": pair.guest.application}
     found |= {"host_slowdown": pair.slowdowns[0], "guest_slowdown": pair.slowdowns[1]}
-    return found | {"predicted_host_slowdown": foreseen[0], "predicted_guest_slowdown": foreseen[1]}
+    return found | {"predicted_host_slowdown": predicted[0], "predicted_guest_slowdown": predicted[1]}
 
 
 def _alone_row(alone: AloneRun) -> dict[str, Any]:
@@ -298,16 +296,16 @@ def _alone_row(alone: AloneRun) -> dict[str, Any]:
     }
 
 
-def _pair_row(pair: PairRun, foreseen: tuple[float, float]) -> dict[str, Any]:
+def _pair_row(pair: PairRun, predicted: tuple[float, float]) -> dict[str, Any]:
     return {
         "host": pair.host.application,
         "guest": pair.guest.application,
         "share": pair.share,
         "as": "quota" if pair.hard else "weight",
         "host slower": round(pair.slowdowns[0], 3),
-        "predicted": round(foreseen[0], 3),
+        "predicted": round(predicted[0], 3),
         "guest slower": round(pair.slowdowns[1], 3),
-        "as predicted": round(foreseen[1], 3),
+        "as predicted": round(predicted[1], 3),
         "CPU of the host [%]": round(100 * pair.host_cpu),
         "of the guest [%]": round(100 * pair.guest_cpu),
     }
@@ -380,7 +378,7 @@ def calibrate(
     repeat
         How often all is run; means are taken.
     progress
-        Told of each run, in a line.
+        Called with a line for each run.
     clock
         Returns a time [s] that only grows.
 
@@ -420,7 +418,7 @@ def calibrate(
 
 
 def processor() -> str:
-    """The kind of this machine's processors, as far as the system tells."""
+    """The kind of this machine's processors, as far as the system says."""
     with suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text(errors="replace").splitlines():
             name, _, value = line.partition(":")

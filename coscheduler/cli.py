@@ -29,7 +29,6 @@ class CalibrateContention:
     help = "measure what sharing cores costs: run a queue's applications alone and in pairs"
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
-        """Declare the options."""
         add = parser.add_argument
         add("queue", metavar="QUEUE.toml", help="cores, and jobs with a command; the first of each application is run")
         add("--nodes", type=int, default=1, metavar="N", help="nodes that the cores are on (1)")
@@ -39,7 +38,6 @@ class CalibrateContention:
         add("-o", "--output", metavar="FILE.json", help="write the measurement here, for --contention FILE.json")
 
     def run(self, options: argparse.Namespace) -> CommandResult:
-        """Measure, and fit."""
         from asa.report.outputs import check_output
         from coscheduler.agents.machine import AgentMachine
         from coscheduler.calibrate import calibrate, check_shares, chosen
@@ -102,7 +100,6 @@ class Cosched:
     help = "let the jobs of a queue share cores, or compare the rules by which they do"
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
-        """Declare the options."""
         parts = parser.add_subparsers(dest="what", metavar="WHAT", required=True)
         rules = ", ".join(SHARING_RULES)
         run = parts.add_parser("run", help="run a queue", description="Run a queue.")
@@ -141,7 +138,6 @@ class Cosched:
             part.add_argument("--json", metavar="OUT", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
 
     def run(self, options: argparse.Namespace) -> CommandResult:
-        """Do what is asked for."""
         return _PARTS[options.what](options)
 
 
@@ -170,7 +166,7 @@ def _compare(options: argparse.Namespace) -> CommandResult:
         seeds=options.seeds,
         seed=options.seed,
         contention=options.contention,
-        progress=_tell if sys.stderr.isatty() else lambda _done, _all: None,
+        progress=_progress if sys.stderr.isatty() else lambda _done, _all: None,
     )
     return CommandResult(found.to_json(), found.text())
 
@@ -188,5 +184,5 @@ def _rank(options: argparse.Namespace) -> CommandResult:
 _PARTS = {"run": _run, "compare": _compare, "explain": _explain, "rank": _rank}
 
 
-def _tell(done: int, total: int) -> None:
+def _progress(done: int, total: int) -> None:
     print(f"\r{done} of {total} runs", end="\n" if done == total else "", file=sys.stderr, flush=True)

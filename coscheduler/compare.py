@@ -80,88 +80,6 @@ def _table2() -> dict[tuple[str, int, str], WorkflowFigures]:
 TABLE2 = _table2()
 """By rule, cores and workflow."""
 
-
-_Workflows = Mapping[str, Mapping[str, Estimate]]
-Line = tuple[str, int, Mapping[str, Estimate], _Workflows]
-"""Rule, cores, metrics, and figures of each workflow."""
-
-
-def in_words(lines: Sequence[Line], seeds: int, queues: int) -> str:
-    """All tables, over so many seeds of so many queues each."""
-    over = f"{100 * LEVEL:.0f} % interval, bootstrap over {seeds} seeds" if seeds > 1 else "one seed"
-    return "\n\n".join(
-        [
-            f"The queue (the paper's Table 3 and more): means of {queues} queues in a row [{over}]\n"
-            + _queue_table(lines),
-            f"Workflows (the paper's Table 2): run time, and use of the cores that they held\n{_workflow_table(lines)}",
-            "in brackets (): against the first row of a machine; paper: as printed there, on another machine",
-        ]
-    )
-
-
-def _queue_table(lines: Sequence[Line]) -> str:
-    first: dict[int, Mapping[str, Estimate]] = {}
-    rows = []
-    for rule, cores, metrics, _ in lines:
-        base = first.setdefault(cores, metrics)
-        paper = TABLE3.get((rule, cores))
-        rows.append(
-            {
-                "cores": cores,
-                "rule": rule,
-                "wait [h]": _against(metrics, base, "mean_wait_h"),
-                "CPU [%]": _per_cent(metrics["cpu_utilisation"]),
-                "response [h]": _against(metrics, base, "mean_response_h"),
-                "makespan [h]": _against(metrics, base, "makespan_h"),
-                "slowdown": f"{metrics['mean_slowdown'].value:.3f}{_interval(metrics['mean_slowdown'], 3)}",
-                "over wall time [%]": _per_cent(metrics["over_walltime"]),
-                "paper: wait, CPU, response": "-"
-                if paper is None
-                else f"{paper[0]:g} h, {paper[1]:g} %, {paper[2]:g} h",
-            }
-        )
-    return table(rows, "nothing was run")
-
-
-def _workflow_table(lines: Sequence[Line]) -> str:
-    rows = []
-    for rule, cores, _, workflows in lines:
-        for name, found in workflows.items():
-            paper = TABLE2.get((rule, cores, name))
-            rows.append(
-                {
-                    "cores": cores,
-                    "rule": rule,
-                    "workflow": name,
-                    "run time [h]": f"{found['run_time_h'].value:.2f}{_interval(found['run_time_h'], 2)}",
-                    "CPU [%]": _per_cent(found["cpu"]),
-                    "memory [%]": _per_cent(found["memory"]),
-                    "paper": "-" if paper is None else f"{paper[0]:.2f} h, {paper[1]:g} %, {paper[2]:g} %",
-                }
-            )
-    return table(rows, "nothing was run")
-
-
-def _against(metrics: Mapping[str, Estimate], base: Mapping[str, Estimate], name: str) -> str:
-    found, other = metrics[name], base[name].value
-    change = "" if found is base[name] or not other else f" ({100 * (found.value / other - 1):+.0f} %)"
-    return f"{found.value:.2f}{_interval(found, 2)}{change}"
-
-
-def _per_cent(found: Estimate) -> str:
-    if math.isnan(found.value):
-        return "-"
-    low, high = (None if part is None else 100 * part for part in (found.low, found.high))
-    scaled = Estimate(100 * found.value, low, high)
-    return f"{scaled.value:.0f}{_interval(scaled, 0)}"
-
-
-def _interval(found: Estimate, digits: int) -> str:
-    if found.low is None or found.high is None or found.low == found.high:
-        return ""
-    return f" [{found.low:.{digits}f}, {found.high:.{digits}f}]"
-
-
 RULES = ("space", "static", "asax", "scavenger")
 QUEUES = 3
 """The queue is run so many times in a row; what a rule learns, it keeps from one to the next."""
@@ -187,7 +105,6 @@ class RuleRow:
     workflows: dict[str, dict[str, Estimate]]
 
     def to_json(self) -> dict[str, Any]:
-        """Numbers, and their intervals by themselves."""
         return {
             "rule": self.rule,
             "cores": self.cores,
@@ -208,13 +125,18 @@ class RuleComparison:
     seeds: int
 
     def to_json(self) -> dict[str, Any]:
-        """Rows, JSON-able."""
         return {"seeds": self.seeds, "queues": QUEUES, "rows": [row.to_json() for row in self.rows]}
 
     def text(self) -> str:
-        """The tables, for people."""
-        tables = [(row.rule, row.cores, row.metrics, row.workflows) for row in self.rows]
-        return in_words(tables, self.seeds, QUEUES)
+        """The ASA_X paper's Tables 3 and 2, and what they leave out."""
+        over = f"{100 * LEVEL:.0f} % interval, bootstrap over {self.seeds} seeds" if self.seeds > 1 else "one seed"
+        return (
+            f"The queue (the paper's Table 3 and more): means of {QUEUES} queues in a row [{over}]\n"
+            f"{_queue_table(self.rows)}\n\n"
+            "Workflows (the paper's Table 2): run time, and use of the cores that they held\n"
+            f"{_workflow_table(self.rows)}\n\n"
+            "in brackets (): against the first row of a machine; paper: as printed there, on another machine"
+        )
 
 
 def compare(
@@ -303,3 +225,66 @@ def _workflows(queue: SharedQueue) -> dict[str, dict[str, float]]:
             "memory": sum(job.memory_s for job in jobs) / held_s,
         }
     return found
+
+
+def _queue_table(lines: Sequence[RuleRow]) -> str:
+    first: dict[int, Mapping[str, Estimate]] = {}
+    rows = []
+    for line in lines:
+        metrics, base = line.metrics, first.setdefault(line.cores, line.metrics)
+        paper = TABLE3.get((line.rule, line.cores))
+        rows.append(
+            {
+                "cores": line.cores,
+                "rule": line.rule,
+                "wait [h]": _against(metrics, base, "mean_wait_h"),
+                "CPU [%]": _per_cent(metrics["cpu_utilisation"]),
+                "response [h]": _against(metrics, base, "mean_response_h"),
+                "makespan [h]": _against(metrics, base, "makespan_h"),
+                "slowdown": f"{metrics['mean_slowdown'].value:.3f}{_interval(metrics['mean_slowdown'], 3)}",
+                "over wall time [%]": _per_cent(metrics["over_walltime"]),
+                "paper: wait, CPU, response": "-"
+                if paper is None
+                else f"{paper[0]:g} h, {paper[1]:g} %, {paper[2]:g} h",
+            }
+        )
+    return table(rows, "nothing was run")
+
+
+def _workflow_table(lines: Sequence[RuleRow]) -> str:
+    rows = []
+    for line in lines:
+        for name, found in line.workflows.items():
+            paper = TABLE2.get((line.rule, line.cores, name))
+            rows.append(
+                {
+                    "cores": line.cores,
+                    "rule": line.rule,
+                    "workflow": name,
+                    "run time [h]": f"{found['run_time_h'].value:.2f}{_interval(found['run_time_h'], 2)}",
+                    "CPU [%]": _per_cent(found["cpu"]),
+                    "memory [%]": _per_cent(found["memory"]),
+                    "paper": "-" if paper is None else f"{paper[0]:.2f} h, {paper[1]:g} %, {paper[2]:g} %",
+                }
+            )
+    return table(rows, "nothing was run")
+
+
+def _against(metrics: Mapping[str, Estimate], base: Mapping[str, Estimate], name: str) -> str:
+    found, other = metrics[name], base[name].value
+    change = "" if found is base[name] or not other else f" ({100 * (found.value / other - 1):+.0f} %)"
+    return f"{found.value:.2f}{_interval(found, 2)}{change}"
+
+
+def _per_cent(found: Estimate) -> str:
+    if math.isnan(found.value):
+        return "-"
+    low, high = (None if part is None else 100 * part for part in (found.low, found.high))
+    scaled = Estimate(100 * found.value, low, high)
+    return f"{scaled.value:.0f}{_interval(scaled, 0)}"
+
+
+def _interval(found: Estimate, digits: int) -> str:
+    if found.low is None or found.high is None or found.low == found.high:
+        return ""
+    return f" [{found.low:.{digits}f}, {found.high:.{digits}f}]"

@@ -70,7 +70,7 @@ class Remembered:
         self._stored = self._own()
 
     def decide(self, view: SharingView) -> Sequence[SharingDecision]:
-        """What the rule decides; what it has to remember of it is stored before anybody acts on it."""
+        """What the rule decides; what it has to remember of it is stored before it is applied."""
         decisions = self._rule.decide(view)
         if (own := self._own()) != self._stored:
             self._store.update(self._key, lambda record: self._record(record or self._shared(), own))
@@ -78,7 +78,7 @@ class Remembered:
         return decisions
 
     def learn(self, run: SharedRun) -> None:
-        """A job of this run has ended; it teaches once, however often this is said."""
+        """A job of this run has ended; it is learned once, however often this is called."""
 
         def change(record: Record | None) -> Record:
             self._adopt(record, own=False)
@@ -98,7 +98,7 @@ class Remembered:
             self.close()
 
     def close(self) -> None:
-        """This run is over: what belongs to it alone is forgotten."""
+        """This run is over: drop what belongs to it alone."""
 
         def change(record: Record | None) -> Record | None:
             return record and record | {"runs": {run: own for run, own in record["runs"].items() if run != self._run}}
@@ -106,7 +106,6 @@ class Remembered:
         self._store.update(self._key, change)
 
     def state(self) -> dict[str, Any]:
-        """Return the rule's."""
         return self._rule.state()
 
     def restore(self, state: Mapping[str, Any]) -> None:

@@ -89,12 +89,10 @@ class JobRun:
 
     @property
     def wait_s(self) -> float:
-        """Submission to first start [s]."""
         return self.started - self.submitted
 
     @property
     def response_s(self) -> float:
-        """Submission to end [s]."""
         return self.ended - self.submitted
 
     @property
@@ -104,7 +102,6 @@ class JobRun:
 
     @property
     def over_walltime(self) -> bool:
-        """Whether it ran for longer than it asked for."""
         return self.ended - self.started > self.walltime_s * (1 + 1e-9)
 
     def to_json(self) -> dict[str, Any]:
@@ -213,13 +210,12 @@ class _Past:
     stays: list[Stay] = field(default_factory=list)
 
     def leave(self, now: float) -> None:
-        """It leaves its place, if it has one."""
         if self.place is not None:
             self.stays[-1] = self.stays[-1]._replace(until=now)
             self.place = None
 
     def stop(self, now: float, used: RunUsage) -> None:
-        """It runs no more."""
+        """It runs no more, and has used that much."""
         self.leave(now)
         self.used = RunUsage(*(before + more for before, more in zip(self.used, used, strict=True)))
 
@@ -228,7 +224,7 @@ class _Past:
         return any(stay.host is not None or stay.share < 1 for stay in self.stays if stay.since >= self.since)
 
     def run(self) -> JobRun:
-        """The same, once it has ended."""
+        """What came of it, once it has ended."""
         held_s = self.asked.cores * sum(stay.until - stay.since for stay in self.stays if stay.host is None)
         return JobRun(
             name=self.asked.name,
@@ -270,7 +266,7 @@ class History:
     jobs
         Each with its run time alone [s], None where that is not known.
     log
-        Told of every decision, and of jobs that end, as it happens; None for nobody.
+        Called with every decision, and with jobs that end, as it happens; None for no log.
     """
 
     def __init__(
@@ -289,11 +285,11 @@ class History:
             past.since = now
             past.first = now if math.isnan(past.first) else past.first
         self._decisions.append(Decided(now, decision))
-        if self._log:  # else nobody asks for reasons, which take their time
+        if self._log:  # else reasons, which take time to make, are not needed
             self._log(self._decisions[-1].to_json())
 
     def placed(self, ledger: Ledger, now: float) -> None:
-        """Somebody may have other cores, or another share of them, than before."""
+        """Note which jobs have other cores, or another share of them, than before."""
         for name, placed in ledger.running.items():
             past, place = self._jobs[name], (placed.host, ledger.own_share(name))
             if past.place != place:
@@ -302,7 +298,7 @@ class History:
                 past.stays.append(Stay(now, math.nan, *place))
 
     def evicted(self, name: str, now: float, used: RunUsage) -> None:
-        """A run of a job was in vain: it is to begin anew."""
+        """A run of a job was in vain: the job is to start again."""
         self._jobs[name].stop(now, used)
         self._jobs[name].evictions += 1
 
@@ -328,7 +324,7 @@ class History:
         self.note({"at": now} | ended(run, past.run()))
 
     def failed(self, name: str, now: float, problem: str, used: RunUsage = _NOTHING) -> None:
-        """A job has failed, or will never start; nobody learns from that."""
+        """A job has failed, or will never start; the rule does not learn from that."""
         past = self._jobs[name]
         past.stop(now, used)
         past.first = now if math.isnan(past.first) else past.first
@@ -336,7 +332,6 @@ class History:
         self.note({"at": now, "event": "ended", "job": name, "problem": problem})
 
     def note(self, entry: Entry) -> None:
-        """Whoever keeps a log is told."""
         if self._log:
             self._log(entry)
 
@@ -352,6 +347,5 @@ class History:
         self._samples.append(Sample(now, busy, happy, shares))
 
     def result(self, cores: int) -> SharedQueue:
-        """What came of the jobs that have ended, on a machine of so many cores."""
         jobs = tuple(past.run() for past in self._jobs.values() if not math.isnan(past.ended))
         return SharedQueue(cores, jobs, tuple(self._decisions), tuple(self._samples))

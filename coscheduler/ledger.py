@@ -43,7 +43,7 @@ class PlacedJob:
 
 
 class Ledger:
-    """Books of a machine with so many cores.
+    """Which job has which of so many cores.
 
     Examples
     --------
@@ -117,7 +117,7 @@ class Ledger:
         Raises
         ------
         Starved
-            When a job waits for which there are cores: the rule has started nobody.
+            When a job waits for which there are cores: the rule has started none.
         """
         for job in self.queue:
             if job.cores <= self.cores:
@@ -138,19 +138,18 @@ class Ledger:
     def requeue(self, name: str) -> tuple[str, ...]:
         """A running job goes back to its place in the queue; the guests that have cores of their own from now on."""
         job = self.running[name].job
-        heirs = self.end(name)
+        inheriting = self.end(name)
         self._waiting[name] = job
         self._waiting = dict(sorted(self._waiting.items(), key=lambda item: self._positions[item[0]]))
-        return heirs
+        return inheriting
 
     def resize(self, cores: int) -> None:
-        """The machine has so many more cores, or fewer: free ones. Who asks for more than there are is not seen."""
+        """The machine has so many more free cores, or fewer. Rules do not see jobs that ask for more than there are."""
         assert self.free + cores >= 0, "jobs leave cores before these are lost"
         self.cores, self.free = self.cores + cores, self.free + cores
         self._most = max(self._most, self.cores)
 
     def withdraw(self, name: str) -> WaitingJob:
-        """A job waits no more."""
         return self._waiting.pop(name)
 
     def own_share(self, name: str) -> float:
@@ -210,7 +209,7 @@ class Ledger:
         return host.job.cores - sum(self.running[guest].job.cores for guest in host.guests)
 
     def _check_share(self, decision: SharingDecision, host: str | None, share: float, but: str | None = None) -> None:
-        """Nobody may fall below the floor; `but` is a guest whose present share does not count."""
+        """No share may fall below the floor; `but` is a guest whose present share does not count."""
         assert host is not None, "guests have hosts"
         others = sum(self.running[guest].share for guest in self.running[host].guests if guest != but)
         if not FLOOR - _SLACK <= share <= 1 - FLOOR - others + _SLACK:
@@ -247,7 +246,7 @@ class Arrivals:
         return self._coming[-1].submitted if self._coming else math.inf
 
     def submit(self, now: float) -> bool:
-        """Those whose time has come join the queue; whether there were any."""
+        """Jobs whose time has come join the queue; whether there were any."""
         before = len(self._coming)
         while self.next <= now:
             self._ledger.submit(self._coming.pop())

@@ -1,7 +1,7 @@
 """Jobs that share cores: what a sharing rule sees, what it decides, and what it learns from; rules and experts.
 
 A *host* is a running job that holds cores of its own; its *guests* run on those cores too. A guest's *share* is what
-the kernel keeps to when both want the cores: a weight (what nobody uses goes to whoever wants it) or a hard quota.
+the kernel keeps to when both want the cores: a weight (what is not used goes to those who want it) or a hard quota.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ FLOOR = 0.05
 """Nobody's share of a host's cores, the host's own included, is ever below this."""
 
 ON_TIME = 1.0
-"""Happiness of a job that does not tell how far it is, within its wall time: just on time, to the last digit."""
+"""Happiness of a job that does not report its progress, within its wall time: exactly on time."""
 
 ALONE = -1
-"""Row of the host of a job that is nobody's guest."""
+"""Row of the host of a job that is no guest."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -69,7 +69,6 @@ class JobStates:
         return len(self.cpu)
 
     def take(self, rows: Ints) -> Self:
-        """These rows only."""
         return type(self)(*(getattr(self, each.name)[rows] for each in fields(self)))
 
     def features(self) -> Floats:
@@ -164,7 +163,7 @@ class SharingView:
     now
         [s].
     cores, free
-        Cores of the machine, and those that belong to nobody.
+        Cores of the machine, and those that no job holds.
     queue
         Waiting jobs, first come first.
     running
@@ -267,7 +266,7 @@ def first_fit(queue: tuple[WaitingJob, ...], free: int) -> Iterator[WaitingJob]:
 
 
 class LazyReason(Mapping[str, Any]):
-    """A record that is made when it is first looked at: most decisions nobody asks about.
+    """A record that is made when it is first read: for most decisions it never is.
 
     >>> dict(LazyReason(lambda: {"harm": 0.1}))
     {'harm': 0.1}
@@ -318,7 +317,7 @@ class LearningExpert(Expert, Protocol):
 class SharingRule(Protocol):
     """Which jobs start on cores of their own, which on those of others, and with what share.
 
-    `decide` never changes the view; what it remembers is its own. `learn` is told of every job once, when it has ended.
+    `decide` never changes the view; what it remembers is its own. `learn` is called once for every job, at its end.
     """
 
     def decide(self, view: SharingView) -> Sequence[SharingDecision]: ...

@@ -119,7 +119,7 @@ class Profiles:
             self._seen[application] = ApplicationProfile(memory=float(running.states.memory[mine].max()), uses=uses)
 
     def learn(self, run: SharedRun) -> None:
-        """A job has ended; one whose run time alone is not known tells of its memory only."""
+        """A job has ended; one whose run time alone is not known teaches its memory only."""
         before = self._known.get(run.application)
         memory = max(run.memory, before.memory if before else 0.0)
         if run.alone_s is None:
@@ -134,7 +134,6 @@ class Profiles:
         times[run.cores] = _mean(times.get(run.cores, run.alone_s), run.alone_s)
 
     def state(self) -> dict[str, Any]:
-        """Return all of it, JSON-able."""
         times = {name: {str(cores): time for cores, time in each.items()} for name, each in self._run_times.items()}
         return {
             "profiles": {name: _to_json(each) for name, each in self._known.items()},
@@ -143,7 +142,6 @@ class Profiles:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Take over what others have learned."""
         known, seen = (
             {name: _from_json(each) for name, each in read(state, kind).items()} for kind in ("profiles", "seen")
         )

@@ -1,8 +1,8 @@
 """A workflow as a job of several nodes: each of them runs one rank, which does its part of every stage.
 
 Ranks talk through files in the job's directory. Rank 0 loads the workflow and leaves it there. Task i of a stage is for
-rank i modulo the number of ranks. That rank leaves its result there, and whoever needs it waits for the file. All ranks
-end when all stages have, or when one has failed: the end of the job is that of each of its ranks.
+rank i modulo the number of ranks. That rank leaves its result there, and ranks that need it wait for the file. All
+ranks end when all stages have, or when one has failed: the end of the job is that of each of its ranks.
 """
 
 from __future__ import annotations
@@ -65,20 +65,20 @@ class Workers:
     def __init__(self, cores: int, values: Path) -> None:
         self._cores, self._values = cores, values
         self._selector, self._woken = selectors.DefaultSelector(), ExitStack()
-        self._crew: ProcessPool | None = None
+        self._processes: ProcessPool | None = None
         self._outcomes: list[TaskOutcome] = []
-        self._told: int | None = None
+        self._signal: int | None = None
 
     def __enter__(self) -> Self:
-        signals = self._woken.enter_context(wakeup((*_STOPS, signal.SIGCHLD), self._heed))
+        signals = self._woken.enter_context(wakeup((*_STOPS, signal.SIGCHLD), self._on_signal))
         self._selector.register(signals, selectors.EVENT_READ, lambda mask: self._signalled(signals))
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._crew is not None:
-            self._crew.close()
+        if self._processes is not None:
+            self._processes.close()
         self._selector.close()
         self._woken.close()
 
@@ -96,8 +96,8 @@ class Workers:
         retries
             How often an order that failed is tried again.
         """
-        crew = self._crew = self._crew or self._hire()
-        # The crew gives back what it cannot start soon, as to a driver that may know of a better place: it gets no more
+        pool = self._processes = self._processes or self._start_pool()
+        # The pool returns what it cannot start soon, as to a driver that may know of a better place: it gets no more
         # than it can start at once.
         room = max(1, self._cores // max(1, orders[0].cores))
         waiting, running, left = deque(orders), dict[int, TaskOrder](), {order.ticket: retries for order in orders}
@@ -105,8 +105,8 @@ class Workers:
             while waiting and len(running) < room:
                 order = waiting.popleft()
                 running[order.ticket] = order
-                crew.accept([order])
-            self._turn(crew)
+                pool.accept([order])
+            self._turn(pool)
             outcomes, self._outcomes = self._outcomes, []
             for outcome in outcomes:
                 order = running.pop(outcome.ticket)
@@ -121,16 +121,16 @@ class Workers:
         """Do nothing for so long [s], or until something happens."""
         for key, mask in self._selector.select(seconds):
             key.data(mask)
-        self._stop_if_told()
+        self._stop_if_signalled()
 
-    def _turn(self, crew: ProcessPool) -> None:
-        soon = crew.advance()
+    def _turn(self, pool: ProcessPool) -> None:
+        soon = pool.advance()
         if not self._outcomes:
             self.rest(LOOK_S if soon is None else min(LOOK_S, soon))
-            crew.advance()
-            crew.relay()
+            pool.advance()
+            pool.relay()
 
-    def _hire(self) -> ProcessPool:
+    def _start_pool(self) -> ProcessPool:
         hello = Hello("", socket.gethostname(), os.getpid(), self._cores, memory=0, gpus=0)
         welcome = Welcome("", {}, str(self._values), os.getcwd(), tuple(sys.path), LOOK_S)
         return ProcessPool(hello, welcome, self._selector, self._report)
@@ -139,18 +139,18 @@ class Workers:
         assert not report.returned, "it is given no more than it can start"
         self._outcomes += report.outcomes
 
-    def _heed(self, number: int, frame: object) -> None:
+    def _on_signal(self, number: int, frame: object) -> None:
         if number in _STOPS:
-            self._told = number
+            self._signal = number
 
     def _signalled(self, signals: socket.socket) -> None:
         signals.recv(4096)
-        if self._crew is not None and self._told is None:
-            self._crew.reap()
+        if self._processes is not None and self._signal is None:
+            self._processes.reap()
 
-    def _stop_if_told(self) -> None:
-        if self._told is not None:
-            raise KeyboardInterrupt(f"told to end by signal {self._told} ({signal.strsignal(self._told)})")
+    def _stop_if_signalled(self) -> None:
+        if self._signal is not None:
+            raise KeyboardInterrupt(f"ended by signal {self._signal} ({signal.strsignal(self._signal)})")
 
 
 _SOONEST_S, _LATEST_S, _GROWTH = 0.02, 0.25, 1.5
@@ -191,7 +191,7 @@ class Rank:
 def rank_of(environ: Mapping[str, str]) -> Iterator[Rank]:
     """The rank that these variables make of this process.
 
-    They are ``ASA_RANK``, ``ASA_RANKS``, ``ASA_CORES``, ``ASA_JOB_DIRECTORY`` and, if its progress is to be told,
+    They are ``ASA_RANK``, ``ASA_RANKS``, ``ASA_CORES``, ``ASA_JOB_DIRECTORY`` and, if its progress is to be reported,
     ``ASA_PROGRESS``: a file that has its tasks done and its tasks in all. Without ``ASA_RANK`` it is the only rank and
     has all cores of the machine; tasks run in the current directory, as those of ``asa run`` do, and everything else is
     in a temporary one.
@@ -250,7 +250,7 @@ def run_rank(rank: Rank, target: str, arguments: Mapping[str, Any]) -> Any:
     StateError
         When the job's directory cannot be written.
     KeyboardInterrupt
-        When this rank was told to end.
+        When a signal has asked this rank to end.
     """
     private_directory(rank.directory)
     files = _Files(rank)
@@ -259,7 +259,9 @@ def run_rank(rank: Rank, target: str, arguments: Mapping[str, Any]) -> Any:
     except OtherRankFailed:
         raise
     except BaseException as error:
-        said = str(error).strip() or ("told to end" if isinstance(error, KeyboardInterrupt) else type(error).__name__)
+        said = str(error).strip() or (
+            "ended by a signal" if isinstance(error, KeyboardInterrupt) else type(error).__name__
+        )
         files.fail(f"rank {rank.number} of {rank.ranks}: {said}")
         raise
 
@@ -280,7 +282,7 @@ def _run(rank: Rank, files: _Files, target: str, arguments: Mapping[str, Any]) -
 
 
 class _Files:
-    """What is where in the job's directory: results and failures in sight, what else is ours in a hidden folder."""
+    """Where things are in the job's directory: results and failures in sight, the rest in a hidden folder."""
 
     def __init__(self, rank: Rank) -> None:
         hidden = rank.directory / ".asa"
@@ -301,7 +303,6 @@ class _Files:
         write_private(self.workflow, pack(graph.result, sys.path))
 
     def read(self) -> Graph:
-        """The workflow that rank 0 has left."""
         return make_graph(unpack(self.workflow.read_bytes()))
 
     def payloads(self, graph: Graph) -> Payloads:
@@ -313,7 +314,6 @@ class _Files:
         return self._results / quote(name, safe="").replace(".", "%2E")
 
     def result(self, name: str, index: int) -> Value:
-        """A task's result."""
         return str(self.stage(name) / str(index))
 
     def keep(self, order: TaskOrder, outcome: TaskOutcome) -> None:
@@ -326,7 +326,7 @@ class _Files:
             write_private(path, outcome.value)
 
     def fail(self, reason: str) -> None:
-        """Tell the other ranks, unless one has told them something already."""
+        """Report a failure to the other ranks, unless one has been reported already."""
         if not self._failed.exists():
             write_private(self._failed, f"{reason}\n".encode())
 
@@ -357,7 +357,7 @@ class _Part:
 
     def run(self) -> None:
         """Run all tasks of this rank, and wait for those of the others."""
-        self._tell()
+        self._report_progress()
         for name in self._graph.nodes:
             self._run_stage(name)
         for name in self._graph.nodes:
@@ -385,7 +385,7 @@ class _Part:
                 raise self._failure(order, outcome)
             self._files.keep(order, outcome)
             self._done += 1
-            self._tell()
+            self._report_progress()
 
     def _order(self, name: str, index: int) -> TaskOrder:
         needs = self._graph.nodes[name].stage.needs
@@ -418,7 +418,7 @@ class _Part:
     def _own(self, width: int) -> range:
         return range(self._rank.number, width, self._rank.ranks)
 
-    def _tell(self) -> None:
+    def _report_progress(self) -> None:
         """Write the progress; of a stage whose width is not known yet, one task is counted."""
         if self._rank.progress is not None:
             total = sum(1 if width is None else len(self._own(width)) for width in self._widths.values())

@@ -154,8 +154,8 @@ def make_local_pool(nodes: int, cores: int) -> LocalAgents:
     each, there = _cores_of_each(nodes, cores), len(os.sched_getaffinity(0))
     capacity = there / nodes if cores > there else None
     if capacity is not None:
-        told = f"{cores} cores on a machine of {there}: each is worth {there / cores:.3g} of a core"
-        notify(told)
+        worth = f"{cores} cores on a machine of {there}: each is worth {there / cores:.3g} of a core"
+        notify(worth)
     return local_agents(nodes, each, capacity)
 
 
@@ -194,9 +194,9 @@ def _answer(
     parts = [table([_row(job) for job in found.jobs], "no job has ended"), summary]
     parts += [f"{job.name} failed: {job.problem}" for job in failed]
     if interrupted:
-        told = "interrupted: jobs that had not ended are not shown"
-        told += "" if options.on == SIMULATED else f"; to go on: --work {directory} --resume"
-        return CommandResult(data, "\n\n".join([*parts, told]), 130)
+        text = "interrupted: jobs that had not ended are not shown"
+        text += "" if options.on == SIMULATED else f"; to go on: --work {directory} --resume"
+        return CommandResult(data, "\n\n".join([*parts, text]), 130)
     return CommandResult(data, "\n\n".join(part for part in parts if part), 1 if failed else 0)
 
 
@@ -282,6 +282,5 @@ def _happiness_chart(axes: Axes, queue: SharedQueue) -> None:
 
 
 def _colours(queue: SharedQueue) -> dict[str, str]:
-    """By application."""
     applications = sorted({job.application for job in queue.jobs})
     return {name: series_colour(place) for place, name in enumerate(applications)}

@@ -104,7 +104,7 @@ def shared_run(name: str, seed: int = 0, *, known: bool = True) -> SharedRun:
 
 
 def check_decisions_are_legal(make: MakeRule) -> None:
-    """Decisions can be done, in order: cores suffice, nobody is below the floor, exclusive jobs are left alone."""
+    """Decisions can be done, in order: cores suffice, no share is below the floor, exclusive jobs are left alone."""
     rule = make(0)
     for seed in range(60):
         view = sharing_view(seed)
@@ -112,20 +112,20 @@ def check_decisions_are_legal(make: MakeRule) -> None:
         rule.learn(shared_run(f"run{seed}-0", seed, known=seed % 3 > 0))
 
 
-def check_nobody_waits_for_nothing(make: MakeRule) -> None:
-    """On an idle machine somebody starts."""
+def check_idle_machine_is_used(make: MakeRule) -> None:
+    """On an idle machine a job starts."""
     for seed in range(10):
         queue = sharing_view(seed).queue
         idle = SharingView(0.0, 64, 64, queue, sharing_view(seed, hosts=0).running)
         started = [each for each in make(0).decide(idle) if isinstance(each, Start)]
-        assert started, f"nobody of {[job.cores for job in queue]} cores was started on 64 idle ones"
+        assert started, f"none of the jobs of {[job.cores for job in queue]} cores was started on 64 idle ones"
 
 
 def check_nothing_to_do(make: MakeRule) -> None:
-    """A rule may be asked when nobody waits, and when nobody runs."""
+    """A rule may be asked when no job waits, and when none runs."""
     for view in (sharing_view(0, waiting=0), sharing_view(0, hosts=0, waiting=0)):
         for decision in make(0).decide(view):
-            assert not isinstance(decision, Start | StartGuest), f"{decision}: nobody waits"
+            assert not isinstance(decision, Start | StartGuest), f"{decision}: no job waits"
 
 
 def check_view_is_not_changed(make: MakeRule) -> None:
@@ -144,7 +144,7 @@ def check_seed(make: MakeRule) -> None:
 
 
 def check_state_round_trip(make: MakeRule) -> None:
-    """A state survives JSON, is a copy, and whoever restores it goes on exactly like its author."""
+    """A state survives JSON, is a copy, and a rule that restores it goes on exactly like its author."""
     author = make(0)
     _decisions(author)
     state = author.state()
@@ -176,7 +176,7 @@ def check_reasons_are_json(make: MakeRule) -> None:
 
 RULE_CHECKS = (
     check_decisions_are_legal,
-    check_nobody_waits_for_nothing,
+    check_idle_machine_is_used,
     check_nothing_to_do,
     check_view_is_not_changed,
     check_seed,

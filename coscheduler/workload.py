@@ -245,7 +245,7 @@ def weighted(cores: float, demands: Sequence[float], shares: Sequence[float]) ->
     [7.2, 0.8]
     """
     granted, left = [0.0] * len(demands), float(cores)
-    # In order of demand over weight: whoever wants less than its part of what is left is served in full.
+    # In order of demand over weight: a job that wants less than its part of what is left gets all of it.
     order = sorted(range(len(demands)), key=lambda place: demands[place] / shares[place])
     for rank, place in enumerate(order):
         weight = sum(shares[other] for other in order[rank:])

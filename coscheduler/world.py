@@ -1,8 +1,8 @@
 """The simulated world: a queue, a machine and jobs that share its cores, in virtual time.
 
-Nothing is stepped: between two events all rates are constant, so that the next event is known exactly. Rules are asked
+Time is not stepped: between two events all rates are constant, so that the next event is known exactly. Rules are asked
 when a job was submitted or has ended and once a period, as on real nodes, where monitoring looks now and then; the
-change from one phase of a job to the next is an event too, but nobody is told of it before the next look.
+change from one phase of a job to the next is an event too, but shows at the next measurement only.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ class Flow:
     cpu_s: float = 0.0
     """CPU time so far [s]."""
     crowd_cpu: float = 0.0
-    """Cores in use among its own, by everybody on them; 0 for a guest."""
+    """Cores in use among its own, by itself and its guests; 0 for a guest."""
     crowd_memory: float = 0.0
-    """Memory of its own cores in use, by everybody on them [cores]; 0 for a guest."""
+    """Memory of its own cores in use, by itself and its guests [cores]; 0 for a guest."""
     busy_s: float = 0.0
     """Integral of `crowd_cpu` [core-seconds]."""
     memory_s: float = 0.0
@@ -55,7 +55,6 @@ class Flow:
 
     @property
     def doing(self) -> LoadPhase:
-        """The phase it is in."""
         return self.load.phases[self.phase]
 
     @property
@@ -69,7 +68,7 @@ class Flow:
         return RunUsage(self.cpu_s, self.busy_s, self.memory_s)
 
     def move(self, over_s: float) -> bool:
-        """Get on for a time [s]; whether the phase has ended."""
+        """Progress for a time [s]; whether the phase has ended."""
         self.left_s -= over_s * self.rate
         self.done_s += over_s * self.rate
         self.cpu_s += over_s * self.granted
@@ -97,7 +96,6 @@ class Fluid:
         self.flows: dict[str, Flow] = {}
 
     def begin(self, load: Load) -> None:
-        """A job starts, from nothing."""
         self.flows[load.request.name] = Flow(load, left_s=load.phases[0].alone_s)
 
     def next_s(self) -> float:
@@ -181,7 +179,7 @@ class SimulatedWorld:
     happiness_form
         ``"rate"`` or ``"literal"``: see `coscheduler.nouns.happiness`.
     log
-        Told of every decision, and of jobs that end, as it happens.
+        Called with every decision, and with jobs that end, as it happens.
 
     Examples
     --------
@@ -257,11 +255,10 @@ class SimulatedWorld:
         return self._history.learned()
 
     def result(self) -> SharedQueue:
-        """What came of it, once all jobs have ended."""
         return self._history.result(self._ledger.cores)
 
     def _step(self) -> bool:
-        """Run to the next event; whether a rule is to be told of it."""
+        """Run to the next event; whether the rule is to be asked."""
         over_s = min(self._fluid.next_s(), min(self._look_at, self._arrivals.next) - self._now)
         ended, changed = self._fluid.step(over_s)
         self._now += over_s
@@ -279,7 +276,6 @@ class SimulatedWorld:
         self._ledger.end(name)
 
     def _placed(self) -> None:
-        """Somebody may have other cores, or another share of them, than before."""
         self._fluid.set_rates(self._ledger)
         self._history.placed(self._ledger, self._now)
 

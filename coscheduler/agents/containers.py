@@ -105,7 +105,6 @@ class Offers:
         return found.agent
 
     def rescinded(self, offer: str) -> None:
-        """An offer is void."""
         for agent in self._agents.values():
             agent.offers.pop(offer, None)
 
@@ -236,7 +235,7 @@ class _AgentContainer:
     limit: float
     asked: float
     launched: bool = False
-    asked_after: bool = False  # the master was, and has not answered yet
+    asked_after: bool = False  # the master was asked about it, and has not answered yet
     stopped: bool = False
     id: str = ""  # the agent's name for it, once it runs
     shares: list[tuple[float, float | None, float | None]] = field(default_factory=list)  # for when it runs
@@ -316,17 +315,15 @@ class AgentContainers:
         return []
 
     def running(self) -> dict[str, str]:
-        """Containers that run, and the agent of each."""
         return {name: container.agent for name, container in self._all.items() if container.id}
 
     def left(self) -> list[str]:
-        """Those that have not ended."""
         return list(self._all)
 
     # ------------------------------------------------------- the master
 
     def subscribed(self) -> list[AgentDecision]:
-        """The master knows us, perhaps again: offers are void, and calls may have been lost."""
+        """Subscribed, perhaps again: offers are void, and calls may have been lost."""
         self.offers.void()
         there = [(name, container) for name, container in self._all.items() if container.launched]
         for _, container in there:
@@ -337,8 +334,9 @@ class AgentContainers:
     def offered(self, offers: Iterable[Message], now: float) -> list[AgentDecision]:
         """Withhold offers, and launch what has waited for them.
 
-        A master that was started again does not answer for agents that are not back yet. One that offers something is:
-        a container of it that was launched while there was no master is asked after once more, or it is never heard of.
+        A master that was started again does not answer for agents that are not back yet. One that offers something is
+        back: its containers that were launched while there was no master are reconciled once more, or their ends would
+        never be reported.
         """
         agents = dict.fromkeys(self.offers.offered(offer, now) for offer in offers)
         silent = tuple((name, it.agent) for name, it in self._all.items() if it.asked_after and it.agent in agents)
@@ -366,7 +364,7 @@ class AgentContainers:
         return []
 
     def refused(self, call: Message, reason: str) -> None:
-        """The master will not have a call: what it should have launched is not launched."""
+        """The master refuses a call: what it should have launched is not launched."""
         for operation in field_of(call, "accept.operations", list, []):
             for info in field_of(operation, "launch.task_infos", list, []):
                 self._end(value_of(info, "task_id"), f"the master has refused it: {reason}")
@@ -391,7 +389,7 @@ class AgentContainers:
         return min(waiting, default=math.inf) + PATIENCE_S
 
     def wake(self, now: float) -> None:
-        """Give up those that have waited for too long."""
+        """Fail those that have waited for too long."""
         for name, container in list(self._all.items()):
             if not container.launched and now >= container.asked + PATIENCE_S:
                 there = self.offers.look(container.agent)

@@ -130,7 +130,6 @@ class OwnMaster:
         return node_program("executors.mesos.agent.command", common | options)
 
     def close(self) -> None:
-        """End the master, and remove the directory."""
         try:
             self.master.close()
         finally:
@@ -164,7 +163,6 @@ class LocalAgents:
             raise
 
     def check(self) -> None:
-        """Raise `StateError` when an agent has ended."""
         for name, agent in self.agents.items():
             if agent.poll() is not None:
                 raise StateError(f"the agent {name} {ending(agent.returncode)}: {self._output(name)}")
@@ -262,7 +260,6 @@ class BatchAgents:
         self._queried, self._shown = -math.inf, ""
 
     def check(self) -> None:
-        """Raise `StateError` when the job has ended, or its agents do not come; print how it waits."""
         if time.monotonic() >= self._queried + self.poll_s:
             self._query()
         status = self._status

@@ -73,7 +73,6 @@ class AgentCalls:
             line.close()
 
     def close(self) -> None:
-        """No more calls."""
         for agent in list(self._lines):
             self.forget(agent)
 
@@ -121,7 +120,6 @@ class _Line:
         return self._asked
 
     def close(self) -> None:
-        """Make none of the calls that are waiting."""
         self.closing.set()
         self._thread.submit(self.operator.close)
         self._thread.shutdown(wait=False)
@@ -202,7 +200,6 @@ class AgentMachine:
 
     @property
     def nodes(self) -> tuple[SharedNode, ...]:
-        """Nodes that are there now."""
         self._hear()
         return self._containers.offers.nodes
 
@@ -270,7 +267,6 @@ class AgentMachine:
         return found
 
     def close(self) -> None:
-        """End all containers, the framework, and the pool if it was started for this."""
         try:
             self._end_containers()
         finally:
@@ -380,7 +376,7 @@ class DriverEvents:
 
 
 def _framework() -> Message:
-    """Its containers end when it stays away: nobody else could share them out."""
+    """Its containers end when it is gone for long: without it their shares would not change."""
     capabilities = ("MULTI_ROLE", "PARTITION_AWARE", "GPU_RESOURCES")
     return {
         "user": getpass.getuser(),

@@ -51,7 +51,6 @@ class Places:
         self._guests: set[str] = set()
 
     def __getitem__(self, job: str) -> tuple[NodeCores, ...]:
-        """The places of a job that has some."""
         return self._of[job]
 
     def own(self, job: str, cores: int) -> tuple[NodeCores, ...]:
@@ -86,7 +85,6 @@ class Places:
         self._take(self._of[job])
 
     def leave(self, job: str) -> None:
-        """A job has nothing any more."""
         places = self._of.pop(job)
         if job in self._guests:
             self._guests.remove(job)
@@ -192,7 +190,6 @@ class Leases:
             self._renew(container, own, now)
 
     def end(self, container: str) -> None:
-        """A container is gone."""
         self._all.pop(container, None)
 
     def due(self) -> float:

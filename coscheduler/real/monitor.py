@@ -139,7 +139,6 @@ class Monitor:
         self.jobs: dict[str, WatchedJob] = {}
 
     def begin(self, asked: WaitingJob, directory: Path, where: Sequence[ContainerPlace], now: float) -> None:
-        """A job is about to start."""
         self.jobs[asked.name] = WatchedJob(asked, directory, tuple(where), now)
 
     def look(self, now: float, used: Mapping[str, ContainerUsage], ledger: Ledger) -> None:
@@ -152,7 +151,6 @@ class Monitor:
             owner.memory_s += job.memory * job.asked.cores * over_s[name]
 
     def busy(self) -> float:
-        """Cores in use."""
         return sum(job.cores for job in self.jobs.values())
 
     def states(self, ledger: Ledger, now: float) -> JobStates:

@@ -90,7 +90,7 @@ class RealWorld:
         Raises
         ------
         Starved
-            When jobs wait, none runs and none will be submitted: the rule has started nobody.
+            When jobs wait, none runs and none will be submitted: the rule has started none.
         """
         news = self._arrivals.submit(self._now())
         while not news and self._now() < self._look_at:
@@ -139,7 +139,6 @@ class RealWorld:
         return self._history.learned()
 
     def result(self) -> SharedQueue:
-        """What came of the jobs that have ended."""
         return self._history.result(self._ledger.cores)
 
     def _now(self) -> float:
@@ -201,11 +200,11 @@ class RealWorld:
         self._leave(self._ledger.requeue(name))
         self._history.note({"at": now, "event": "requeued", "job": name, "because": why})
 
-    def _leave(self, heirs: Iterable[str]) -> None:
-        """A host has given up its cores; these guests keep what they have."""
-        for heir in heirs:
-            self._places.inherit(heir)
-            self._gangs.inherit(heir, self._now())
+    def _leave(self, guests: Iterable[str]) -> None:
+        """A host has given up its cores; these guests of it keep theirs."""
+        for guest in guests:
+            self._places.inherit(guest)
+            self._gangs.inherit(guest, self._now())
         self._placed()
 
     def _gone(self, name: str) -> WatchedJob:

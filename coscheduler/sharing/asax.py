@@ -19,7 +19,7 @@ FIGURE_2 = "cpu+memory+stage+elapsed"
 
 
 class AsaX:
-    """Asks every running job without a guest how much of its cores it may give, and gives that to whoever comes first.
+    """Asks each running job without a guest how much of its cores it can give, and gives it to the first in the queue.
 
     A job that gives nothing is asked again after `patience_s`; meanwhile others are. A guest keeps its share until it
     or its host ends, and then the cores that it asked for (the paper does not say). The loss of a host goes to the
@@ -86,15 +86,13 @@ class AsaX:
         self._mixture.settle(run.job, self._loss(run))
 
     def state(self) -> dict[str, Any]:
-        """Return what the mixture has learned."""
         return self._mixture.state()
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Take over what another has learned."""
         self._mixture.restore(state)
 
     def _asked(self, view: SharingView, guests: list[WaitingJob]) -> Ints:
-        """Rows of the hosts that are to be asked: they could take somebody, and have not refused of late."""
+        """Rows of the hosts that are to be asked: they could take a guest, and have not refused lately."""
         if not guests:
             return np.empty(0, dtype=np.int64)
         hosts, names, smallest = open_hosts(view.running), view.running.names, min(job.cores for job in guests)

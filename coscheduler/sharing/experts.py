@@ -107,7 +107,6 @@ class MetricTree:
         return cls(metric=table["metric"], **arrays)
 
     def table(self) -> dict[str, Any]:
-        """The tree as plain data."""
         return {
             "metric": self.metric,
             "cuts": self.cuts.tolist(),
@@ -186,7 +185,6 @@ class LearnedContention:
         np.add.at(self._count, (_cell(states), action), 1.0)
 
     def state(self) -> dict[str, Any]:
-        """Sums of losses and counts."""
         return {"loss": self._loss.tolist(), "count": self._count.tolist()}
 
     def restore(self, state: Mapping[str, Any]) -> None:

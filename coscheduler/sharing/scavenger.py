@@ -76,7 +76,7 @@ class PairPrediction:
     saved
         Work of the guest that takes no cores of its own [core-seconds].
     legal
-        Whether the cores and the memory suffice, and nobody is expected to exceed its wall time.
+        Whether the cores and the memory suffice, and no job is expected to exceed its wall time.
     """
 
     harm: Floats
@@ -131,7 +131,7 @@ def _newcomer(jobs: JobColumns, company: JobColumns, place: Ints, share: Floats,
     quota = (1 - np.bincount(place, share)) * cores  # what the others leave to the newcomer in any case
     busiest = np.zeros(len(members))
     np.maximum.at(busiest, place, np.where(company.parallel > 0, company.demand, 1.0))
-    quiet = np.ones(len(members))  # probability that nobody there is in a parallel stage
+    quiet = np.ones(len(members))  # probability that no job there is in a parallel stage
     np.multiply.at(quiet, place, 1 - company.parallel)
     crowded, calm = np.maximum(quota, cores - busiest), np.maximum(quota, cores - members)
     want, parallel = jobs.demand[:, None], jobs.parallel[:, None]
@@ -142,7 +142,7 @@ def _newcomer(jobs: JobColumns, company: JobColumns, place: Ints, share: Floats,
 
 def _sums(values: Floats, place: Ints, hosts: int) -> Floats:
     """Sums over those on the same host, shape (k, p) from (k, n)."""
-    if len(place) == hosts:  # nobody has guests yet
+    if len(place) == hosts:  # there are no guests yet
         return values
     found = np.zeros((len(values), hosts))
     np.add.at(found.T, place, values.T)
@@ -150,7 +150,7 @@ def _sums(values: Floats, place: Ints, hosts: int) -> Floats:
 
 
 HOSTS_MOST = 128
-"""Hosts that are considered at a time: each pair with a waiting job is foreseen in full, in a millisecond together."""
+"""Hosts that are considered at a time: each pair with a waiting job is predicted in full, in a millisecond together."""
 
 
 class HostColumns(NamedTuple):
@@ -175,7 +175,7 @@ def left_s(view: SharingView, profiles: Profiles) -> tuple[Floats, Floats]:
     """What is left of each running job's wall time and, at its pace, of its run time [s]; shapes (n,).
 
     By the definition of happiness, the time that is left is the rest of the wall time over the happiness. A job that
-    does not tell its pace counts as just on time: of that one, what is left of its expected run time is taken.
+    does not report its progress counts as just on time: of that one, what is left of its expected run time is taken.
     """
     running = view.running
     elapsed = view.now - running.started
@@ -243,8 +243,8 @@ they get back what they had."""
 def guard(view: SharingView, share: float) -> list[SharingDecision]:
     """Decisions that protect hosts; `share` is what guests have while all is well.
 
-    Memory counts as it was measured: together, nobody may use more than belongs to the host's cores. Of the guests, the
-    one that came last goes first.
+    Memory counts as it was measured: together, host and guests may use no more than belongs to the host's cores. The
+    guest that was started last goes first.
     """
     running = view.running
     guests = np.flatnonzero(running.host != ALONE)
@@ -280,15 +280,15 @@ _FORGIVEN = 0.02  # of the distance to 1, at each refusal
 
 
 class Residuals:
-    """A factor on the harm that is foreseen, for each pair of a host's and a guest's application; 1 at first.
+    """A factor on the harm that is predicted, for each pair of a host's and a guest's application; 1 at first.
 
-    A pair that has once done badly would never be tried again, and nothing would be learned of it any more: each time
-    that it is refused it is forgiven a little, until it is tried anew.
+    A pair that has once done badly would never be tried again, and nothing more be learned about it: each refusal moves
+    its factor a little towards 1, until it is tried again.
 
     Examples
     --------
     >>> residuals = Residuals()
-    >>> residuals.learn(("blast", "montage"), foreseen=0.1, harm=0.3)
+    >>> residuals.learn(("blast", "montage"), predicted=0.1, harm=0.3)
     >>> round(residuals["blast", "montage"], 2)
     1.6
     >>> for _ in range(100):
@@ -310,10 +310,9 @@ class Residuals:
         rows = np.array([kinds.index(guest) for guest in guests])
         return np.asarray(found[rows[:, None], running.application[hosts]])
 
-    def learn(self, pair: tuple[str, str], foreseen: float, harm: float) -> None:
-        """The pair did this harm, where that was foreseen; both above 0."""
+    def learn(self, pair: tuple[str, str], predicted: float, harm: float) -> None:
         low, high = _BOUNDS
-        ratio = min(high, max(low, harm / foreseen))
+        ratio = min(high, max(low, harm / predicted))
         self._factors[pair] = (1 - _NEW) * self[pair] + _NEW * ratio
 
     def refused(self, pair: tuple[str, str]) -> None:
@@ -322,18 +321,16 @@ class Residuals:
             self._factors[pair] += _FORGIVEN * (1 - self[pair])
 
     def state(self) -> dict[str, Any]:
-        """Return the factors, JSON-able."""
         return {"pairs": [[*pair, factor] for pair, factor in self._factors.items()]}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Take over what others have learned."""
         self._factors = {(host, guest): float(factor) for host, guest, factor in read(state, "pairs")}
 
 
 ORDERS = ("queue", "longest")
 GUESTS_MOST = 16
-"""Waiting jobs that are considered as guests at a time: each pair with a host is foreseen in full, and a decision is to
-take a millisecond."""
+"""Waiting jobs that are considered as guests at a time: each pair with a host is predicted in full, and a decision
+should take a millisecond."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -406,7 +403,7 @@ class Scavenger:
         self.options = ScavengerOptions(**options)
         self._starter = Starter(self.options.queue)
         self._profiles, self._residuals = Profiles(), Residuals()
-        self._foreseen: dict[str, float] = {}
+        self._predicted: dict[str, float] = {}
         self._shared: dict[str, list[tuple[str, str]]] = {}
         self._run_times: dict[str, float] = {}  # of waiting jobs, until more is known
 
@@ -421,28 +418,25 @@ class Scavenger:
         return [*guarded, *starts, *guests]
 
     def learn(self, run: SharedRun) -> None:
-        """A job has ended."""
         self._profiles.learn(run)
         self._run_times.clear()
-        foreseen, pairs = self._foreseen.pop(run.job, 0.0), self._shared.pop(run.job, [])
-        if run.slowdown is not None and foreseen > 0:
+        predicted, pairs = self._predicted.pop(run.job, 0.0), self._shared.pop(run.job, [])
+        if run.slowdown is not None and predicted > 0:
             for pair in pairs:
-                self._residuals.learn(pair, foreseen, run.slowdown - 1)
+                self._residuals.learn(pair, predicted, run.slowdown - 1)
 
     def state(self) -> dict[str, Any]:
-        """Return what is known of applications and pairs, and what is foreseen for running jobs."""
         shared = {name: [list(pair) for pair in pairs] for name, pairs in self._shared.items()}
-        pending = {"foreseen": dict(self._foreseen), "shared": shared}
+        pending = {"foreseen": dict(self._predicted), "shared": shared}
         return {**self._profiles.state(), **self._residuals.state(), "pending": pending}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Take over what another has learned."""
         self._profiles.restore(state)
         self._run_times.clear()
         self._residuals.restore(state)
         if "pending" in state:
             pending = state["pending"]
-            self._foreseen = dict(read(pending, "foreseen"))
+            self._predicted = dict(read(pending, "foreseen"))
             self._shared = {name: [(host, guest) for host, guest in pairs] for name, pairs in pending["shared"].items()}
 
     def _ordered(self, view: SharingView) -> tuple[WaitingJob, ...]:
@@ -497,11 +491,11 @@ class Scavenger:
         )
 
     def _remember(self, running: RunningJobs, job: WaitingJob, host: int, own: float, harm: float) -> None:
-        """What is foreseen for a guest, and for its host, to be compared with what comes of it."""
+        """What is predicted for a guest, and for its host, to be compared with what comes of it."""
         name = running.names[host]
         pair = (running.applications[int(running.application[host])], job.application)
         for who, expected in ((job.name, own), (name, harm - own)):
-            self._foreseen[who] = self._foreseen.get(who, 0.0) + expected
+            self._predicted[who] = self._predicted.get(who, 0.0) + expected
             self._shared.setdefault(who, []).append(pair)
 
     def _forgive(self, view: SharingView, jobs: list[WaitingJob], hosts: Ints, refused: Bools) -> None:

@@ -111,22 +111,20 @@ class Space:
         self._starter = Starter(queue)
 
     def decide(self, view: SharingView) -> list[SharingDecision]:
-        """Start what fits."""
         return list(self._starter.starts(view)[0])
 
     def learn(self, run: SharedRun) -> None:
-        """Nothing is to be learned."""
+        """Nothing is learned."""
 
     def state(self) -> dict[str, Any]:
-        """Return nothing: nothing is learned."""
         return {}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Take nothing over."""
+        """There is nothing to restore."""
 
 
-class Static:
-    """The first host that is large enough gives the same share to whoever comes first. The paper's baseline.
+class Static(Space):
+    """The first host that is large enough gives the same share to the first in the queue. The paper's baseline.
 
     Parameters
     ----------
@@ -144,10 +142,10 @@ class Static:
     """
 
     def __init__(self, *, share: float = 0.5, hard: bool = False, queue: str = FIRST_FIT) -> None:
-        self._share, self._hard, self._starter = check_share(share), hard, Starter(queue)
+        super().__init__(queue=queue)
+        self._share, self._hard = check_share(share), hard
 
     def decide(self, view: SharingView) -> list[SharingDecision]:
-        """Start what fits, then guests wherever there is a host for them."""
         starts, rest = self._starter.starts(view)
         decisions: list[SharingDecision] = list(starts)
         hosts = open_hosts(view.running)
@@ -159,13 +157,3 @@ class Static:
                 host = view.running.names[int(hosts[place])]
                 decisions.append(StartGuest(job.name, host, self._share, self._hard))
         return decisions
-
-    def learn(self, run: SharedRun) -> None:
-        """Nothing is to be learned."""
-
-    def state(self) -> dict[str, Any]:
-        """Return nothing: nothing is learned."""
-        return {}
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Take nothing over."""

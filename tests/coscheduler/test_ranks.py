@@ -253,7 +253,7 @@ def test_sigterm_ends_everything(job: Job) -> None:
     job.processes[0].send_signal(signal.SIGTERM)
     (ended, _, _), (other, _, error) = job.end()
     assert (ended, other) == (130, 1)
-    assert "rank 0 of 2: told to end by signal 15" in error
+    assert "rank 0 of 2: ended by signal 15" in error
     assert not job.left()
 
 
@@ -289,7 +289,7 @@ def test_the_first_failure_is_the_one_that_is_told(tmp_path: Path) -> None:
     files = _Files(Rank(0, 2, 1, private_directory(tmp_path / "job"), None))
     files.look()
     files.fail("rank 1 of 2: out of memory")
-    files.fail("rank 0 of 2: told to end")
+    files.fail("rank 0 of 2: ended by a signal")
     with pytest.raises(OtherRankFailed, match=r"^rank 1 of 2: out of memory$"):
         files.look()
 
