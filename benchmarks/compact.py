@@ -25,12 +25,11 @@ from asa.core.units import DAY
 from asa.lab.core.cluster import Cluster
 from asa.lab.core.workload import Workload
 from asa.lab.dispatchers.learned.compact import Compact
+from asa.lab.dras_paper.compact import SETTINGS, delayed
 from asa.lab.metrics.schedule import summarise
 from asa.lab.simulator.run import simulate
-from asa.lab.studies.interval import estimate
-from asa.lab.studies.timing import TimedDispatcher
+from asa.lab.study import TimedDispatcher, estimate
 from asa.lab.traces.load import load_trace
-from asa.lab.training.compact_environment import SETTINGS, delayed
 
 RULES = ("easy:order=sjf,threshold=60h", "easy:order=sjf", "easy:order=wfp3", "easy:order=f1", "conservative")
 UNORDERED = ("binpacking", "random", "knapsack")

@@ -22,11 +22,10 @@ from asa.lab.core.cluster import Cluster
 from asa.lab.core.workload import Workload
 from asa.lab.dispatchers.learned.dispatcher import policy_of
 from asa.lab.dispatchers.learned.observation import Rows
+from asa.lab.dras_paper.environment import Dispatching
+from asa.lab.dras_paper.learners import episode
+from asa.lab.dras_paper.training import KINDS, TrainingPlan, learner_of
 from asa.lab.traces.load import load_trace
-from asa.lab.training.dras_episode import episode
-from asa.lab.training.dras_plan import KINDS, Plan
-from asa.lab.training.dras_train import learner_of
-from asa.lab.training.environment import Dispatching
 
 DECISIONS = 200
 
@@ -44,7 +43,7 @@ class Timed:
         return found
 
 
-def row(plan: Plan, jobs: Workload, cluster: Cluster, every: int) -> dict[str, Any]:
+def row(plan: TrainingPlan, jobs: Workload, cluster: Cluster, every: int) -> dict[str, Any]:
     """An episode of these jobs, and decisions on the same."""
     environment: Any = Dispatching([jobs], cluster, Rows(plan.window, plan.scaling), levels=KINDS[plan.kind].levels)
     learner: Any = learner_of(plan, environment.nodes)
@@ -88,7 +87,7 @@ def main() -> None:
     trace = load_trace(options.trace)
     jobs = days(trace.workload, options.from_day, None).take(np.arange(options.jobs))
     first, second = (int(size) for size in options.hidden.split(","))
-    plans = [Plan(kind=kind, hidden=(first, second)) for kind in options.kind.split(",")]
+    plans = [TrainingPlan(kind=kind, hidden=(first, second)) for kind in options.kind.split(",")]
     show("an episode of DRAS", [row(plan, jobs, trace.machine(), options.every) for plan in plans])
 
 

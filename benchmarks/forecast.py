@@ -23,12 +23,11 @@ from asa.core.arrays import Floats
 from asa.core.ports import Estimator
 from asa.core.registry import DISPATCHERS, ESTIMATORS
 from asa.core.units import DAY
+from asa.lab.asa_paper.probes import ForecastWait, JobKind, PollingForecast, forecast_waits
+from asa.lab.asa_paper.replay import replay
 from asa.lab.backend.options import Options
 from asa.lab.dispatchers.backfill import rule_of
 from asa.lab.simulator.engine import Engine
-from asa.lab.studies.forecasts import Watched, Watcher, watched
-from asa.lab.studies.probes import Kind
-from asa.lab.studies.replay_waits import replay
 from asa.lab.traces.sites import site as model
 from benchmarks.measure import show
 
@@ -41,14 +40,14 @@ HOUR = 3600.0
 BASES = ("zero", "last", "median", "fixed-share", "context", "leader")
 
 
-def site(name: str, seed: int, days: float, every_s: float) -> list[Watched]:
+def site(name: str, seed: int, days: float, every_s: float) -> list[ForecastWait]:
     """Probes of one workload."""
     options = Options(site=name, seed=seed, warmup=WARMUP, days=LEARNING + days + AFTER)
     scene = options.scene()
     rule = rule_of(scene.dispatcher)
     times = np.arange(WARMUP * DAY, (WARMUP + LEARNING + days) * DAY, every_s).tolist()
     engine = Engine(scene.workload, scene.cluster, options.settings(scene))
-    return watched(engine, rule, [Kind(cores, WALLTIME_S) for cores in CORES[name]], times)
+    return forecast_waits(engine, rule, [JobKind(cores, WALLTIME_S) for cores in CORES[name]], times)
 
 
 def estimators(dispatcher: Any) -> dict[str, Callable[[int], Estimator]]:
@@ -56,10 +55,10 @@ def estimators(dispatcher: Any) -> dict[str, Callable[[int], Estimator]]:
     known = [name for name in BASES if name in ESTIMATORS.names()]
     return {
         **{name: partial(_create, name) for name in known},
-        "requested": lambda seed: Watcher(seed=seed, dispatcher=dispatcher, runs="requested", step=0),
-        "forecast, 1 future": lambda seed: Watcher(seed=seed, dispatcher=dispatcher, futures=1),
-        "forecast, uncorrected": lambda seed: Watcher(seed=seed, dispatcher=dispatcher, step=0),
-        "forecast": lambda seed: Watcher(seed=seed, dispatcher=dispatcher),
+        "requested": lambda seed: PollingForecast(seed=seed, dispatcher=dispatcher, runs="requested", step=0),
+        "forecast, 1 future": lambda seed: PollingForecast(seed=seed, dispatcher=dispatcher, futures=1),
+        "forecast, uncorrected": lambda seed: PollingForecast(seed=seed, dispatcher=dispatcher, step=0),
+        "forecast": lambda seed: PollingForecast(seed=seed, dispatcher=dispatcher),
     }
 
 

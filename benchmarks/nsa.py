@@ -19,10 +19,10 @@ import numpy as np
 from measure import show
 
 from asa.lab.core.registry import PLACEMENT_METHODS
+from asa.lab.nsa_paper.windows import epoch
 from asa.lab.placement.tjap.cost import cost, violations
 from asa.lab.placement.tjap.instance import PlacementMethod, Window
-from asa.lab.studies.interval import Floats, estimate
-from asa.lab.training.windows import epoch
+from asa.lab.study import Floats, estimate
 
 SEED = 10_000
 """Of the first epoch; those learned from have seeds of 32 random bits."""

@@ -20,7 +20,7 @@ import numpy as np
 from asa.core.arrays import Floats
 from asa.lab.core.workload import Workload
 from asa.lab.metrics.agreement import spearman
-from asa.lab.metrics.system import level, utilisation
+from asa.lab.metrics.schedule import level, utilisation
 from asa.lab.simulator.run import simulate
 from asa.lab.traces.load import load_trace
 from benchmarks.measure import show

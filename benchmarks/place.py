@@ -130,10 +130,8 @@ def large(windows: Sequence[Window]) -> list[dict[str, Any]]:
 
 def published(path: Path, count: int, driver: str) -> list[dict[str, Any]]:
     """Tables III and IV of the paper, on its authors' workload; jobs are where `driver` puts them."""
-    from asa.lab.studies.tjap_case import epochs, workload
-    from asa.lab.studies.tjap_tables import windows_table
-    from asa.lab.studies.tjap_windows import on_windows
-    from asa.lab.training.windows import GEOMETRIES, recorded
+    from asa.lab.nsa_paper.figures import on_windows, windows_table
+    from asa.lab.nsa_paper.windows import GEOMETRIES, epochs, recorded, workload
 
     made = PLACEMENT_METHODS.create(driver)
     windows = [recorded(each, GEOMETRIES["code"], made) for each in epochs(workload(path), 0, count)]

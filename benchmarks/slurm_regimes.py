@@ -20,7 +20,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from asa.lab.studies.interval import Estimate, estimate
+from asa.lab.study import Estimate, estimate
 from tests.cluster import host, layout
 from tests.cluster.cluster import running
 from tests.cluster.config import REGIMES

@@ -19,13 +19,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from asa.lab.studies.compare import compare
-from asa.lab.studies.compare_row import Row
-from asa.lab.studies.interval import Estimate
-from asa.lab.studies.pareto import BESIDE, STAGGERED, Pareto
-from asa.lab.studies.published import SCALES
-from asa.lab.studies.robustness import Beside, beside
-from asa.lab.studies.table1 import Grid, ratio_of_sums
+from asa.lab.asa_paper.compare import compare
+from asa.lab.asa_paper.figures import BESIDE, STAGGERED, Pareto
+from asa.lab.asa_paper.published import SCALES
+from asa.lab.asa_paper.tables import Beside, Grid, RunRow, beside, ratio_of_sums
+from asa.lab.study import Estimate
 from asa.lab.traces.sites import UPPMAX
 from benchmarks.measure import show
 
@@ -49,7 +47,7 @@ SLOWER = 1.02
 """From here on a strategy counts as slower than Per-Stage."""
 
 
-def table(rows: Sequence[Row], against: Sequence[str] = ("big-job", "per-stage", "oracle")) -> list[dict[str, Any]]:
+def table(rows: Sequence[RunRow], against: Sequence[str] = ("big-job", "per-stage", "oracle")) -> list[dict[str, Any]]:
     """A line for each regime and strategy: ratios of sums over all cases of all systems."""
     lines = []
     for regime in dict.fromkeys(row.regime for row in rows):
@@ -96,15 +94,15 @@ def _percent(found: Estimate) -> str:
     return f"{shown[0]} %" if len(set(shown)) == 1 else f"{shown[0]} % [{shown[1]}, {shown[2]}]"
 
 
-def _of(rows: Sequence[Row], system: str) -> list[Row]:
+def _of(rows: Sequence[RunRow], system: str) -> list[RunRow]:
     return [row for row in rows if row.system == system]
 
 
-def _rows(options: argparse.Namespace, name: str, workflow: str = "all", **given: Any) -> list[Row]:
+def _rows(options: argparse.Namespace, name: str, workflow: str = "all", **given: Any) -> list[RunRow]:
     """The runs of one part: those in its file, or new ones."""
     kept = options.json / f"{name}.json" if options.json else None
     if kept and kept.is_file():
-        return [Row.from_json(values) for values in json.loads(kept.read_text())["rows"]]
+        return [RunRow.from_json(values) for values in json.loads(kept.read_text())["rows"]]
     found = list(compare(workflow, processes=options.processes, **given).rows)
     print(f"{name}: {len(found)} runs", file=sys.stderr, flush=True)
     if kept:

@@ -23,10 +23,10 @@ from typing import Any
 import numpy as np
 
 from asa.core.registry import ESTIMATORS
+from asa.lab.asa_paper.probes import probed
+from asa.lab.asa_paper.queue_history import ObservedWait, load_log, records
+from asa.lab.asa_paper.replay import EstimatorRow, ReplayTable, default_estimators, tabulate
 from asa.lab.core.workload import Workload
-from asa.lab.studies.replay_table import Row, Table, default_estimators, tabulate
-from asa.lab.studies.waits_probed import probed
-from asa.lab.studies.waits_seen import Record, load_log, records
 from asa.lab.traces.csvlog import coded
 from asa.lab.traces.load import Trace
 from asa.lab.traces.rules import Sieve
@@ -81,7 +81,7 @@ def _seconds(text: str) -> float:
         return float("nan")
 
 
-def logs(folder: Path, names: dict[str, str]) -> dict[str, list[Record]]:
+def logs(folder: Path, names: dict[str, str]) -> dict[str, list[ObservedWait]]:
     """The records of those logs that are there."""
     found = {}
     for name, file in names.items():
@@ -93,7 +93,7 @@ def logs(folder: Path, names: dict[str, str]) -> dict[str, list[Record]]:
     return found
 
 
-def relative(found: Iterable[Table]) -> list[dict[str, Any]]:
+def relative(found: Iterable[ReplayTable]) -> list[dict[str, Any]]:
     """Errors beside the last wait's: a row for each estimator, a column for each log."""
     tables = list(found)
     lines = []
@@ -107,7 +107,7 @@ def relative(found: Iterable[Table]) -> list[dict[str, Any]]:
     return lines
 
 
-def details(table: Table) -> list[dict[str, Any]]:
+def details(table: ReplayTable) -> list[dict[str, Any]]:
     """Other numbers, in the mean over the logs of a table."""
     lines = []
     for name in table.overall:
@@ -128,7 +128,7 @@ def details(table: Table) -> list[dict[str, Any]]:
     return lines
 
 
-def _means(rows: list[Row], key: str) -> list[float]:
+def _means(rows: list[EstimatorRow], key: str) -> list[float]:
     """Means of what a number is for each quantile over the rows that have it; empty when none has."""
     known = [each for row in rows if (each := row.means(key)) is not None]
     return np.mean(known, axis=0).tolist() if known else []

@@ -12,7 +12,7 @@ import numpy as np
 from asa.core.command import table
 from asa.core.errors import InvalidInput
 from asa.core.units import HOUR
-from asa.lab.studies.interval import LEVEL, Estimate, estimate
+from asa.lab.study import LEVEL, Estimate, estimate
 from coscheduler.drive import drive
 from coscheduler.history import SharedQueue
 from coscheduler.registry import SHARING_RULES

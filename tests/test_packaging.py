@@ -100,7 +100,7 @@ def test_what_is_said_of_it_is_complete(built: dict[str, Path]) -> None:
     assert "Apache-2.0" in (said["License-Expression"], said["License"])
     assert said["Description-Content-Type"] == "text/markdown" and said["Summary"] and said["Keywords"]
     assert set(said.get_all("Provides-Extra", [])) >= set(EXTRAS)
-    assert "asa = asa.cli.main:main" in points and "asa = asa.lab.testing.pytest_plugin" in points
+    assert "asa = asa.cli.main:main" in points and "asa = asa.lab.testing" in points
     assert said["Version"] == config()["metadata"]["version"]
 
 

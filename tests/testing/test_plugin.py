@@ -12,10 +12,9 @@ import pytest
 import asa
 from asa.core.errors import RunFailed
 from asa.core.event import RunEnded, RunStarted
-from asa.lab.testing import pytest_plugin
-from asa.lab.testing.simulated import SimulatedCluster
+from asa.lab.testing import SimulatedCluster, simulated_cluster_fixture
 
-simulated_cluster_fixture = pytest_plugin.simulated_cluster_fixture  # wherever this is not installed, it is here
+__all__ = ["simulated_cluster_fixture"]  # wherever the plugin is not installed, it is here
 
 HOWTO = Path(__file__).parents[2] / "docs" / "howto" / "test-your-workflow.md"
 Factory = Callable[..., SimulatedCluster]
@@ -71,14 +70,14 @@ def test_sites_and_options(simulated_cluster: Factory) -> None:
 
 def test_loading_it_is_cheap() -> None:
     heavy = {"numpy", "numba", "asa.workflows", "asa.backends"}
-    code = f"import sys, asa.lab.testing.pytest_plugin; print(*sorted({heavy!r} & set(sys.modules)))"
+    code = f"import sys, asa.lab.testing; print(*sorted({heavy!r} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == ""
 
 
 def test_the_howto_runs_as_printed(tmp_path: Path) -> None:
     example = HOWTO.read_text().split("```python\n")[1].split("```")[0]
     (tmp_path / "test_mosaic.py").write_text(example)
-    (tmp_path / "conftest.py").write_text("from asa.lab.testing.pytest_plugin import simulated_cluster_fixture\n")
+    (tmp_path / "conftest.py").write_text("from asa.lab.testing import simulated_cluster_fixture\n")
     # Where it put its files by itself, it would first tidy up after other runs, for half a minute.
     words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--basetemp={tmp_path / 'files'}"]
     done = subprocess.run([*words, str(tmp_path)], capture_output=True, text=True, check=False, cwd=tmp_path)

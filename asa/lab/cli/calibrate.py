@@ -29,7 +29,7 @@ class Calibrate:
     def run(self, options: argparse.Namespace) -> CommandResult:
         """Make it."""
         check_outputs(options, "output")
-        from asa.lab.studies.calibrate import calibrate
+        from asa.lab.asa_paper.calibrate import calibrate
         from asa.lab.traces.load import load_trace
 
         trace = load_trace(options.trace)

@@ -8,7 +8,7 @@ import os
 from asa.core.command import CommandResult, add_set_option
 from asa.core.errors import InvalidInput
 from asa.core.registry import STRATEGIES
-from asa.lab.studies.published import STRATEGIES_SHOWN
+from asa.lab.asa_paper.published import STRATEGIES_SHOWN
 from asa.report.outputs import check_outputs, progress_bar
 
 _DEFAULT = ",".join(STRATEGIES_SHOWN)
@@ -46,7 +46,7 @@ class Compare:
         """Compare them."""
         check_outputs(options, picture="plot")
         cores = _counts(options.cores)
-        from asa.lab.studies.compare import compare
+        from asa.lab.asa_paper.compare import compare
         from asa.workflows.file import assignment
 
         with progress_bar("runs", quiet=options.quiet, counts=True) as progress:

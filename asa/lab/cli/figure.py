@@ -46,7 +46,7 @@ _CALLED = {
 """What these options are called in Python."""
 
 
-class Figure:
+class FigureCommand:
     """Make a figure of a paper again."""
 
     help = "make a figure of a paper again: " + ", ".join(FIGURES)

@@ -11,8 +11,9 @@ from asa.core.command import CommandResult, table
 from asa.core.errors import InvalidInput
 from asa.lab.core.registry import PLACEMENT_METHODS
 
-if TYPE_CHECKING:  # NumPy is for those who place, not for those who ask for help
+if TYPE_CHECKING:
     from asa.lab.placement.tjap.instance import Placed, PlacementMethod, Window
+
 
 SHOWN = 20
 """Windows that are shown to people; ``--json`` has all."""
@@ -21,7 +22,7 @@ ROUNDING = 1e-9
 BOUNDS = ("lagrangian", "dantzig-wolfe", "none")
 
 
-class Place:
+class PlaceCommand:
     """Place all jobs of each window at once."""
 
     help = "choose nodes for the jobs of a window, so that each job's nodes are near to one another"

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 from asa.core.command import CommandResult, positive
 from asa.core.errors import InvalidInput
 from asa.core.registry import ESTIMATORS
-from asa.lab.studies.published import PAPER_ESTIMATOR
+from asa.lab.asa_paper.published import PAPER_ESTIMATOR
 from asa.report.outputs import check_outputs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from asa.lab.studies.waits_seen import Record
+    from asa.lab.asa_paper.queue_history import ObservedWait
 
 
 class ReplayWaits:
@@ -59,7 +59,7 @@ class ReplayWaits:
         check_outputs(options, picture="plot")
         if options.warmup < 0:
             raise InvalidInput(f"--warmup {options.warmup}: 0 or more expected")
-        from asa.lab.studies.replay_table import default_estimators, tabulate
+        from asa.lab.asa_paper.replay import default_estimators, tabulate
 
         names = ESTIMATORS.split([options.estimators]) if options.estimators else default_estimators()
         quiet = options.quiet or not sys.stderr.isatty()
@@ -79,11 +79,11 @@ class ReplayWaits:
         return CommandResult(found.to_json(), found.text())
 
 
-def _records(trace: str, options: argparse.Namespace) -> Sequence[Record]:
-    from asa.lab.studies.waits_seen import load_log, records
+def _records(trace: str, options: argparse.Namespace) -> Sequence[ObservedWait]:
+    from asa.lab.asa_paper.queue_history import load_log, records
 
     if trace.startswith("sim:"):
-        from asa.lab.studies.waits_probed import probed
+        from asa.lab.asa_paper.probes import probed
 
         return probed(trace.removeprefix("sim:"), jobs=options.jobs, seed=options.seed)
     return records(load_log(trace), options.sizes, options.jobs)

@@ -67,7 +67,7 @@ class Simulate:
         PLACEMENTS.create(options.placement)
         PRIORITIES.create(options.priority)
         from asa.lab.metrics.schedule import summarise
-        from asa.lab.report.schedule_words import comparison, in_words, title
+        from asa.lab.report.schedule_text import comparison, in_words, title
         from asa.lab.traces.load import load_trace
 
         trace = load_trace(options.trace)
@@ -86,7 +86,7 @@ class Simulate:
                 saved = sample.write(options.save_decisions) if sample else ""
                 return CommandResult(rows[0], "\n\n".join(filter(None, [in_words(rows[0]), saved, str(trace.report)])))
         if options.plot:
-            from asa.lab.report.kiviat import save_comparison
+            from asa.lab.report.charts import save_comparison
 
             save_comparison(rows, options.plot, title=title(rows[0]))
         return CommandResult({"rows": rows}, f"{comparison(rows)}\n\n{trace.report}")
@@ -145,7 +145,7 @@ def _simulated(
 
 def _write(schedule: Schedule, options: argparse.Namespace) -> None:
     if options.csv:
-        from asa.lab.report.schedule_csv import write_csv
+        from asa.lab.report.schedule_text import write_csv
 
         write_csv(schedule, options.csv, Path(options.trace).name)
     if options.swf:
@@ -170,7 +170,7 @@ def _check_outputs(options: argparse.Namespace, dispatchers: int) -> None:
         if Path(folder).exists() and (not Path(folder).is_dir() or any(Path(folder).iterdir())):
             raise InvalidInput(f"--save-decisions {folder}: a folder that is empty, or not there yet, expected")
     if options.plot:
-        from asa.lab.report.kiviat import DISPATCHERS_MOST
+        from asa.lab.report.charts import DISPATCHERS_MOST
 
         if dispatchers > DISPATCHERS_MOST:
             raise InvalidInput(f"--plot tells at most {DISPATCHERS_MOST} dispatchers apart, not {dispatchers}")

@@ -1,22 +1,256 @@
-"""A schedule in a few dozen numbers."""
+"""A schedule in numbers: what became of its jobs, and what it made of its machine."""
 
 from __future__ import annotations
 
 import math
 import resource
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from asa.core.arrays import Floats
+from asa.core.arrays import Floats, Ints
+from asa.core.errors import InvalidInput
 from asa.core.job import JobState
 from asa.core.units import HOUR, WEEK
 from asa.lab.core.schedule import OUTCOMES, Schedule
-from asa.lab.metrics.job import bounded_slowdown, by_class, class_names, size_classes, spread, user_means
-from asa.lab.metrics.system import jain_index, longest_queue, utilisation
+
+BOUND_S = 10.0
+"""Jobs that ran for less count as having run so long in a bounded slowdown [s]."""
+
+CLASSES_MOST = 10
+"""Size classes of a machine, at most: what one looks at in a picture."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """How values are spread: their number, mean, median, 90th and 99th percentile and maximum.
+
+    All but the number are NaN where there are no values. Percentiles are interpolated linearly.
+    """
+
+    count: int
+    mean: float
+    median: float
+    p90: float
+    p99: float
+    max: float
+
+
+def spread(values: Floats) -> Spread:
+    """The spread of values, shape (n,); n may be 0.
+
+    >>> spread(np.array([1.0, 2.0, 3.0, 10.0])).median
+    2.5
+    """
+    if not len(values):
+        return Spread(0, math.nan, math.nan, math.nan, math.nan, math.nan)
+    median, p90, p99 = np.percentile(values, (50, 90, 99)).tolist()
+    return Spread(len(values), float(values.mean()), median, p90, p99, float(values.max()))
+
+
+def bounded_slowdown(turnaround: Floats, run: Floats, bound_s: float = BOUND_S) -> Floats:
+    """How many times longer each job took than it ran, at least 1, shape (n,).
+
+    Parameters
+    ----------
+    turnaround, run
+        From submission to end and from start to end [s], shape (n,) each.
+    bound_s
+        Shorter run times count as this [s]; > 0. Otherwise jobs of a second would outweigh all others.
+
+    Raises
+    ------
+    InvalidInput
+        When `bound_s` is not positive.
+
+    References
+    ----------
+    D. G. Feitelson, L. Rudolph, U. Schwiegelshohn, K. C. Sevcik and P. Wong, "Theory and practice in parallel job
+    scheduling", JSSPP 1997.
+
+    Examples
+    --------
+    >>> bounded_slowdown(np.array([60.0, 100.0, 5.0]), np.array([30.0, 1.0, 1.0])).tolist()
+    [2.0, 10.0, 1.0]
+    """
+    if not bound_s > 0:
+        raise InvalidInput(f"the bound of a slowdown must be above 0 s, not {bound_s!r}")
+    slowdown: Floats = np.maximum(1.0, turnaround / np.maximum(run, bound_s))
+    return slowdown
+
+
+def size_classes(cores: int, most: int = CLASSES_MOST) -> Ints:
+    """Classes of job sizes on a machine of so many cores: the largest size in each, ascending, shape (k,), k <= `most`.
+
+    Classes end at the powers of two, or of four, eight ... where those are too many; the last one ends at the machine.
+    They depend on the machine alone, so that schedules of several dispatchers can be laid side by side.
+
+    Raises
+    ------
+    InvalidInput
+        When there are no cores, or fewer than two classes are allowed.
+
+    Examples
+    --------
+    >>> size_classes(100).tolist()
+    [1, 2, 4, 8, 16, 32, 64, 100]
+    >>> size_classes(4392).tolist()
+    [1, 4, 16, 64, 256, 1024, 4096, 4392]
+    """
+    if cores < 1 or most < 2:
+        raise InvalidInput(f"no size classes for {cores} cores, {most} at most: expected at least 1 and at least 2")
+    step = 1
+    while -(-(cores - 1).bit_length() // step) + 1 > most:
+        step += 1
+    powers = [1 << exponent for exponent in range(0, (cores - 1).bit_length(), step)]
+    return np.array([*powers, cores], dtype=np.int64)
+
+
+def class_names(bounds: Ints) -> list[str]:
+    """Names of the size classes that end at `bounds`.
+
+    >>> class_names(size_classes(6))
+    ['1', '2', '3-4', '5-6']
+    """
+    first = 1
+    names = []
+    for last in bounds.tolist():
+        names.append(str(last) if first == last else f"{first}-{last}")
+        first = last + 1
+    return names
+
+
+def by_class(values: Floats, cores: Ints, bounds: Ints) -> list[Spread]:
+    """Spread of the values of jobs, shape (n,), in each of the size classes that end at `bounds`.
+
+    Jobs larger than the last bound are in the last class.
+    """
+    classes = np.minimum(np.searchsorted(bounds, cores), len(bounds) - 1).astype(np.int8)
+    order = np.argsort(classes, kind="stable")
+    cuts = np.searchsorted(classes[order], np.arange(1, len(bounds)))
+    return [spread(values[rows]) for rows in np.split(order, cuts)]
+
+
+def user_means(values: Floats, user: Ints) -> Floats:
+    """Mean of each user's values, in order of the users' codes; jobs of unknown users (code < 0) are left out.
+
+    >>> user_means(np.array([1.0, 3.0, 8.0, 5.0]), np.array([7, 7, 2, -1])).tolist()
+    [8.0, 2.0]
+    """
+    known = user >= 0
+    codes, who = np.unique(user[known], return_inverse=True)
+    sums = np.bincount(who, weights=values[known], minlength=len(codes))
+    means: Floats = sums / np.bincount(who, minlength=len(codes))
+    return means
+
+
+def core_seconds(start: Floats, end: Floats, cores: Ints, begin: float = -math.inf, until: float = math.inf) -> float:
+    """Core-seconds used from `begin` to `until` [s] by jobs that ran from `start` to `end` [s], shape (n,) each.
+
+    >>> core_seconds(np.array([0.0, 5.0]), np.array([10.0, 15.0]), np.array([2, 4]), begin=5.0, until=10.0)
+    30.0
+    """
+    inside = np.clip(np.minimum(end, until) - np.maximum(start, begin), 0.0, None)
+    return float(inside @ cores)
+
+
+def utilisation(start: Floats, end: Floats, cores: Ints, capacity: int, *, begin: float, until: float) -> float:
+    """Share of `capacity` cores used between two times; above 1 where jobs share cores, NaN where no time passes.
+
+    From the first submission to the last end of a trace, this has a bias: the machine starts empty, and while it
+    drains after the last submission no dispatcher could fill it. Between the first and the last submission the
+    draining is left out, but a dispatcher that leaves more work for afterwards looks better than it was. Compare over
+    a window in which the machine is loaded.
+
+    Raises
+    ------
+    InvalidInput
+        When there are no cores.
+    """
+    if capacity < 1:
+        raise InvalidInput(f"utilisation of {capacity} cores: expected at least 1")
+    if not until > begin:
+        return math.nan
+    return core_seconds(start, end, cores, begin, until) / (capacity * (until - begin))
+
+
+def jain_index(values: Floats) -> float:
+    """How alike values are: 1 when all are equal, 1/n when one has everything; NaN when there are none.
+
+    References
+    ----------
+    R. Jain, D. Chiu and W. Hawe, "A quantitative measure of fairness and discrimination for resource allocation in
+    shared computer systems", DEC Research Report TR-301, 1984.
+
+    Examples
+    --------
+    >>> jain_index(np.array([3.0, 3.0, 3.0])), jain_index(np.array([4.0, 0.0]))
+    (1.0, 0.5)
+    """
+    squares = float(values @ values)
+    return float(values.sum()) ** 2 / (len(values) * squares) if squares else math.nan
+
+
+def level(begin: Floats, end: Floats, amount: Ints | int = 1) -> tuple[Floats, Ints]:
+    """Sum of the amounts that are there over time: cores in use, jobs in a queue.
+
+    Parameters
+    ----------
+    begin, end
+        From when to when [s], shape (n,) each.
+    amount
+        How much each is, shape (n,).
+
+    Returns
+    -------
+    times, level
+        Ascending [s] without repetition, and the sum from each of them to the next, shape (m,) each; 0 at the end.
+
+    Examples
+    --------
+    >>> times, cores = level(np.array([0.0, 2.0]), np.array([4.0, 4.0]), np.array([3, 5]))
+    >>> times.tolist(), cores.tolist()
+    ([0.0, 2.0, 4.0], [3, 8, 0])
+    """
+    amounts = np.broadcast_to(np.asarray(amount, dtype=np.int64), begin.shape)
+    times = np.concatenate([begin, end])
+    order = np.argsort(times, kind="stable")
+    times = times[order]
+    sums = np.cumsum(np.concatenate([amounts, -amounts])[order])
+    last = np.append(times[1:] != times[:-1], True) if len(times) else np.zeros(0, dtype=bool)
+    return times[last], sums[last]
+
+
+def mean_level(times: Floats, sums: Ints, edges: Floats) -> Floats:
+    """Mean of a `level` between neighbouring edges [s], ascending, shape (k + 1,); shape (k,); 0 before and after.
+
+    >>> mean_level(np.array([0.0, 2.0, 4.0]), np.array([3, 8, 0]), np.array([0.0, 4.0, 8.0])).tolist()
+    [5.5, 0.0]
+    """
+    if not len(times):
+        return np.zeros(len(edges) - 1)
+    area = np.concatenate([[0.0], np.cumsum(sums[:-1] * np.diff(times))])
+    means: Floats = np.diff(np.interp(edges, times, area)) / np.diff(edges)
+    return means
+
+
+def longest_queue(submit: Floats, left: Floats) -> int:
+    """Most jobs that waited at once, of those submitted and gone from the queue at these times [s], shape (n,) each.
+
+    A job that starts in the instant of its submission never waits.
+
+    >>> longest_queue(np.array([0.0, 1.0, 2.0]), np.array([0.0, 9.0, 3.0]))
+    2
+    """
+    if not len(submit):
+        return 0
+    arrived = np.searchsorted(np.sort(submit), submit, side="right")
+    gone = np.searchsorted(np.sort(left), submit, side="right")
+    return int((arrived - gone).max())
+
 
 STARVED_S = WEEK
 """A job that waited longer has starved [s]: a week, longer than a wall time may be on most machines."""

@@ -1,6 +1,6 @@
 import math
 
-from asa.lab.studies.interval import Estimate
+from asa.lab.study import Estimate
 from coscheduler.compare import RuleComparison, RuleRow
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from asa.cli.main import main
-from tests.lab.studies.queues import small_site
+from tests.lab.asa_paper.test_probes import small_site
 
 FILE = """
 import asa

@@ -1,3 +1,5 @@
+"""A schedule in numbers."""
+
 from __future__ import annotations
 
 import gzip
@@ -10,13 +12,175 @@ from pathlib import Path
 import numpy as np
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
+from asa.core.errors import InvalidInput
 from asa.core.job import JobState
 from asa.lab.core.cluster import Cluster
 from asa.lab.core.schedule import OUTCOMES, Schedule
 from asa.lab.core.workload import Workload
-from asa.lab.metrics.schedule import STARVED_S, queued, refused, summarise
+from asa.lab.metrics.schedule import (
+    STARVED_S,
+    bounded_slowdown,
+    by_class,
+    class_names,
+    core_seconds,
+    jain_index,
+    level,
+    longest_queue,
+    mean_level,
+    queued,
+    refused,
+    size_classes,
+    spread,
+    summarise,
+    user_means,
+    utilisation,
+)
 from tests.metrics.schedules import made, random_schedule, schedules
+
+times = st.floats(0, 1e6)
+
+
+@given(st.lists(st.tuples(times, times), min_size=1), st.floats(0.1, 100))
+def test_bounded_slowdown_is_the_definition(jobs: list[tuple[float, float]], bound: float) -> None:
+    wait, run = np.array(jobs).T
+    expected = [max(1.0, (w + r) / max(r, bound)) for w, r in jobs]
+    assert bounded_slowdown(wait + run, run, bound).tolist() == expected
+
+
+def test_a_slowdown_has_a_bound() -> None:
+    with pytest.raises(InvalidInput, match="above 0 s"):
+        bounded_slowdown(np.ones(1), np.ones(1), 0.0)
+
+
+@given(st.lists(st.floats(-1e6, 1e6), min_size=2))
+def test_spread(values: list[float]) -> None:
+    found = spread(np.array(values))
+    assert found.count == len(values)
+    assert found.mean == pytest.approx(statistics.fmean(values), abs=1e-6)
+    assert found.median == pytest.approx(statistics.median(values), abs=1e-6)
+    assert found.p90 == pytest.approx(statistics.quantiles(values, n=10, method="inclusive")[-1], abs=1e-6)
+    assert found.median <= found.p90 <= found.p99 <= found.max == max(values)
+
+
+def test_nothing_has_no_spread() -> None:
+    nothing = spread(np.empty(0))
+    assert nothing.count == 0
+    assert math.isnan(nothing.mean) and math.isnan(nothing.max)
+
+
+@given(st.integers(1, 10**6), st.integers(2, 20))
+def test_every_size_is_in_one_class(cores: int, most: int) -> None:
+    bounds = size_classes(cores, most)
+    assert len(bounds) <= most
+    assert bounds[-1] == cores
+    assert (np.diff(bounds) > 0).all()
+    assert bounds[0] == 1, "single cores are a class of their own"
+    names = class_names(bounds)
+    firsts = [int(name.split("-")[0]) for name in names]
+    assert [int(name.split("-")[-1]) for name in names] == bounds.tolist()
+    assert firsts == [1, *(bounds[:-1] + 1).tolist()]
+
+
+@pytest.mark.parametrize(("cores", "most"), [(0, 5), (8, 1)])
+def test_no_classes(cores: int, most: int) -> None:
+    with pytest.raises(InvalidInput, match="no size classes"):
+        size_classes(cores, most)
+
+
+@given(st.lists(st.tuples(st.integers(1, 40), times), min_size=1))
+def test_classes_are_looked_at_one_by_one(jobs: list[tuple[int, float]]) -> None:
+    bounds = size_classes(32)
+    found = by_class(np.array([value for _, value in jobs]), np.array([size for size, _ in jobs]), bounds)
+    low = 1
+    for last, got in zip(bounds.tolist(), found, strict=True):
+        high = 40 if last == 32 else last  # what is larger than the machine is in the last class
+        values = [value for size, value in jobs if low <= size <= high]
+        assert got.count == len(values)
+        assert not values or got.max == max(values)
+        low = last + 1
+
+
+@given(st.lists(st.tuples(st.integers(-1, 5), times)))
+def test_means_of_users(jobs: list[tuple[int, float]]) -> None:
+    found = user_means(np.array([value for _, value in jobs]), np.array([user for user, _ in jobs], dtype=np.int64))
+    users = sorted({user for user, _ in jobs if user >= 0})
+    expected = [statistics.fmean(value for who, value in jobs if who == user) for user in users]
+    assert found.tolist() == pytest.approx(expected)
+
+
+spans = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 10), st.integers(1, 5)), min_size=1)
+
+
+def columns(jobs: list[tuple[int, int, int]]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    table = np.array(jobs)
+    return table[:, 0].astype(float), (table[:, 0] + table[:, 1]).astype(float), table[:, 2]
+
+
+@given(spans, st.integers(0, 30), st.integers(0, 20))
+def test_core_seconds_second_by_second(jobs: list[tuple[int, int, int]], begin: int, length: int) -> None:
+    counted = sum(
+        amount for second in range(begin, begin + length) for at, run, amount in jobs if at <= second < at + run
+    )
+    assert core_seconds(*columns(jobs), begin, begin + length) == counted
+    if length:
+        share = utilisation(*columns(jobs), 7, begin=begin, until=begin + length)
+        assert share == pytest.approx(counted / 7 / length)
+
+
+def test_utilisation_needs_cores_and_time() -> None:
+    with pytest.raises(InvalidInput, match="at least 1"):
+        utilisation(*columns([(0, 5, 1)]), 0, begin=0.0, until=5.0)
+    assert math.isnan(utilisation(*columns([(0, 5, 1)]), 4, begin=5.0, until=5.0))
+
+
+@given(spans)
+def test_a_level_is_what_is_there(jobs: list[tuple[int, int, int]]) -> None:
+    times, sums = level(*columns(jobs))
+    assert (np.diff(times) > 0).all()
+    assert sums[-1] == 0
+    for time, found in zip(times, sums, strict=True):
+        assert found == sum(amount for at, run, amount in jobs if at <= time < at + run)
+
+
+@given(spans, st.integers(1, 12))
+def test_means_of_a_level_keep_its_area(jobs: list[tuple[int, int, int]], bins: int) -> None:
+    edges = np.linspace(-3.0, 45.0, bins + 1)
+    means = mean_level(*level(*columns(jobs)), edges)
+    assert len(means) == bins
+    assert (means * np.diff(edges)).sum() == pytest.approx(sum(run * amount for _, run, amount in jobs))
+
+
+def test_a_level_of_nothing() -> None:
+    times, sums = level(np.empty(0), np.empty(0))
+    assert len(times) == len(sums) == 0
+    assert mean_level(times, sums, np.array([0.0, 1.0, 2.0])).tolist() == [0.0, 0.0]
+
+
+@given(spans)
+def test_the_longest_queue(jobs: list[tuple[int, int, int]]) -> None:
+    begin, end, _ = columns(jobs)
+    counted = max(sum(at <= time < at + wait for at, wait, _ in jobs) for time in range(41))
+    assert longest_queue(begin, end) == counted
+
+
+def test_nobody_queues() -> None:
+    assert longest_queue(np.empty(0), np.empty(0)) == 0
+
+
+@given(st.lists(st.floats(0.5, 1e4), min_size=1))
+def test_jains_index_is_between_its_bounds(values: list[float]) -> None:
+    found = jain_index(np.array(values))
+    assert 1 / len(values) - 1e-9 <= found <= 1 + 1e-9
+    assert jain_index(np.array(values) * 3) == pytest.approx(found), "it has no unit"
+
+
+def test_jains_index_of_published_shape() -> None:
+    """Two thirds of the users have all alike, the others nothing: the index is the share of those who have."""
+    assert jain_index(np.array([5.0, 5.0, 0.0])) == pytest.approx(2 / 3)
+    assert math.isnan(jain_index(np.empty(0)))
+
 
 ORACLE = Path(__file__).parents[3] / "shared" / "data" / "oracle"
 NAN = math.nan

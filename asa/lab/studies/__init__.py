@@ -1,1 +1,0 @@
-"""Whole experiments: each runs from a seed and returns a result object."""

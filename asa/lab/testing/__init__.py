@@ -1,1 +1,0 @@
-"""A simulated cluster, as a fixture for tests of workflows."""

@@ -1,1 +1,0 @@
-"""Learning by reinforcement: environments, networks, and how they are trained. Needs the extra `learn`."""
