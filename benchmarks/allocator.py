@@ -10,29 +10,27 @@ from collections.abc import Callable
 
 from measure import row, show
 
-from executors.mesos.master.allocator import allocate
-from executors.mesos.master.filters import Filters
-from executors.mesos.master.shares import Usage
-from executors.mesos.master.state import Agent, Framework, Options, State
-from executors.mesos.resources import Kind, Resources, scalars
+from executors.mesos.master.allocator import Filters, RoleUsage, allocate
+from executors.mesos.master.state import AgentRecord, FrameworkRecord, MasterOptions, MasterState
+from executors.mesos.resources import Resources, scalars
 
 AGENTS, FRAMEWORKS, ROLES = 2000, 50, 10
-NODE = scalars(cpus=64, mem=256_000, disk=1_000_000) + Resources({Kind("ports"): ((31000, 32000),)})
+NODE = scalars(cpus=64, mem=256_000, disk=1_000_000) + Resources({"ports": ((31000, 32000),)})
 
 
-def pool(agents: int, frameworks: int) -> State:
+def pool(agents: int, frameworks: int) -> MasterState:
     """Agents that are free, and frameworks in ten roles in two groups."""
-    state = State("M", Options(), 0.0)
+    state = MasterState("M", MasterOptions(), 0.0)
     for number in range(agents):
-        state.agents[f"S{number}"] = Agent(f"S{number}", {}, NODE, 0.0, stream="up")
+        state.agents[f"S{number}"] = AgentRecord(f"S{number}", {}, NODE, 0.0, stream="up")
     for number in range(frameworks):
         role = f"group{number % 2}/role{number % ROLES}"
-        state.frameworks[f"F{number}"] = Framework(f"F{number}", {}, frozenset({role}), 0.0, stream="up")
+        state.frameworks[f"F{number}"] = FrameworkRecord(f"F{number}", {}, frozenset({role}), 0.0, stream="up")
     state.weights = {"group1": 2.0, "group0/role4": 0.5}
     return state
 
 
-def refused(state: State) -> Filters:
+def refused(state: MasterState) -> Filters:
     """Every framework has refused every agent."""
     filters = Filters()
     for framework in state.frameworks.values():
@@ -55,10 +53,10 @@ def main() -> None:
     rows = []
     for agents, frameworks in ((AGENTS, FRAMEWORKS), (AGENTS, 1)):
         state = pool(agents, frameworks)
-        usage, who = Usage.of(state), f"{agents} agents, {frameworks} frameworks"
+        usage, who = RoleUsage.of(state), f"{agents} agents, {frameworks} frameworks"
         assert len(allocate(state, Filters(), 0.0, None, usage)) == agents
 
-        def some(state: State = state, usage: Usage = usage) -> None:
+        def some(state: MasterState = state, usage: RoleUsage = usage) -> None:
             for number in range(100):
                 allocate(state, Filters(), 0.0, {f"S{number}"}, usage)
 

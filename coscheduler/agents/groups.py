@@ -28,8 +28,8 @@ from asa.web.hosts import LOOPBACK
 from executors import node
 from executors.hub import node_program
 from executors.mesos.codec import BadMessage
-from executors.mesos.master.service import MasterService
-from executors.mesos.master.state import Options
+from executors.mesos.master.server import MasterService
+from executors.mesos.master.state import MasterOptions
 from executors.mesos.messages import field, identity
 from executors.mesos.operator import Operator
 from executors.mesos.pool_directory import PoolDirectory
@@ -115,7 +115,7 @@ class OwnMaster:
 
     def __init__(self, above: Path | None, address: str) -> None:
         self.path = private_directory(Path(tempfile.mkdtemp(prefix="asa-cosched-", dir=above)))
-        options = Options(user=getpass.getuser(), ping_s=_PING_S, pings=_PINGS)
+        options = MasterOptions(user=getpass.getuser(), ping_s=_PING_S, pings=_PINGS)
         with ExitStack() as undo:
             undo.callback(self._remove)
             self.directory = PoolDirectory.create(self.path / "pool", "cosched")

@@ -52,7 +52,7 @@ class GroupCommit(Generic[Other]):
     def __init__(
         self, journal: Journal, deliver: Callable[[Sequence[Parcel | Other]], None], *, strict: bool = True
     ) -> None:
-        self._journal, self._deliver, self._strict = journal, deliver, strict
+        self._journal, self.deliver, self._strict = journal, deliver, strict
         self._entries: list[Entry] = []
         self._unwritten: dict[tuple[str, str], Entry] = {}  # what could not be written
         self._parcels: list[Parcel | Other] = []  # they wait for what is not written yet
@@ -78,7 +78,7 @@ class GroupCommit(Generic[Other]):
         if self._holding or self._held:
             self._parcels += parcels
         else:
-            self._deliver(parcels)
+            self.deliver(parcels)
             if not rows:
                 return self._durable if self._unwritten else None
         self._entries += rows
@@ -123,7 +123,7 @@ class GroupCommit(Generic[Other]):
                 self._failed(error)
                 asyncio.get_running_loop().call_later(RETRY_S, self._wanted.set)
                 parcels, self._parcels = self._parcels, []
-                self._deliver(parcels)
+                self.deliver(parcels)
             raise
         if rows:
             self._succeeded()
@@ -131,7 +131,7 @@ class GroupCommit(Generic[Other]):
         parcels, self._parcels = self._parcels, []
         durable, self._durable = self._durable, Durable()
         self._holding = self._held = False
-        self._deliver(parcels)
+        self.deliver(parcels)
         durable.set()
 
     async def _commit(self) -> None:
@@ -150,7 +150,7 @@ class GroupCommit(Generic[Other]):
                     self._put_back(rows)
                     self._durable = durable
                     asyncio.get_running_loop().call_later(RETRY_S, self._wanted.set)
-                    self._deliver(parcels)
+                    self.deliver(parcels)
                     return
                 await asyncio.sleep(RETRY_S)
         except asyncio.CancelledError:  # `flush` has to know; to write a row twice does no harm
@@ -160,7 +160,7 @@ class GroupCommit(Generic[Other]):
             raise
         finally:
             self._writing, self._held = None, False
-        self._deliver(parcels)
+        self.deliver(parcels)
         durable.set()
 
     def _failed(self, error: StateError) -> None:

@@ -36,8 +36,8 @@ from executors.mesos.framework import (
     TaskProgram,
     all_of,
 )
-from executors.mesos.master.service import MasterService
-from executors.mesos.master.state import Options
+from executors.mesos.master.server import MasterService
+from executors.mesos.master.state import MasterOptions
 from executors.mesos.messages import identity
 from executors.mesos.on_demand import start_master
 from executors.mesos.operator import Operator
@@ -195,7 +195,8 @@ class DriverSide:
         self._missed = 0.0
         if context.pool is None:
             user = getpass.getuser()
-            self._master = MasterService(self._directory, Options(user=user), host=LOOPBACK if context.local else "")
+            host = LOOPBACK if context.local else ""
+            self._master = MasterService(self._directory, MasterOptions(user=user), host=host)
             self._master.start()
         elif self._directory.master() is None:
             self._start_master()

@@ -27,7 +27,7 @@ from asa.core.units import MIB
 from executors.mesos.codec import Message
 from executors.mesos.messages import TERMINAL, identity, value_of
 from executors.mesos.messages import field as field_of
-from executors.mesos.resources import Kind, Resources, parse, scalars, to_json
+from executors.mesos.resources import Resources, parse, scalars, to_json
 
 _log = logging.getLogger(__name__)
 
@@ -155,17 +155,9 @@ class TaskNeed(NamedTuple):
     gpus: int = 0
 
     def of(self, resources: Resources) -> Resources | None:
-        """These amounts out of `resources`, what is reserved for us first; None when there is not enough."""
+        """These amounts out of `resources`; None when there is not enough."""
         wanted = scalars(cpus=self.cpus, mem=self.memory / MIB, gpus=self.gpus)
-        found: dict[Kind, int] = {}
-        for name, amount in wanted.scalars().items():
-            for kind, there in sorted(resources, key=lambda item: item[0].role == "*"):
-                if kind.name == name and not kind.revocable and isinstance(there, int) and amount:
-                    found[kind] = min(amount, there)
-                    amount -= found[kind]
-            if amount:
-                return None
-        return Resources(dict(found))
+        return wanted if resources.covers(wanted) else None
 
 
 def all_of(resources: Resources) -> TaskNeed:

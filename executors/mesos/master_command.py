@@ -52,14 +52,14 @@ class MasterCommand:
     def run(self, options: argparse.Namespace) -> CommandResult:
         """Serve; returns once it was told to end."""
         # Imported late: the command line stays quick, and does without aiohttp.
-        from executors.mesos.master.service import MasterService
-        from executors.mesos.master.state import Options
+        from executors.mesos.master.server import MasterService
+        from executors.mesos.master.state import MasterOptions
         from executors.mesos.sharing import OrphanWatch
 
         directory = PoolDirectory.create(options.directory.absolute(), options.directory.name)
         service = MasterService(
             directory,
-            Options(offer_timeout_s=options.offer_timeout, user=pwd.getpwuid(os.geteuid()).pw_name),
+            MasterOptions(offer_timeout_s=options.offer_timeout, user=pwd.getpwuid(os.geteuid()).pw_name),
             tls=not options.plain_http,
             authenticate=not options.no_authentication,
             host=options.host,

@@ -14,7 +14,7 @@ from requests.adapters import HTTPAdapter
 from asa.core.errors import BackendError, InvalidInput
 from executors.mesos.codec import BadMessage, Message, decode, encode
 from executors.mesos.endpoint import CONNECT_S, bearer
-from executors.mesos.messages import OPERATOR_PATHS, field, identity, message
+from executors.mesos.messages import OPERATOR_PATHS, field, identity, message, value_of
 from executors.mesos.pool_directory import AGENT_NAME, MASTER_NAME, WRITER, PoolDirectory
 
 _ANSWER_S = 30.0
@@ -90,14 +90,12 @@ class Operator:
     def ends(self) -> dict[str, float]:
         """When agents become unavailable [s since the epoch], those that say so; infinite for never.
 
-        What the master of a pool knows of that is not in the v1 API, but beside the older one.
+        The v1 API has no place for that, so it is a call of our own.
         """
-        answer = self._exchange("GET /slaves", "/slaves", self._master(), MASTER_NAME)
         found = {}
-        for agent in field(answer, "slaves", list, []):
-            start: float | None = field(agent, "unavailability.start.nanoseconds", float, None)
-            if start is not None:
-                found[field(agent, "id", str)] = start / 1e9
+        for agent in field(self.call("ASA_GET_UNAVAILABILITY"), "agents", list, []):
+            start: float = field(agent, "unavailability.start.nanoseconds", float)
+            found[value_of(agent, "agent_id")] = start / 1e9
         return found
 
     def get_frameworks(self) -> list[Message]:
@@ -208,24 +206,16 @@ class Operator:
         return tuple((host, address.port) for host in address.hosts)
 
     def _ask(self, places: tuple[Place, ...], server: str, name: str, payload: Mapping[str, Any]) -> Message:
-        answer = self._exchange(name, OPERATOR_PATHS[0], places, server, encode(message(name, **payload)))
-        found = answer.get(name.lower(), {})
-        if not isinstance(found, dict):
-            raise BackendError(f"the answer to {name} makes no sense: expected an object, found {found!r:.50}")
-        return found
-
-    def _exchange(
-        self, name: str, path: str, places: tuple[Place, ...], server: str, body: bytes | None = None
-    ) -> Message:
-        """POST a body, or GET; an empty answer is an empty message."""
         what = "the master" if server == MASTER_NAME else "the agent"
         try:
             host, port = self._reach(places)
             scheme = "https" if self._tls else "http"
             shown = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-            method, url = "GET" if body is None else "POST", f"{scheme}://{shown}{path}"
-            answer = self._session(server).request(
-                method, url, data=body, timeout=(CONNECT_S, _ANSWER_S), allow_redirects=False
+            answer = self._session(server).post(
+                f"{scheme}://{shown}{OPERATOR_PATHS[0]}",
+                encode(message(name, **payload)),
+                timeout=(CONNECT_S, _ANSWER_S),
+                allow_redirects=False,
             )
         except (OSError, requests.RequestException) as error:
             self._reached.pop(places, None)
@@ -236,9 +226,10 @@ class Operator:
             refusal = f"{what} has refused {name} ({answer.status_code}): {answer.text[:1000]}"
             raise CallRefused(refusal, answer.status_code)
         try:
-            return decode(answer.content) if answer.content else {}
+            found: Message = field(decode(answer.content) if answer.content else {}, name.lower(), dict, {})
+            return found
         except BadMessage as error:
-            raise BackendError(f"{what} has answered {name} with what makes no sense: {error}") from error
+            raise BackendError(f"the answer of {what} to {name} makes no sense: {error}") from error
 
     def _reach(self, places: tuple[Place, ...]) -> Place:
         """The first that answers; asked once, so that no call is ever sent twice."""

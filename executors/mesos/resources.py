@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from executors.mesos.codec import BadMessage, Message
 from executors.mesos.messages import field
@@ -25,119 +25,74 @@ Amount = int | tuple[Range, ...] | frozenset[str]
 """Thousandths of a scalar; disjoint ranges in order; a set."""
 
 
-class Kind(NamedTuple):
-    """What tells resources apart: amounts of one kind can be added to one another.
-
-    `role` is the one they are reserved for, ``"*"`` for none; a reservation made at run time is `dynamic`, and may know
-    its `principal`. `revocable` ones may be taken back.
-    """
-
-    name: str
-    role: str = "*"
-    dynamic: bool = False
-    principal: str = ""
-    revocable: bool = False
-
-
 @dataclass(frozen=True)
 class Resources:
-    """Amounts by kind; an amount of nothing is not in it."""
+    """Amounts by name; an amount of nothing is not in it."""
 
-    amounts: Mapping[Kind, Amount]
+    amounts: Mapping[str, Amount]
 
     def __add__(self, other: Resources) -> Resources:
         found = dict(self.amounts)
-        for kind, amount in other.amounts.items():
-            found[kind] = _add(found[kind], amount) if kind in found else amount
+        for name, amount in other.amounts.items():
+            found[name] = _add(found[name], amount) if name in found else amount
         return Resources(found)
 
     def __sub__(self, other: Resources) -> Resources:
         """What is left; of what is not there, nothing can be taken."""
         found = dict(self.amounts)
-        for kind, amount in other.amounts.items():
-            if kind in found:
-                if left := _subtract(found[kind], amount):
-                    found[kind] = left
+        for name, amount in other.amounts.items():
+            if name in found:
+                if left := _subtract(found[name], amount):
+                    found[name] = left
                 else:
-                    del found[kind]
+                    del found[name]
         return Resources(found)
 
     def __bool__(self) -> bool:
         return bool(self.amounts)
 
-    def __iter__(self) -> Iterator[tuple[Kind, Amount]]:
+    def __iter__(self) -> Iterator[tuple[str, Amount]]:
         return iter(self.amounts.items())
 
     def covers(self, other: Resources) -> bool:
-        """Whether all of the other is in here, kind by kind."""
+        """Whether all of the other is in here."""
         return all(
-            kind in self.amounts and _covers(self.amounts[kind], amount) for kind, amount in other.amounts.items()
+            name in self.amounts and _covers(self.amounts[name], amount) for name, amount in other.amounts.items()
         )
 
     def scalar(self, name: str) -> float:
-        """How much of a scalar there is, whatever role it is reserved for: ``scalar("cpus")``."""
+        """How much of a scalar there is: ``scalar("cpus")``."""
         return self.thousandths(name) / THOUSAND
 
     def thousandths(self, name: str) -> int:
         """As `scalar`, in thousandths."""
-        return sum(amount for kind, amount in self if kind.name == name and isinstance(amount, int))
+        amount = self.amounts.get(name, 0)
+        return amount if isinstance(amount, int) else 0
 
     def scalars(self) -> dict[str, int]:
-        """Thousandths of each scalar, whatever role it is reserved for."""
-        names = {kind.name: None for kind, amount in self if isinstance(amount, int)}
-        return {name: self.thousandths(name) for name in names}
-
-    def unreserved(self) -> Resources:
-        """Those that any role may have."""
-        return Resources({kind: amount for kind, amount in self if kind.role == "*"})
-
-    def reserved(self, role: str | None = None) -> Resources:
-        """Those reserved for a role, or for any."""
-        return Resources({kind: amount for kind, amount in self if kind.role != "*" and role in (None, kind.role)})
-
-    def usable(self, role: str) -> Resources:
-        """Those that may be offered to a role: unreserved, or reserved for it or for a role above it."""
-        return Resources({kind: amount for kind, amount in self if usable(kind.role, role)})
-
-    def revocable(self) -> Resources:
-        """Those that may be taken back."""
-        return Resources({kind: amount for kind, amount in self if kind.revocable})
-
-    def unspecific(self) -> Resources:
-        """The same amounts without reservations."""
-        return sum(
-            (Resources({Kind(kind.name, revocable=kind.revocable): amount}) for kind, amount in self), start=NONE
-        )
+        """Thousandths of each scalar."""
+        return {name: amount for name, amount in self if isinstance(amount, int)}
 
 
 NONE = Resources({})
 
 
-def usable(reserved_for: str, role: str) -> bool:
-    """Whether a role may use what is reserved for another: it is the same, or one below it.
-
-    >>> usable("eng", "eng/dev"), usable("eng/dev", "eng"), usable("*", "eng")
-    (True, False, True)
-    """
-    return reserved_for in ("*", role) or role.startswith(reserved_for + "/")
-
-
 def parse(items: Iterable[Any]) -> Resources:
-    """Resources from a message's list; those of one kind are added up.
+    """Resources from a message's list; those of one name are added up.
 
     Raises
     ------
     BadMessage
-        When one has no name or value, a negative amount, a range from high to low, more than one reservation, or is a
-        disk or shared resource, of which there are none here.
+        When one has no name or value, a negative amount, a range from high to low, or is reserved for a role,
+        revocable, shared, or a disk, of which there are none here.
     """
     found = NONE
     for item in items:
         if not isinstance(item, dict):
             raise BadMessage(f"expected a resource to be an object, found {type(item).__name__}")
-        kind, amount = _kind(item), _amount(item)
+        name, amount = _name(item), _amount(item)
         if amount:
-            found += Resources({kind: amount})
+            found += Resources({name: amount})
     return found
 
 
@@ -149,36 +104,26 @@ def to_json(resources: Resources, allocated_to: str | None = None) -> list[Messa
     allocated_to
         The role that they are offered to or used by; None for what no role has.
     """
-    return [_item(kind, amount, allocated_to) for kind, amount in resources]
+    return [_item(name, amount, allocated_to) for name, amount in resources]
 
 
 def scalars(**amounts: float) -> Resources:
-    """Unreserved scalars: ``scalars(cpus=4, mem=512)``; `mem` and `disk` are in MiB.
+    """Scalars: ``scalars(cpus=4, mem=512)``; `mem` and `disk` are in MiB.
 
     >>> scalars(cpus=0.5).amounts
-    {Kind(name='cpus', role='*', dynamic=False, principal='', revocable=False): 500}
+    {'cpus': 500}
     """
-    return Resources({Kind(name): round(amount * THOUSAND) for name, amount in amounts.items() if amount > 0})
+    return Resources({name: round(amount * THOUSAND) for name, amount in amounts.items() if amount > 0})
 
 
-def _kind(item: Message) -> Kind:
-    name, role = field(item, "name", str), field(item, "role", str, "*")
-    for odd in ("disk", "shared", "provider_id"):
+def _name(item: Message) -> str:
+    name: str = field(item, "name", str)
+    for odd in ("disk", "shared", "provider_id", "revocable", "reservation"):
         if odd in item:
             raise BadMessage(f"resource {name!r} has {odd!r}: only plain resources are supported")
-    reservations = field(item, "reservations", list, [])
-    if len(reservations) > 1:
-        raise BadMessage(f"resource {name!r} has {len(reservations)} reservations: one at most is supported")
-    dynamic, principal = False, ""
-    if reservations:
-        role = field(reservations[0], "role", str)
-        dynamic = field(reservations[0], "type", str, "DYNAMIC") == "DYNAMIC"
-        principal = field(reservations[0], "principal", str, "")
-    elif "reservation" in item:  # the older form
-        dynamic, principal = True, field(item, "reservation.principal", str, "")
-    if dynamic and role == "*":
-        raise BadMessage(f"resource {name!r} is reserved for role '*': name a role")
-    return Kind(name, role, dynamic, principal, "revocable" in item)
+    if field(item, "reservations", list, []) or field(item, "role", str, "*") != "*":
+        raise BadMessage(f"resource {name!r} is reserved for a role: there are no reservations here")
+    return name
 
 
 def _amount(item: Message) -> Amount:
@@ -205,21 +150,15 @@ def _range(one: Any, name: str) -> Range:
     return begin, end
 
 
-def _item(kind: Kind, amount: Amount, allocated_to: str | None) -> Message:
-    item: Message = {"name": kind.name}
+def _item(name: str, amount: Amount, allocated_to: str | None) -> Message:
+    item: Message = {"name": name}
     if isinstance(amount, int):
         item |= {"type": "SCALAR", "scalar": {"value": amount / THOUSAND}}
     elif isinstance(amount, frozenset):
         item |= {"type": "SET", "set": {"item": sorted(amount)}}
     else:
         item |= {"type": "RANGES", "ranges": {"range": [{"begin": first, "end": last} for first, last in amount]}}
-    item["role"] = kind.role
-    if kind.dynamic:  # in the newer form and the older one: clients know one or the other
-        principal = {"principal": kind.principal} if kind.principal else {}
-        item["reservations"] = [{"type": "DYNAMIC", "role": kind.role} | principal]
-        item["reservation"] = principal
-    if kind.revocable:
-        item["revocable"] = {}
+    item["role"] = "*"
     if allocated_to is not None:
         item["allocation_info"] = {"role": allocated_to}
     return item

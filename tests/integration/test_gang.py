@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from executors.mesos.master.service import MasterService
-from executors.mesos.master.state import Options
+from executors.mesos.master.server import MasterService
+from executors.mesos.master.state import MasterOptions
 from executors.mesos.operator import Operator
 from executors.mesos.pool_directory import READER
 from tests.cluster.processes import wait_until
@@ -56,7 +56,7 @@ class Jobs:
 @pytest.fixture
 def ground(shell: Shell, tmp_path: Path) -> Iterator[Ground]:
     ground = Ground(tmp_path)
-    with MasterService(ground.directory, Options(ping_s=0.5, pings=4), host="127.0.0.1"):
+    with MasterService(ground.directory, MasterOptions(ping_s=0.5, pings=4), host="127.0.0.1"):
         yield ground
         if jobs := shell.queue():
             shell.cluster.run("scancel", *jobs)

@@ -34,7 +34,7 @@ from executors.mesos.agent.state import AgentOptions
 from executors.mesos.codec import Message
 from executors.mesos.framework import CAPACITY
 from executors.mesos.pool_directory import PoolDirectory
-from executors.mesos.resources import LEAST_CPUS, Kind, Resources, scalars
+from executors.mesos.resources import LEAST_CPUS, Resources, scalars
 
 if TYPE_CHECKING:
     from executors.mesos.agent.service import AgentService
@@ -249,10 +249,10 @@ def node_resources(cores: float, memory: int, gpus: int) -> Resources:
 
     Examples
     --------
-    >>> [kind.name for kind, amount in resources(4, 1 << 30, 0)]
+    >>> [name for name, amount in resources(4, 1 << 30, 0)]
     ['cpus', 'mem', 'ports']
     """
-    return scalars(cpus=cores, mem=memory // MIB, gpus=gpus) + Resources({Kind("ports"): (_PORTS,)})
+    return scalars(cpus=cores, mem=memory // MIB, gpus=gpus) + Resources({"ports": (_PORTS,)})
 
 
 def allocation_end(given: float | None, lasts: float | None, environ: Mapping[str, str], now: float) -> float | None:

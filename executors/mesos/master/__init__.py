@@ -2,23 +2,15 @@
 
 ::
 
-    service.py            journal, socket, thread; idleness.py ends one that was started on demand
-      server.py             HTTP requests in (asa.web), the machine's effects out
-        legacy.py             the older GETs; plain.py has what they show
-        machine.py            Master: all that goes in, all that comes out; no I/O from here on down
-          core.py               what its parts share; state.py is what the master knows
-          calls.py              calls of schedulers, by name
-            frameworks.py         who they are: SUBSCRIBE, failover, removal; framework_info.py checks them
-            offers.py             made, declined, rescinded
-            accept.py             ACCEPT: validation.py (tasks), operations.py (reservations)
-            tasks.py, reconcile.py, feedback.py    what they are told of tasks and operations
-          items.py              what agents say
-            registration.py, adoption.py    they come, with what runs on them
-            agents.py             they are pinged, and lost
-          operator.py           calls of operators
-            maintenance.py, schedule.py, reservations.py, roles.py, quota.py    what they change
-            views.py, metrics.py, redaction.py                                  what they see
-          allocator.py          state -> who is offered what; a pure function
-            shares.py, quota.py, filters.py, minimums.py    whose turn, how much, what not, how little
-          rows.py               what of all that is durable
+    server.py             MasterService: journal, socket, thread; MasterServer: HTTP requests in, effects out
+      machine.py            Master: calls, what agents say and the time go in, effects come out; no I/O from here on
+        core.py               what its parts share, and which rows of the journal make it durable
+        state.py              what the master knows
+        frameworks.py         schedulers: SUBSCRIBE, failover, removal
+        offers.py             made, declined, rescinded
+        launch.py             ACCEPT: what a task must be, and its launch
+        tasks.py              states, updates, acknowledgements, RECONCILE
+        agents.py             they register, are pinged, lost, drained, given up
+        operator.py           calls of operators: weights, quota; views.py has what they see
+        allocator.py          state -> who is offered what; a pure function
 """

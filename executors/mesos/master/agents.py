@@ -1,29 +1,378 @@
-"""Agents that are registered: they are pinged, lost, given up, and tell when their allocation ends."""
+"""Agents on the master: they register with what runs on them, are pinged, lost, drained, given up.
+
+An agent is in exactly one of the groups of `MasterState`; what moves it::
+
+    from         to            when
+    (none)       agents        REGISTER without an id, or with one that is not known (`register`)
+    agents       recovered     the master is restarted (`core.restore`)
+    recovered    agents        REGISTER (`register`)
+    recovered    unreachable   not back within `agent_reregister_s` (`expire_recovered`)
+    agents       unreachable   `pings` pings without an answer (`ping`)
+    unreachable  agents        REGISTER: its tasks are back (`register`, `adopt`)
+    any          gone          MARK_AGENT_GONE, drained with `mark_gone`, UNREGISTER (`remove`); never comes back
+
+References
+----------
+Apache Mesos, ``docs/maintenance.md``, section "Automatic Node Draining".
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from typing import Any
+import math
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
-from executors.mesos.codec import Message
-from executors.mesos.master import feedback, offers, rows, tasks, views
-from executors.mesos.master.core import Core
-from executors.mesos.master.state import Agent, Task
-from executors.mesos.messages import TERMINAL, field, identity, message, nanoseconds, value_of
-from executors.mesos.resources import NONE
+from asa.web.errors import HTTPError
+from executors.mesos.codec import BadMessage, Message
+from executors.mesos.master import frameworks, offers, tasks, views
+from executors.mesos.master.core import (
+    Core,
+    drop_executor,
+    keep_agent,
+    keep_away,
+    keep_executor,
+    keep_framework,
+    keep_task,
+    number,
+)
+from executors.mesos.master.frameworks import adopted_info, wrong_id, wrong_role
+from executors.mesos.master.state import AgentRecord, ExecutorRecord, FrameworkRecord, TaskRecord
+from executors.mesos.messages import (
+    TERMINAL,
+    base64_of,
+    field,
+    identity,
+    message,
+    nanoseconds,
+    octets,
+    value_of,
+)
+from executors.mesos.resources import NONE, Resources, parse, to_json
 
 AWAY_MOST = 10_000
 """How many unreachable agents, and how many that are gone, are remembered."""
+LONGEST_S = 365 * 86400.0
+"""Longest grace period that is taken [s]."""
+
+_SECONDS = re.compile(r"(\d{1,12}(?:\.\d{1,9})?)s")
+Key = tuple[str, str]
+"""Framework id, and the id of a task or executor."""
 
 
-def disconnected(core: Core, agent: Agent) -> None:
+class ReportedTask(NamedTuple):
+    """A task as its agent knows it. `role` is the one that its resources are allocated to, if it was told.
+
+    `statuses` are those that the agent has sent, up to the one that is to be acknowledged, whose `uuid` it is; None
+    when all of them are.
+    """
+
+    state: str
+    executor: str | None
+    info: Message
+    resources: Resources
+    role: str | None
+    statuses: list[Message]
+    uuid: str | None
+
+
+@dataclass(frozen=True)
+class Report:
+    """What an agent says that it has, checked."""
+
+    frameworks: dict[str, Message]
+    executors: dict[Key, tuple[Message, Resources, str | None]]
+    tasks: dict[Key, ReportedTask]
+
+
+class Claim(NamedTuple):
+    """What an agent says of itself, checked; `id` is None for a new one."""
+
+    id: str | None
+    info: Message
+    own: Resources
+    version: str
+    ip: str | None
+    tls: bool
+    until: Message | None
+    report: Report
+
+
+# ---------------------------------------------------------------------- they register
+
+
+def register(core: Core, item: Message, stream: str) -> None:
+    """REGISTER: a new agent, or one that comes back and reports what it has; one that was given up has to go.
+
+    Raises
+    ------
+    BadMessage
+        When it is malformed; nothing has changed then.
+    """
+    claim = _checked(item)
+    if claim.id in core.state.gone:
+        core.send(stream, message("SHUTDOWN", message="this agent was given up: it may come back under a new id only"))
+        core.close(stream)
+        return
+    agent_id = claim.id or _new_id(core)
+    is_listed = agent_id in core.state.agents
+    agent = _returning(core, agent_id)
+    core.count("slave_registrations" if agent is None else "slave_reregistrations")
+    if agent is None:
+        agent = core.state.recovered[agent_id] = AgentRecord(agent_id, claim.info, claim.own, core.now)
+    else:
+        agent.reregistered = core.now
+    agent.info, agent.version = claim.info | {"id": identity(agent_id)}, claim.version
+    agent.ip, agent.tls = claim.ip, claim.tls
+    agent.total, agent.unavailability = claim.own, claim.until or agent.unavailability
+    _welcome(core, agent, stream)
+    adopt(core, agent, claim.report)
+    _join(core, agent)
+    if core.state.operators and not is_listed:
+        core.publish(views.agent_added(agent, core.state))
+    go_on_draining(core, agent)
+
+
+def _checked(item: Message) -> Claim:
+    info = field(item, "agent_info", dict)
+    field(info, "hostname", str), field(info, "port", int, 0), field(info, "attributes", list, [])
+    agent_id = value_of(info, "id") if "id" in info else None
+    if agent_id is not None and (reason := wrong_id(agent_id)):
+        raise BadMessage(f"the agent's id {reason}")
+    return Claim(
+        agent_id,
+        info,
+        parse(field(info, "resources", list)),
+        field(item, "version", str, ""),
+        field(item, "ip", str, None),
+        field(item, "tls", bool, False),
+        unavailability_of(item["unavailability"]) if "unavailability" in item else None,
+        reported(item),
+    )
+
+
+def _welcome(core: Core, agent: AgentRecord, stream: str) -> None:
+    agent.stream = stream
+    core.state.streams[stream] = ("agent", agent.id)
+    known, options = identity(agent.id), core.state.options
+    core.send(stream, message("REGISTERED", agent_id=known, ping_s=options.ping_s, pings=options.pings))
+
+
+def _new_id(core: Core) -> str:
+    state = core.state
+    while True:  # agents bring ids from a master that has forgotten them
+        id = f"{state.id}-S{number(core, 'agent')}"
+        if not any(id in known for known in (state.agents, state.recovered, state.unreachable, state.gone)):
+            return id
+
+
+def _returning(core: Core, agent_id: str) -> AgentRecord | None:
+    """What is known of an agent that comes back; until it has told what it has, it is among the recovered ones."""
+    state = core.state
+    if (agent := state.agents.get(agent_id)) is not None:
+        core.close(agent.stream)
+        for offer in list(agent.offers.values()):
+            offers.rescind(core, offer)
+        core.usage.left(agent)
+        state.recovered[agent_id] = state.agents.pop(agent_id)
+    elif (agent := state.away.pop(agent_id, None)) is not None:
+        state.recovered[agent_id] = agent
+    if state.unreachable.pop(agent_id, None) is not None:
+        keep_away(core, "unreachable", agent_id, None)
+    return state.recovered.get(agent_id)
+
+
+def _join(core: Core, agent: AgentRecord) -> None:
+    core.state.agents[agent.id] = core.state.recovered.pop(agent.id)
+    core.usage.joined(agent)
+    core.dirty.add(agent.id)
+    keep_agent(core, agent)
+    watch(core, agent)
+
+
+# ---------------------------------------------------------------------- what they report is adopted
+
+
+def reported(item: Message) -> Report:
+    """The contents of a REGISTER.
+
+    Raises
+    ------
+    BadMessage
+        When something is malformed.
+    """
+    infos = {_id(info, "id"): adopted_info(info) for info in field(item, "frameworks", list, [])}
+    executors = {}
+    for one in field(item, "executors", list, []):
+        info = field({"executors": one}, "executors.executor_info", dict)
+        executors[_id(one, "framework_id"), _id(info, "executor_id")] = info, *_resources(info)
+    found = {(_id(one, "framework_id"), _id(one, "task_id")): _task(one) for one in field(item, "tasks", list, [])}
+    return Report(infos, executors, found)
+
+
+def _id(source: Any, name: str) -> str:
+    text: str = value_of({"it": source}, f"it.{name}")
+    if reason := wrong_id(text):
+        raise BadMessage(f"{name!r} {reason}")
+    return text
+
+
+def _resources(source: Message) -> tuple[Resources, str | None]:
+    """The resources of a message, and the role that they are allocated to."""
+    items = field(source, "resources", list, [])
+    resources = parse(items)
+    for item in items:
+        role = field(item, "allocation_info.role", str) if "allocation_info" in item else None
+        if role is not None and not wrong_role(role):
+            return resources, role
+    return resources, None
+
+
+def _task(one: Message) -> ReportedTask:
+    state = field(one, "state", str)
+    if state not in tasks.STATES:
+        raise BadMessage(f"expected the state of a task, found {state!r:.50}")
+    uuid = base64_of(octets(one, "status_update_uuid")) if "status_update_uuid" in one else None
+    statuses = []
+    for status in field(one, "statuses", list, []):
+        field({"statuses": status}, "statuses.state", str)
+        statuses.append(status)
+        if uuid is not None and status.get("uuid") == uuid:  # what is behind it was not sent yet
+            break
+    info = {name: item for name, item in field(one, "task_info", dict, {}).items() if name != "data"}
+    executor = _id(one, "executor_id") if "executor_id" in one and "executor" in info else None
+    info |= {"name": field(one, "name", str, ""), "task_id": one["task_id"]}
+    return ReportedTask(state, executor, info, *_resources(one), statuses, uuid)
+
+
+def adopt(core: Core, agent: AgentRecord, report: Report) -> None:
+    """Take over what the agent has and the master does not know, give up what only the master knows."""
+    for framework_id in {*report.frameworks, *(key[0] for key in (*report.executors, *report.tasks))}:
+        _adopt_framework(core, agent, framework_id, report.frameworks.get(framework_id))
+    for key, executor in list(agent.executors.items()):
+        if key not in report.executors:
+            del agent.executors[key]
+            core.give_back(agent, executor.framework, executor.role, executor.resources)
+            drop_executor(core, executor)
+    for key, (info, resources, role) in report.executors.items():
+        if key not in agent.executors and (framework := core.state.frameworks.get(key[0])):
+            role = role or min(framework.roles, default="*")
+            info = info | {"resources": to_json(resources, role)}
+            executor = agent.executors[key] = ExecutorRecord(key[1], key[0], agent.id, info, resources, role)
+            core.take(agent, framework.id, role, resources)
+            keep_executor(core, executor)
+    for task in core.state.unreachable_tasks.pop(agent.id, []):
+        _bring_back(core, agent, task, task.key in report.tasks)
+    for key, task in list(agent.tasks.items()):
+        if key not in report.tasks:
+            _give_up(core, agent, task)
+    for key, one in report.tasks.items():
+        if framework := core.state.frameworks.get(key[0]):
+            _agree(core, framework, agent, key, one)
+
+
+def _adopt_framework(core: Core, agent: AgentRecord, framework_id: str, info: Message | None) -> None:
+    if framework_id in core.state.frameworks:
+        return
+    if framework_id in core.state.completed or info is None:
+        core.send(agent.stream, message("SHUTDOWN_FRAMEWORK", framework_id=identity(framework_id)))
+        return
+    framework = FrameworkRecord(framework_id, info, frozenset(info["roles"]), core.now, info.get("principal"))
+    framework.disconnected = core.now
+    core.state.frameworks[framework_id] = framework
+    keep_framework(core, framework)
+    frameworks.await_return(core, framework)
+
+
+def _bring_back(core: Core, agent: AgentRecord, task: TaskRecord, is_there: bool) -> None:
+    """A task of an agent that was unreachable. Frameworks that cannot tell partitions apart take it for lost."""
+    framework = core.state.frameworks[task.framework]  # those of one that is over are forgotten with it
+    if framework.unreachable.get(task.id) is task:
+        del framework.unreachable[task.id]
+    if not is_there and not framework.can("PARTITION_AWARE"):
+        tasks.forget(core, framework, task)
+        return
+    agent.tasks[task.key] = task
+    framework.tasks.setdefault(task.id, task)
+    if task.state not in TERMINAL:
+        core.take(agent, task.framework, task.role, task.resources)
+
+
+def _give_up(core: Core, agent: AgentRecord, task: TaskRecord) -> None:
+    """The agent does not have it: it never got there, or has ended without a trace."""
+    framework = core.state.frameworks.get(task.framework)
+    if framework is None or framework.tasks.get(task.id) is not task:
+        tasks.settle(core, agent, task, "TASK_LOST")
+        agent.tasks.pop(task.key, None)
+    elif task.state in TERMINAL:
+        tasks.end(core, framework, task, task.state, "REASON_RECONCILIATION", text="Agent does not know it any more")
+    else:
+        state = tasks.worded(framework, "TASK_DROPPED" if task.state == "TASK_STAGING" else "TASK_GONE")
+        tasks.end(core, framework, task, state, "REASON_RECONCILIATION", text="Agent does not have this task")
+
+
+def _agree(core: Core, framework: FrameworkRecord, agent: AgentRecord, key: Key, one: ReportedTask) -> None:
+    task = agent.tasks.get(key)
+    was_away = task is not None and task.state == "TASK_UNREACHABLE"
+    if task is None:
+        if one.state in TERMINAL and one.uuid and tasks.is_told(framework, agent, None, key[1], one.uuid):
+            return  # its end was acknowledged while the agent was away
+        task = _adopted(framework, agent, key, one)
+        if framework.tasks.setdefault(task.id, task) is task:
+            tasks.add(core, framework, agent, task)
+        else:
+            agent.tasks[key] = task
+            if task.state not in TERMINAL:
+                core.take(agent, task.framework, task.role, task.resources)
+    elif one.state in TERMINAL:
+        tasks.settle(core, agent, task, one.state)
+    elif task.state not in TERMINAL:
+        task.state = one.state
+    if one.uuid is None and task.state not in TERMINAL:
+        task.unacknowledged = task.pending = None
+    is_stranger = framework.tasks.get(task.id) is not task
+    if task.state not in TERMINAL and (is_stranger or (was_away and not framework.can("PARTITION_AWARE"))):
+        tasks.kill(core, task, None)
+    elif task.state not in TERMINAL and task.kill is not None:
+        core.send(agent.stream, message("KILL", **task.kill))
+        task.kill = None
+    if was_away and not is_stranger and framework.can("PARTITION_AWARE"):
+        state = tasks.told_state(task)
+        tasks.tell(core, framework, task, tasks.made(core, task, state, "REASON_AGENT_REREGISTERED", "Agent is back"))
+    if not is_stranger:
+        keep_task(core, task)
+
+
+def _adopted(framework: FrameworkRecord, agent: AgentRecord, key: Key, one: ReportedTask) -> TaskRecord:
+    role = one.role or min(framework.roles, default="*")
+    task = TaskRecord(
+        id=key[1],
+        framework=framework.id,
+        agent=agent.id,
+        executor=one.executor,
+        info=one.info | {"resources": to_json(one.resources, role)},
+        resources=one.resources,
+        role=role,
+        state=one.state,
+        unacknowledged=one.uuid,
+    )
+    for status in one.statuses:
+        tasks.note(task, status)
+    return task
+
+
+# ---------------------------------------------------------------------- they are pinged, and lost
+
+
+def disconnected(core: Core, agent: AgentRecord) -> None:
     """Its stream is gone: it is offered no more, and lost unless it comes back before its pings are used up."""
     agent.stream = None
     for offer in list(agent.offers.values()):
         offers.rescind(core, offer)
 
 
-def watch(core: Core, agent: Agent) -> None:
+def watch(core: Core, agent: AgentRecord) -> None:
     """Begin to ping an agent. Those that register together, as after a restart of the master, are pinged in turn."""
     agent.unanswered = 0
     wait_s = core.state.options.ping_s * (0.5 + 0.5 * (len(core.state.agents) * 0.618034 % 1))
@@ -72,7 +421,7 @@ def remove(core: Core, agent_id: str, *, gone: bool, state: str = "TASK_GONE_BY_
         known.away.pop(agent_id, None)
         known.gone[agent_id] = core.now
         core.keep("agents", agent_id, None)
-        rows.keep_away(core, "unreachable", agent_id, None)
+        keep_away(core, "unreachable", agent_id, None)
     elif agent is not None:
         known.unreachable[agent_id] = core.now
         known.away[agent_id] = agent
@@ -81,8 +430,7 @@ def remove(core: Core, agent_id: str, *, gone: bool, state: str = "TASK_GONE_BY_
         agent.executors.clear()
         agent.used = NONE
     known.recovered.pop(agent_id, None)
-    rows.keep_away(core, "gone" if gone else "unreachable", agent_id, core.now)
-    feedback.lost(core, agent_id, gone=gone)
+    keep_away(core, "gone" if gone else "unreachable", agent_id, core.now)
     _forget_oldest(core)
     if agent is not None:
         core.count("slave_removals" if gone else "slave_unreachable_completed")
@@ -92,7 +440,7 @@ def remove(core: Core, agent_id: str, *, gone: bool, state: str = "TASK_GONE_BY_
         core.publish(views.agent_removed(agent_id))
 
 
-def _leave(core: Core, agent: Agent, text: str) -> None:
+def _leave(core: Core, agent: AgentRecord, text: str) -> None:
     if text:
         core.send(agent.stream, message("SHUTDOWN", message=text))
     core.close(agent.stream)
@@ -100,14 +448,14 @@ def _leave(core: Core, agent: Agent, text: str) -> None:
     for offer in list(agent.offers.values()):
         offers.rescind(core, offer)
     for executor in agent.executors.values():
-        rows.drop_executor(core, executor)
+        drop_executor(core, executor)
     if agent.id in core.state.agents:
         core.usage.left(agent)
         core.state.recovered[agent.id] = core.state.agents.pop(agent.id)
     core.dirty.discard(agent.id)
 
 
-def _end_all(core: Core, lost: Iterable[Task], state: str) -> None:
+def _end_all(core: Core, lost: Iterable[TaskRecord], state: str) -> None:
     for task in lost:
         framework = core.state.frameworks.get(task.framework)
         if framework is None or task not in (framework.tasks.get(task.id), framework.unreachable.get(task.id)):
@@ -119,7 +467,7 @@ def _end_all(core: Core, lost: Iterable[Task], state: str) -> None:
             tasks.end(core, framework, task, tasks.worded(framework, state), reason, text="Agent is gone")
 
 
-def _set_aside(core: Core, task: Task) -> bool:
+def _set_aside(core: Core, task: TaskRecord) -> bool:
     """The task's agent is unreachable: whether it may come back with it."""
     framework = core.state.frameworks.get(task.framework)
     if framework is None or framework.tasks.get(task.id) is not task:
@@ -132,7 +480,7 @@ def _set_aside(core: Core, task: Task) -> bool:
         text = "Agent is unreachable"
         status = tasks.made(core, task, word, "REASON_AGENT_REMOVED", text, unreachable_time=since)
         tasks.tell(core, framework, task, status)
-    rows.keep_task(core, task)
+    keep_task(core, task)
     return True
 
 
@@ -142,7 +490,7 @@ def _forget_oldest(core: Core) -> None:
     while len(core.state.gone) > AWAY_MOST:
         oldest = next(iter(core.state.gone))
         del core.state.gone[oldest]
-        rows.keep_away(core, "gone", oldest, None)
+        keep_away(core, "gone", oldest, None)
 
 
 def unavailability_of(payload: Any) -> Message:
@@ -157,28 +505,17 @@ def unavailability_of(payload: Any) -> Message:
     return found
 
 
-def unavailable(core: Core, agent: Agent, unavailability: Message | None) -> None:
-    """The agent will be unavailable from then on, or with None no longer: its offers are made anew, and those that
-    have something there are asked for it.
-    """
+def unavailable(core: Core, agent: AgentRecord, unavailability: Message) -> None:
+    """The agent will be unavailable from then on: its offers, which say so, are made anew."""
+    if unavailability == agent.unavailability:
+        return
     agent.unavailability = unavailability
-    agent.answers.clear()
-    holders = {offer.framework for offer in agent.offers.values()}
     for offer in list(agent.offers.values()):
         offers.rescind(core, offer)
-    rows.keep_agent(core, agent)
-    ask_back(core, agent, holders)
+    keep_agent(core, agent)
 
 
-def ask_back(core: Core, agent: Agent, holders: Collection[str] = ()) -> None:
-    """Ask those that have something on an agent that becomes unavailable for it, and `holders`."""
-    if agent.unavailability is not None and agent.id in core.state.agents:
-        names = {key[0] for key in (*agent.tasks, *agent.executors)} | set(holders)
-        found = [core.state.frameworks[name] for name in sorted(names) if name in core.state.frameworks]
-        offers.ask_back(core, agent, found)
-
-
-def exited(core: Core, agent: Agent, item: Message) -> None:
+def exited(core: Core, agent: AgentRecord, item: Message) -> None:
     """EXITED_EXECUTOR: what the executor took is free; its framework is told."""
     framework_id, executor_id = value_of(item, "framework_id"), value_of(item, "executor_id")
     status = field(item, "status", int, 0)
@@ -186,7 +523,124 @@ def exited(core: Core, agent: Agent, item: Message) -> None:
     if executor is None:
         return
     core.give_back(agent, framework_id, executor.role, executor.resources)
-    rows.drop_executor(core, executor)
+    drop_executor(core, executor)
     if framework := core.state.frameworks.get(framework_id):
         ids = {"agent_id": identity(agent.id), "executor_id": identity(executor_id)}
         core.send(framework.stream, message("FAILURE", **ids, status=status))
+
+
+# ---------------------------------------------------------------------- they are drained
+
+
+def drain(core: Core, payload: Message) -> None:
+    """DRAIN_AGENT: it gets no tasks any more, and those it has are killed; if it is away, when it comes back.
+
+    Raises
+    ------
+    BadMessage, HTTPError
+        When the agent is not known.
+    """
+    agent = _any_agent(core, payload)
+    config: Message = {"mark_gone": field(payload, "mark_gone", bool, False)}
+    grace = _grace(payload)
+    if grace is not None:
+        seconds, nanos = divmod(grace, 1_000_000_000)
+        config["max_grace_period"] = {"seconds": seconds, "nanos": nanos}
+    agent.drain = config
+    _deactivate(core, agent)
+    go_on_draining(core, agent)
+
+
+def deactivate(core: Core, payload: Message) -> None:
+    """DEACTIVATE_AGENT: it gets no tasks any more; those it has go on.
+
+    Raises
+    ------
+    BadMessage, HTTPError
+        When the agent is not known.
+    """
+    _deactivate(core, _any_agent(core, payload))
+
+
+def reactivate(core: Core, payload: Message) -> None:
+    """REACTIVATE_AGENT: it gets tasks again.
+
+    Raises
+    ------
+    BadMessage, HTTPError
+        When the agent is not deactivated, or not drained yet.
+    """
+    agent = _any_agent(core, payload)
+    if agent.active:
+        raise HTTPError(400, f"agent {agent.id} is not deactivated")
+    if agent.drain is not None and agent.tasks:
+        raise HTTPError(400, f"agent {agent.id} is still draining, {len(agent.tasks)} tasks are left: try again later")
+    agent.active, agent.drain = True, None
+    keep_agent(core, agent)
+    core.dirty.add(agent.id)
+
+
+def go_on_draining(core: Core, agent: AgentRecord) -> None:
+    """An agent that is drained is there, or is back: kill what still runs on it."""
+    if agent.drain is not None and agent.id in core.state.agents:
+        for task in list(agent.tasks.values()):
+            if task.state not in TERMINAL:
+                tasks.kill(core, task, _kill_policy(agent.drain, task.info))
+        drained(core, agent)
+
+
+def drained(core: Core, agent: AgentRecord) -> None:
+    """An agent may have lost its last task: if it is drained now and to be given up then, it is."""
+    if agent.drain is None or agent.tasks or agent.id not in core.state.agents:
+        return
+    if agent.drain.get("mark_gone"):
+        remove(core, agent.id, gone=True)
+
+
+def _any_agent(core: Core, payload: Message) -> AgentRecord:
+    agent_id = value_of(payload, "agent_id")
+    for group in (core.state.agents, core.state.recovered, core.state.away):
+        if agent_id in group:
+            return group[agent_id]
+    raise HTTPError(400, f"agent {agent_id!r:.100} is not known")
+
+
+def _deactivate(core: Core, agent: AgentRecord) -> None:
+    agent.active = False
+    for offer in list(agent.offers.values()):
+        offers.rescind(core, offer)
+    keep_agent(core, agent)
+
+
+def _grace(payload: Message) -> int | None:
+    """The longest grace period [ns]: a ``google.protobuf.Duration`` (``"5s"``), or a ``DurationInfo`` as elsewhere.
+
+    >>> _grace({"max_grace_period": "1.5s"}), _grace({"max_grace_period": {"nanoseconds": 5}}), _grace({})
+    (1500000000, 5, None)
+    """
+    given = payload.get("max_grace_period")
+    if given is None:
+        return None
+    if isinstance(given, str):
+        if not (match := _SECONDS.fullmatch(given)):
+            raise BadMessage(f"expected 'max_grace_period' to be seconds like \"5s\", found {given!r:.50}")
+        grace = round(float(match[1]) * 1e9)
+    else:
+        seconds = field(payload, "max_grace_period.seconds", int, 0)
+        grace = seconds * 1_000_000_000 + field(payload, "max_grace_period.nanos", int, 0)
+        grace += field(payload, "max_grace_period.nanoseconds", int, 0)
+    if not 0 <= grace <= LONGEST_S * 1e9:
+        raise BadMessage(f"expected 'max_grace_period' to be between 0 s and {LONGEST_S:.0f} s")
+    return grace
+
+
+def _kill_policy(config: Message, info: Message) -> Message | None:
+    """The policy that overrides the task's own, if that may take longer than the agent's drain allows."""
+    grace = _grace(config)
+    if grace is None:
+        return None
+    try:
+        own = field(info, "kill_policy.grace_period.nanoseconds", int, math.inf)
+    except BadMessage:
+        own = math.inf
+    return {"grace_period": {"nanoseconds": min(grace, own)}}

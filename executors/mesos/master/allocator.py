@@ -4,26 +4,316 @@ Offers are coarse, as in Apache Mesos: all that is free on an agent goes to the 
 its role may have it, and what is left to the next. Agents that will be unavailable soon are offered as well; the offer
 says until when they are there.
 
+Whose turn it is: dominant resource fairness over a tree of roles. The share of a role or framework is the largest, over
+all scalar resources, of what it holds out of what all agents have. What it holds is what its tasks and executors use
+and what it is offered, and for a role also what the roles below it hold. The smallest share, divided by the role's
+weight, is first; of equal ones the one that had fewer turns. A role never gets more than its quota, nor does it
+together with the roles below it.
+
 References
 ----------
-Apache Mesos, ``src/master/allocator/mesos/hierarchical.cpp``; `executors.mesos.master.shares` for the order,
-`executors.mesos.master.quota` for limits and guarantees.
+Ghodsi et al., "Dominant Resource Fairness: Fair Allocation of Multiple Resource Types", NSDI 2011. Bhattacharya et al.,
+"Hierarchical Scheduling for Diverse Datacenter Workloads", SoCC 2013. The tree is that of Apache Mesos
+(``src/master/allocator/mesos/hierarchical.cpp``, ``sorter/drf/sorter.cpp``): frameworks of a role that has others below
+it are together a sibling of those, of weight 1.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+import heapq
+import math
+from bisect import bisect_left, insort
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import NamedTuple
 
-from executors.mesos.master.filters import Filters
-from executors.mesos.master.minimums import Minimum, allocatable, minimums
-from executors.mesos.master.quota import Budget
-from executors.mesos.master.shares import Path, Sorter, Usage, leaf
-from executors.mesos.master.state import Agent, Framework, State
-from executors.mesos.resources import NONE, Resources
+from executors.mesos.master.state import AgentRecord, FrameworkRecord, MasterState
+from executors.mesos.messages import TERMINAL
+from executors.mesos.resources import NONE, Amount, Resources
 
-Demands = Mapping[str, Mapping[str, Minimum]]
-"""Framework id -> role -> how small an offer may be, where frameworks say that themselves."""
+CPUS_LEAST, MEM_LEAST = 10, 32_000
+"""An offer has at least one of these [thousandths of a core or a MiB]; the default of Mesos."""
+
+Tally = dict[str, int]
+"""Thousandths of each scalar; none that are zero."""
+Path = tuple[str, ...]
+"""A node of the tree: the parts of a role's name; its own frameworks ``(*role, ".")``; one ``(*role, ".", id)``."""
+
+
+def leaf(role: str, framework: str) -> Path:
+    """The node of a framework in a role.
+
+    >>> leaf("eng/dev", "F1")
+    ('eng', 'dev', '.', 'F1')
+    """
+    return *role.split("/"), ".", framework
+
+
+def above(path: Path) -> Iterator[Path]:
+    """The nodes from the root to this one.
+
+    >>> list(above(("eng", "dev")))
+    [(), ('eng',), ('eng', 'dev')]
+    """
+    return (path[:depth] for depth in range(len(path) + 1))
+
+
+def nodes(paths: Iterable[Path]) -> set[Path]:
+    """All nodes on the way to these, without the root."""
+    return {path[: depth + 1] for path in paths for depth in range(len(path))}
+
+
+@dataclass
+class RoleUsage:
+    """Running totals of what is held, so that a change on one agent costs no look at the others.
+
+    `joined` and `left` tell it of agents, `took` and `gave_back` of what is offered to or used by a framework.
+    `RoleUsage.of` counts everything anew, and finds the same.
+    """
+
+    total: Tally = field(default_factory=dict)
+    """What all agents have."""
+    held: dict[Path, Tally] = field(default_factory=dict)
+    """What is used and offered, at each node and below it."""
+    turns: dict[Path, int] = field(default_factory=dict, compare=False)
+    """How often each node has taken something: equal shares are served in turn."""
+
+    @classmethod
+    def of(cls, state: MasterState) -> RoleUsage:
+        """The totals of a state, counted anew; nobody has had a turn."""
+        usage = cls()
+        for agent in state.agents.values():
+            usage.joined(agent)
+        usage.turns.clear()
+        return usage
+
+    def copy(self) -> RoleUsage:
+        """One that changes by itself."""
+        return RoleUsage(
+            dict(self.total),
+            {path: dict(tally) for path, tally in self.held.items()},
+            dict(self.turns),
+        )
+
+    def joined(self, agent: AgentRecord) -> None:
+        """The agent is there, with what is used and offered of it."""
+        _add(self.total, agent.total.scalars(), 1)
+        for framework, role, resources in _held(agent):
+            self.took(framework, role, resources)
+
+    def left(self, agent: AgentRecord) -> None:
+        """The agent is not there any more, nor is what is used and offered of it at this moment."""
+        _add(self.total, agent.total.scalars(), -1)
+        for framework, role, resources in _held(agent):
+            self.gave_back(framework, role, resources)
+
+    def took(self, framework: str, role: str, resources: Resources) -> None:
+        """These are offered to, or used by, a framework in a role."""
+        self._hold(leaf(role, framework), resources, 1)
+        for node in above(leaf(role, framework)):
+            self.turns[node] = self.turns.get(node, 0) + 1
+
+    def gave_back(self, framework: str, role: str, resources: Resources) -> None:
+        """These are no longer; the opposite of `took`."""
+        self._hold(leaf(role, framework), resources, -1)
+
+    def forget(self, framework: str, roles: Iterable[str]) -> None:
+        """The framework is gone, and its turns with it."""
+        for role in roles:
+            self.turns.pop(leaf(role, framework), None)
+            for node in reversed(list(above(leaf(role, framework)[:-1]))):
+                if any(other[: len(node)] == node for other in self.turns if other != node):
+                    break
+                self.turns.pop(node, None)
+
+    def _hold(self, path: Path, resources: Resources, sign: int) -> None:
+        amounts = resources.scalars()
+        for node in above(path):
+            _add_at(self.held, node, amounts, sign)
+
+
+class Sorter:
+    """Frameworks in the order of their shares.
+
+    Parameters
+    ----------
+    leaves
+        Nodes of frameworks; see `leaf`.
+    usage
+        What they hold. When it changes for one, say so with `moved`.
+    weights
+        Role -> weight, > 0; 1 where there is none.
+    """
+
+    def __init__(self, leaves: Iterable[Path], usage: RoleUsage, weights: Mapping[str, float]) -> None:
+        self._usage = usage
+        # Whole numbers compare as the fractions do, exactly, so equal shares are seen to be equal.
+        whole = math.lcm(*usage.total.values())
+        self._factors = {name: whole // amount for name, amount in usage.total.items()}
+        exact = {role: Fraction(str(weight)) for role, weight in weights.items()}
+        self._unit = math.lcm(*(weight.numerator for weight in exact.values()))
+        self._per_weight = {
+            tuple(role.split("/")): self._unit // weight.numerator * weight.denominator
+            for role, weight in exact.items()
+        }
+        self._children: dict[Path, list[tuple[int, int, Path]]] = {}
+        for node in nodes(leaves):
+            self._children.setdefault(node[:-1], []).append(self._entry(node))
+        for entries in self._children.values():
+            entries.sort()
+        self._current = {entry[2]: entry for entries in self._children.values() for entry in entries}
+
+    def __iter__(self) -> Iterator[Path]:
+        """The leaves, in order; to be ended before the next `moved`."""
+        return self._under(())
+
+    def moved(self, path: Path) -> None:
+        """What a leaf holds has changed."""
+        for node in above(path):
+            if node:
+                siblings, old = self._children[node[:-1]], self._current[node]
+                del siblings[bisect_left(siblings, old)]
+                self._current[node] = self._entry(node)
+                insort(siblings, self._current[node])
+
+    def _under(self, path: Path) -> Iterator[Path]:
+        for _, _, node in self._children.get(path, ()):
+            if node in self._children:
+                yield from self._under(node)
+            else:
+                yield node
+
+    def _entry(self, node: Path) -> tuple[int, int, Path]:
+        share = 0
+        for name, amount in self._usage.held.get(node, _NOTHING).items():
+            share = max(share, amount * self._factors.get(name, 0))
+        return share * self._per_weight.get(node, self._unit), self._usage.turns.get(node, 0), node
+
+
+_NOTHING: Tally = {}
+
+
+def _held(agent: AgentRecord) -> Iterator[tuple[str, str, Resources]]:
+    for task in agent.tasks.values():
+        if task.state not in TERMINAL:
+            yield task.framework, task.role, task.resources
+    for executor in agent.executors.values():
+        yield executor.framework, executor.role, executor.resources
+    for offer in agent.offers.values():
+        yield offer.framework, offer.role, offer.resources
+
+
+def _add(tally: Tally, amounts: Tally, sign: int) -> None:
+    for name, amount in amounts.items():
+        if left := tally.get(name, 0) + sign * amount:
+            tally[name] = left
+        else:
+            tally.pop(name, None)
+
+
+def _add_at(found: dict[Path, Tally], node: Path, amounts: Tally, sign: int) -> None:
+    if not amounts:
+        return
+    if (tally := found.get(node)) is None:
+        found[node] = tally = {}
+    _add(tally, amounts, sign)
+    if not tally:
+        del found[node]
+
+
+REFUSALS_MOST = 16
+"""How many refusals of one agent by one framework in one role are kept; of more, those that end soonest are dropped."""
+
+
+class Refusal(NamedTuple):
+    """What was refused, until when [s since the epoch]."""
+
+    until: float
+    resources: Resources
+
+
+class Filters:
+    """Who has refused what until when.
+
+    A refusal stands for the refused resources and for less of them on the same agent: once more than that is free, the
+    framework is asked again. Memory is bounded by frameworks, their roles and agents.
+    """
+
+    def __init__(self) -> None:
+        self._refused: dict[str, dict[str, dict[str, list[Refusal]]]] = {}  # framework, role, agent
+        self._ends: list[tuple[float, str, str, str]] = []  # heap: until, framework, role, agent; some are outdated
+        self._ends_most = 1024
+
+    def __len__(self) -> int:
+        """How many refusals are kept, those that have ended but were not looked at since among them."""
+        return sum(1 for _ in self._all())
+
+    def refuse(self, framework: str, role: str, agent: str, resources: Resources, until: float) -> None:
+        """Do not offer these again before `until` [s since the epoch]."""
+        known = self._refused.setdefault(framework, {}).setdefault(role, {}).setdefault(agent, [])
+        if any(one.until >= until and one.resources.covers(resources) for one in known):
+            return
+        known[:] = [one for one in known if one.until > until or not resources.covers(one.resources)]
+        known.append(Refusal(until, resources))
+        if len(known) > REFUSALS_MOST:
+            known.remove(min(known, key=lambda one: one.until))
+        heapq.heappush(self._ends, (until, framework, role, agent))
+        if len(self._ends) > self._ends_most:
+            self._ends = sorted((one.until, *where) for where, one in self._all())
+            self._ends_most = max(1024, 2 * len(self._ends))
+
+    def clear(self, framework: str, roles: Collection[str] | None = None) -> None:
+        """The framework wants all offers again, in these roles or in all; or it is gone."""
+        if roles is None:
+            self._refused.pop(framework, None)
+            return
+        for role in roles:
+            self._refused.get(framework, {}).pop(role, None)
+
+    def forget(self, agent: str) -> None:
+        """The agent is gone."""
+        for roles in self._refused.values():
+            for agents in roles.values():
+                agents.pop(agent, None)
+
+    def suppresses(self, framework: str, role: str, agent: str, resources: Resources, now: float) -> bool:
+        """Whether these are covered by what was refused: freed resources break through."""
+        known = self._refused.get(framework, {}).get(role, {}).get(agent, ())
+        # Mostly nothing has changed: to see that is faster than to compare each amount.
+        return any(one.until > now and (one.resources == resources or one.resources.covers(resources)) for one in known)
+
+    def ended(self, now: float) -> set[str]:
+        """Agents of which a refusal has ended since this was asked last: what they have may be offered again.
+
+        Who allocates them, and those whose resources change, need not look at all agents time and again.
+        """
+        agents = set()
+        while self._ends and self._ends[0][0] <= now:
+            _, framework, role, agent = heapq.heappop(self._ends)
+            found = self._refused.get(framework, {}).get(role, {})
+            if agent in found:
+                left = [one for one in found[agent] if one.until > now]
+                if len(left) < len(found[agent]):
+                    agents.add(agent)
+                if left:
+                    found[agent] = left
+                else:
+                    del found[agent]
+                    if not found:
+                        del self._refused[framework][role]
+        return agents
+
+    def due(self) -> float:
+        """When the next refusal ends, or may do so [s since the epoch]; infinite without any."""
+        return self._ends[0][0] if self._ends else float("inf")
+
+    def _all(self) -> Iterator[tuple[tuple[str, str, str], Refusal]]:
+        for framework, roles in self._refused.items():
+            for role, agents in roles.items():
+                for agent, known in agents.items():
+                    for one in known:
+                        yield (framework, role, agent), one
 
 
 class Grant(NamedTuple):
@@ -36,7 +326,11 @@ class Grant(NamedTuple):
 
 
 def allocate(
-    state: State, filters: Filters, now: float, agents: Collection[str] | None = None, usage: Usage | None = None
+    state: MasterState,
+    filters: Filters,
+    now: float,
+    agents: Collection[str] | None = None,
+    usage: RoleUsage | None = None,
 ) -> list[Grant]:
     """What to offer now; nothing is changed.
 
@@ -49,9 +343,8 @@ def allocate(
     usage
         What is used and offered in `state`; None to count it anew, which looks at every task.
     """
-    demands = {name: minimums(one.info) for name, one in state.frameworks.items() if "offer_filters" in one.info}
     free = {agent.id: agent.free for agent in _offering(state, agents)}
-    free = {name: resources for name, resources in free.items() if allocatable(resources, _least(demands))}
+    free = {name: resources for name, resources in free.items() if allocatable(resources)}
     if not free:
         return []
     seekers = {
@@ -62,18 +355,18 @@ def allocate(
     }
     if not seekers:
         return []
-    usage = Usage.of(state) if usage is None else usage.copy()
-    return _Round(state, filters, now, free, seekers, usage=usage, demands=demands).grants()
+    usage = RoleUsage.of(state) if usage is None else usage.copy()
+    return _Round(state, filters, now, free, seekers, usage=usage).grants()
 
 
-def revisited(state: State, filters: Filters, now: float) -> set[str] | None:
+def revisited(state: MasterState, filters: Filters, now: float) -> set[str] | None:
     """The agents to allocate once in a while although nothing on them has changed; None for all.
 
     They are those of which a refusal has ended; each is told once. With quota they are all, because what is freed on
     one agent may let a role have more of another.
     """
     ended = filters.ended(now)
-    return None if state.quota or state.guarantees else ended
+    return None if state.quota else ended
 
 
 class _Round:
@@ -81,78 +374,81 @@ class _Round:
 
     def __init__(
         self,
-        state: State,
+        state: MasterState,
         filters: Filters,
         now: float,
         free: dict[str, Resources],
-        seekers: dict[Path, tuple[Framework, str]],
+        seekers: dict[Path, tuple[FrameworkRecord, str]],
         *,
-        usage: Usage,
-        demands: Demands,
+        usage: RoleUsage,
     ) -> None:
         self._state, self._filters, self._now = state, filters, now
         self._free, self._seekers, self._usage = free, seekers, usage
-        self._demands = demands
-        self._budget = Budget(state.quota, state.guarantees, usage)
+        self._limits = {tuple(role.split("/")): amounts for role, amounts in state.quota.items()}
         self._sorter = Sorter(seekers, usage, state.weights)
         self._granted: dict[tuple[str, str, str], Resources] = {}
 
     def grants(self) -> list[Grant]:
-        """First what guarantees are owed, on all agents, then the rest."""
-        for guaranteed in (True, False) if self._state.guarantees else (False,):
-            for agent in self._free:
-                self._allocate(self._state.agents[agent], guaranteed)
+        for agent in self._free:
+            self._allocate(self._state.agents[agent])
         return [Grant(*key, resources) for key, resources in self._granted.items()]
 
-    def _allocate(self, agent: Agent, guaranteed: bool) -> None:
+    def _allocate(self, agent: AgentRecord) -> None:
         free, gpus = self._free[agent.id], agent.total.thousandths("gpus") > 0
-        revocable, least = any(kind.revocable for kind in free.amounts), _least(self._demands)
         moved: list[Path] = []
-        # By role, whether revocable ones are taken, and the framework, if it has demands of its own.
-        parts: dict[tuple[str, bool, str], Resources] = {}
+        parts: dict[str, Resources] = {}  # by role: what it may have of what is free
         for path in self._sorter:
             framework, role = self._seekers[path]
             if gpus and not framework.can("GPU_RESOURCES"):
                 continue
-            revocable_too = revocable and framework.can("REVOCABLE_RESOURCES")
-            part = role, revocable_too, framework.id if framework.id in self._demands else ""
-            resources = parts.get(part)
-            if resources is None:
-                resources = self._budget.part(path, _usable(free, role, revocable_too), guaranteed=guaranteed)
-                minimum = self._demands[framework.id].get(role) if part[2] else None
-                parts[part] = resources = resources if allocatable(resources, minimum) else NONE
-            if not resources:
-                continue
-            if self._filters.suppresses(framework.id, role, agent.id, resources, self._now):
+            if (resources := parts.get(role)) is None:
+                part = self._within_limits(path, free)
+                resources = parts[role] = part if allocatable(part) else NONE
+            if not resources or self._filters.suppresses(framework.id, role, agent.id, resources, self._now):
                 continue
             key = framework.id, role, agent.id
             self._granted[key] = self._granted.get(key, NONE) + resources
             self._usage.took(framework.id, role, resources)
             moved.append(path)
             free -= resources
-            if not allocatable(free, least):
+            if not allocatable(free):
                 break
             parts.clear()
         self._free[agent.id] = free
         for path in moved:
             self._sorter.moved(path)
 
+    def _within_limits(self, path: Path, free: Resources) -> Resources:
+        """As much of free resources as a framework may be offered: scalars are cut, so that its role and those above
+        it keep within their limits."""
+        if not self._limits:
+            return free
+        roles = list(above(path[:-2]))
+        cut: dict[str, Amount] = {}
+        for name, amount in free:
+            if isinstance(amount, int):
+                for role in roles:
+                    limit = self._limits.get(role, _NOTHING).get(name)
+                    if limit is not None:
+                        amount = min(amount, max(0, limit - self._usage.held.get(role, _NOTHING).get(name, 0)))
+            if amount:
+                cut[name] = amount
+        return Resources(cut)
 
-def _least(demands: Demands) -> Minimum | None:
-    """What is worth looking at: where frameworks have demands of their own, the smallest rest may be."""
-    return () if demands else None
+
+def allocatable(resources: Resources) -> bool:
+    """Whether it is enough for an offer.
+
+    >>> from executors.mesos.resources import scalars
+    >>> allocatable(scalars(cpus=0.01)), allocatable(scalars(mem=32)), allocatable(scalars(cpus=0.009, mem=31, gpus=1))
+    (True, True, False)
+    """
+    return resources.thousandths("cpus") >= CPUS_LEAST or resources.thousandths("mem") >= MEM_LEAST
 
 
-def _offering(state: State, agents: Collection[str] | None) -> Iterator[Agent]:
+def _offering(state: MasterState, agents: Collection[str] | None) -> Iterator[AgentRecord]:
     names = state.agents if agents is None else sorted(state.agents.keys() & agents)
     for name in names:
         agent = state.agents[name]
         if agent.active and agent.stream is not None and agent.drain is None:
             yield agent
-
-
-def _usable(free: Resources, role: str, revocable: bool) -> Resources:
-    if all(kind.role == "*" and not kind.revocable for kind in free.amounts):
-        return free
-    usable = free.usable(role)
-    return usable if revocable else usable - usable.revocable()

@@ -1,15 +1,19 @@
-"""Schedulers: they subscribe, fail over, go away for a while, and are removed."""
+"""Schedulers: what they say of themselves is checked; they subscribe, fail over, disconnect, and are removed."""
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 from asa.web.errors import HTTPError
 from executors.mesos.codec import BadMessage, Message
-from executors.mesos.master import feedback, offers, rows, tasks, views
-from executors.mesos.master.core import Core
-from executors.mesos.master.framework_info import checked_info, completed_info, failover_s, suppressed
-from executors.mesos.master.state import COMPLETED_MOST, Framework
+from executors.mesos.master import offers, tasks, views
+from executors.mesos.master.core import Core, drop_executor, keep_framework, number
+from executors.mesos.master.state import COMPLETED_MOST, FrameworkRecord
 from executors.mesos.messages import TERMINAL, field, identity, message, value_of
 
+FAILOVER_MOST_S = 10 * 365 * 86400.0
+_ID_MOST = 255
 HISTORIES_MOST = 50
 """Of how many removed frameworks the tasks are remembered."""
 
@@ -49,7 +53,9 @@ def subscribe(core: Core, call: Message, principal: str | None, stream: str) -> 
         return
     if known is None:
         id = framework_id or own_id or _new_id(core)
-        known = Framework(id, completed_info(found, id, principal), frozenset(found["roles"]), core.now, principal)
+        known = FrameworkRecord(
+            id, completed_info(found, id, principal), frozenset(found["roles"]), core.now, principal
+        )
         core.state.frameworks[id] = known
         _welcome(core, known, stream, quiet)
         if core.state.operators:
@@ -69,7 +75,7 @@ def subscribe(core: Core, call: Message, principal: str | None, stream: str) -> 
 
 def _new_id(core: Core) -> str:
     while True:  # schedulers may choose ids, too
-        id = f"{core.state.id}-{rows.number(core, 'framework'):04d}"
+        id = f"{core.state.id}-{number(core, 'framework'):04d}"
         if id not in core.state.frameworks and id not in core.state.completed:
             return id
 
@@ -78,10 +84,10 @@ def _user(core: Core) -> str | None:
     return core.state.options.user
 
 
-def _welcome(core: Core, framework: Framework, stream: str, quiet: set[str]) -> None:
+def _welcome(core: Core, framework: FrameworkRecord, stream: str, quiet: set[str]) -> None:
     framework.stream, framework.disconnected, framework.suppressed = stream, None, quiet
     core.state.streams[stream] = ("framework", framework.id)
-    rows.keep_framework(core, framework)
+    keep_framework(core, framework)
     interval = core.state.options.heartbeat_s
     master = views.master(core.state)
     identified = identity(framework.id)
@@ -93,15 +99,14 @@ def _welcome(core: Core, framework: Framework, stream: str, quiet: set[str]) -> 
     core.dirty.update(core.state.agents)
 
 
-def _resend(core: Core, framework: Framework) -> None:
+def _resend(core: Core, framework: FrameworkRecord) -> None:
     """Its scheduler is back: it is told what it has not acknowledged."""
     for task in framework.tasks.values():
         if task.pending is not None:
             core.send(framework.stream, message("UPDATE", status=task.pending))
-    feedback.resend(core, framework)
 
 
-def _inform(core: Core, framework: Framework, info: Message) -> None:
+def _inform(core: Core, framework: FrameworkRecord, info: Message) -> None:
     """What is known of a framework has changed: its agents are told."""
     if info != framework.info:
         framework.info, framework.roles = info, frozenset(info["roles"])
@@ -109,13 +114,13 @@ def _inform(core: Core, framework: Framework, info: Message) -> None:
             core.send(core.state.agents[agent_id].stream, message("FRAMEWORK", framework_info=info))
 
 
-def _publish(core: Core, framework: Framework) -> None:
+def _publish(core: Core, framework: FrameworkRecord) -> None:
     """Operators are told how it stands now."""
     if core.state.operators:
         core.publish(views.framework_updated(framework, core.state))
 
 
-def update(core: Core, framework: Framework, call: Message) -> None:
+def update(core: Core, framework: FrameworkRecord, call: Message) -> None:
     """UPDATE_FRAMEWORK: another FrameworkInfo, other suppressed roles.
 
     Raises
@@ -135,48 +140,48 @@ def update(core: Core, framework: Framework, call: Message) -> None:
     framework.suppressed = suppressed(call, frozenset(found["roles"]))
     _inform(core, framework, found)
     for offer in list(framework.offers.values()):
-        if not offer.inverse and offer.role not in framework.roles:
+        if offer.role not in framework.roles:
             offers.rescind(core, offer)
-    rows.keep_framework(core, framework)
+    keep_framework(core, framework)
     core.dirty.update(core.state.agents)
     _publish(core, framework)
 
 
-def revive(core: Core, framework: Framework, call: Message) -> None:
+def revive(core: Core, framework: FrameworkRecord, call: Message) -> None:
     """REVIVE: the framework wants offers again, whatever it has refused, in these roles or in all of them."""
     roles = _named(framework, call)
     core.filters.clear(framework.id, roles)
     if framework.suppressed & roles:
         framework.suppressed -= roles
-        rows.keep_framework(core, framework)
+        keep_framework(core, framework)
     core.dirty.update(core.state.agents)
 
 
-def suppress(core: Core, framework: Framework, call: Message) -> None:
+def suppress(core: Core, framework: FrameworkRecord, call: Message) -> None:
     """SUPPRESS: the framework wants no offers for now, in these roles or in all of them."""
     roles = _named(framework, call)
     if roles - framework.suppressed:
         framework.suppressed |= roles
-        rows.keep_framework(core, framework)
+        keep_framework(core, framework)
 
 
-def _named(framework: Framework, call: Message) -> set[str]:
+def _named(framework: FrameworkRecord, call: Message) -> set[str]:
     names = field(call, "roles", list, [])
     if "role" in call:  # the older form
         names = [*names, field(call, "role", str)]
     return set(framework.roles.intersection(map(str, names)) if names else framework.roles)
 
 
-def disconnected(core: Core, framework: Framework) -> None:
+def disconnected(core: Core, framework: FrameworkRecord) -> None:
     """Its stream is gone: it has its failover time to come back."""
     framework.stream, framework.disconnected = None, core.now
     _forget_offers(core, framework)
-    rows.keep_framework(core, framework)
+    keep_framework(core, framework)
     await_return(core, framework)
     _publish(core, framework)
 
 
-def await_return(core: Core, framework: Framework) -> None:
+def await_return(core: Core, framework: FrameworkRecord) -> None:
     """Look whether it is back once its failover time is over."""
     core.timers.at(("framework", framework.id), _gives_up(framework))
 
@@ -188,19 +193,19 @@ def expire(core: Core, framework_id: str) -> None:
         remove(core, framework, "Framework did not come back within its failover timeout")
 
 
-def _gives_up(framework: Framework) -> float:
+def _gives_up(framework: FrameworkRecord) -> float:
     since = 0.0 if framework.disconnected is None else framework.disconnected
     return since + failover_s(framework.info)
 
 
-def _forget_offers(core: Core, framework: Framework) -> None:
+def _forget_offers(core: Core, framework: FrameworkRecord) -> None:
     """Offers and refusals are those of one scheduler: another one, or the same after a break, begins anew."""
     for offer in list(framework.offers.values()):
         offers.remove(core, offer)
     core.filters.clear(framework.id)
 
 
-def remove(core: Core, framework: Framework, text: str) -> None:
+def remove(core: Core, framework: FrameworkRecord, text: str) -> None:
     """The framework is over: its tasks and executors are ended. `text` is told to its scheduler, if not empty."""
     state = core.state
     if text:
@@ -215,7 +220,7 @@ def remove(core: Core, framework: Framework, text: str) -> None:
             if executor.framework == framework.id:
                 del agent.executors[key]
                 core.give_back(agent, executor.framework, executor.role, executor.resources)
-                rows.drop_executor(core, executor)
+                drop_executor(core, executor)
     for task in (*framework.tasks.values(), *framework.unreachable.values()):
         if task.state in TERMINAL:
             tasks.forget(core, framework, task)
@@ -227,17 +232,16 @@ def remove(core: Core, framework: Framework, text: str) -> None:
             task for task in state.unreachable_tasks[agent_id] if task.framework != framework.id
         ]
     framework.disconnected = core.now
-    feedback.forget_all(core, framework)
     del state.frameworks[framework.id]
     core.usage.forget(framework.id, framework.roles)
     state.completed[framework.id] = framework
-    rows.keep_framework(core, framework)
+    keep_framework(core, framework)
     _forget_oldest(core)
     if state.operators:
         core.publish(views.framework_removed(framework))
 
 
-def agents_of(core: Core, framework: Framework) -> list[str]:
+def agents_of(core: Core, framework: FrameworkRecord) -> list[str]:
     """Registered agents on which it has tasks or executors."""
     found = {task.agent: None for task in framework.tasks.values()}
     for agent in core.state.agents.values():
@@ -254,3 +258,139 @@ def _forget_oldest(core: Core) -> None:
         oldest = next(iter(completed))
         del completed[oldest]
         core.keep("frameworks", oldest, None)
+
+
+# ---------------------------------------------------------------------- FrameworkInfo
+
+
+def checked_info(info: Message, user: str | None) -> Message:
+    """A FrameworkInfo that can be worked with: `roles` and `user` are filled in.
+
+    Parameters
+    ----------
+    user
+        The only one whose tasks are run; None for any.
+
+    Raises
+    ------
+    BadMessage
+        When something in it is not allowed; the text goes to the scheduler.
+    """
+    found = dict(info)
+    found["user"] = field(info, "user", str, "") or user or ""
+    found["name"] = field(info, "name", str, "")
+    if user is not None and found["user"] != user:
+        raise BadMessage(f"frameworks of user {found['user']!r} are not taken: this master runs tasks as {user!r} only")
+    if "id" in info and (reason := wrong_id(value_of(info, "id"))):
+        raise BadMessage(f"the framework's id {reason}")
+    _check_shape(info)
+    found["roles"] = _roles(info)
+    return found
+
+
+def adopted_info(info: Message) -> Message:
+    """The FrameworkInfo of a framework that the master has forgotten, as an agent has it from that master.
+
+    Raises
+    ------
+    BadMessage
+        When it is none.
+    """
+    _check_shape(info)
+    field(info, "principal", str, None)
+    roles = field(info, "roles", list, [])
+    return info | {"roles": [role for role in roles if not wrong_role(role)] or ["*"]}
+
+
+def _check_shape(info: Message) -> None:
+    failover_s: float = field(info, "failover_timeout", float, 0.0)
+    if not 0 <= failover_s < math.inf:
+        raise BadMessage(f"'failover_timeout' must be a duration in seconds, found {failover_s}")
+    for item in field(info, "capabilities", list, []):
+        field({"capabilities": item}, "capabilities.type", str)
+
+
+def _roles(info: Message) -> list[str]:
+    many = _is_multi_role(info)
+    listed = field(info, "roles", list, [])
+    if many and "role" in info:
+        raise BadMessage("'FrameworkInfo.role' must not be set when the framework is MULTI_ROLE capable: use 'roles'")
+    if listed and not many:
+        raise BadMessage("'FrameworkInfo.roles' must not be set when the framework is not MULTI_ROLE capable")
+    roles = listed if many else [field(info, "role", str, "*")]
+    if len(set(map(str, roles))) < len(roles):
+        raise BadMessage(f"'FrameworkInfo.roles' has duplicates: {roles}")
+    for role in roles:
+        if reason := wrong_role(role):
+            raise BadMessage(f"role {role!r:.100} {reason}")
+    return roles
+
+
+def failover_s(info: Message) -> float:
+    """For how long a framework may be away [s].
+
+    >>> failover_s({"failover_timeout": 100})
+    100.0
+    """
+    given: float = field(info, "failover_timeout", float, 0.0)
+    return min(FAILOVER_MOST_S, given)
+
+
+def suppressed(subscribe: Message, roles: frozenset[str]) -> set[str]:
+    """The roles in which a scheduler wants no offers for now.
+
+    Raises
+    ------
+    BadMessage
+        When one is none of its roles.
+    """
+    names = field(subscribe, "suppressed_roles", list, [])
+    for name in names:
+        if not isinstance(name, str) or name not in roles:
+            raise BadMessage(f"suppressed role {name!r:.100} is none of the framework's roles: {sorted(roles)}")
+    return set(names)
+
+
+def completed_info(info: Message, framework_id: str, principal: str | None) -> Message:
+    """With the id it got and who it was found to be."""
+    found = info | {"id": identity(framework_id)}
+    return found if principal is None else found | {"principal": principal}
+
+
+def _is_multi_role(info: Message) -> bool:
+    return any(item.get("type") == "MULTI_ROLE" for item in info.get("capabilities", ()))
+
+
+def wrong_id(text: Any) -> str | None:
+    """What is wrong with an id, if anything is; they become parts of paths.
+
+    >>> wrong_id("task-1") is None, wrong_id("a/b")
+    (True, "must not contain '/', spaces or control characters")
+    """
+    if not isinstance(text, str) or not 1 <= len(text) <= _ID_MOST:
+        return f"must be a text of 1 to {_ID_MOST} characters"
+    if text in (".", ".."):
+        return "must not be '.' or '..'"
+    if "/" in text or any(letter.isspace() or not letter.isprintable() for letter in text):
+        return "must not contain '/', spaces or control characters"
+    return None
+
+
+def wrong_role(name: Any) -> str | None:
+    """What is wrong with a role's name, if anything is.
+
+    >>> wrong_role("eng/dev") is None, wrong_role("eng//dev")
+    (True, "must not have empty parts, '.', '..' or '*' between slashes")
+    """
+    if not isinstance(name, str) or not 1 <= len(name) <= _ID_MOST:
+        return f"must be a text of 1 to {_ID_MOST} characters"
+    if name == "*":
+        return None
+    if any(letter.isspace() or not letter.isprintable() for letter in name):
+        return "must not contain spaces or control characters"
+    parts = name.split("/")
+    if any(part in ("", ".", "..", "*") for part in parts):
+        return "must not have empty parts, '.', '..' or '*' between slashes"
+    if any(part.startswith("-") for part in parts):
+        return "must not start with '-'"
+    return None

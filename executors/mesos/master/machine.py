@@ -7,38 +7,16 @@ allocated before the call that freed them ends, so offers are events like all ot
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 
 from asa.web.errors import HTTPError
-from executors.mesos.codec import BadMessage, Message
+from executors.mesos.codec import Message
 from executors.mesos.effects import Effect, Keep
-from executors.mesos.master import (
-    agents,
-    feedback,
-    frameworks,
-    items,
-    maintenance,
-    offers,
-    operator,
-    registration,
-    rows,
-    views,
-)
-from executors.mesos.master.allocator import allocate, revisited
-from executors.mesos.master.calls import CALLS
-from executors.mesos.master.core import Core
-from executors.mesos.master.shares import Usage
-from executors.mesos.master.state import Agent, Framework, Options, State
-from executors.mesos.messages import field, message, value_of
-
-_DUE: dict[str, Callable[..., None]] = {
-    "agent": agents.ping,
-    "framework": frameworks.expire,
-    "operation": feedback.retry,
-    "recovered": agents.expire_recovered,
-}
-"""What is looked at when a timer of that name is due, by ids."""
+from executors.mesos.master import agents, frameworks, launch, offers, operator, tasks, views
+from executors.mesos.master.allocator import RoleUsage, allocate, revisited
+from executors.mesos.master.core import Core, restore
+from executors.mesos.master.state import AgentRecord, FrameworkRecord, MasterOptions, MasterState
+from executors.mesos.messages import field, identity, message, value_of
 
 
 class Master:
@@ -54,15 +32,15 @@ class Master:
         What the journal has from before, in any order.
     """
 
-    def __init__(self, id: str, options: Options, now: float, rows: Iterable[Keep] = ()) -> None:
-        self._core = Core(State(id, options, now), now=now)
+    def __init__(self, id: str, options: MasterOptions, now: float, rows: Iterable[Keep] = ()) -> None:
+        self.core = Core(MasterState(id, options, now), now=now)
         self._allocate_at = now + options.allocate_s
-        _restore(self._core, rows)
+        _restore(self.core, rows)
 
     @property
-    def state(self) -> State:
+    def state(self) -> MasterState:
         """What it knows; to be read only."""
-        return self._core.state
+        return self.core.state
 
     def subscribe(self, call: Message, principal: str | None, stream: str, now: float) -> list[Effect]:
         """A scheduler's SUBSCRIBE; `stream` is the id of its stream, which must be open.
@@ -72,9 +50,9 @@ class Master:
         HTTPError
             When the stream should not be opened at all.
         """
-        with self._call(now) as core:
-            frameworks.subscribe(core, call, principal, stream)
-            core.count("messages_register_framework" if "framework_id" not in call else "messages_reregister_framework")
+        core = self._at(now)
+        frameworks.subscribe(core, call, principal, stream)
+        core.count("messages_register_framework" if "framework_id" not in call else "messages_reregister_framework")
         return self._effects()
 
     def call(self, call: Message, principal: str | None, stream: str | None, now: float) -> list[Effect]:
@@ -85,15 +63,15 @@ class Master:
         HTTPError
             When it is none, or not this scheduler's to make.
         """
-        with self._call(now) as core:
-            kind = field(call, "type", str)
-            if kind not in CALLS:
-                raise HTTPError(400 if kind == "SUBSCRIBE" else 501, f"call {kind!r:.50} is not supported here")
-            framework = self._caller(call, principal, stream)
-            part, counter = CALLS[kind]
-            part(core, framework, field(call, kind.lower(), dict, {}))
-            if counter is not None:
-                core.count("messages_" + counter)
+        core = self._at(now)
+        kind = field(call, "type", str)
+        if kind not in CALLS:
+            raise HTTPError(400 if kind == "SUBSCRIBE" else 501, f"call {kind!r:.50} is not supported here")
+        framework = self._caller(call, principal, stream)
+        part, counter = CALLS[kind]
+        part(core, framework, field(call, kind.lower(), dict, {}))
+        if counter is not None:
+            core.count("messages_" + counter)
         return self._effects()
 
     def register(self, item: Message, stream: str, now: float) -> list[Effect]:
@@ -104,10 +82,8 @@ class Master:
         HTTPError
             When it is malformed.
         """
-        with self._call(now) as core:
-            agent = registration.register(core, field(item, "register", dict), stream)
-            if agent is not None:
-                maintenance.joined(core, agent)
+        core = self._at(now)
+        agents.register(core, field(item, "register", dict), stream)
         return self._effects()
 
     def from_agent(self, stream: str, said: Iterable[Message], now: float) -> tuple[list[Effect], Exception | None]:
@@ -123,22 +99,22 @@ class Master:
         problem: Exception | None = None
         for item in said:
             try:
-                with self._call(now) as core:
-                    items.hear(core, self._agent_of(stream), item)
+                core = self._at(now)
+                _from_agent(core, self._agent_of(stream), item)
             except Exception as error:
                 problem = error
         return self._effects(), problem
 
     def watch(self, stream: str, now: float) -> list[Effect]:
         """An operator's SUBSCRIBE."""
-        with self._call(now) as core:
-            core.send(stream, views.subscribed(core.state))
-            core.send(stream, message("HEARTBEAT"))
-            core.state.streams[stream] = ("operator", "")
-            core.state.operators.add(stream)
+        core = self._at(now)
+        core.send(stream, views.subscribed(core.state))
+        core.send(stream, message("HEARTBEAT"))
+        core.state.streams[stream] = ("operator", "")
+        core.state.operators.add(stream)
         return self._effects()
 
-    def operate(self, call: Message, principal: str | None, now: float) -> tuple[Message | None, list[Effect]]:
+    def operate(self, call: Message, now: float) -> tuple[Message | None, list[Effect]]:
         """Any other call of an operator: the answer, if there is one.
 
         Raises
@@ -146,80 +122,76 @@ class Master:
         HTTPError
             When it is none, or cannot be done.
         """
-        with self._call(now) as core:
-            answer = operator.operate(core, call, principal)
-            if operator.needs_write(call):  # whatever it has changed: such calls are rare
-                turns, core.usage = core.usage.turns, Usage.of(core.state)
-                core.usage.turns = turns
-                self._allocate(None)
+        core = self._at(now)
+        answer = operator.operate(core, call)
+        if operator.needs_write(call):  # whatever it has changed: such calls are rare
+            turns, core.usage = core.usage.turns, RoleUsage.of(core.state)
+            core.usage.turns = turns
+            self._allocate(None)
         return answer, self._effects()
 
     def closed(self, stream: str, now: float) -> list[Effect]:
         """A stream is closed, whoever's it was."""
-        with self._call(now) as core:
-            kind, id = core.state.streams.pop(stream, ("", ""))
-            core.state.operators.discard(stream)
-            if kind == "framework":
-                frameworks.disconnected(core, core.state.frameworks[id])
-            elif kind == "agent":
-                agents.disconnected(core, core.state.agents[id])
+        core = self._at(now)
+        kind, id = core.state.streams.pop(stream, ("", ""))
+        core.state.operators.discard(stream)
+        if kind == "framework":
+            frameworks.disconnected(core, core.state.frameworks[id])
+        elif kind == "agent":
+            agents.disconnected(core, core.state.agents[id])
         return self._effects()
 
     def wake(self, now: float) -> list[Effect]:
         """Time has passed."""
-        with self._call(now) as core:
-            for what, *ids in core.timers.expired(now):
-                _DUE[what](core, *ids)
-            offers.expire(core)
-            if now >= self._allocate_at:
-                self._allocate_at = now + core.state.options.allocate_s
-                agents_again = revisited(core.state, core.filters, now)
-                if agents_again is None:
-                    self._allocate(None)
-                else:
-                    core.dirty |= agents_again
+        core = self._at(now)
+        for what, *ids in core.timers.expired(now):
+            _DUE[what](core, *ids)
+        offers.expire(core)
+        if now >= self._allocate_at:
+            self._allocate_at = now + core.state.options.allocate_s
+            agents_again = revisited(core.state, core.filters, now)
+            if agents_again is None:
+                self._allocate(None)
+            else:
+                core.dirty |= agents_again
         return self._effects()
 
     def due(self) -> float:
         """When to wake it next, at the latest [s since the epoch]."""
-        core = self._core
+        core = self.core
         offer = offers.oldest(core)
         return min(core.timers.due(), self._allocate_at, math.inf if offer is None else offers.deadline(core, offer))
 
-    @contextmanager
-    def _call(self, now: float) -> Iterator[Core]:
-        self._core.now = now
-        try:
-            yield self._core
-        except BadMessage as error:
-            raise HTTPError(400, str(error)) from None
+    def _at(self, now: float) -> Core:
+        self.core.now = now
+        return self.core
 
     def _effects(self) -> list[Effect]:
-        core = self._core
+        core = self.core
         while core.emptied:
             agent = core.state.agents.get(core.emptied.pop())
             if agent is not None:
-                maintenance.settled(core, agent)
+                agents.drained(core, agent)
         if core.dirty:
             self._allocate(core.dirty)
         return core.taken()
 
     def _allocate(self, names: set[str] | None) -> None:
-        core = self._core
+        core = self.core
         grants = allocate(core.state, core.filters, core.now, names, core.usage)
         core.dirty = set()
         offers.make(core, grants)
 
-    def _agent_of(self, stream: str) -> Agent:
-        kind, agent_id = self._core.state.streams.get(stream, ("", ""))
+    def _agent_of(self, stream: str) -> AgentRecord:
+        kind, agent_id = self.core.state.streams.get(stream, ("", ""))
         if kind != "agent":
             raise HTTPError(403, "this stream is not an agent's, or not any more: register first")
-        agent = self._core.state.agents[agent_id]
+        agent = self.core.state.agents[agent_id]
         agent.unanswered = 0
         return agent
 
-    def _caller(self, call: Message, principal: str | None, stream: str | None) -> Framework:
-        framework = self._core.state.frameworks.get(value_of(call, "framework_id"))
+    def _caller(self, call: Message, principal: str | None, stream: str | None) -> FrameworkRecord:
+        framework = self.core.state.frameworks.get(value_of(call, "framework_id"))
         if framework is None:
             raise HTTPError(400, "Framework cannot be found")
         if principal is not None and framework.principal not in (None, principal):
@@ -233,9 +205,111 @@ class Master:
 
 def _restore(core: Core, kept: Iterable[Keep]) -> None:
     state = core.state
-    rows.restore(state, kept)
+    restore(state, kept)
     for framework in state.frameworks.values():
         frameworks.await_return(core, framework)
-        feedback.resume(core, framework)
     if state.recovered:
         core.timers.at(("recovered",), core.now + state.options.agent_reregister_s)
+
+
+# ---------------------------------------------------------------------- calls of schedulers, but for SUBSCRIBE
+
+
+Part = Callable[[Core, FrameworkRecord, Message], None]
+"""Takes the call's payload; raises `BadMessage` before it changes anything."""
+
+
+def _teardown(core: Core, framework: FrameworkRecord, call: Message) -> None:
+    frameworks.remove(core, framework, "")
+
+
+def _kill(core: Core, framework: FrameworkRecord, call: Message) -> None:
+    task_id = value_of(call, "task_id")
+    agent_id = value_of(call, "agent_id") if "agent_id" in call else None
+    kill_policy = field(call, "kill_policy", dict, None)
+    task = framework.tasks.get(task_id) or framework.unreachable.get(task_id)
+    if task is not None and agent_id in (None, task.agent):
+        tasks.kill(core, task, kill_policy)
+    if task is None or task.id not in framework.tasks or agent_id not in (None, task.agent):
+        tasks.answer(core, framework, task_id, agent_id)
+
+
+def _shutdown(core: Core, framework: FrameworkRecord, call: Message) -> None:
+    executor_id, agent_id = value_of(call, "executor_id"), value_of(call, "agent_id")
+    if agent := core.state.agents.get(agent_id):
+        ids = {"framework_id": identity(framework.id), "executor_id": identity(executor_id)}
+        core.send(agent.stream, message("SHUTDOWN_EXECUTOR", **ids))
+
+
+def _message(core: Core, framework: FrameworkRecord, call: Message) -> None:
+    executor_id, agent_id = value_of(call, "executor_id"), value_of(call, "agent_id")
+    data = field(call, "data", str)
+    if agent := core.state.agents.get(agent_id):
+        ids = {"framework_id": identity(framework.id), "executor_id": identity(executor_id)}
+        core.send(agent.stream, message("MESSAGE", **ids, data=data))
+
+
+def _request(core: Core, framework: FrameworkRecord, call: Message) -> None:
+    """What a framework wishes for; Mesos' allocator does not listen, either."""
+
+
+CALLS: dict[str, tuple[Part, str | None]] = {
+    "TEARDOWN": (_teardown, "unregister_framework"),
+    "ACCEPT": (launch.accept, None),
+    "DECLINE": (offers.decline, "decline_offers"),
+    "REVIVE": (frameworks.revive, "revive_offers"),
+    "SUPPRESS": (frameworks.suppress, "suppress_offers"),
+    "KILL": (_kill, "kill_task"),
+    "SHUTDOWN": (_shutdown, None),
+    "ACKNOWLEDGE": (tasks.acknowledge, "status_update_acknowledgement"),
+    "RECONCILE": (tasks.reconcile, "reconcile_tasks"),
+    "MESSAGE": (_message, "framework_to_executor"),
+    "REQUEST": (_request, "resource_request"),
+    "UPDATE_FRAMEWORK": (frameworks.update, None),
+}
+"""Type -> who carries it out, and what counts it."""
+
+
+_DUE: dict[str, Callable[..., None]] = {
+    "agent": agents.ping,
+    "framework": frameworks.expire,
+    "recovered": agents.expire_recovered,
+}
+"""What is looked at when a timer of that name is due, by ids."""
+
+
+# ---------------------------------------------------------------------- what agents say (`agent_protocol`)
+
+
+def _from_agent(core: Core, agent: AgentRecord, item: Message) -> None:
+    """An item from a registered agent.
+
+    Raises
+    ------
+    BadMessage, HTTPError
+        When it is malformed, or nothing that agents say.
+    """
+    kind = field(item, "type", str)
+    payload = field(item, kind.lower(), dict, {})
+    if kind in ("UPDATE", "MESSAGE"):
+        framework_id = value_of(payload, "framework_id")
+        framework = core.state.frameworks.get(framework_id)
+        if framework is None:
+            core.send(agent.stream, message("SHUTDOWN_FRAMEWORK", framework_id=identity(framework_id)))
+        elif kind == "UPDATE":
+            tasks.update(core, framework, agent, payload)
+            core.count("messages_status_update")
+        else:
+            said = {"agent_id": identity(agent.id), "executor_id": identity(value_of(payload, "executor_id"))}
+            core.send(framework.stream, message("MESSAGE", **said, data=field(payload, "data", str, "")))
+            core.count("messages_executor_to_framework")
+    elif kind == "EXITED_EXECUTOR":
+        agents.exited(core, agent, payload)
+        core.count("messages_exited_executor")
+    elif kind == "UNAVAILABLE":
+        agents.unavailable(core, agent, agents.unavailability_of(payload))
+    elif kind == "UNREGISTER":
+        core.count("messages_unregister_slave")
+        agents.remove(core, agent.id, gone=True, state="TASK_GONE")
+    elif kind != "PONG":
+        raise HTTPError(400, f"an agent does not say {kind!r:.50}")

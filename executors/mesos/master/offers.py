@@ -1,4 +1,4 @@
-"""Offers: resources of one agent that one framework may take, and inverse offers, which ask for them back."""
+"""Offers: resources of one agent that one framework may take until it is answered or rescinded."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ from collections.abc import Iterable
 from contextlib import suppress
 
 from executors.mesos.codec import Message
-from executors.mesos.master import rows
 from executors.mesos.master.allocator import Grant
-from executors.mesos.master.core import Core
-from executors.mesos.master.state import Agent, Framework, Offer
-from executors.mesos.messages import field, identity, message, nanoseconds, values
-from executors.mesos.resources import NONE, Resources, to_json
+from executors.mesos.master.core import Core, number
+from executors.mesos.master.state import AgentRecord, FrameworkRecord, Offer
+from executors.mesos.messages import field, identity, message, values
+from executors.mesos.resources import Resources, to_json
 
 REFUSE_S = 5.0
 """For how long what is declined is not offered again, unless the call says otherwise [s]; the default of Mesos."""
@@ -38,36 +37,20 @@ def make(core: Core, grants: Iterable[Grant]) -> None:
             core.send(state.frameworks[framework_id].stream, message("OFFERS", offers=offers[at : at + most]))
 
 
-def ask_back(core: Core, agent: Agent, frameworks: Iterable[Framework]) -> None:
-    """Make inverse offers, because the agent becomes unavailable, to those that were not asked yet."""
-    asked = {offer.framework for offer in agent.offers.values() if offer.inverse} | agent.answers.keys()
-    for framework in frameworks:
-        if framework.id not in asked and framework.stream is not None:
-            taken = sum((task.resources for key, task in agent.tasks.items() if key[0] == framework.id), start=NONE)
-            offer = Offer(_id(core), framework.id, agent.id, "*", taken, core.now, inverse=True)
-            _add(core, offer, agent, framework)
-            core.send(framework.stream, message("INVERSE_OFFERS", inverse_offers=[_described_inverse(offer, agent)]))
-
-
 def remove(core: Core, offer: Offer) -> None:
     """The offer is no more: its resources can be allocated again."""
     state = core.state
     agent = state.agents[offer.agent]
     del state.offers[offer.id], state.frameworks[offer.framework].offers[offer.id], agent.offers[offer.id]
-    if not offer.inverse:
-        agent.offered -= offer.resources
-        core.usage.gave_back(offer.framework, offer.role, offer.resources)
-        core.dirty.add(agent.id)
+    agent.offered -= offer.resources
+    core.usage.gave_back(offer.framework, offer.role, offer.resources)
+    core.dirty.add(agent.id)
 
 
 def rescind(core: Core, offer: Offer) -> None:
     """Take an offer back, and tell its framework."""
     remove(core, offer)
-    stream = core.state.frameworks[offer.framework].stream
-    if offer.inverse:
-        core.send(stream, message("RESCIND_INVERSE_OFFER", inverse_offer_id=identity(offer.id)))
-    else:
-        core.send(stream, message("RESCIND", offer_id=identity(offer.id)))
+    core.send(core.state.frameworks[offer.framework].stream, message("RESCIND", offer_id=identity(offer.id)))
 
 
 def expire(core: Core) -> None:
@@ -89,27 +72,14 @@ def deadline(core: Core, offer: Offer) -> float:
     return math.inf if timeout is None else offer.made + timeout
 
 
-def decline(core: Core, framework: Framework, call: Message) -> None:
+def decline(core: Core, framework: FrameworkRecord, call: Message) -> None:
     """DECLINE: the framework does not want these, and nothing like them for a while. Unknown ones are passed over."""
     refuse_s = refusal(call)
     for offer_id in values(field(call, "offer_ids", list, []), "offer_ids"):
         offer = framework.offers.get(offer_id)
-        if offer is not None and not offer.inverse:
+        if offer is not None:
             remove(core, offer)
             refuse(core, offer, offer.resources, refuse_s)
-
-
-def answer(core: Core, framework: Framework, call: Message, status: str) -> None:
-    """ACCEPT_INVERSE_OFFERS or DECLINE_INVERSE_OFFERS: note whether the framework will leave (``ACCEPT``) or not."""
-    for offer_id in values(field(call, "inverse_offer_ids", list, []), "inverse_offer_ids"):
-        offer = framework.offers.get(offer_id)
-        if offer is not None and offer.inverse:
-            remove(core, offer)
-            core.state.agents[offer.agent].answers[framework.id] = {
-                "status": status,
-                "framework_id": identity(framework.id),
-                "timestamp": nanoseconds(core.now),
-            }
 
 
 def refusal(call: Message) -> float:
@@ -130,14 +100,14 @@ def refuse(core: Core, offer: Offer, resources: Resources, refuse_s: float) -> N
 
 
 def _id(core: Core) -> str:
-    return f"{core.state.id}-O{rows.number(core, 'offer')}"
+    return f"{core.state.id}-O{number(core, 'offer')}"
 
 
-def _add(core: Core, offer: Offer, agent: Agent, framework: Framework) -> None:
+def _add(core: Core, offer: Offer, agent: AgentRecord, framework: FrameworkRecord) -> None:
     core.state.offers[offer.id] = agent.offers[offer.id] = framework.offers[offer.id] = offer
 
 
-def _described(offer: Offer, agent: Agent) -> Message:
+def _described(offer: Offer, agent: AgentRecord) -> Message:
     found = {
         "id": identity(offer.id),
         "framework_id": identity(offer.framework),
@@ -156,18 +126,7 @@ def _described(offer: Offer, agent: Agent) -> Message:
     return found
 
 
-def _described_inverse(offer: Offer, agent: Agent) -> Message:
-    return {
-        "id": identity(offer.id),
-        "framework_id": identity(offer.framework),
-        "agent_id": identity(agent.id),
-        "url": _url(agent),
-        "unavailability": agent.unavailability,
-        "resources": to_json(offer.resources),
-    }
-
-
-def _url(agent: Agent) -> Message:
+def _url(agent: AgentRecord) -> Message:
     """Where the agent is. Some clients read `ip` and fail without it."""
     address = {"hostname": agent.hostname, "port": agent.info.get("port", 5051)}
     ip = agent.ip

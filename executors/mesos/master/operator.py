@@ -2,40 +2,32 @@
 
 References
 ----------
-Apache Mesos, *Operator HTTP API* and ``include/mesos/v1/master/master.proto``.
+Apache Mesos, *Operator HTTP API*, ``include/mesos/v1/master/master.proto``, ``docs/roles.md``, ``docs/weights.md`` and
+``docs/quota.md``.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable
+from typing import NamedTuple
 
 from asa.web.errors import HTTPError
-from executors.mesos import verbosity
 from executors.mesos.codec import BadMessage, Message
-from executors.mesos.master import (
-    agents,
-    feedback,
-    frameworks,
-    maintenance,
-    metrics,
-    quota,
-    reservations,
-    roles,
-    schedule,
-    views,
-)
-from executors.mesos.master.core import Core
-from executors.mesos.master.state import Options, State
-from executors.mesos.messages import VERSION, field, value_of
+from executors.mesos.master import agents, frameworks, offers, views
+from executors.mesos.master.allocator import RoleUsage
+from executors.mesos.master.core import Core, keep_roles
+from executors.mesos.master.frameworks import wrong_role
+from executors.mesos.master.state import MasterOptions, MasterState
+from executors.mesos.messages import VERSION, field, identity, value_of
+from executors.mesos.resources import LARGEST, NONE, THOUSAND, Resources, to_json
+
+HEAVIEST = 1e9
+"""Largest weight that is taken."""
 
 
-def operate(core: Core, call: Message, principal: str | None) -> Message | None:
+def operate(core: Core, call: Message) -> Message | None:
     """Carry out a call of an operator.
-
-    Parameters
-    ----------
-    principal
-        Who calls; None if nobody knows.
 
     Returns
     -------
@@ -46,20 +38,12 @@ def operate(core: Core, call: Message, principal: str | None) -> Message | None:
     HTTPError
         When it is no call, is not allowed now, or not supported.
     """
-    try:
-        kind = field(call, "type", str)
-        if look := _LOOKS.get(kind):
-            return {"type": kind, kind.lower(): look(core.state, core.now)}
-        if kind in _FILES:
-            path: str = field(call, f"{kind.lower()}.path", str)
-            raise HTTPError(404, f"there is no {path!r:.200}: {_NO_FILES}")
-        if kind in _UNSUPPORTED:
-            raise HTTPError(501, f"{kind} is not supported: {_UNSUPPORTED[kind]}")
-        if kind not in _CHANGES:
-            raise HTTPError(501, f"there is no call {kind!r:.100}")
-        _CHANGES[kind](core, field(call, kind.lower(), dict), principal)
-    except BadMessage as error:
-        raise HTTPError(400, str(error)) from None
+    kind = field(call, "type", str)
+    if look := LOOKS.get(kind):
+        return {"type": kind, kind.lower(): look(core.state, core.now)}
+    if kind not in _CHANGES:
+        raise HTTPError(501, f"call {kind!r:.100} is not supported here: docs/mesos.md says which are")
+    _CHANGES[kind](core, field(call, kind.lower(), dict))
     return None
 
 
@@ -70,10 +54,10 @@ def needs_write(call: Message) -> bool:
     (False, True, True)
     """
     kind = call.get("type")
-    return not isinstance(kind, str) or kind not in _READS
+    return not isinstance(kind, str) or (kind not in LOOKS and kind != "SUBSCRIBE")
 
 
-def flags(options: Options) -> dict[str, str]:
+def flags(options: MasterOptions) -> dict[str, str]:
     """What the master was started with, under Mesos' names. Nothing in it is secret."""
     found = {
         "agent_ping_timeout": f"{options.ping_s:g}secs",
@@ -88,40 +72,25 @@ def flags(options: Options) -> dict[str, str]:
     return found
 
 
-def _flags(state: State, now: float) -> Message:
+def _flags(state: MasterState, now: float) -> Message:
     return {"flags": [{"name": name, "value": value} for name, value in flags(state.options).items()]}
 
 
-def _metrics(state: State, now: float) -> Message:
-    return {"metrics": [{"name": name, "value": value} for name, value in metrics.snapshot(state, now).items()]}
+def _metrics(state: MasterState, now: float) -> Message:
+    return {"metrics": [{"name": name, "value": value} for name, value in views.metrics(state, now).items()]}
 
 
-def _master(state: State, now: float) -> Message:
+def _unavailability(state: MasterState, now: float) -> Message:
+    """Which agents end, and when: a call of our own, since the v1 API says that in offers only."""
+    ending = ((agent.id, agent.unavailability) for agent in state.agents.values() if agent.unavailability is not None)
+    return {"agents": [{"agent_id": identity(id), "unavailability": unavailability} for id, unavailability in ending]}
+
+
+def _master(state: MasterState, now: float) -> Message:
     return {"master_info": views.master(state), "start_time": state.started, "elected_time": state.started}
 
 
-_LOOKS: dict[str, Callable[[State, float], Message]] = {
-    "GET_HEALTH": lambda state, now: {"healthy": True},
-    "GET_VERSION": lambda state, now: {"version_info": {"version": VERSION}},
-    "GET_FLAGS": _flags,
-    "GET_METRICS": _metrics,
-    "GET_LOGGING_LEVEL": lambda state, now: {"level": state.verbosity.at(now)},
-    "GET_STATE": lambda state, now: views.state(state),
-    "GET_AGENTS": lambda state, now: views.agents(state),
-    "GET_FRAMEWORKS": lambda state, now: views.frameworks(state),
-    "GET_EXECUTORS": lambda state, now: views.executors(state),
-    "GET_TASKS": lambda state, now: views.tasks(state),
-    "GET_OPERATIONS": lambda state, now: feedback.view(state),
-    "GET_ROLES": lambda state, now: roles.view(state),
-    "GET_WEIGHTS": lambda state, now: roles.weights(state),
-    "GET_QUOTA": lambda state, now: {"status": quota.status(state)},
-    "GET_MASTER": _master,
-    "GET_MAINTENANCE_STATUS": lambda state, now: schedule.status(state),
-    "GET_MAINTENANCE_SCHEDULE": lambda state, now: schedule.schedule(state),
-}
-
-
-def _teardown(core: Core, payload: Message, principal: str | None) -> None:
+def _teardown(core: Core, payload: Message) -> None:
     framework_id = value_of(payload, "framework_id")
     framework = core.state.frameworks.get(framework_id)
     if framework is None:
@@ -129,7 +98,7 @@ def _teardown(core: Core, payload: Message, principal: str | None) -> None:
     frameworks.remove(core, framework, "Framework was torn down by an operator")
 
 
-def _mark_agent_gone(core: Core, payload: Message, principal: str | None) -> None:
+def _mark_agent_gone(core: Core, payload: Message) -> None:
     agent_id, state = value_of(payload, "agent_id"), core.state
     if agent_id in state.gone:
         return
@@ -138,31 +107,169 @@ def _mark_agent_gone(core: Core, payload: Message, principal: str | None) -> Non
     agents.remove(core, agent_id, gone=True)
 
 
-def _set_logging_level(core: Core, payload: Message, principal: str | None) -> None:
-    core.state.verbosity = verbosity.asked(payload, core.now)
+# ---------------------------------------------------------------------- roles
 
 
-_CHANGES: dict[str, Callable[[Core, Message, str | None], None]] = {
-    "TEARDOWN": _teardown,
-    "MARK_AGENT_GONE": _mark_agent_gone,
-    "DRAIN_AGENT": lambda core, payload, principal: maintenance.drain(core, payload),
-    "DEACTIVATE_AGENT": lambda core, payload, principal: maintenance.deactivate(core, payload),
-    "REACTIVATE_AGENT": lambda core, payload, principal: maintenance.reactivate(core, payload),
-    "UPDATE_MAINTENANCE_SCHEDULE": lambda core, payload, principal: schedule.update(core, payload),
-    "START_MAINTENANCE": lambda core, payload, principal: schedule.start(core, payload),
-    "STOP_MAINTENANCE": lambda core, payload, principal: schedule.stop(core, payload),
-    "UPDATE_WEIGHTS": lambda core, payload, principal: roles.update_weights(core, payload),
-    "UPDATE_QUOTA": lambda core, payload, principal: roles.update_quota(core, payload),
-    "SET_QUOTA": lambda core, payload, principal: roles.set_quota(core, payload),
-    "REMOVE_QUOTA": lambda core, payload, principal: roles.remove_quota(core, payload),
-    "RESERVE_RESOURCES": reservations.reserve,
-    "UNRESERVE_RESOURCES": reservations.unreserve,
-    "SET_LOGGING_LEVEL": _set_logging_level,
+class Role(NamedTuple):
+    """A role that somebody is in, or that operators have said something about."""
+
+    name: str
+    weight: float
+    frameworks: list[str]
+    allocated: Resources
+    offered: Resources
+
+
+def _known_roles(state: MasterState) -> list[Role]:
+    """All roles, by name."""
+    frameworks: dict[str, list[str]] = defaultdict(list)
+    for framework in state.frameworks.values():
+        for name in framework.roles:
+            frameworks[name].append(framework.id)
+    allocated: dict[str, Resources] = defaultdict(lambda: NONE)
+    offered: dict[str, Resources] = defaultdict(lambda: NONE)
+    for agent in state.agents.values():
+        for name, resources in views.taken((*agent.tasks.values(), *agent.executors.values())).items():
+            allocated[name] += resources
+        for name, resources in views.offered(agent.offers.values()).items():
+            offered[name] += resources
+    names = {*frameworks, *allocated, *offered, *state.weights, *state.quota}
+    return [
+        Role(name, state.weights.get(name, 1.0), frameworks[name], allocated[name], offered[name])
+        for name in sorted(names)
+    ]
+
+
+def _roles(state: MasterState) -> Message:
+    """The answer to GET_ROLES."""
+    return {
+        "roles": [
+            {
+                "name": role.name,
+                "weight": role.weight,
+                "frameworks": [identity(framework) for framework in role.frameworks],
+                "resources": to_json(role.allocated + role.offered),
+            }
+            for role in _known_roles(state)
+        ]
+    }
+
+
+def _weights(state: MasterState) -> Message:
+    """The answer to GET_WEIGHTS: those that are not 1 by default."""
+    return {"weight_infos": [{"role": role, "weight": weight} for role, weight in sorted(state.weights.items())]}
+
+
+def _update_weights(core: Core, payload: Message) -> None:
+    """UPDATE_WEIGHTS: from now on these roles have these weights; all offers are made anew.
+
+    Raises
+    ------
+    BadMessage, HTTPError
+        When one is no positive number, or a role no role.
+    """
+    found = {}
+    for item in field(payload, "weight_infos", list):
+        info = {"weight_info": item}
+        role, weight = field(info, "weight_info.role", str, "*").strip(), field(info, "weight_info.weight", float)
+        if reason := wrong_role(role):
+            raise HTTPError(400, f"role {role!r:.100} {reason}")
+        if not 0 < weight <= HEAVIEST:
+            reason = f"the weight of role {role!r:.100} must be positive and at most {HEAVIEST:g}: {weight}"
+            raise HTTPError(400, reason)
+        found[role] = weight
+    core.state.weights |= found
+    keep_roles(core)
+    if any(not found.keys().isdisjoint(framework.roles) for framework in core.state.frameworks.values()):
+        _offer_anew(core)
+
+
+def _update_quota(core: Core, payload: Message) -> None:
+    """UPDATE_QUOTA: the limits of each role that is named are replaced, by none if no amounts are named.
+
+    Raises
+    ------
+    HTTPError
+        When a role is named twice or cannot have quota, or something is guaranteed, which Mesos itself has given up in
+        favour of limits; without ``force`` also when a role has more than its new limit.
+    BadMessage
+        When it has not the shape of an ``UpdateQuota``.
+    """
+    force, found = field(payload, "force", bool, False), dict[str, dict[str, int]]()
+    usage = RoleUsage.of(core.state)
+    for offer in core.state.offers.values():  # they can be taken back
+        usage.gave_back(offer.framework, offer.role, offer.resources)
+    for config in field(payload, "quota_configs", list):
+        role = field({"quota_config": config}, "quota_config.role", str)
+        if reason := wrong_role(role):
+            raise HTTPError(400, f"role {role!r:.100} {reason}")
+        if role == "*":
+            raise HTTPError(400, "role '*' cannot have quota: name another one")
+        if role in found:
+            raise HTTPError(400, f"role {role!r} is named twice: name it once")
+        if any(_amounts(config, "guarantees").values()):
+            raise HTTPError(501, "resources are not guaranteed here: give limits to other roles")
+        found[role] = _amounts(config, "limits")
+        held = usage.held.get(tuple(role.split("/")), {})
+        for name, limit in found[role].items():
+            if not force and held.get(name, 0) > limit:
+                has, most = held[name] / THOUSAND, limit / THOUSAND
+                raise HTTPError(400, f"role {role!r} has {has} {name}, more than {most}; use 'force'")
+    quota = {role: limits for role, limits in core.state.quota.items() if role not in found}
+    core.state.quota = quota | {role: limits for role, limits in found.items() if limits}
+    keep_roles(core)
+    _offer_anew(core)
+
+
+def _amounts(config: Message, what: str) -> dict[str, int]:
+    found = {}
+    for name in field(config, what, dict, {}):
+        number = field({what: config[what][name]}, f"{what}.value", float)  # a name may have dots
+        if not 0 <= number * THOUSAND <= LARGEST:
+            raise BadMessage(f"expected {what!r} of {name!r} to be between 0 and {LARGEST // THOUSAND}, not {number}")
+        found[name] = round(number * THOUSAND)
+    return found
+
+
+def _quota(state: MasterState) -> Message:
+    """A ``QuotaStatus``."""
+    configs = [
+        {"role": role, "guarantees": {}, "limits": {name: {"value": x / THOUSAND} for name, x in limits.items()}}
+        for role, limits in sorted(state.quota.items())
+    ]
+    return {"infos": [], "configs": configs}
+
+
+def _offer_anew(core: Core) -> None:
+    """Take back all offers, so that the next allocation follows what has changed."""
+    for offer in list(core.state.offers.values()):
+        offers.rescind(core, offer)
+    core.dirty.update(core.state.agents)
+
+
+LOOKS: dict[str, Callable[[MasterState, float], Message]] = {
+    "GET_HEALTH": lambda state, now: {"healthy": True},
+    "GET_VERSION": lambda state, now: {"version_info": {"version": VERSION}},
+    "GET_FLAGS": _flags,
+    "GET_METRICS": _metrics,
+    "GET_STATE": lambda state, now: views.state(state),
+    "GET_AGENTS": lambda state, now: views.agents(state),
+    "GET_FRAMEWORKS": lambda state, now: views.frameworks(state),
+    "GET_EXECUTORS": lambda state, now: views.executors(state),
+    "GET_TASKS": lambda state, now: views.tasks(state),
+    "GET_ROLES": lambda state, now: _roles(state),
+    "GET_WEIGHTS": lambda state, now: _weights(state),
+    "GET_QUOTA": lambda state, now: {"status": _quota(state)},
+    "GET_MASTER": _master,
+    "ASA_GET_UNAVAILABILITY": _unavailability,
 }
 
-_NO_VOLUMES = "there are no persistent volumes here"
-_UNSUPPORTED = dict.fromkeys(("CREATE_VOLUMES", "DESTROY_VOLUMES", "GROW_VOLUME", "SHRINK_VOLUME"), _NO_VOLUMES)
-_FILES = frozenset({"LIST_FILES", "READ_FILE"})
-_NO_FILES = "the master has no files; ask the agent that a task runs on for those in its sandbox"
-
-_READS = _LOOKS.keys() | _FILES | {"SUBSCRIBE"}
+_CHANGES: dict[str, Callable[[Core, Message], None]] = {
+    "TEARDOWN": _teardown,
+    "MARK_AGENT_GONE": _mark_agent_gone,
+    "DRAIN_AGENT": agents.drain,
+    "DEACTIVATE_AGENT": agents.deactivate,
+    "REACTIVATE_AGENT": agents.reactivate,
+    "UPDATE_WEIGHTS": _update_weights,
+    "UPDATE_QUOTA": _update_quota,
+}

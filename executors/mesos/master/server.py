@@ -6,7 +6,6 @@
     POST /api/v1   /api/v1/operator        operator-read     operators who look
                                            operator-write    operators who change
     POST /asa/v1/agent                     agent             our agents
-    GET  /state, /slaves, /tasks ...       operator-read     the older API, for command-line clients
     GET  /version, /health                 anybody
 
 All paths may also begin with ``/master`` and end with ``/``. A call is answered once what it has changed is durable;
@@ -17,14 +16,25 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
+import os
+import secrets
 import socket
 import ssl
+import time
+import uuid
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import replace
 from functools import partial
-from typing import Never
+from types import TracebackType
+from typing import Never, Self
 
+from asa.core.errors import StateError
+from asa.log.rundir import DriverLock
 from asa.web.errors import HTTPError
-from asa.web.hosts import check_addressed
+from asa.web.hosts import check_addressed, is_loopback, listening_host, own_hosts
+from asa.web.loop_thread import LoopThread
 from asa.web.server import (
     Admission,
     Answer,
@@ -37,6 +47,8 @@ from asa.web.server import (
     StreamResponse,
     check_method,
     error_response,
+    listening_socket,
+    raise_file_limit,
 )
 from executors.mesos.agent_protocol import PATH as AGENT_PATH
 from executors.mesos.agent_protocol import STREAM_HEADER
@@ -44,22 +56,30 @@ from executors.mesos.clockwork import Clockwork
 from executors.mesos.codec import frame, kind_of
 from executors.mesos.commit import GroupCommit, Parcel
 from executors.mesos.effects import Effect, Keep, Send
-from executors.mesos.http_api import Principal, TokenAccess, accepts_json, body_limit, call_of, check_content, in_json
+from executors.mesos.http_api import (
+    Principal,
+    TokenAccess,
+    accepts_json,
+    body_limit,
+    call_of,
+    check_content,
+    host_names,
+    in_json,
+)
 from executors.mesos.journal import Journal
-from executors.mesos.master import legacy, operator
+from executors.mesos.master import operator
 from executors.mesos.master.machine import Master
+from executors.mesos.master.state import MasterOptions, MasterState
 from executors.mesos.messages import OPERATOR_PATHS, SCHEDULER_PATH, VERSION, field, message
-from executors.mesos.pool_directory import AGENT, FRAMEWORK, READER, WRITER
-from executors.mesos.verbosity import Voice
+from executors.mesos.pool_directory import AGENT, FRAMEWORK, MASTER_NAME, READER, WRITER, Address, PoolDirectory
 
 _HEARTBEAT = message("HEARTBEAT")
-_LATER = frozenset({"RESERVE_RESOURCES", "UNRESERVE_RESOURCES", "CREATE_VOLUMES", "DESTROY_VOLUMES"})
 _CLOSING_S, _AGAIN_S = 2.0, 1.0
 _log = logging.getLogger(__name__)
 _WHO = "the master"
 
 
-class Server:
+class MasterServer:
     """Serves one machine.
 
     Parameters
@@ -80,23 +100,22 @@ class Server:
         self, machine: Master, journal: Journal, access: TokenAccess, names: frozenset[str], heartbeat_s: float
     ) -> None:
         self._machine, self._access, self._names = machine, access, names
-        self._streams: dict[str, ResponseStream] = {}
+        self.streams: dict[str, ResponseStream] = {}
         self._heartbeats = Heartbeats(heartbeat_s, frame(_HEARTBEAT))
-        self._commit: GroupCommit[Never] = GroupCommit(journal, self._deliver)
-        self._clock = Clockwork(self._due, self._wake)
-        self._listener = Listener(self._admit, _WHO)
-        self._voice = Voice()
+        self.commit: GroupCommit[Never] = GroupCommit(journal, self.deliver)
+        self.clock = Clockwork(self._due, self._wake)
+        self.listener = Listener(self._admit, _WHO)
         self._closing = False
 
     async def listen(self, sock: socket.socket, context: ssl.SSLContext | None) -> None:
         """Accept connections, over TLS if there is a context."""
-        self._clock.arm()
-        await self._listener.listen(sock, context)
+        self.clock.arm()
+        await self.listener.listen(sock, context)
 
     async def run(self) -> None:
         """Serve, until cancelled; an exception means that nothing is served any more."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._commit.run())
+            group.create_task(self.commit.run())
             group.create_task(self._heartbeats.run())
 
     async def close(self) -> None:
@@ -108,21 +127,19 @@ class Server:
             When the journal cannot be written.
         """
         self._closing = True
-        self._clock.stop()
-        self._voice.calm()
+        self.clock.stop()
         try:
-            self._commit.flush()
+            self.commit.flush()
         finally:
-            for stream in list(self._streams.values()):
+            for stream in list(self.streams.values()):
                 stream.end()
-            await self._listener.close(_CLOSING_S)
+            await self.listener.close(_CLOSING_S)
 
     def abort(self) -> None:
         """Break all connections, as the death of the process would."""
         self._closing = True
-        self._clock.stop()
-        self._voice.calm()
-        self._listener.abort()
+        self.clock.stop()
+        self.listener.abort()
 
     # ------------------------------------------------------- requests
 
@@ -133,16 +150,14 @@ class Server:
             check_method(request, "GET")
             return Admission(0, _version if path == "/version" else _health)
         principal = self._access.authenticate(request.headers, request.connection.peer)
-        self._listener.authenticated(request.connection)
+        self.listener.authenticated(request.connection)
         if path == SCHEDULER_PATH:
             return self._admitted(request, principal, FRAMEWORK, partial(self._scheduler, principal))
         if path == AGENT_PATH:
             return self._admitted(request, principal, AGENT, self._agent)
         if path in OPERATOR_PATHS:
             return self._admitted(request, principal, READER, partial(self._operator, principal))
-        principal.check(READER)
-        check_method(request, "GET")
-        return Admission(body_limit(READER), partial(self._legacy, path))
+        raise HTTPError(404, f"there is nothing at {path[:100]}")
 
     def _admitted(
         self, request: Request, principal: Principal, role: str, answer: Callable[[Request], Answer]
@@ -158,9 +173,9 @@ class Server:
         call, kind = call_of(request)
         if kind == "SUBSCRIBE":
             stream = self._open(request, heartbeats=True)
-            return self._opened(stream, self._machine.subscribe(call, principal.name, stream.id, self._clock.now()))
+            return self._opened(stream, self._machine.subscribe(call, principal.name, stream.id, self.clock.now()))
         stream_id = request.headers.get(STREAM_HEADER)
-        effects = self._machine.call(call, principal.name, stream_id, self._clock.now())
+        effects = self._machine.call(call, principal.name, stream_id, self.clock.now())
         response = Response(200 if kind == "UPDATE_FRAMEWORK" else 202)
         # An acknowledgement that is lost is as one that never came: the agent sends the update again.
         return self._carry_out(effects, response, wait=kind != "ACKNOWLEDGE")
@@ -170,11 +185,11 @@ class Server:
         call, kind = call_of(request)
         if kind == "REGISTER":
             stream = self._open(request, heartbeats=False)
-            return self._opened(stream, self._machine.register(call, stream.id, self._clock.now()))
+            return self._opened(stream, self._machine.register(call, stream.id, self.clock.now()))
         stream_id = request.headers.get(STREAM_HEADER, "")
-        if kind != "BATCH" or stream_id not in self._streams:
+        if kind != "BATCH" or stream_id not in self.streams:
             raise HTTPError(400, f"expected REGISTER, or BATCH on an open stream, found {kind[:50]}")
-        effects, problem = self._machine.from_agent(stream_id, field(call, "batch.items", list), self._clock.now())
+        effects, problem = self._machine.from_agent(stream_id, field(call, "batch.items", list), self.clock.now())
         response = Response(202) if problem is None else error_response(problem, request.target, _WHO)
         return self._carry_out(effects, response, wait=any(type(effect) is Keep for effect in effects))
 
@@ -183,41 +198,32 @@ class Server:
         accepts_json(request)
         if kind == "SUBSCRIBE":
             stream = self._open(request, heartbeats=True)
-            return self._opened(stream, self._machine.watch(stream.id, self._clock.now()))
+            return self._opened(stream, self._machine.watch(stream.id, self.clock.now()))
         if operator.needs_write(call):
             principal.check(WRITER)
             self._check_changeable()
-        answer, effects = self._machine.operate(call, principal.name, self._clock.now())
-        if kind == "SET_LOGGING_LEVEL":
-            self._voice.follow(self._machine.state.verbosity, self._clock.now())
-        empty = Response(202 if kind in _LATER else 200)
-        return self._carry_out(effects, empty if answer is None else in_json(answer))
-
-    def _legacy(self, path: str, request: Request) -> Response:
-        found = legacy.get(self._machine.state, path, request.query, self._clock.now())
-        if found is None:
-            raise HTTPError(404, f"there is nothing at {path[:100]}")
-        return in_json(found)
+        answer, effects = self._machine.operate(call, self.clock.now())
+        return self._carry_out(effects, Response(200) if answer is None else in_json(answer))
 
     def _check_changeable(self) -> None:
         if self._closing:
             raise HTTPError(503, "the master is about to end")
-        if self._commit.trouble is not None:
+        if self.commit.trouble is not None:
             raise HTTPError(503, "the master cannot write its journal now: try again later")
 
     # ------------------------------------------------------- effects
 
     def _carry_out(self, effects: Sequence[Effect], response: Response, *, wait: bool = True) -> Response | Deferred:
-        self._clock.arm()
-        durable = self._commit.carry_out(effects, lazily=not wait)
+        self.clock.arm()
+        durable = self.commit.carry_out(effects, lazily=not wait)
         return response if durable is None or not wait else Deferred(durable, response)
 
-    def _deliver(self, parcels: Sequence[Parcel]) -> None:
+    def deliver(self, parcels: Sequence[Parcel]) -> None:
         chatty = _log.isEnabledFor(logging.DEBUG)
         for stream_id, record in parcels:
             if chatty:
                 _log.debug("stream %s is told %s", stream_id, "its end" if record is None else kind_of(record))
-            stream = self._streams.get(stream_id)
+            stream = self.streams.get(stream_id)
             if stream is None:
                 continue  # it has ended meanwhile
             if record is None:
@@ -229,10 +235,10 @@ class Server:
 
     def _due(self) -> float:
         """While the journal cannot be written, the machine sleeps."""
-        return self._machine.due() if self._commit.trouble is None else self._clock.now() + _AGAIN_S
+        return self._machine.due() if self.commit.trouble is None else self.clock.now() + _AGAIN_S
 
     def _wake(self) -> None:
-        self._commit.carry_out(self._machine.wake(self._clock.now()))
+        self.commit.carry_out(self._machine.wake(self.clock.now()))
 
     # ------------------------------------------------------- streams
 
@@ -246,12 +252,12 @@ class Server:
 
     def _opened(self, stream: ResponseStream, effects: Sequence[Effect]) -> StreamResponse:
         """The machine has taken it: from here on, it is told of the stream's end."""
-        self._clock.arm()
+        self.clock.arm()
         # The first heartbeat comes at once: some clients take in a record only when the next one has begun.
         first = [Send(stream.id, _HEARTBEAT)] if stream.beating else []
-        self._streams[stream.id] = stream
+        self.streams[stream.id] = stream
         try:
-            self._commit.carry_out([*effects, *first])
+            self.commit.carry_out([*effects, *first])
         except BaseException:
             self._ended(stream)
             raise
@@ -261,10 +267,10 @@ class Server:
 
     def _ended(self, stream: ResponseStream) -> None:
         self._heartbeats.discard(stream)
-        del self._streams[stream.id]
+        del self.streams[stream.id]
         if not stream.ended and not self._closing:
-            self._clock.arm()
-            self._commit.carry_out(self._machine.closed(stream.id, self._clock.now()))
+            self.clock.arm()
+            self.commit.carry_out(self._machine.closed(stream.id, self.clock.now()))
 
 
 def _version(request: Request) -> Response:
@@ -273,3 +279,225 @@ def _version(request: Request) -> Response:
 
 def _health(request: Request) -> Response:
     return Response(200)
+
+
+# ---------------------------------------------------------------------- the service: journal, socket, thread
+
+
+_DEFAULTS = MasterOptions()
+_IDENTITY = "identity"
+"""Table of the journal in which the master's own id is."""
+
+
+class MasterService:
+    """A pool's master, in this process; a context manager.
+
+    Started again over the same directory, it is the same master: its id, frameworks, agents and tasks are as they were.
+
+    Parameters
+    ----------
+    directory
+        The pool's; one master at a time holds it.
+    options
+        Its ``hostname`` and ``port`` are filled in.
+    tls
+        False for plain HTTP, which is for this machine alone.
+    authenticate
+        False lets every process that can connect do everything, which is for this machine alone.
+    host
+        The address to listen on, ``""`` for all; by default all with TLS, and loopback without.
+    port
+        0 for any.
+    idle_s
+        After how long without a subscribed framework and a registered agent it ends by itself [s]; `wait` returns then.
+
+    Raises
+    ------
+    InvalidInput
+        When it should listen for other machines without TLS or without authentication.
+    """
+
+    def __init__(
+        self,
+        directory: PoolDirectory,
+        options: MasterOptions = _DEFAULTS,
+        *,
+        tls: bool = True,
+        authenticate: bool = True,
+        host: str | None = None,
+        port: int = 0,
+        idle_s: float = math.inf,
+    ) -> None:
+        self._directory, self._options, self._tls, self._authenticate = directory, options, tls, authenticate
+        self._host, self._port = listening_host(host, secured=tls and authenticate), port
+        self._idle_s = idle_s
+        self._lock = DriverLock(directory.path / "master.lock")
+        self._thread = LoopThread[None]("asa-master")
+        self._stopped: asyncio.Future[bool] | None = None
+        self._address: Address | None = None
+
+    @property
+    def address(self) -> Address:
+        """Where it listens, or did last; raises `StateError` when it never was started."""
+        if self._address is None:
+            raise StateError("the master listens nowhere yet: start it first")
+        return self._address
+
+    def start(self) -> None:
+        """Read the journal, listen, and say where in the pool's directory.
+
+        Raises
+        ------
+        StateError
+            When another master holds the directory, or the journal, the certificates or the port cannot be used.
+        """
+        self._hold()
+        raise_file_limit()
+        try:
+            self._thread.start(self._serve)
+        except BaseException:
+            self._end(kill=True)
+            raise
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Until it has ended; raises what it died of, if it did.
+
+        Raises
+        ------
+        TimeoutError
+            After `timeout` [s].
+        """
+        self._thread.wait(timeout)
+
+    def close(self) -> None:
+        """Finish what has been begun, end all streams, and let go of the directory.
+
+        Raises
+        ------
+        StateError
+            When the journal could not be written at the end.
+        """
+        if self._thread:
+            self._end(kill=False)
+            self._directory.withdraw(self.address)
+            self._thread.wait()
+
+    def kill(self) -> None:
+        """End without a word to anybody, as if the process had died; for tests."""
+        if self._thread:
+            self._end(kill=True)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _hold(self) -> None:
+        holder = self._lock.holder()
+        if holder is not None:
+            raise StateError(
+                f"the pool in {self._directory.path} has a master already, process {holder.pid} on {holder.host}: use "
+                "that one, or stop it first"
+            )
+        self._lock.__enter__()
+
+    def _end(self, *, kill: bool) -> None:
+        self._thread.tell(self._hear, kill)
+        self._thread.join()
+        self._stopped = None
+        self._lock.__exit__(None, None, None)
+
+    # ------------------------------------------------------- its own thread
+
+    def _hear(self, kill: bool) -> None:
+        if self._stopped is not None and not self._stopped.done():
+            self._stopped.set_result(kill)
+
+    async def _serve(self, started: Future[None]) -> None:
+        self._stopped = stopped = asyncio.get_running_loop().create_future()
+        journal = Journal(self._directory.path / "master.db", "the frameworks, tasks and agents of before")
+        try:
+            with listening_socket(self._host, self._port) as sock:
+                server, context, machine = self._made(journal, sock.getsockname()[1])
+                await server.listen(sock, context)
+                self._directory.publish(self.address)
+                running = asyncio.create_task(server.run())
+                if self._idle_s < math.inf:
+                    idling = asyncio.create_task(self._end_when_idle(machine))
+                    stopped.add_done_callback(lambda _: idling.cancel())
+                started.set_result(None)
+                await asyncio.wait([running, stopped], return_when=asyncio.FIRST_COMPLETED)
+                if running.done() or stopped.result():
+                    server.abort()
+                running.cancel()
+                await asyncio.wait([running])
+                if not running.cancelled():
+                    running.result()  # what it died of
+                if not stopped.result():
+                    await server.close()
+        finally:
+            journal.close()
+
+    async def _end_when_idle(self, machine: Master) -> None:
+        await until_idle(machine.state, self._idle_s)
+        self._hear(kill=False)
+
+    def _made(self, journal: Journal, port: int) -> tuple[MasterServer, ssl.SSLContext | None, Master]:
+        context = self._directory.server_context(MASTER_NAME) if self._tls else None
+        alone = is_loopback(self._host)
+        hosts = (self._host,) if self._host else own_hosts()
+        options = replace(self._options, hostname=hosts[0], port=port)
+        access = TokenAccess(self._directory, required=self._authenticate)
+        names = host_names(hosts if alone else (*hosts, *own_hosts()))
+        machine = _recovered(journal, options)
+        server = MasterServer(machine, journal, access, names, options.heartbeat_s)
+        self._address = Address(hosts, port, self._tls, os.getpid(), secrets.token_hex(16))
+        return server, context, machine
+
+
+def _recovered(journal: Journal, options: MasterOptions) -> Master:
+    """The machine as the journal knows it."""
+    rows = journal.rows()
+    identities = [keep.row["value"] for keep in rows if keep.table == _IDENTITY and keep.row]
+    if not identities:
+        identities = [str(uuid.uuid4())]
+        journal.keep([Keep(_IDENTITY, "master", {"value": identities[0]})])
+    with journal.reading():
+        return Master(identities[0], options, time.time(), [keep for keep in rows if keep.table != _IDENTITY])
+
+
+# ---------------------------------------------------------------------- the end of a master that was started on demand
+
+
+_LOOKS, _SOONEST_S, _LATEST_S = 10, 0.02, 5.0
+_ARRIVALS = (
+    "messages_register_framework",
+    "messages_reregister_framework",
+    "slave_registrations",
+    "slave_reregistrations",
+)
+
+
+async def until_idle(state: MasterState, idle_s: float) -> None:
+    """Returns once no framework was subscribed and no agent registered for so long [s]."""
+    loop = asyncio.get_running_loop()
+    since, before = loop.time(), _arrivals(state)
+    while loop.time() - since < idle_s:
+        await asyncio.sleep(min(max(idle_s / _LOOKS, _SOONEST_S), _LATEST_S))
+        now = _arrivals(state)
+        if now != before or is_needed(state):
+            since, before = loop.time(), now
+
+
+def is_needed(state: MasterState) -> bool:
+    """Whether a framework is subscribed, or an agent registered."""
+    return bool(state.agents) or any(framework.stream is not None for framework in state.frameworks.values())
+
+
+def _arrivals(state: MasterState) -> int:
+    """How many have ever come: some leave again between two looks."""
+    return sum(state.counters.get(name, 0) for name in _ARRIVALS)

@@ -7,14 +7,13 @@ from dataclasses import dataclass, field
 
 from executors.mesos.codec import Message
 from executors.mesos.resources import NONE, Resources
-from executors.mesos.verbosity import Verbosity
 
 COMPLETED_MOST = 1000
 """How many tasks of a framework, and how many frameworks, are remembered after they have ended."""
 
 
 @dataclass(frozen=True)
-class Options:
+class MasterOptions:
     """What a master is started with.
 
     Parameters
@@ -50,7 +49,7 @@ class Options:
 
 
 @dataclass(eq=False, slots=True)
-class Task:
+class TaskRecord:
     """A task, from its launch until its last update is acknowledged."""
 
     id: str
@@ -79,7 +78,7 @@ class Task:
 
 
 @dataclass(eq=False, slots=True)
-class Executor:
+class ExecutorRecord:
     """A custom executor that runs, or was told to, on an agent."""
 
     id: str
@@ -91,29 +90,7 @@ class Executor:
 
 
 @dataclass(eq=False, slots=True)
-class Operation:
-    """A RESERVE or UNRESERVE that has an id, from when it was done until its framework has acknowledged that."""
-
-    id: str
-    described: Message
-    """Mesos' ``Operation``: what was asked for, and how it stands."""
-    since: float
-    """From when on the framework has been told [s since the epoch]."""
-    again: float = 0.0
-    """When it is told next [s since the epoch]."""
-
-    @property
-    def agent(self) -> str:
-        return str(self.described["agent_id"]["value"])
-
-    @property
-    def status(self) -> Message:
-        found: Message = self.described["latest_status"]
-        return found
-
-
-@dataclass(eq=False, slots=True)
-class Framework:
+class FrameworkRecord:
     """A scheduler. It may be connected, disconnected for a while, or known only from before the master's restart."""
 
     id: str
@@ -131,14 +108,12 @@ class Framework:
     reregistered: float | None = None
     disconnected: float | None = None
     """Since when it has been disconnected [s since the epoch]; its failover time runs from then."""
-    tasks: dict[str, Task] = field(default_factory=dict)
-    completed: deque[Task] = field(default_factory=lambda: deque(maxlen=COMPLETED_MOST))
+    tasks: dict[str, TaskRecord] = field(default_factory=dict)
+    completed: deque[TaskRecord] = field(default_factory=lambda: deque(maxlen=COMPLETED_MOST))
     """Tasks that have ended and need no acknowledgement any more, oldest first."""
-    unreachable: dict[str, Task] = field(default_factory=dict)
+    unreachable: dict[str, TaskRecord] = field(default_factory=dict)
     """Tasks on agents that do not answer; they are not among `tasks`."""
     offers: dict[str, Offer] = field(default_factory=dict)
-    operations: dict[str, Operation] = field(default_factory=dict)
-    """Those that have not been acknowledged yet by their ids, oldest first."""
 
     def can(self, capability: str) -> bool:
         """Whether it has declared a capability: ``"PARTITION_AWARE"``."""
@@ -146,14 +121,14 @@ class Framework:
 
 
 @dataclass(eq=False, slots=True)
-class Agent:
+class AgentRecord:
     """A node of an allocation."""
 
     id: str
     info: Message
     """AgentInfo with ``id``."""
     total: Resources
-    """All it has, reservations made at run time included."""
+    """All it has."""
     registered: float
     version: str = ""
     stream: str | None = None
@@ -166,12 +141,10 @@ class Agent:
     drain: Message | None = None
     """DrainConfig, while an operator drains it."""
     unavailability: Message | None = None
-    """When its allocation ends, or maintenance begins: Mesos' Unavailability."""
-    told: Message | None = None
-    """What it said of that itself, while maintenance that begins earlier hides it."""
-    tasks: dict[tuple[str, str], Task] = field(default_factory=dict)
+    """When its allocation ends: Mesos' Unavailability."""
+    tasks: dict[tuple[str, str], TaskRecord] = field(default_factory=dict)
     """Those that have not been acknowledged to their end, by framework and task id."""
-    executors: dict[tuple[str, str], Executor] = field(default_factory=dict)
+    executors: dict[tuple[str, str], ExecutorRecord] = field(default_factory=dict)
     offers: dict[str, Offer] = field(default_factory=dict)
     used: Resources = NONE
     """What tasks that have not ended, and executors, take."""
@@ -180,8 +153,6 @@ class Agent:
     """Its address, where it has told it."""
     tls: bool = False
     """Whether operators reach it over TLS only."""
-    answers: dict[str, Message] = field(default_factory=dict)
-    """Framework id -> what it said to the inverse offer: Mesos' InverseOfferStatus."""
 
     @property
     def hostname(self) -> str:
@@ -203,12 +174,10 @@ class Offer:
     role: str
     resources: Resources
     made: float
-    inverse: bool = False
-    """Asks for resources back, before the agent becomes unavailable."""
 
 
 @dataclass(eq=False)
-class State:
+class MasterState:
     """All of it.
 
     Agents are in exactly one of `agents`, `recovered` (known from before a restart and not back yet), `unreachable` and
@@ -216,27 +185,25 @@ class State:
     """
 
     id: str
-    options: Options
+    options: MasterOptions
     started: float
-    frameworks: dict[str, Framework] = field(default_factory=dict)
-    completed: dict[str, Framework] = field(default_factory=dict)
+    frameworks: dict[str, FrameworkRecord] = field(default_factory=dict)
+    completed: dict[str, FrameworkRecord] = field(default_factory=dict)
     """Frameworks that were torn down or did not come back, oldest first."""
-    agents: dict[str, Agent] = field(default_factory=dict)
-    recovered: dict[str, Agent] = field(default_factory=dict)
+    agents: dict[str, AgentRecord] = field(default_factory=dict)
+    recovered: dict[str, AgentRecord] = field(default_factory=dict)
     unreachable: dict[str, float] = field(default_factory=dict)
     """Agent id -> since when [s since the epoch]."""
-    away: dict[str, Agent] = field(default_factory=dict)
+    away: dict[str, AgentRecord] = field(default_factory=dict)
     """What is known of unreachable agents, but for their tasks."""
     gone: dict[str, float] = field(default_factory=dict)
     """Agents that an operator has given up, or that left for good: they may not come back under that id."""
-    unreachable_tasks: dict[str, list[Task]] = field(default_factory=dict)
+    unreachable_tasks: dict[str, list[TaskRecord]] = field(default_factory=dict)
     """Agent id -> its tasks, which come back if it does."""
     offers: dict[str, Offer] = field(default_factory=dict)
     weights: dict[str, float] = field(default_factory=dict)
     quota: dict[str, dict[str, int]] = field(default_factory=dict)
     """Role -> scalar -> limit [thousandths]."""
-    guarantees: dict[str, dict[str, int]] = field(default_factory=dict)
-    """Role -> scalar -> guarantee [thousandths]."""
     operators: set[str] = field(default_factory=set)
     """Streams of operators that have subscribed."""
     streams: dict[str, tuple[str, str]] = field(default_factory=dict)
@@ -245,9 +212,3 @@ class State:
     """Last number given to an agent, a framework, an offer."""
     counters: dict[str, int] = field(default_factory=dict)
     """Metrics that only grow: ``tasks_finished`` and so on."""
-    windows: list[Message] = field(default_factory=list)
-    """The maintenance schedule: Mesos' Windows."""
-    down: set[tuple[str, str]] = field(default_factory=set)
-    """Machines (hostname, ip) whose maintenance has begun: agents there are turned away."""
-    verbosity: Verbosity = field(default_factory=Verbosity)
-    """How much is logged."""

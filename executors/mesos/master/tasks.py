@@ -1,44 +1,67 @@
-"""Tasks on the master: what state they are in, what they take, what their framework is told."""
+"""Tasks on the master: what state they are in, what they take, what their framework is told, also when it asks."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from executors.mesos.codec import BadMessage, Message
-from executors.mesos.master import rows, views
-from executors.mesos.master.core import Core
-from executors.mesos.master.state import Agent, Framework, Task
-from executors.mesos.messages import TERMINAL, base64_of, field, identity, message, octets, task_status, value_of
+from executors.mesos.master import views
+from executors.mesos.master.core import Core, drop_task, keep_task
+from executors.mesos.master.state import AgentRecord, FrameworkRecord, TaskRecord
+from executors.mesos.messages import (
+    TERMINAL,
+    base64_of,
+    field,
+    identity,
+    message,
+    nanoseconds,
+    octets,
+    task_status,
+    value_of,
+)
 
 STATUSES_MOST = 16
 """How many statuses of a task are remembered."""
 
-STATES = TERMINAL | {"TASK_STAGING", "TASK_STARTING", "TASK_RUNNING", "TASK_KILLING"}
+_LIVE = frozenset({"TASK_STAGING", "TASK_STARTING", "TASK_RUNNING", "TASK_KILLING"})
+TRANSITIONS: dict[str, frozenset[str]] = {
+    "TASK_STAGING": _LIVE | TERMINAL | {"TASK_UNREACHABLE"},
+    "TASK_STARTING": _LIVE | TERMINAL | {"TASK_UNREACHABLE"},
+    "TASK_RUNNING": _LIVE | TERMINAL | {"TASK_UNREACHABLE"},
+    "TASK_KILLING": _LIVE | TERMINAL | {"TASK_UNREACHABLE"},
+    "TASK_UNREACHABLE": _LIVE | TERMINAL,
+} | {state: frozenset() for state in TERMINAL}
+"""State -> states that may follow: agents decide in which order a live task goes through its states; a task that has
+ended never comes back to life; one whose agent is unreachable is as the agent says once that is back."""
+
+STATES = _LIVE | TERMINAL
 """States that an agent may report."""
 
+_KEPT = ("healthy", "container_status", "labels", "check_status")
 
-def worded(framework: Framework, state: str) -> str:
+
+def worded(framework: FrameworkRecord, state: str) -> str:
     """A state as the framework knows it: those that cannot tell partitions apart know TASK_LOST only."""
     return state if framework.can("PARTITION_AWARE") else "TASK_LOST"
 
 
-def find(core: Core, framework: Framework, task_id: str, agent_id: str) -> Task | None:
+def find(core: Core, framework: FrameworkRecord, task_id: str, agent_id: str) -> TaskRecord | None:
     """The task of this id on this agent."""
     task = framework.tasks.get(task_id)
     return task if task is not None and task.agent == agent_id else None
 
 
-def add(core: Core, framework: Framework, agent: Agent, task: Task) -> None:
+def add(core: Core, framework: FrameworkRecord, agent: AgentRecord, task: TaskRecord) -> None:
     """A task was launched, or found."""
     framework.tasks[task.id] = agent.tasks[task.key] = task
     if task.state not in TERMINAL:
         core.take(agent, task.framework, task.role, task.resources)
-    rows.keep_task(core, task, copied=True)
+    keep_task(core, task, copied=True)
     if core.state.operators:
         core.publish(views.task_added(task))
 
 
-def update(core: Core, framework: Framework, agent: Agent, item: Message) -> None:
+def update(core: Core, framework: FrameworkRecord, agent: AgentRecord, item: Message) -> None:
     """A status update from an agent: passed on, as often as it comes, until it is acknowledged.
 
     Raises
@@ -76,10 +99,10 @@ def update(core: Core, framework: Framework, agent: Agent, item: Message) -> Non
             task.pending = status
         core.send(framework.stream, message("UPDATE", status=status))
     if task is not None and before != task.state:
-        rows.keep_task(core, task, copied=True)
+        keep_task(core, task, copied=True)
 
 
-def is_told(framework: Framework, agent: Agent, task: Task | None, task_id: str, uuid: str) -> bool:
+def is_told(framework: FrameworkRecord, agent: AgentRecord, task: TaskRecord | None, task_id: str, uuid: str) -> bool:
     """Whether an update has been acknowledged, and that was lost on the way to the agent; or is older than the end."""
     if task is None:
         ended = [one for one in framework.completed if one.id == task_id and one.agent == agent.id]
@@ -89,7 +112,7 @@ def is_told(framework: Framework, agent: Agent, task: Task | None, task_id: str,
     return task.statuses[-1]["state"] in TERMINAL or any(status.get("uuid") == uuid for status in task.statuses)
 
 
-def acknowledge(core: Core, framework: Framework, call: Message) -> None:
+def acknowledge(core: Core, framework: FrameworkRecord, call: Message) -> None:
     """ACKNOWLEDGE: the framework has taken note of an update; of the last one, the task is over.
 
     An agent that is away sends the update again when it is back, and is told then.
@@ -108,7 +131,7 @@ def acknowledge(core: Core, framework: Framework, call: Message) -> None:
         _acknowledge(core, agent, framework.id, task_id, uuid)
 
 
-def kill(core: Core, task: Task, kill_policy: Message | None) -> None:
+def kill(core: Core, task: TaskRecord, kill_policy: Message | None) -> None:
     """Have a task killed; an agent that is away is told when it comes back."""
     payload: dict[str, Any] = {"framework_id": identity(task.framework), "task_id": identity(task.id)}
     if kill_policy is not None:
@@ -120,12 +143,12 @@ def kill(core: Core, task: Task, kill_policy: Message | None) -> None:
         task.kill = payload
         framework = core.state.frameworks.get(task.framework)
         if framework is not None and _named(framework, task.id) is task:
-            rows.keep_task(core, task)
+            keep_task(core, task)
 
 
-def settle(core: Core, agent: Agent, task: Task, state: str) -> None:
+def settle(core: Core, agent: AgentRecord, task: TaskRecord, state: str) -> None:
     """The task is in this state now. One that has ended takes nothing any more, and never comes back to life."""
-    if task.state in TERMINAL:
+    if state not in TRANSITIONS[task.state]:
         return
     task.state = state
     if state in TERMINAL:
@@ -138,7 +161,9 @@ def count(core: Core, state: str) -> None:
     core.count(state.lower().replace("task_", "tasks_"))
 
 
-def end(core: Core, framework: Framework, task: Task, state: str, reason: str, *, text: str, **more: Any) -> None:
+def end(
+    core: Core, framework: FrameworkRecord, task: TaskRecord, state: str, reason: str, *, text: str, **more: Any
+) -> None:
     """The master knows that a task is over, and says so, once."""
     if (agent := holder(core, task)) is not None:
         settle(core, agent, task, state)
@@ -151,14 +176,14 @@ def end(core: Core, framework: Framework, task: Task, state: str, reason: str, *
     forget(core, framework, task)
 
 
-def tell(core: Core, framework: Framework, task: Task, status: Message) -> None:
+def tell(core: Core, framework: FrameworkRecord, task: TaskRecord, status: Message) -> None:
     """Tell the framework, and operators, a status that the master has made."""
     if core.state.operators:
         core.publish(views.task_updated(task, status))
     core.send(framework.stream, message("UPDATE", status=status))
 
 
-def forget(core: Core, framework: Framework, task: Task) -> None:
+def forget(core: Core, framework: FrameworkRecord, task: TaskRecord) -> None:
     """The task is over and its framework knows."""
     for known in (framework.tasks, framework.unreachable):
         if known.get(task.id) is task:
@@ -170,22 +195,22 @@ def forget(core: Core, framework: Framework, task: Task) -> None:
         if agent.drain is not None:
             core.emptied.add(agent.id)
     if (namesake := _named(framework, task.id)) is None:
-        rows.drop_task(core, task)
+        drop_task(core, task)
     else:
-        rows.keep_task(core, namesake)
+        keep_task(core, namesake)
 
 
-def _named(framework: Framework, task_id: str) -> Task | None:
+def _named(framework: FrameworkRecord, task_id: str) -> TaskRecord | None:
     """Whose row it is: when a task was lost, another one may have been launched under its name."""
     return framework.tasks.get(task_id) or framework.unreachable.get(task_id)
 
 
-def holder(core: Core, task: Task) -> Agent | None:
+def holder(core: Core, task: TaskRecord) -> AgentRecord | None:
     """The task's agent, unless that is given up."""
     return core.state.agents.get(task.agent) or core.state.recovered.get(task.agent)
 
 
-def made(core: Core, task: Task, state: str, reason: str, text: str, **more: Any) -> Message:
+def made(core: Core, task: TaskRecord, state: str, reason: str, text: str, **more: Any) -> Message:
     """A status that the master makes: it has no uuid and needs no acknowledgement."""
     return task_status(
         task.id,
@@ -200,12 +225,12 @@ def made(core: Core, task: Task, state: str, reason: str, text: str, **more: Any
     )
 
 
-def told_state(task: Task) -> str:
+def told_state(task: TaskRecord) -> str:
     """The state that its framework was told last: what its agent has not sent yet must not be overtaken."""
     return str(task.statuses[-1]["state"]) if task.statuses else task.state
 
 
-def note(task: Task, status: Message) -> None:
+def note(task: TaskRecord, status: Message) -> None:
     """Remember a status; of several in a row with one state, the last."""
     kept = {name: item for name, item in status.items() if name != "data"}
     before = task.statuses
@@ -214,6 +239,85 @@ def note(task: Task, status: Message) -> None:
     task.statuses = [*before[1 - STATUSES_MOST :], kept]
 
 
-def _acknowledge(core: Core, agent: Agent, framework_id: str, task_id: str, uuid: str) -> None:
+def _acknowledge(core: Core, agent: AgentRecord, framework_id: str, task_id: str, uuid: str) -> None:
     payload = {"framework_id": identity(framework_id), "task_id": identity(task_id), "uuid": uuid}
     core.send(agent.stream, message("ACKNOWLEDGE", **payload))
+
+
+# ---------------------------------------------------------------------- RECONCILE
+
+
+def reconcile(core: Core, framework: FrameworkRecord, call: Message) -> None:
+    """Tell the latest state of these tasks, or, asked for none, of all.
+
+    Raises
+    ------
+    BadMessage
+        When the call has not the shape of one.
+    """
+    asked = []
+    for item in field(call, "tasks", list, []):
+        one = {"it": item}
+        agent_id = value_of(one, "it.agent_id") if "agent_id" in field(one, "it", dict) else None
+        asked.append((value_of(one, "it.task_id"), agent_id))
+    if not asked:
+        asked = [(task.id, task.agent) for task in (*framework.tasks.values(), *framework.unreachable.values())]
+    for task_id, agent_id in dict.fromkeys(asked):
+        answer(core, framework, task_id, agent_id)
+
+
+def answer(core: Core, framework: FrameworkRecord, task_id: str, agent_id: str | None) -> None:
+    """Tell what is known of a task; nothing while its agent may still come back from before the master's restart."""
+    task = framework.tasks.get(task_id)
+    if task is not None:  # whichever agent is asked about
+        if task.agent in core.state.agents:
+            _answer(core, framework, task_id, task.agent, told_state(task), text="Latest task state", task=task)
+        return
+    away = framework.unreachable.get(task_id)
+    if away is not None:
+        word = worded(framework, "TASK_UNREACHABLE")
+        _answer(core, framework, task_id, away.agent, word, text="Task is unreachable", task=away)
+        return
+    if agent_id in core.state.recovered or (agent_id is None and core.state.recovered):
+        return
+    state, text = _unknown(core, agent_id)
+    _answer(core, framework, task_id, agent_id, worded(framework, state), text=text)
+
+
+def _unknown(core: Core, agent_id: str | None) -> tuple[str, str]:
+    if agent_id in core.state.agents:
+        return "TASK_GONE", "Task is not known to its agent"
+    if agent_id in core.state.unreachable:
+        return "TASK_UNREACHABLE", "Agent is unreachable"
+    if agent_id in core.state.gone:
+        return "TASK_GONE_BY_OPERATOR", "Agent is gone"
+    return "TASK_UNKNOWN", "Task is unknown"
+
+
+def _answer(
+    core: Core,
+    framework: FrameworkRecord,
+    task_id: str,
+    agent_id: str | None,
+    state: str,
+    *,
+    text: str,
+    task: TaskRecord | None = None,
+) -> None:
+    more: Message = {}
+    if task is not None and task.statuses:
+        more = {name: task.statuses[-1][name] for name in _KEPT if name in task.statuses[-1]}
+    if agent_id in core.state.unreachable:
+        more |= {"unreachable_time": nanoseconds(core.state.unreachable[agent_id])}
+    status = task_status(
+        task_id,
+        state,
+        core.now,
+        source="SOURCE_MASTER",
+        agent_id=agent_id,
+        executor_id=None if task is None else task.executor or task.id,
+        reason="REASON_RECONCILIATION",
+        text=f"Reconciliation: {text}",
+        **more,
+    )
+    core.send(framework.stream, message("UPDATE", status=status))

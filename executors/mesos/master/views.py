@@ -1,20 +1,20 @@
 """What operators see of the state, as ``include/mesos/v1/master/master.proto`` has it. Reads, never changes.
 
-Secrets are left out: who may look at the pool need not know what its tasks are told in confidence.
+Secrets are left out: who may look at the pool need not know what its tasks are told in confidence. Metrics have the
+names that Mesos gives them, so that what reads one master reads the other.
 """
 
 from __future__ import annotations
 
 import ipaddress
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from executors.mesos.codec import Message
-from executors.mesos.master.framework_info import own_info
-from executors.mesos.master.redaction import redacted
-from executors.mesos.master.state import Agent, Executor, Framework, Offer, State, Task
+from executors.mesos.master.state import AgentRecord, ExecutorRecord, FrameworkRecord, MasterState, Offer, TaskRecord
 from executors.mesos.messages import TERMINAL, VERSION, identity, message, nanoseconds
-from executors.mesos.resources import NONE, Kind, Resources, to_json
+from executors.mesos.resources import NONE, THOUSAND, Resources, to_json
 
 CAPABILITIES = [{"type": "AGENT_DRAINING"}, {"type": "QUOTA_V2"}]
 """What this master can do beyond what every master can."""
@@ -22,7 +22,7 @@ CAPABILITIES = [{"type": "AGENT_DRAINING"}, {"type": "QUOTA_V2"}]
 _OF_A_TASK = ("labels", "discovery", "container", "health_check", "kill_policy", "limits")
 
 
-def state(state: State) -> Message:
+def state(state: MasterState) -> Message:
     """The answer to GET_STATE, and the first thing that a subscriber is told."""
     return {
         "get_tasks": tasks(state),
@@ -32,7 +32,7 @@ def state(state: State) -> Message:
     }
 
 
-def tasks(state: State) -> Message:
+def tasks(state: MasterState) -> Message:
     """The answer to GET_TASKS. None is ever pending or an orphan here."""
     ended = [one for f in state.frameworks.values() for one in f.completed]
     ended += [one for f in state.completed.values() for one in (*f.completed, *f.tasks.values())]
@@ -45,13 +45,13 @@ def tasks(state: State) -> Message:
     }
 
 
-def executors(state: State) -> Message:
+def executors(state: MasterState) -> Message:
     """The answer to GET_EXECUTORS."""
     found = [executor(one) for agent in state.agents.values() for one in agent.executors.values()]
     return {"executors": found, "orphan_executors": []}
 
 
-def frameworks(state: State) -> Message:
+def frameworks(state: MasterState) -> Message:
     """The answer to GET_FRAMEWORKS."""
     by_framework = defaultdict(list)
     for agent in state.agents.values():
@@ -64,7 +64,7 @@ def frameworks(state: State) -> Message:
     }
 
 
-def agents(state: State) -> Message:
+def agents(state: MasterState) -> Message:
     """The answer to GET_AGENTS."""
     return {
         "agents": [agent(one, state) for one in state.agents.values()],
@@ -72,8 +72,8 @@ def agents(state: State) -> Message:
     }
 
 
-def task(t: Task) -> Message:
-    """A ``Task``: what became of a TaskInfo; the command is not in it."""
+def task(t: TaskRecord) -> Message:
+    """A ``TaskRecord``: what became of a TaskInfo; the command is not in it."""
     found = {
         "name": t.info.get("name", ""),
         "task_id": identity(t.id),
@@ -94,7 +94,7 @@ def task(t: Task) -> Message:
     return found | {name: redacted(t.info[name]) for name in _OF_A_TASK if name in t.info}
 
 
-def executor(e: Executor) -> Message:
+def executor(e: ExecutorRecord) -> Message:
     """An executor of GET_EXECUTORS."""
     own = {
         "executor_id": identity(e.id),
@@ -104,22 +104,22 @@ def executor(e: Executor) -> Message:
     return {"executor_info": redacted(e.info) | own, "agent_id": identity(e.agent)}
 
 
-def framework(f: Framework, state: State) -> Message:
+def framework(f: FrameworkRecord, state: MasterState) -> Message:
     """A framework of GET_FRAMEWORKS."""
     keys = (agent.executors.values() for agent in state.agents.values())
     return _framework(f, state, [one for group in keys for one in group if one.framework == f.id])
 
 
-def _framework(f: Framework, state: State, running: Iterable[Executor]) -> Message:
+def _framework(f: FrameworkRecord, state: MasterState, running: Iterable[ExecutorRecord]) -> Message:
     completed = f.id in state.completed
     found = {
-        "framework_info": own_info(f.info),
+        "framework_info": _own_info(f.info),
         "active": f.active and f.stream is not None and not completed,
         "connected": f.stream is not None,
         "recovered": recovered(f, state),
         "registered_time": nanoseconds(f.registered),
-        "offers": [offer(one, state) for one in f.offers.values() if not one.inverse],
-        "inverse_offers": [inverse_offer(one, state) for one in f.offers.values() if one.inverse],
+        "offers": [offer(one, state) for one in f.offers.values()],
+        "inverse_offers": [],
         "allocated_resources": _by_role(taken((*f.tasks.values(), *running))),
         "offered_resources": _by_role(offered(f.offers.values())),
     }
@@ -130,12 +130,12 @@ def _framework(f: Framework, state: State, running: Iterable[Executor]) -> Messa
     return found
 
 
-def recovered(f: Framework, state: State) -> bool:
+def recovered(f: FrameworkRecord, state: MasterState) -> bool:
     """Whether it is known only from before the master's restart, and not back yet."""
     return f.id in state.frameworks and f.stream is None and max(f.registered, f.reregistered or 0.0) < state.started
 
 
-def agent(a: Agent, state: State) -> Message:
+def agent(a: AgentRecord, state: MasterState) -> Message:
     """An agent of GET_AGENTS."""
     found = {
         "agent_info": a.info,
@@ -162,12 +162,12 @@ def drain_info(config: Message, *, drained: bool) -> Message:
     return {"state": "DRAINED" if drained else "DRAINING", "config": config}
 
 
-def pid(a: Agent) -> str:
+def pid(a: AgentRecord) -> str:
     """Where an agent is, in the form that clients take apart: ``slave(1)@10.0.0.7:5051``."""
     return f"slave(1)@{a.ip or a.hostname}:{a.info.get('port', 5051)}"
 
 
-def offer(o: Offer, state: State) -> Message:
+def offer(o: Offer, state: MasterState) -> Message:
     """An ``Offer``, as far as lookers-on need to know it."""
     holder = state.agents.get(o.agent)
     return {
@@ -180,20 +180,7 @@ def offer(o: Offer, state: State) -> Message:
     }
 
 
-def inverse_offer(o: Offer, state: State) -> Message:
-    """An ``InverseOffer``."""
-    holder = state.agents.get(o.agent)
-    unavailability = None if holder is None else holder.unavailability
-    return {
-        "id": identity(o.id),
-        "framework_id": identity(o.framework),
-        "agent_id": identity(o.agent),
-        "unavailability": unavailability or {"start": nanoseconds(o.made)},
-        "resources": to_json(o.resources),
-    }
-
-
-def master(state: State) -> Message:
+def master(state: MasterState) -> Message:
     """``MasterInfo``: where the master is and what it can do. Its `ip` is 0 where only a name is known."""
     options = state.options
     address: Message = {"hostname": options.hostname, "port": options.port}
@@ -217,24 +204,24 @@ def master(state: State) -> Message:
     }
 
 
-def subscribed(everything: State) -> Message:
+def subscribed(everything: MasterState) -> Message:
     """The first event of an operator's stream."""
     interval = everything.options.heartbeat_s
     return message("SUBSCRIBED", get_state=state(everything), heartbeat_interval_seconds=interval)
 
 
-def task_added(t: Task) -> Message:
+def task_added(t: TaskRecord) -> Message:
     """The event TASK_ADDED."""
     return message("TASK_ADDED", task=task(t))
 
 
-def task_updated(t: Task, status: Message) -> Message:
+def task_updated(t: TaskRecord, status: Message) -> Message:
     """The event TASK_UPDATED: a task's status has changed; what a status carries for its framework is left out."""
     shown = {name: item for name, item in status.items() if name != "data"}
     return message("TASK_UPDATED", framework_id=identity(t.framework), status=shown, state=t.state)
 
 
-def agent_added(a: Agent, state: State) -> Message:
+def agent_added(a: AgentRecord, state: MasterState) -> Message:
     """The event AGENT_ADDED."""
     return message("AGENT_ADDED", agent=agent(a, state))
 
@@ -244,46 +231,46 @@ def agent_removed(agent_id: str) -> Message:
     return message("AGENT_REMOVED", agent_id=identity(agent_id))
 
 
-def framework_added(f: Framework, state: State) -> Message:
+def framework_added(f: FrameworkRecord, state: MasterState) -> Message:
     """The event FRAMEWORK_ADDED."""
     return message("FRAMEWORK_ADDED", framework=framework(f, state))
 
 
-def framework_updated(f: Framework, state: State) -> Message:
+def framework_updated(f: FrameworkRecord, state: MasterState) -> Message:
     """The event FRAMEWORK_UPDATED."""
     return message("FRAMEWORK_UPDATED", framework=framework(f, state))
 
 
-def framework_removed(f: Framework) -> Message:
+def framework_removed(f: FrameworkRecord) -> Message:
     """The event FRAMEWORK_REMOVED."""
-    return message("FRAMEWORK_REMOVED", framework_info=own_info(f.info))
+    return message("FRAMEWORK_REMOVED", framework_info=_own_info(f.info))
 
 
-def taken(items: Iterable[Task | Executor]) -> dict[str, Resources]:
+def taken(items: Iterable[TaskRecord | ExecutorRecord]) -> dict[str, Resources]:
     """What tasks that have not ended, and executors, take, by role."""
     return _sums(
         (item.role, item.resources)
         for item in items
-        if not isinstance(item, Task) or (item.state not in TERMINAL and item.state != "TASK_UNREACHABLE")
+        if not isinstance(item, TaskRecord) or (item.state not in TERMINAL and item.state != "TASK_UNREACHABLE")
     )
 
 
 def offered(offers: Iterable[Offer]) -> dict[str, Resources]:
     """What is offered, by role."""
-    return _sums((one.role, one.resources) for one in offers if not one.inverse)
+    return _sums((one.role, one.resources) for one in offers)
 
 
 def _sums(items: Iterable[tuple[str, Resources]]) -> dict[str, Resources]:
     """Resources by role. Thousands of tasks take scalars mostly: those are added in place."""
-    scalars: dict[str, dict[Kind, int]] = {}
+    scalars: dict[str, dict[str, int]] = {}
     others: dict[str, Resources] = {}
     for role, resources in items:
         counts = scalars.setdefault(role, {})
-        for kind, amount in resources:
+        for name, amount in resources:
             if isinstance(amount, int):
-                counts[kind] = counts.get(kind, 0) + amount
+                counts[name] = counts.get(name, 0) + amount
             else:
-                others[role] = others.get(role, NONE) + Resources({kind: amount})
+                others[role] = others.get(role, NONE) + Resources({name: amount})
     return {role: Resources({**counts}) + others.get(role, NONE) for role, counts in scalars.items()}
 
 
@@ -298,3 +285,124 @@ def user(info: Message) -> str | None:
         if isinstance(command, dict) and isinstance(command.get("user"), str):
             return str(command["user"])
     return None
+
+
+def _own_info(info: Message) -> Message:
+    """As its scheduler would write it, who could subscribe with it: ``role`` or, with MULTI_ROLE, ``roles``.
+
+    >>> _own_info({"name": "x", "roles": ["*"]})
+    {'name': 'x', 'role': '*'}
+    """
+    if any(item.get("type") == "MULTI_ROLE" for item in info.get("capabilities", ())):
+        return info
+    role = next(iter(info.get("roles", ())), "*")
+    return {name: item for name, item in info.items() if name != "roles"} | {"role": role}
+
+
+def redacted(value: Any) -> Any:
+    """A message, without the data of a ``Secret`` and the values of variables that are secret, however deep they are.
+
+    >>> redacted({"name": "TOKEN", "type": "SECRET", "secret": {"type": "VALUE", "value": {"data": "aHVzaA=="}}})
+    {'name': 'TOKEN', 'type': 'SECRET', 'secret': {'type': 'VALUE', 'value': {'data': ''}}}
+    """
+    if isinstance(value, list):
+        return [redacted(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    kind, inner = value.get("type"), value.get("value")
+    found = {name: redacted(item) for name, item in value.items() if (name, kind) != ("value", "SECRET")}
+    if isinstance(inner, dict) and "data" in inner and "value" in found:
+        found["value"] = found["value"] | {"data": ""}
+    return found
+
+
+# ---------------------------------------------------------------------- metrics
+
+SCALARS = ("cpus", "gpus", "mem", "disk")
+"""What is counted: cores, devices, and MiB."""
+
+COUNTERS = (
+    *(f"tasks_{word}" for word in ("finished", "failed", "killed", "lost", "error", "dropped", "gone")),
+    "tasks_gone_by_operator",
+    *(f"slave_{word}" for word in ("registrations", "reregistrations", "removals", "unreachable_completed")),
+    *(
+        f"messages_{word}"
+        for word in (
+            "register_framework",
+            "reregister_framework",
+            "unregister_framework",
+            "launch_tasks",
+            "decline_offers",
+            "revive_offers",
+            "suppress_offers",
+            "kill_task",
+            "reconcile_tasks",
+            "resource_request",
+            "framework_to_executor",
+            "executor_to_framework",
+            "exited_executor",
+            "register_slave",
+            "reregister_slave",
+            "unregister_slave",
+            "status_update",
+            "status_update_acknowledgement",
+        )
+    ),
+    "dropped_messages",
+)
+"""Those that are told even while they are 0; whatever else the master counts is told as well."""
+
+
+def metrics(state: MasterState, now: float) -> dict[str, float]:
+    """All metrics at a time [s since the epoch]: those that are states, and those that only grow."""
+    found = dict.fromkeys(COUNTERS, 0.0) | {name: float(count) for name, count in state.counters.items()}
+    found |= {"elected": 1.0, "uptime_secs": max(0.0, now - state.started)}
+    found |= _agent_counts(state) | _framework_counts(state) | _task_counts(state) | _resource_sums(state)
+    found["outstanding_offers"] = float(len(state.offers))
+    found["operator_event_stream_subscribers"] = float(len(state.operators))
+    return {f"master/{name}": value for name, value in sorted(found.items())}
+
+
+def _agent_counts(state: MasterState) -> dict[str, float]:
+    connected = [agent for agent in state.agents.values() if agent.stream is not None]
+    active = sum(agent.active for agent in connected)
+    counts = {
+        "active": active,
+        "inactive": len(connected) - active,
+        "connected": len(connected),
+        "disconnected": len(state.agents) - len(connected),
+        "unreachable": len(state.unreachable),
+    }
+    return {f"{word}_{name}": float(count) for word in ("slaves", "agents") for name, count in counts.items()}
+
+
+def _framework_counts(state: MasterState) -> dict[str, float]:
+    connected = [framework for framework in state.frameworks.values() if framework.stream is not None]
+    active = sum(framework.active for framework in connected)
+    return {
+        "frameworks_active": float(active),
+        "frameworks_inactive": float(len(connected) - active),
+        "frameworks_connected": float(len(connected)),
+        "frameworks_disconnected": float(len(state.frameworks) - len(connected)),
+    }
+
+
+def _task_counts(state: MasterState) -> dict[str, float]:
+    counts = Counter(task.state for f in state.frameworks.values() for task in f.tasks.values())
+    found = {f"tasks_{word}": float(counts[f"TASK_{word.upper()}"]) for word in ("staging", "starting", "running")}
+    found["tasks_killing"] = float(counts["TASK_KILLING"])
+    found["tasks_unreachable"] = float(sum(map(len, state.unreachable_tasks.values())))
+    return found
+
+
+def _resource_sums(state: MasterState) -> dict[str, float]:
+    there, taken = Counter[str](), Counter[str]()
+    for agent in state.agents.values():
+        there.update(agent.total.scalars())
+        taken.update(agent.used.scalars())
+    found: dict[str, float] = {}
+    for name in SCALARS:
+        found[f"{name}_total"] = there[name] / THOUSAND
+        found[f"{name}_used"] = taken[name] / THOUSAND
+        found[f"{name}_percent"] = taken[name] / there[name] if there[name] else 0.0
+    return found

@@ -31,8 +31,8 @@ from coscheduler.real.machine import (
     SharedMachine,
 )
 from executors.cgroup import probe
-from executors.mesos.master.service import MasterService
-from executors.mesos.master.state import Options
+from executors.mesos.master.server import MasterService
+from executors.mesos.master.state import MasterOptions
 from executors.mesos.operator import Operator
 from executors.mesos.pool_directory import READER
 from tests.executors.mesos.scripted import until
@@ -334,7 +334,7 @@ def test_a_master_that_is_started_again_knows_its_containers(
     machine.start("c", "node0", SLEEP, 0.5, 1.0)
     heard.all(ContainerStarted("c"))
     pool.own.master.close()
-    pool.own.master = MasterService(pool.directory, Options(user=getpass.getuser()), host=LOOPBACK)
+    pool.own.master = MasterService(pool.directory, MasterOptions(user=getpass.getuser()), host=LOOPBACK)
     pool.own.master.start()
     machine.start("next", "node1", SLEEP, 0.5, 1.0)
     machine.stop("c")

@@ -17,8 +17,8 @@ from executors.mesos.agent.service import AgentService
 from executors.mesos.agent.state import AgentOptions
 from executors.mesos.codec import Message
 from executors.mesos.master.machine import Master
-from executors.mesos.master.service import MasterService
-from executors.mesos.master.state import Options as MasterOptions
+from executors.mesos.master.server import MasterService
+from executors.mesos.master.state import MasterOptions
 from executors.mesos.operator import Operator
 from executors.mesos.pool_directory import READER, PoolDirectory
 from executors.mesos.resources import scalars

@@ -13,12 +13,12 @@ from executors.mesos.agent.state import ContainerSpec, StartContainer, StopConta
 from executors.mesos.codec import Message, decode, encode
 from executors.mesos.effects import Close, Keep, Send
 from executors.mesos.master.machine import Master
-from executors.mesos.master.state import Options
+from executors.mesos.master.state import MasterOptions
 from executors.mesos.messages import TERMINAL, identity, message, value_of
 from executors.mesos.resources import scalars, to_json
 
 AGENT = AgentOptions("n1", 5051, scalars(cpus=4, mem=4096), "/sandboxes", "10.0.0.1:5051")
-OPTIONS = Options(agent_reregister_s=30.0)
+OPTIONS = MasterOptions(agent_reregister_s=30.0)
 INFO = {"user": "me", "name": "f", "failover_timeout": 1e6, "capabilities": [{"type": "PARTITION_AWARE"}]}
 
 

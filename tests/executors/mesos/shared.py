@@ -26,7 +26,7 @@ class Asking(Operator):
     def call(self, name: str, **payload: Any) -> Message:
         if not name.startswith("GET_"):
             self.changes.append(name)
-        answer, effects = self._world.master.operate(message(name, **payload), "ann", self._world.now)
+        answer, effects = self._world.master.operate(message(name, **payload), self._world.now)
         self._world.do(effects)
         found: Message = {} if answer is None else decode(encode(answer))[name.lower()]
         return found

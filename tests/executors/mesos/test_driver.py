@@ -17,7 +17,7 @@ from asa.core.errors import InvalidInput
 from executors.mesos.codec import frame
 from executors.mesos.driver import SchedulerDriver
 from executors.mesos.endpoint import of_url
-from executors.mesos.master.service import MasterService
+from executors.mesos.master.server import MasterService
 from executors.mesos.pool_directory import FRAMEWORK, MASTER_NAME, Address, PoolDirectory
 from tests.executors.mesos import live
 from tests.executors.mesos.driven import INFO, Recorder, Start, status

@@ -368,13 +368,6 @@ class TestOffered:
         assert (found.id, found.agent, found.hostname, found.role) == ("o-a-1", "a", "host-a", "asa")
         assert (found.attributes, found.ends, found.made) == ({"run": "r1"}, 1700.5, 3.0)
 
-    def test_a_need_takes_what_is_reserved_first(self) -> None:
-        from executors.mesos.resources import Kind, Resources
-
-        there = Resources({Kind("cpus"): 2000, Kind("cpus", "asa"): 1000})
-        assert TaskNeed(2).of(there) == Resources({Kind("cpus", "asa"): 1000, Kind("cpus"): 1000})
-        assert TaskNeed(3.001).of(there) is None
-
 
 @given(
     st.lists(st.tuples(st.sampled_from("abcd"), st.integers(0, 4)), max_size=12),

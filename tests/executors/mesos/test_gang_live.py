@@ -10,8 +10,8 @@ import pytest
 
 from executors.mesos.driver import SchedulerDriver
 from executors.mesos.framework import Framework, FrameworkOutcome, Patience, TaskGang, TaskNeed, TaskProgram
-from executors.mesos.master.service import MasterService
-from executors.mesos.master.state import Options
+from executors.mesos.master.server import MasterService
+from executors.mesos.master.state import MasterOptions
 from executors.mesos.scheduler import FrameworkScheduler
 from tests.executors.mesos import live
 from tests.executors.mesos.processes import Ground
@@ -61,7 +61,7 @@ class Pool:
 @pytest.fixture
 def pool(tmp_path: Path) -> Iterator[Pool]:
     ground = Ground(tmp_path)
-    with MasterService(ground.directory, Options(ping_s=0.5, pings=4), host="127.0.0.1"):
+    with MasterService(ground.directory, MasterOptions(ping_s=0.5, pings=4), host="127.0.0.1"):
         pool = Pool(ground)
         try:
             yield pool

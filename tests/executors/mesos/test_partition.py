@@ -13,15 +13,15 @@ from pathlib import Path
 import psutil
 import pytest
 
-from executors.mesos.master.service import MasterService
-from executors.mesos.master.state import Options
+from executors.mesos.master.server import MasterService
+from executors.mesos.master.state import MasterOptions
 from tests.executors.mesos.ledger import Ledger
 from tests.executors.mesos.processes import Ground
 from tests.executors.mesos.scripted import until
 
 pytestmark = pytest.mark.slow
 
-OPTIONS = Options(ping_s=0.5, pings=4)
+OPTIONS = MasterOptions(ping_s=0.5, pings=4)
 
 
 class Network:

@@ -9,12 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from executors.mesos.codec import BadMessage
-from executors.mesos.resources import NONE, Kind, Range, Resources, parse, scalars, to_json, usable
+from executors.mesos.resources import NONE, Range, Resources, parse, scalars, to_json
 
-KINDS = st.sampled_from(
-    [Kind(name, role, revocable=back) for name in ("cpus", "mem") for role in ("*", "eng") for back in (False, True)]
-    + [Kind("cpus", "eng", dynamic=True, principal="p")]
-)
+NAMES = st.sampled_from(["cpus", "mem", "gpus", "licences"])
 RANGES = st.lists(st.tuples(st.integers(0, 20), st.integers(0, 5)), min_size=1, max_size=4)
 
 
@@ -25,13 +22,13 @@ def some(ranges: list[tuple[int, int]]) -> Resources:
 
 
 def units(resources: Resources) -> set[int]:
-    ranges: tuple[Range, ...] = resources.amounts.get(Kind("ports"), ())  # type: ignore[assignment]
+    ranges: tuple[Range, ...] = resources.amounts.get("ports", ())  # type: ignore[assignment]
     assert list(ranges) == sorted(ranges) and all(a[1] + 1 < b[0] for a, b in pairwise(ranges))
     return {unit for first, last in ranges for unit in range(first, last + 1)}
 
 
-SCALARS = st.dictionaries(KINDS, st.integers(1, 10**9), max_size=5).map(Resources)
-SETS = st.sets(st.sampled_from("abc"), min_size=1).map(lambda members: Resources({Kind("disks"): frozenset(members)}))
+SCALARS = st.dictionaries(NAMES, st.integers(1, 10**9), max_size=5).map(Resources)
+SETS = st.sets(st.sampled_from("abc"), min_size=1).map(lambda members: Resources({"disks": frozenset(members)}))
 ANY = st.builds(lambda one, two, three: one + two + three, SCALARS, RANGES.map(some), SETS)
 
 
@@ -60,32 +57,11 @@ def test_messages_say_the_same(resources: Resources) -> None:
     assert all(item["allocation_info"] == {"role": "eng"} for item in to_json(resources, "eng"))
 
 
-@given(ANY)
-def test_reservations_can_be_told_apart_and_forgotten(resources: Resources) -> None:
-    assert resources.reserved() + resources.unreserved() == resources
-    assert resources.usable("eng") == resources
-    assert resources.usable("other") == resources.unreserved()
-    assert resources.unspecific().scalars() == resources.scalars()
-    assert not resources.unspecific().reserved()
-
-
 def test_thousandths_add_up_exactly() -> None:
     tenth = scalars(cpus=0.1)
     assert sum([tenth] * 10, start=NONE) == scalars(cpus=1)
     assert scalars(cpus=1.5).scalar("cpus") == 1.5
     assert not scalars(cpus=0)
-
-
-def test_roles_below_may_use_what_is_reserved_above() -> None:
-    assert usable("eng", "eng/dev") and not usable("eng", "english")
-
-
-def test_the_older_form_of_a_reservation_is_understood() -> None:
-    older = [{"name": "cpus", "scalar": {"value": 1}, "role": "eng", "reservation": {"principal": "p"}}]
-    newer = [
-        {"name": "cpus", "scalar": {"value": 1}, "reservations": [{"type": "DYNAMIC", "role": "eng", "principal": "p"}]}
-    ]
-    assert parse(older) == parse(newer) == Resources({Kind("cpus", "eng", True, "p"): 1000})
 
 
 @pytest.mark.parametrize(
@@ -100,8 +76,9 @@ def test_the_older_form_of_a_reservation_is_understood() -> None:
         ({"name": "ports", "type": "ODD"}, "expected SCALAR, RANGES or SET"),
         ({"name": "s", "type": "SET", "set": {"item": [1]}}, "set of texts"),
         ({"name": "disk", "scalar": {"value": 1}, "disk": {}}, "only plain resources"),
-        ({"name": "cpus", "scalar": {"value": 1}, "reservations": [{"role": "a"}, {"role": "a/b"}]}, "2 reservations"),
-        ({"name": "cpus", "scalar": {"value": 1}, "reservation": {}}, "name a role"),
+        ({"name": "cpus", "scalar": {"value": 1}, "reservations": [{"role": "a"}]}, "reserved for a role"),
+        ({"name": "cpus", "scalar": {"value": 1}, "role": "a"}, "reserved for a role"),
+        ({"name": "cpus", "scalar": {"value": 1}, "revocable": {}}, "only plain resources"),
         ("cpus", "to be an object"),
     ],
 )
@@ -116,7 +93,7 @@ def test_one_name_is_one_type() -> None:
 
 
 def test_amounts_of_different_types_are_not_mixed() -> None:
-    several, members = Resources({Kind("x"): ((1, 2),)}), Resources({Kind("x"): frozenset("a")})
+    several, members = Resources({"x": ((1, 2),)}), Resources({"x": frozenset("a")})
     assert not several.covers(members) and not members.covers(several)
     with pytest.raises(BadMessage, match="amounts of different types"):
         several + members

@@ -19,8 +19,8 @@ from executors.mesos.agent.service import AgentService
 from executors.mesos.agent.shim import birth_of
 from executors.mesos.agent.state import AgentOptions
 from executors.mesos.codec import Message, Records, encode
-from executors.mesos.master.service import MasterService
-from executors.mesos.master.state import Options as MasterOptions
+from executors.mesos.master.server import MasterService
+from executors.mesos.master.state import MasterOptions
 from executors.mesos.messages import field, identity, message
 from executors.mesos.pool_directory import FRAMEWORK, WRITER, PoolDirectory
 from executors.mesos.resources import scalars

@@ -33,8 +33,8 @@ from executors.mesos.agent.containers import Unlimited
 from executors.mesos.agent.shim import birth_of
 from executors.mesos.codec import Message, encode
 from executors.mesos.driver import SchedulerDriver
-from executors.mesos.master.service import MasterService
-from executors.mesos.master.state import Options as MasterOptions
+from executors.mesos.master.server import MasterService
+from executors.mesos.master.state import MasterOptions
 from executors.mesos.messages import identity, message
 from executors.mesos.pool_directory import AGENT_NAME, READER, PoolDirectory
 

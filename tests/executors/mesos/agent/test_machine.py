@@ -16,7 +16,7 @@ from executors.mesos.agent.state import AgentState, LimitCpu, StopContainer, ToM
 from executors.mesos.codec import BadMessage, Message, decode, encode
 from executors.mesos.effects import Keep, Send
 from executors.mesos.master.machine import Master
-from executors.mesos.master.state import Options
+from executors.mesos.master.state import MasterOptions
 from executors.mesos.messages import TERMINAL, identity, message, nanoseconds, value_of
 
 SHUTDOWNS = ("SHUTDOWN", "SHUTDOWN_EXECUTOR", "SHUTDOWN_FRAMEWORK")
@@ -611,7 +611,7 @@ class Pool:
 
     def __init__(self, node: Any, **framework: Any) -> None:
         self.node = node
-        self.master = Master("M1", Options(), node.now)
+        self.master = Master("M1", MasterOptions(), node.now)
         self.events: list[Message] = []
         info = {"user": "me", "name": "f", "roles": ["hpc"], "failover_timeout": 100.0}
         info |= {"capabilities": [{"type": "MULTI_ROLE"}]} | framework

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from executors.mesos.codec import Message
-from executors.mesos.master.state import State
+from executors.mesos.master.state import MasterState
 from executors.mesos.messages import TERMINAL, identity
 from executors.mesos.resources import scalars
 from tests.executors.mesos.master.world import AWARE, World, executor_info, task_info, uuid
@@ -279,7 +279,7 @@ class Model:
             assert {name for name in believed if name in runs} == set(believed)
 
 
-def durable(state: State) -> Any:
+def durable(state: MasterState) -> Any:
     """What survives the master."""
     agents = state.agents | state.recovered
     return {

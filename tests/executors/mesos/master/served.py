@@ -19,8 +19,8 @@ from executors.mesos.effects import Close, Effect, Send
 from executors.mesos.http_api import TokenAccess, host_names
 from executors.mesos.journal import Journal
 from executors.mesos.master import server
-from executors.mesos.master.server import Server
-from executors.mesos.master.state import Options, State
+from executors.mesos.master.server import MasterServer
+from executors.mesos.master.state import MasterOptions, MasterState
 from executors.mesos.messages import message
 from executors.mesos.pool_directory import FRAMEWORK, PoolDirectory
 
@@ -40,7 +40,7 @@ class Machine:
     opened: list[str] = field(default_factory=list)
     woken: int = 0
     next: float = float("inf")
-    state: State = field(default_factory=lambda: State("M1", Options(), 0.0))
+    state: MasterState = field(default_factory=lambda: MasterState("M1", MasterOptions(), 0.0))
 
     def _say(self, name: str) -> list[Effect]:
         answer = self.answers.get(name, [])
@@ -75,8 +75,8 @@ class Machine:
         self.asked.append(("watch",))
         return self._open(stream, "watch", message("SUBSCRIBED", heartbeat_interval_seconds=15.0))
 
-    def operate(self, call: Message, principal: str | None, now: float) -> tuple[Message | None, list[Effect]]:
-        self.asked.append(("operate", call["type"], principal))
+    def operate(self, call: Message, now: float) -> tuple[Message | None, list[Effect]]:
+        self.asked.append(("operate", call["type"]))
         answer = message("GET_HEALTH", healthy=True) if call["type"].startswith("GET") else None
         return answer, self._say("operate")
 
@@ -98,7 +98,7 @@ class Ground:
     """A server, its machine, and a client."""
 
     machine: Machine
-    server: Server
+    server: MasterServer
     journal: Journal
     port: int
     pool: PoolDirectory
@@ -135,7 +135,7 @@ class Ground:
 async def ground(directory: Path, *, required: bool = True, heartbeat_s: float = 1000.0) -> AsyncIterator[Ground]:
     pool = PoolDirectory.create(directory / "pool", "p")
     journal, machine = Journal(pool.path / "master.db"), Machine()
-    served = Server(machine, journal, TokenAccess(pool, required=required), host_names(["n0"]), heartbeat_s)
+    served = MasterServer(machine, journal, TokenAccess(pool, required=required), host_names(["n0"]), heartbeat_s)
     sock = listening_socket("127.0.0.1", 0)
     await served.listen(sock, None)
     running = asyncio.create_task(served.run())

@@ -4,8 +4,8 @@ import pytest
 
 from asa.web.errors import HTTPError
 from executors.mesos.codec import Message
-from executors.mesos.messages import identity
-from executors.mesos.resources import Resources, parse, scalars, to_json
+from executors.mesos.messages import identity, message
+from executors.mesos.resources import parse, scalars, to_json
 from tests.executors.mesos.master.world import AWARE, MULTI, World, executor_info, launch, task_info
 
 
@@ -23,12 +23,6 @@ def statuses(world: World, framework: str) -> list[Message]:
 
 def group(executor: Message, *infos: Message) -> Message:
     return {"type": "LAUNCH_GROUP", "launch_group": {"executor": executor, "task_group": {"tasks": list(infos)}}}
-
-
-def reserve(kind: str, cpus: float, role: str, principal: str = "p", **more: Any) -> Message:
-    reservation = {"type": "DYNAMIC", "role": role, "principal": principal}
-    item = {"name": "cpus", "type": "SCALAR", "scalar": {"value": cpus}, "reservations": [reservation]}
-    return {"type": kind, kind.lower(): {"resources": [item]}} | more
 
 
 BAD = [
@@ -111,8 +105,7 @@ def test_an_empty_list_may_be_left_out(operation: Message) -> None:
     world.call(framework, "ACCEPT", {"operations": [launch(task_info("t", agent))]})
     (status,) = statuses(world, framework)
     assert status["reason"] == "REASON_INVALID_OFFERS" and "No offers" in status["message"]
-    for kind in ("DECLINE", "ACCEPT_INVERSE_OFFERS", "DECLINE_INVERSE_OFFERS"):
-        world.call(framework, kind, {})
+    world.call(framework, "DECLINE", {})
 
 
 def test_a_task_id_is_used_once_at_a_time() -> None:
@@ -182,8 +175,9 @@ def test_offers_of_two_agents_cannot_be_taken_together() -> None:
 
 def test_offers_for_two_roles_cannot_be_taken_together() -> None:
     world = World()
-    held = [to_json(scalars(cpus=2))[0] | {"reservations": [{"type": "STATIC", "role": role}]} for role in ("a", "b")]
-    agent = world.agent(agent_info={"hostname": "n1", "port": 5051, "resources": held})
+    config = {"role": "a", "limits": {"cpus": {"value": 1}, "mem": {"value": 32}}}
+    world.do(world.master.operate(message("UPDATE_QUOTA", quota_configs=[config]), world.now)[1])
+    agent = world.agent()
     framework = world.subscribe(roles=["a", "b"], capabilities=[AWARE, MULTI])
     names = [offer["id"]["value"] for offer in world.offers(framework)]
     assert len(names) == 2
@@ -285,51 +279,3 @@ def hpc(**more: Any) -> tuple[World, str, str, str]:
     framework = world.subscribe(roles=["hpc", "hpc/big"], capabilities=[MULTI], **more)
     offers = world.offers(framework)
     return world, agent, framework, offers[0]["id"]["value"]
-
-
-def test_reserve_launch_and_unreserve() -> None:
-    world, agent, framework, offer = hpc()
-    operation = reserve("RESERVE", 3, "hpc", id=identity("op"))
-    items = operation["reserve"]["resources"]
-    task = task_info("t", agent) | {"resources": [items[0] | {"scalar": {"value": 2}}]}
-    world.accept(framework, [offer], operation, launch(task), refuse_s=0)
-    (status,) = operation_statuses(world, framework)
-    assert status["state"] == "OPERATION_FINISHED" and status["operation_id"] == identity("op")
-    found = world.state.agents[agent]
-    assert {kind.role: amount for kind, amount in found.total} == {"*": 1000, "hpc": 3000}
-    assert [(kind.role, kind.principal, amount) for kind, amount in found.used] == [("hpc", "p", 2000)]
-    world.restart()
-    assert world.state.recovered[agent].total == found.total
-    world, agent, framework, offer = hpc()
-    world.accept(framework, [offer], reserve("RESERVE", 3, "hpc"), reserve("UNRESERVE", 3, "hpc"))
-    assert world.state.agents[agent].total == scalars(cpus=4)
-
-
-@pytest.mark.parametrize(
-    ("operation", "text"),
-    [
-        (reserve("RESERVE", 5, "hpc"), "more than what is offered"),
-        (reserve("RESERVE", 1, "other"), "'other'"),
-        (reserve("RESERVE", 1, "hpc", principal="q"), "'p'"),
-        (reserve("UNRESERVE", 1, "hpc"), "more than what is offered"),
-        ({"type": "RESERVE", "reserve": {"resources": to_json(scalars(cpus=1))}}, "dynamic"),
-        ({"type": "RESERVE", "reserve": {"resources": []}}, "none"),
-        ({"type": "RESERVE", "reserve": {"resources": 3}}, "reserve.resources"),
-        ({"type": "RESERVE"}, "reserve.resources"),
-        ({"type": "CREATE", "create": {"volumes": []}}, "CREATE"),
-    ],
-)
-def test_operations_that_cannot_be_done(operation: Message, text: str) -> None:
-    world, agent, framework, offer = hpc()
-    world.accept(framework, [offer], operation | {"id": identity("op")}, launch(task_info("t", agent)))
-    (status,) = operation_statuses(world, framework)
-    assert status["state"] == "OPERATION_ERROR" and text in status["message"] and "uuid" not in status
-    assert world.state.agents[agent].total == scalars(cpus=4) and "t" in world.state.frameworks[framework].tasks
-
-
-def test_revocable_and_other_kinds_are_not_mistaken_for_one_another() -> None:
-    world, agent, framework, offer = pair()
-    info = task_info("t", agent) | {"resources": [to_json(scalars(cpus=1))[0] | {"revocable": {}}]}
-    world.accept(framework, [offer], launch(info))
-    assert "more resources than available" in statuses(world, framework)[0]["message"]
-    assert isinstance(world.state.agents[agent].free, Resources)

@@ -285,7 +285,7 @@ def test_an_unreachable_agent_can_be_given_up_for_good() -> None:
     world, agent, framework = running()
     lose(world, agent)
     world.take(framework)
-    world.do(world.master.operate(message("MARK_AGENT_GONE", agent_id=identity(agent)), None, world.now)[1])
+    world.do(world.master.operate(message("MARK_AGENT_GONE", agent_id=identity(agent)), world.now)[1])
     (update,) = [event["update"]["status"] for event in world.take(framework) if event["type"] == "UPDATE"]
     assert (update["state"], update["reason"]) == ("TASK_GONE_BY_OPERATOR", "REASON_AGENT_REMOVED_BY_OPERATOR")
     assert not world.state.unreachable and not world.state.unreachable_tasks and agent in world.state.gone
@@ -306,20 +306,6 @@ def test_an_executor_that_exits() -> None:
     assert not world.state.agents[agent].used
     world.acknowledge(framework, agent, "t", last)
     assert {table for table, _ in world.journal} == {"agents", "frameworks", "serial"}
-
-
-def test_reservations_survive_a_registration() -> None:
-    world = World()
-    agent = world.agent()
-    item = to_json(scalars(cpus=2))[0] | {"reservations": [{"type": "DYNAMIC", "role": "hpc", "principal": "admin"}]}
-    call = message("RESERVE_RESOURCES", agent_id=identity(agent), resources=[item])
-    world.do(world.master.operate(call, "admin", world.now)[1])
-    before = world.state.agents[agent].total
-    world.agent(agent)
-    assert world.state.agents[agent].total == before != scalars(cpus=4, mem=4096)
-    world.restart()
-    world.agent(agent)
-    assert world.state.agents[agent].total == before
 
 
 def test_agents_that_do_not_come_back_after_a_restart_are_unreachable() -> None:
@@ -346,48 +332,3 @@ def test_pings_of_many_agents_are_spread() -> None:
         world.sleep(0.1, answer=False)
         pinged += [[agent for agent in agents if "PING" in world.types(agent)]]
     assert sum(map(len, pinged)) == 50 and sum(map(bool, pinged)) > 20
-
-
-def test_before_it_is_unavailable_an_agent_is_asked_back() -> None:
-    world, agent, framework = running()
-    idle = world.subscribe()
-    world.take(idle)
-    when = {"start": {"nanoseconds": 5_000_000_000}, "duration": {"nanoseconds": 1}}
-    world.hear(agent, "UNAVAILABLE", **when)
-    records = world.take(framework) + world.take(idle)
-    inverse = [record for record in records if record["type"] == "INVERSE_OFFERS"]
-    assert {one["inverse_offers"]["inverse_offers"][0]["framework_id"]["value"] for one in inverse} >= {framework}
-    first = inverse[0]["inverse_offers"]["inverse_offers"][0]
-    assert first["unavailability"] == when and first["agent_id"] == identity(agent)
-    again = [record["offers"]["offers"][0] for record in records if record["type"] == "OFFERS"]
-    assert [offer["unavailability"] for offer in again] == [when]
-    world.hear(agent, "UNAVAILABLE", **when)  # as before
-    assert world.take(framework) == world.take(idle) == []
-
-
-def test_what_frameworks_answer_is_noted_and_asked_once() -> None:
-    world, agent, framework = running()
-    world.hear(agent, "UNAVAILABLE", start={"nanoseconds": 5})
-    (ask,) = [record for record in world.take(framework) if record["type"] == "INVERSE_OFFERS"]
-    name = ask["inverse_offers"]["inverse_offers"][0]["id"]
-    world.call(framework, "ACCEPT_INVERSE_OFFERS", {"inverse_offer_ids": [name]})
-    assert world.state.agents[agent].answers[framework]["status"] == "ACCEPT"
-    assert name["value"] not in world.state.offers
-    world.call(framework, "REVIVE")
-    world.start(framework, task_info("u", agent))
-    assert "INVERSE_OFFERS" not in world.types(framework)
-    world.hear(agent, "UNAVAILABLE", start={"nanoseconds": 7})
-    (ask,) = [record for record in world.take(framework) if record["type"] == "INVERSE_OFFERS"]
-    name = ask["inverse_offers"]["inverse_offers"][0]["id"]
-    world.call(framework, "DECLINE_INVERSE_OFFERS", {"inverse_offer_ids": [name]})
-    assert world.state.agents[agent].answers[framework]["status"] == "DECLINE"
-
-
-def test_who_launches_on_an_agent_that_ends_is_asked_back() -> None:
-    world = World()
-    agent = world.agent(unavailability={"start": {"nanoseconds": 5}})
-    framework = world.subscribe()
-    (offer,) = world.offers(framework)
-    assert offer["unavailability"] == {"start": {"nanoseconds": 5}}
-    world.start(framework, task_info("t", agent))
-    assert "INVERSE_OFFERS" in world.types(framework)

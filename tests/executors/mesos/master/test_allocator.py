@@ -8,12 +8,9 @@ from typing import Any
 
 import pytest
 
-from executors.mesos.master.allocator import Grant, allocate, revisited
-from executors.mesos.master.filters import Filters
-from executors.mesos.master.minimums import allocatable
-from executors.mesos.master.shares import Usage, leaf
-from executors.mesos.master.state import Agent, State
-from executors.mesos.resources import NONE, Kind, Resources, scalars
+from executors.mesos.master.allocator import Filters, Grant, RoleUsage, allocatable, allocate, leaf, revisited
+from executors.mesos.master.state import AgentRecord, MasterState
+from executors.mesos.resources import NONE, Resources, scalars
 from tests.executors.mesos.master.states import NODE, allocated, offer, run, state_of
 
 
@@ -25,19 +22,19 @@ def by_framework(grants: list[Grant]) -> dict[str, str]:
     return {name: " ".join(sorted(agents)) for name, agents in sorted(found.items())}
 
 
-def capable(state: State, framework: str, *capabilities: str) -> None:
+def capable(state: MasterState, framework: str, *capabilities: str) -> None:
     state.frameworks[framework].info = {"capabilities": [{"type": name} for name in capabilities]}
 
 
 def test_all_that_is_free_goes_to_one_framework() -> None:
-    ports = Resources({Kind("ports"): ((1, 9),)})
+    ports = Resources({"ports": ((1, 9),)})
     state = state_of(NODE + ports, F="*")
-    run(state, "S1", "F", scalars(cpus=3) + Resources({Kind("ports"): ((2, 4),)}))
-    left = scalars(cpus=5, mem=800) + Resources({Kind("ports"): ((1, 1), (5, 9))})
+    run(state, "S1", "F", scalars(cpus=3) + Resources({"ports": ((2, 4),)}))
+    left = scalars(cpus=5, mem=800) + Resources({"ports": ((1, 1), (5, 9))})
     assert allocated(state) == [Grant("F", "*", "S1", left)]
 
 
-def tasks_of(state: State, wants: dict[str, Resources]) -> Counter[str]:
+def tasks_of(state: MasterState, wants: dict[str, Resources]) -> Counter[str]:
     """How many tasks each framework starts, if each takes one from every offer and refuses what is too small."""
     filters, tasks, now = Filters(), Counter[str](), 0.0
     while grants := allocate(state, filters, now):
@@ -57,7 +54,7 @@ def test_the_worked_example_of_the_paper(roles: str) -> None:
     one, other = roles.split()
     state = state_of(scalars(cpus=9, mem=18_000), A=one, B=other)
     assert tasks_of(state, {"A": scalars(cpus=1, mem=4000), "B": scalars(cpus=3, mem=1000)}) == {"A": 3, "B": 2}
-    held = Usage.of(state).held
+    held = RoleUsage.of(state).held
     assert held[leaf(one, "A")] == {"cpus": 3000, "mem": 12_000_000}  # 2/3 of the memory
     assert held[leaf(other, "B")] == {"cpus": 6000, "mem": 2_000_000}  # 2/3 of the CPUs
 
@@ -135,7 +132,6 @@ def test_only_the_agents_asked_for_are_looked_at() -> None:
         (scalars(cpus=0.01), True),
         (scalars(mem=32), True),
         (scalars(cpus=0.009, mem=31.999, gpus=4), False),
-        (Resources({Kind("cpus"): 5, Kind("cpus", "a"): 5}), True),
         (NONE, False),
     ],
 )
@@ -150,24 +146,6 @@ def test_agents_with_gpus_are_for_those_who_can_use_them() -> None:
     capable(state, "G", "GPU_RESOURCES")
     assert by_framework(allocated(state, {"S1"})) == {"G": "S1"}
     assert by_framework(allocated(state, {"S2"})) == {"F": "S2"}
-
-
-def test_revocable_resources_are_for_those_who_can_lose_them() -> None:
-    spare = Resources({Kind("cpus", revocable=True): 4000})
-    state = state_of(NODE + spare, F="*", G="*")
-    capable(state, "G", "PARTITION_AWARE", "REVOCABLE_RESOURCES")
-    assert allocated(state) == [Grant("F", "*", "S1", NODE), Grant("G", "*", "S1", spare)]
-    del state.frameworks["F"]
-    assert allocated(state) == [Grant("G", "*", "S1", NODE + spare)]
-
-
-def test_reserved_resources_are_for_their_role_and_those_below() -> None:
-    mine, other = (Resources({Kind("cpus", role, dynamic=True): 1000}) for role in ("a", "b"))
-    state = state_of(mine + other, F="a/x", G="c")
-    assert allocated(state) == [Grant("F", "a/x", "S1", mine)]
-    state = state_of(mine + other + NODE, F="a", G="b", H="a/b")
-    run(state, "S1", "F", scalars(cpus=8, mem=800), "a")
-    assert allocated(state) == [Grant("G", "b", "S1", other), Grant("H", "a/b", "S1", mine)]
 
 
 def test_what_one_refused_goes_to_the_next() -> None:
@@ -189,16 +167,15 @@ def test_agents_are_revisited_when_a_refusal_has_ended() -> None:
     assert revisited(state, filters, 5.0) == set()
 
 
-@pytest.mark.parametrize("kind", ["quota", "guarantees"])
-def test_with_quota_all_agents_are_revisited(kind: str) -> None:
+def test_with_quota_all_agents_are_revisited() -> None:
     state = state_of(NODE, F="a")
-    setattr(state, kind, {"a": {"cpus": 5000}})
+    state.quota = {"a": {"cpus": 5000}}
     assert revisited(state, Filters(), 0.0) is None
 
 
 def test_equal_frameworks_are_served_in_turn() -> None:
     state = state_of(NODE, F="*", G="*")
-    usage = Usage.of(state)
+    usage = RoleUsage.of(state)
     served = []
     for _ in range(4):
         (grant,) = allocated(state, {"S1"}, usage)
@@ -222,21 +199,10 @@ def test_limits_cut_offers_and_the_rest_goes_to_others() -> None:
     ]
 
 
-def test_guarantees_are_met_first_and_kept_when_nobody_takes_them() -> None:
-    state = state_of(NODE, NODE, F="a", G="b")
-    state.guarantees = {"b": {"cpus": 12_000}}
-    run(state, "S1", "G", scalars(cpus=4), "b")
-    assert by_framework(allocated(state, {"S1", "S2"})) == {"F": "S2", "G": "S1 S2"}
-    owed = {grant.agent: grant.resources.scalar("cpus") for grant in allocated(state) if grant.framework == "G"}
-    assert owed == {"S1": 4, "S2": 4}
-    state.frameworks["G"].suppressed = {"b"}
-    assert sum(grant.resources.scalar("cpus") for grant in allocated(state)) == 4
-
-
 def test_nothing_is_changed() -> None:
     state = state_of(NODE, NODE, F="a", G="b")
-    state.quota, state.guarantees = {"a": {"cpus": 6000}}, {"b": {"cpus": 1000}}
-    usage = Usage.of(state)
+    state.quota = {"a": {"cpus": 6000}}
+    usage = RoleUsage.of(state)
     before, counted = copy.deepcopy(_values(state.agents["S1"])), usage.copy()
     assert allocate(state, Filters(), 0.0, None, usage) == allocate(state, Filters(), 0.0)
     assert usage == counted
@@ -244,5 +210,5 @@ def test_nothing_is_changed() -> None:
     assert _values(state.agents["S1"]) == before
 
 
-def _values(agent: Agent) -> dict[str, Any]:
+def _values(agent: AgentRecord) -> dict[str, Any]:
     return {field.name: getattr(agent, field.name) for field in fields(agent)}

@@ -9,10 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from executors.mesos.codec import Message
-from executors.mesos.master.minimums import allocatable
-from executors.mesos.master.shares import Usage
-from executors.mesos.master.state import Agent, Framework, State
-from executors.mesos.resources import NONE, Kind, Resources, scalars
+from executors.mesos.master.allocator import RoleUsage, allocatable
+from executors.mesos.master.state import AgentRecord, FrameworkRecord, MasterState
+from executors.mesos.resources import NONE, Resources, scalars
 from tests.executors.mesos.master.states import allocated, offer, run, state_of
 
 ROLES = ["*", "a", "b", "a/x", "a/y"]
@@ -23,23 +22,21 @@ TOTALS = st.builds(
     st.sampled_from(
         [
             NONE,
-            Resources({Kind("cpus", "a", dynamic=True): 2000}),
-            Resources({Kind("cpus", revocable=True): 3000, Kind("mem", "b"): 50_000}),
-            Resources({Kind("ports"): ((1, 5),), Kind("gpus"): 1000}),
+            Resources({"ports": ((1, 5),), "gpus": 1000}),
         ]
     ),
 )
 
 
 @st.composite
-def states(draw: st.DrawFn, quota: bool = True) -> State:
+def states(draw: st.DrawFn, quota: bool = True) -> MasterState:
     state = state_of(*draw(st.lists(TOTALS, min_size=1, max_size=4)))
     for name in "FGH"[: draw(st.integers(1, 3))]:
         roles = frozenset(draw(st.sets(st.sampled_from(ROLES), min_size=1, max_size=3)))
-        capabilities = draw(st.sets(st.sampled_from(["GPU_RESOURCES", "REVOCABLE_RESOURCES"])))
+        capabilities = draw(st.sets(st.sampled_from(["GPU_RESOURCES", "PARTITION_AWARE"])))
         info: Message = {"capabilities": [{"type": capability} for capability in sorted(capabilities)]}
         suppressed = draw(st.sets(st.sampled_from(sorted(roles))))
-        state.frameworks[name] = Framework(name, info, roles, 0.0, suppressed=suppressed, stream="up")
+        state.frameworks[name] = FrameworkRecord(name, info, roles, 0.0, suppressed=suppressed, stream="up")
     for agent in state.agents.values():
         for _ in range(draw(st.integers(0, 2))):
             name, role = draw(st.sampled_from("FGX")), draw(st.sampled_from(ROLES))
@@ -50,55 +47,49 @@ def states(draw: st.DrawFn, quota: bool = True) -> State:
     if quota:
         amounts = st.dictionaries(st.sampled_from(["cpus", "mem"]), st.integers(0, 9).map(lambda x: 1000 * x))
         state.quota = draw(st.dictionaries(st.sampled_from(ROLES[1:]), amounts))
-        state.guarantees = draw(st.dictionaries(st.sampled_from(ROLES[1:]), amounts))
     return state
 
 
 @settings(max_examples=60)
 @given(states())
-def test_no_more_is_given_than_is_free_allowed_and_wanted(state: State) -> None:
-    before = Usage.of(state)
+def test_no_more_is_given_than_is_free_allowed_and_wanted(state: MasterState) -> None:
+    before = RoleUsage.of(state)
     for grant in allocated(state):
         agent, framework = state.agents[grant.agent], state.frameworks[grant.framework]
         assert agent.free.covers(grant.resources)
         assert allocatable(grant.resources)
         assert grant.role in framework.roles - framework.suppressed
-        assert grant.resources.usable(grant.role) == grant.resources
-        assert framework.can("REVOCABLE_RESOURCES") or not grant.resources.revocable()
         assert framework.can("GPU_RESOURCES") or not agent.total.scalar("gpus")
         offer(state, grant)
-    after = Usage.of(state)
+    after = RoleUsage.of(state)
     for role, limits in state.quota.items():
         path = tuple(role.split("/"))
         for name, limit in limits.items():
-            assert after.charged(path, name) <= max(limit, before.charged(path, name))
+            assert after.held.get(path, {}).get(name, 0) <= max(limit, before.held.get(path, {}).get(name, 0))
 
 
 @settings(max_examples=60)
 @given(states())
-def test_one_allocation_is_enough(state: State) -> None:
+def test_one_allocation_is_enough(state: MasterState) -> None:
     for grant in allocated(state):
         offer(state, grant)
     again = allocated(state)
-    assert not again or state.guarantees, "what was left was of no use to anybody"
+    assert not again, "what was left was of no use to anybody"
 
 
 @settings(max_examples=60)
 @given(states(quota=False))
-def test_nothing_useful_is_left_when_nobody_refuses(state: State) -> None:
+def test_nothing_useful_is_left_when_nobody_refuses(state: MasterState) -> None:
     for grant in allocated(state):
         offer(state, grant)
     for agent in state.agents.values():
         for framework in state.frameworks.values():
-            for role in framework.roles - framework.suppressed:
-                useful = agent.free.usable(role)
-                if not framework.can("REVOCABLE_RESOURCES"):
-                    useful -= useful.revocable()
-                if framework.can("GPU_RESOURCES") or not agent.total.scalar("gpus"):
-                    assert not allocatable(useful)
+            usable = framework.can("GPU_RESOURCES") or not agent.total.scalar("gpus")
+            if usable and framework.roles - framework.suppressed:
+                assert not allocatable(agent.free)
 
 
-def first(state: State, agent: Agent) -> tuple[str, str] | None:
+def first(state: MasterState, agent: AgentRecord) -> tuple[str, str] | None:
     """Whose turn it is on an agent, from the definition: down the tree, each time to the smallest weighted share."""
     total = Counter[str]()
     for one in state.agents.values():
@@ -108,10 +99,7 @@ def first(state: State, agent: Agent) -> tuple[str, str] | None:
     seekers = {}
     for framework in state.frameworks.values():
         for role in framework.roles - framework.suppressed:
-            useful = agent.free.usable(role)
-            if not framework.can("REVOCABLE_RESOURCES"):
-                useful -= useful.revocable()
-            if allocatable(useful) and (framework.can("GPU_RESOURCES") or not agent.total.scalar("gpus")):
+            if allocatable(agent.free) and (framework.can("GPU_RESOURCES") or not agent.total.scalar("gpus")):
                 seekers[(*role.split("/"), ".", framework.id)] = (framework.id, role)
 
     def key(node: tuple[str, ...]) -> tuple[Fraction, int, tuple[str, ...]]:
@@ -128,7 +116,7 @@ def first(state: State, agent: Agent) -> tuple[str, str] | None:
 
 @settings(max_examples=60)
 @given(states(quota=False))
-def test_each_agent_goes_to_whose_turn_it_is(state: State) -> None:
+def test_each_agent_goes_to_whose_turn_it_is(state: MasterState) -> None:
     grants = allocated(state)
     for agent in list(state.agents.values()):
         mine = [grant for grant in grants if grant.agent == agent.id]
@@ -140,8 +128,8 @@ def test_each_agent_goes_to_whose_turn_it_is(state: State) -> None:
 
 @settings(max_examples=60)
 @given(states(), st.data())
-def test_running_totals_give_what_counting_anew_gives(state: State, data: st.DataObject) -> None:
-    usage = Usage.of(state)
+def test_running_totals_give_what_counting_anew_gives(state: MasterState, data: st.DataObject) -> None:
+    usage = RoleUsage.of(state)
     for _ in range(3):
         agents = data.draw(st.none() | st.sets(st.sampled_from(sorted(state.agents))))
         grants = allocated(state, agents, usage)
@@ -150,7 +138,7 @@ def test_running_totals_give_what_counting_anew_gives(state: State, data: st.Dat
         for grant in grants:
             usage.took(grant.framework, grant.role, grant.resources)
             offer(state, grant)
-        assert usage == Usage.of(state)
+        assert usage == RoleUsage.of(state)
         usage.turns.clear()
         for name in data.draw(st.sets(st.sampled_from(sorted(state.offers)))) if state.offers else ():
             old = state.offers.pop(name)

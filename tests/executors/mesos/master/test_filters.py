@@ -3,8 +3,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from executors.mesos.master.filters import REFUSALS_MOST, Filters
-from executors.mesos.resources import NONE, Kind, Resources, scalars
+from executors.mesos.master.allocator import REFUSALS_MOST, Filters
+from executors.mesos.resources import NONE, Resources, scalars
 
 
 def refused(resources: Resources, until: float = 10.0) -> Filters:
@@ -23,11 +23,6 @@ def test_freed_resources_break_through() -> None:
     filters = refused(scalars(cpus=2, mem=100))
     assert not filters.suppresses("F", "r", "S", scalars(cpus=3, mem=100), 0.0)
     assert not filters.suppresses("F", "r", "S", scalars(cpus=1, gpus=1), 0.0)
-
-
-def test_reserved_resources_are_others_than_unreserved_ones() -> None:
-    filters = refused(scalars(cpus=2))
-    assert not filters.suppresses("F", "r", "S", Resources({Kind("cpus", "r", dynamic=True): 1000}), 0.0)
 
 
 def test_a_refusal_is_about_one_framework_role_and_agent() -> None:

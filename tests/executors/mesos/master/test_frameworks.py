@@ -4,7 +4,7 @@ import pytest
 
 from asa.web.errors import HTTPError
 from executors.mesos.codec import Message
-from executors.mesos.master.framework_info import wrong_id, wrong_role
+from executors.mesos.master.frameworks import wrong_id, wrong_role
 from executors.mesos.master.state import COMPLETED_MOST
 from executors.mesos.messages import identity
 from tests.executors.mesos.master.world import AWARE, MULTI, World, executor_info, task_info
@@ -239,7 +239,7 @@ def test_update_framework() -> None:
     assert rescinded["type"] == "RESCIND" and offered["offers"]["offers"][0]["allocation_info"] == {"role": "b"}
     world.restart()
     assert world.state.frameworks[framework].roles == {"b"}
-    answer, _ = world.master.operate({"type": "GET_FRAMEWORKS"}, None, world.now)
+    answer, _ = world.master.operate({"type": "GET_FRAMEWORKS"}, world.now)
     assert answer and answer["get_frameworks"]["frameworks"][0]["framework_info"]["labels"] == labels
 
 

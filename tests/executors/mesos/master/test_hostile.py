@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from asa.web.errors import HTTPError
 from executors.mesos.codec import Message, encode
 from executors.mesos.effects import Send
+from executors.mesos.master.allocator import RoleUsage
 from executors.mesos.master.machine import Master
-from executors.mesos.master.shares import Usage
 from executors.mesos.messages import identity, message
 from executors.mesos.resources import scalars, to_json
 from tests.executors.mesos.master.world import AWARE, World, executor_info, launch, task_info, uuid
@@ -20,19 +20,16 @@ from tests.executors.mesos.master.world import AWARE, World, executor_info, laun
 FILTERS = {"refuse_seconds": 1}
 EXECUTOR = {"executor_id": identity("e"), "agent_id": identity("M-S1")}
 TASK = {"task_id": identity("t"), "agent_id": identity("M-S1")}
-RESERVED = to_json(scalars(cpus=1))[0] | {"reservations": [{"type": "DYNAMIC", "role": "*", "principal": "p"}]}
 GROUP = {"executor": executor_info("g"), "task_group": {"tasks": [task_info("u", "M-S1")]}}
 STATUS = TASK | {"state": "TASK_RUNNING", "uuid": uuid(7), "container_status": {}, "timestamp": 1.0}
 INFO = {"user": "me", "name": "x", "id": identity("M-0001"), "capabilities": [AWARE], "failover_timeout": 9}
 OPERATIONS: list[Message] = [
     launch(task_info("n", "M-S1", executor=executor_info("e")), task_info("c", "M-S1", limits={"cpus": {"value": 2}})),
     {"type": "LAUNCH_GROUP", "launch_group": GROUP},
-    {"type": "RESERVE", "id": identity("r"), "reserve": {"resources": [RESERVED]}},
 ]
 CALLS = [
     message("ACCEPT", offer_ids=[identity("M-O1")], operations=OPERATIONS, filters=FILTERS),
     message("DECLINE", offer_ids=[identity("M-O1")], filters=FILTERS),
-    message("ACCEPT_INVERSE_OFFERS", inverse_offer_ids=[identity("M-O1")], filters=FILTERS),
     message("REVIVE", roles=["*"]),
     message("SUPPRESS", roles=["*"]),
     message("KILL", **TASK, kill_policy={"grace_period": {"nanoseconds": 5}}),
@@ -40,7 +37,6 @@ CALLS = [
     message("ACKNOWLEDGE", **TASK, uuid=uuid(1)),
     message("ACKNOWLEDGE_OPERATION_STATUS", operation_id=identity("r"), uuid=uuid(1)),
     message("RECONCILE", tasks=[TASK]),
-    message("RECONCILE_OPERATIONS", operations=[{"operation_id": identity("r"), "agent_id": identity("M-S1")}]),
     message("MESSAGE", **EXECUTOR, data="aGk="),
     message("REQUEST", requests=[]),
     message("UPDATE_FRAMEWORK", framework_info=INFO, suppressed_roles=[]),
@@ -145,16 +141,16 @@ def test_nothing_breaks_the_machine(sent: list[tuple[str, Message]]) -> None:
             else:
                 effects = master.subscribe(thing, "p", pool.stream(), pool.now)
         except HTTPError as error:
-            effects, problem = master._core.taken(), error
+            effects, problem = master.core.taken(), error
         if problem is not None:
             assert isinstance(problem, HTTPError), problem
-            assert (effects, master._core.dirty, master._core.emptied) == ([], set(), set())
+            assert (effects, master.core.dirty, master.core.emptied) == ([], set(), set())
         for effect in effects:
             if isinstance(effect, Send):
                 encode(effect.message)
         pool.do(effects)
-        assert master._core.usage == Usage.of(master.state)
+        assert master.core.usage == RoleUsage.of(master.state)
     pool.sleep(200)
     again = Master("M", pool.options, pool.now, pool.rows()).state
     assert again.frameworks.keys() == master.state.frameworks.keys()
-    assert master.operate({"type": "GET_STATE"}, None, pool.now)[0]
+    assert master.operate({"type": "GET_STATE"}, pool.now)[0]

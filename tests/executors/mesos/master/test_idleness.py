@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from executors.mesos.driver import SchedulerDriver
-from executors.mesos.master.idleness import until_idle
-from executors.mesos.master.service import MasterService
-from executors.mesos.master.state import Agent, Framework, Options, State
+from executors.mesos.master.server import MasterService, until_idle
+from executors.mesos.master.state import AgentRecord, FrameworkRecord, MasterOptions, MasterState
 from executors.mesos.pool_directory import PoolDirectory
 from executors.mesos.resources import NONE
 from tests.executors.mesos import live
@@ -21,18 +20,18 @@ pytestmark = pytest.mark.slow
 PATIENCE_S = 20.0
 
 
-def framework(stream: str | None) -> Framework:
-    return Framework("F", {}, frozenset(), 0.0, stream=stream)
+def framework(stream: str | None) -> FrameworkRecord:
+    return FrameworkRecord("F", {}, frozenset(), 0.0, stream=stream)
 
 
 @pytest.mark.parametrize("who", ["framework", "agent"])
 def test_not_while_somebody_is_there(who: str) -> None:
     async def story() -> None:
-        state = State("M", Options(), 0.0)
+        state = MasterState("M", MasterOptions(), 0.0)
         if who == "framework":
             state.frameworks["F"] = framework("s1")
         else:
-            state.agents["S"] = Agent("S", {}, NONE, 0.0)
+            state.agents["S"] = AgentRecord("S", {}, NONE, 0.0)
         idle = asyncio.create_task(until_idle(state, 0.05))
         done, _ = await asyncio.wait([idle], timeout=0.5)
         assert not done
@@ -47,7 +46,7 @@ def test_not_while_somebody_is_there(who: str) -> None:
 
 def test_not_while_somebody_comes_and_goes() -> None:
     async def story() -> None:
-        state = State("M", Options(), 0.0)
+        state = MasterState("M", MasterOptions(), 0.0)
         idle = asyncio.create_task(until_idle(state, 2.0))
         loop = asyncio.get_running_loop()
         end = loop.time() + 3.0

@@ -23,7 +23,7 @@ def test_an_agent_is_drained_when_only_a_lost_task_was_left() -> None:
     world, agent, framework = running(**UNAWARE)
     stranger(world, agent, framework)
     call = message("DRAIN_AGENT", agent_id=identity(agent), mark_gone=True)
-    world.do(world.master.operate(call, None, world.now)[1])
+    world.do(world.master.operate(call, world.now)[1])
     assert agent in world.state.agents
     world.update(agent, framework, "t", "TASK_KILLED")
     assert agent in world.state.gone
@@ -60,7 +60,7 @@ def test_a_task_that_was_launched_again_outlives_the_master_when_the_lost_one_is
         world.agent(agent)
     else:
         call = message("MARK_AGENT_GONE", agent_id=identity(agent))
-        world.do(world.master.operate(call, None, world.now)[1])
+        world.do(world.master.operate(call, world.now)[1])
     assert not world.state.frameworks[framework].unreachable
     world.restart()
     assert world.state.frameworks[framework].tasks["t"].agent == other
@@ -93,6 +93,6 @@ def test_a_kill_of_a_lost_task_does_not_take_the_place_of_the_one_that_was_launc
     world, agent, framework = running(**UNAWARE)
     other = stranger(world, agent, framework)
     world.cut(agent)
-    world.do(world.master.operate(message("DRAIN_AGENT", agent_id=identity(agent)), None, world.now)[1])
+    world.do(world.master.operate(message("DRAIN_AGENT", agent_id=identity(agent)), world.now)[1])
     world.restart()
     assert world.state.frameworks[framework].tasks["t"].agent == other

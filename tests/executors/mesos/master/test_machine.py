@@ -153,35 +153,22 @@ def test_operators_see_frameworks_come_and_go() -> None:
 
 def test_operators_call() -> None:
     world, agent, framework = pair()
-    answer, effects = world.master.operate({"type": "GET_HEALTH"}, "admin", world.now)
+    answer, effects = world.master.operate({"type": "GET_HEALTH"}, world.now)
     assert answer == {"type": "GET_HEALTH", "get_health": {"healthy": True}} and not effects
     call = message("MARK_AGENT_GONE", agent_id=identity(agent))
-    answer, effects = world.master.operate(call, "admin", world.now)
+    answer, effects = world.master.operate(call, world.now)
     world.do(effects)
     assert answer is None and agent in world.state.gone
     assert "FAILURE" in world.types(framework)
     with pytest.raises(HTTPError):
-        world.master.operate({"type": "DANCE"}, "admin", world.now)
-
-
-def test_resources_that_an_operator_reserves_go_to_the_role() -> None:
-    world = World()
-    agent = world.agent()
-    reserved = {"name": "cpus", "type": "SCALAR", "scalar": {"value": 3}}
-    reserved["reservations"] = [{"type": "DYNAMIC", "role": "hpc", "principal": "admin"}]
-    call = message("RESERVE_RESOURCES", agent_id=identity(agent), resources=[reserved])
-    world.do(world.master.operate(call, "admin", world.now)[1])
-    (offer,) = world.offers(world.subscribe())
-    assert offer["resources"][0]["scalar"]["value"] == 1
-    (offer,) = world.offers(world.subscribe(role="hpc"))
-    assert [item["scalar"]["value"] for item in offer["resources"]] == [3]
+        world.master.operate({"type": "DANCE"}, world.now)
 
 
 def test_a_drained_agent_goes_when_its_last_task_has_ended() -> None:
     world, agent, framework = pair()
     world.start(framework, task_info("t", agent))
     call = message("DRAIN_AGENT", agent_id=identity(agent), mark_gone=True)
-    world.do(world.master.operate(call, "admin", world.now)[1])
+    world.do(world.master.operate(call, world.now)[1])
     assert world.types(agent) == ["RUN", "KILL"] and agent in world.state.agents
     uuid = world.update(agent, framework, "t", "TASK_KILLED")
     world.acknowledge(framework, agent, "t", uuid)
@@ -202,7 +189,7 @@ def test_an_idle_master_wants_to_be_woken_now_and_then() -> None:
 def test_what_a_quota_allows_again_is_offered_on_other_agents_too() -> None:
     world = World()
     config = {"role": "hpc", "limits": {"cpus": {"value": 4}}}
-    world.do(world.master.operate(message("UPDATE_QUOTA", quota_configs=[config]), None, world.now)[1])
+    world.do(world.master.operate(message("UPDATE_QUOTA", quota_configs=[config]), world.now)[1])
     first, second = world.agent(), world.agent()
     framework = world.subscribe(role="hpc")
     (offer,) = [one for one in world.offers(framework) if one["resources"][0]["name"] == "cpus"]

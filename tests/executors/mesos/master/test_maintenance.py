@@ -8,7 +8,7 @@ from asa.web.errors import HTTPError
 from executors.mesos.codec import Message
 from executors.mesos.effects import Effect, Keep, Send
 from executors.mesos.master.machine import Master
-from executors.mesos.master.state import Options
+from executors.mesos.master.state import MasterOptions
 from executors.mesos.messages import base64_of, identity, message, task_status
 from executors.mesos.resources import scalars, to_json
 
@@ -20,7 +20,7 @@ class Pool:
     """A master with a framework; agents and tasks are added as tests need them."""
 
     def __init__(self, master: Master | None = None) -> None:
-        self.master = master or Master("M", Options(), 1000.0)
+        self.master = master or Master("M", MasterOptions(), 1000.0)
         self.heard: list[Effect] = []
         info = {"name": "one", "user": "ann", "roles": ["*"], "capabilities": [{"type": "MULTI_ROLE"}]}
         self.do(self.master.subscribe(message("SUBSCRIBE", framework_info=info), None, "f", 1000.0))
@@ -75,18 +75,18 @@ class Pool:
 
     def ask(self, kind: str, **payload: Any) -> list[Message]:
         """An operator's call: what is said because of it."""
-        _, effects = self.master.operate({"type": kind, kind.lower(): payload}, None, 1010.0)
+        _, effects = self.master.operate({"type": kind, kind.lower(): payload}, 1010.0)
         return [effect.message for effect in self.do(effects) if isinstance(effect, Send)]
 
     def drain_info(self) -> Any:
-        answer, _ = self.master.operate({"type": "GET_AGENTS"}, None, 1010.0)
+        answer, _ = self.master.operate({"type": "GET_AGENTS"}, 1010.0)
         assert answer is not None
         return answer["get_agents"]["agents"][0].get("drain_info")
 
     def restarted(self) -> Master:
         """The master after a crash, from what it has kept."""
         rows = {(effect.table, effect.key): effect for effect in self.heard if isinstance(effect, Keep)}
-        return Master("M2", Options(), 2000.0, rows.values())
+        return Master("M2", MasterOptions(), 2000.0, rows.values())
 
 
 def kinds(said: list[Message]) -> list[str]:

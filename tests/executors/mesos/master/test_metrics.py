@@ -1,40 +1,39 @@
 from __future__ import annotations
 
 from executors.mesos import codec
-from executors.mesos.master import metrics
-from executors.mesos.master.state import Agent, Framework, Offer, Options, State, Task
-from executors.mesos.resources import Kind, Resources, scalars
+from executors.mesos.master import views
+from executors.mesos.master.state import AgentRecord, FrameworkRecord, MasterOptions, MasterState, Offer, TaskRecord
+from executors.mesos.resources import scalars
 
 
 def test_an_empty_master_has_all_metrics() -> None:
-    found = metrics.snapshot(State("M", Options(), started=100.0), now=130.0)
+    found = views.metrics(MasterState("M", MasterOptions(), started=100.0), now=130.0)
     assert found["master/uptime_secs"] == 30.0
     assert found["master/elected"] == 1.0
     assert found["master/cpus_percent"] == 0.0
-    assert all(f"master/{name}" in found for name in metrics.COUNTERS)
+    assert all(f"master/{name}" in found for name in views.COUNTERS)
     assert all(isinstance(value, float) for value in found.values())
     assert codec.encode(found)
 
 
-def busy() -> State:
+def busy() -> MasterState:
     """A master that knows something of everything that is counted."""
-    state = State("M", Options(), 0.0)
-    revocable = Resources({Kind("cpus", revocable=True): 2000})
+    state = MasterState("M", MasterOptions(), 0.0)
     state.agents = {
-        "S1": Agent("S1", {}, scalars(cpus=8, mem=100) + revocable, 0.0, stream="s1", used=scalars(cpus=2)),
-        "S2": Agent("S2", {}, scalars(cpus=8), 0.0, stream="s2", active=False),
-        "S3": Agent("S3", {}, scalars(gpus=1), 0.0),
+        "S1": AgentRecord("S1", {}, scalars(cpus=8, mem=100), 0.0, stream="s1", used=scalars(cpus=2)),
+        "S2": AgentRecord("S2", {}, scalars(cpus=8), 0.0, stream="s2", active=False),
+        "S3": AgentRecord("S3", {}, scalars(gpus=1), 0.0),
     }
     state.unreachable = {"S4": 1.0}
     state.frameworks = {
-        "F1": Framework("F1", {}, frozenset(), 0.0, stream="f1"),
-        "F2": Framework("F2", {}, frozenset(), 0.0),
-        "F3": Framework("F3", {}, frozenset(), 0.0, stream="f3", active=False),
+        "F1": FrameworkRecord("F1", {}, frozenset(), 0.0, stream="f1"),
+        "F2": FrameworkRecord("F2", {}, frozenset(), 0.0),
+        "F3": FrameworkRecord("F3", {}, frozenset(), 0.0, stream="f3", active=False),
     }
     for number, word in enumerate(("RUNNING", "RUNNING", "STAGING", "KILLING", "FINISHED")):
-        task = Task(str(number), "F1", "S1", None, {}, scalars(), "*", f"TASK_{word}")
+        task = TaskRecord(str(number), "F1", "S1", None, {}, scalars(), "*", f"TASK_{word}")
         state.frameworks["F1"].tasks[task.id] = task
-    away = Task("9", "F1", "S4", None, {}, scalars(), "*", "TASK_UNREACHABLE")
+    away = TaskRecord("9", "F1", "S4", None, {}, scalars(), "*", "TASK_UNREACHABLE")
     state.frameworks["F1"].unreachable["9"] = away
     state.unreachable_tasks["S4"] = [away]
     state.offers["O1"] = Offer("O1", "F1", "S1", "*", scalars(cpus=1), 0.0)
@@ -44,7 +43,7 @@ def busy() -> State:
 
 
 def test_what_is_there_is_counted() -> None:
-    found = metrics.snapshot(busy(), 1.0)
+    found = views.metrics(busy(), 1.0)
     expected = {
         "agents_active": 1,
         "agents_inactive": 1,
@@ -66,8 +65,6 @@ def test_what_is_there_is_counted() -> None:
         "cpus_percent": 0.125,
         "mem_total": 100,
         "gpus_total": 1,
-        "cpus_revocable_total": 2,
-        "cpus_revocable_used": 0,
         "outstanding_offers": 1,
         "operator_event_stream_subscribers": 1,
         "tasks_finished": 7,
@@ -78,4 +75,4 @@ def test_what_is_there_is_counted() -> None:
 
 
 def test_a_clock_that_goes_back_gives_no_negative_time() -> None:
-    assert metrics.snapshot(State("M", Options(), started=100.0), now=90.0)["master/uptime_secs"] == 0.0
+    assert views.metrics(MasterState("M", MasterOptions(), started=100.0), now=90.0)["master/uptime_secs"] == 0.0

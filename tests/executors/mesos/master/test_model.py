@@ -15,8 +15,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from executors.mesos.master.allocator import RoleUsage
 from executors.mesos.master.machine import Master
-from executors.mesos.master.shares import Usage
 from executors.mesos.messages import TERMINAL, identity
 from executors.mesos.resources import NONE
 from tests.executors.mesos.master.model import Model, durable
@@ -167,10 +167,10 @@ class Pool(Model, RuleBasedStateMachine):
         for agent in (*state.agents.values(), *state.recovered.values()):
             used = sum((task.resources for task in agent.tasks.values() if task.state not in TERMINAL), start=NONE)
             used += sum((executor.resources for executor in agent.executors.values()), start=NONE)
-            offered = sum((offer.resources for offer in agent.offers.values() if not offer.inverse), start=NONE)
+            offered = sum((offer.resources for offer in agent.offers.values()), start=NONE)
             assert (agent.used, agent.offered) == (used, offered)
             assert agent.total.covers(used + offered)
-        assert self.world.master._core.usage == Usage.of(state)
+        assert self.world.master.core.usage == RoleUsage.of(state)
 
     @invariant()
     def all_lists_agree(self) -> None:

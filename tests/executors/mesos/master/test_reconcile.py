@@ -59,7 +59,7 @@ def test_unreachable_and_gone() -> None:
     world.call(framework, "RECONCILE", {"tasks": []})
     assert ("u", "TASK_UNREACHABLE") in told(world, framework)
     call = {"type": "MARK_AGENT_GONE", "mark_agent_gone": {"agent_id": identity(agent)}}
-    world.do(world.master.operate(call, None, world.now)[1])
+    world.do(world.master.operate(call, world.now)[1])
     world.take(framework)
     world.call(framework, "RECONCILE", ask(("u", agent)))
     assert told(world, framework) == [("u", "TASK_GONE_BY_OPERATOR")]

@@ -8,14 +8,14 @@ from asa.web.errors import HTTPError
 from executors.mesos.codec import Message
 from executors.mesos.effects import Keep, Send
 from executors.mesos.master.machine import Master
-from executors.mesos.master.state import Options
+from executors.mesos.master.state import MasterOptions
 from executors.mesos.messages import message
 from executors.mesos.resources import scalars, to_json
 
 
 def pool(*roles: str) -> Master:
     """A master with an agent of 8 cores, and a framework in some roles."""
-    master = Master("M", Options(), 1000.0)
+    master = Master("M", MasterOptions(), 1000.0)
     info = {"hostname": "node1", "port": 5051, "resources": to_json(scalars(cpus=8, mem=1024))}
     master.register({"type": "REGISTER", "register": {"agent_info": info}}, "a", 1000.0)
     framework = {"name": "one", "user": "ann", "roles": list(roles), "capabilities": [{"type": "MULTI_ROLE"}]}
@@ -25,11 +25,11 @@ def pool(*roles: str) -> Master:
 
 
 def ask(master: Master, kind: str, **payload: Any) -> list[Any]:
-    return master.operate({"type": kind, kind.lower(): payload}, "ann", 1010.0)[1]
+    return master.operate({"type": kind, kind.lower(): payload}, 1010.0)[1]
 
 
 def look(master: Master, kind: str) -> Any:
-    answer, _ = master.operate({"type": kind}, None, 1010.0)
+    answer, _ = master.operate({"type": kind}, 1010.0)
     assert answer is not None
     return answer[kind.lower()]
 
@@ -98,25 +98,55 @@ def test_quota_bites_at_once() -> None:
     assert offer.resources.scalar("cpus") == 8.0
 
 
-def test_older_quota_calls() -> None:
-    master = pool("web")
-    request = {"role": "web", "guarantee": to_json(scalars(cpus=2))}
-    ask(master, "SET_QUOTA", quota_request=request)
-    [info] = look(master, "GET_QUOTA")["status"]["infos"]
-    assert (info["role"], info["guarantee"][0]["scalar"]["value"]) == ("web", 2.0)
-    with pytest.raises(HTTPError):
-        ask(master, "SET_QUOTA", quota_request=request)
-    ask(master, "REMOVE_QUOTA", role="web")
-    assert look(master, "GET_QUOTA") == {"status": {"infos": [], "configs": []}}
-    with pytest.raises(HTTPError):
-        ask(master, "REMOVE_QUOTA", role="web")
-
-
 def test_weights_and_quota_survive_a_restart() -> None:
     master = pool()
     kept = ask(master, "UPDATE_WEIGHTS", weight_infos=[{"role": "web", "weight": 2}])
     kept += ask(master, "UPDATE_QUOTA", quota_configs=[config("web", cpus=3)])
     rows = {(effect.table, effect.key): effect for effect in kept if isinstance(effect, Keep)}
-    again = Master("M", Options(), 2000.0, rows.values())
+    again = Master("M", MasterOptions(), 2000.0, rows.values())
     for kind in ("GET_WEIGHTS", "GET_QUOTA"):
         assert look(again, kind) == look(master, kind)
+
+
+@pytest.mark.parametrize(
+    ("configs", "words"),
+    [
+        ([config("*", cpus=1)], "cannot have quota"),
+        ([config("a//b", cpus=1)], "empty parts"),
+        ([config("a", cpus=1), config("a", cpus=2)], "named twice"),
+        ([{"role": "a", "guarantees": {"cpus": {"value": 1}}}], "not guaranteed"),
+        (["a"], "quota_config"),
+        ([{}], "role"),
+        ([{"role": 3}], "role"),
+        ([{"role": "a", "limits": []}], "limits"),
+        ([{"role": "a", "limits": {"cpus": 3}}], "limits"),
+        ([config("a", cpus=-1)], "between 0 and"),
+        ([{"role": "a", "limits": {"cpus": {"value": "Infinity"}}}], "between 0 and"),
+        ([{"role": "a", "limits": {"cpus": {"value": "NaN"}}}], "a number"),
+    ],
+)
+def test_quota_that_makes_no_sense_changes_nothing(configs: list[Any], words: str) -> None:
+    master = pool("a")
+    ask(master, "UPDATE_QUOTA", quota_configs=[config("b", cpus=5)])
+    with pytest.raises(HTTPError, match=words):
+        ask(master, "UPDATE_QUOTA", quota_configs=[config("b", cpus=7), *configs], force=True)
+    assert master.state.quota == {"b": {"cpus": 5000}}
+
+
+def test_a_limit_below_what_runs_takes_force_and_stops_new_tasks_only() -> None:
+    master = pool("a/x")
+    [offer] = master.state.offers.values()
+    task = {
+        "name": "t",
+        "task_id": {"value": "t"},
+        "agent_id": {"value": offer.agent},
+        "command": {"value": "true"},
+        "resources": to_json(scalars(cpus=4, mem=100)),
+    }
+    launch = {"type": "LAUNCH", "launch": {"task_infos": [task]}}
+    call = message("ACCEPT", offer_ids=[{"value": offer.id}], operations=[launch], filters={"refuse_seconds": 0})
+    master.call(call | {"framework_id": {"value": offer.framework}}, None, "f", 1005.0)
+    with pytest.raises(HTTPError, match=r"has 4\.0 cpus, more than 3\.0; use 'force'"):
+        ask(master, "UPDATE_QUOTA", quota_configs=[config("a", cpus=3)])
+    ask(master, "UPDATE_QUOTA", quota_configs=[config("a", cpus=3)], force=True)
+    assert [one.resources for one in master.state.offers.values()] == [scalars(mem=924)]

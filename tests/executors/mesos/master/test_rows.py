@@ -24,7 +24,7 @@ def busy() -> tuple[World, str, str]:
         message("UPDATE_WEIGHTS", weight_infos=[{"role": "a", "weight": 3}]),
         message("UPDATE_QUOTA", quota_configs=[{"role": "a", "limits": {"cpus": {"value": 8}}}]),
     ):
-        world.do(world.master.operate(call, None, world.now)[1])
+        world.do(world.master.operate(call, world.now)[1])
     world.call(world.subscribe(), "TEARDOWN")
     return world, agent, framework
 
@@ -82,7 +82,7 @@ def test_rows_of_what_is_unknown_are_left_out() -> None:
 def test_rows_of_tasks_on_agents_that_are_unknown_are_left_out() -> None:
     world, _, framework = busy()
     rows = [row for row in world.rows() if row.table in ("frameworks", "tasks")]
-    state = Master("M", world.options, world.now, [*rows, Keep("operations", "F9 op", {})]).state
+    state = Master("M", world.options, world.now, [*rows, Keep("maintenance", "schedule", {})]).state
     assert not state.frameworks[framework].tasks and not state.frameworks[framework].unreachable
     assert list(state.frameworks) == [framework]
 

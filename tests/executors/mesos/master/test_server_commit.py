@@ -11,7 +11,7 @@ from executors.mesos import commit
 from executors.mesos.effects import Effect, Keep, Send
 from executors.mesos.journal import Entry, Journal
 from executors.mesos.messages import message
-from executors.mesos.pool_directory import READER, WRITER
+from executors.mesos.pool_directory import WRITER
 from tests.executors.mesos.master.served import (
     SUBSCRIBED,
     Ground,
@@ -27,7 +27,7 @@ def test_nothing_is_told_before_it_is_durable(tmp_path: Path, monkeypatch: pytes
         async with ground.stream() as response:
             await seen(response, "HEARTBEAT")
             order: list[str] = []
-            write, deliver = ground.journal.write, ground.server._commit._deliver
+            write, deliver = ground.journal.write, ground.server.commit.deliver
 
             def writing(entries: Sequence[Entry]) -> None:
                 write(entries)
@@ -38,7 +38,7 @@ def test_nothing_is_told_before_it_is_durable(tmp_path: Path, monkeypatch: pytes
                 deliver(parcels)
 
             monkeypatch.setattr(ground.journal, "write", writing)
-            monkeypatch.setattr(ground.server._commit, "_deliver", delivering)
+            monkeypatch.setattr(ground.server.commit, "deliver", delivering)
             row = {"n": 1}
             effects: list[Effect] = [Send(ground.machine.opened[0], SUBSCRIBED), Keep("tasks", "t1", row)]
             ground.machine.answers["call"] = effects
@@ -75,10 +75,10 @@ def test_a_full_disk_holds_calls_until_there_is_room(
             asked = len(ground.machine.asked)
             assert (await ground.post("/api/v1/scheduler", message("ACCEPT")))[0] == 503
             assert (await ground.post("/api/v1", message("TEARDOWN"), WRITER))[0] == 503
-            async with ground.client.get(ground.url("/state"), headers=ground.headers(READER)) as answer:
+            async with ground.client.get(ground.url("/health")) as answer:
                 assert answer.status == 200
             ground.machine.next = 0.0
-            ground.server._clock.arm()
+            ground.server.clock.arm()
             before = tried
             await until(lambda: tried > before + 3)
             assert len(ground.machine.asked) == asked and ground.machine.woken == 0
@@ -103,7 +103,7 @@ def test_calls_of_one_moment_share_a_transaction(tmp_path: Path, monkeypatch: py
             write(entries)
 
         monkeypatch.setattr(ground.journal, "write", writing)
-        carried = [ground.server._commit.carry_out([Keep("tasks", f"t{k}", {"n": k})]) for k in range(20)]
+        carried = [ground.server.commit.carry_out([Keep("tasks", f"t{k}", {"n": k})]) for k in range(20)]
         assert all(durable is carried[0] for durable in carried)
         assert carried[0] is not None
         await carried[0].wait()
@@ -115,7 +115,7 @@ def test_calls_of_one_moment_share_a_transaction(tmp_path: Path, monkeypatch: py
 def test_what_waits_is_written_at_the_end(tmp_path: Path) -> None:
     async def run() -> None:
         async with ground(tmp_path) as found:
-            found.server._commit.carry_out([Keep("tasks", "t1", {"n": 1})])
+            found.server.commit.carry_out([Keep("tasks", "t1", {"n": 1})])
 
     asyncio.run(run())
     journal = Journal(tmp_path / "pool" / "master.db")
@@ -130,7 +130,7 @@ def test_the_machine_is_woken_when_it_wants(tmp_path: Path) -> None:
             await seen(response, "HEARTBEAT")
             stream += ground.machine.opened
             ground.machine.answers["wake"] = [Send(stream[0], message("RESCIND"))]
-            ground.machine.next = ground.server._clock.now() + 0.02
+            ground.machine.next = ground.server.clock.now() + 0.02
             await ground.post("/api/v1/scheduler", message("DECLINE"))
             await seen(response, "RESCIND")
             assert ground.machine.woken == 1

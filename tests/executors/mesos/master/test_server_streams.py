@@ -52,7 +52,7 @@ def test_a_stream_is_chunked_one_record_a_chunk(tmp_path: Path) -> None:
         await ground.post("/api/v1/scheduler", message("REVIVE"))
         assert await chunks(reader, 2) == [frame(SUBSCRIBED), b""]
         writer.close()
-        await until(lambda: not ground.server._streams)
+        await until(lambda: not ground.server.streams)
         assert ("closed", ground.machine.opened[0]) not in ground.machine.asked
 
     serve(scenario, tmp_path)
@@ -63,7 +63,7 @@ def test_an_error_is_the_first_record_then_the_stream_ends(tmp_path: Path) -> No
         error = message("ERROR", message="Framework has been removed")
         ground.machine.answers["subscribe"] = [Send("", error), Close("")]
         assert await ground.post("/api/v1/scheduler", SUBSCRIBE) == (200, frame(error).decode())
-        await until(lambda: not ground.server._streams)
+        await until(lambda: not ground.server.streams)
         assert [asked[0] for asked in ground.machine.asked] == ["subscribe"]
 
     serve(scenario, tmp_path)
@@ -83,7 +83,7 @@ def test_the_machine_is_told_when_a_peer_has_gone(path: str, call: Message, role
             assert response.headers["Mesos-Stream-Id"] == ground.machine.opened[0]
             response.close()
         await until(lambda: ("closed", ground.machine.opened[0]) in ground.machine.asked)
-        assert not ground.server._streams
+        assert not ground.server.streams
 
     serve(scenario, tmp_path)
 
@@ -101,7 +101,7 @@ def test_heartbeats_go_to_schedulers_and_operators(tmp_path: Path) -> None:
                     while count < 5:
                         found = records.feed(await response.content.readany())
                         count += sum(record["type"] == "HEARTBEAT" for record in found)
-            ground.server._deliver([(ground.machine.opened[2], frame({"type": "PING"}))])
+            ground.server.deliver([(ground.machine.opened[2], frame({"type": "PING"}))])
             assert [record["type"] for record in await seen(agent, "PING")] == ["REGISTERED", "PING"]
 
     serve(scenario, tmp_path, heartbeat_s=0.05)
@@ -129,7 +129,7 @@ def test_a_reader_that_does_not_keep_up_loses_its_connection_and_no_record(
             if ("closed", stream) in ground.machine.asked:
                 break
         await until(lambda: ("closed", stream) in ground.machine.asked)
-        assert not ground.server._streams
+        assert not ground.server.streams
         writer.transport.resume_reading()  # type: ignore[attr-defined]
         came = b""
         with suppress(ConnectionResetError):

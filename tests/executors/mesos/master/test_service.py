@@ -16,7 +16,7 @@ import requests
 from asa.core.errors import InvalidInput, StateError
 from asa.web import server as web
 from executors.mesos.codec import Message, Records
-from executors.mesos.master.service import MasterService
+from executors.mesos.master.server import MasterService
 from executors.mesos.messages import message
 from executors.mesos.pool_directory import FRAMEWORK, READER, PoolDirectory
 
@@ -138,7 +138,7 @@ def test_one_master_holds_a_directory(pool: PoolDirectory, plain: MasterService)
 
 def test_another_processs_master_is_seen(pool: PoolDirectory) -> None:
     program = (
-        "import sys, time; from pathlib import Path; from executors.mesos.master.service import MasterService\n"
+        "import sys, time; from pathlib import Path; from executors.mesos.master.server import MasterService\n"
         "from executors.mesos.pool_directory import PoolDirectory\n"
         "MasterService(PoolDirectory(Path(sys.argv[1])), tls=False).start(); print('up', flush=True); time.sleep(600)"
     )

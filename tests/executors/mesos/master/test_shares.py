@@ -6,19 +6,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from executors.mesos.master.shares import Path, Sorter, Usage, above, leaf, nodes
-from executors.mesos.master.state import Agent, Executor, Offer, Options, State, Task
-from executors.mesos.resources import NONE, Kind, Resources, scalars
+from executors.mesos.master.allocator import Path, RoleUsage, Sorter, above, leaf, nodes
+from executors.mesos.master.state import AgentRecord, ExecutorRecord, MasterOptions, MasterState, Offer, TaskRecord
+from executors.mesos.resources import NONE, Resources, scalars
 
 TOTAL = scalars(cpus=100, mem=1000)
 
 
-def agent_of(total: Resources = TOTAL, name: str = "S1") -> Agent:
-    return Agent(name, {}, total, 0.0, stream="stream")
+def agent_of(total: Resources = TOTAL, name: str = "S1") -> AgentRecord:
+    return AgentRecord(name, {}, total, 0.0, stream="stream")
 
 
-def usage_of(*held: tuple[str, str, Resources], total: Resources = TOTAL) -> Usage:
-    usage = Usage()
+def usage_of(*held: tuple[str, str, Resources], total: Resources = TOTAL) -> RoleUsage:
+    usage = RoleUsage()
     usage.joined(agent_of(total))
     for framework, role, resources in held:
         usage.took(framework, role, resources)
@@ -26,7 +26,7 @@ def usage_of(*held: tuple[str, str, Resources], total: Resources = TOTAL) -> Usa
     return usage
 
 
-def order(usage: Usage, *who: tuple[str, str], weights: dict[str, float] | None = None) -> list[str]:
+def order(usage: RoleUsage, *who: tuple[str, str], weights: dict[str, float] | None = None) -> list[str]:
     """Frameworks in the sorter's order."""
     return [path[-1] for path in Sorter([leaf(role, name) for name, role in who], usage, weights or {})]
 
@@ -89,7 +89,7 @@ def test_a_framework_stands_in_each_of_its_roles() -> None:
 def test_resources_that_no_agent_has_do_not_count() -> None:
     usage = usage_of(("F", "a", scalars(gpus=5)), ("G", "b", scalars(cpus=1)))
     assert order(usage, ("F", "a"), ("G", "b")) == ["F", "G"]
-    assert order(Usage(), ("F", "a"), ("G", "b")) == ["F", "G"]
+    assert order(RoleUsage(), ("F", "a"), ("G", "b")) == ["F", "G"]
 
 
 def test_order_follows_what_moved() -> None:
@@ -127,7 +127,7 @@ def slowly(who: set[Path], held: list[tuple[str, str, Resources]], weights: dict
 
 @given(st.sets(st.builds(leaf, ROLES, NAMES)), HELD, HELD, WEIGHTS)
 def test_the_order_is_that_of_the_definition(who, before, after, weights) -> None:  # type: ignore[no-untyped-def]
-    usage = Usage()
+    usage = RoleUsage()
     usage.joined(agent_of())
     for one in before:
         usage.took(*one)
@@ -145,39 +145,21 @@ def test_the_order_is_that_of_the_definition(who, before, after, weights) -> Non
 def test_usage_counts_tasks_executors_and_offers_but_no_tasks_that_ended() -> None:
     agent = agent_of()
     for name, state in (("t1", "TASK_RUNNING"), ("t2", "TASK_FINISHED"), ("t3", "TASK_STAGING")):
-        task = Task(name, "F", "S1", None, {}, scalars(cpus=1), "a", state)
+        task = TaskRecord(name, "F", "S1", None, {}, scalars(cpus=1), "a", state)
         agent.tasks[task.key] = task
-    agent.executors["F", "e"] = Executor("e", "F", "S1", {}, scalars(cpus=0.1, mem=32), "a")
+    agent.executors["F", "e"] = ExecutorRecord("e", "F", "S1", {}, scalars(cpus=0.1, mem=32), "a")
     agent.offers["o1"] = Offer("o1", "G", "S1", "a/b", scalars(cpus=10), 0.0)
-    agent.offers["o2"] = Offer("o2", "F", "S1", "*", scalars(cpus=50), 0.0, inverse=True)
-    state = State("M", Options(), 0.0, agents={"S1": agent})
-    usage = Usage.of(state)
+    state = MasterState("M", MasterOptions(), 0.0, agents={"S1": agent})
+    usage = RoleUsage.of(state)
     assert usage.total == {"cpus": 100_000, "mem": 1_000_000}
     assert usage.held[leaf("a", "F")] == {"cpus": 2100, "mem": 32_000}
     assert usage.held["a",] == usage.held[()] == {"cpus": 12_100, "mem": 32_000}
     assert usage.held["a", "b"] == usage.held[leaf("a/b", "G")] == {"cpus": 10_000}
     usage.left(agent)
-    assert usage == Usage()
+    assert usage == RoleUsage()
 
 
-def test_quota_is_charged_for_reservations_whether_or_not_they_are_used() -> None:
-    reserved = Resources({Kind("cpus", "a/b", dynamic=True, principal="me"): 4000, Kind("mem", "c"): 9000})
-    usage = usage_of(total=TOTAL + reserved)
-    assert [usage.charged(("a",), name) for name in ("cpus", "mem")] == [4000, 0]
-    usage.took("F", "a/b", Resources({Kind("cpus", "a/b", dynamic=True, principal="me"): 4000, Kind("cpus"): 1000}))
-    assert usage.charged(("a", "b"), "cpus") == usage.charged(("a",), "cpus") == 5000
-    usage.resized(TOTAL + reserved, TOTAL)
-    assert usage.charged(("a",), "cpus") == 1000
-    assert usage.open == usage.total == {"cpus": 100_000, "mem": 1_000_000}
-
-
-def test_quota_is_not_charged_for_revocable_resources() -> None:
-    usage = usage_of(("F", "a", Resources({Kind("cpus", revocable=True): 4000})))
-    assert usage.charged(("a",), "cpus") == 0
-    assert usage.held["a",] == {"cpus": 4000}
-
-
-@pytest.mark.parametrize("resources", [NONE, Resources({Kind("ports"): ((1, 2),), Kind("names"): frozenset("a")})])
+@pytest.mark.parametrize("resources", [NONE, Resources({"ports": ((1, 2),), "names": frozenset("a")})])
 def test_what_is_no_scalar_leaves_no_trace(resources: Resources) -> None:
     usage = usage_of(("F", "a", resources))
     assert usage == usage_of()
@@ -200,7 +182,7 @@ def test_a_copy_changes_by_itself() -> None:
     copy = usage.copy()
     assert copy == usage
     copy.took("F", "a", scalars(cpus=1))
-    copy.joined(agent_of(Resources({Kind("cpus", "a"): 1000, Kind("mem"): 5})))
+    copy.joined(agent_of(Resources({"cpus": 1000, "mem": 5})))
     assert usage == usage_of(("F", "a", scalars(cpus=1)))
     assert not usage.turns
 

@@ -7,37 +7,42 @@ import pytest
 
 from executors.mesos import codec
 from executors.mesos.master import views
-from executors.mesos.master.redaction import redacted
-from executors.mesos.master.state import Agent, Executor, Framework, Offer, Options, State, Task
+from executors.mesos.master.state import (
+    AgentRecord,
+    ExecutorRecord,
+    FrameworkRecord,
+    MasterOptions,
+    MasterState,
+    Offer,
+    TaskRecord,
+)
+from executors.mesos.master.views import redacted
 from executors.mesos.messages import task_status
-from executors.mesos.resources import Kind, Resources, scalars, to_json
+from executors.mesos.resources import scalars, to_json
 
 SECRET = "aHVzaCBodXNo"
 
 
-def full() -> State:
+def full() -> MasterState:
     """A pool with one of everything: in F1 a running, an ended and an unreachable task, F0 is completed."""
-    state = State("M", Options(), started=1000.0)
-    agent = Agent("S1", info("S1", "node1"), scalars(cpus=8, mem=1024), 1001.0, stream="a1", reregistered=1002.0)
+    state = MasterState("M", MasterOptions(), started=1000.0)
+    agent = AgentRecord("S1", info("S1", "node1"), scalars(cpus=8, mem=1024), 1001.0, stream="a1", reregistered=1002.0)
     state.agents["S1"] = agent
-    state.recovered["S2"] = Agent("S2", info("S2", "node2"), scalars(cpus=8), 900.0)
-    framework = Framework("F1", {"id": {"value": "F1"}, "name": "one"}, frozenset({"hpc"}), 1003.0, stream="f1")
+    state.recovered["S2"] = AgentRecord("S2", info("S2", "node2"), scalars(cpus=8), 900.0)
+    framework = FrameworkRecord("F1", {"id": {"value": "F1"}, "name": "one"}, frozenset({"hpc"}), 1003.0, stream="f1")
     state.frameworks["F1"] = framework
     for task in (launched("t1", "TASK_RUNNING"), launched("t2", "TASK_FINISHED")):
         framework.tasks[task.id] = agent.tasks[task.key] = task
     framework.tasks["t1"].unacknowledged = "dXVpZA=="
     framework.completed.append(launched("t0", "TASK_FAILED"))
     framework.unreachable["t3"] = launched("t3", "TASK_UNREACHABLE")
-    executor = Executor("e1", "F1", "S1", {"command": {"value": "run"} | secretive()}, scalars(mem=32), "hpc")
+    executor = ExecutorRecord("e1", "F1", "S1", {"command": {"value": "run"} | secretive()}, scalars(mem=32), "hpc")
     agent.executors["F1", "e1"] = executor
     agent.used = scalars(cpus=1, mem=32)
     agent.offered = scalars(cpus=2)
-    for offer in (
-        Offer("O1", "F1", "S1", "hpc", scalars(cpus=2), 1004.0),
-        Offer("O2", "F1", "S1", "hpc", scalars(cpus=1), 1004.0, inverse=True),
-    ):
+    for offer in (Offer("O1", "F1", "S1", "hpc", scalars(cpus=2), 1004.0),):
         state.offers[offer.id] = framework.offers[offer.id] = agent.offers[offer.id] = offer
-    state.completed["F0"] = Framework("F0", {"id": {"value": "F0"}}, frozenset({"*"}), 990.0, disconnected=995.0)
+    state.completed["F0"] = FrameworkRecord("F0", {"id": {"value": "F0"}}, frozenset({"*"}), 990.0, disconnected=995.0)
     return state
 
 
@@ -51,7 +56,7 @@ def secretive() -> dict[str, Any]:
     return {"environment": {"variables": [secret, older, {"name": "A", "type": "VALUE", "value": "seen"}]}}
 
 
-def launched(name: str, state: str) -> Task:
+def launched(name: str, state: str) -> TaskRecord:
     pull = {"type": "DOCKER", "docker": {"name": "image", "config": {"type": "VALUE", "value": {"data": SECRET}}}}
     given = {
         "name": "some " + name,
@@ -61,11 +66,11 @@ def launched(name: str, state: str) -> Task:
         "data": "eA==",
     }
     statuses = [] if state == "TASK_STAGING" else [task_status(name, state, 1005.0, source="SOURCE_EXECUTOR")]
-    return Task(name, "F1", "S1", "e1" if name == "t1" else None, given, scalars(cpus=1), "hpc", state, statuses)
+    return TaskRecord(name, "F1", "S1", "e1" if name == "t1" else None, given, scalars(cpus=1), "hpc", state, statuses)
 
 
 def test_everything_is_plain_json_and_without_secrets() -> None:
-    for state in (full(), State("M", Options(), 0.0)):
+    for state in (full(), MasterState("M", MasterOptions(), 0.0)):
         text = codec.encode(views.state(state)).decode()
         assert SECRET not in text
         assert json.loads(text) == views.state(state)
@@ -116,7 +121,6 @@ def test_framework() -> None:
     assert (found["active"], found["connected"], found["recovered"]) == (True, True, False)
     assert found["registered_time"] == {"nanoseconds": 1003 * 10**9}
     assert [offer["id"]["value"] for offer in found["offers"]] == ["O1"]
-    assert [offer["id"]["value"] for offer in found["inverse_offers"]] == ["O2"]
     amounts = {item["name"]: item["scalar"]["value"] for item in found["allocated_resources"]}
     assert amounts == {"cpus": 1.0, "mem": 32.0}  # the ended task takes nothing, the executor does
     assert found["offered_resources"][0]["scalar"]["value"] == 2.0
@@ -166,17 +170,10 @@ def test_recovered_agents_are_told_by_their_info() -> None:
     assert [one["id"]["value"] for one in views.agents(full())["recovered_agents"]] == ["S2"]
 
 
-def test_reservations_are_seen() -> None:
-    state = full()
-    state.agents["S1"].total = Resources({Kind("cpus", "hpc", dynamic=True, principal="ann"): 1000})
-    [found] = views.agent(state.agents["S1"], state)["total_resources"]
-    assert found["reservations"] == [{"type": "DYNAMIC", "role": "hpc", "principal": "ann"}]
-
-
 def test_master_info_has_the_address_as_a_number() -> None:
-    found = views.master(State("M", Options(hostname="127.0.0.1", port=5050), 0.0))
+    found = views.master(MasterState("M", MasterOptions(hostname="127.0.0.1", port=5050), 0.0))
     assert (found["id"], found["ip"], found["address"]["ip"]) == ("M", 16777343, "127.0.0.1")
-    named = views.master(State("M", Options(hostname="node0"), 0.0))
+    named = views.master(MasterState("M", MasterOptions(hostname="node0"), 0.0))
     assert named["ip"] == 0
     assert "ip" not in named["address"]
 

@@ -178,6 +178,6 @@ def test_an_agent_that_was_given_up_ends_everything() -> None:
     world.start(framework, task_info("t", node.id))
     told(world, node, framework)
     call = {"type": "MARK_AGENT_GONE", "mark_agent_gone": {"agent_id": {"value": node.id}}}
-    world.do(world.master.operate(call, None, world.now)[1])
+    world.do(world.master.operate(call, world.now)[1])
     records = world.take(node.stream)
     assert [record["type"] for record in records] == ["SHUTDOWN"]

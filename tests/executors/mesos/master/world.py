@@ -9,7 +9,7 @@ from typing import Any
 from executors.mesos.codec import Message, decode, encode
 from executors.mesos.effects import Close, Effect, Keep, Send
 from executors.mesos.master.machine import Master
-from executors.mesos.master.state import Options, State
+from executors.mesos.master.state import MasterOptions, MasterState
 from executors.mesos.messages import identity, message
 from executors.mesos.resources import Resources, scalars, to_json
 from tests.executors.mesos.oracle import check
@@ -41,7 +41,7 @@ class World:
     def __init__(self, *, strict: bool = True, **options: Any) -> None:
         self.strict = strict
         self.kinds: dict[str, str] = {}
-        self.options = Options(**options)
+        self.options = MasterOptions(**options)
         self.now = 1000.0
         self.journal: dict[tuple[str, str], Message] = {}
         self.inbox: dict[str, list[Message]] = {}
@@ -52,7 +52,7 @@ class World:
         self.stream_of: dict[str, str] = {}
 
     @property
-    def state(self) -> State:
+    def state(self) -> MasterState:
         return self.master.state
 
     # ---------------------------------------------------------------- the server's part

@@ -46,16 +46,10 @@ if __name__ == "__main__":
         "tasks": driver.getTasks(),
         "roles": driver.getRoles(),
         "master": driver.getMaster(),
-        "schedule": driver.getMaintenanceSchedule(),
-        "maintenance": driver.getMaintenanceStatus(),
-        "level": driver.getLoggingLevel(),
     }
     driver.updateWeights([{"role": "test", "weight": 2.0}])
     answers["weights"] = driver.getWeights()
-    driver.setQuota({"role": "test", "guarantee": [{"name": "cpus", "type": "SCALAR", "scalar": {"value": 1.0}}]})
     answers["quota"] = driver.getQuota()
-    driver.removeQuota("test")
-    answers["no quota"] = driver.getQuota()
     agent = MesosOperatorAgentDriver(sys.argv[2])
     deadline = time.monotonic() + 30
     while not driver.connected and time.monotonic() < deadline:
