@@ -2,8 +2,8 @@
 
 One thread does it all and calls its handler. Two connections belong together: events come down the one that subscribed,
 calls go up the other, one behind the other, without waiting for answers. When either breaks both are given up and a new
-pair subscribes. Calls that were not answered by then are lost, whether or not they were carried out: nobody could tell,
-and an ACCEPT that is carried out twice would be answered with the loss of tasks that run.
+pair subscribes. Calls that were not answered by then are lost, whether or not they were carried out: that cannot be
+known, and an ACCEPT that is carried out twice would be answered with the loss of tasks that run.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class ClientConnection:
         self._out = bytearray()
         self._deciphered: Callable[[], int] = getattr(self._socket, "pending", int)
         self.answers: deque[HTTPAnswer] = deque()
-        """What has come, oldest first; whoever reads it takes it away. The last may be incomplete."""
+        """Responses, oldest first; the reader removes them. The last may be incomplete."""
 
     def fileno(self) -> int:
         return self._socket.fileno()
@@ -168,7 +168,7 @@ _UNANSWERED_S = 75.0
 
 
 class ClientHandler(Protocol):
-    """Who is told; always on the client's thread. What it raises ends the client, and is raised again by `join`."""
+    """Called on the client's thread. What it raises ends the client, and is raised again by `join`."""
 
     def subscribe(self) -> Message:
         """The call to subscribe with, at each connection anew."""
@@ -210,7 +210,7 @@ class Subscription:
         self._selector = selectors.DefaultSelector()
         self._stream: ClientConnection | None = None
         self._caller: ClientConnection | None = None
-        self._heard = time.monotonic()
+        self._received_at = time.monotonic()
 
     @property
     def busy(self) -> bool:
@@ -223,7 +223,7 @@ class Subscription:
         self._stream = ClientConnection(self.endpoint)
         self._stream.post(self._path, encode(_call_back(self._handler.subscribe)), {})
         self._selector.register(self._stream, selectors.EVENT_READ | selectors.EVENT_WRITE)
-        self._heard = time.monotonic()
+        self._received_at = time.monotonic()
 
     def step(self, ends: float | None) -> None:
         """Wait for something, at the latest until `ends`, and do it.
@@ -255,8 +255,8 @@ class Subscription:
     def _check(self, speaking: bool, answering: bool) -> None:
         """Give up a silent peer; it does not matter if we slept, since what came meanwhile has been read by now."""
         now = time.monotonic()
-        if not speaking and now - self._heard > self._patience and (self._watched or not self.subscribed):
-            raise TimeoutError(f"nothing was heard for {now - self._heard:.0f} s")
+        if not speaking and now - self._received_at > self._patience and (self._watched or not self.subscribed):
+            raise TimeoutError(f"nothing was received for {now - self._received_at:.0f} s")
         if not answering and self._flying and now - self._flying[0][1] > self._patience:
             raise TimeoutError(f"a call was not answered for {now - self._flying[0][1]:.0f} s")
 
@@ -272,7 +272,7 @@ class Subscription:
         if not mask & selectors.EVENT_READ:
             return
         stream.receive()
-        self._heard = time.monotonic()
+        self._received_at = time.monotonic()
         if not stream.answers:
             return
         answer = stream.answers[0]
@@ -387,7 +387,7 @@ def _has_stream(answer: HTTPAnswer) -> bool:
 
 
 def clear_wakeup(wakeup: int) -> None:
-    """It has been heard."""
+    """Reset the event."""
     with suppress(BlockingIOError):
         os.eventfd_read(wakeup)
 
@@ -426,7 +426,7 @@ class SchedulerClient:
         self._wakeup = -1
         self._lock = threading.Lock()
         self._session: Subscription | None = None
-        self._ends: float | None = None  # when even unanswered calls are given up; None while nobody wants to stop
+        self._ends: float | None = None  # when even unanswered calls are given up; None before `stop`
         self._raised: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="asa-mesos", daemon=True)
 
@@ -447,7 +447,7 @@ class SchedulerClient:
         self._thread.start()
 
     def call(self, message: Message) -> bool:
-        """Queue a call; False when there is no subscription, and so nobody to call. From any thread."""
+        """Queue a call; False when there is no subscription. From any thread."""
         call = encode(message)
         with self._lock:  # so that a call is never queued for a connection that is gone already
             queued = self._ends is None and self._queued(call)
@@ -496,7 +496,7 @@ class SchedulerClient:
             cause = error.__cause__ if isinstance(error, CallbackFailed) else error
             _LOG.error("the driver ends, since this was raised", exc_info=cause)
             self._raised = cause
-            with suppress(Exception):  # it is raised on the thread that joins; but perhaps nobody does
+            with suppress(Exception):  # it is raised on the thread that joins; which may not happen
                 self._handler.failed(f"the driver has ended: {cause!r}")
         finally:
             self._ends = self._ends or time.monotonic()
@@ -537,7 +537,7 @@ class SchedulerClient:
                 if self._ends is None:
                     self._handler.lost()
             elif time.monotonic() - since > self._give_up:
-                return self._handler.failed(f"nobody could be reached for {self._give_up:g} s")
+                return self._handler.failed(f"no server could be reached for {self._give_up:g} s")
             if self._ends is None:
                 self._pause(max(retry_s, pause * random.uniform(0.5, 1.0)))
                 pause = min(2 * pause, self._longest)

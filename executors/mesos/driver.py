@@ -40,7 +40,7 @@ _SCHEDULER: dict[str, _Needed] = {
 
 
 def of_scheduler(event: Message) -> Callback | None:
-    """The scheduler's callback; None when the event is unknown or says nothing.
+    """The scheduler's callback; None when the event is unknown or empty.
 
     Raises
     ------
@@ -99,7 +99,7 @@ class SchedulerDriver:
             slaveLost(driver, agent_id)                         executorLost(driver, executor_id, agent_id, status)
             error(driver, message)                              callRefused(driver, call, status, reason)
 
-        `error` comes when the driver has given up: the master has said ERROR, or will not have this framework. What a
+        `error` comes when the driver has given up: the master has sent ERROR, or refuses this framework. What a
         callback raises ends the driver too, and `join` raises it again. `callRefused` is not in pymesos, whose methods
         raise instead: here the answer comes later.
     framework
@@ -113,7 +113,7 @@ class SchedulerDriver:
     failover
         Whether the tasks are to outlive the driver: no TEARDOWN when it stops.
     principal, secret
-        For a master that is no pool of ours: Basic authentication, over plain HTTP if that is what the URL says.
+        For a master that is not ours: Basic authentication, over plain HTTP if that is what the URL says.
     token
         The same, as ``Bearer``; a pool's own is found in its directory.
 
@@ -176,7 +176,7 @@ class SchedulerDriver:
 
     @property
     def version(self) -> str | None:
-        """The version of Mesos that the master speaks; None before it has said so."""
+        """The version of Mesos that the master speaks; None before it is known."""
         return self._version
 
     # ------------------------------------------------------- its life
@@ -231,7 +231,7 @@ class SchedulerDriver:
         self._send("SUPPRESS", **_given(roles=list(roles) or None))
 
     def killTask(self, task_id: Message, agent_id: Message | None = None, kill_policy: Message | None = None) -> None:
-        """End a task; what comes of it is told by its status. Only the first parameter is in pymesos."""
+        """End a task; the result comes as a status update. Only the first parameter is in pymesos."""
         self._send("KILL", task_id=task_id, **_given(agent_id=agent_id, kill_policy=kill_policy))
 
     def shutdownExecutor(self, executor_id: Message, agent_id: Message) -> None:

@@ -67,26 +67,26 @@ class _LastSeen:
 
 
 class ContainerChanges:
-    """What was told of containers; `step` says what is to be told next."""
+    """What was posted of containers; `step` returns what is to be posted next."""
 
     def __init__(self) -> None:
         self._looks: dict[str, _LastSeen] = {}
-        self._told: dict[str, ContainerUse] = {}
+        self._posted: dict[str, ContainerUse] = {}
 
     def step(self, rows: Iterable[Mapping[str, Any]], now: float) -> ContainersSeen | None:
-        """Compare rows, as `pool_rows.containers` has them, to what was told; None when nothing is news.
+        """Compare rows, as `pool_rows.containers` has them, to what was posted; None when nothing has changed.
 
         Containers on a node that does not answer are neither seen nor gone.
         """
         rows = list(rows)
         found = {row["container"]: self._use(row, now) for row in rows if row["container"] is not None}
         silent = {row["node"] for row in rows if row["container"] is None}
-        gone = [name for name, use in self._told.items() if name not in found and use.node not in silent]
+        gone = [name for name, use in self._posted.items() if name not in found and use.node not in silent]
         for name in gone:
-            del self._told[name]
+            del self._posted[name]
             self._looks.pop(name, None)
-        seen = {name: use for name, use in found.items() if _is_news(self._told.get(name), use)}
-        self._told |= seen
+        seen = {name: use for name, use in found.items() if _has_changed(self._posted.get(name), use)}
+        self._posted |= seen
         return ContainersSeen(now, tuple(seen.values()), tuple(gone)) if seen or gone else None
 
     def _use(self, row: Mapping[str, Any], now: float) -> ContainerUse:
@@ -114,7 +114,7 @@ class ContainerWatch:
     directory
         The pool's.
     framework_id
-        Whose containers; those of other runs in the same pool are none of ours.
+        Whose containers; not those of other runs in the same pool.
     post
         Where events go.
     """
@@ -146,17 +146,17 @@ def _grown(before: float | None, after: float | None) -> float | None:
     return None if before is None or after is None else max(0.0, after - before)
 
 
-def _is_news(told: ContainerUse | None, use: ContainerUse) -> bool:
-    if told is None or told.limit_cores != use.limit_cores:
+def _has_changed(before: ContainerUse | None, use: ContainerUse) -> bool:
+    if before is None or before.limit_cores != use.limit_cores:
         return True
     step = NEWS * (use.limit_cores or 1.0)
-    return _differs(told.used_cores, use.used_cores, step) or _differs(told.throttled, use.throttled, NEWS)
+    return _differs(before.used_cores, use.used_cores, step) or _differs(before.throttled, use.throttled, NEWS)
 
 
-def _differs(told: float | None, found: float | None, step: float) -> bool:
-    if told is None or found is None:
-        return told is not found
-    return abs(told - found) > step
+def _differs(before: float | None, found: float | None, step: float) -> bool:
+    if before is None or found is None:
+        return before is not found
+    return abs(before - found) > step
 
 
 LOOK_EVERY_S = 1.0
@@ -218,7 +218,7 @@ class DriverSide:
             When the master does not take it.
         """
         attributes = {RUN: self._context.run}
-        # before the master tells of tasks that an earlier driver has left: they are this program's
+        # before updates come for tasks that an earlier driver has left: they are this program's
         self._scheduler.want(
             lambda framework, now: framework.add_program(NodeProgram("nodes", self._program, attributes), now)
         )
@@ -276,7 +276,7 @@ class DriverSide:
             self._master.close()
 
     def _is_over(self) -> bool:
-        """Whether nothing of ours is left in a pool that goes on without us."""
+        """Whether the pool goes on and has no agents of this run any more."""
         try:
             return self.tenant is not None and all(
                 node.run != self._context.run for node in look_at_pool(self._operator).nodes.values()
@@ -302,7 +302,7 @@ class DriverSide:
             self._driver.updateFramework(self._info(waits=waits))
 
     def _program(self, offer: Offered) -> TaskProgram:
-        """The supervisor, for all that an agent of ours offers."""
+        """The supervisor, for all that an agent of this run offers."""
         return self._supervisor(offer.attributes[ALLOCATION], all_of(offer.resources), offer)
 
     def _leased_program(self, lease: Lease, offer: Offered) -> TaskProgram:
@@ -322,7 +322,7 @@ class DriverSide:
         return key not in self._released
 
     def report(self, outcomes: Sequence[FrameworkOutcome]) -> None:
-        """The hub tells of nodes that come and go; here is why a supervisor could not run."""
+        """Print why a supervisor could not run; nodes that come and go are events of the hub."""
         for outcome in outcomes:
             if self.tenant is not None and self.tenant.on_outcome(outcome):
                 continue
@@ -358,7 +358,7 @@ class DriverSide:
             return True
 
     def _restart_missing_master(self) -> None:
-        """In a shared pool whoever misses the master starts another one."""
+        """In a shared pool a run that misses the master starts another one."""
         if self.tenant is None or self._scheduler.ready.is_set():
             self._missed = 0.0
         elif not self._missed or time.monotonic() < self._missed:

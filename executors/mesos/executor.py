@@ -74,14 +74,14 @@ class Mesos:
 
     def bootstrap(self, allocation: Allocation, context: RunContext) -> tuple[str, ...]:
         """The agent's command line."""
-        told = {"allocation": allocation.key, "run": context.run, "grace": f"{context.orphan_grace_s:g}"}
+        attributes = {"allocation": allocation.key, "run": context.run, "grace": f"{context.orphan_grace_s:g}"}
         options = {
             "directory": _pool(context),
-            "attribute": tuple(f"{name}={value}" for name, value in told.items()),
+            "attribute": tuple(f"{name}={value}" for name, value in attributes.items()),
             "lasts": allocation.walltime_s,
-            # whoever misses the master of a shared pool starts another one
+            # a run that misses the master of a shared pool starts another one
             "patience": max(context.orphan_grace_s, _MASTER_S) if context.pool else context.orphan_grace_s,
-            "orphan-grace": 0,  # nobody starts an agent again inside a batch job
+            "orphan-grace": 0,  # an agent is not started again inside a batch job
             "margin": 0,  # the plan sees to it that nothing is cut off by the wall time
         }
         return node_program("executors.mesos.agent.command", options | node_resources(allocation, context))

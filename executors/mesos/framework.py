@@ -9,7 +9,7 @@ It withholds offers while a gang waits for more of them, for a limited time, so 
 gang that has waited for long is not overtaken by others any more. With nothing to start it suppresses offers.
 
 What goes in are the events of the scheduler API, in any order the master may send them; what comes out are calls for a
-driver, and `Framework.outcomes` for whoever asked. Workflows do without gangs: their tasks of several nodes start
+driver, and `Framework.outcomes`. Workflows do without gangs: their tasks of several nodes start
 inside supervisors. Gangs are for programs with a framework of their own.
 """
 
@@ -56,7 +56,7 @@ class Kill(NamedTuple):
 
 
 class Reconcile(NamedTuple):
-    """Say how these tasks, as (task, agent), stand; without any, all that there are of ours."""
+    """Report the state of these tasks, as (task, agent); without any, of all tasks of the framework."""
 
     tasks: tuple[tuple[str, str], ...]
 
@@ -374,7 +374,7 @@ _STALE_S = 30.0  # its owner may have used what was passed so long ago
 
 
 class Lease(NamedTuple):
-    """Part of an agent of another run, for one supervisor of ours.
+    """Part of an agent of another run, for a supervisor of this run.
 
     Parameters
     ----------
@@ -551,7 +551,7 @@ class Framework:
     patience: Patience = field(default_factory=Patience)
     borrower: Borrower | None = None
     outcomes: list[FrameworkOutcome] = field(default_factory=list)
-    """What is to be told; whoever reads them empties the list."""
+    """What became of gangs and node programs; the reader empties the list."""
 
     def __post_init__(self) -> None:
         self._programs: dict[str, NodeProgram] = {}
@@ -563,7 +563,7 @@ class Framework:
         self._gang_of: dict[str, str] = {}  # task -> gang
         self._held: dict[str, Offered] = {}
         self._suppressed = False
-        self._fresh: dict[str, str] = {}  # tasks of node programs and leases that nothing has been heard of -> agent
+        self._fresh: dict[str, str] = {}  # tasks of node programs and leases without an update so far -> agent
         self._asked: float | None = None  # since when it is waited for news
 
     # ---------------------------------------------------------------- what is wanted
@@ -722,7 +722,7 @@ class Framework:
         return [*calls, *self._inquire(now)]
 
     def _inquire(self, now: float) -> list[Call]:
-        """Ask for tasks that start, or are to end, and have not been heard of for long: calls and answers get lost."""
+        """Ask for tasks that start, or are to end, and had no update for long: calls and answers get lost."""
         unsure = (*self._fresh.items(), *self._members(GangPhase.LAUNCHING, GangPhase.ROLLING_BACK, GangPhase.ENDING))
         if not unsure:
             self._asked = None

@@ -101,7 +101,7 @@ class FrameworkScheduler:
         self.ready.set()
 
     def disconnected(self, driver: PymesosDriver) -> None:
-        """The stream broke; the driver looks for the master."""
+        """The stream broke; the driver connects again."""
         self.ready.clear()
 
     def resourceOffers(self, driver: PymesosDriver, offers: Sequence[Message]) -> None:
@@ -124,10 +124,10 @@ class FrameworkScheduler:
         """Our tasks are commands: they send none."""
 
     def slaveLost(self, driver: PymesosDriver, agent_id: Message) -> None:
-        """What it means for tasks is told by their updates."""
+        """Updates say what it means for tasks."""
 
     def executorLost(self, driver: PymesosDriver, executor_id: Message, agent_id: Message, status: int) -> None:
-        """What it means for tasks is told by their updates."""
+        """Updates say what it means for tasks."""
 
     def processHeartBeat(self, driver: PymesosDriver) -> None:
         """The driver watches for them."""
@@ -164,7 +164,7 @@ def _call(driver: PymesosDriver, call: Call) -> None:
     match call:
         case Accept(offers, tasks):
             launch = {"type": "LAUNCH", "launch": {"task_infos": list(tasks)}}
-            # what is left of the offer is free at once for whoever wants it, us included
+            # what is left of the offer is offered again at once
             driver.acceptOffers([identity(offer) for offer in offers], [launch], {"refuse_seconds": 0})
         case Decline(offers, refuse_s):
             driver.declineOffer([identity(offer) for offer in offers], {"refuse_seconds": refuse_s})

@@ -2,7 +2,7 @@
 
 Cores serve the run whose allocation they are, as long as it has work for them. A node that has had nothing to do for a
 while is lent, once somebody wants it: its supervisor ends, and what it held is offered. A run takes what is offered
-(`framework.Borrower`) until the lender, or somebody who has less, wants it back: from then on the lease takes no more
+(`framework.Borrower`) until the lender, or a run that has less, wants it back: from then on the lease takes no more
 tasks, and ends with those it has. When the lender's allocation is released, they have `NOTICE_S` left.
 """
 
@@ -99,7 +99,7 @@ def framework_name(run: str) -> str:
 
 
 def framework_labels(*, waits: bool) -> Message:
-    """What a framework's info says to the neighbours."""
+    """Labels of a framework, from which the other runs see whether it waits."""
     return {"labels": [{"key": _WAITS, "value": "true"}] if waits else []}
 
 
@@ -116,11 +116,11 @@ def _pool_run(item: Message) -> PoolRun | None:
     name: str = field(item, "framework_info.name", str, "")
     if not name.startswith(_PREFIX):
         return None
-    told = field(item, "framework_info.labels.labels", list, [])
+    found = field(item, "framework_info.labels.labels", list, [])
     return PoolRun(
         run=name.removeprefix(_PREFIX),
         connected=field(item, "connected", bool, False),
-        waits=any(field(label, "key", str, "") == _WAITS for label in told),
+        waits=any(field(label, "key", str, "") == _WAITS for label in found),
         cores=parse(field(item, "allocated_resources", list, [])).scalar("cpus"),
     )
 
@@ -207,7 +207,7 @@ class Tenant:
         return False
 
     def step(self, pool: PoolSnapshot, released: set[str], operator: Operator, now: float) -> None:
-        """Lend, give back, and let agents of released allocations go; raises as `Operator` does."""
+        """Lend, return, and dismiss agents of released allocations; raises as `Operator` does."""
         ours = self._borrower.run
         waiting = {run: item for run, item in pool.runs.items() if item.waits and item.connected and run != ours}
         if waiting and not self._waits:
@@ -240,7 +240,7 @@ def _leased_event(lease: Lease) -> Leased:
 
 
 def _recall_reason(lease: Lease, pool: PoolSnapshot, ours: str) -> str:
-    """Why a lease is to be given back, or ""."""
+    """Why a lease is to be returned, or ""."""
     lender, node, us = pool.runs.get(lease.lender), pool.nodes.get(lease.agent), pool.runs.get(ours)
     if node is not None and not node.active:
         return f"the allocation {node.allocation} ends"
@@ -260,7 +260,7 @@ class OrphanWatch:
     """Looks after a pool's orphans, in a thread of its own; a context manager.
 
     A run's own tasks end by themselves when its driver is gone. What other runs have leased of its nodes is not harmed:
-    it is told to come to an end by the run that has it. Agents that were started by hand belong to no run, and stay.
+    the run that has it ends it. Agents that were started by hand belong to no run, and stay.
     """
 
     def __init__(self, directory: PoolDirectory) -> None:

@@ -1,6 +1,6 @@
-"""A way to the master for programs of ours that know neither TLS nor tokens, such as pymesos.
+"""A way to the master for programs of the same user that know neither TLS nor tokens, such as pymesos.
 
-It listens on loopback, where on a login node everybody can connect: only connections of our own user are taken.
+It listens on loopback, where on a login node everybody can connect: only connections of the same user are taken.
 Requests are parsed, so that nothing is smuggled past it, and sent on with two headers replaced: ``Host``, and
 ``Authorization`` with the pool's token. What web pages make a browser send is refused, since the browser is ours too.
 """
@@ -89,12 +89,12 @@ class ForwardedRequests:
     def on_headers_complete(self) -> None:
         if not self._url.startswith(b"/"):
             self._refuse(HTTPError(400, "expected a path: this is no proxy"))
-        told = {name.decode("latin-1").title(): value.decode("latin-1") for name, value in self._headers}
+        named = {name.decode("latin-1").title(): value.decode("latin-1") for name, value in self._headers}
         try:
-            check_addressed(told, frozenset({"localhost"}), self._local)
+            check_addressed(named, frozenset({"localhost"}), self._local)
         except HTTPError as refused:
             self._refuse(refused)
-        self._chunked = told.get("Transfer-Encoding", "").lower().endswith("chunked")
+        self._chunked = named.get("Transfer-Encoding", "").lower().endswith("chunked")
         self._out += b"%b %b HTTP/1.1\r\n" % (self._parser.get_method(), self._url) + self._own
         for name, value in self._headers:
             if name.lower() not in _REPLACED:

@@ -4,7 +4,7 @@
 
     command.py            asa agent: what the node has, and which options there are
       service.py            journal, sockets, HTTP, thread; storage.py, the directory and the sandboxes in it
-        engine.py             the machine at work: carries out its effects, tells it what happens
+        engine.py             the machine at work: carries out its effects, passes events to it
           link.py               the connection to the master
           containers.py         starts, limits, ends; shim.py is their parent process
           machine.py            NodeAgent: all that goes in, all that comes out; no I/O from here on down

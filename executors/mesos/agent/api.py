@@ -52,7 +52,7 @@ from executors.mesos.resources import LEAST_CPUS, NONE, Resources, parse
 _log = logging.getLogger(__name__)
 
 HEARTBEAT_S = 1800.0
-"""How often an executor hears from the agent at least [s]; Mesos' default."""
+"""How often the agent sends a heartbeat to an executor [s]; Mesos' default."""
 PENDING_MOST = 1000
 """How many updates of one task may wait for their acknowledgement."""
 DATA_MOST = 4 << 20
@@ -98,9 +98,9 @@ def subscribe_executor(core: AgentCore, call: Message, stream: str) -> None:
 
 
 def _catch_up(core: AgentCore, executor: AgentExecutor, listed: Collection[str]) -> None:
-    """Tell an executor what it may not have heard.
+    """Send an executor again what it may not have received.
 
-    A task that it does not list, and that it has never said a word of, did not reach it. If it was to be killed
+    A task that it does not list, and never reported on, did not reach it. If it was to be killed
     meanwhile, it is not launched any more, nor is the group that it belongs to.
     """
     live = list(executor.tasks.values())
@@ -197,7 +197,7 @@ EXECUTOR_STATES = frozenset(
     "TASK_" + word
     for word in ("STARTING", "RUNNING", "KILLING", "FINISHED", "FAILED", "KILLED", "ERROR", "LOST", "DROPPED", "GONE")
 )
-"""States that an executor may tell of; the others are for agent and master to say."""
+"""States that an executor may report; the others are reported by agent and master."""
 
 
 def check_status(status: Message, executor_id: str) -> tuple[str, bytes]:
@@ -206,14 +206,14 @@ def check_status(status: Message, executor_id: str) -> tuple[str, bytes]:
     Raises
     ------
     BadMessage
-        When it is none, or is said to be another executor's.
+        When it is none, or names another executor.
     """
     task_id, uuid = value_of(status, "task_id"), octets(status, "uuid")
     if len(uuid) != 16:
         raise BadMessage(f"expected 'uuid' to be of 16 bytes, found {len(uuid)}")
     state = field(status, "state", str)
     if state not in EXECUTOR_STATES:
-        raise BadMessage(f"expected 'state' to be one that an executor can tell of, found {state!r:.80}")
+        raise BadMessage(f"expected 'state' to be one that an executor can report, found {state!r:.80}")
     if field(status, "source", str, "SOURCE_EXECUTOR") != "SOURCE_EXECUTOR":
         raise BadMessage("expected 'source' to be SOURCE_EXECUTOR")
     if value_of(status, "executor_id", executor_id) != executor_id:
@@ -257,7 +257,7 @@ def operate(core: AgentCore, call: Message, usage: Use) -> Message | None:
     Parameters
     ----------
     usage
-        What a container has used; None when nobody knows.
+        What a container has used; None when that is not known.
 
     Raises
     ------
@@ -305,7 +305,7 @@ def _update_limits(core: AgentCore, asked: Message) -> Message:
 
 
 def _asked_cores(core: AgentCore, asked: Message, name: str, what: str) -> float | None:
-    """Cores that are asked for under this name, infinite for no limit; None when nothing is said of them."""
+    """Cores that are asked for under this name, infinite for no limit; None when they are not named."""
     if name not in asked:
         return None
     cpus: float = field(asked, f"{name}.cpus.value", float)

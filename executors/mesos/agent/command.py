@@ -3,7 +3,7 @@
 Exit codes: 0 sent away by the master or an operator, or its allocation has ended; 75 no master for too long
 (``EX_TEMPFAIL``); 128 + n ended by signal n; 1 it could not be started, 2 wrong options.
 
-It holds no secret in its arguments: the pool's directory says all.
+Its arguments hold no secret: those are in the pool's directory.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 PATIENCE_S = 600.0
 """How long an agent looks for a master in vain by default [s]; masters wait as long for agents."""
 ORPHAN_GRACE_S = 60.0
-"""How long tasks go on by default when their agent has died [s]: somebody may start it again by hand."""
+"""How long tasks go on by default when their agent has died [s], so that it can be started again by hand."""
 
 _LOOK_S = 0.05
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -118,9 +118,9 @@ class AgentCommand:
             orphan_grace_s=options.orphan_grace,
             space="" if isinstance(quotas, Unlimited) else _space(key),
         )
-        code, told = _run(service, f"agent {name}", quotas.name)
-        if told:
-            return CommandResult({"signal": told}, f"the agent was told to end by signal {told}", 128 + told)
+        code, number = _run(service, f"agent {name}", quotas.name)
+        if number:
+            return CommandResult({"signal": number}, f"the agent was ended by signal {number}", 128 + number)
         if code == NO_MASTER:
             return CommandResult({"master": None}, f"there was no master for {options.patience:g} s", code)
         return CommandResult({}, "", code)
@@ -199,14 +199,14 @@ def choose_quotas(name: str | None, key: str) -> Quotas:
 
 
 def _run(service: AgentService, name: str, quotas: str) -> tuple[int, int]:
-    """Until it has ended: its exit code, and the number of the signal that has told it to end, or 0."""
-    told = 0
+    """Wait for its end: its exit code, and the number of the signal that has ended it, or 0."""
+    received = 0
 
     def stop(number: int, frame: object) -> None:
-        nonlocal told
-        if not told:
-            told = number
-            service.leave(f"it was told to end by signal {number} ({signal.strsignal(number)})")
+        nonlocal received
+        if not received:
+            received = number
+            service.leave(f"it was ended by signal {number} ({signal.strsignal(number)})")
 
     service.start()
     before = {number: signal.signal(number, stop) for number in _SIGNALS}
@@ -217,7 +217,7 @@ def _run(service: AgentService, name: str, quotas: str) -> tuple[int, int]:
         service.close()
         for number, handler in before.items():
             signal.signal(number, handler)
-    return code, told
+    return code, received
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -236,9 +236,9 @@ def main(words: Sequence[str] | None = None) -> int:
     return result.exit_code
 
 
-_PORTS = (31000, 32000)  # those that Mesos' agents offer unless they are told otherwise
+_PORTS = (31000, 32000)  # those that Mesos' agents offer by default
 
-# What batch systems and people put there to prove who they are, and what another agent has told this one.
+# Credentials of batch systems and people, and variables that another agent has set.
 _PRIVATE = re.compile(
     r"SLURM_JWT|MESOS_.*|LIBPROCESS_.*|.*(TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?|API_?KEY)(_.*)?",
 )

@@ -31,7 +31,7 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 class Unlimited:
-    """Keeps nobody to anything, as `Quotas` has it; a process that leaves its session is not found any more."""
+    """No limits, as `Quotas` has it; a process that leaves its session is not found any more."""
 
     name = "none"
     why = "quotas were not asked for"
@@ -126,7 +126,7 @@ _ENDING_S = 5.0
 
 
 class Launcher:
-    """Starts containers through a shim; another takes its place should somebody kill it.
+    """Starts containers through a shim; when that is killed, another one is started.
 
     Parameters
     ----------
@@ -236,21 +236,21 @@ class Launcher:
             self._lost(sorted(running))
             await asyncio.to_thread(shim.wait)
 
-    def _received(self, said: dict[str, Any]) -> None:
-        container: str = said["id"]
-        if "status" in said:
+    def _received(self, record: dict[str, Any]) -> None:
+        container: str = record["id"]
+        if "status" in record:
             self._running.discard(container)
-            self._ended(container, said["status"])
+            self._ended(container, record["status"])
             return
         answer = self._waiting.get(container)
-        if "pid" in said:
+        if "pid" in record:
             self._running.add(container)
         if answer is None or answer.done():
             return
-        if "pid" in said:
-            answer.set_result((said["pid"], said["birth"]))
+        if "pid" in record:
+            answer.set_result((record["pid"], record["birth"]))
         else:
-            answer.set_exception(StateError(said["error"]))
+            answer.set_exception(StateError(record["error"]))
 
 
 _LOOK_S = 0.1
@@ -260,7 +260,7 @@ _LEAST_WEIGHT = 0.01
 
 
 class ContainerListener(Protocol):
-    """Who is told what becomes of containers."""
+    """Receives what becomes of containers."""
 
     def started(self, container: str, pid: int, birth: int) -> None:
         """Its first process, and when that was started (`shim.birth_of`)."""
@@ -321,7 +321,7 @@ class NodeContainers:
     orphans
         What becomes of containers when we die.
     listener
-        Who is told; called in the event loop.
+        Called in the event loop.
     """
 
     def __init__(
@@ -333,19 +333,19 @@ class NodeContainers:
         self._jobs: set[asyncio.Task[None]] = set()
 
     async def open(self, earlier: Iterable[tuple[str, int, int]] = ()) -> None:
-        """Take over containers that an earlier agent has started, and end those that nobody knows of.
+        """Take over containers that an earlier agent has started, and end those that are not known.
 
         Parameters
         ----------
         earlier
-            Id, first process and its start time of each. Of those that have ended, the listener is told before this
+            Id, first process and its start time of each. Of those that have ended, the listener is called before this
             returns.
         """
         await self._launcher.open()
         over = []
         for container, pid, birth in earlier:
             running = self._all[container] = _LiveContainer(container, pid=pid, birth=birth)
-            first = 0 if birth_of(pid) not in (birth, None) else pid  # it may be somebody else's number by now
+            first = 0 if birth_of(pid) not in (birth, None) else pid  # the number may be another process's by now
             with suppress(StateError, OSError):
                 running.group = await asyncio.to_thread(self._quotas.recover, container, first)
             if birth_of(pid) == birth:
@@ -356,7 +356,7 @@ class NodeContainers:
         await asyncio.to_thread(self._sweep)
 
     def start(self, container: ContainerSpec) -> None:
-        """Start a container; the listener is told."""
+        """Start a container; the listener is called."""
         running = self._all[container.id] = _LiveContainer(container.id)
         self._do(self._start(running, container))
 
@@ -466,7 +466,7 @@ class NodeContainers:
             starved = status != 0 and await asyncio.to_thread(self._out_of_memory, running)
             await self._finish(running)
             code = None if status is None else os.waitstatus_to_exitcode(status)
-            reason = OUT_OF_MEMORY if starved else "how it ended was not seen by anybody" if code is None else ""
+            reason = OUT_OF_MEMORY if starved else "its exit status is not known" if code is None else ""
             self._listener.exited(running.id, code, reason)
 
     async def _finish(self, running: _LiveContainer) -> None:

@@ -1,4 +1,4 @@
-"""The agent's machine at work: what it wants done is carried out here, and what then happens it is told."""
+"""Runs the agent's state machine: carries out its effects, and passes to it what happens then."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class AgentEngine:
         self._clock.arm()
 
     async def close(self) -> None:
-        """End all containers and streams, and say what is still to be said."""
+        """End all containers and streams, and send what is still to be sent."""
         self._flush()
         await self.link.flush(_FLUSH_S)
         self._stop()
@@ -147,7 +147,7 @@ class AgentEngine:
             self._step_safely(lambda now: self._machine.closed(stream.id, now))
 
     def leave(self, reason: str, patience_s: float, *, notified: bool = False) -> None:
-        """End all that runs, tell the master, and be over, after `patience_s` [s] whatever has become of that.
+        """End all that runs, tell the master, and end, after `patience_s` [s] in any case.
 
         With `notified`, there is no master to tell.
         """
@@ -158,11 +158,11 @@ class AgentEngine:
         if not self.ended.done():
             self.ended.set_result(code)
 
-    # ------------------------------------------------------- told by the link
+    # ------------------------------------------------------- called by the link
 
     def connected(self) -> None:
         self._flush()
-        self.link.clear()  # that was said to nobody
+        self.link.clear()  # there was no connection for that
         self._step_safely(self._machine.connected)
         self._flush()
 
@@ -173,7 +173,7 @@ class AgentEngine:
         # Nobody waits for what an acknowledgement changes: an agent that forgets it sends the update again.
         self._step_safely(lambda now: self._machine.from_master(item, now), lazily=item.get("type") == "ACKNOWLEDGE")
 
-    # ------------------------------------------------------- told by containers
+    # ------------------------------------------------------- called by containers
 
     def started(self, container: str, pid: int, birth: int) -> None:
         _log.info("container %s has started", container)
@@ -186,7 +186,7 @@ class AgentEngine:
     # ------------------------------------------------------- effects
 
     def _step_safely(self, step: Callable[[float], Sequence[Effect]], *, lazily: bool = False) -> None:
-        """As `take`, where nobody could be told what is wrong."""
+        """As `step`; a fault is logged, since no caller could handle it."""
         try:
             self.step(step, lazily=lazily)
         except Exception:  # a fault of ours: what runs here goes on all the same

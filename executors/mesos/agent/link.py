@@ -1,4 +1,4 @@
-"""The agent's connection to its master, which it looks for again whenever it breaks (see `agent_protocol`)."""
+"""The agent's connection to its master, which is made again whenever it breaks (see `agent_protocol`)."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class MasterConnection(asyncio.BufferedProtocol):
         return self._answer
 
     def close(self) -> None:
-        """End it; nothing more is heard."""
+        """End it; nothing more is received."""
         self._break(ConnectionAbortedError("it was closed"))
         self.broken.exception()  # nobody needs to ask
 
@@ -104,8 +104,8 @@ class MasterConnection(asyncio.BufferedProtocol):
             problem = ConnectionAbortedError(f"what came is no HTTP: {error}")
         try:
             if self._received is not None and self._unread:  # what came before the end, or before what is wrong, counts
-                heard, self._unread = bytes(self._unread), bytearray()
-                self._received(heard)
+                unread, self._unread = bytes(self._unread), bytearray()
+                self._received(unread)
         except BadMessage as error:
             problem = error
         if problem or self._over:
@@ -168,7 +168,7 @@ UNSENT_MOST, UNSENT_BYTES = 20_000, 256 << 20
 
 
 class Outbox:
-    """Items in the order in which they were said, each encoded once.
+    """Items to be sent, in order, each encoded once.
 
     >>> outbox = Outbox()
     >>> outbox.put({"type": "PONG"})
@@ -190,7 +190,7 @@ class Outbox:
         return len(self._items) > UNSENT_MOST or self._size > UNSENT_BYTES
 
     def put(self, item: Message) -> None:
-        """Say this, after what was said before."""
+        """Add an item."""
         body = encode(item)
         self._items.append(body)
         self._size += len(body)
@@ -211,7 +211,7 @@ class Outbox:
         return b'{"type":"BATCH","batch":{"items":[%b]}}' % b",".join(items)
 
     def clear(self) -> None:
-        """None of it is to be said any more."""
+        """Drop all items."""
         self._items.clear()
         self._size = 0
 
@@ -227,16 +227,16 @@ _SILENCE_S = (1.0, 3600.0)
 
 
 class LinkListener(Protocol):
-    """The agent, as the link sees it. `MasterLink.send` takes what it wants said."""
+    """The agent, as the link sees it. It sends with `MasterLink.send`."""
 
     def connected(self) -> None:
         """A connection is being made: the REGISTER item is wanted now, before anything else."""
 
     def disconnected(self) -> None:
-        """It broke, or could not be made; what was said on it may not have arrived."""
+        """It broke, or could not be made; what was sent on it may not have arrived."""
 
     def received(self, item: Message) -> None:
-        """The master has said something."""
+        """The master has sent something."""
 
 
 class _Unreachable(OSError):
@@ -290,7 +290,7 @@ class MasterLink:
     listener
         The agent.
     patience_s
-        How long to look for a master in vain [s].
+        How long to try without a master [s].
     """
 
     def __init__(self, directory: PoolDirectory, listener: LinkListener, patience_s: float) -> None:
@@ -301,25 +301,25 @@ class MasterLink:
         self._registered = False
         self._records = Records()
         self._silence_s = PING_S * PINGS
-        self._heard_at = 0.0
+        self._received_at = 0.0
         self._full: asyncio.Future[None] | None = None
         self.problem = "no master has started in this pool yet"
         """Why there is no connection, or why the last one broke."""
 
     def send(self, item: Message) -> None:
-        """Say this to the master; while there is none, nothing."""
+        """Send this to the master; without a connection it is dropped."""
         if self._connecting:
             self._unsent.put(item)
             self._bell.set()
             if self._unsent.is_full and self._full is not None and not self._full.done():
-                self._full.set_exception(ConnectionAbortedError("the master does not take what it is told"))
+                self._full.set_exception(ConnectionAbortedError("the master does not take what is sent"))
 
     def clear(self) -> None:
-        """What was said and not sent yet is not to be said any more."""
+        """Drop what was not sent yet."""
         self._unsent.clear()
 
     async def run(self) -> None:
-        """Until no master has been there for as long as there is patience; `problem` then says why."""
+        """Until there was no master for `patience_s`; `problem` then says why."""
         loop = asyncio.get_running_loop()
         served, delay = loop.time(), SOONEST_S
         while True:
@@ -331,7 +331,7 @@ class MasterLink:
             delay = min(2 * delay, LATEST_S)
 
     async def flush(self, patience_s: float) -> None:
-        """Until all that was said has arrived, there is no connection, or `patience_s` [s] are over."""
+        """Until everything has arrived, there is no connection, or `patience_s` [s] are over."""
         deadline = asyncio.get_running_loop().time() + patience_s
         while (self._unsent or self._sending) and asyncio.get_running_loop().time() < deadline:
             await asyncio.sleep(0.005)
@@ -379,7 +379,7 @@ class MasterLink:
     async def _stay(self, master: _Master, register: bytes) -> None:
         """Register, and stay until the connection breaks; always raises."""
         self._records, self._silence_s = Records(), PING_S * PINGS
-        self._heard_at = asyncio.get_running_loop().time()
+        self._received_at = asyncio.get_running_loop().time()
         line = await master.dial(self._received)
         try:
             async with asyncio.timeout(_ANSWER_S):
@@ -405,7 +405,7 @@ class MasterLink:
             await asyncio.gather(sending, watching, full, return_exceptions=True)
 
     def _received(self, data: bytes) -> None:
-        self._heard_at = asyncio.get_running_loop().time()
+        self._received_at = asyncio.get_running_loop().time()
         for item in self._records.feed(data):
             if item.get("type") == "REGISTERED":
                 self._registered = True
@@ -416,16 +416,16 @@ class MasterLink:
         """Give up a silent master; always raises."""
         clock = asyncio.get_running_loop().time
         while True:
-            while (left := self._heard_at + self._silence_s - clock()) > 0:
+            while (left := self._received_at + self._silence_s - clock()) > 0:
                 await asyncio.sleep(min(left, _LOOK_S))
-            # Stopped and continued, we find the time over although the master has spoken: then what it said is there.
-            before = self._heard_at
+            # A process that was stopped and continued finds the time over; what the master has sent meanwhile is there.
+            before = self._received_at
             await asyncio.sleep(_AGAIN_S)
-            if self._heard_at == before:
+            if self._received_at == before:
                 raise TimeoutError(f"the master was silent for {self._silence_s:g} s")
 
     async def _send(self, master: _Master, stream: str) -> None:
-        """One batch after the other: what is said while one is on its way makes up the next."""
+        """One batch after the other: what is added while one is on its way makes up the next."""
         head, line = master.head(stream), None
         try:
             while True:

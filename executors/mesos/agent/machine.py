@@ -76,7 +76,7 @@ class NodeAgent:
     rows
         What the journal of the agent that was here before has kept.
     fresh
-        Gives 16 bytes that nobody has had before.
+        Gives 16 random bytes.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class NodeAgent:
         return self._effects()
 
     def from_master(self, item: Message, now: float) -> list[Effect]:
-        """What the master says. Of what makes no sense nothing remains but a count."""
+        """The master has sent this; what makes no sense is logged and counted."""
         self._core.now = now
         try:
             self._receive(field(item, "type", str), item)
@@ -130,41 +130,43 @@ class NodeAgent:
         return self._effects()
 
     def _receive(self, kind: str, item: Message) -> None:
-        core, said = self._core, field(item, kind.lower(), dict, {})
+        core, payload = self._core, field(item, kind.lower(), dict, {})
         if kind == "PING":
             core.add(ToMaster(message("PONG")))
         elif kind == "REGISTERED":
-            self._registered(path_id(said, "agent_id"))
+            self._registered(path_id(payload, "agent_id"))
         elif kind == "SHUTDOWN":
-            begin_departure(core, field(said, "message", str, ""), core.now + core.options.grace_s + 5.0, notified=True)
+            begin_departure(
+                core, field(payload, "message", str, ""), core.now + core.options.grace_s + 5.0, notified=True
+            )
         elif core.state.id is not None:
-            self._carry_out(kind, said)
+            self._carry_out(kind, payload)
 
-    def _carry_out(self, kind: str, said: Message) -> None:
+    def _carry_out(self, kind: str, payload: Message) -> None:
         core = self._core
         if kind == "RUN":
-            run_tasks(core, said)
+            run_tasks(core, payload)
         elif kind == "KILL":
-            kill_for_master(core, said)
+            kill_for_master(core, payload)
         elif kind == "ACKNOWLEDGE":
-            self._acknowledged(value_of(said, "framework_id"), value_of(said, "task_id"), octets(said, "uuid"))
+            self._acknowledged(value_of(payload, "framework_id"), value_of(payload, "task_id"), octets(payload, "uuid"))
         elif kind == "FRAMEWORK":
-            update_framework(core, field(said, "framework_info", dict))
+            update_framework(core, field(payload, "framework_info", dict))
         elif kind == "SHUTDOWN_FRAMEWORK":
-            if (framework := core.state.frameworks.get(value_of(said, "framework_id"))) is not None:
+            if (framework := core.state.frameworks.get(value_of(payload, "framework_id"))) is not None:
                 abandon_framework(core, framework)
         elif kind in ("MESSAGE", "SHUTDOWN_EXECUTOR"):
-            ids = value_of(said, "framework_id"), value_of(said, "executor_id")
+            ids = value_of(payload, "framework_id"), value_of(payload, "executor_id")
             executor, task = core.state.executor(*ids), core.state.task(*ids)
             if executor is not None and kind == "MESSAGE":
-                core.send(executor.stream, message("MESSAGE", data=field(said, "data", str, "")))
+                core.send(executor.stream, message("MESSAGE", data=field(payload, "data", str, "")))
             elif executor is not None:
-                text = "its executor was told to end"
+                text = "its executor was asked to end"
                 shut_down_executor(core, executor, TaskEnd("failed", "REASON_EXECUTOR_TERMINATED", text))
             elif task is not None and task.executor is None and kind == "SHUTDOWN_EXECUTOR":
                 kill_task(core, task, None)  # a command task has itself for an executor
         else:
-            raise BadMessage(f"the master never says {kind!r:.80}")
+            raise BadMessage(f"{kind!r:.80} is no message of a master")
 
     def _registered(self, agent_id: str) -> None:
         state = self._core.state
@@ -250,7 +252,7 @@ class NodeAgent:
         Parameters
         ----------
         usage
-            What a container has used; None when nobody knows.
+            What a container has used; None when that is not known.
         """
         self._core.now = now
         answer = operate(self._core, call, usage)
@@ -259,7 +261,7 @@ class NodeAgent:
     def leave(self, reason: str, now: float, *, notified: bool = False) -> list[Effect]:
         """End everything that runs here, tell the master, and then end: the last effect of all is `Exit`.
 
-        With `notified`, there is no master that could be told: nothing waits for it.
+        With `notified`, there is no master: nothing waits for its acknowledgements.
         """
         self._core.now = now
         begin_departure(self._core, reason, now + self._core.options.grace_s + SPARE_S, notified=notified)
@@ -335,7 +337,7 @@ def resume_after_restart(core: AgentCore) -> None:
         if framework.over:
             abandon_framework(core, framework)
     for instance in list(core.state.instances.values()):
-        if instance.pid is None:  # nobody knows whether it started: nothing that was left behind may go on
+        if instance.pid is None:  # whether it started is not known: nothing that was left behind may go on
             container_ended(core, instance.id, None, "the agent ended while it was being started")
         else:
             resume_leases(core, instance)
@@ -355,7 +357,7 @@ def _resume_task(core: AgentCore, task: AgentTask) -> None:
 
 
 SPARE_S = 5.0
-"""What is left of an allocation when the last has been stopped, for what then remains to be said [s]."""
+"""How long before the end of an allocation everything has been stopped, to send the last updates [s]."""
 
 
 def plan_departure(core: AgentCore) -> None:
@@ -378,11 +380,11 @@ def begin_departure(core: AgentCore, reason: str, until: float, *, notified: boo
     Parameters
     ----------
     reason
-        Why; frameworks and master are told.
+        Why; it is reported to frameworks and master.
     until
         When the agent ends at the latest [s since the epoch].
     notified
-        The master has given the agent up: nobody waits for updates.
+        The master has given the agent up, and needs no updates.
     """
     if core.state.departure is not None:
         return

@@ -8,7 +8,7 @@ frameworks     its id                            FrameworkInfo, and whether it i
 executors      framework and executor id         what a custom executor is
 tasks          framework and task id             what was launched
 updates        framework and task id             where the task stands, and what is to be acknowledged
-instances      container id                      containers that were told to start and have not ended
+instances      container id                      containers that have not ended
 =============  ================================  ==========================================================
 """
 

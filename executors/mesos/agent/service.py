@@ -134,7 +134,7 @@ class AgentServer:
 
     def _from_executor(self, request: Request) -> Admission:
         if self._path(request) != EXECUTOR_PATH:
-            raise HTTPError(403, f"only executors are served here: operators come to port {self._options.port}")
+            raise HTTPError(403, f"only executors are served here: operators connect to port {self._options.port}")
         check_method(request, "POST")
         check_content(request)
         return Admission(body_limit(EXECUTOR), self._executor)
@@ -295,12 +295,12 @@ class AgentService:
         return self._thread.wait(timeout)
 
     def leave(self, reason: str) -> None:
-        """Begin to end: what runs is stopped, the master hears of it; `wait` waits for the end of that."""
+        """Begin to end: what runs is stopped, and the master is told; `wait` waits for the end of that."""
         if self._engine is not None:
             self._thread.tell(self._engine.leave, reason, self._options.grace_s + _SPARE_S)
 
     def close(self) -> None:
-        """End everything that runs here, tell the master, and let go of the directory."""
+        """End everything that runs here, tell the master, and unlock the directory."""
         if self._thread:
             self.leave("the agent was stopped")
             self._thread.join()

@@ -1,4 +1,4 @@
-"""The parent of an agent's containers, a process of its own (``python -P -m``; `Shim` says what it is given).
+"""The parent of an agent's containers, a process of its own (``python -P -m``; arguments as `Shim` has them).
 
 It starts them, which takes a small process with one thread much less time than the agent, and takes note of how they
 end: in a file for each, which a later agent finds when the first has died meanwhile. On standard input it has a socket,
@@ -163,11 +163,11 @@ class Shim:
         *lines, rest = self._held.split(b"\n")
         self._held = bytearray(rest)
         for line in lines:
-            said = json.loads(line)
-            if "end" in said:
+            record = json.loads(line)
+            if "end" in record:
                 self._orphaned = False
             else:
-                self._start(said)
+                self._start(record)
 
     def _start(self, order: dict[str, Any]) -> None:
         try:
@@ -186,7 +186,7 @@ class Shim:
         self._send(id=order["id"], pid=pid, birth=birth)
 
     def _spawn(self, argv: list[str], environment: dict[str, str], sandbox: str) -> int:
-        os.chdir(sandbox)  # it is the child's, too; nobody else here has use for it
+        os.chdir(sandbox)  # the child inherits it; the shim itself needs none
         opened: list[int] = []
         try:
             for name in ("stdout", "stderr"):
@@ -212,13 +212,13 @@ class Shim:
                 return
             if (container := self._containers.pop(pid, None)) is None:
                 continue
-            with suppress(OSError):  # a full disk: the agent hears of it all the same, if it lives
+            with suppress(OSError):  # a full disk: a living agent is told all the same
                 _write(status_file(self._run, container), str(status))
             self._send(id=container, status=status)
 
     def _send(self, **what: Any) -> None:
         if self._peer:
-            with suppress(OSError):  # it has died: that is heard next
+            with suppress(OSError):  # it has died: the next `recv` says so
                 self._peer.sendall(json.dumps(what).encode() + b"\n")
 
 

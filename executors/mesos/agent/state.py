@@ -24,7 +24,7 @@ OUT_OF_MEMORY = "REASON_CONTAINER_LIMITATION_MEMORY"
 
 
 class ToMaster(NamedTuple):
-    """Say this to the master, if it is connected; what must reach it is said again by the machine."""
+    """Send this to the master, if it is connected; what must reach it is sent again by the machine."""
 
     item: Message
 
@@ -43,7 +43,7 @@ class ContainerSpec(NamedTuple):
     Parameters
     ----------
     id
-        Nobody else's, ever: names the cgroup and is part of the sandbox's path.
+        Unique; names the cgroup and is part of the sandbox's path.
     framework, executor
         Whose it is; for a command task, the executor has the task's id.
     argv
@@ -76,7 +76,7 @@ class ContainerSpec(NamedTuple):
 
 
 class StartContainer(NamedTuple):
-    """Start a container; the machine is told by `started`, or by `exited` when it cannot be."""
+    """Start a container; then `NodeAgent.started` is called, or `exited` when it cannot be."""
 
     container: ContainerSpec
 
@@ -125,9 +125,9 @@ class AgentOptions:
     Parameters
     ----------
     hostname, port
-        Where operators reach it; told in ``AgentInfo``.
+        Where operators reach it; in ``AgentInfo``.
     ip, tls
-        The address of that host, if it is known, and whether operators reach it over TLS only: offers tell.
+        The address of that host, if it is known, and whether operators reach it over TLS only; in offers.
     resources
         All it has: ``scalars(cpus=64, mem=262144)``, and perhaps ``ports`` and ``gpus``.
     attributes
@@ -140,16 +140,16 @@ class AgentOptions:
         ``IP:PORT``, where executors on this node connect to.
     gpus
         What its GPUs are called in ``CUDA_VISIBLE_DEVICES``: each container sees those that it asks for. Empty where
-        they are not told apart.
+        they have no names.
     ends
         When its allocation ends [s since the epoch]; None for never.
     margin_s
         How long before that everything is stopped [s]; None to leave it to the batch system. By default as long as
-        executors have by default, and 10 s in which the end of everything is told.
+        executors have by default, and 10 s in which the last updates are sent.
     registration_s
         A custom executor that has not subscribed so long after its launch is ended [s].
     grace_s
-        How long an executor that was told to end may take [s].
+        How long an executor that is asked to end may take [s].
     recovery_s
         How long an executor whose connection broke, by an agent's restart perhaps, has to subscribe again [s].
     quotas
@@ -242,11 +242,11 @@ class AgentTask:
     tries: int = 0
     """How often the first pending update was sent."""
     delivered: bool = False
-    """Whether its custom executor was told to launch it."""
+    """Whether it was sent to its custom executor."""
     verdict: TaskEnd | None = None
     """Set once the task is to end, from outside."""
     share: TaskShare | None = None
-    """What it takes, once somebody has asked."""
+    """What it takes, once that was computed."""
 
     @property
     def over(self) -> bool:
@@ -274,9 +274,9 @@ class AgentExecutor:
     tasks: dict[str, AgentTask] = field(default_factory=dict)
     """Those that are not over."""
     verdict: TaskEnd | None = None
-    """Set once it is to end: what is said of the tasks it leaves behind."""
+    """Set once it is to end: what is reported of the tasks it leaves behind."""
     capped: int | None = None
-    """The CPU limits of itself and its tasks together [thousandths of a core], once somebody has asked."""
+    """The CPU limits of itself and its tasks together [thousandths of a core], once computed."""
     uncapped: int = 0
     """How many of these have no limit."""
 
@@ -288,7 +288,7 @@ class AgentFramework:
     id: str
     info: Message
     over: bool = False
-    """It is gone: its tasks are ended, and nobody waits for their updates."""
+    """It is gone: its tasks are ended, and their updates are not sent."""
     tasks: dict[str, AgentTask] = field(default_factory=dict)
     executors: dict[str, AgentExecutor] = field(default_factory=dict)
 
@@ -301,7 +301,7 @@ class AgentFramework:
 
 @dataclass(eq=False)
 class ContainerState:
-    """A container that was told to start and has not ended."""
+    """A container, from the effect that starts it until it has ended."""
 
     id: str
     framework: str
@@ -404,7 +404,7 @@ class AgentCore:
     Parameters
     ----------
     fresh
-        Gives 16 bytes that nobody has had before.
+        Gives 16 random bytes.
     now
         The time of this call [s since the epoch].
     effects
@@ -419,11 +419,11 @@ class AgentCore:
     effects: list[Effect] = field(default_factory=list)
 
     def add(self, effect: Effect) -> None:
-        """Have this done."""
+        """Add an effect."""
         self.effects.append(effect)
 
     def send(self, stream: str | None, event: Message) -> None:
-        """Say something to an executor; to one that is not connected, nothing."""
+        """Send an event to an executor; without a stream it is dropped."""
         if stream is not None:
             self.effects.append(Send(stream, event))
 
@@ -435,7 +435,7 @@ class AgentCore:
             self.effects.append(Close(stream))
 
     def send_to_master(self, kind: str, **payload: Any) -> None:
-        """Say something to the master, if it knows us."""
+        """Send an item to the master, if the agent is registered."""
         if self.state.registered:
             self.effects.append(ToMaster(message(kind, **payload)))
 
@@ -444,7 +444,7 @@ class AgentCore:
         self.effects.append((Copy if copied else Keep)(table, key, row))
 
     def new_id(self) -> str:
-        """An id that nobody else has."""
+        """A new unique id."""
         return str(uuid.UUID(bytes=self.fresh(), version=4))
 
     def count(self, name: str, by: int = 1) -> None:

@@ -68,7 +68,7 @@ class WorkDirectory:
             if _locked(descriptor) and _is_at(self.lock, descriptor):
                 self._descriptor = descriptor
                 return
-            os.close(descriptor)  # a shim may just be looking whether it is locked, or somebody removes the directory
+            os.close(descriptor)  # a shim may just be trying the lock, or another agent removes the directory
             if time.monotonic() >= deadline:
                 raise StateError(f"another agent works in {self.path}: stop it first, or choose another directory")
             time.sleep(_LOCK_RETRY_S)
@@ -95,12 +95,12 @@ class WorkDirectory:
 def remove_abandoned(parent: Path, prefix: str) -> list[Path]:
     """Remove work directories of our own user that agents have left which were killed; those that were removed.
 
-    An agent's directory is abandoned once nobody holds its lock and no container that it has started runs any more: as
-    long as one does, the agent may be started again.
+    A directory is abandoned when its lock is free and no container of its agent runs: as long as one does, the agent
+    may be started again.
     """
     removed = []
     for path in parent.glob(f"{prefix}*"):
-        with suppress(OSError):  # it belongs to somebody else, is in use, or is being removed
+        with suppress(OSError):  # it is another user's, in use, or being removed
             descriptor = os.open(path / "lock", os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
             try:
                 found = os.stat(path, follow_symlinks=False)
@@ -132,7 +132,7 @@ def _locked(descriptor: int) -> bool:
 
 
 def _is_at(path: Path, descriptor: int) -> bool:
-    """Whether the opened file still has this name: whoever held it may have removed it."""
+    """Whether the opened file still has this name: its last holder may have removed it."""
     try:
         return os.path.samestat(os.stat(path, follow_symlinks=False), os.fstat(descriptor))
     except FileNotFoundError:

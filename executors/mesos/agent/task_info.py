@@ -57,14 +57,14 @@ def seconds(source: Message, path: str, default: float) -> float:
 
 
 def role(info: Message) -> str | None:
-    """The role that a task's resources are allocated to, if that is told."""
+    """The role that a task's resources are allocated to, if it is known."""
     resources = field(info, "resources", list, [])
     found: str | None = field(resources[0], "allocation_info.role", str, None) if resources else None
     return found
 
 
 def argv(command: Message) -> tuple[str, ...]:
-    """Program and arguments of a CommandInfo. The name a program is told it has is its path, whatever was given.
+    """Program and arguments of a CommandInfo. ``argv[0]`` is always the program's path.
 
     >>> argv({"value": "echo $HOME"}), argv({"shell": False, "value": "/bin/echo", "arguments": ["echo", "a"]})
     (('/bin/sh', '-c', 'echo $HOME'), ('/bin/echo', 'a'))
@@ -158,7 +158,7 @@ def path_id(source: Message, path: str) -> str:
 
 
 _OTHER_AGENTS = ("MESOS_", "LIBPROCESS_")
-"""Variables of another agent, in a container of which ours may have been started."""
+"""Prefixes of variables of another agent, in a container of which this one may have been started."""
 
 
 def environment(
@@ -188,7 +188,7 @@ def environment(
     grace_s
         How long the executor may take to end [s]; None for the agent's default.
     gpus
-        Those that it is to see, where the agent's are told apart.
+        Those that it is to see, where the agent's have names.
 
     Raises
     ------

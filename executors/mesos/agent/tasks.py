@@ -99,7 +99,7 @@ def _unknown_tasks(items: list[Message], framework: AgentFramework | None) -> di
 def _accepted(
     core: AgentCore, framework: AgentFramework, info: Message | None, new: list[AgentTask]
 ) -> list[AgentTask]:
-    """Those that can run here; the framework is told of the others. Of a group, all or none can."""
+    """Those that can run here; the others are refused. Of a group, all or none can."""
     common = _common_objection(core, framework, info)
     objections = {task.id: common or _task_objection(core, info, task.info) for task in new}
     wrong = [task for task in new if objections[task.id] is not None]
@@ -208,7 +208,7 @@ def task_started(core: AgentCore, task: AgentTask) -> None:
 
 
 def arm_time_limit(core: AgentCore, task: AgentTask, since: float) -> None:
-    """End the task when it has run for longer than it wants to."""
+    """End the task when it has run for longer than its ``max_completion_time``."""
     longest = seconds(task.info, "max_completion_time", -1.0)
     if longest >= 0:
         core.timers.at(("complete", task.framework, task.id), since + longest)
@@ -217,7 +217,7 @@ def arm_time_limit(core: AgentCore, task: AgentTask, since: float) -> None:
 def task_timed_out(core: AgentCore, framework_id: str, task_id: str) -> None:
     """It has."""
     if (task := core.state.task(framework_id, task_id)) is not None:
-        verdict = TaskEnd("failed", "REASON_MAX_COMPLETION_TIME_REACHED", "it took longer than it wanted to")
+        verdict = TaskEnd("failed", "REASON_MAX_COMPLETION_TIME_REACHED", "it took longer than its max_completion_time")
         end_task(core, task, verdict)
 
 
@@ -246,7 +246,7 @@ def end_task(core: AgentCore, task: AgentTask, verdict: TaskEnd, grace_s: float 
     verdict
         What to say once it has.
     grace_s
-        From SIGTERM to SIGKILL [s]; None for what the task says.
+        From SIGTERM to SIGKILL [s]; None for that of the task.
     """
     if task.over or task.container is None or (task.verdict is not None and grace_s is None):
         return
@@ -282,7 +282,7 @@ def settle_task(core: AgentCore, task: AgentTask) -> None:
 
 
 def remove_executor(core: AgentCore, framework: AgentFramework, executor: AgentExecutor, status: int | None) -> None:
-    """An executor is no more; `status` is what ``wait`` said of it, None when nobody knows."""
+    """An executor is no more; `status` as ``wait`` has it, None when it is not known."""
     del framework.executors[executor.id]
     forget_executor(core, executor)
     core.send_to_master(
@@ -295,7 +295,7 @@ def remove_executor(core: AgentCore, framework: AgentFramework, executor: AgentE
 
 
 def remove_task(core: AgentCore, framework: AgentFramework, task: AgentTask) -> None:
-    """Nothing of a task that is over needs to be said any more."""
+    """All updates of a task that is over are acknowledged: forget it."""
     del framework.tasks[task.id]
     core.timers.cancel("retry", framework.id, task.id)
     forget_task(core, task)
@@ -337,20 +337,20 @@ def launch_on_executor(
 
 
 def deliver_tasks(core: AgentCore, executor: AgentExecutor, given: list[AgentTask]) -> None:
-    """Tell a connected executor to launch these tasks; those of a group are told of at once."""
-    told: set[str] = set()
+    """Tell a connected executor to launch these tasks; those of a group in one event."""
+    sent: set[str] = set()
     for task in given:
         task.delivered = True
         if not task.group:
             core.send(executor.stream, message("LAUNCH", task=task.info))
-        elif task.id not in told:
-            told |= set(task.group)
+        elif task.id not in sent:
+            sent |= set(task.group)
             members = [other.info for other in given if other.id in task.group]
             core.send(executor.stream, message("LAUNCH_GROUP", task_group={"tasks": members}))
 
 
 def kill_on_executor(core: AgentCore, executor: AgentExecutor, task: AgentTask, policy: Message | None) -> None:
-    """A framework wants a task to end: its executor is told, unless it has never heard of it."""
+    """A framework wants a task to end: its executor has to end it, unless it has not received it yet."""
     if task.delivered:
         task.verdict = TaskEnd("killed", None, "its executor has ended while it was to be killed")
         keep_updates(core, task)
@@ -368,8 +368,8 @@ def kill_on_executor(core: AgentCore, executor: AgentExecutor, task: AgentTask, 
 
 
 def kill_undelivered(core: AgentCore, task: AgentTask) -> None:
-    """A task that was killed has never reached its executor."""
-    text = "it was killed before its executor had heard of it"
+    """A task that was killed was never sent to its executor."""
+    text = "it was killed before its executor had received it"
     conclude_task(core, task, "killed", "REASON_TASK_KILLED_DURING_LAUNCH", text)
 
 
@@ -379,7 +379,7 @@ def shut_down_executor(core: AgentCore, executor: AgentExecutor, verdict: TaskEn
     Parameters
     ----------
     verdict
-        What is said of the tasks that it leaves behind.
+        What is reported of the tasks that it leaves behind.
     """
     if executor.verdict is not None:
         return
@@ -484,7 +484,7 @@ def start_container(
 
 
 def _free_gpus(core: AgentCore, count: int) -> tuple[str, ...]:
-    """Those that the fewest containers see.
+    """The GPUs that the fewest containers see.
 
     That is none, unless an executor has been given more than it holds now: what it saw at its start, it sees to its
     end, while the GPUs of its tasks are offered again as soon as these have ended.
@@ -544,7 +544,7 @@ def adjust_limit(
 
 
 def recount_limit(core: AgentCore, executor: AgentExecutor) -> None:
-    """Whatever an earlier agent has come to: the executor's container has a right to what its tasks give it."""
+    """After a restart: the executor's container gets the limit that follows from its tasks."""
     instance = core.state.instances.get(executor.container)
     if instance is not None and instance.pid is not None:
         _recount(core, executor, instance)
@@ -607,7 +607,7 @@ def exit_text(code: int | None, what: str = "Command") -> str:
 def failed_end(
     instance: ContainerState, code: int | None, reason: str, what: str = "Command", otherwise: str | None = None
 ) -> TaskEnd:
-    """What is said of tasks whose container has ended otherwise than it should.
+    """What is reported of tasks whose container has failed.
 
     Parameters
     ----------
@@ -682,7 +682,7 @@ def lease_over(core: AgentCore, what: str, container_id: str) -> None:
 
 
 def resume_leases(core: AgentCore, instance: ContainerState) -> None:
-    """After a restart: leases go on, and the container is given again what an earlier agent may not have come to."""
+    """After a restart: leases go on, and limit and weight are set again: they may not have been written."""
     if instance.lease is not None:
         core.timers.at(("lease", instance.id), instance.until)
     if instance.request_lease is not None:

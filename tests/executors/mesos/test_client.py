@@ -228,7 +228,7 @@ def test_it_waits_for_a_master_and_stops_while_it_does(start: Start) -> None:
 def test_it_gives_up_when_it_was_told_to(start: Start) -> None:
     client, handler = start(lambda: None, give_up_s=0.2, longest_s=0.05)
     client.join(DEADLINE_S)
-    assert handler.failures == ["nobody could be reached for 0.2 s"] and not client.running
+    assert handler.failures == ["no server could be reached for 0.2 s"] and not client.running
 
 
 def test_a_damaged_directory_ends_it(start: Start) -> None:

@@ -202,7 +202,7 @@ def test_a_shim_that_was_killed_is_replaced_and_its_containers_are_watched(
         assert "c1" not in heard.ends
         (place.path / "sandboxes" / "c1" / "go").touch()
         code, reason = await heard.end_of("c1")
-        assert code is None and "not seen" in reason
+        assert code is None and "not known" in reason
 
     play(place, story)
 

@@ -174,8 +174,8 @@ def test_what_comes_after_a_tasks_end_is_passed_over(running):
     ("changes", "text"),
     [
         ({"uuid": "AAAA"}, "16 bytes, found 3"),
-        ({"state": "TASK_UNREACHABLE"}, "that an executor can tell of"),
-        ({"state": "TASK_STAGING"}, "that an executor can tell of"),
+        ({"state": "TASK_UNREACHABLE"}, "that an executor can report"),
+        ({"state": "TASK_STAGING"}, "that an executor can report"),
         ({"source": "SOURCE_MASTER"}, "SOURCE_EXECUTOR"),
         ({"executor_id": {"value": "e2"}}, "expected 'executor_id' to be 'e1'"),
         ({"task_id": "t1"}, "task_id"),
