@@ -391,7 +391,7 @@ def unfulfilled(dependencies: Sequence[Dependency], query: Query) -> tuple[Depen
         if not status.state.final and not (item.kind is DependencyKind.AFTER and status.started is not None):
             left.append(item)
         elif item.kind is DependencyKind.AFTER_OK and status.state is not JobState.COMPLETED:
-            raise SiteRefusal(f"it was to follow job {called(item.on)}, which ended as {status.state.value}")
+            raise SiteRefusal(f"it was to follow job {job_label(item.on)}, which ended as {status.state.value}")
     return tuple(left)
 
 
@@ -421,7 +421,7 @@ def refusal(request: JobRequest, error: BackendError) -> Refused:
     return Refused(request.token, reason)
 
 
-def by_their_clock(
+def with_site_times(
     outcomes: list[Submitted], submitted: Callable[[Sequence[JobHandle]], Mapping[JobHandle, float]]
 ) -> list[Submitted]:
     """Outcomes whose submission times are the batch system's, as far as it answers: `submitted` asks [s].
@@ -450,15 +450,15 @@ def lost(handle: JobHandle, system: str) -> JobStatus:
     return JobStatus(handle, JobState.LOST, f"{system} does not know it (any more)")
 
 
-def live(statuses: Iterable[JobStatus]) -> list[str]:
+def live_ids(statuses: Iterable[JobStatus]) -> list[str]:
     """Ids of the jobs that have not ended."""
     return [status.handle.job_id for status in statuses if not status.state.final]
 
 
-def must_wait(status: JobStatus, system: str) -> None:
+def require_pending(status: JobStatus, system: str) -> None:
     """Raise a `BackendError` when a job waits no more: it cannot be changed."""
     if status.state is not JobState.PENDING:
-        raise BackendError(f"{system} job {called(status.handle)} cannot be changed: it is {status.state.value}")
+        raise BackendError(f"{system} job {job_label(status.handle)} cannot be changed: it is {status.state.value}")
 
 
 def key(handle: JobHandle) -> str:
@@ -470,6 +470,6 @@ def key(handle: JobHandle) -> str:
     return handle.job_id if handle.array_index is None else f"{handle.job_id}_{handle.array_index}"
 
 
-def called(handle: JobHandle) -> str:
+def job_label(handle: JobHandle) -> str:
     """A job in a message, such as ``464_1 (asa-2)``."""
     return f"{key(handle)} ({handle.token})"

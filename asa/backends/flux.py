@@ -109,7 +109,7 @@ class Flux:
 
     def submit(self, requests: Sequence[JobRequest]) -> list[JobHandle | Refused]:
         """One outcome per request, in order; a refusal has Flux's own message. It has no job arrays."""
-        return batch.by_their_clock(batch.outcomes(requests, self._submit), self._submitted)
+        return batch.with_site_times(batch.outcomes(requests, self._submit), self._submitted)
 
     def _submit(self, request: JobRequest) -> JobHandle:
         request = batch.submittable(request, self._site, self.query, "Flux")
@@ -149,15 +149,15 @@ class Flux:
         """
         if replace(changes, walltime_s=None) != JobChanges():
             raise BackendError(
-                f"Flux job {batch.called(handle)}: only the wall time of a job that waits can be changed"
+                f"Flux job {batch.job_label(handle)}: only the wall time of a job that waits can be changed"
             )
-        batch.must_wait(self.query([handle])[0], "Flux")
+        batch.require_pending(self.query([handle])[0], "Flux")
         if changes.walltime_s is not None:
             self._ask(["flux", "update", handle.job_id, f"duration={seconds(changes.walltime_s)}"])
 
     def cancel(self, handles: Sequence[JobHandle]) -> None:
         """Ask that these jobs end; they are looked up first, and those that have ended passed over."""
-        if live := batch.live(self.query(handles)):
+        if live := batch.live_ids(self.query(handles)):
             self._ask(["flux", "cancel", *live], unless=ERRORS.only_ended)
 
     def look(self) -> QueueView | None:

@@ -129,7 +129,7 @@ class Pbs:
 
         A job that could never start is refused here where PBS would not. It has no job arrays whose elements differ.
         """
-        return batch.by_their_clock(batch.outcomes(requests, self._submit), self._submitted)
+        return batch.with_site_times(batch.outcomes(requests, self._submit), self._submitted)
 
     def _submit(self, request: JobRequest) -> JobHandle:
         request = batch.submittable(request, self._site, self.query, "PBS")
@@ -174,9 +174,9 @@ class Pbs:
         throttles and parking, which PBS does not have.
         """
         if changes.throttle is not None or changes.parked is not None:
-            name = batch.called(handle)
+            name = batch.job_label(handle)
             raise BackendError(f"PBS job {name} cannot be changed so: it has neither throttles nor parking")
-        batch.must_wait(self.query([handle])[0], "PBS")
+        batch.require_pending(self.query([handle])[0], "PBS")
         if changes.dependencies:
             changes = replace(changes, dependencies=batch.unfulfilled(changes.dependencies, self.query))
         if words := qalter_options(changes, self._clock.now(), self._options.chunk):
@@ -184,7 +184,7 @@ class Pbs:
 
     def cancel(self, handles: Sequence[JobHandle]) -> None:
         """Ask that these jobs end; they are looked up first, and those that have ended passed over."""
-        if live := batch.live(self.query(handles)):
+        if live := batch.live_ids(self.query(handles)):
             self._ask(["qdel", *live], unless=ERRORS.only_ended)
 
     def look(self) -> QueueView | None:

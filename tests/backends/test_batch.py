@@ -84,7 +84,7 @@ def test_which_dependencies_are_left(kind: DependencyKind, state: JobState, star
     assert table.asked == 1
 
 
-def test_a_request_is_told_in_full() -> None:
+def test_a_submittable_request_is_absolute_and_waits_for_live_jobs_only() -> None:
     done, runs = JobStatus(handle("a"), JobState.COMPLETED), JobStatus(handle("b"), JobState.RUNNING)
     asked = JobRequest("c", Resources(), 60.0, ("true",), "out", dependencies=tuple(map(Dependency, map(handle, "ab"))))
     found = batch.submittable(asked, SITE, Table(done, runs).query, "Mine")
@@ -140,7 +140,7 @@ def test_silence_ends_the_whole_call() -> None:
     assert caught.value is silence
 
 
-def test_submission_is_told_by_their_clock_where_it_answers() -> None:
+def test_submission_times_are_the_sites_where_it_answers() -> None:
     def submitted(handles: Sequence[JobHandle]) -> dict[JobHandle, float]:
         assert handles == [handle("a"), handle("c")]
         return {handles[0]: 12.0}
@@ -149,8 +149,8 @@ def test_submission_is_told_by_their_clock_where_it_answers() -> None:
         raise BackendError("timed out", transient=True)
 
     outcomes: list[batch.Submitted] = [handle("a"), Refused("b", "no"), handle("c")]
-    assert batch.by_their_clock(outcomes, submitted) == [handle("a", 12.0), Refused("b", "no"), handle("c")]
-    assert batch.by_their_clock(outcomes, silent) == outcomes
+    assert batch.with_site_times(outcomes, submitted) == [handle("a", 12.0), Refused("b", "no"), handle("c")]
+    assert batch.with_site_times(outcomes, silent) == outcomes
 
 
 @given(st.permutations([JobHandle(str(at), token, float(at)) for at, token in enumerate("abacb")]))
@@ -163,17 +163,17 @@ def test_of_several_jobs_of_a_token_the_first_is_found(handles: list[JobHandle])
 
 def test_jobs_that_have_not_ended() -> None:
     statuses = [JobStatus(JobHandle(state.value, "a", 0.0), state) for state in JobState]
-    assert batch.live([*statuses, batch.lost(handle(), "Mine")]) == ["pending", "running"]
+    assert batch.live_ids([*statuses, batch.lost(handle(), "Mine")]) == ["pending", "running"]
 
 
 @pytest.mark.parametrize("state", JobState)
 def test_only_a_job_that_waits_is_changed(state: JobState) -> None:
     status = JobStatus(handle(), state)
     if state is JobState.PENDING:
-        batch.must_wait(status, "Mine")
+        batch.require_pending(status, "Mine")
     else:
         with pytest.raises(BackendError, match=rf"Mine job 7a \(a\) cannot be changed: it is {state.value}") as caught:
-            batch.must_wait(status, "Mine")
+            batch.require_pending(status, "Mine")
         assert not caught.value.transient
 
 
@@ -208,7 +208,7 @@ class OneCommand:
     "error",
     [failed(""), failed(" \n"), failed("end: not configured"), failed("no", None), failed("no", transient=True)],
 )
-def test_what_is_nobodys_refusal_stays_as_it_is(error: CommandError) -> None:
+def test_an_error_that_is_no_refusal_stays_as_it_is(error: CommandError) -> None:
     assert WORDS.meaning(error) is error
     with pytest.raises(CommandError) as caught:
         Asking(OneCommand(error), WORDS)(["end"])
@@ -285,7 +285,7 @@ IDS = st.lists(st.sampled_from([f"j{number}" for number in range(8)]), max_size=
 
 
 @given(asked=IDS, there=st.frozensets(st.sampled_from([f"j{number}" for number in range(8)])), one=st.booleans())
-def test_whatever_is_unknown_the_others_are_told(asked: list[str], there: frozenset[str], one: bool) -> None:
+def test_unknown_jobs_do_not_hide_the_others(asked: list[str], there: frozenset[str], one: bool) -> None:
     questions: list[Sequence[str]] = []
 
     def ask(ids: Sequence[str]) -> str:

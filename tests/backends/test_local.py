@@ -243,7 +243,7 @@ def test_a_record_that_cannot_be_read_is_named(tmp_path: Path, local: Callable[.
     (tmp_path / "jobs" / "1.json").unlink()
 
 
-def test_a_wrapper_that_is_not_told_to_go_runs_nothing(work: Path) -> None:
+def test_a_wrapper_whose_gate_is_closed_runs_nothing(work: Path) -> None:
     program = JobProcess.spawn(sh("a", "touch ran", work), work / "exit")
     assert program.poll() is None
     program.abandon()
@@ -391,7 +391,7 @@ def test_options_out_of_range(options: dict[str, Any]) -> None:
         Local(**options)
 
 
-def test_a_wrapper_that_is_told_to_go_twice_runs_its_program_once(tmp_path: Path) -> None:
+def test_a_gate_that_is_opened_twice_lets_the_program_run_once(tmp_path: Path) -> None:
     program = JobProcess.spawn(sh("a", "echo again >>ran", tmp_path), tmp_path / "exit")
     program.go()
     program.go()

@@ -20,7 +20,7 @@ def test_what_a_process_is() -> None:
     assert proc.stat(NOBODY) is None and proc.environment(NOBODY) is None
 
 
-def test_who_has_ended_is_not_among_the_living() -> None:
+def test_a_zombie_is_not_among_the_live_processes() -> None:
     with subprocess.Popen(["sleep", "1000"], env={"ONE": "1", "TWO": "2"}) as child:
         until(lambda: proc.environment(child.pid) == b"ONE=1\0TWO=2\0", "its program is loaded")
         assert child.pid in dict(proc.living())

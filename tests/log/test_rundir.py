@@ -157,7 +157,7 @@ def other(path):
             process.stdin.close()
 
 
-def test_the_holder_is_told_while_it_holds(path):
+def test_the_holder_is_known_while_it_holds(path):
     assert DriverLock(path).holder() is None
     with DriverLock(path) as lock:
         assert lock.holder() == Holder.this()
@@ -165,7 +165,7 @@ def test_the_holder_is_told_while_it_holds(path):
     assert DriverLock(path).holder() is None
 
 
-def test_another_process_is_kept_out_and_told_whom_to_stop(path, other):
+def test_another_process_is_refused_with_the_holder_to_stop(path, other):
     lock = DriverLock(path)
     assert lock.holder().pid == other.pid
     message = rf"run montage-1 is being driven already, by process {other.pid} on "
@@ -257,7 +257,7 @@ def test_a_lock_that_leads_elsewhere_is_not_followed(path):
     assert not path.with_name("elsewhere").exists()
 
 
-def test_a_file_system_without_locks_is_told(path, monkeypatch):
+def test_a_file_system_without_locks_is_an_error(path, monkeypatch):
     def refuse(*_):
         raise OSError(37, "No locks available")
 

@@ -30,7 +30,7 @@ def test_a_generous_umask_opens_nothing(tmp_path):
     assert mode(directory / "file") == 0o600
 
 
-def test_a_parent_that_is_a_dangling_link_is_told(tmp_path):
+def test_a_parent_that_is_a_dangling_link_is_named(tmp_path):
     (tmp_path / "scratch").symlink_to(tmp_path / "not mounted")
     with pytest.raises(StateError, match="scratch"):
         private_directory(tmp_path / "scratch" / "asa")

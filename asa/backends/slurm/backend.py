@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from asa.backends import batch
-from asa.backends.batch import Submitted, called, host_names, key
+from asa.backends.batch import Submitted, host_names, job_label, key
 from asa.backends.slurm import array, commands, words
 from asa.backends.slurm.commands import NOTHING, SlurmCommands, SlurmTransport
 from asa.backends.slurm.words import Flag, JobRecord, NodeGroup, SiteRefusal, SlurmOptions, VisibleJob
@@ -143,7 +143,7 @@ class Slurm:
             requeue=requeue,
         )
         self._clock: Clock = clock or SystemClock()
-        self._slurm = reach(
+        self._slurm = choose_transport(
             transport=transport,
             options=self._options,
             rest=rest,
@@ -202,7 +202,7 @@ class Slurm:
         for group in _groups(requests):
             submit = self._submit_array if group[0].array else self._submit_single
             outcomes |= zip((request.token for request in group), submit(group, predecessors), strict=True)
-        return batch.by_their_clock([outcomes[request.token] for request in requests], self._submit_times)
+        return batch.with_site_times([outcomes[request.token] for request in requests], self._submit_times)
 
     def _submit_single(self, requests: Sequence[JobRequest], predecessors: Records) -> list[Submitted]:
         (request,), submitted = requests, self._clock.now()
@@ -317,7 +317,7 @@ class Slurm:
         depended_on = [item.on for item in changes.dependencies or ()]
         queued, now = self._queued([handle, *depended_on]), self._clock.now()
         if handle not in queued:
-            raise BackendError(f"Slurm job {called(handle)} cannot be changed: it is not in the queue any more")
+            raise BackendError(f"Slurm job {job_label(handle)} cannot be changed: it is not in the queue any more")
         if changes.dependencies:
             needed = self._unfulfilled(changes.dependencies, queued, now)
             changes = dataclasses.replace(changes, dependencies=needed)
@@ -335,12 +335,12 @@ class Slurm:
         elif throttle < 1:
             problem = f"it must be at least 1, not {throttle}"
         elif all(
-            words.state_of(record).final or not words.of_array(handle, record)
+            words.state_of(record).final or not words.is_of_same_array(handle, record)
             for record in self._slurm.queue([handle.job_id])
         ):
             problem = "none of its array is in the queue any more"
         if problem is not None:
-            raise BackendError(f"Slurm job {called(handle)} cannot be given another throttle: {problem}")
+            raise BackendError(f"Slurm job {job_label(handle)} cannot be given another throttle: {problem}")
         try:
             self._slurm.update(handle.job_id, [f"ArrayTaskThrottle={throttle}"])
         except SiteRefusal as error:
@@ -373,7 +373,7 @@ class Slurm:
         """
         try:
             site = self._site
-            jobs = self._slurm.everyone(rivals(site.partitions, site.chosen))
+            jobs = self._slurm.visible_jobs(competing_partitions(site.partitions, site.chosen))
             nodes = self._slurm.nodes(site.capabilities.partition)
             return queue_view(self._clock.now(), jobs, nodes, site.chosen)
         except SiteRefusal:
@@ -577,11 +577,12 @@ def node_names(partitions: Iterable[Mapping[str, str]]) -> str:
     return ",".join(nodes for item in partitions if (nodes := item.get("Nodes", "")) not in NOTHING)
 
 
-def rivals(partitions: Iterable[Mapping[str, str]], chosen: Sequence[Mapping[str, str]]) -> list[str]:
+def competing_partitions(partitions: Iterable[Mapping[str, str]], chosen: Sequence[Mapping[str, str]]) -> list[str]:
     """Names of the partitions whose jobs compete with those of the chosen ones: they have nodes in common.
 
     >>> core = {"PartitionName": "core", "Nodes": "n[1-4]"}
-    >>> rivals([core, {"PartitionName": "short", "Nodes": "n[4-5]"}, {"PartitionName": "gpu", "Nodes": "g1"}], [core])
+    >>> short, gpu = {"PartitionName": "short", "Nodes": "n[4-5]"}, {"PartitionName": "gpu", "Nodes": "g1"}
+    >>> competing_partitions([core, short, gpu], [core])
     ['core', 'short']
     """
     own, nodes = {item["PartitionName"] for item in chosen}, _node_set(chosen)
@@ -599,8 +600,8 @@ def queue_view(
 
     Jobs that wait are in order of priority, the highest first, and then of submission; those that could not start on
     an empty machine are left out. Running jobs are those on the partitions' nodes, whichever partition they came
-    through, and end when their wall time does. Memory and GPUs are left out. `jobs` are those of the `rivals`,
-    `groups` the nodes of the chosen partitions.
+    through, and end when their wall time does. Memory and GPUs are left out. `jobs` are those of the
+    `competing_partitions`, `groups` the nodes of the chosen ones.
     """
     capacity, nodes = _capacity(groups, chosen), _node_set(chosen)
     if capacity is None:
@@ -656,7 +657,7 @@ def _job_number(key: str) -> tuple[int, ...]:
 # -- transport ---------------------------------------------------------------------------------------------------------
 
 
-def reach(
+def choose_transport(
     *,
     transport: SlurmTransport | None,
     options: SlurmOptions,

@@ -47,7 +47,7 @@ class SlurmTransport(Protocol):
     def accounting_by_name(self, names: Sequence[str]) -> list[JobRecord]:
         """The user's jobs of these names that the accounting knows."""
 
-    def everyone(self, partitions: Sequence[str]) -> list[VisibleJob]:
+    def visible_jobs(self, partitions: Sequence[str]) -> list[VisibleJob]:
         """Anybody's jobs in these partitions that wait or hold nodes."""
 
     def update(self, key: str, settings: Sequence[str]) -> None:
@@ -110,7 +110,7 @@ class SlurmCommands:
     def accounting_by_name(self, names: Sequence[str]) -> list[JobRecord]:
         return self._accounts(names, lambda some: accounting_command(self._user, names=some))
 
-    def everyone(self, partitions: Sequence[str]) -> list[VisibleJob]:
+    def visible_jobs(self, partitions: Sequence[str]) -> list[VisibleJob]:
         return parse_visible(self._ask(visible_command(partitions)))
 
     def update(self, key: str, settings: Sequence[str]) -> None:

@@ -113,9 +113,9 @@ class SlurmRest:
             for r in self._accounts(when | {"job_name": ",".join(some)})
         ]
 
-    def everyone(self, partitions: Sequence[str]) -> list[VisibleJob]:
+    def visible_jobs(self, partitions: Sequence[str]) -> list[VisibleJob]:
         wanted = set(partitions)
-        jobs = rest_parse.everyone(self._slurm("GET", "jobs"))
+        jobs = rest_parse.visible_jobs(self._slurm("GET", "jobs"))
         return [job for job in jobs if not wanted.isdisjoint(job.partition.split(","))]
 
     def update(self, key: str, settings: Sequence[str]) -> None:

@@ -162,7 +162,7 @@ def _queued(job: Mapping[str, Any], key: str) -> JobRecord:
     )
 
 
-def everyone(answer: Mapping[str, Any]) -> list[VisibleJob]:
+def visible_jobs(answer: Mapping[str, Any]) -> list[VisibleJob]:
     """Anybody's jobs in the controller's queue."""
     return [_visible(job, key) for job in answer.get("jobs") or () for key in _keys(job)]
 

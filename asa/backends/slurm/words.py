@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from asa.backends.batch import CommandError, ErrorPatterns, called, key
+from asa.backends.batch import CommandError, ErrorPatterns, job_label, key
 from asa.backends.batch import SiteRefusal as SiteRefusal
 from asa.core.errors import InvalidInput, UnknownName
 from asa.core.job import Dependency, DependencyKind, JobChanges, JobHandle, JobRequest, JobState, JobStatus, Resources
@@ -122,7 +122,7 @@ def keys(handles: Iterable[JobHandle]) -> list[str]:
     return list(dict.fromkeys(map(key, handles)))
 
 
-def agrees(handle: JobHandle, record: JobRecord) -> bool:
+def is_same_job(handle: JobHandle, record: JobRecord) -> bool:
     """Whether the record is of this job.
 
     Id, name and submission time must all fit. A requeued job's submission time is that of its last requeue.
@@ -132,7 +132,7 @@ def agrees(handle: JobHandle, record: JobRecord) -> bool:
     return record.key == key(handle) and record.name == handle.token and (near or later)
 
 
-def of_array(handle: JobHandle, record: JobRecord) -> bool:
+def is_of_same_array(handle: JobHandle, record: JobRecord) -> bool:
     """Whether the record is of an element, whichever, of the array that the job belongs to."""
     near = abs(record.submitted - handle.submitted) <= CLOCK_SKEW_S
     return handle.array_index is not None and near and record.key.startswith(f"{handle.job_id}_")
@@ -143,7 +143,9 @@ def match(handles: Sequence[JobHandle], records: Iterable[JobRecord]) -> dict[Jo
     by_key: dict[str, list[JobRecord]] = {}
     for record in records:
         by_key.setdefault(record.key, []).append(record)
-    return {handle: record for handle in handles for record in by_key.get(key(handle), ()) if agrees(handle, record)}
+    return {
+        handle: record for handle in handles for record in by_key.get(key(handle), ()) if is_same_job(handle, record)
+    }
 
 
 def handle_of(record: JobRecord) -> JobHandle:
@@ -236,7 +238,7 @@ def _reason(record: JobRecord) -> str:
 
 def _lost(handle: JobHandle, last: JobRecord | None) -> JobStatus:
     known = "the accounting has no record of it" if last is None else f"the accounting still says {last.word}"
-    reason = f"Slurm's controller does not know job {called(handle)} any more, and {known}"
+    reason = f"Slurm's controller does not know job {job_label(handle)} any more, and {known}"
     return JobStatus(
         handle,
         JobState.LOST,

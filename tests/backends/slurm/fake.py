@@ -82,7 +82,7 @@ class FakeSlurm:
         if key in self.after_update:
             raise self.after_update.pop(key)
 
-    def everyone(self, partitions: Sequence[str]) -> list[VisibleJob]:
+    def visible_jobs(self, partitions: Sequence[str]) -> list[VisibleJob]:
         if self.hidden:
             raise SiteRefusal("Access/permission denied", "squeue: Access/permission denied")
         return [job for job in self.visible if job.partition in partitions]

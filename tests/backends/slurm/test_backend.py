@@ -65,7 +65,7 @@ def submit(slurm: Slurm, *requests: JobRequest) -> list[JobHandle]:
     return handles
 
 
-def test_the_controller_tells_when_a_job_was_submitted(slurm: Slurm) -> None:
+def test_submission_times_are_the_controllers(slurm: Slurm) -> None:
     assert submit(slurm, request("a")) == [JobHandle("1", "a", NOW + 1)]
 
 
@@ -326,7 +326,7 @@ def test_an_array_that_was_left_half_made_is_cancelled_when_it_is_looked_for(
     assert [handle.job_id for handle in handles(slurm)] == ["2", "2", "2"]
 
 
-def test_nobody_elses_array_is_taken_for_one_that_was_left(slurm: Slurm, fake: FakeSlurm) -> None:
+def test_an_array_of_another_caller_is_not_taken_for_one_that_was_left(slurm: Slurm, fake: FakeSlurm) -> None:
     fake.queued = {key: JobRecord(key, "theirs", "PENDING") for key in ("7_0", "7_1")}
     assert slurm.find(["a"]) == {}
     assert fake.cancelled == []
@@ -415,7 +415,7 @@ def test_nodes_that_the_user_excluded_stay_so(fake: FakeSlurm) -> None:
     assert fake.updates[-1] == ("1_0", ["ExcNodeList=n2"])
 
 
-def test_where_nodes_are_not_told_nothing_can_be_parked(slurm: Slurm, fake: FakeSlurm) -> None:
+def test_where_nodes_are_not_shown_nothing_can_be_parked(slurm: Slurm, fake: FakeSlurm) -> None:
     fake.where["Nodes"] = "(null)"
     assert not slurm.capabilities().parks
     with pytest.raises(BackendError, match="does not show the nodes of partition 'main'"):
@@ -573,7 +573,7 @@ def queue(*jobs: VisibleJob) -> list[object]:
     return [job.key for job in view.queue]
 
 
-def test_what_is_told_of_a_job() -> None:
+def test_a_job_in_the_view() -> None:
     view = backend.queue_view(NOW, [WAITS, RUNS], GROUPS, [CORE])
     assert view is not None
     assert (view.now, view.capacity) == (NOW, Resources(32, nodes=4))
@@ -597,7 +597,7 @@ def test_the_order_does_not_depend_on_that_of_the_answer(ranks: list[tuple[int, 
 
 
 @pytest.mark.parametrize("reason", sorted(backend.NOT_ELIGIBLE))
-def test_who_could_not_start_on_an_empty_machine_is_in_nobodys_way(reason: str) -> None:
+def test_a_job_that_could_not_start_on_an_empty_machine_is_left_out(reason: str) -> None:
     assert queue(replace(WAITS, reason=reason)) == []
     assert queue(replace(WAITS, priority=0)) == []
 

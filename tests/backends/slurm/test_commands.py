@@ -380,7 +380,7 @@ def test_jobs_are_found_by_name(programs: Programs) -> None:
 
 def test_everybodys_jobs(programs: Programs) -> None:
     programs.make("squeue", "echo '464|3|ada|core|RUNNING|None|4294|8|2|01:00:00|100|3700|n[1-2]|a|b|'")
-    (job,) = programs.transport().everyone(["core", "short"])
+    (job,) = programs.transport().visible_jobs(["core", "short"])
     assert (job.key, job.user, job.cores, job.nodes, job.limit, job.name) == ("464_3", "ada", 8, 2, 3600.0, "a|b")
     assert "--partition=core,short" in programs.calls[0]
 

@@ -211,8 +211,8 @@ class TestConfiguration:
 
 
 def test_everybodys_jobs_in_some_partitions(server: Answering, rest: SlurmRest) -> None:
-    assert {job.key for job in rest.everyone(["main", "other"])} == {"113", "114", "115_0", "115_2", "116"}
-    assert rest.everyone(["other"]) == []
+    assert {job.key for job in rest.visible_jobs(["main", "other"])} == {"113", "114", "115_0", "115_2", "116"}
+    assert rest.visible_jobs(["other"]) == []
     assert server.asked.count("GET slurm v0.0.38 jobs") == 2
 
 

@@ -106,7 +106,7 @@ def test_the_accounting_of_later_versions() -> None:
 
 
 def test_everybodys_jobs() -> None:
-    jobs = {job.key: job for job in rest_parse.everyone(recorded("jobs"))}
+    jobs = {job.key: job for job in rest_parse.visible_jobs(recorded("jobs"))}
     assert list(jobs) == ["113", "114", "115_0", "115_2", "116"]
     assert jobs["114"] == VisibleJob(
         "114", "running", "ada", "main", "RUNNING", "", 4294901654, 10, 2, 300.0, 1795259101.0, 1795259402.0,
@@ -115,8 +115,8 @@ def test_everybodys_jobs() -> None:
     assert (jobs["113"].held, jobs["116"].held, jobs["116"].cores, jobs["115_2"].reason) == ((), (), 32, "BeginTime")
     job = recorded("jobs")["jobs"][1]
     later = {"cpus": wrapped(10), "node_count": wrapped(2), "priority": wrapped(4294901654), "job_state": ["RUNNING"]}
-    assert rest_parse.everyone({"jobs": [job | later]}) == [jobs["114"]]
-    (endless,) = rest_parse.everyone({"jobs": [job | {"time_limit": wrapped(None, infinite=True)}]})
+    assert rest_parse.visible_jobs({"jobs": [job | later]}) == [jobs["114"]]
+    (endless,) = rest_parse.visible_jobs({"jobs": [job | {"time_limit": wrapped(None, infinite=True)}]})
     assert endless.limit is None
 
 

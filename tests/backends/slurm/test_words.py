@@ -22,8 +22,8 @@ from asa.backends.slurm.words import (
     JobRecord,
     SiteRefusal,
     SlurmOptions,
-    agrees,
     handle_of,
+    is_same_job,
     job_script,
     job_status,
     key,
@@ -40,8 +40,8 @@ RECORD = JobRecord("7", "token", "RUNNING", submitted=1000.0)
 
 
 def test_the_same_job() -> None:
-    assert agrees(HANDLE, RECORD)
-    assert agrees(HANDLE, replace(RECORD, submitted=1000.0 + CLOCK_SKEW_S))
+    assert is_same_job(HANDLE, RECORD)
+    assert is_same_job(HANDLE, replace(RECORD, submitted=1000.0 + CLOCK_SKEW_S))
 
 
 @pytest.mark.parametrize(
@@ -56,11 +56,11 @@ def test_the_same_job() -> None:
     ],
 )
 def test_another_job(other: JobRecord) -> None:
-    assert not agrees(HANDLE, other)
+    assert not is_same_job(HANDLE, other)
 
 
 def test_a_requeued_job_is_submitted_anew() -> None:
-    assert agrees(HANDLE, replace(RECORD, submitted=90000.0, restarts=2))
+    assert is_same_job(HANDLE, replace(RECORD, submitted=90000.0, restarts=2))
 
 
 def test_elements_of_an_array_share_id_and_name() -> None:
@@ -149,7 +149,7 @@ def test_a_job_cancelled_before_it_started_never_started() -> None:
     assert (found.state, found.started, found.ended, found.exit_code) == (JobState.CANCELLED, None, 120.0, None)
 
 
-def test_who_cancelled_is_told() -> None:
+def test_the_user_who_cancelled_is_in_the_reason() -> None:
     assert job_status(JOB, None, record("CANCELLED by 1000"), NOW).reason == "cancelled by uid 1000"
 
 
