@@ -194,7 +194,7 @@ class Mixture:
         self._everybody = Weights(len(experts), gamma, decay)
         self._weights: dict[str, Weights] = {}
         self._pending: dict[str, list[Pending]] = {}
-        self._stream = Stream(seed=seed, key=0)
+        self.stream = Stream(seed=seed, key=0)
 
     def weights(self, application: str) -> Weights:
         """Of the experts, for jobs of this application."""
@@ -219,7 +219,7 @@ class Mixture:
         )
         weights = np.array([self.weights(name).shares for name in applications])[application]
         mixture = np.einsum("ji,ijm->jm", weights, votes)
-        uniform = np.array(self._stream.draw(jobs))
+        uniform = np.array(self.stream.draw(jobs))
         # The last cumulative sum may be a little below 1: the action is one of the m whatever was drawn.
         actions = (np.cumsum(mixture, axis=1)[:, :-1] <= uniform[:, None]).sum(axis=1)
         return Choice(votes, weights, mixture, actions)
@@ -253,7 +253,7 @@ class Mixture:
             "applications": {name: weights.state() for name, weights in self._weights.items()},
             "taught": taught,
             "pending": {job: [asdict(each) for each in held] for job, held in self._pending.items()},
-            "random": self._stream.state(),
+            "random": self.stream.state(),
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -277,7 +277,7 @@ class Mixture:
         if "pending" in state:
             self._pending = {job: [Pending(**each) for each in held] for job, held in state["pending"].items()}
         if "random" in state:
-            self._stream = Stream.resume(state["random"], key=0)
+            self.stream = Stream.resume(state["random"], key=0)
 
     def _charge(self, pending: Pending, loss: float) -> None:
         factor = min(1 / pending.probability, self._clip) if self._importance else 1.0

@@ -246,7 +246,7 @@ class SharedQueueLog:
                 os.truncate(self.path, self.path.read_bytes().rfind(b"\n") + 1)
             flags = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | (0 if resume else os.O_CREAT | os.O_EXCL)
             # without a buffer: what the disk did not take must not come again when the log is closed
-            self._file = os.fdopen(os.open(self.path, flags, 0o600), "wb", buffering=0)
+            self.file = os.fdopen(os.open(self.path, flags, 0o600), "wb", buffering=0)
         except FileExistsError as error:
             raise StateError(
                 f"{directory} has the log of another queue: give another --work directory, or go on with --resume"
@@ -260,7 +260,7 @@ class SharedQueueLog:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._file.close()
+        self.file.close()
 
     def write(self, entry: Entry) -> None:
         """Add an entry.
@@ -273,7 +273,7 @@ class SharedQueueLog:
         line = json.dumps(entry).encode() + b"\n"
         try:
             while line:
-                line = line[self._file.write(line) :]
+                line = line[self.file.write(line) :]
         except OSError as error:
             raise cannot("write", self.path, error) from error
 

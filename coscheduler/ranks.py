@@ -253,7 +253,7 @@ def run_rank(rank: Rank, target: str, arguments: Mapping[str, Any]) -> Any:
         When a signal has asked this rank to end.
     """
     private_directory(rank.directory)
-    files = _Files(rank)
+    files = RankFiles(rank)
     try:
         return _run(rank, files, target, arguments)
     except OtherRankFailed:
@@ -266,7 +266,7 @@ def run_rank(rank: Rank, target: str, arguments: Mapping[str, Any]) -> Any:
         raise
 
 
-def _run(rank: Rank, files: _Files, target: str, arguments: Mapping[str, Any]) -> Any:
+def _run(rank: Rank, files: RankFiles, target: str, arguments: Mapping[str, Any]) -> Any:
     if rank.number == 0:
         with _single_threaded():
             graph = make_graph(load_workflow(target, arguments))
@@ -281,7 +281,7 @@ def _run(rank: Rank, files: _Files, target: str, arguments: Mapping[str, Any]) -
         return part.value() if rank.number == 0 else None
 
 
-class _Files:
+class RankFiles:
     """Where things are in the job's directory: results and failures in sight, the rest in a hidden folder."""
 
     def __init__(self, rank: Rank) -> None:
@@ -348,7 +348,7 @@ class _Files:
 class _Part:
     """A rank's part of a workflow."""
 
-    def __init__(self, rank: Rank, files: _Files, graph: Graph, workers: Workers) -> None:
+    def __init__(self, rank: Rank, files: RankFiles, graph: Graph, workers: Workers) -> None:
         self._rank, self._files, self._graph, self._workers = rank, files, graph, workers
         self._payloads = files.payloads(graph)
         self._widths = dict(graph.widths)

@@ -402,14 +402,14 @@ class Scavenger:
                 raise UnknownName("option of sharing rule 'scavenger':", name, known)
         self.options = ScavengerOptions(**options)
         self._starter = Starter(self.options.queue)
-        self._profiles, self._residuals = Profiles(), Residuals()
+        self.profiles, self._residuals = Profiles(), Residuals()
         self._predicted: dict[str, float] = {}
         self._shared: dict[str, list[tuple[str, str]]] = {}
         self._run_times: dict[str, float] = {}  # of waiting jobs, until more is known
 
     def decide(self, view: SharingView) -> list[SharingDecision]:
         """Protect hosts, start what fits, then find guests."""
-        self._profiles.watch(view)
+        self.profiles.watch(view)
         guarded = guard(view, self.options.share)
         starts, rest = self._starter.starts(view, self._ordered(view))
         jobs = [job for job in rest if not job.exclusive][:GUESTS_MOST]
@@ -418,7 +418,7 @@ class Scavenger:
         return [*guarded, *starts, *guests]
 
     def learn(self, run: SharedRun) -> None:
-        self._profiles.learn(run)
+        self.profiles.learn(run)
         self._run_times.clear()
         predicted, pairs = self._predicted.pop(run.job, 0.0), self._shared.pop(run.job, [])
         if run.slowdown is not None and predicted > 0:
@@ -428,10 +428,10 @@ class Scavenger:
     def state(self) -> dict[str, Any]:
         shared = {name: [list(pair) for pair in pairs] for name, pairs in self._shared.items()}
         pending = {"foreseen": dict(self._predicted), "shared": shared}
-        return {**self._profiles.state(), **self._residuals.state(), "pending": pending}
+        return {**self.profiles.state(), **self._residuals.state(), "pending": pending}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        self._profiles.restore(state)
+        self.profiles.restore(state)
         self._run_times.clear()
         self._residuals.restore(state)
         if "pending" in state:
@@ -445,7 +445,7 @@ class Scavenger:
         known = self._run_times
         for job in view.queue:
             if job.name not in known:
-                known[job.name] = self._profiles.run_time(job.application, job.cores, job.walltime_s)
+                known[job.name] = self.profiles.run_time(job.application, job.cores, job.walltime_s)
         return tuple(sorted(view.queue, key=lambda job: -known[job.name]))
 
     def _hosts(self, view: SharingView, guarded: list[SharingDecision]) -> Ints:
@@ -461,13 +461,13 @@ class Scavenger:
 
     def _guests(self, view: SharingView, jobs: list[WaitingJob], hosts: Ints) -> list[SharingDecision]:
         """Pairs that are worth it, those that save most work first; a job and a host once each."""
-        hosts = roomiest(view, hosts, self._profiles)
-        crowd, there = waiting(jobs, self._profiles), company(view, hosts, self._profiles)
+        hosts = roomiest(view, hosts, self.profiles)
+        crowd, there = waiting(jobs, self.profiles), company(view, hosts, self.profiles)
         share = view.running.share[there.rows]
         share[: len(hosts)] -= self.options.share
         pairs = predict_pairs(crowd, there.crowd, there.place, share, self.options.tax)
         harm = pairs.harm * self._residuals.table(view.running, hosts, [job.application for job in jobs])
-        gain = pairs.saved / mean_area(view, crowd, self._profiles)
+        gain = pairs.saved / mean_area(view, crowd, self.profiles)
         possible = pairs.legal & (pairs.rate >= self.options.min_rate)
         worth = possible & (harm <= self.options.worth * gain)
         self._forgive(view, jobs, hosts, possible & ~worth)

@@ -150,7 +150,7 @@ def test_importance_weights_divide_by_the_probability_and_are_clipped():
         for importance in (False, True)
     )
     for mixture in (plain, weighted):
-        mixture._stream = Always(0.01)  # the first action, which only the even expert may take: probability 0.05
+        mixture.stream = Always(0.01)  # the first action, which only the even expert may take: probability 0.05
         assert one(mixture, lambda _: 0.2).actions[0] == 0
     assert plain.weights("app").risk.tolist() == pytest.approx([0.02, 0])
     assert weighted.weights("app").risk.tolist() == pytest.approx([0.06, 0])

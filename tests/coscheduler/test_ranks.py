@@ -14,7 +14,18 @@ import pytest
 
 from asa.core.errors import InvalidInput, StateError
 from asa.security.files import private_directory
-from coscheduler.ranks import OtherRankFailed, Rank, _Files, rank_of, run_rank
+from coscheduler.ranks import OtherRankFailed, Rank, RankFiles, Workers, rank_of, run_rank
+from executors.wire import TaskOrder
+
+
+def test_a_task_that_asks_for_more_than_a_rank_has_fails_at_once(tmp_path: Path) -> None:
+    order = TaskOrder(1, "s", 0, "f", b"", (), 1, 0, 3, 1)
+    with Workers(2, tmp_path) as workers:
+        ((told, outcome),) = workers.run([order], lambda: None, retries=0)
+    assert told is order
+    assert outcome.value is None
+    assert "the task can never run: it needs 3 GPUs" in outcome.error
+
 
 BOUND_S = 60.0
 MARK = "ASA_TEST_MARK"
@@ -286,7 +297,7 @@ def test_a_rank_is_what_its_environment_says() -> None:
 
 
 def test_the_first_failure_is_the_one_that_is_told(tmp_path: Path) -> None:
-    files = _Files(Rank(0, 2, 1, private_directory(tmp_path / "job"), None))
+    files = RankFiles(Rank(0, 2, 1, private_directory(tmp_path / "job"), None))
     files.look()
     files.fail("rank 1 of 2: out of memory")
     files.fail("rank 0 of 2: ended by a signal")

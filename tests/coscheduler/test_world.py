@@ -1,3 +1,4 @@
+import json
 import math
 
 import numpy as np
@@ -6,11 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from asa.core.decision import Start
-from asa.core.errors import IllegalDecision, InvalidInput, Starved
+from asa.core.errors import IllegalDecision, InvalidInput, Starved, UnknownName
 from coscheduler.drive import drive
+from coscheduler.history import SharedQueue
 from coscheduler.nouns import Evict, SetShare, StartGuest, WaitingJob, first_fit
 from coscheduler.registry import SHARING_RULES
-from coscheduler.workload import Contention, Load, LoadPhase, paper_queue
+from coscheduler.workload import PAPER_LIKE, Contention, Load, LoadPhase, capped, named, paper_queue, weighted
 from coscheduler.world import SimulatedWorld
 
 
@@ -207,3 +209,53 @@ def demand(job, done):
             return phase.demand
         done -= phase.alone_s
     return math.nan
+
+
+def test_a_queue_of_which_nothing_has_ended():
+    found = SharedQueue(8, ())
+    assert math.isnan(found.makespan_s)
+    assert found.metrics() == {}
+    assert json.loads(json.dumps(found.to_json(), allow_nan=False)) == {
+        "cores": 8, "metrics": {}, "jobs": [], "decisions": [],
+    }  # fmt: skip
+
+
+CORES = st.integers(1, 128)
+JOBS = st.lists(st.tuples(st.floats(0.1, 128), st.floats(0.05, 0.95)), min_size=1, max_size=5)
+
+
+@given(CORES, st.floats(0.05, 0.95), st.floats(0.1, 128), st.floats(0.1, 128))
+def test_two_jobs_get_what_the_closed_form_says(cores, share, host, guest):
+    host = min(host, cores)
+    got = weighted(cores, [host, guest], [1 - share, share])
+    expected = min(host, max((1 - share) * cores, cores - guest))
+    assert got == pytest.approx([expected, min(guest, cores - expected)])
+
+
+@given(CORES, JOBS)
+def test_weights_waste_nothing_and_keep_promises(cores, jobs):
+    demands, shares = zip(*jobs, strict=True)
+    got = weighted(cores, demands, shares)
+    assert sum(got) == pytest.approx(min(cores, sum(demands)))
+    for each, demand, share in zip(got, demands, shares, strict=True):
+        assert min(demand, share / sum(shares) * cores) - 1e-9 <= each <= demand + 1e-9
+
+
+@given(CORES, JOBS)
+def test_quotas_never_give_more_than_weights_would_promise(cores, jobs):
+    demands, shares = zip(*jobs, strict=True)
+    for got, demand, share in zip(capped(cores, demands, shares), demands, shares, strict=True):
+        assert got == min(demand, share * cores)
+
+
+def test_the_factor_counts_heads_and_memory():
+    assert PAPER_LIKE.factor(1, 0.9) == 1
+    assert PAPER_LIKE.factor(2, 1.0) == pytest.approx(0.97)
+    assert PAPER_LIKE.factor(3, 1.01) == pytest.approx(0.97**2 * 0.4)
+
+
+def test_what_makes_no_sense_is_refused():
+    with pytest.raises(InvalidInput, match="tax is 0"):
+        Contention(tax=0)
+    with pytest.raises(UnknownName, match="paper-like"):
+        named("paperlike")

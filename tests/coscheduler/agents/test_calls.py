@@ -71,7 +71,7 @@ def silent() -> BackendError:
 def test_an_agent_is_told_what_it_is_to_do_in_order(calls: AgentCalls, said: Said) -> None:
     calls.share(LASTING)
     calls.share(LEASED)
-    calls.share(LEASED._replace(until=99.0))
+    calls.share(ShareCall("A", "id-2", 0.5, 1.0, 99.0))
     until(lambda: len(said.calls) == 3)
     assert said.calls == [
         ("A", "id-1", 0.5, math.inf, None), ("A", "id-2", 0.5, 1.0, 7.0), ("A", "id-2", 0.5, 1.0, 0.0),

@@ -61,7 +61,7 @@ class FakeMachine:
 
     def stop(self, container):
         if container in self.running:
-            self._end(container, "", stopped=True)
+            self.end_container(container, "", stopped=True)
 
     def share(self, container, request, limit, lease_s):
         self.asked.append((self.now, container, request, limit, lease_s))
@@ -92,7 +92,7 @@ class FakeMachine:
                 if each.until <= self.now:
                     (each.request, each.limit), each.until = each.base, math.inf
                 if each.ends <= self.now + 1e-9:
-                    self._end(each.name, self.problems.get(each.job, ""))
+                    self.end_container(each.name, self.problems.get(each.job, ""))
         news, self.pending = self.pending, []
         return news
 
@@ -100,13 +100,13 @@ class FakeMachine:
         """A node dies, with all that is on it."""
         self.nodes = tuple(each for each in self.nodes if each.name != node)
         for each in [each for each in self.running.values() if each.node == node]:
-            self._end(each.name, "the node is gone", lost=True)
+            self.end_container(each.name, "the node is gone", lost=True)
 
     def close(self):
         for container in list(self.running):
             self.stop(container)
 
-    def _end(self, container, problem, *, lost=False, stopped=False, killed=False):
+    def end_container(self, container, problem, *, lost=False, stopped=False, killed=False):
         here = self.running.pop(container)
         here.stopped, here.ends = stopped, self.now
         self.past.append(here)

@@ -152,7 +152,7 @@ def test_a_rank_that_fails_because_a_node_of_its_job_was_lost(tmp_path):
     machine = FakeMachine(nodes(3), {"mpi": 30.0})
 
     def lose():
-        machine._end("mpi.1.0", "Command exited with status 1")
+        machine.end_container("mpi.1.0", "Command exited with status 1")
         machine.lose("n1")
 
     jobs = run([command("mpi", 2)], machine, Script(at={2: lose}), tmp_path)
@@ -163,7 +163,7 @@ def test_a_guest_that_was_killed_gives_way(tmp_path):
     machine = FakeMachine(nodes(1), {"host": 20.0, "guest": 10.0})
 
     def kill():
-        machine._end("guest.1.0", "it is no more", killed=True)
+        machine.end_container("guest.1.0", "it is no more", killed=True)
 
     script = Script([Start("host"), StartGuest("guest", "host", 0.05)], at={2: kill})
     jobs = run([command("host", 1), command("guest", 1)], machine, script, tmp_path)

@@ -99,9 +99,9 @@ def test_scavenger_looks_at_the_roomiest_of_many_hosts_only():
     seen = view([*hosts, ("guest there", 1, "idle")], guests=[("guest there", "roomy")], cores=HOSTS_MOST + 57)
     rows = np.arange(len(hosts))
     rule = taught("scavenger:guests=2", **KNOWN)
-    chosen = roomiest(seen, rows, rule._profiles)
+    chosen = roomiest(seen, rows, rule.profiles)
     assert len(chosen) == HOSTS_MOST and 77 in chosen and (np.diff(chosen) > 0).all()
-    assert roomiest(seen, rows[:HOSTS_MOST], rule._profiles).tolist() == rows[:HOSTS_MOST].tolist()
+    assert roomiest(seen, rows[:HOSTS_MOST], rule.profiles).tolist() == rows[:HOSTS_MOST].tolist()
 
 
 def test_scavenger_admits_more_the_more_it_is_worth():

@@ -37,7 +37,7 @@ from tests.coscheduler.real.fake_machine import FakeMachine, nodes
 
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 APPLICATIONS = (
     AloneRun("busy", "busy-8", 8, 1800.0, 0.99, 1.0, 0.1),
     AloneRun("alternating", "alternating-8", 8, 1200.0, 0.5, 0.5, 0.1),

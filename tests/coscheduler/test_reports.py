@@ -1,21 +1,38 @@
+"""Comparisons as tables, queues as pictures."""
+
 import dataclasses
+import math
 
 import numpy as np
 import pytest
 
 from asa.core.errors import InvalidInput
+from asa.lab.study import Estimate
+from coscheduler.compare import RuleComparison, RuleRow
 from coscheduler.drive import drive
 from coscheduler.run import figure
 from coscheduler.sharing.starter import Space, Static
-from coscheduler.workload import paper_queue
+from coscheduler.workload import LoadPhase, paper_queue
 from coscheduler.world import SimulatedWorld
 
-pytest.importorskip("matplotlib")
+
+def test_what_is_not_known_is_a_dash_and_no_number():
+    """A workflow whose jobs were guests all the time has held no cores."""
+    metrics = {"mean_wait_h": 1.0, "cpu_utilisation": 0.5, "mean_response_h": 2.0, "makespan_h": 3.0}
+    metrics = {
+        name: Estimate(value) for name, value in (metrics | {"mean_slowdown": 1.1, "over_walltime": 0.0}).items()
+    }
+    blast = {"run_time_h": Estimate(0.25), "cpu": Estimate(math.nan), "memory": Estimate(0.125, 0.1, 0.25)}
+    text = RuleComparison((RuleRow("static", 16, metrics, {"blast": blast}),), seeds=1).text()
+    (row,) = (line.split() for line in text.splitlines() if "blast" in line)
+    assert row == ["16", "static", "blast", "0.25", "-", "12", "[10,", "25]", "-"]
 
 
 def queue(rule, scale=1.0):
     loads = [
-        dataclasses.replace(load, phases=tuple(each._replace(alone_s=each.alone_s * scale) for each in load.phases))
+        dataclasses.replace(
+            load, phases=tuple(LoadPhase(each.alone_s * scale, each.demand, each.parallel) for each in load.phases)
+        )
         for load in paper_queue(64, np.random.default_rng(0))
     ]
     world = SimulatedWorld(loads, 64, sampled=True)
