@@ -18,12 +18,12 @@ from asa.integrations.call import call
 from asa.integrations.desk import Desk, Ledger, PatientClock
 from asa.integrations.elastic import Elastic, Limits, slots
 from asa.log.rundir import RunDirectory
+from asa.strategies.options import DEFAULT_ESTIMATOR
 from asa.workflows.graph import Graph, make_graph
 from asa.workflows.ground import open_backend, open_ground
 from asa.workflows.settings import Settings
 from asa.workflows.stage import Stage, make_needs
 
-_ESTIMATOR = "fixed-share"
 _MOST_QUEUED = 8
 
 
@@ -72,7 +72,7 @@ class Driver:
             graph, self.spec = _size(settings.name, site, needs)
             self.local = site.regime is QueueRegime.IMMEDIATE
             bounds = _limits(limits, 1 if self.local else _MOST_QUEUED)
-            ground = open_ground(held, directory, settings, graph, backend=backend, estimator=_ESTIMATOR)
+            ground = open_ground(held, directory, settings, graph, backend=backend, estimator=DEFAULT_ESTIMATOR)
             elastic = Elastic(bounds, teaches=not self.local)
             self.slots = slots(self.spec)
             self.most = bounds.maximum * self.slots

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from asa.core.decision import Ask, StrategyDecision
 from asa.core.job import Resources
 from asa.core.view import WorkflowView
+from asa.strategies.options import DEFAULT_ESTIMATOR
 
 
 class BigJob:
@@ -19,7 +20,7 @@ class BigJob:
     A. Souza et al., "ASA: the adaptive scheduling algorithm", section 2.2, figure 2a.
     """
 
-    estimator = "fixed-share"
+    estimator = DEFAULT_ESTIMATOR
     own_pools = False
 
     def decide(self, view: WorkflowView) -> Sequence[StrategyDecision]:

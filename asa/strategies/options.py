@@ -8,6 +8,11 @@ from typing import Any
 from asa.core.errors import UnknownName
 from asa.core.registry import ESTIMATORS, parse_spec
 
+DEFAULT_ESTIMATOR = "context"
+"""What learns the waits where nothing else is asked for."""
+PAPER_ESTIMATOR = "fixed-share"
+"""What learns the waits for the paper's own strategies, and in the studies that make its figures again."""
+
 
 def estimator_spec(name: str, options: dict[str, Any]) -> str:
     """The spec of an estimator with these options added to its own.
@@ -17,7 +22,7 @@ def estimator_spec(name: str, options: dict[str, Any]) -> str:
     UnknownName
         When there is no such estimator, or it has no such option.
     """
-    if not options and name == "fixed-share":
+    if not options and name in (DEFAULT_ESTIMATOR, PAPER_ESTIMATOR):
         return name  # nothing need be imported yet
     kind, given = parse_spec(name)
     known = inspect.signature(ESTIMATORS.load(kind)).parameters

@@ -8,6 +8,7 @@ from asa.core.decision import StrategyDecision
 from asa.core.stage import StageState
 from asa.core.view import WorkflowView
 from asa.strategies.asking import ask_for, lacks_allocation
+from asa.strategies.options import DEFAULT_ESTIMATOR
 
 
 class PerStage:
@@ -19,7 +20,7 @@ class PerStage:
     W. Fox et al., "E-HPC: a library for elastic resource management in HPC environments", WORKS 2017.
     """
 
-    estimator = "fixed-share"
+    estimator = DEFAULT_ESTIMATOR
     own_pools = False
 
     def decide(self, view: WorkflowView) -> Sequence[StrategyDecision]:

@@ -14,7 +14,7 @@ from asa.core.view import StageView, WorkflowView
 from asa.strategies.ahead import SOONEST_S, ask_after, outlook, retreat
 from asa.strategies.asking import ask_for, lacks_allocation
 from asa.strategies.budget import within_budget
-from asa.strategies.options import estimator_spec
+from asa.strategies.options import PAPER_ESTIMATOR, estimator_spec
 
 DEPENDENCIES = ("auto", "upfront", "predicted", "none")
 
@@ -83,7 +83,7 @@ class Proactive:
         self.dependency, self.lookahead, self.grace_s = dependency, lookahead, grace_s
         self.late, self.soon = late, soon
         self.max_overhead = None if max_overhead is None else share(max_overhead, what="max_overhead", most=math.inf)
-        name = "algorithm1" if "sampling" in estimator_options else "fixed-share"
+        name = "algorithm1" if "sampling" in estimator_options else PAPER_ESTIMATOR
         self.estimator = estimator_spec(estimator or name, estimator_options)
 
     def decide(self, view: WorkflowView) -> Sequence[StrategyDecision]:

@@ -15,7 +15,7 @@ from asa.core.view import AllocationView, StageView, WorkflowView
 from asa.strategies.ahead import SOONEST_S, Outlook, outlook
 from asa.strategies.asking import ask_for
 from asa.strategies.budget import KEPT_SHARE, check_patience, lead_quantile, per_stage_core_s, within_budget
-from asa.strategies.options import estimator_spec
+from asa.strategies.options import DEFAULT_ESTIMATOR, estimator_spec
 
 TRIES = 20
 """Jobs of a stage that may come too early before it is only asked for when it is ready."""
@@ -77,7 +77,7 @@ class Staggered:
         max_overhead: float | str | None = None,
         late: float | None = None,
         soon: float | None = None,
-        estimator: str = "fixed-share",
+        estimator: str = DEFAULT_ESTIMATOR,
         **estimator_options: Any,
     ) -> None:
         if outstanding < 1 or (spacing_s or 0.0) < 0 or grace_s < 0:

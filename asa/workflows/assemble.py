@@ -123,6 +123,6 @@ def make_plan(settings: Settings, site: Capabilities) -> Plan:
 
 
 def chosen_strategy(settings: Settings, site: Capabilities) -> Any:
-    """The strategy asked for, or the site's default: ASA where there is a queue, else one allocation."""
-    default = "big-job" if site.regime is QueueRegime.IMMEDIATE else "asa"
+    """The strategy asked for, or the site's default: `auto` where there is a queue, else one allocation."""
+    default = "big-job" if site.regime is QueueRegime.IMMEDIATE else "auto"
     return default if settings.strategy is None else settings.strategy

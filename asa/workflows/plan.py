@@ -47,14 +47,12 @@ class Plan(FoldedRun):
         """What should be done now."""
         if self._is_over:
             return [*self._conclude(), *self._let_go(now), *self._want(NOTHING), *self._teach()]
-        # Where there is no queue, learning waits until the result is out: it costs more than all of a short run.
-        teach = () if self.site.regime is QueueRegime.IMMEDIATE else self._teach()
         # Jobs come in the round after widths are known, tasks in the one after it is settled which allocations stay.
         if expanding := [*self._expand()]:
             return expanding
         asked = [*self._ask(now)]
         changes = [*asked, *self._let_go(now, _arrays(asked, self.pool, now))]
-        return changes or self._launch(now) or [*self._want(self._missing()), *self._conclude(), *teach]
+        return changes or self._launch(now) or [*self._want(self._missing()), *self._conclude(), *self._teach()]
 
     def wake_at(self, now: float) -> float:
         """When to decide again although nothing happened [s since the epoch]; infinite when there is no need."""
@@ -84,8 +82,8 @@ class Plan(FoldedRun):
         )
 
     def _teach(self) -> Iterator[Action]:
-        """Waits that became known."""
-        for wait in self.untaught.values():
+        """Waits that became known. Where there is no queue, there is nothing to learn."""
+        for wait in () if self.site.regime is QueueRegime.IMMEDIATE else self.untaught.values():
             yield Teach(wait, *wait.lesson(dependents_age=self.site.regime.dependents_age))
 
     def _expand(self) -> Iterator[Action]:

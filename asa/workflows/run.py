@@ -219,8 +219,8 @@ def run(workflow: Any, **options: Any) -> Run:
         Where jobs go: ``"local"`` (default), ``"slurm"``, with options as in ``"slurm:partition=core"``; or, in virtual
         time, a simulated queue: ``"sim:hpc2n"``, ``"sim:nodes=16,cores=8,load=0.7"``.
     strategy
-        When jobs are asked for: ``"big-job"`` (default where there is no queue), ``"per-stage"``, ``"asa"`` (default
-        elsewhere), ``"asa-naive"``, ``"cascade"``, with options as in ``"asa:dependency=predicted"``.
+        When jobs are asked for: ``"big-job"`` (default where there is no queue), ``"auto"`` (default elsewhere),
+        ``"per-stage"``, ``"asa"``, ``"asa-naive"``, ``"cascade"``, with options as in ``"asa:dependency=predicted"``.
     executor
         How tasks run inside allocations: ``"local"`` (default where there is no queue), ``"dask"``, or, through agents,
         ``"mesos"`` (default elsewhere).
