@@ -31,11 +31,9 @@ if TYPE_CHECKING:
         UnknownName,
         Unpicklable,
     )
-    from asa.workflows.command import command
     from asa.workflows.graph import make_graph
     from asa.workflows.run import Run, open_run, resume, run, submit
-    from asa.workflows.stage import Node, Stage, stage
-    from asa.workflows.template import merge, parallel, sequence, split
+    from asa.workflows.stage import Node, Stage, command, merge, parallel, sequence, split, stage
 
 __version__ = "0.1.0"
 
@@ -51,11 +49,9 @@ _HOMES = {
         "UnknownName",
         "Unpicklable",
     ),
-    "asa.workflows.command": ("command",),
     "asa.workflows.graph": ("make_graph",),
     "asa.workflows.run": ("Run", "open_run", "resume", "run", "submit"),
-    "asa.workflows.stage": ("Node", "Stage", "stage"),
-    "asa.workflows.template": ("merge", "parallel", "sequence", "split"),
+    "asa.workflows.stage": ("Node", "Stage", "command", "merge", "parallel", "sequence", "split", "stage"),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 

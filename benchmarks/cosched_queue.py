@@ -31,8 +31,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from asa.workflows.file import load_workflow
 from asa.workflows.graph import make_graph
+from asa.workflows.settings import load_workflow
 from asa.workflows.stage import Node, replace_nodes
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples" / "workflows"

@@ -18,10 +18,9 @@ import asa
 from asa.core.event import AllocationStarted, NodeJoined, RunStarted, Submitted, Submitting, TaskDone, TasksLaunched
 from asa.core.job import Capabilities, JobHandle, JobRequest, Resources
 from asa.strategies.perstage import PerStage
-from asa.workflows.action import Launch, Submit
 from asa.workflows.graph import make_graph
 from asa.workflows.payload import Payloads
-from asa.workflows.plan import Plan
+from asa.workflows.plan import Launch, Plan, Submit
 
 CORES = 1000
 NOW = time.time()

@@ -172,7 +172,7 @@ def _compare(options: argparse.Namespace) -> CommandResult:
 
 
 def _rank(options: argparse.Namespace) -> CommandResult:
-    from asa.workflows.file import assignment, shown
+    from asa.workflows.settings import assignment, shown
     from coscheduler.ranks import rank_of, run_rank
 
     with rank_of(os.environ) as rank:

@@ -27,9 +27,9 @@ from asa.core.errors import InvalidInput, RunFailed
 from asa.core.task import Value
 from asa.log.values import load
 from asa.security.files import private_directory, write_private
-from asa.workflows.file import load_workflow
 from asa.workflows.graph import Graph, make_graph
 from asa.workflows.payload import Payloads, pack, unpack
+from asa.workflows.settings import load_workflow
 from asa.workflows.stage import Node, replace_nodes
 from executors import hub, worker
 from executors.processes import wakeup

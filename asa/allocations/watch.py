@@ -1,15 +1,18 @@
 """Between the plan and the batch system: submits, cancels, and asks one question for all jobs.
 
-`JobWatch.step` does what is due and says when to come again; it waits for nothing itself. `asa.allocations.callers` has
-who calls it.
+`JobWatch.step` does what is due and says when to come again; it waits for nothing itself. On real clocks a thread of
+its own calls it (`WatchThread`), so that a controller that does not answer holds up no task; in virtual time the clock
+does (`WatchCalls`).
 """
 
 from __future__ import annotations
 
+import logging
 import math
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from asa.core.errors import BackendError
 from asa.core.event import (
@@ -24,8 +27,10 @@ from asa.core.event import (
     Trouble,
 )
 from asa.core.job import JobChanges, JobHandle, JobRequest, JobState, JobStatus, Refused
-from asa.core.ports import Backend, Clock, Post, VirtualBackend
+from asa.core.ports import Backend, Clock, Post, VirtualBackend, VirtualClock
 from asa.core.view import QueueView
+
+_log = logging.getLogger(__name__)
 
 _BACK_OFF_S = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 _SOON_S = 0.5
@@ -170,6 +175,7 @@ class JobWatch:
                 self._tell("", now)
             except Exception as error:  # of whatever backend: a thread that died here would leave the run waiting
                 self._failures += 1
+                _log.debug("failure %d in a row", self._failures, exc_info=not isinstance(error, BackendError))
                 self._not_before = now + _BACK_OFF_S[min(self._failures, len(_BACK_OFF_S)) - 1]
                 self._tell(str(error) if isinstance(error, BackendError) else f"{type(error).__name__}: {error}", now)
         with self._lock:
@@ -180,6 +186,12 @@ class JobWatch:
     def _tell(self, trouble: str, now: float) -> None:
         """Say what the batch system failed with, or that it answers again, where that is new."""
         if trouble != self.trouble:
+            if trouble:
+                _log.warning(
+                    "the batch system does not answer, asked again in %g s: %s", self._not_before - now, trouble
+                )
+            else:
+                _log.info("the batch system answers again")
             self.trouble = trouble
             self._post([Trouble(now, trouble)])
 
@@ -194,6 +206,7 @@ class JobWatch:
             if error.transient:
                 raise
             self._next_look = math.inf  # the site shows nothing; that must hold up nobody's jobs
+            _log.info("the site does not show its queue, waits are predicted without it: %s", error)
 
     def _find(self) -> None:
         tokens = list(self._to_find)
@@ -277,6 +290,7 @@ class JobWatch:
                 if error.transient:
                     raise
                 # else asking again would not help, and would only hold up everything else
+                _log.warning("jobs %s cannot be cancelled: %s", [handle.job_id for handle in handles], error)
             with self._lock:
                 del self._to_cancel[: len(handles)]
             self.hurry()
@@ -324,3 +338,74 @@ class JobWatch:
             with self._lock:
                 del self._jobs[token]
         return events
+
+
+class WatchThread:
+    """Calls `JobWatch.step` whenever it is due, until closed."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock, self._signal, self._closing = clock, threading.Event(), False
+        self._thread: threading.Thread | None = None
+
+    def wake(self) -> None:
+        """There is something new to do."""
+        self._signal.set()
+
+    def start(self, watch: JobWatch) -> None:
+        """Begin."""
+        self._thread = threading.Thread(target=self._run, args=(watch,), name="asa-job-watch", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """End after the step that is going on, if it ends within a few seconds."""
+        self._closing = True
+        self._signal.set()
+        if self._thread is not None:
+            self._thread.join(timeout=5.0)
+
+    def _run(self, watch: JobWatch) -> None:
+        until = -math.inf
+        while not self._closing:
+            self._clock.wait(self._signal, until)
+            self._signal.clear()
+            until = watch.step()
+
+
+class WatchCalls:
+    """Has a clock in virtual time call `JobWatch.step` whenever it is due, until closed. Needs no thread.
+
+    Raises
+    ------
+    BackendError
+        From whoever waits, when a step fails: in virtual time nothing gets better by waiting.
+    """
+
+    def __init__(self, clock: VirtualClock) -> None:
+        self._clock, self._due = clock, math.inf
+        self._watch: JobWatch | None = None
+
+    def wake(self) -> None:
+        """There is something new to do."""
+        self._come_at(self._clock.now())
+
+    def start(self, watch: JobWatch) -> None:
+        """Begin."""
+        self._watch = watch
+        self.wake()
+
+    def close(self) -> None:
+        """Call no more."""
+        self._watch = None
+
+    def _come_at(self, when: float) -> None:
+        if when < self._due:
+            self._due = when
+            self._clock.call_at(when, partial(self._step, when))
+
+    def _step(self, when: float) -> None:
+        if self._watch is not None and when == self._due:  # else it was called earlier, and has set another time
+            self._due = math.inf
+            due = self._watch.step()
+            if self._watch.trouble:
+                raise BackendError(self._watch.trouble)
+            self._come_at(due)

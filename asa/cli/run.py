@@ -67,7 +67,7 @@ def add_workflow_options(parser: argparse.ArgumentParser) -> None:
 
 def workflow_of(options: argparse.Namespace) -> Any:
     """The workflow that the options name."""
-    from asa.workflows.file import assignment, load_workflow
+    from asa.workflows.settings import assignment, load_workflow
 
     return load_workflow(options.workflow, dict(map(assignment, options.set)))
 
@@ -90,7 +90,7 @@ def check_display_options(options: argparse.Namespace) -> None:
 
 def show_to_end(run: WorkflowRun, options: argparse.Namespace) -> CommandResult:
     """Show a run's progress until it is over, and what came of it."""
-    from asa.workflows.file import shown
+    from asa.workflows.settings import shown
 
     quiet = options.quiet or options.json == "-"
     if not quiet:

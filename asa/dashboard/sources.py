@@ -15,7 +15,7 @@ from asa.dashboard.model import RunModel
 from asa.dashboard.queue_model import Entry, QueueModel
 from asa.log.events import EventLog
 from asa.log.rundir import RunDirectory, list_runs
-from asa.workflows.ground import VIRTUAL
+from asa.workflows.assemble import VIRTUAL
 
 RUNS, QUEUES = "runs", "queues"
 LISTED_MOST = 200

@@ -63,7 +63,7 @@ def container(
 
     Examples
     --------
-    >>> from asa.workflows.command import command
+    >>> from asa.workflows.stage import command
     >>> project = container("montage.sif")(command("mProject {image} {out}", outputs={"out": "p.fits"}, cores=4))
     >>> project.name, project.needs.resources.cores
     ('mProject', 4)

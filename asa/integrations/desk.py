@@ -13,7 +13,7 @@ from asa.core.ports import Clock
 from asa.integrations.book import CallBook
 from asa.integrations.elastic import Elastic
 from asa.log.events import EventLog
-from asa.workflows.action import Action, Expand
+from asa.workflows.plan import Action, Expand
 
 
 class Desk:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
@@ -19,8 +18,8 @@ from asa.integrations.desk import Desk, Ledger, PatientClock
 from asa.integrations.elastic import Elastic, Limits, slots
 from asa.log.rundir import RunDirectory
 from asa.strategies.options import DEFAULT_ESTIMATOR
+from asa.workflows.assemble import Parts, assemble_parts
 from asa.workflows.graph import Graph, make_graph
-from asa.workflows.ground import open_backend, open_ground
 from asa.workflows.settings import Settings
 from asa.workflows.stage import Stage, make_needs
 
@@ -66,22 +65,32 @@ class Driver:
     ) -> None:
         self.over = threading.Event()
         self._accepts, self._lock, self._why = True, threading.Lock(), ""
-        with contextlib.ExitStack() as held:
-            backend = open_backend(held, directory, settings)
-            site = backend.capabilities()
+        bounds: Limits | None = None
+
+        def parts(site: Capabilities) -> Parts[Desk]:
+            nonlocal bounds
             graph, self.spec = _size(settings.name, site, needs)
             self.local = site.regime is QueueRegime.IMMEDIATE
             bounds = _limits(limits, 1 if self.local else _MOST_QUEUED)
-            ground = open_ground(held, directory, settings, graph, backend=backend, estimator=DEFAULT_ESTIMATOR)
-            elastic = Elastic(bounds, teaches=not self.local)
-            self.slots = slots(self.spec)
-            self.most = bounds.maximum * self.slots
             self._book = CallBook(settings.name, directory)
-            self._desk = desk = Desk(elastic, self._book)
-            desk.on(ground.begin((self.spec,), CALLS))
-            clock = PatientClock(ground.timing.clock, desk) if ground.virtual else None
-            self._runner = ground.wire(held, desk, self._book, log=Ledger(ground.log), clock=clock)
-            self._held = held.pop_all()
+            self._desk = desk = Desk(Elastic(bounds, teaches=not self.local), self._book)
+            return Parts(
+                graph,
+                desk,
+                DEFAULT_ESTIMATOR,
+                CALLS,
+                True,
+                lambda _learned: (self.spec,),
+                lambda _log: self._book,
+                Ledger,
+                lambda clock: PatientClock(clock, desk),
+            )
+
+        self._assembly = assemble_parts(directory, settings, parts)
+        self._runner = self._assembly.runner
+        assert bounds is not None
+        self.slots = slots(self.spec)
+        self.most = bounds.maximum * self.slots
         self._thread = threading.Thread(target=self._drive, name=f"asa-{directory.name}", daemon=True)
         self._thread.start()
 
@@ -129,7 +138,7 @@ class Driver:
             self._accepts, self._why = False, f": {error}"
         try:
             self._book.fail_all(error)
-            self._held.close()
+            self._assembly.close()
         finally:
             self.over.set()
 

@@ -26,7 +26,7 @@ from asa.core.errors import InvalidInput
 from asa.core.event import Event, RunState
 from asa.core.run import UNRESPONSIVE_S, FoldedRun, Held, StageProgress
 from asa.core.stage import StageSpec
-from asa.workflows.action import Action, Cancel, Finish, Launch, Release, Submit, Teach
+from asa.workflows.plan import Action, Cancel, Finish, Launch, Release, Submit, Teach
 
 _KEPT_LEAST_S = 5.0
 

@@ -20,9 +20,8 @@ from asa.core.job import JobRequest, Resources
 from asa.core.ports import Estimator, Outcome, RunContext, Strategy, VirtualBackend
 from asa.core.registry import ESTIMATORS, is_pooled
 from asa.core.task import Task
-from asa.workflows.assemble import chosen_strategy, make_plan
+from asa.workflows.assemble import VIRTUAL, Timing, chosen_strategy, first_event, make_plan, make_runner
 from asa.workflows.graph import Graph, make_graph
-from asa.workflows.ground import VIRTUAL, Timing, looks_at_queue, started, wire
 from asa.workflows.runner import WaitBook
 from asa.workflows.settings import POOLS, Settings
 from asa.workflows.stage import Node, replace_nodes
@@ -92,7 +91,7 @@ def run_virtual(
     with contextlib.ExitStack() as held:
         timing = Timing.of(backend, held)
         stages = graph.specs(plan.site, run_time)
-        start = started(
+        start = first_event(
             settings,
             plan.site,
             stages,
@@ -104,12 +103,12 @@ def run_virtual(
         )
         log.append([start])
         plan.on(start)
-        runner = wire(
+        runner = make_runner(
             held,
             backend,
             timing,
             plan,
-            looks=looks_at_queue(plan.site, plan.strategy.estimator),
+            estimator=plan.strategy.estimator,
             executor=backend.executor(outlines),
             payloads=outlines,
             log=log,

@@ -1,32 +1,114 @@
-"""Putting a workflow's run together: from names and options to a runner that is ready to go."""
+"""Putting a run together, of a workflow or of calls: from names and options to a runner that is ready to go.
+
+`assemble` reads from top to bottom: lock, backend, what is to be decided, executor, time, what was learned, log, first
+event or replay, watch, runner. Everything is closed in the reverse order. Runs in memory (`asa.lab.virtual`) have the
+last part in common, `make_runner`.
+"""
 
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Generic, TypeVar
 
+from asa.allocations.watch import JobWatch, WatchCalls, WatchThread
+from asa.core.clock import SystemClock
 from asa.core.errors import AsaError, InvalidInput, RunNotFound
-from asa.core.event import RunStarted, RunState
+from asa.core.event import VERSION, RunStarted, RunState
 from asa.core.job import Capabilities, QueueRegime
-from asa.core.ports import Strategy
-from asa.core.registry import STRATEGIES
+from asa.core.ports import Backend, Clock, Executor, RunContext, Sharing, Strategy, VirtualBackend
+from asa.core.registry import BACKENDS, EXECUTORS, STRATEGIES, is_pooled
+from asa.core.run import FoldedRun
+from asa.core.stage import StageSpec
 from asa.log.events import EventLog
+from asa.log.messages import log_to_file
 from asa.log.rundir import RunDirectory
 from asa.strategies.perstage import PerStage
 from asa.workflows.graph import Graph
-from asa.workflows.ground import open_backend, open_ground
+from asa.workflows.learned import Learned
 from asa.workflows.payload import Payloads
 from asa.workflows.plan import Plan
-from asa.workflows.runner import Runner
-from asa.workflows.settings import Settings
+from asa.workflows.runner import Decider, Inbox, Log, Runner, TaskMaker, WaitBook
+from asa.workflows.settings import Settings, save_settings
+
+VIRTUAL = "virtual"
+"""What the log calls the executor of runs in virtual time."""
+
+P = TypeVar("P", bound=Decider)
 
 
 @dataclass(frozen=True)
-class Assembly:
+class Timing:
+    """What differs between real and virtual time.
+
+    Parameters
+    ----------
+    clock
+        Time.
+    watcher
+        Calls the job watch.
+    listen
+        Takes what is to be called when something has happened to a job; real batch systems have to be asked.
+    """
+
+    clock: Clock
+    watcher: WatchThread | WatchCalls
+    listen: Callable[[Callable[[], None]], None] = lambda _call: None
+
+    @classmethod
+    def of(cls, backend: Backend, held: contextlib.ExitStack) -> Timing:
+        """The backend's own time, which is this run's until `held` is closed, and the backend with it; or real time."""
+        if isinstance(backend, VirtualBackend):
+            virtual = backend.enter()
+            held.callback(backend.close)
+            return cls(virtual, WatchCalls(virtual), backend.listen)
+        clock = SystemClock()
+        return cls(clock, WatchThread(clock))
+
+
+@dataclass(frozen=True)
+class Parts(Generic[P]):
+    """What a run of a workflow and one of calls differ in.
+
+    Parameters
+    ----------
+    graph
+        Of stages that are to fit the site.
+    plan
+        Decides; an event may be folded into it as soon as it is in the log.
+    estimator
+        Spec of what learns the waits.
+    strategy
+        What the log calls whatever decides.
+    shared
+        Whether a task may run in any allocation.
+    stages
+        The stages as they are at the site, from what was learned of them.
+    payloads
+        What makes the tasks, from the log.
+    ledger
+        What stands in for the log.
+    clock
+        What stands in for a clock in virtual time.
+    """
+
+    graph: Graph
+    plan: P
+    estimator: str
+    strategy: Any
+    shared: bool
+    stages: Callable[[Learned], tuple[StageSpec, ...]]
+    payloads: Callable[[EventLog], TaskMaker]
+    ledger: Callable[[EventLog], Log] = lambda log: log
+    clock: Callable[[Clock], Clock] = lambda clock: clock
+
+
+@dataclass(frozen=True)
+class Assembly(Generic[P]):
     """A plan and its runner, and all that is let go of with them."""
 
-    plan: Plan
+    plan: P
     runner: Runner
     virtual: bool
     _held: contextlib.ExitStack
@@ -36,8 +118,36 @@ class Assembly:
         self._held.close()
 
 
-def assemble(directory: RunDirectory, graph: Graph, settings: Settings) -> Assembly:
-    """All parts of a run, new or resumed, which is this process's from now on.
+def assemble(directory: RunDirectory, graph: Graph, settings: Settings) -> Assembly[Plan]:
+    """All parts of a workflow's run, new or resumed, which is this process's from now on.
+
+    Raises
+    ------
+    InvalidInput
+        When a name is unknown, a stage does not fit the site, or an argument cannot travel.
+    StateError
+        When another driver is at it.
+    """
+
+    def parts(site: Capabilities) -> Parts[Plan]:
+        plan = make_plan(settings, site)
+        return Parts(
+            graph,
+            plan,
+            plan.strategy.estimator,
+            chosen_strategy(settings, site),
+            plan.shared,
+            lambda learned: graph.specs(site, learned.run_time(settings.name)),
+            lambda log: Payloads(graph, directory.functions, directory.values, log.value),
+        )
+
+    return assemble_parts(directory, settings, parts)
+
+
+def assemble_parts(
+    directory: RunDirectory, settings: Settings, make: Callable[[Capabilities], Parts[P]]
+) -> Assembly[P]:
+    """All parts of a run, of which `make` makes those that depend on what is run, once the site is known.
 
     Raises
     ------
@@ -47,27 +157,176 @@ def assemble(directory: RunDirectory, graph: Graph, settings: Settings) -> Assem
         When another driver is at it.
     """
     with contextlib.ExitStack() as held:
-        backend = open_backend(held, directory, settings)
-        plan = make_plan(settings, backend.capabilities())
-        ground = open_ground(held, directory, settings, graph, backend=backend, estimator=plan.strategy.estimator)
-        payloads = Payloads(graph, directory.functions, directory.values, ground.log.value)
-        if ground.log.last:
-            _take_over(plan, ground.log, virtual=ground.virtual)
+        # Whose it is, and where its jobs go. Until `held` is closed the run is this process's.
+        held.enter_context(directory.lock())
+        held.enter_context(log_to_file(directory.log))
+        backend: Backend = BACKENDS.create(settings.backend, directory=directory.backend, clock=SystemClock())
+        if not isinstance(backend, VirtualBackend):  # one in virtual time may be another run's until it is entered
+            held.callback(backend.close)
+        site = backend.capabilities()
+        # What is run, and how.
+        parts = make(site)
+        parts.graph.check(site)
+        named, executor = _executor(directory, settings, parts.graph, backend)
+        timing = Timing.of(backend, held)
+        if isinstance(backend, VirtualBackend):
+            timing = replace(timing, clock=parts.clock(timing.clock))
+        learned = held.enter_context(contextlib.closing(Learned(directory.state / "learned.db", parts.estimator, site)))
+        # What happened so far.
+        log = held.enter_context(EventLog(directory.events))
+        payloads = parts.payloads(log)
+        if log.last:
+            _replay(parts.plan, log, virtual=isinstance(backend, VirtualBackend))
         else:
-            payloads.save()
-            stages = graph.specs(plan.site, ground.learned.run_time(settings.name))
-            plan.on(ground.begin(stages, chosen_strategy(settings, plan.site), shared=plan.shared))
-            # Not of a resumed run, whose stages seem to have run while nobody drove them.
-            held.callback(ground.learned.learn_run_times, plan, settings.name)
-        runner = ground.wire(held, plan, payloads)
-        return Assembly(plan, runner, ground.virtual, held.pop_all())
+            if isinstance(payloads, Payloads):
+                payloads.save()
+            stages = parts.stages(learned)
+            save_settings(directory, settings)
+            start = first_event(
+                settings,
+                site,
+                stages,
+                run=directory.name,
+                strategy=parts.strategy,
+                executor=named,
+                shared=parts.shared,
+                at=timing.clock.now(),
+            )
+            log.append([start])
+            parts.plan.on(start)
+            if isinstance(parts.plan, Plan):  # not of a resumed run, whose stages seem to have run without a driver
+                held.callback(learned.learn_run_times, parts.plan, settings.name)
+        # What drives it.
+        runner = make_runner(
+            held,
+            backend,
+            timing,
+            parts.plan,
+            estimator=parts.estimator,
+            executor=executor,
+            payloads=payloads,
+            log=parts.ledger(log),
+            waits=learned,
+            context=RunContext(
+                run=directory.name,
+                directory=directory.path,
+                workdir=settings.workdir,
+                sys_path=settings.sys_path,
+                orphan_grace_s=settings.orphan_grace_s,
+                local=site.regime is QueueRegime.IMMEDIATE,
+                pool=directory.state / "pools" / settings.pool_name if settings.pool_name else None,
+            ),
+            outputs=str(directory.jobs),
+        )
+        learned.report(runner.inbox.post, runner.clock)
+        return Assembly(parts.plan, runner, isinstance(backend, VirtualBackend), held.pop_all())
 
 
-def _take_over(plan: Plan, log: EventLog, *, virtual: bool) -> None:
+def make_runner(
+    held: contextlib.ExitStack,
+    backend: Backend,
+    timing: Timing,
+    plan: Decider,
+    *,
+    estimator: str,
+    executor: Executor,
+    payloads: TaskMaker,
+    log: Log,
+    waits: WaitBook,
+    context: RunContext,
+    outputs: str,
+) -> Runner:
+    """The runner of these parts, and a watch over its jobs, which ends with `held`, as the executor does."""
+    looks = backend.capabilities().regime is not QueueRegime.IMMEDIATE and is_pooled(estimator)
+    inbox = Inbox()
+    watch = JobWatch(backend, timing.clock, inbox.post, timing.watcher.wake, looks=looks)
+    timing.listen(watch.hurry)
+    held.callback(timing.watcher.close)
+    timing.watcher.start(watch)
+    held.callback(executor.close)
+    return Runner(plan, payloads, executor, watch, log, waits, timing.clock, context, outputs, inbox)
+
+
+def first_event(
+    settings: Settings,
+    site: Capabilities,
+    stages: tuple[StageSpec, ...],
+    *,
+    run: str,
+    strategy: Any,
+    executor: Any,
+    shared: bool,
+    at: float,
+) -> RunStarted:
+    """What a new run's log begins with."""
+    return RunStarted(
+        at=at,
+        run=run,
+        workflow=settings.name,
+        stages=stages,
+        backend=_spec(settings.backend),
+        strategy=_spec(strategy),
+        executor=_spec(executor),
+        pool=settings.pool if shared else "per-stage",
+        site=site.site,
+        partition=site.partition,
+        regime=site.regime,
+        arrays=site.arrays,
+        parks=site.parks,
+        version=VERSION,
+    )
+
+
+# ---------------------------------------------------------------- what runs the tasks
+
+
+def default_executor(site: Capabilities, pool: str | None = None) -> str:
+    """The site's default: `mesos` where there is a queue or a named pool, else `local`, which starts at once."""
+    return "local" if site.regime is QueueRegime.IMMEDIATE and pool is None else "mesos"
+
+
+def _executor(directory: RunDirectory, settings: Settings, graph: Graph, backend: Backend) -> tuple[Any, Executor]:
+    """What the log calls the executor, and the executor: a backend in virtual time brings its own."""
+    if isinstance(backend, VirtualBackend):
+        return VIRTUAL, _virtual_executor(directory, settings, graph, backend)
+    chosen = settings.executor
+    if chosen is None:
+        chosen = default_executor(backend.capabilities(), settings.pool_name)
+    executor: Executor = EXECUTORS.create(chosen)
+    if settings.pool_name and not isinstance(executor, Sharing):
+        problem = f"runs share nodes through agents, and executor {_spec(chosen)!r} has none"
+        raise settings.unshareable(problem, "leave executor= out, or say executor='mesos'")
+    return chosen, executor
+
+
+def _virtual_executor(directory: RunDirectory, settings: Settings, graph: Graph, backend: VirtualBackend) -> Executor:
+    from asa.workflows.virtual_work import Calls, Times, check_known
+
+    if settings.pool_name:
+        raise settings.unshareable("a run in virtual time is alone", "say pool='shared'")
+    if settings.executor is not None:
+        raise InvalidInput(
+            f"executor {_spec(settings.executor)!r} runs tasks in real time, in which no simulated job ever starts: a "
+            "simulated backend brings an executor of its own, so leave executor= out"
+        )
+    times = Times.of(graph, backend.times, directory.state)
+    if not backend.compute:
+        check_known(graph, times)
+    return backend.executor(Calls(times, directory.values, settings.workdir, compute=backend.compute))
+
+
+def _spec(value: Any) -> str:
+    return value if isinstance(value, str) else repr(value)
+
+
+# ---------------------------------------------------------------- what decides
+
+
+def _replay(plan: Decider, log: EventLog, *, virtual: bool) -> None:
     """Fold what earlier drivers logged."""
     for _, event in log.read():
         plan.on(event)
-    if virtual and plan.outcome is not RunState.SUCCEEDED:
+    if virtual and isinstance(plan, FoldedRun) and plan.outcome is not RunState.SUCCEEDED:
         raise InvalidInput(
             f"run {plan.run} was in virtual time, and its queue ended with its driver: it cannot be resumed. Run the "
             "workflow again; the same seed gives the same queue"
@@ -102,7 +361,7 @@ def restore_plan(log: EventLog) -> Plan:
     if not isinstance(start, RunStarted):
         raise RunNotFound("the run never began, its driver died too early: run the workflow again")
     plan = logged_plan(start)
-    _take_over(plan, log, virtual=False)
+    _replay(plan, log, virtual=False)
     return plan
 
 

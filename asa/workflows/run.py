@@ -13,10 +13,10 @@ from asa.core.event import DriverStarted, Event, RunEnded, RunStarted, RunState
 from asa.log.events import EventLog
 from asa.log.rundir import RunDirectory
 from asa.log.values import load
-from asa.workflows.assemble import Assembly, assemble, restore_plan
+from asa.workflows.assemble import VIRTUAL, Assembly, assemble, restore_plan
 from asa.workflows.explain import explain
 from asa.workflows.graph import Graph, make_graph
-from asa.workflows.ground import VIRTUAL
+from asa.workflows.plan import Plan
 from asa.workflows.settings import Settings, load_settings, make_settings, new_directory, state_path
 from asa.workflows.stage import Node, replace_nodes
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 class Run:
     """A run of a workflow: going on, ended, or opened again from its log."""
 
-    def __init__(self, directory: RunDirectory, graph: Graph | None, assembly: Assembly | None) -> None:
+    def __init__(self, directory: RunDirectory, graph: Graph | None, assembly: Assembly[Plan] | None) -> None:
         self.directory, self.name = directory, directory.name
         self._graph, self._assembly = graph, assembly
         self._log = EventLog(directory.events)

@@ -2,11 +2,11 @@
 
 It is a loop around three steps: take the events that came in, log them, fold them into the plan; then do what the plan
 decides, logging what is about to be done *before* it is done. Whatever is in the log can be resumed. Only a lesson is
-given first: each job teaches once, however often that is tried.
-"""
+given first: each job teaches once, however often that is tried."""
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import socket
@@ -21,6 +21,8 @@ from asa.core.context import Context
 from asa.core.decision import Amend
 from asa.core.errors import InvalidInput
 from asa.core.event import (
+    AllocationStarted,
+    Amended,
     Amending,
     CancelAsked,
     Cancelled,
@@ -29,12 +31,17 @@ from asa.core.event import (
     JobEnded,
     Learned,
     NodeJoined,
+    NodeLost,
     Predicted,
     Released,
+    Requeued,
     RunEnded,
     StageExpanded,
     StageFailed,
+    SubmitRefused,
+    Submitted,
     Submitting,
+    TaskFailed,
     TasksLaunched,
     Wanted,
 )
@@ -42,14 +49,38 @@ from asa.core.job import Dependency, JobChanges, JobRequest, Resources
 from asa.core.ports import Clock, Executor, RunContext, Sharing
 from asa.core.run import Pool, StageProgress
 from asa.core.task import Task
-from asa.workflows.action import Action, AskWait, Cancel, Expand, Finish, Launch, Release, Submit, Teach, Update, Want
-from asa.workflows.contexts import Contexts
-from asa.workflows.inbox import Inbox
+from asa.workflows.learned import Contexts
+from asa.workflows.plan import Action, AskWait, Cancel, Expand, Finish, Launch, Release, Submit, Teach, Update, Want
+
+
+class Inbox:
+    """Filled from any thread, emptied by the runner; `signal` is set while there is something in it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._events: list[Event] = []
+        self.signal = threading.Event()
+
+    def post(self, events: Sequence[Event]) -> None:
+        """Hand events over; returns at once."""
+        with self._lock:
+            self._events.extend(events)
+        self.signal.set()
+
+    def take(self) -> list[Event]:
+        """All events that have come in since the last call."""
+        with self._lock:
+            self.signal.clear()
+            events, self._events = self._events, []
+        return events
+
 
 CLOSING_S = 60.0
 """How long a run whose outcome is known waits for its jobs to end [s]; `asa clean` finds those that did not."""
 
 _ROUNDS_MOST = 10_000
+
+_log = logging.getLogger(__name__)
 
 
 class Decider(Protocol):
@@ -192,7 +223,11 @@ class Runner:
         if not events:
             return
         self.log.append(events)
+        debug = _log.isEnabledFor(logging.DEBUG)
         for event in events:
+            if debug:
+                _log.debug("event %s", event)
+            _note(event)
             self.plan.on(event)
             if isinstance(event, NodeJoined):
                 self._welcome(event.allocation)
@@ -226,6 +261,9 @@ class Runner:
             actions = self.plan.decide(now)
             if not actions:
                 return now
+            if _log.isEnabledFor(logging.DEBUG):
+                for action in actions:
+                    _log.debug("action %s", action)
             steps = [self._perform(action) for action in actions]
             events = [event for event, _ in steps]
             self._record(events)
@@ -349,6 +387,44 @@ class Runner:
         if not action.censored:
             self.waits.learn(wait.request, action.wait_s, wait.predicted_s, wait.context)
         return Learned(now, wait.request.token, wait.stage, action.wait_s, wait.predicted_s, action.censored)
+
+
+def _note(event: Event) -> None:
+    """Write what people look for first into the log of messages."""
+    match event:
+        case TaskFailed():
+            again = "it will run again" if event.infrastructure else "its own fault"
+            _log.info("task %d of %s failed on %s (%s): %s", event.index, event.stage, event.node, again, event.error)
+        case SubmitRefused():
+            _log.warning("job %s was refused: %s", event.allocation, event.reason)
+        case Amended(refused=str(reason)) if reason:
+            _log.info("a change of job %s was refused: %s", event.allocation, reason)
+        case StageFailed():
+            _log.warning("stage %s failed: %s", event.stage, event.reason)
+        case Submitting():
+            request = event.request
+            _log.info(
+                "job %s for %s: %s, %g s",
+                event.allocation,
+                ", ".join(event.stages),
+                request.resources,
+                request.walltime_s,
+            )
+        case Submitted():
+            _log.info("job %s is the batch system's %s", event.allocation, event.handle.job_id)
+        case AllocationStarted() | NodeJoined() | NodeLost() | Requeued() | Released() | Cancelled():
+            _log.info("%s: %s%s", event.allocation, type(event).__name__, _reason(event))
+        case JobEnded():
+            _log.info("job %s ended: %s%s", event.allocation, event.state.value, _reason(event))
+        case DriverStarted():
+            _log.info("driver %d on %s", event.pid, event.host)
+        case RunEnded():
+            _log.info("the run %s%s", event.state.value, f": {event.message}" if event.message else "")
+
+
+def _reason(event: Event) -> str:
+    reason = getattr(event, "reason", "")
+    return f" ({reason})" if reason else ""
 
 
 def _nothing() -> None:

@@ -1,20 +1,28 @@
-"""Stages and the lazy nodes that calling them makes."""
+"""Stages: functions and programs with the resources that they need; calling one returns a lazy node.
+
+`stage` decorates a function, `command` wraps a program; `sequence`, `parallel`, `split` and `merge` connect them."""
 
 from __future__ import annotations
 
 import contextlib
 import inspect
-from collections.abc import Callable, Iterable, Iterator
+import os
+import shlex
+import string
+import subprocess
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
+from pathlib import Path
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 from asa.core import units
-from asa.core.errors import InvalidInput, UnknownName
+from asa.core.errors import CommandFailed, InvalidInput, UnknownName
 from asa.core.job import Resources
 from asa.core.launch import Launch, Program
 from asa.core.launch import launcher as words_of
-from asa.core.task import substitute
+from asa.core.task import ending, substitute
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -304,3 +312,226 @@ def nodes_in(value: Any) -> list[Node]:
 def replace_nodes(value: Any, replace: Callable[[Node], Any]) -> Any:
     """`value` with every node in it replaced: `asa.core.task.substitute` for nodes."""
     return substitute(value, Node, replace)
+
+
+class Command:
+    """What runs in the worker: format, run, check.
+
+    The command line is split into words *before* values are put in, and no shell is involved: a value is never
+    taken apart, and nothing in it is executed. A word that is just ``{name}`` becomes several words for a list.
+    """
+
+    def __init__(
+        self, template: str, outputs: Mapping[str, str], ok: Iterable[int], env: Mapping[str, str] | None = None
+    ) -> None:
+        try:
+            self.words, self.outputs = shlex.split(template), dict(outputs)
+        except ValueError as error:
+            raise InvalidInput(f"the command {template!r} cannot be split into words: {error}") from None
+        self.ok, self.env = frozenset(ok), dict(env or {})
+        if not self.words:
+            raise InvalidInput("the command is empty: write it like 'mProject {image} {out} {header}'")
+        fields = [name for text in (*self.words, *outputs.values()) for name in _fields(text)]
+        self.inputs = tuple(dict.fromkeys(name for name in fields if name not in self.outputs))
+        self.__name__ = Path(self.words[0]).name
+        self.__doc__ = f"Run `{template}`."
+
+    @property
+    def __signature__(self) -> inspect.Signature:
+        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        return inspect.Signature([inspect.Parameter(name, kind) for name in self.inputs])
+
+    def launched(self, prefix: Sequence[str], environment: Mapping[str, str]) -> Callable[..., Any]:
+        """The same command, started through a launcher: see `asa.core.launch.Program`."""
+        return partial(self._run, prefix, environment)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._run((), os.environ, *args, **kwargs)
+
+    def _run(self, prefix: Sequence[str], environment: Mapping[str, str], /, *args: Any, **kwargs: Any) -> Any:
+        values = self.__signature__.bind(*args, **kwargs).arguments
+        outputs = {name: Path(_filled(text, values)) for name, text in self.outputs.items()}
+        inputs = {Path(value).absolute() for value in values.values() if isinstance(value, str | Path)}
+        for name, path in outputs.items():
+            if path.absolute() in inputs:
+                raise CommandFailed(f"output {name} = {path} is also an input, and would be lost: name it differently")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.unlink(missing_ok=True)  # what an earlier attempt left must not pass for this one's
+        argv = [*prefix, *(word for text in self.words for word in _expand(text, values | outputs))]
+        try:
+            done = subprocess.run(
+                argv, stdout=subprocess.PIPE, text=True, errors="replace", check=False, env={**environment, **self.env}
+            )
+        except OSError as error:
+            raise CommandFailed(
+                f"{argv[0]} cannot be started: {error.strerror}: is it installed, and on PATH?"
+            ) from None
+        if done.returncode not in self.ok:
+            tail = done.stdout[-2000:].strip()
+            raise CommandFailed(
+                f"`{shlex.join(argv)}` {ending(done.returncode)}" + (f"; it printed: {tail}" if tail else "")
+            )
+        missing = [f"{name} = {path}" for name, path in outputs.items() if not path.exists()]
+        if missing:
+            raise CommandFailed(
+                f"`{shlex.join(argv)}` ended well but did not write {', '.join(missing)}: "
+                "is that where the program puts it?"
+            )
+        return done.stdout if not outputs else outputs if len(outputs) > 1 else next(iter(outputs.values()))
+
+
+def command(
+    template: str,
+    *,
+    outputs: Mapping[str, str] | None = None,
+    ok: Iterable[int] = (0,),
+    env: Mapping[str, str] | None = None,
+    name: str | None = None,
+    **needs: Any,
+) -> Stage[..., Any]:
+    """Make a stage of a program.
+
+    Parameters
+    ----------
+    template
+        The command line; names in braces are the stage's inputs, in order of appearance, and its outputs.
+    outputs
+        Name -> file name, formatted from the inputs. Each must exist when the program has ended.
+    ok
+        Exit codes that mean success.
+    env
+        Environment variables to add.
+    name
+        The stage's name; default the program's.
+    needs
+        As for `stage`: ``cores=``, ``walltime=`` and so on. With ``launcher=``, the launcher starts the program.
+
+    Returns
+    -------
+    Stage
+        Whose value is the one output's `Path`, a dict of them when there are several, or what the program printed
+        when there are none.
+
+    Raises
+    ------
+    InvalidInput
+        When the template or a need cannot be used.
+
+    Examples
+    --------
+    >>> project = command("mProject {image} {out} {header}", outputs={"out": "{image.stem}_p.fits"}, cores=4)
+    >>> project.map([Path("a.fits"), Path("b.fits")], header=Path("m17.hdr"))
+    <node mProject.map>
+    """
+    function = Command(template, outputs or {}, ok, env)
+    stage_name = name or function.__name__
+    return Stage(function, make_needs(stage_name, **needs), stage_name)
+
+
+def _fields(text: str) -> list[str]:
+    try:
+        found = [name for _, name, _, _ in string.Formatter().parse(text) if name is not None]
+    except ValueError as error:
+        raise InvalidInput(
+            f"{text!r} cannot be formatted ({error}): write '{{{{' for a brace that is meant as such"
+        ) from None
+    names = [name.replace("[", ".").split(".")[0] for name in found]
+    if not all(name.isidentifier() for name in names):
+        raise InvalidInput(f"{text!r}: every place in braces needs a name, like {{image}}")
+    return names
+
+
+def _expand(text: str, values: Mapping[str, Any]) -> list[str]:
+    if text.startswith("{") and text.endswith("}") and isinstance(several := values.get(text[1:-1]), list | tuple):
+        return [str(value) for value in several]
+    return [_filled(text, values)]
+
+
+def _filled(text: str, values: Mapping[str, Any]) -> str:
+    """A template with its values in it; what a value lacks, or how it cannot be written, is told."""
+    try:
+        return text.format_map(values)
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        raise CommandFailed(
+            f"{text!r} cannot be filled in: {error}: parts of a name, such as {{image.stem}}, need a pathlib.Path"
+        ) from None
+
+
+Step = Callable[..., Any]
+
+
+def sequence(*steps: Step) -> Step:
+    """Each step gets the result of the one before; the first gets the template's arguments.
+
+    >>> from asa.workflows.stage import stage
+    >>> sequence(stage(len), stage(bin))("abc")
+    <node bin>
+    """
+    first, *rest = _steps("sequence", steps)
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        value = first(*args, **kwargs)
+        for step in rest:
+            value = step(value)
+        return value
+
+    return run
+
+
+def parallel(*steps: Step) -> Step:
+    """One stage: a task per element of the input. Several steps: each gets the same input; the result is their list.
+
+    >>> from asa.workflows.stage import stage
+    >>> parallel(stage(abs))([-1, 2])
+    <node abs.map>
+    >>> parallel(stage(min), stage(max))([1, 2])
+    [<node min>, <node max>]
+    """
+    _steps("parallel", steps)
+    if len(steps) == 1:
+        return _mapping(steps[0])
+    return lambda *args, **kwargs: [step(*args, **kwargs) for step in steps]
+
+
+def split(divide: Step, work: Step) -> Step:
+    """`divide` makes a list of its input; `work` runs once per element of it.
+
+    >>> from asa.workflows.stage import stage
+    >>> split(stage(sorted), stage(str))("cab")
+    <node str.map>
+    """
+    return sequence(divide, parallel(work))
+
+
+def merge(work: Step, combine: Step) -> Step:
+    """`work` runs once per element of the input; `combine` gets the list of results.
+
+    >>> from asa.workflows.stage import stage
+    >>> merge(stage(abs), stage(sum))([-1, 2])
+    <node sum>
+    """
+    return sequence(parallel(work), combine)
+
+
+def _mapping(step: Step) -> Step:
+    if isinstance(step, Stage):
+        return step.map
+
+    def run(items: Any) -> Any:
+        if isinstance(items, Node):
+            raise InvalidInput(
+                "a template can only be repeated over a list that is known before the workflow runs, and this one is "
+                "the result of a stage: put the work of one element in one stage, or make the list beforehand"
+            )
+        return [step(item) for item in items]
+
+    return run
+
+
+def _steps(template: str, steps: tuple[Step, ...]) -> tuple[Step, ...]:
+    if not steps:
+        raise InvalidInput(f"{template}() needs at least one stage")
+    for step in steps:
+        if not callable(step):
+            raise InvalidInput(f"{template}() is made of stages and templates, not of {step!r}: call it afterwards")
+    return steps

@@ -7,8 +7,7 @@ import time
 
 import pytest
 
-from asa.allocations.callers import WatchCalls, WatchThread
-from asa.allocations.watch import JobWatch
+from asa.allocations.watch import JobWatch, WatchCalls, WatchThread
 from asa.core.clock import ManualClock, SystemClock
 from asa.core.errors import BackendError
 from asa.core.event import AllocationStarted, Event, JobEnded, Submitted

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 
 import pytest
 
@@ -467,6 +468,12 @@ def test_whatever_a_table_leads_to_can_be_left_or_is_an_end(states: object) -> N
 def test_a_table_is_drawn_as_a_diagram() -> None:
     lines = drawn(TABLES["stage"]).splitlines()
     assert lines[0] == "stateDiagram-v2" and "    ready --> running: tasks launched" in lines
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_the_documentation_has_the_tables_as_they_are(name: str) -> None:
+    page = Path(__file__).parents[2] / "docs" / "how-it-decides.md"
+    assert f"### {name.capitalize()}\n\n```mermaid\n{drawn(TABLES[name])}\n```" in page.read_text()
 
 
 def test_what_cannot_happen_changes_no_state_and_is_noticed(caplog: pytest.LogCaptureFixture) -> None:

@@ -10,7 +10,7 @@ from asa.core.errors import InvalidInput
 from asa.core.event import Cancelled, JobEnded, Learned, Released, RunEnded, RunState, TaskDone
 from asa.core.run import UNRESPONSIVE_S
 from asa.integrations.elastic import Limits, ranges
-from asa.workflows.action import Cancel
+from asa.workflows.plan import Cancel
 from tests.integrations.world import world
 
 

@@ -24,7 +24,7 @@ from asa.core.job import JobHandle, JobRequest, JobState, Resources
 from asa.core.run import CALLS
 from asa.core.stage import StageSpec
 from asa.integrations.elastic import Elastic, Limits
-from asa.workflows.action import Cancel, Finish, Launch, Release, Submit, Teach
+from asa.workflows.plan import Cancel, Finish, Launch, Release, Submit, Teach
 
 
 def spec(cores: int = 2, walltime_s: float = 3600.0) -> StageSpec:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from asa.core.errors import CommandFailed, InvalidInput
-from asa.workflows.command import Command, command
+from asa.workflows.stage import Command, command
 
 PYTHON = sys.executable
 

@@ -9,7 +9,7 @@ import pytest
 from asa.core.job import Resources
 from asa.core.run import Pool
 from asa.core.view import QueueView, RunningJob
-from asa.workflows.contexts import Contexts
+from asa.workflows.learned import Contexts
 
 
 class Looks:

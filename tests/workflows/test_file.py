@@ -10,7 +10,7 @@ import cloudpickle
 import pytest
 
 from asa.core.errors import AsaError, InvalidInput, UnknownName
-from asa.workflows.file import load_workflow
+from asa.workflows.settings import load_workflow
 from asa.workflows.stage import Node
 
 SOURCE = """

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from asa.core.job import Capabilities, QueueRegime
-from asa.workflows.ground import default_executor
+from asa.workflows.assemble import default_executor
 
 
 @pytest.mark.parametrize(

@@ -31,8 +31,7 @@ from asa.core.event import (
 from asa.core.job import Capabilities, JobHandle, JobRequest, JobState, QueueRegime, Resources
 from asa.core.registry import STRATEGIES
 from asa.core.stage import StageSpec
-from asa.workflows.action import Action, Launch, Release, Want
-from asa.workflows.plan import Plan
+from asa.workflows.plan import Action, Launch, Plan, Release, Want
 from tests.workflows.lender import Terms
 from tests.workflows.world import Crash, World
 

@@ -38,9 +38,8 @@ from asa.core.run import UNRESPONSIVE_S, Wait
 from asa.core.stage import StageSpec
 from asa.core.view import WorkflowView
 from asa.strategies.asking import ask_for
-from asa.workflows.action import Cancel, Expand, Finish, Launch, Release, Submit, Teach
 from asa.workflows.explain import explain
-from asa.workflows.plan import Plan
+from asa.workflows.plan import Cancel, Expand, Finish, Launch, Plan, Release, Submit, Teach
 from tests.workflows.world import picture
 
 JOB = "run.0"

@@ -6,8 +6,7 @@ import pytest
 
 from asa.core.errors import InvalidInput
 from asa.workflows.graph import make_graph
-from asa.workflows.stage import Node, stage
-from asa.workflows.template import merge, parallel, sequence, split
+from asa.workflows.stage import Node, merge, parallel, sequence, split, stage
 
 
 @stage

@@ -24,12 +24,10 @@ from asa.log.values import load
 from asa.security.files import private_directory
 from asa.testing.backend_fake import FakeBatch
 from asa.testing.executor_fake import FakeExecutor, FakeNodes
-from asa.workflows.action import Action
 from asa.workflows.graph import make_graph
-from asa.workflows.inbox import Inbox
 from asa.workflows.payload import Payloads
-from asa.workflows.plan import Plan
-from asa.workflows.runner import Runner
+from asa.workflows.plan import Action, Plan
+from asa.workflows.runner import Inbox, Runner
 from asa.workflows.stage import replace_nodes
 from executors import hub
 from executors.worker import Caller

@@ -17,8 +17,8 @@ import numpy as np
 
 from asa.core.errors import InvalidInput, UnknownName
 from asa.lab.asa_paper.published import TABLE1, PublishedRun
-from asa.workflows.file import load_workflow
 from asa.workflows.graph import make_graph
+from asa.workflows.settings import load_workflow
 from asa.workflows.stage import Node, Stage, make_needs
 
 MERGE_S = 12.0

@@ -47,7 +47,7 @@ class Compare:
         check_outputs(options, picture="plot")
         cores = _counts(options.cores)
         from asa.lab.asa_paper.compare import compare
-        from asa.workflows.file import assignment
+        from asa.workflows.settings import assignment
 
         with progress_bar("runs", quiet=options.quiet, counts=True) as progress:
             found = compare(
