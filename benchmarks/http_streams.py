@@ -1,10 +1,10 @@
-"""What idle streams with heartbeats cost a server in memory: ours beside libraries.
+"""What idle streams with heartbeats cost a server in memory: ours beside a library.
 
-python benchmarks/http_streams.py [asa aiohttp uvicorn-h11 uvicorn-httptools ...] [--streams 2000] [--tls]
+python benchmarks/http_streams.py [asa aiohttp] [--streams 2000] [--tls]
 
 Each server is a process of its own that answers every request with a stream, and writes a heartbeat on each every
 `BEAT_S`. The growth of its resident memory is measured from the first stream on, after each stream has had three
-heartbeats. uvicorn and aiohttp need not be installed: what is not there is skipped.
+heartbeats. aiohttp need not be installed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
 
 BEAT_S = 5.0
 BEAT = b'20\n{"type":"HEARTBEAT"}'
@@ -29,7 +28,7 @@ REQUEST = (
     b"POST /api/v1/scheduler HTTP/1.1\r\nHost: localhost\r\n"
     b"Content-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
 )
-KINDS = ("asa", "aiohttp", "uvicorn-h11", "uvicorn-httptools")
+KINDS = ("asa", "aiohttp")
 WARM = 20  # streams before the measurement: what is loaded once is not counted
 
 
@@ -80,34 +79,13 @@ async def serve_aiohttp(sock: socket.socket, certificate: str) -> None:
     await asyncio.Event().wait()
 
 
-async def serve_uvicorn(sock: socket.socket, certificate: str, http: str) -> None:
-    import uvicorn
-
-    async def app(scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] != "http":
-            return
-        await receive()
-        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"application/json")]})
-        while True:
-            await asyncio.sleep(BEAT_S)
-            await send({"type": "http.response.body", "body": BEAT, "more_body": True})
-
-    config = uvicorn.Config(
-        app, http=http, loop="asyncio", lifespan="off", log_level="warning", access_log=False, backlog=4096,
-        ssl_certfile=certificate or None, ssl_keyfile=certificate or None,
-    )  # fmt: skip
-    await uvicorn.Server(config).serve([sock])
-
-
 def serve(kind: str, port_file: str, certificate: str) -> None:
     sock = socket.create_server(("127.0.0.1", 0), backlog=4096)
     Path(port_file).write_text(str(sock.getsockname()[1]))
     if kind == "asa":
         asyncio.run(serve_asa(sock, certificate))
-    elif kind == "aiohttp":
-        asyncio.run(serve_aiohttp(sock, certificate))
     else:
-        asyncio.run(serve_uvicorn(sock, certificate, kind.partition("-")[2]))
+        asyncio.run(serve_aiohttp(sock, certificate))
 
 
 def resident(pid: int) -> int:
@@ -201,7 +179,7 @@ def main() -> None:
         else:
             directory = Path(name)
         for kind in options.kinds:
-            if importlib.util.find_spec(kind.partition("-")[0]) is None:
+            if importlib.util.find_spec(kind) is None:
                 print(f"| {kind} | is not installed |")
                 continue
             grown = measure(kind, options.streams, options.tls, directory)
