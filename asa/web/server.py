@@ -1,8 +1,8 @@
 """An HTTP/1.1 server: connections in, answers and streams out, in one event loop.
 
-Requests are taken apart by httptools, and answered in the order in which they came. Most calls are over within one turn
-of the event loop: their bytes come, they are carried out, the answer is written. Nothing of a body is kept before its
-head has been looked at, since anybody may send one.
+Requests are taken apart by `protocol`, without I/O, and answered in the order in which they came. Most calls are over
+within one turn of the event loop: their bytes come, they are carried out, the answer is written. Nothing of a body is
+kept before its head has been looked at, since anybody may send one.
 
 Connections stay for as long as their peers want: one that finds its idle connection closed may take that for our end.
 """
@@ -18,20 +18,17 @@ import time
 import uuid
 from asyncio.sslproto import SSLProtocol
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from email.utils import formatdate
 from functools import lru_cache, partial
 from http import HTTPStatus
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-import httptools
-
 from asa.core.errors import StateError
 from asa.web.errors import HTTPError, MethodNotAllowed
+from asa.web.protocol import BodyData, EndOfMessage, Headers, Receiving, RequestHead, RequestReader
 
-HEAD_MOST = 64 << 10
-"""Longest request line and headers [bytes]; one chunk more may have been read before that is seen."""
 BODY_S = 60.0
 """How long a body may take to arrive [s]."""
 PIPELINED_MOST = 512
@@ -56,7 +53,6 @@ _READ_MOST = 256 << 10
 _GONE_MS = 60_000
 _SLOTS = 64
 _TICK_S = 0.02
-_HOP = ("connection", "upgrade", "http2-settings")
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _LAST_CHUNK = b"0\r\n\r\n"
 _log = logging.getLogger(__name__)
@@ -64,41 +60,15 @@ _log = logging.getLogger(__name__)
 # ---------------------------------------------------------------------- requests and answers
 
 
-class Headers(Mapping[str, str]):
-    """Header fields by name, in whatever case; fields of one name are joined by commas."""
-
-    __slots__ = ("_fields",)
-
-    def __init__(self, fields: dict[str, str]) -> None:
-        self._fields = fields
-
-    def __getitem__(self, name: str) -> str:
-        return self._fields[name.lower()]
-
-    def get(self, name: str, default: Any = None) -> Any:
-        return self._fields.get(name.lower(), default)
-
-    def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and name.lower() in self._fields
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._fields)
-
-    def __len__(self) -> int:
-        return len(self._fields)
-
-
 class Request:
     """A request; its `body` is complete when it is to be answered."""
 
-    __slots__ = ("body", "connection", "headers", "lasts", "method", "target", "version")
+    __slots__ = ("body", "connection", "headers", "method", "persists", "target", "version")
 
-    def __init__(self, connection: Connection, method: str, target: str, version: str, headers: Headers) -> None:
-        self.connection, self.method, self.target, self.version = connection, method, target, version
-        self.headers = headers
+    def __init__(self, connection: Connection, head: RequestHead) -> None:
+        self.connection = connection
+        self.method, self.target, self.version, self.headers, self.persists = head
         self.body = b""
-        self.lasts = True
-        """Whether the connection does, after the answer."""
 
     @property
     def path(self) -> str:
@@ -176,7 +146,7 @@ def head(status: int, headers: Mapping[str, str], request: Request) -> bytes:
     """The first lines of an answer."""
     lines = [f"HTTP/1.1 {status} {HTTPStatus(status).phrase}", *(f"{name}: {text}" for name, text in headers.items())]
     lines.append(f"Date: {_date(int(time.time()))}")
-    if not request.lasts:
+    if not request.persists:
         lines.append("Connection: close")
     elif request.version == "1.0":
         lines.append("Connection: keep-alive")
@@ -392,8 +362,8 @@ class Connection(asyncio.BufferedProtocol):
     """One connection, of somebody who may be anybody."""
 
     __slots__ = (
-        "_awaited", "_coming", "_draining", "_fields", "_head", "_job", "_listener", "_parser", "_pieces", "_sending",
-        "_size", "_stuffed", "_target", "_timer", "_waiting", "local", "peer", "transport",
+        "_awaited", "_coming", "_job", "_listener", "_pieces", "_reader", "_sending", "_size", "_stuffed", "_timer",
+        "_waiting", "local", "peer", "transport",
     )  # fmt: skip
 
     def __init__(self, listener: Listener) -> None:
@@ -402,9 +372,7 @@ class Connection(asyncio.BufferedProtocol):
         """None once it is gone."""
         self.peer = self.local = ""
         """Addresses, without ports."""
-        self._parser = httptools.HttpRequestParser(self)
-        self._target, self._fields = b"", dict[str, str]()
-        self._head = -1  # so much of a head has come; negative outside of one
+        self._reader = RequestReader()
         self._coming: _Exchange | None = None  # its head is there, its body not yet
         self._pieces: list[bytes] = []
         self._size = 0
@@ -413,7 +381,7 @@ class Connection(asyncio.BufferedProtocol):
         self._awaited: Durable | None = None
         self._job: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._draining = self._stuffed = False
+        self._stuffed = False
 
     # ------------------------------------------------------- called by asyncio
 
@@ -439,23 +407,8 @@ class Connection(asyncio.BufferedProtocol):
         return self._listener.buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        if not self._draining:
+        if self._reader.state is not Receiving.DISCARDING:
             self._receive(bytes(self._listener.buffer[:nbytes]))
-
-    def _receive(self, data: bytes) -> None:
-        before = self._head
-        try:
-            self._feed(data)
-        except httptools.HttpParserError:
-            return self._break_off()
-        if self._coming is not None:
-            self._wait_for_body(self._coming)
-        elif self._head == before >= 0:  # nothing but a piece of a line of a head
-            self._head += len(data)
-            if self._head > HEAD_MOST:
-                return self._break_off()
-        self._send()
-        return None
 
     def pause_writing(self) -> None:
         self._stuffed = True
@@ -469,38 +422,35 @@ class Connection(asyncio.BufferedProtocol):
             self._opened.stream.go_on()
         self._pace()
 
-    # ------------------------------------------------------- called by httptools
+    # ------------------------------------------------------- requests
 
-    def on_message_begin(self) -> None:
-        self._target, self._fields, self._head = b"", {}, 0
+    def _receive(self, data: bytes) -> None:
+        for event in self._reader.receive(data):
+            if isinstance(event, RequestHead):
+                self._admit(event)
+            elif isinstance(event, BodyData):
+                self._add(event.data)
+            elif isinstance(event, EndOfMessage):
+                self._complete()
+            else:
+                return self._refuse_malformed()
+        if self._coming is not None:
+            self._wait_for_body(self._coming)
+        self._send()
+        return None
 
-    def on_url(self, url: bytes) -> None:
-        self._target += url
-        self._measure(len(url))
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        key, text = name.decode("latin-1").lower(), value.decode("latin-1")
-        self._fields[key] = f"{self._fields[key]}, {text}" if key in self._fields else text
-        self._measure(len(name) + len(value))
-
-    def on_headers_complete(self) -> None:
-        if self._parser.should_upgrade():
-            return
-        parser, target, fields = self._parser, self._target.decode("latin-1"), Headers(self._fields)
-        request = Request(self, parser.get_method().decode(), target, parser.get_http_version(), fields)
-        request.lasts = parser.should_keep_alive()
-        self._target, self._fields = b"", {}
-        self._coming = exchange = _Exchange(request)
-        self._size, self._head = 0, -1
+    def _admit(self, head: RequestHead) -> None:
+        self._coming = exchange = _Exchange(Request(self, head))
+        self._size = 0
         try:
-            exchange.admitted = admitted = self._listener.admit(request)
-            length = fields.get("content-length", "")
+            exchange.admitted = admitted = self._listener.admit(exchange.request)
+            length = head.headers.get("content-length", "")
             if length.isdigit() and int(length) > admitted.most:
                 raise _too_long(admitted.most)
         except Exception as error:
             exchange.admitted = error
 
-    def on_body(self, body: bytes) -> None:
+    def _add(self, body: bytes) -> None:
         exchange = self._coming
         if exchange is None or not isinstance(exchange.admitted, Admission):
             return
@@ -510,7 +460,7 @@ class Connection(asyncio.BufferedProtocol):
             self._pieces.clear()
             exchange.admitted = _too_long(exchange.admitted.most)
 
-    def on_message_complete(self) -> None:
+    def _complete(self) -> None:
         exchange, self._coming = self._coming, None
         if exchange is None:
             return
@@ -520,25 +470,6 @@ class Connection(asyncio.BufferedProtocol):
             self._timer.cancel()
             self._timer = None
         self._take(exchange)
-
-    # ------------------------------------------------------- requests
-
-    def _feed(self, data: bytes) -> None:
-        try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade as upgrade:  # we never do: to be read as if nobody had asked for it
-            method, version = self._parser.get_method().decode(), self._parser.get_http_version()
-            if method == "CONNECT":
-                raise httptools.HttpParserError("no proxy") from None
-            lines = [f"{method} {self._target.decode('latin-1')} HTTP/{version}"]
-            lines += [f"{name}: {text}" for name, text in self._fields.items() if name not in _HOP]
-            self._parser = httptools.HttpRequestParser(self)
-            self._feed("\r\n".join([*lines, "\r\n"]).encode("latin-1") + data[upgrade.args[0] :])
-
-    def _measure(self, size: int) -> None:
-        self._head += size + 1
-        if self._head > HEAD_MOST:
-            raise ValueError(f"a head of more than {HEAD_MOST} bytes")
 
     def _wait_for_body(self, exchange: _Exchange) -> None:
         if not isinstance(exchange.admitted, Admission):
@@ -557,15 +488,15 @@ class Connection(asyncio.BufferedProtocol):
 
     def _refuse_now(self, exchange: _Exchange) -> None:
         """Answer although the body is still to come; it is not wanted any more, and nothing behind it."""
-        self._draining, self._coming = True, None
+        self._reader.discard()
+        self._coming = None
         self._pieces.clear()
-        exchange.request.lasts = False
+        exchange.request.persists = False
         self._take(exchange)
         self._send()
 
-    def _break_off(self) -> None:
-        """What came is no request."""
-        self._refuse_now(self._coming or _Exchange(Request(self, "", "", "1.1", Headers({}))))
+    def _refuse_malformed(self) -> None:
+        self._refuse_now(self._coming or _Exchange(Request(self, RequestHead("", "", "1.1", Headers({}), False))))
 
     def _take(self, exchange: _Exchange) -> None:
         if self._waiting or self._occupied:
@@ -626,7 +557,7 @@ class Connection(asyncio.BufferedProtocol):
             while self._sending and (response := self._sending[0].ready) is not None:
                 exchange = self._sending.pop(0)
                 parts.append(encoded(response, exchange.request))
-                if not exchange.request.lasts:
+                if not exchange.request.persists:
                     self.write(b"".join(parts))
                     return self._hang_up()
             if parts:
@@ -649,7 +580,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def stream_ended(self) -> None:
         exchange = self._sending.pop(0)
-        if not exchange.request.lasts:
+        if not exchange.request.persists:
             self._hang_up()
         elif self._waiting:
             asyncio.get_running_loop().call_soon(self._send)
@@ -664,7 +595,7 @@ class Connection(asyncio.BufferedProtocol):
         if self.transport is None:
             return
         self._waiting.clear()
-        if not self._draining:
+        if self._reader.state is not Receiving.DISCARDING:
             self.transport.close()
             return
         if self.transport.can_write_eof():
@@ -694,7 +625,7 @@ class Connection(asyncio.BufferedProtocol):
         if self.idle:
             self.transport.close()
         else:
-            (self._waiting or self._sending)[-1].request.lasts = False
+            (self._waiting or self._sending)[-1].request.persists = False
 
     def abort(self) -> None:
         """Break it."""

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from asa.web import server
+from asa.web import protocol, server
 from asa.web.errors import HTTPError
+from asa.web.protocol import Headers
 from asa.web.server import (
     Admission,
     Answer,
     Deferred,
     Durable,
-    Headers,
     Listener,
     Request,
     Response,
@@ -231,7 +231,7 @@ def test_what_is_not_wanted_is_refused_and_nothing_behind_it_read(text: str, sta
 
 
 def test_the_head_of_a_request_may_not_come_in_pieces_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "HEAD_MOST", 1000)
+    monkeypatch.setattr(protocol, "HEAD_MOST", 1000)
 
     async def story(service: Service, client: Client) -> None:
         client.say("GET /a HTTP/1.1\nHost: h\nX: ")

@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 import httptools
 
 from asa.core.errors import StateError
-from asa.web.server import Headers
+from asa.web.protocol import Headers
 from executors.mesos.agent_protocol import PATH, PING_S, PINGS, STREAM_HEADER
 from executors.mesos.codec import BadMessage, Message, Records, encode
 from executors.mesos.messages import field
