@@ -525,18 +525,6 @@ def files(tmp_path: Path) -> list[Path]:
     return [tmp_path / f"t{n}" for n in range(3)]
 
 
-def test_tasks_of_our_executor(tmp_path: Path, directory: PoolDirectory, files: list[Path]) -> None:
-    scheduler = Scheduler(*files)
-    master, agent = MasterService(directory), live.agent(directory, tmp_path / "work")
-    with master, agent, running(directory, scheduler):
-        until(lambda: scheduler.reached("TASK_RUNNING", 3), "tasks")
-        for file in files:
-            file.touch()
-        until(lambda: scheduler.reached("TASK_FINISHED", 3), "their end")
-    assert scheduler.states == {file.name: ["TASK_RUNNING", "TASK_FINISHED"] for file in files}
-    assert scheduler.told == ["registered"]
-
-
 def test_the_masters_death_costs_no_task(tmp_path: Path, directory: PoolDirectory, files: list[Path]) -> None:
     scheduler = Scheduler(*files)
     master = MasterService(directory)
