@@ -33,7 +33,7 @@ from asa.workflows.settings import load_workflow
 from asa.workflows.stage import Node, replace_nodes
 from executors import hub, worker
 from executors.processes import wakeup
-from executors.wire import Hello, TaskOrder, TaskOutcome, TaskReport, Welcome
+from executors.wire import Hello, TaskOrder, OrderOutcome, TaskReport, Welcome
 from executors.worker_pool import ProcessPool
 
 LOOK_S = 0.25
@@ -66,7 +66,7 @@ class Workers:
         self._cores, self._values = cores, values
         self._selector, self._woken = selectors.DefaultSelector(), ExitStack()
         self._processes: ProcessPool | None = None
-        self._outcomes: list[TaskOutcome] = []
+        self._outcomes: list[OrderOutcome] = []
         self._signal: int | None = None
 
     def __enter__(self) -> Self:
@@ -84,7 +84,7 @@ class Workers:
 
     def run(
         self, orders: Sequence[TaskOrder], look: Callable[[], None], retries: int = 0
-    ) -> Iterator[tuple[TaskOrder, TaskOutcome]]:
+    ) -> Iterator[tuple[TaskOrder, OrderOutcome]]:
         """Run orders of one stage, in order; yields each with its outcome as soon as that is known.
 
         Parameters
@@ -316,7 +316,7 @@ class RankFiles:
     def result(self, name: str, index: int) -> Value:
         return str(self.stage(name) / str(index))
 
-    def keep(self, order: TaskOrder, outcome: TaskOutcome) -> None:
+    def keep(self, order: TaskOrder, outcome: OrderOutcome) -> None:
         """Leave a task's result to the other ranks."""
         path = self.stage(order.stage) / str(order.number)
         if isinstance(outcome.value, str):
@@ -393,7 +393,7 @@ class _Part:
         self._ticket += 1
         return hub.task_order(task, self._ticket, spanning=False)
 
-    def _failure(self, order: TaskOrder, outcome: TaskOutcome) -> RunFailed:
+    def _failure(self, order: TaskOrder, outcome: OrderOutcome) -> RunFailed:
         what = f"stage {order.stage!r}, task {order.number} of {self._width(order.stage)}: {outcome.error}"
         return RunFailed(f"{what}\n{outcome.traceback}".rstrip(), stage=order.stage)
 

@@ -51,11 +51,9 @@ class NodeSlots:
         )
 
     def take(self, order: TaskOrder) -> None:
-        """Count an order in."""
         self._count(order, +1)
 
     def free(self, order: TaskOrder) -> None:
-        """Count an order out."""
         self._count(order, -1)
 
     def _count(self, order: TaskOrder, sign: int) -> None:

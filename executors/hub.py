@@ -43,13 +43,13 @@ from executors.wire import (
     CommandRefused,
     Hello,
     Leaving,
+    OrderOutcome,
     ReleaseNode,
     RemoteCommand,
     RunOrders,
     StartCommand,
     StopCommand,
     TaskOrder,
-    TaskOutcome,
     TaskReport,
     TlsListener,
     UnixListener,
@@ -78,7 +78,7 @@ def task_order(task: Task, ticket: int, spanning: bool) -> TaskOrder:
     )
 
 
-def task_event(task_order: TaskOrder, outcome: TaskOutcome, allocation: str, node: str) -> Event:
+def task_event(task_order: TaskOrder, outcome: OrderOutcome, allocation: str, node: str) -> Event:
     """How an order ended, as an event at its node's own time [s since the epoch]."""
     stage, index, value = task_order.stage, task_order.number, outcome.value
     if value is None:
@@ -566,15 +566,12 @@ class HubExecutor:
             raise
 
     def launch(self, tasks: Sequence[Task], allocation: str) -> None:
-        """Run these tasks in this allocation, in order, as its nodes have room."""
         self._started().launch(tasks, allocation)
 
     def release(self, allocation: str) -> None:
-        """End this allocation's job with exit code 0; running tasks are killed."""
         self._started().release(allocation)
 
     def dismiss_idle(self, idle_s: float) -> None:
-        """End the supervisors of nodes that have had nothing to do for so long [s]; their allocations go on."""
         self._started().dismiss_idle(idle_s)
 
     def close(self) -> None:

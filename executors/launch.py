@@ -25,7 +25,7 @@ from asa.core.task import ending
 from asa.security.files import private_directory, write_private
 from executors.node import outside_ranks
 from executors.processes import kill_bearers
-from executors.wire import TaskOrder, TaskOutcome
+from executors.wire import OrderOutcome, TaskOrder
 
 log = logging.getLogger(__name__)
 
@@ -177,7 +177,7 @@ def _in_memory(text: str) -> Iterator[str]:
         os.close(descriptor)
 
 
-def run(order: TaskOrder, values: str, program: str) -> TaskOutcome:
+def run(order: TaskOrder, values: str, program: str) -> OrderOutcome:
     """Have every rank call the order's function: the outcome of rank 0, or of the first to fail.
 
     The function is not loaded here: a module that it needs may be one that makes its process a rank.
@@ -213,7 +213,7 @@ def run(order: TaskOrder, values: str, program: str) -> TaskOutcome:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def read_outcomes(folder: Path, patience_s: float) -> dict[int, TaskOutcome]:
+def read_outcomes(folder: Path, patience_s: float) -> dict[int, OrderOutcome]:
     """The outcomes that ranks have written; a network file system may show that of rank 0 a little later."""
     deadline = time.monotonic() + patience_s
     while not (folder / "0").exists() and time.monotonic() < deadline:
@@ -222,7 +222,7 @@ def read_outcomes(folder: Path, patience_s: float) -> dict[int, TaskOutcome]:
     return {int(path.name): pickle.loads(path.read_bytes()) for path in folder.iterdir() if path.name.isdecimal()}
 
 
-def _verdict(order: TaskOrder, outcomes: Mapping[int, TaskOutcome], program: str, code: int) -> TaskOutcome:
+def _verdict(order: TaskOrder, outcomes: Mapping[int, OrderOutcome], program: str, code: int) -> OrderOutcome:
     assert order.launch
     failed = {rank: outcome for rank, outcome in outcomes.items() if outcome.value is None}
     if failed:  # the others may have failed because of the first
@@ -232,6 +232,6 @@ def _verdict(order: TaskOrder, outcomes: Mapping[int, TaskOutcome], program: str
     if code == 0 and 0 in outcomes:
         return outcomes[0]
     what = "a rank was killed, or could not be started" if code else "rank 0 left no result"
-    return TaskOutcome(
+    return OrderOutcome(
         order.ticket, 0.0, 0.0, None, f"CommandFailed: {program} {ending(code)}: {what}; see standard error"
     )

@@ -91,7 +91,6 @@ class SessionGuard:
         self._fork()
 
     def guard(self, session: int) -> None:
-        """Have this session ended when we die."""
         self._sessions.add(session)
         self._say(b"+%d\n" % session)
 

@@ -89,7 +89,6 @@ class LauncherDaemons:
         self.reap()
 
     def reap(self) -> None:
-        """Some child process has ended."""
         for pid in list(self._numbers):
             found, status = os.waitpid(pid, os.WNOHANG)
             if found:
@@ -102,7 +101,6 @@ class LauncherDaemons:
         self._guard.reap()
 
     def close(self) -> None:
-        """End all of them."""
         kill_sessions(set(self._numbers))
         for pid in self._numbers:
             os.waitpid(pid, os.WNOHANG)  # it is dead, or stuck in the kernel

@@ -72,7 +72,7 @@ class TaskOrder(NamedTuple):
         return sum(len(stored) for stored in (self.arguments, *self.inputs))
 
 
-class TaskOutcome(NamedTuple):
+class OrderOutcome(NamedTuple):
     """How a task ended: with a `value`, or with an `error`. Times are the node's own [s since the epoch]."""
 
     ticket: int
@@ -120,7 +120,7 @@ class RunOrders(NamedTuple):
 class TaskReport(NamedTuple):
     """Supervisor to hub: what ended, and tickets of what could not be started soon and goes back."""
 
-    outcomes: list[TaskOutcome]
+    outcomes: list[OrderOutcome]
     returned: list[int]
 
 
@@ -128,7 +128,7 @@ class SlotEnded(NamedTuple):
     """Worker to supervisor: what ended in a slot, and whether the slot is free again."""
 
     slot: int
-    outcomes: list[TaskOutcome]
+    outcomes: list[OrderOutcome]
     free: bool
 
 
@@ -306,7 +306,6 @@ class Channel:
             selector.modify(self, events, key.data)
 
     def close(self) -> None:
-        """Close the socket; what waits to be sent is dropped."""
         self._stream.close()
 
 

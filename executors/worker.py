@@ -32,7 +32,7 @@ from asa.core.task import TAIL, last_words
 from asa.log.values import dump, fill, keep, load
 from executors import node
 from executors.processes import detach
-from executors.wire import RunOrders, SlotEnded, TaskOrder, TaskOutcome, Welcome, frame, read
+from executors.wire import OrderOutcome, RunOrders, SlotEnded, TaskOrder, Welcome, frame, read
 
 if TYPE_CHECKING:
     from asa.core.launch import Program
@@ -57,7 +57,7 @@ class Caller:
         self._values = values
         self._function: Callable[[str], Callable[..., Any]] = cache(load)
 
-    def run(self, order: TaskOrder, wanted: bool = True) -> TaskOutcome:
+    def run(self, order: TaskOrder, wanted: bool = True) -> OrderOutcome:
         """Run one order to its end, whatever the end is; only the death of the process prevents an outcome.
 
         Unless its value is `wanted`, it is not looked at, and reported as no bytes.
@@ -87,8 +87,8 @@ class Caller:
             value = keep(dump(result), self._values, order.stage, order.number) if wanted else b""
         except BaseException as error:  # sys.exit() in a task ends the task, not the worker
             line, trace = last_words(error, frames)
-            return TaskOutcome(order.ticket, started, time.time(), None, f"{doing}: {line}" if doing else line, trace)
-        return TaskOutcome(order.ticket, started, time.time(), value)
+            return OrderOutcome(order.ticket, started, time.time(), None, f"{doing}: {line}" if doing else line, trace)
+        return OrderOutcome(order.ticket, started, time.time(), value)
 
 
 _PLACE = struct.Struct("qdq")
@@ -127,7 +127,6 @@ class SlotBoard:
             os.eventfd_write(self.permits[slot], count)
 
     def take(self, slot: int) -> bool:
-        """Take one permit, if there is one."""
         try:
             os.eventfd_read(self.permits[slot])
         except BlockingIOError:
@@ -135,7 +134,6 @@ class SlotBoard:
         return True
 
     def close(self) -> None:
-        """Let go of memory and descriptors."""
         self.page.close()
         for descriptor in self.permits:
             os.close(descriptor)
@@ -220,7 +218,7 @@ class _WorkerLoop:
             self._run(slot, orders.get())
 
     def _run(self, slot: int, orders: list[TaskOrder]) -> None:
-        outcomes: list[TaskOutcome] = []
+        outcomes: list[OrderOutcome] = []
         sent = time.monotonic()
         for position, order in enumerate(orders):
             if position and not self._board.take(slot):

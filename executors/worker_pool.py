@@ -19,7 +19,7 @@ from asa.core.task import ending
 from executors import node, worker
 from executors.assignment import Batching, NodeSlots
 from executors.processes import SessionGuard, kill_sessions
-from executors.wire import LARGEST, Channel, Hello, RunOrders, SlotEnded, TaskOrder, TaskOutcome, TaskReport, Welcome
+from executors.wire import LARGEST, Channel, Hello, OrderOutcome, RunOrders, SlotEnded, TaskOrder, TaskReport, Welcome
 
 log = logging.getLogger(__name__)
 
@@ -105,19 +105,18 @@ class WorkerProcess:
             os.ftruncate(self._stderr, 0)
             self._relayed = 0
 
-    def death(self, order: TaskOrder, code: int, started: float, stderr: int) -> TaskOutcome:
+    def death(self, order: TaskOrder, code: int, started: float, stderr: int) -> OrderOutcome:
         """The outcome of the order that a worker died in."""
         outside = code == -signal.SIGTERM
         error = f"the worker process {ending(code)}"
         if code == -signal.SIGKILL:
             error += ", perhaps because the node's memory ran out"
-        return TaskOutcome(
+        return OrderOutcome(
             order.ticket, started, time.time(), None, error,
             stderr=worker.tail(self._stderr, stderr), infrastructure=outside,
         )  # fmt: skip
 
     def close(self) -> None:
-        """Close our descriptors of it."""
         if self._selector:
             self._selector.unregister(self.channel)
             self._selector = None
@@ -182,16 +181,15 @@ class ProcessPool:
         self._running: dict[tuple[WorkerProcess, int], _Slot] = {}
         self._workers: dict[int, WorkerProcess] = {}
         self._gpus = list(node.gpus(hello.gpus, os.environ))
-        self._outcomes: list[TaskOutcome] = []
+        self._outcomes: list[OrderOutcome] = []
         self._returned: list[int] = []
         self._guard = SessionGuard()
 
     def accept(self, orders: list[TaskOrder]) -> None:
-        """Run these, after those that wait."""
         for order in orders:
             if why := self._slots.lacks(order):
                 now = time.time()
-                self._outcomes.append(TaskOutcome(order.ticket, now, now, None, f"the task can never run: {why}"))
+                self._outcomes.append(OrderOutcome(order.ticket, now, now, None, f"the task can never run: {why}"))
                 continue
             if not self._queue:
                 self._moved = time.monotonic()
@@ -215,12 +213,10 @@ class ProcessPool:
         return max(0.0, min(due) - now) + 0.001 if due else None
 
     def relay(self) -> None:
-        """Pass on to the job's output what tasks have written to standard error."""
         for process in self._workers.values():
             process.relay()
 
     def reap(self) -> None:
-        """Some child process has ended: handle those that are workers."""
         for pid in list(self._workers):
             found, status = os.waitpid(pid, os.WNOHANG)
             if found:
@@ -228,7 +224,6 @@ class ProcessPool:
         self._guard.reap()
 
     def close(self) -> None:
-        """End all workers and whatever they have started."""
         kill_sessions(set(self._workers))
         for process in self._workers.values():
             process.relay()
@@ -304,7 +299,7 @@ class ProcessPool:
                 if not self._threads:
                     process.shorten()
 
-    def _record(self, slot: _Slot, outcomes: list[TaskOutcome]) -> None:
+    def _record(self, slot: _Slot, outcomes: list[OrderOutcome]) -> None:
         stage = slot.run[0].stage
         for outcome in outcomes:
             log.debug(

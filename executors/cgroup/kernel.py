@@ -369,7 +369,6 @@ class V1Group:
         return group is not None and read_counters(group / "memory.oom_control").get("oom_kill", 0) > 0
 
     def pids(self) -> list[int]:
-        """Its living processes, those included that have entered some of its directories only."""
         return members(self._all)
 
     def kill(self) -> None:

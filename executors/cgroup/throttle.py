@@ -256,7 +256,6 @@ class ThrottledContainer:
     """Whether it was stopped in the present period."""
 
     def slot(self) -> float:
-        """How much is saved up before it goes on [s]."""
         return max(_LEAST_SLOT_S, _SLOT * PERIOD_S * (self.cores or 0.0))
 
     def charge(self, used_s: float, elapsed_s: float) -> None:
@@ -340,7 +339,6 @@ class Throttle:
             container.charge(spent[name], elapsed)
 
     def answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """The answer to a request."""
         name, what = str(request["name"]), request["do"]
         if what == "add":
             self._add(name, request)
@@ -391,7 +389,6 @@ class Throttle:
         return len(container.family.living())
 
     def close(self) -> None:
-        """Continue every process."""
         for container in self.containers.values():
             container.resume()
 

@@ -32,9 +32,9 @@ from executors.wire import (
     Channel,
     ChannelListener,
     Hello,
+    OrderOutcome,
     RunOrders,
     TaskOrder,
-    TaskOutcome,
     TaskReport,
     Welcome,
 )
@@ -80,13 +80,13 @@ class WorkerAssignment:
         self._gpus = list(range(hello.gpus))
         self._asked: list[RecallOrders | RetireWorker] = []
 
-    def accept(self, orders: Iterable[TaskOrder], now: float) -> list[TaskOutcome]:
+    def accept(self, orders: Iterable[TaskOrder], now: float) -> list[OrderOutcome]:
         """Run these after those that wait; outcomes of those that the node is too small for."""
         refused = []
         for order in orders:
             if why := self._slots.lacks(order):
                 at = time.time()
-                refused.append(TaskOutcome(order.ticket, at, at, None, f"the task can never run: {why}"))
+                refused.append(OrderOutcome(order.ticket, at, at, None, f"the task can never run: {why}"))
                 continue
             if not self._queue:
                 self._moved = now
@@ -103,7 +103,7 @@ class WorkerAssignment:
         self.back(tickets)
         return tickets
 
-    def finish(self, outcome: TaskOutcome, now: float) -> None:
+    def finish(self, outcome: OrderOutcome, now: float) -> None:
         if found := self._take(outcome.ticket):
             worker, order = found
             self._batching.learn(order.stage, outcome.ended - outcome.started)
@@ -282,14 +282,14 @@ class NodeProxy:
     def __init__(
         self, node: Channel, hub: Channel, serials: itertools.count[int], left: Callable[[NodeProxy], None]
     ) -> None:
-        self._node, self._hub, self._serials, self._left = node, hub, serials, left
+        self.node, self._hub, self._serials, self._left = node, hub, serials, left
         self._loop = asyncio.get_running_loop()
         self._assignment: WorkerAssignment | None = None
         self._scheduler: Scheduler | None = None
         self._announced: tuple[tuple[str, ...], int] | None = None
         self._welcomed = False
         self._given: set[int] = set()
-        self._timer: asyncio.TimerHandle | None = None
+        self.timer: asyncio.TimerHandle | None = None
         self._token = secrets.token_hex(4)
         self.prefix = ""
         """What the names of this node's workers begin with, once the node has introduced itself."""
@@ -310,9 +310,9 @@ class NodeProxy:
 
     def close(self) -> None:
         """Hang up on both sides."""
-        if self._timer:
-            self._timer.cancel()
-        for channel in (self._node, self._hub):
+        if self.timer:
+            self.timer.cancel()
+        for channel in (self.node, self._hub):
             if channel.fileno() >= 0:
                 self._loop.remove_reader(channel.fileno())
                 self._loop.remove_writer(channel.fileno())
@@ -326,7 +326,7 @@ class NodeProxy:
         try:
             channel.flush()
             for message in channel.receive():
-                (self._from_node if channel is self._node else self._from_hub)(message)
+                (self._from_node if channel is self.node else self._from_hub)(message)
             self._turn()
         except Exception as error:  # only the peer that sent it loses its connection
             log.info("the connection of %s to %s ends: %r", self.prefix or "a node", channel.peer, error)
@@ -334,7 +334,7 @@ class NodeProxy:
 
     def _from_node(self, message: Any) -> None:
         if isinstance(message, Hello) and self._assignment is None:
-            self._node.largest = LARGEST
+            self.node.largest = LARGEST
             log.info("proxy for node %s, process %d", message.node, message.pid)
             self._assignment, self.prefix = WorkerAssignment(message, self._serials), f"{message.node}-{self._token}"
         if isinstance(message, TaskReport) and self._assignment:
@@ -352,7 +352,7 @@ class NodeProxy:
         if isinstance(message, RunOrders) and self._assignment:
             self._report(self._assignment.accept(message.orders, self._loop.time()))
             return
-        self._node.send(message)
+        self.node.send(message)
         if isinstance(message, Welcome):
             self._welcomed = True
 
@@ -383,14 +383,14 @@ class NodeProxy:
             self._tell(asked)
         if returned:
             self._hub.send(TaskReport([], returned))
-        if self._timer:
-            self._timer.cancel()
+        if self.timer:
+            self.timer.cancel()
         due = assignment.due(now)
-        self._timer = None if due is None else self._loop.call_later(due, self._turn)
+        self.timer = None if due is None else self._loop.call_later(due, self._turn)
 
     def _watch(self) -> None:
         """Wait until more can be written exactly while something is left to write."""
-        for channel in (self._node, self._hub):
+        for channel in (self.node, self._hub):
             if channel.unsent:
                 self._loop.add_writer(channel.fileno(), self._serve, channel)
             else:
@@ -398,9 +398,9 @@ class NodeProxy:
 
     def _tell(self, messages: list[Any]) -> None:
         """Send messages to the worker pool, in the place of orders."""
-        self._node.send(RunOrders(messages))
+        self.node.send(RunOrders(messages))
 
-    def _report(self, outcomes: list[TaskOutcome]) -> None:
+    def _report(self, outcomes: list[OrderOutcome]) -> None:
         if outcomes:
             self._hub.send(TaskReport(outcomes, []))
 
@@ -457,7 +457,6 @@ class DaskProxy:
             hub.close()
 
     def wait(self) -> None:
-        """Return once the scheduler listens; raises what kept it from doing so."""
         self._ready.wait()
         if self._error:
             raise self._error
@@ -487,9 +486,7 @@ class DaskProxy:
         try:
             module = await asyncio.to_thread(importlib.import_module, "executors.dask.library")
             with _quiet():
-                await self._use(
-                    module.dask_scheduler(self._certificates, self._host, self._dashboard, self._joined)
-                )
+                await self._use(module.dask_scheduler(self._certificates, self._host, self._dashboard, self._joined))
         finally:
             self._close_proxies()
 

@@ -39,10 +39,10 @@ from executors.dask.messages import (
     WorkerPlace,
     WorkerReady,
 )
-from executors.wire import TaskOrder, TaskOutcome, frame, read
+from executors.wire import OrderOutcome, TaskOrder, frame, read
 from executors.worker import Caller, tail
 
-_PIECE = 8 << 20
+PIECE = 8 << 20
 _NEVER_S = 1e9
 _RELEASE_S = 0.2
 
@@ -71,7 +71,7 @@ class DaskScheduler:
 
     def submit(self, given: Sequence[AssignedOrder]) -> None:
         """Have workers run orders, by one message for all workers; dask never runs one again."""
-        for piece in _pieces(given):
+        for piece in pieces(given):
             keys = [f"{each.order.stage}-{each.order.number}-{each.serial}" for each in piece]
             workers = {key: [each.address] for key, each in zip(keys, piece, strict=True)}
             with annotate(workers=workers.__getitem__):
@@ -148,12 +148,12 @@ async def dask_scheduler(
             yield DaskScheduler(scheduler, client)
 
 
-def _pieces(given: Sequence[AssignedOrder]) -> Iterable[Sequence[AssignedOrder]]:
+def pieces(given: Sequence[AssignedOrder]) -> Iterable[Sequence[AssignedOrder]]:
     """Parts, of at least one, of a size below which dask does not warn of large graphs."""
     size, start = 0, 0
     for position, each in enumerate(given):
         weight = each.order.size
-        if size + weight > _PIECE and position > start:
+        if size + weight > PIECE and position > start:
             yield given[start:position]
             size, start = 0, position
         size += weight
@@ -258,7 +258,7 @@ class _TaskPlugin(WorkerPlugin):
                 return
             self._running += 1
         self._prepare(order, gpus)
-        outcome: TaskOutcome = self._caller.run(order)
+        outcome: OrderOutcome = self._caller.run(order)
         sys.stdout.flush()
         sys.stderr.flush()
         if outcome.value is None:

@@ -42,9 +42,9 @@ from executors.wire import (
     Channel,
     Hello,
     Leaving,
+    OrderOutcome,
     RunOrders,
     TaskOrder,
-    TaskOutcome,
     TaskReport,
     UnixListener,
     Welcome,
@@ -96,7 +96,6 @@ class ScratchDirectory:
             os.close(self._held)
 
     def close(self) -> None:
-        """Remove it."""
         shutil.rmtree(self.path, ignore_errors=True)
         os.close(self._held)
 
@@ -162,7 +161,7 @@ class DaskWorkerPool:
         self._workers: dict[int, _DaskProcess] = {}
         self._lines: dict[Channel, _DaskProcess | None] = {}
         self._count = self._failed_starts = 0
-        self._outcomes: list[TaskOutcome] = []
+        self._outcomes: list[OrderOutcome] = []
         self._returned: list[int] = []
         self._gone: list[str] = []
         self._gpus = node.gpus(hello.gpus, os.environ)
@@ -188,7 +187,6 @@ class DaskWorkerPool:
                         _say(worker.line, message)
 
     def advance(self) -> float | None:
-        """Report what has happened, and start missing workers."""
         if self._outcomes or self._returned:
             self._report(TaskReport(self._outcomes, self._returned))
             self._outcomes, self._returned = [], []
@@ -200,12 +198,10 @@ class DaskWorkerPool:
         return None
 
     def relay(self) -> None:
-        """Pass on to the job's output what tasks have written to standard error."""
         for worker in self._workers.values():
             worker.process.relay()
 
     def reap(self) -> None:
-        """Some child process has ended: handle those that are workers."""
         for pid in list(self._workers):
             found, status = os.waitpid(pid, os.WNOHANG)
             if found:
@@ -213,7 +209,6 @@ class DaskWorkerPool:
         self._guard.reap()
 
     def close(self) -> None:
-        """End all workers and whatever they have started."""
         kill_sessions(set(self._workers))
         for pid in list(self._workers):
             os.waitpid(pid, os.WNOHANG)  # it is dead, or stuck in the kernel
@@ -301,7 +296,6 @@ class DaskWorkerPool:
     # ---------------------------------------------------------------- lines
 
     def _answer(self) -> None:
-        """A worker connects."""
         if (line := self._listener.accept()) is not None:
             line.largest = LARGEST  # of our own user, from a directory that nobody else can enter
             self._lines[line] = None
@@ -326,7 +320,7 @@ class DaskWorkerPool:
             return
         elif isinstance(message, TaskBegun):
             worker.begun[message.ticket] = message
-        elif isinstance(message, TaskOutcome):
+        elif isinstance(message, OrderOutcome):
             worker.begun.pop(message.ticket, None)
             self._outcomes.append(message)
         elif isinstance(message, OrdersReturned):

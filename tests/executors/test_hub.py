@@ -19,13 +19,13 @@ from executors.wire import (
     CommandRefused,
     Hello,
     Leaving,
+    OrderOutcome,
     ReleaseNode,
     RemoteCommand,
     RunOrders,
     StartCommand,
     StopCommand,
     TaskOrder,
-    TaskOutcome,
     TaskReport,
     UnixListener,
     Welcome,
@@ -116,11 +116,11 @@ def test_outcomes_become_events(hub: Hub, tmp_path: Path, post: Post) -> None:
     node.channel.send(
         TaskReport(
             [
-                TaskOutcome(orders[0].ticket, 1.0, 2.0, b"value"),
-                TaskOutcome(orders[1].ticket, 1.0, 2.0, "/file"),
-                TaskOutcome(orders[2].ticket, 1.0, 2.0, None, "ValueError: x", "trace", "words"),
-                TaskOutcome(99, 1.0, 2.0, b"never asked for"),
-                TaskOutcome(orders[0].ticket, 1.0, 2.0, b"twice"),
+                OrderOutcome(orders[0].ticket, 1.0, 2.0, b"value"),
+                OrderOutcome(orders[1].ticket, 1.0, 2.0, "/file"),
+                OrderOutcome(orders[2].ticket, 1.0, 2.0, None, "ValueError: x", "trace", "words"),
+                OrderOutcome(99, 1.0, 2.0, b"never asked for"),
+                OrderOutcome(orders[0].ticket, 1.0, 2.0, b"twice"),
             ],
             [],
         )
@@ -146,11 +146,11 @@ def test_nodes_that_hand_back_are_not_sent_ahead_again(hub: Hub, tmp_path: Path,
     hub.launch([task(0)], "a")
     (first,) = node.hear(RunOrders).orders
     hub.launch([task(number) for number in range(1, 9)], "a")
-    node.channel.send(TaskReport([TaskOutcome(first.ticket, 1.0, 1.002, b"")], []))
+    node.channel.send(TaskReport([OrderOutcome(first.ticket, 1.0, 1.002, b"")], []))
     ahead = node.hear(RunOrders).orders
     assert [order.number for order in ahead] == list(range(1, 9)), "short tasks"
     node.channel.send(
-        TaskReport([TaskOutcome(ahead[0].ticket, 1.0, 1.002, b"")], [order.ticket for order in ahead[1:]])
+        TaskReport([OrderOutcome(ahead[0].ticket, 1.0, 1.002, b"")], [order.ticket for order in ahead[1:]])
     )
     assert [order.number for order in node.hear(RunOrders).orders] == [2]
 
@@ -242,7 +242,7 @@ class TestIdle:
         orders = [node.hear(RunOrders).orders[0] for node in nodes[:2]]
         hub.dismiss_idle(0.0)
         nodes[2].hear(ReleaseNode)
-        nodes[0].channel.send(TaskReport([TaskOutcome(orders[0].ticket, 1.0, 2.0, b"")], []))
+        nodes[0].channel.send(TaskReport([OrderOutcome(orders[0].ticket, 1.0, 2.0, b"")], []))
         post.wait(TaskDone)
         hub.dismiss_idle(600.0)
         hub.launch([task(2)], "a")
@@ -257,7 +257,7 @@ class TestIdle:
         second = Node(tmp_path, "n2", pid=2)
         (order,) = first.hear(RunOrders).orders
         assert not [event for event in post.events if isinstance(event, NodeLost)]
-        first.channel.send(TaskReport([TaskOutcome(order.ticket, 1.0, 2.0, b"")], []))
+        first.channel.send(TaskReport([OrderOutcome(order.ticket, 1.0, 2.0, b"")], []))
         post.wait(TaskDone)
         hub.dismiss_idle(0.0)
         assert first.hear(ReleaseNode) == second.hear(ReleaseNode) == ReleaseNode(), "now nothing waits"
@@ -315,7 +315,7 @@ class TestErrands:
 
     def test_when_the_task_ends_so_do_both(self, nodes: list[Node], order: TaskOrder, shell: Guest) -> None:
         number = nodes[1].hear(StartCommand).number
-        nodes[0].channel.send(TaskReport([TaskOutcome(order.ticket, 1.0, 2.0, b"")], []))
+        nodes[0].channel.send(TaskReport([OrderOutcome(order.ticket, 1.0, 2.0, b"")], []))
         assert nodes[1].hear(StopCommand).number == number
         assert shell.hear(CommandRefused).reason == "the task has ended"
 
@@ -351,7 +351,7 @@ def test_what_a_released_node_still_reports_is_nobodys(hub: Hub, tmp_path: Path,
     (order,) = node.hear(RunOrders).orders
     hub.release("a")
     node.hear(ReleaseNode)
-    node.channel.send(TaskReport([TaskOutcome(order.ticket, 1.0, 2.0, b"value")], []))
+    node.channel.send(TaskReport([OrderOutcome(order.ticket, 1.0, 2.0, b"value")], []))
     other = Guest(tmp_path, Hello("b", "n2", 1, 1, 0, 0))
     other.hear(Welcome)
     assert [(type(event), event.node) for event in post.wait(NodeJoined, 2)] == [(NodeJoined, "n1"), (NodeJoined, "n2")]

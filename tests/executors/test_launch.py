@@ -17,7 +17,7 @@ from asa.core.errors import CommandFailed
 from asa.core.launch import Launch
 from asa.log.values import load
 from executors.launch import environment, how, prefix, read_outcomes
-from executors.wire import TaskOrder, TaskOutcome
+from executors.wire import OrderOutcome, TaskOrder
 from executors.worker import Caller, rank_number
 
 SRUN = Launch(("srun", "--mpi=pmix"), ranks=8, cores=2)
@@ -145,7 +145,7 @@ def run(tmp_path: Path) -> Any:
 
     def run(
         function: Any, *args: Any, ranks: int = 3, code: int = 0, program: str = str(fake), starts: bool = False
-    ) -> TaskOutcome:
+    ) -> OrderOutcome:
         file = tmp_path / "function"
         file.write_bytes(cloudpickle.dumps(function))
         launch = Launch((program, str(code)), ranks, 1, program=starts)
@@ -216,7 +216,7 @@ class TestRanks:
 
 
 def test_a_result_that_a_network_file_system_shows_late_is_waited_for(tmp_path: Path) -> None:
-    outcome = TaskOutcome(1, 0.0, 9.0, b"value")
+    outcome = OrderOutcome(1, 0.0, 9.0, b"value")
 
     def show() -> None:
         (tmp_path / "new").write_bytes(pickle.dumps(outcome))

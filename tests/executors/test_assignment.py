@@ -1,9 +1,14 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
 from random import Random
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from asa.core.launch import Launch
+from executors import node as environ_node
 from executors.assignment import AssignedNode, Assignment, Batching
 from executors.wire import Hello, TaskOrder
 
@@ -173,3 +178,52 @@ def test_an_orders_nodes_are_found_by_name_for_as_long_as_it_has_them() -> None:
     assert share.host(1, "n2") is None
     share.finish(first, 1)
     assert share.host(1, "n1") is None
+
+
+def test_unknown_stages_go_singly() -> None:
+    pace = Batching()
+    pace.learn("other", 1e-5)
+    assert pace.fit("s", 1.0) == 1
+
+
+def test_a_long_task_is_remembered_for_a_while() -> None:
+    pace = Batching()
+    pace.learn("s", 0.05)
+    short = 0
+    while pace.fit("s", 0.005) == 1:
+        pace.learn("s", 1e-4)
+        short += 1
+    assert 50 < short < 200
+
+
+def test_no_more_than_so_many() -> None:
+    pace = Batching()
+    pace.learn("s", 0.0)
+    assert pace.fit("s", 10.0) == 128
+
+
+def test_slurm_says_what_is_ours_and_the_machine_says_it_elsewhere() -> None:
+    of_job = {"SLURM_CPUS_ON_NODE": "3", "SLURM_MEM_PER_NODE": "64", "SLURMD_NODENAME": "n3"}
+    assert (environ_node.cores(None, of_job), node.memory(None, of_job), node.name(of_job)) == (3, 64 << 20, "n3")
+    assert environ_node.cores(None, {}) == len(os.sched_getaffinity(0)) and node.name({})
+    assert environ_node.memory(None, {"SLURM_MEM_PER_NODE": "0"}) == node.memory(None, {}) > 1 << 27
+    assert (environ_node.cores(2, of_job), node.memory(5, of_job)) == (2, 5)
+
+
+def test_what_comes_after_no_device_is_not_seen() -> None:
+    assert [environ_node.gpus(4, {"CUDA_VISIBLE_DEVICES": names}) for names in ("", "NoDevFiles", "2,-1,3", "1, 2")] == [
+        (), (), ("2",), ("1", "2"),
+    ]  # fmt: skip
+
+
+def test_files_go_where_they_may(tmp_path: Path) -> None:
+    slurms, users = tmp_path / "slurm", tmp_path / "user"
+    environ = {"SLURM_TMPDIR": str(slurms), "TMPDIR": str(users)}
+    assert environ_node.scratch(environ) == "/tmp"
+    users.mkdir()
+    assert environ_node.scratch(environ) == str(users)
+    slurms.touch()
+    assert environ_node.scratch(environ) == str(users), "a file is no directory"
+    slurms.unlink()
+    slurms.mkdir()
+    assert environ_node.scratch(environ) == str(slurms)

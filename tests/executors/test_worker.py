@@ -8,7 +8,7 @@ import pytest
 
 from asa.core.task import Input, Value
 from asa.log.values import INLINE_MOST, load
-from executors.wire import TaskOrder, TaskOutcome
+from executors.wire import OrderOutcome, TaskOrder
 from executors.worker import Caller
 
 
@@ -16,7 +16,7 @@ from executors.worker import Caller
 def run(tmp_path: Path) -> Any:
     """Runs a function as a worker would."""
 
-    def run(function: Any, *args: Any, inputs: tuple[Value, ...] = (), stage: str = "s") -> TaskOutcome:
+    def run(function: Any, *args: Any, inputs: tuple[Value, ...] = (), stage: str = "s") -> OrderOutcome:
         file = tmp_path / "function"
         file.write_bytes(cloudpickle.dumps(function))
         order = TaskOrder(1, stage, 5, str(file), pickle.dumps((args, {})), inputs, 1, 0, 0, 1)
