@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from asa.core.launch import Launch
-from executors import node as environ_node
+from executors import node as host
 from executors.assignment import AssignedNode, Assignment, Batching
 from executors.wire import Hello, TaskOrder
 
@@ -204,14 +204,14 @@ def test_no_more_than_so_many() -> None:
 
 def test_slurm_says_what_is_ours_and_the_machine_says_it_elsewhere() -> None:
     of_job = {"SLURM_CPUS_ON_NODE": "3", "SLURM_MEM_PER_NODE": "64", "SLURMD_NODENAME": "n3"}
-    assert (environ_node.cores(None, of_job), node.memory(None, of_job), node.name(of_job)) == (3, 64 << 20, "n3")
-    assert environ_node.cores(None, {}) == len(os.sched_getaffinity(0)) and node.name({})
-    assert environ_node.memory(None, {"SLURM_MEM_PER_NODE": "0"}) == node.memory(None, {}) > 1 << 27
-    assert (environ_node.cores(2, of_job), node.memory(5, of_job)) == (2, 5)
+    assert (host.cores(None, of_job), host.memory(None, of_job), host.name(of_job)) == (3, 64 << 20, "n3")
+    assert host.cores(None, {}) == len(os.sched_getaffinity(0)) and host.name({})
+    assert host.memory(None, {"SLURM_MEM_PER_NODE": "0"}) == host.memory(None, {}) > 1 << 27
+    assert (host.cores(2, of_job), host.memory(5, of_job)) == (2, 5)
 
 
 def test_what_comes_after_no_device_is_not_seen() -> None:
-    assert [environ_node.gpus(4, {"CUDA_VISIBLE_DEVICES": names}) for names in ("", "NoDevFiles", "2,-1,3", "1, 2")] == [
+    assert [host.gpus(4, {"CUDA_VISIBLE_DEVICES": names}) for names in ("", "NoDevFiles", "2,-1,3", "1, 2")] == [
         (), (), ("2",), ("1", "2"),
     ]  # fmt: skip
 
@@ -219,11 +219,11 @@ def test_what_comes_after_no_device_is_not_seen() -> None:
 def test_files_go_where_they_may(tmp_path: Path) -> None:
     slurms, users = tmp_path / "slurm", tmp_path / "user"
     environ = {"SLURM_TMPDIR": str(slurms), "TMPDIR": str(users)}
-    assert environ_node.scratch(environ) == "/tmp"
+    assert host.scratch(environ) == "/tmp"
     users.mkdir()
-    assert environ_node.scratch(environ) == str(users)
+    assert host.scratch(environ) == str(users)
     slurms.touch()
-    assert environ_node.scratch(environ) == str(users), "a file is no directory"
+    assert host.scratch(environ) == str(users), "a file is no directory"
     slurms.unlink()
     slurms.mkdir()
-    assert environ_node.scratch(environ) == str(slurms)
+    assert host.scratch(environ) == str(slurms)
