@@ -11,8 +11,6 @@ from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager, suppress
 
-from asa.log import proc
-
 log = logging.getLogger(__name__)
 
 _PATIENCE_S = 8.0
@@ -54,11 +52,15 @@ def kill_bearers(value: str) -> None:
 
 
 def _bearers(word: bytes) -> list[int]:
+    from asa.log import proc  # here and below: a supervisor joins sooner without it
+
     return [pid for pid in proc.everybody() if word in (proc.environment(pid) or b"")]
 
 
 def _members(sessions: AbstractSet[int]) -> dict[int, str]:
     """Process number -> name of the program."""
+    from asa.log import proc
+
     # a child that was forked just now may not have made its session yet
     return {pid: found.name for pid, found in proc.living() if found.session in sessions or pid in sessions}
 
