@@ -33,7 +33,7 @@ from asa.workflows.settings import load_workflow
 from asa.workflows.stage import Node, replace_nodes
 from executors import hub, worker
 from executors.processes import wakeup
-from executors.wire import Hello, TaskOrder, OrderOutcome, TaskReport, Welcome
+from executors.wire import Hello, OrderOutcome, TaskOrder, TaskReport, Welcome
 from executors.worker_pool import ProcessPool
 
 LOOK_S = 0.25
