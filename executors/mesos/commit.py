@@ -10,7 +10,7 @@ from typing import Generic, NamedTuple, TypeVar
 from asa.core.errors import StateError
 from asa.web.server import Durable
 from executors.mesos.codec import Message, frame
-from executors.mesos.effects import Close, Copy, Keep, Send
+from executors.mesos.effects import Close, CopyRow, KeepRow, Send
 from executors.mesos.journal import Entry, Journal, entries
 
 RETRY_S = 1.0
@@ -34,8 +34,8 @@ Other = TypeVar("Other")
 class GroupCommit(Generic[Other]):
     """Carries out effects in order. All that come while the last transaction is written go into the next one.
 
-    What comes with rows waits for them, and so does what comes after it. Rows that are a `Copy` are written, too, and
-    who wants to can wait for that, but nothing else does.
+    What comes with rows waits for them, and so does what comes after it. Rows that are a `CopyRow` are written too, but
+    hold up only those who ask to wait for them.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ class GroupCommit(Generic[Other]):
         self.trouble: str | None = None
         """Why the journal cannot be written, while it cannot."""
 
-    def carry_out(self, effects: Sequence[Send | Close | Keep | Other], *, lazily: bool = False) -> Durable | None:
+    def carry_out(self, effects: Sequence[Send | Close | KeepRow | Other], *, lazily: bool = False) -> Durable | None:
         """Have these done; what to wait for until they are, or None when they are already.
 
         Parameters
@@ -74,7 +74,7 @@ class GroupCommit(Generic[Other]):
         """
         keeps, parcels = _taken_apart(effects)
         rows = entries(keeps)
-        self._holding = self._holding or any(type(keep) is not Copy for keep in keeps)
+        self._holding = self._holding or any(type(keep) is not CopyRow for keep in keeps)
         if self._holding or self._held:
             self._parcels += parcels
         else:
@@ -189,14 +189,14 @@ class GroupCommit(Generic[Other]):
         return True
 
 
-def _taken_apart(effects: Sequence[Send | Close | Keep | Other]) -> tuple[list[Keep], list[Parcel | Other]]:
+def _taken_apart(effects: Sequence[Send | Close | KeepRow | Other]) -> tuple[list[KeepRow], list[Parcel | Other]]:
     """Records are encoded at once: what effects refer to may change until they are carried out."""
     parcels: list[Parcel | Other] = []
-    keeps: list[Keep] = []
+    keeps: list[KeepRow] = []
     last: Message | None = None
     record = b""
     for effect in effects:
-        if isinstance(effect, Keep):
+        if isinstance(effect, KeepRow):
             keeps.append(effect)
         elif isinstance(effect, Send):
             if effect.message is not last:  # the same goes to all operators

@@ -38,8 +38,8 @@ from executors.mesos.framework import (
 )
 from executors.mesos.master.server import MasterService
 from executors.mesos.master.state import MasterOptions
+from executors.mesos.master_command import start_master
 from executors.mesos.messages import identity
-from executors.mesos.on_demand import start_master
 from executors.mesos.operator import Operator
 from executors.mesos.pool_directory import READER, PoolDirectory
 from executors.mesos.pool_rows import containers

@@ -1,7 +1,7 @@
 """What the state machines of master and agent want done.
 
-A server carries out the effects of one call in two steps: it makes every `Keep` durable, in one transaction, and only
-then does the rest, in order. So nobody is told what a crash could undo. A `Copy` alone holds nothing up.
+A server carries out the effects of one call in two steps: it makes every `KeepRow` durable, in one transaction, and
+only then does the rest, in order. So nothing is sent that a crash could undo. A `CopyRow` alone holds nothing up.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Close(NamedTuple):
     stream: str
 
 
-class Keep(NamedTuple):
+class KeepRow(NamedTuple):
     """Write a row of the journal, or with None remove it. A row is found by table and key."""
 
     table: str
@@ -32,10 +32,10 @@ class Keep(NamedTuple):
     row: Message | None
 
 
-class Copy(Keep):
-    """A `Keep` of what somebody else keeps too, and would tell us again: what comes with it need not wait for it."""
+class CopyRow(KeepRow):
+    """A `KeepRow` of what somebody else keeps too, and would tell us again: what comes with it need not wait for it."""
 
     __slots__ = ()
 
 
-Effect = Send | Close | Keep
+Effect = Send | Close | KeepRow

@@ -12,7 +12,7 @@
 The agent is what the batch job runs. The framework takes all that an agent offers for one task, the supervisor that the
 `local` and `dask` executors start directly; from there on tasks run as they do without agents.
 
-The master of a pool that several runs share is a process of its own (`on_demand`), and the framework also takes what
+The master of a pool that several runs share is a process of its own (`start_master`), and the framework also takes what
 other runs leave idle (`tenant`).
 """
 

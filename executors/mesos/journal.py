@@ -11,7 +11,7 @@ from typing import NamedTuple
 from asa.core.errors import StateError
 from asa.log.database import Database, is_local
 from executors.mesos.codec import encode
-from executors.mesos.effects import Keep
+from executors.mesos.effects import KeepRow
 
 _SCHEMA = (
     # Rows keep the number that they were first written under: they come back in the order in which they came to be.
@@ -24,14 +24,14 @@ _REMOVE = "DELETE FROM kept WHERE part = ? AND key = ?"
 
 
 class Entry(NamedTuple):
-    """A `Keep` as it is written, in ASCII: what its row came from may change, and its key may be no proper Unicode."""
+    """A `KeepRow` as it is written, in ASCII: what its row came from may change, and its key may be no Unicode."""
 
     table: str
     key: str
     row: str | None
 
 
-def entries(keeps: Iterable[Keep]) -> list[Entry]:
+def entries(keeps: Iterable[KeepRow]) -> list[Entry]:
     """What `Journal.write` takes.
 
     >>> entries([Keep("tasks", "t1", {"state": "TASK_RUNNING"}), Keep("tasks", "t0", None)])[0]
@@ -66,11 +66,11 @@ class Journal:
         """Whether a transaction takes a fraction of a millisecond, rather than a server's time."""
         self._database = Database(path, _SCHEMA, _VERSION)
 
-    def rows(self) -> list[Keep]:
+    def rows(self) -> list[KeepRow]:
         """All rows, in the order in which each was first written."""
         found = self._database.rows("SELECT part, key, row FROM kept ORDER BY number")
         with self.reading():
-            return [Keep(str(part), json.loads(f'"{key}"'), _row(text)) for part, key, text in found]
+            return [KeepRow(str(part), json.loads(f'"{key}"'), _row(text)) for part, key, text in found]
 
     @contextmanager
     def reading(self) -> Iterator[None]:
@@ -83,7 +83,7 @@ class Journal:
                 f"known of {self._holds}"
             ) from error
 
-    def keep(self, keeps: Sequence[Keep]) -> None:
+    def keep(self, keeps: Sequence[KeepRow]) -> None:
         """Write or remove these rows, all of them or, when it raises, none."""
         self.write(entries(keeps))
 

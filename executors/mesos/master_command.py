@@ -1,4 +1,4 @@
-"""``asa master``: start a pool's master by hand."""
+"""``asa master``: run a pool's master, by hand or, for a pool that several runs share, on demand."""
 
 from __future__ import annotations
 
@@ -6,12 +6,21 @@ import argparse
 import math
 import os
 import pwd
+import subprocess
 import sys
+import threading
 from dataclasses import asdict
 from pathlib import Path
 
 from asa.core.command import CommandResult
-from executors.mesos.pool_directory import Address, PoolDirectory
+from asa.security.files import cannot
+from asa.web.hosts import LOOPBACK
+from executors.mesos.pool_directory import MasterAddress, PoolDirectory
+
+IDLE_S = 60.0
+"""After how long without a run and an agent it ends [s]."""
+
+LOG = "master.log"
 
 
 class MasterCommand:
@@ -80,7 +89,7 @@ class MasterCommand:
         return CommandResult({"directory": str(directory.path), **asdict(service.address)}, text)
 
 
-def _announce(directory: PoolDirectory, address: Address, *, authenticate: bool) -> None:
+def _announce(directory: PoolDirectory, address: MasterAddress, *, authenticate: bool) -> None:
     """Where it is; the tokens' directory may be told, what is in it may not."""
     scheme, host = ("https" if address.tls else "http"), address.hosts[0]
     where = f"[{host}]" if ":" in host else host
@@ -104,3 +113,32 @@ def _seconds(text: str) -> float:
     if not 0 < seconds < math.inf:
         raise argparse.ArgumentTypeError(f"expected a number of seconds above 0, found {text}")
     return seconds
+
+
+def start_master(directory: PoolDirectory, *, local: bool) -> None:
+    """Start one that outlives us; where there is one already, the new one ends at once.
+
+    Parameters
+    ----------
+    local
+        Whether all nodes are this machine.
+
+    Raises
+    ------
+    StateError
+        When its log in the pool's directory cannot be written.
+    """
+    words = [sys.executable, "-P", "-m", "asa", "master", "--directory", str(directory.path), "--idle", str(IDLE_S)]
+    words += ["--host", LOOPBACK] if local else []
+    path = directory.path / LOG
+    try:
+        log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise cannot("write", path, error) from error
+    try:
+        process = subprocess.Popen(
+            words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/", start_new_session=True
+        )
+    finally:
+        os.close(log)
+    threading.Thread(target=process.wait, name="asa-master-end", daemon=True).start()  # so that it leaves no zombie

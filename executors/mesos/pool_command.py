@@ -18,7 +18,7 @@ from executors.mesos.pool_directory import READER, WRITER, PoolDirectory
 _RESOURCES = ("cpus", "disk", "gpus", "mem")
 
 
-class Pool:
+class PoolCommand:
     """Show a pool's nodes, allocations, containers, frameworks or quotas; set quotas and limits; drain a node."""
 
     help = "show a pool of agents and change its quotas"

@@ -35,7 +35,7 @@ _ADDRESS, _TLS, _TOKENS = "master.json", "tls", "tokens"
 
 
 @dataclass(frozen=True)
-class Address:
+class MasterAddress:
     """Where a server listens.
 
     Parameters
@@ -113,16 +113,16 @@ class PoolDirectory:
         """Where the secret of a role is: a path may be told, what is in it may not."""
         return self.path / _TOKENS / role
 
-    def publish(self, address: Address) -> None:
+    def publish(self, address: MasterAddress) -> None:
         """Say where the master listens."""
         write_private(self.path / _ADDRESS, json.dumps(asdict(address)).encode())
 
-    def withdraw(self, address: Address) -> None:
+    def withdraw(self, address: MasterAddress) -> None:
         """The master listens no more; a newer one's address stays."""
         if self.master() == address:
             (self.path / _ADDRESS).unlink(missing_ok=True)
 
-    def master(self) -> Address | None:
+    def master(self) -> MasterAddress | None:
         """Where the master listens, or did last; None when none has started yet.
 
         Raises
@@ -135,7 +135,7 @@ class PoolDirectory:
             return None
         try:
             found = json.loads(check_private(path).read_bytes())
-            return Address(tuple(found["hosts"]), found["port"], found["tls"], found["pid"], found["id"])
+            return MasterAddress(tuple(found["hosts"]), found["port"], found["tls"], found["pid"], found["id"])
         except (ValueError, KeyError, TypeError) as error:
             raise StateError(f"{path} is damaged ({error!r}): remove it and start the master again") from error
 

@@ -55,7 +55,7 @@ from executors.mesos.agent.tasks import (
     update_framework,
 )
 from executors.mesos.codec import BadMessage, Message
-from executors.mesos.effects import Keep
+from executors.mesos.effects import KeepRow
 from executors.mesos.messages import VERSION, base64_of, field, message, octets, value_of
 
 _log = logging.getLogger(__name__)
@@ -68,7 +68,7 @@ def _sixteen() -> bytes:
 class NodeAgent:
     """One node: it runs tasks in containers, and sees to it that frameworks hear what becomes of them.
 
-    All times are seconds since the epoch. Each method returns what is to be done: first every `Keep`, in one
+    All times are seconds since the epoch. Each method returns what is to be done: first every `KeepRow`, in one
     transaction, and then the rest, in order.
 
     Parameters
@@ -80,7 +80,7 @@ class NodeAgent:
     """
 
     def __init__(
-        self, options: AgentOptions, now: float, rows: Iterable[Keep] = (), *, fresh: Callable[[], bytes] = _sixteen
+        self, options: AgentOptions, now: float, rows: Iterable[KeepRow] = (), *, fresh: Callable[[], bytes] = _sixteen
     ) -> None:
         self._core = AgentCore(options, restored(rows, now), fresh, now)
         self._ran = recovered_containers(self._core.state)

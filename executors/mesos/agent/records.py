@@ -31,7 +31,7 @@ from executors.mesos.agent.state import (
     TaskEnd,
 )
 from executors.mesos.codec import Message
-from executors.mesos.effects import Keep
+from executors.mesos.effects import KeepRow
 from executors.mesos.messages import field, identity, message, nanoseconds
 from executors.mesos.resources import to_json
 
@@ -238,7 +238,7 @@ def forget_all(core: AgentCore) -> None:
     core.keep("agent", "id", None)
 
 
-def restored(rows: Iterable[Keep], started: float) -> AgentState:
+def restored(rows: Iterable[KeepRow], started: float) -> AgentState:
     """The state that these rows, each the last of its key, are of. Nobody is connected in it.
 
     Parameters

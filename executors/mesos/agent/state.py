@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from executors.mesos import effects
 from executors.mesos.codec import Message
-from executors.mesos.effects import Close, Copy, Keep, Send
+from executors.mesos.effects import Close, CopyRow, KeepRow, Send
 from executors.mesos.messages import TERMINAL, message
 from executors.mesos.resources import Resources
 from executors.mesos.timers import Timers
@@ -440,8 +440,8 @@ class AgentCore:
             self.effects.append(ToMaster(message(kind, **payload)))
 
     def keep(self, table: str, key: str, row: Message | None, *, copied: bool = False) -> None:
-        """Write a row of the journal, or remove it; nothing waits for one that is `copied` (see `Copy`)."""
-        self.effects.append((Copy if copied else Keep)(table, key, row))
+        """Write a row of the journal, or remove it; nothing waits for one that is `copied` (see `CopyRow`)."""
+        self.effects.append((CopyRow if copied else KeepRow)(table, key, row))
 
     def new_id(self) -> str:
         """A new unique id."""

@@ -78,7 +78,7 @@ class ReportedTask(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Report:
+class AgentReport:
     """What an agent says that it has, checked."""
 
     frameworks: dict[str, Message]
@@ -96,7 +96,7 @@ class Claim(NamedTuple):
     ip: str | None
     tls: bool
     until: Message | None
-    report: Report
+    report: AgentReport
 
 
 # ---------------------------------------------------------------------- they register
@@ -194,7 +194,7 @@ def _join(core: Core, agent: AgentRecord) -> None:
 # ---------------------------------------------------------------------- what they report is adopted
 
 
-def reported(item: Message) -> Report:
+def reported(item: Message) -> AgentReport:
     """The contents of a REGISTER.
 
     Raises
@@ -208,7 +208,7 @@ def reported(item: Message) -> Report:
         info = field({"executors": one}, "executors.executor_info", dict)
         executors[_id(one, "framework_id"), _id(info, "executor_id")] = info, *_resources(info)
     found = {(_id(one, "framework_id"), _id(one, "task_id")): _task(one) for one in field(item, "tasks", list, [])}
-    return Report(infos, executors, found)
+    return AgentReport(infos, executors, found)
 
 
 def _id(source: Any, name: str) -> str:
@@ -246,7 +246,7 @@ def _task(one: Message) -> ReportedTask:
     return ReportedTask(state, executor, info, *_resources(one), statuses, uuid)
 
 
-def adopt(core: Core, agent: AgentRecord, report: Report) -> None:
+def adopt(core: Core, agent: AgentRecord, report: AgentReport) -> None:
     """Take over what the agent has and the master does not know, give up what only the master knows."""
     for framework_id in {*report.frameworks, *(key[0] for key in (*report.executors, *report.tasks))}:
         _adopt_framework(core, agent, framework_id, report.frameworks.get(framework_id))

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from executors.mesos.codec import Message
-from executors.mesos.effects import Close, Copy, Effect, Keep, Send
+from executors.mesos.effects import Close, CopyRow, Effect, KeepRow, Send
 from executors.mesos.master.allocator import Filters, RoleUsage
 from executors.mesos.master.state import AgentRecord, ExecutorRecord, FrameworkRecord, MasterState, TaskRecord
 from executors.mesos.messages import TERMINAL
@@ -60,8 +60,8 @@ class Core:
             self.effects.append(Close(stream))
 
     def keep(self, table: str, key: str, row: Message | None, *, copied: bool = False) -> None:
-        """Write a row of the journal, or remove it; nothing waits for one that is `copied` (see `Copy`)."""
-        self.effects.append((Copy if copied else Keep)(table, key, row))
+        """Write a row of the journal, or remove it; nothing waits for one that is `copied` (see `CopyRow`)."""
+        self.effects.append((CopyRow if copied else KeepRow)(table, key, row))
 
     def publish(self, message: Message) -> None:
         """Tell all operators that have subscribed."""
@@ -184,7 +184,7 @@ def keep_away(core: Core, table: str, agent_id: str, since: float | None) -> Non
     core.keep(table, agent_id, None if since is None else {"since": since})
 
 
-def restore(state: MasterState, rows: Iterable[Keep]) -> None:
+def restore(state: MasterState, rows: Iterable[KeepRow]) -> None:
     """Fill a new state: all frameworks are disconnected, agents are `recovered` until they come back.
 
     What was None in a row may be missing from it, as nulls are in messages.

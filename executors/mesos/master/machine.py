@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 
 from asa.web.errors import HTTPError
 from executors.mesos.codec import Message
-from executors.mesos.effects import Effect, Keep
+from executors.mesos.effects import Effect, KeepRow
 from executors.mesos.master import agents, frameworks, launch, offers, operator, tasks, views
 from executors.mesos.master.allocator import RoleUsage, allocate, revisited
 from executors.mesos.master.core import Core, restore
@@ -32,7 +32,7 @@ class Master:
         What the journal has from before, in any order.
     """
 
-    def __init__(self, id: str, options: MasterOptions, now: float, rows: Iterable[Keep] = ()) -> None:
+    def __init__(self, id: str, options: MasterOptions, now: float, rows: Iterable[KeepRow] = ()) -> None:
         self.core = Core(MasterState(id, options, now), now=now)
         self._allocate_at = now + options.allocate_s
         _restore(self.core, rows)
@@ -203,7 +203,7 @@ class Master:
         return framework
 
 
-def _restore(core: Core, kept: Iterable[Keep]) -> None:
+def _restore(core: Core, kept: Iterable[KeepRow]) -> None:
     state = core.state
     restore(state, kept)
     for framework in state.frameworks.values():

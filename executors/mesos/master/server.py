@@ -55,7 +55,7 @@ from executors.mesos.agent_protocol import STREAM_HEADER
 from executors.mesos.clockwork import Clockwork
 from executors.mesos.codec import frame, kind_of
 from executors.mesos.commit import GroupCommit, Parcel
-from executors.mesos.effects import Effect, Keep, Send
+from executors.mesos.effects import Effect, KeepRow, Send
 from executors.mesos.http_api import (
     Principal,
     TokenAccess,
@@ -71,7 +71,7 @@ from executors.mesos.master import operator
 from executors.mesos.master.machine import Master
 from executors.mesos.master.state import MasterOptions, MasterState
 from executors.mesos.messages import OPERATOR_PATHS, SCHEDULER_PATH, VERSION, field, message
-from executors.mesos.pool_directory import AGENT, FRAMEWORK, MASTER_NAME, READER, WRITER, Address, PoolDirectory
+from executors.mesos.pool_directory import AGENT, FRAMEWORK, MASTER_NAME, READER, WRITER, MasterAddress, PoolDirectory
 
 _HEARTBEAT = message("HEARTBEAT")
 _CLOSING_S, _AGAIN_S = 2.0, 1.0
@@ -191,7 +191,7 @@ class MasterServer:
             raise HTTPError(400, f"expected REGISTER, or BATCH on an open stream, found {kind[:50]}")
         effects, problem = self._machine.from_agent(stream_id, field(call, "batch.items", list), self.clock.now())
         response = Response(202) if problem is None else error_response(problem, request.target, _WHO)
-        return self._carry_out(effects, response, wait=any(type(effect) is Keep for effect in effects))
+        return self._carry_out(effects, response, wait=any(type(effect) is KeepRow for effect in effects))
 
     def _operator(self, principal: Principal, request: Request) -> Answer:
         call, kind = call_of(request)
@@ -334,10 +334,10 @@ class MasterService:
         self._lock = DriverLock(directory.path / "master.lock")
         self._thread = LoopThread[None]("asa-master")
         self._stopped: asyncio.Future[bool] | None = None
-        self._address: Address | None = None
+        self._address: MasterAddress | None = None
 
     @property
-    def address(self) -> Address:
+    def address(self) -> MasterAddress:
         """Where it listens, or did last; raises `StateError` when it never was started."""
         if self._address is None:
             raise StateError("the master listens nowhere yet: start it first")
@@ -455,7 +455,7 @@ class MasterService:
         names = host_names(hosts if alone else (*hosts, *own_hosts()))
         machine = _recovered(journal, options)
         server = MasterServer(machine, journal, access, names, options.heartbeat_s)
-        self._address = Address(hosts, port, self._tls, os.getpid(), secrets.token_hex(16))
+        self._address = MasterAddress(hosts, port, self._tls, os.getpid(), secrets.token_hex(16))
         return server, context, machine
 
 
@@ -465,7 +465,7 @@ def _recovered(journal: Journal, options: MasterOptions) -> Master:
     identities = [keep.row["value"] for keep in rows if keep.table == _IDENTITY and keep.row]
     if not identities:
         identities = [str(uuid.uuid4())]
-        journal.keep([Keep(_IDENTITY, "master", {"value": identities[0]})])
+        journal.keep([KeepRow(_IDENTITY, "master", {"value": identities[0]})])
     with journal.reading():
         return Master(identities[0], options, time.time(), [keep for keep in rows if keep.table != _IDENTITY])
 

@@ -11,7 +11,7 @@ from executors.mesos.agent.machine import NodeAgent
 from executors.mesos.agent.state import AgentOptions as AgentOptions
 from executors.mesos.agent.state import ContainerSpec, StartContainer, StopContainer, ToMaster
 from executors.mesos.codec import Message, decode, encode
-from executors.mesos.effects import Close, Keep, Send
+from executors.mesos.effects import Close, KeepRow, Send
 from executors.mesos.master.machine import Master
 from executors.mesos.master.state import MasterOptions
 from executors.mesos.messages import TERMINAL, identity, message, value_of
@@ -37,16 +37,16 @@ class Side:
         """Write the first of what waits; what is to be done now."""
         effects = self.waiting.popleft()
         for effect in effects:
-            if isinstance(effect, Keep) and effect.row is None:
+            if isinstance(effect, KeepRow) and effect.row is None:
                 self.rows.pop((effect.table, effect.key), None)
-            elif isinstance(effect, Keep):
+            elif isinstance(effect, KeepRow):
                 self.rows[effect.table, effect.key] = decode(encode(effect.row))
-        return [effect for effect in effects if not isinstance(effect, Keep)]
+        return [effect for effect in effects if not isinstance(effect, KeepRow)]
 
-    def kept(self) -> list[Keep]:
-        return [Keep(table, key, row) for (table, key), row in self.rows.items()]
+    def kept(self) -> list[KeepRow]:
+        return [KeepRow(table, key, row) for (table, key), row in self.rows.items()]
 
-    def die(self, torn: bool) -> list[Keep]:
+    def die(self, torn: bool) -> list[KeepRow]:
         """Lose what is not written, or is written but not done."""
         if torn and self.waiting:
             self.write()
@@ -77,7 +77,7 @@ class Model:
         self.starts = Counter[str]()
         self.come_back()
 
-    def new_agent(self, rows: list[Keep]) -> NodeAgent:
+    def new_agent(self, rows: list[KeepRow]) -> NodeAgent:
         return NodeAgent(AGENT, self.now, rows, fresh=lambda: next(self.fresh).to_bytes(16, "big"))
 
     # ------------------------------------------------------- what is carried out

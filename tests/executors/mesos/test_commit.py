@@ -12,7 +12,7 @@ import pytest
 from asa.core.errors import StateError
 from executors.mesos import commit
 from executors.mesos.commit import GroupCommit, Parcel
-from executors.mesos.effects import Close, Copy, Keep, Send
+from executors.mesos.effects import Close, CopyRow, KeepRow, Send
 from executors.mesos.journal import Entry, Journal
 from executors.mesos.messages import message
 
@@ -65,10 +65,10 @@ def test_without_rows_all_is_done_at_once_and_in_order(tmp_path: Path) -> None:
 
 def test_what_nobody_waits_for_goes_with_what_somebody_does(tmp_path: Path) -> None:
     async def story(ground: Ground) -> None:
-        ground.commit.carry_out([Keep("t", "1", {}), "first"], lazily=True)
+        ground.commit.carry_out([KeepRow("t", "1", {}), "first"], lazily=True)
         await asyncio.sleep(0)
         assert ground.journal.written == 0
-        durable = ground.commit.carry_out([Keep("t", "2", {}), "second"])
+        durable = ground.commit.carry_out([KeepRow("t", "2", {}), "second"])
         assert durable is not None
         await durable.wait()
         assert (ground.journal.written, ground.done) == (1, ["first", "second"])
@@ -78,20 +78,20 @@ def test_what_nobody_waits_for_goes_with_what_somebody_does(tmp_path: Path) -> N
 
 def test_what_comes_with_a_copy_does_not_wait_for_it(tmp_path: Path) -> None:
     async def story(ground: Ground) -> None:
-        durable = ground.commit.carry_out([Copy("t", "1", {}), "first"], lazily=True)
+        durable = ground.commit.carry_out([CopyRow("t", "1", {}), "first"], lazily=True)
         assert ground.done == ["first"] and ground.journal.written == 0 and durable is not None
         ground.commit.carry_out(["second"])
         assert ground.done == ["first", "second"], "nor does what comes later"
         await durable.wait()
-        assert ground.journal.rows() == [Keep("t", "1", {})] and ground.commit.pending is None
+        assert ground.journal.rows() == [KeepRow("t", "1", {})] and ground.commit.pending is None
 
     play(tmp_path, story)
 
 
 def test_behind_what_waits_a_copy_waits_too(tmp_path: Path) -> None:
     async def story(ground: Ground) -> None:
-        ground.commit.carry_out([Keep("t", "1", {}), "first"])
-        durable = ground.commit.carry_out([Copy("t", "2", {}), "second"])
+        ground.commit.carry_out([KeepRow("t", "1", {}), "first"])
+        durable = ground.commit.carry_out([CopyRow("t", "2", {}), "second"])
         assert ground.done == [] and durable is not None
         told: list[list[Any]] = []
         durable.then(lambda: told.append(list(ground.done)))
@@ -105,22 +105,22 @@ def test_behind_what_waits_a_copy_waits_too(tmp_path: Path) -> None:
 def test_a_copy_that_cannot_be_written_is_written_when_it_can(strict: bool, tmp_path: Path) -> None:
     async def story(ground: Ground) -> None:
         ground.journal.full = True
-        ground.commit.carry_out([Copy("t", "1", {}), "first"])
+        ground.commit.carry_out([CopyRow("t", "1", {}), "first"])
         while ground.commit.trouble is None:
             await asyncio.sleep(0.001)
         assert ground.done == ["first"] and ground.commit.pending is not None
         ground.journal.full = False
         await ground.commit.durable()
-        assert ground.journal.rows() == [Keep("t", "1", {})] and ground.commit.trouble is None
+        assert ground.journal.rows() == [KeepRow("t", "1", {})] and ground.commit.trouble is None
 
     play(tmp_path, story, strict=strict)
 
 
 def test_what_nobody_waits_for_is_written_soon(tmp_path: Path) -> None:
     async def story(ground: Ground) -> None:
-        ground.commit.carry_out([Keep("t", "1", {}), "first"], lazily=True)
+        ground.commit.carry_out([KeepRow("t", "1", {}), "first"], lazily=True)
         await ground.commit.durable()
-        assert ground.journal.rows() == [Keep("t", "1", {})] and ground.done == ["first"]
+        assert ground.journal.rows() == [KeepRow("t", "1", {})] and ground.done == ["first"]
 
     play(tmp_path, story)
 
@@ -128,7 +128,7 @@ def test_what_nobody_waits_for_is_written_soon(tmp_path: Path) -> None:
 def test_without_strictness_only_those_wait_who_want_it_durable(tmp_path: Path) -> None:
     async def story(ground: Ground) -> None:
         ground.journal.full = True
-        first = ground.commit.carry_out([Keep("t", "1", {}), "first"])
+        first = ground.commit.carry_out([KeepRow("t", "1", {}), "first"])
         while not ground.done:
             await asyncio.sleep(0.001)
         assert ground.commit.trouble == "the disk is full"
@@ -141,7 +141,7 @@ def test_without_strictness_only_those_wait_who_want_it_durable(tmp_path: Path) 
         await first.wait()
         await ground.commit.durable()
         assert ground.commit.trouble is None and ground.done == ["first", "second"]
-        assert ground.journal.rows() == [Keep("t", "1", {})]
+        assert ground.journal.rows() == [KeepRow("t", "1", {})]
 
     play(tmp_path, story, strict=False)
 
@@ -149,7 +149,7 @@ def test_without_strictness_only_those_wait_who_want_it_durable(tmp_path: Path) 
 def test_with_strictness_everything_waits(tmp_path: Path) -> None:
     async def story(ground: Ground) -> None:
         ground.journal.full = True
-        first = ground.commit.carry_out([Keep("t", "1", {}), "first"])
+        first = ground.commit.carry_out([KeepRow("t", "1", {}), "first"])
         while ground.commit.trouble is None:
             await asyncio.sleep(0.001)
         ground.commit.carry_out(["second"])
@@ -167,9 +167,9 @@ def test_with_strictness_everything_waits(tmp_path: Path) -> None:
 @pytest.mark.parametrize("strict", [True, False])
 def test_flushing_does_what_is_left_at_once(strict: bool, tmp_path: Path) -> None:
     async def story(ground: Ground) -> None:
-        durable = ground.commit.carry_out([Keep("t", "1", {}), "first"])
+        durable = ground.commit.carry_out([KeepRow("t", "1", {}), "first"])
         ground.commit.flush()
-        assert ground.done == ["first"] and ground.journal.rows() == [Keep("t", "1", {})]
+        assert ground.done == ["first"] and ground.journal.rows() == [KeepRow("t", "1", {})]
         assert durable is not None and durable.is_set()
 
     play(tmp_path, story, strict=strict)
@@ -178,13 +178,13 @@ def test_flushing_does_what_is_left_at_once(strict: bool, tmp_path: Path) -> Non
 def test_what_cannot_be_flushed_is_not_done_and_not_forgotten(tmp_path: Path) -> None:
     async def story(ground: Ground) -> None:
         ground.journal.full = True
-        durable = ground.commit.carry_out([Keep("t", "1", {}), "first"])
+        durable = ground.commit.carry_out([KeepRow("t", "1", {}), "first"])
         with pytest.raises(StateError, match="the disk is full"):
             ground.commit.flush()
         assert ground.done == [] and durable is not None and not durable.is_set()
         ground.journal.full = False
         ground.commit.flush()
-        assert ground.done == ["first"] and ground.journal.rows() == [Keep("t", "1", {})] and durable.is_set()
+        assert ground.done == ["first"] and ground.journal.rows() == [KeepRow("t", "1", {})] and durable.is_set()
 
     play(tmp_path, story)
 
@@ -194,17 +194,17 @@ def test_what_was_being_written_when_it_was_to_end_is_flushed(tmp_path: Path) ->
         ground = Ground(tmp_path, strict=True)
         ground.journal.full = True
         running = asyncio.create_task(ground.commit.run())
-        first = ground.commit.carry_out([Keep("t", "1", {}), "first"])
+        first = ground.commit.carry_out([KeepRow("t", "1", {}), "first"])
         while ground.commit.trouble is None:
             await asyncio.sleep(0.001)
-        ground.commit.carry_out([Keep("t", "2", {}), "second"])
+        ground.commit.carry_out([KeepRow("t", "2", {}), "second"])
         running.cancel()
         await asyncio.wait([running])
         assert ground.done == []
         ground.journal.full = False
         ground.commit.flush()
         assert ground.done == ["first", "second"] and first is not None and first.is_set()
-        assert ground.journal.rows() == [Keep("t", "1", {}), Keep("t", "2", {})]
+        assert ground.journal.rows() == [KeepRow("t", "1", {}), KeepRow("t", "2", {})]
         ground.journal.close()
 
     asyncio.run(run())

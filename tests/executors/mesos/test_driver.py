@@ -18,7 +18,7 @@ from executors.mesos.codec import frame
 from executors.mesos.driver import SchedulerDriver
 from executors.mesos.endpoint import of_url
 from executors.mesos.master.server import MasterService
-from executors.mesos.pool_directory import FRAMEWORK, MASTER_NAME, Address, PoolDirectory
+from executors.mesos.pool_directory import FRAMEWORK, MASTER_NAME, MasterAddress, PoolDirectory
 from tests.executors.mesos import live
 from tests.executors.mesos.driven import INFO, Recorder, Start, status
 from tests.executors.mesos.scripted import Message, Scripted, subscribed, until
@@ -298,7 +298,7 @@ def test_a_pool_is_found_by_its_directory_and_spoken_to_by_tls(tmp_path: Path, s
     directory = PoolDirectory.create(tmp_path / "pool", "p")
     driver, scheduler = start(directory)
     with Scripted(context=directory.server_context(MASTER_NAME)) as master:
-        directory.publish(Address(("127.0.0.1",), master.port, True, 1, "m1"))
+        directory.publish(MasterAddress(("127.0.0.1",), master.port, True, 1, "m1"))
         scheduler.heard("registered")
         assert master.heads[0]["Authorization"] == f"Bearer {directory.token(FRAMEWORK)}"
         master.say(*(status("t1", n, data="x" * 100_000) for n in range(20)))
@@ -306,7 +306,7 @@ def test_a_pool_is_found_by_its_directory_and_spoken_to_by_tls(tmp_path: Path, s
         driver.sendFrameworkMessage({"value": "e"}, {"value": "S1"}, "x" * 3_000_000)
         until(lambda: len(master.calls) == 21)
     with Scripted(context=directory.server_context(MASTER_NAME)) as master:
-        directory.publish(Address(("127.0.0.1",), master.port, True, 1, "m2"))
+        directory.publish(MasterAddress(("127.0.0.1",), master.port, True, 1, "m2"))
         scheduler.heard("reregistered")
         driver.stop()
         driver.join()
@@ -320,9 +320,9 @@ def test_somebody_else_with_the_masters_address_is_not_believed(tmp_path: Path, 
         Scripted(context=stranger.server_context(MASTER_NAME)) as false,
         Scripted(context=directory.server_context(MASTER_NAME)) as true,
     ):
-        directory.publish(Address(("127.0.0.1",), false.port, True, 1, "m1"))
+        directory.publish(MasterAddress(("127.0.0.1",), false.port, True, 1, "m1"))
         _, scheduler = start(directory)
-        directory.publish(Address(("127.0.0.1",), true.port, True, 1, "m2"))
+        directory.publish(MasterAddress(("127.0.0.1",), true.port, True, 1, "m2"))
         scheduler.heard("registered")
         assert false.subscriptions == []
 
@@ -331,7 +331,7 @@ def test_secrets_that_others_can_read_are_not_sent(tmp_path: Path, start: Start)
     directory = PoolDirectory.create(tmp_path / "pool", "p")
     directory.token_file(FRAMEWORK).chmod(0o644)
     with Scripted(context=directory.server_context(MASTER_NAME)) as master:
-        directory.publish(Address(("127.0.0.1",), master.port, True, 1, "m1"))
+        directory.publish(MasterAddress(("127.0.0.1",), master.port, True, 1, "m1"))
         driver, scheduler = start(directory)
         driver.join()
         assert "chmod 600" in scheduler.heard("error")[1] and master.subscriptions == []

@@ -11,16 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asa.core.errors import StateError
-from executors.mesos.effects import Keep
+from executors.mesos.effects import KeepRow
 from executors.mesos.journal import Journal, entries
 
 TABLES = st.sampled_from(["frameworks", "tasks"])
 KEYS = st.text(st.characters() | st.sampled_from('"\\\0\ud800'), max_size=3)  # half a character, as JSON may have it
 ROWS = st.none() | st.dictionaries(st.text(max_size=3), st.integers() | st.text(max_size=3), max_size=2)
-KEEPS = st.lists(st.builds(Keep, TABLES, KEYS, ROWS), max_size=6)
+KEEPS = st.lists(st.builds(KeepRow, TABLES, KEYS, ROWS), max_size=6)
 
 
-def modelled(transactions: list[list[Keep]]) -> list[Keep]:
+def modelled(transactions: list[list[KeepRow]]) -> list[KeepRow]:
     """The same with a dictionary: a row keeps its place until it is removed."""
     found: dict[tuple[str, str], Any] = {}
     for keeps in transactions:
@@ -30,12 +30,12 @@ def modelled(transactions: list[list[Keep]]) -> list[Keep]:
                 found.pop(place, None)
             else:
                 found[place] = row
-    return [Keep(*place, row) for place, row in found.items()]
+    return [KeepRow(*place, row) for place, row in found.items()]
 
 
 @given(transactions=st.lists(KEEPS, max_size=5))
 def test_what_was_kept_comes_back_in_order(
-    transactions: list[list[Keep]], tmp_path_factory: pytest.TempPathFactory
+    transactions: list[list[KeepRow]], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     path = tmp_path_factory.mktemp("pool") / "master.db"
     journal = Journal(path)
@@ -50,18 +50,18 @@ def test_what_was_kept_comes_back_in_order(
 
 def test_a_row_may_change_once_it_is_an_entry(tmp_path: Path) -> None:
     row = {"state": "TASK_STAGING"}
-    made = entries([Keep("tasks", "t1", row)])
+    made = entries([KeepRow("tasks", "t1", row)])
     row["state"] = "TASK_RUNNING"
     journal = Journal(tmp_path / "master.db")
     journal.write(made)
-    assert journal.rows() == [Keep("tasks", "t1", {"state": "TASK_STAGING"})]
+    assert journal.rows() == [KeepRow("tasks", "t1", {"state": "TASK_STAGING"})]
     journal.close()
 
 
 def _keep_and_die(path: Path) -> None:
     journal = Journal(path)
-    journal.keep([Keep("tasks", "t1", {"n": 1})])
-    journal.keep([Keep("tasks", "t1", {"n": 2}), Keep("tasks", "t2", {"n": 1})])
+    journal.keep([KeepRow("tasks", "t1", {"n": 1})])
+    journal.keep([KeepRow("tasks", "t1", {"n": 2}), KeepRow("tasks", "t2", {"n": 1})])
     os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -71,16 +71,16 @@ def test_kill_9_loses_nothing(tmp_path: Path) -> None:
     process.join(60)
     assert process.exitcode == -signal.SIGKILL
     journal = Journal(tmp_path / "master.db")
-    assert journal.rows() == [Keep("tasks", "t1", {"n": 2}), Keep("tasks", "t2", {"n": 1})]
+    assert journal.rows() == [KeepRow("tasks", "t1", {"n": 2}), KeepRow("tasks", "t2", {"n": 1})]
     journal.close()
 
 
 def test_all_of_a_transaction_or_nothing(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "master.db")
-    journal.keep([Keep("tasks", "t1", {"n": 1})])
+    journal.keep([KeepRow("tasks", "t1", {"n": 1})])
     with pytest.raises(ValueError, match="JSON"):
-        journal.keep([Keep("tasks", "t1", {"n": 2}), Keep("tasks", "t2", {"n": float("nan")})])
-    assert journal.rows() == [Keep("tasks", "t1", {"n": 1})]
+        journal.keep([KeepRow("tasks", "t1", {"n": 2}), KeepRow("tasks", "t2", {"n": float("nan")})])
+    assert journal.rows() == [KeepRow("tasks", "t1", {"n": 1})]
     journal.close()
 
 
@@ -88,7 +88,7 @@ def test_all_of_a_transaction_or_nothing(tmp_path: Path) -> None:
 def test_a_damaged_row_says_what_to_do(text: str, tmp_path: Path) -> None:
     path = tmp_path / "master.db"
     journal = Journal(path)
-    journal.keep([Keep("tasks", "t1", {"n": 1})])
+    journal.keep([KeepRow("tasks", "t1", {"n": 1})])
     journal.close()
     with sqlite3.connect(path) as connection:
         connection.execute("UPDATE kept SET row = ?", (text,))
@@ -118,7 +118,7 @@ def test_secrets_of_others_are_none_of_ours(tmp_path: Path) -> None:
 def test_rows_are_json_for_people_to_read(tmp_path: Path) -> None:
     path = tmp_path / "master.db"
     journal = Journal(path)
-    journal.keep([Keep("agents", "A-S0", {"hostname": "n1"})])
+    journal.keep([KeepRow("agents", "A-S0", {"hostname": "n1"})])
     journal.close()
     with sqlite3.connect(path) as connection:
         ((text,),) = connection.execute("SELECT row FROM kept").fetchall()

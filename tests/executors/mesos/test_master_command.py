@@ -14,7 +14,7 @@ import requests
 from executors.mesos.codec import Message, Records
 from executors.mesos.master_command import MasterCommand
 from executors.mesos.messages import message
-from executors.mesos.pool_directory import FRAMEWORK, READER, ROLES, Address, PoolDirectory
+from executors.mesos.pool_directory import FRAMEWORK, READER, ROLES, MasterAddress, PoolDirectory
 
 PROGRAM = """
 import sys
@@ -41,7 +41,7 @@ def start(*arguments: str) -> subprocess.Popen[str]:
     )
 
 
-def address(process: subprocess.Popen[str], pool: PoolDirectory, but: int = 0) -> Address:
+def address(process: subprocess.Popen[str], pool: PoolDirectory, but: int = 0) -> MasterAddress:
     """Where it listens; an address that the process `but` has left behind is not it."""
     deadline = time.monotonic() + DEADLINE_S
     while time.monotonic() < deadline and process.poll() is None:

@@ -14,7 +14,7 @@ from asa.core.errors import BackendError, InvalidInput, StateError
 from executors.mesos.driver import SchedulerDriver
 from executors.mesos.operator import CallRefused, Operator
 from executors.mesos.pool_directory import FRAMEWORK as FRAMEWORK_ROLE
-from executors.mesos.pool_directory import MASTER_NAME, READER, WRITER, Address, PoolDirectory
+from executors.mesos.pool_directory import MASTER_NAME, READER, WRITER, MasterAddress, PoolDirectory
 from tests.executors.mesos import live
 from tests.executors.mesos.scripted import Scripted, until
 
@@ -169,7 +169,7 @@ def test_a_pool_without_a_master(tmp_path: Path) -> None:
         with pytest.raises(BackendError, match="has no master: asa master --directory") as caught:
             operator.get_state()
         assert caught.value.transient
-        directory.publish(Address(("127.0.0.1",), 1, True, 1, "m"))
+        directory.publish(MasterAddress(("127.0.0.1",), 1, True, 1, "m"))
         with pytest.raises(BackendError, match="does not answer GET_STATE") as caught:
             operator.get_state()
         assert caught.value.transient
@@ -180,13 +180,13 @@ def test_only_the_pools_own_master_is_believed(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:1")
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(other.path / "tls" / "ca.pem"))
     with Scripted(context=other.server_context(MASTER_NAME)) as stranger, Operator(directory) as operator:
-        directory.publish(Address(("127.0.0.1",), stranger.port, True, 1, "m"))
+        directory.publish(MasterAddress(("127.0.0.1",), stranger.port, True, 1, "m"))
         with pytest.raises(BackendError, match=r"(?i)certificate"):
             operator.get_state()
         assert stranger.heads == []
     with Scripted(context=directory.server_context(MASTER_NAME)) as master, Operator(directory) as operator:
         master.status = lambda call: (200, '{"type": "GET_HEALTH", "get_health": {"healthy": true}}')
-        directory.publish(Address(("127.0.0.1",), master.port, True, 1, "m"))
+        directory.publish(MasterAddress(("127.0.0.1",), master.port, True, 1, "m"))
         assert operator.call("GET_HEALTH") == {"healthy": True}
         assert master.heads[0]["Authorization"] == f"Bearer {directory.token(WRITER)}"
 
@@ -194,7 +194,7 @@ def test_only_the_pools_own_master_is_believed(tmp_path: Path, monkeypatch: pyte
 def test_answers_that_make_no_sense(tmp_path: Path) -> None:
     directory = PoolDirectory.create(tmp_path / "pool", "p")
     with Scripted() as master, Operator(directory) as operator:
-        directory.publish(Address(("127.0.0.1",), master.port, False, 1, "m"))
+        directory.publish(MasterAddress(("127.0.0.1",), master.port, False, 1, "m"))
         for text in ("nonsense", "[]", '{"get_state": 1}'):
             master.status = lambda call, text=text: (200, text)  # type: ignore[misc]
             with pytest.raises(BackendError, match="makes no sense"):
@@ -208,7 +208,7 @@ def test_answers_that_make_no_sense(tmp_path: Path) -> None:
 def test_a_redirect_is_not_followed_with_our_token(tmp_path: Path) -> None:
     directory = PoolDirectory.create(tmp_path / "pool", "p")
     with Scripted() as thief, Scripted() as master, Operator(directory) as operator:
-        directory.publish(Address(("127.0.0.1",), master.port, False, 1, "m"))
+        directory.publish(MasterAddress(("127.0.0.1",), master.port, False, 1, "m"))
         master.entry = lambda: web.Response(status=307, headers={"Location": f"http://{thief.address}/api/v1"})
         with pytest.raises(InvalidInput, match="307"):
             operator.call("SUBSCRIBE")

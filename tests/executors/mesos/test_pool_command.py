@@ -15,14 +15,14 @@ from asa.log.rundir import RunDirectory
 from asa.security.files import private_directory
 from executors.mesos.codec import encode
 from executors.mesos.driver import SchedulerDriver
-from executors.mesos.pool_command import Pool
-from executors.mesos.pool_directory import Address, PoolDirectory
+from executors.mesos.pool_command import PoolCommand
+from executors.mesos.pool_directory import MasterAddress, PoolDirectory
 from tests.executors.mesos import live
 from tests.executors.mesos.scripted import Scripted, until
 
 
 def asa_pool(*words: str) -> CommandResult:
-    parser, command = argparse.ArgumentParser(), Pool()
+    parser, command = argparse.ArgumentParser(), PoolCommand()
     parser.add_argument("--json")
     command.configure(parser)
     return command.run(parser.parse_args(words))
@@ -132,7 +132,7 @@ def test_a_node_is_drained(where: tuple[str, ...]) -> None:
 
 
 def test_the_option_for_json_may_stand_before_and_after(tmp_path: Path) -> None:
-    parser, command = argparse.ArgumentParser(), Pool()
+    parser, command = argparse.ArgumentParser(), PoolCommand()
     parser.add_argument("--json")
     command.configure(parser)
     for words in (["--json", "out", "nodes"], ["nodes", "--json", "out"], ["drain", "n1", "--json", "out"]):
@@ -170,7 +170,7 @@ def test_a_node_that_does_not_answer_is_shown_as_such(tmp_path: Path) -> None:
     directory = PoolDirectory.create(tmp_path / "pool", "p")
     info = {"id": {"value": "S1"}, "hostname": "127.0.0.1", "port": 1}
     with Scripted() as master:
-        directory.publish(Address(("127.0.0.1",), master.port, False, 1, "m"))
+        directory.publish(MasterAddress(("127.0.0.1",), master.port, False, 1, "m"))
         agents = {"type": "GET_AGENTS", "get_agents": {"agents": [{"agent_info": info, "pid": "slave(1)@127.0.0.1:1"}]}}
         master.status = lambda call: (200, encode(agents).decode())
         (row,) = rows("containers", "--directory", str(directory.path))

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from asa.core.errors import StateError
-from executors.mesos.pool_directory import AGENT_NAME, MASTER_NAME, ROLES, Address, PoolDirectory
+from executors.mesos.pool_directory import AGENT_NAME, MASTER_NAME, ROLES, MasterAddress, PoolDirectory
 
-HERE = Address(("n1", "10.0.0.1"), 5050, True, 4711, "m1")
+HERE = MasterAddress(("n1", "10.0.0.1"), 5050, True, 4711, "m1")
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def test_a_secret_that_others_could_read_is_not_used(directory: PoolDirectory) -
 
 def test_the_address_is_that_of_the_last_master(directory: PoolDirectory) -> None:
     assert directory.master() is None
-    newer = Address(("n2",), 1, False, 1, "m2")
+    newer = MasterAddress(("n2",), 1, False, 1, "m2")
     directory.publish(HERE)
     assert directory.master() == HERE
     directory.publish(newer)

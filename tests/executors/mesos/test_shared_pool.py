@@ -17,7 +17,7 @@ from asa.core.job import Resources
 from asa.core.ports import RunContext
 from asa.testing import tasks
 from asa.testing.executors import PATIENCE_S, Driver, Ground
-from executors.mesos import driver_side, framework, on_demand, sharing
+from executors.mesos import driver_side, framework, master_command, sharing
 from executors.mesos.agent.shim import birth_of
 from executors.mesos.executor import Mesos
 from executors.mesos.operator import Operator
@@ -53,7 +53,7 @@ class Pool:
 
 @pytest.fixture
 def pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pool]:
-    monkeypatch.setattr(on_demand, "IDLE_S", 5.0)
+    monkeypatch.setattr(master_command, "IDLE_S", 5.0)
     monkeypatch.setattr(sharing, "IDLE_S", 0.5)
     monkeypatch.setattr(framework, "PASS_S", 0.5)
     monkeypatch.setattr(driver_side, "LOOK_EVERY_S", 0.2)

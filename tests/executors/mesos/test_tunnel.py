@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from asa.web.errors import HTTPError
 from executors.mesos.codec import frame
-from executors.mesos.pool_directory import FRAMEWORK, MASTER_NAME, WRITER, Address, PoolDirectory
+from executors.mesos.pool_directory import FRAMEWORK, MASTER_NAME, WRITER, MasterAddress, PoolDirectory
 from executors.mesos.tunnel import ForwardedRequests, Tunnel
 from tests.executors.mesos.scripted import DEADLINE_S, Scripted, subscribed, until
 
@@ -35,7 +35,7 @@ def directory(tmp_path: Path) -> PoolDirectory:
 @pytest.fixture
 def master(directory: PoolDirectory) -> Iterator[Scripted]:
     with Scripted(context=directory.server_context(MASTER_NAME)) as master:
-        directory.publish(Address(("127.0.0.1",), master.port, True, 1, "m"))
+        directory.publish(MasterAddress(("127.0.0.1",), master.port, True, 1, "m"))
         yield master
 
 
@@ -184,7 +184,7 @@ def test_it_is_no_proxy(master: Scripted, tunnel: Tunnel) -> None:
 
 def test_the_master_may_move(directory: PoolDirectory, master: Scripted, tunnel: Tunnel) -> None:
     with Scripted(context=directory.server_context(MASTER_NAME)) as other:
-        directory.publish(Address(("127.0.0.1",), other.port, True, 1, "m2"))
+        directory.publish(MasterAddress(("127.0.0.1",), other.port, True, 1, "m2"))
         client = connection(tunnel)
         client.request("POST", "/api/v1/scheduler", '{"type":"X"}', JSON)
         assert client.getresponse().status == 202
@@ -200,7 +200,7 @@ def test_without_a_master_one_is_told_to_come_later(
     other = PoolDirectory.create(tmp_path / "other", "p")
     with Scripted(context=other.server_context(MASTER_NAME)) as false, Tunnel(directory) as tunnel:
         if what in ("dead", "false"):
-            directory.publish(Address(("127.0.0.1",), false.port if what == "false" else 1, True, 1, "m"))
+            directory.publish(MasterAddress(("127.0.0.1",), false.port if what == "false" else 1, True, 1, "m"))
         if what == "damaged":
             (directory.path / "master.json").write_text("{}")
         client = connection(tunnel)

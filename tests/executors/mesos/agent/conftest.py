@@ -24,7 +24,7 @@ from executors.mesos.agent.state import (
     WeighCpu,
 )
 from executors.mesos.codec import Message, decode, encode
-from executors.mesos.effects import Close, Keep, Send
+from executors.mesos.effects import Close, KeepRow, Send
 from executors.mesos.messages import base64_of, identity, message, value_of
 from executors.mesos.resources import scalars, to_json
 from tests.executors.mesos.agent.contained import Place, Victims
@@ -59,7 +59,7 @@ class Node:
     def do(self, effects: list[Effect]) -> list[Effect]:
         """Carry out effects as a server does: first what is to be durable."""
         for effect in effects:
-            if isinstance(effect, Keep):
+            if isinstance(effect, KeepRow):
                 if effect.row is None:
                     self.journal.pop((effect.table, effect.key), None)
                 else:
@@ -92,7 +92,7 @@ class Node:
 
     def restart(self, options: AgentOptions | None = None) -> None:
         """The agent dies, and another one is started on its journal; containers go on."""
-        rows = [Keep(table, key, row) for (table, key), row in self.journal.items()]
+        rows = [KeepRow(table, key, row) for (table, key), row in self.journal.items()]
         self.sent.clear()
         self.agent = NodeAgent(options or self.options, self.now, rows, fresh=self._fresh)
 

@@ -20,7 +20,7 @@ from executors.mesos.agent.link import MasterLink, Outbox, connect_to_master
 from executors.mesos.agent_protocol import PATH, STREAM_HEADER
 from executors.mesos.codec import Message, decode, encode, frame
 from executors.mesos.messages import message
-from executors.mesos.pool_directory import AGENT, MASTER_NAME, Address, PoolDirectory
+from executors.mesos.pool_directory import AGENT, MASTER_NAME, MasterAddress, PoolDirectory
 
 PATIENCE_S = 30.0
 REGISTER = message("REGISTER", agent_info={"hostname": "n1"})
@@ -77,7 +77,7 @@ class Master:
         site = web.TCPSite(self.runner, "127.0.0.1", port, ssl_context=context)
         await site.start()
         self.port = self.runner.addresses[0][1]
-        self.directory.publish(Address(self.hosts, self.port, self.tls, os.getpid(), "m"))
+        self.directory.publish(MasterAddress(self.hosts, self.port, self.tls, os.getpid(), "m"))
 
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
         if request.headers.get("Authorization") != f"Bearer {self.directory.token(AGENT)}":
@@ -327,7 +327,7 @@ def test_patience_has_an_end(directory: PoolDirectory) -> None:
         with socket.socket() as deaf:  # bound, so that nobody else is given the port, and listening to none
             deaf.bind(("127.0.0.1", 0))
             if published:
-                directory.publish(Address(("127.0.0.1",), deaf.getsockname()[1], False, os.getpid(), "m"))
+                directory.publish(MasterAddress(("127.0.0.1",), deaf.getsockname()[1], False, os.getpid(), "m"))
             await asyncio.wait_for(link.run(), PATIENCE_S)
         return link.problem
 
@@ -353,7 +353,7 @@ def test_another_pools_master_is_not_believed(directory: PoolDirectory, tmp_path
     async def life() -> None:
         master, node = Master(stranger, tls=True), Node()
         await master.start()
-        directory.publish(Address(("127.0.0.1",), master.port, True, os.getpid(), "m"))
+        directory.publish(MasterAddress(("127.0.0.1",), master.port, True, os.getpid(), "m"))
         link = node.link = MasterLink(directory, node, 1000.0)
         running = asyncio.create_task(link.run())
         await until(lambda: "disconnected" in node.notes)

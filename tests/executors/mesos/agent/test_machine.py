@@ -14,7 +14,7 @@ from asa.web.errors import HTTPError
 from executors.mesos.agent.records import registration, restored
 from executors.mesos.agent.state import AgentState, LimitCpu, StopContainer, ToMaster, WeighCpu
 from executors.mesos.codec import BadMessage, Message, decode, encode
-from executors.mesos.effects import Keep, Send
+from executors.mesos.effects import KeepRow, Send
 from executors.mesos.master.machine import Master
 from executors.mesos.master.state import MasterOptions
 from executors.mesos.messages import TERMINAL, identity, message, nanoseconds, value_of
@@ -568,7 +568,7 @@ class World(RuleBasedStateMachine):
     @invariant()
     def could_be_restarted(self) -> None:
         """The journal holds all that the agent would tell a master."""
-        kept = restored([Keep(table, key, row) for (table, key), row in self.node.journal.items()], self.node.now)
+        kept = restored([KeepRow(table, key, row) for (table, key), row in self.node.journal.items()], self.node.now)
         assert _told(kept, self.node) == _told(self.node.agent.state, self.node)
 
     def teardown(self) -> None:

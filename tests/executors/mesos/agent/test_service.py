@@ -25,7 +25,7 @@ from executors.mesos.agent.service import AgentService
 from executors.mesos.agent.shim import birth_of
 from executors.mesos.agent.state import AgentOptions
 from executors.mesos.codec import Message, encode
-from executors.mesos.effects import Keep
+from executors.mesos.effects import KeepRow
 from executors.mesos.journal import Journal
 from executors.mesos.messages import identity, message
 from executors.mesos.pool_directory import AGENT, FRAMEWORK, READER, WRITER, PoolDirectory
@@ -433,7 +433,7 @@ def test_it_registers_with_what_is_written_only(
     node.acknowledge("t1")
     container = node.container("t1").id
     journal = Journal(tmp_path / "agent.db")
-    said: list[tuple[str, list[Keep]]] = []
+    said: list[tuple[str, list[KeepRow]]] = []
 
     async def connect() -> None:
         directory = PoolDirectory.create(tmp_path / "pool", "test")

@@ -2,7 +2,7 @@ import pytest
 
 from asa.web.errors import HTTPError
 from executors.mesos.codec import Message
-from executors.mesos.effects import Keep
+from executors.mesos.effects import KeepRow
 from executors.mesos.master import agents
 from executors.mesos.messages import identity, message
 from executors.mesos.resources import scalars, to_json
@@ -255,7 +255,7 @@ def test_a_kill_that_waits_already_is_written_once() -> None:
     kept = []
     for _ in range(2):
         effects = world.master.call(call, "p", world.stream_of[framework], world.now)
-        kept.append([effect for effect in effects if isinstance(effect, Keep)])
+        kept.append([effect for effect in effects if isinstance(effect, KeepRow)])
     assert kept[0] and not kept[1]
 
 

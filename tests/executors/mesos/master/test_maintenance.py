@@ -6,7 +6,7 @@ import pytest
 
 from asa.web.errors import HTTPError
 from executors.mesos.codec import Message
-from executors.mesos.effects import Effect, Keep, Send
+from executors.mesos.effects import Effect, KeepRow, Send
 from executors.mesos.master.machine import Master
 from executors.mesos.master.state import MasterOptions
 from executors.mesos.messages import base64_of, identity, message, task_status
@@ -85,7 +85,7 @@ class Pool:
 
     def restarted(self) -> Master:
         """The master after a crash, from what it has kept."""
-        rows = {(effect.table, effect.key): effect for effect in self.heard if isinstance(effect, Keep)}
+        rows = {(effect.table, effect.key): effect for effect in self.heard if isinstance(effect, KeepRow)}
         return Master("M2", MasterOptions(), 2000.0, rows.values())
 
 

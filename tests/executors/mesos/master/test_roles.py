@@ -6,7 +6,7 @@ import pytest
 
 from asa.web.errors import HTTPError
 from executors.mesos.codec import Message
-from executors.mesos.effects import Keep, Send
+from executors.mesos.effects import KeepRow, Send
 from executors.mesos.master.machine import Master
 from executors.mesos.master.state import MasterOptions
 from executors.mesos.messages import message
@@ -59,7 +59,7 @@ def test_weights() -> None:
     infos = [{"role": "web", "weight": 2.5}, {"role": "eng/dev", "weight": 1}]
     effects = ask(master, "UPDATE_WEIGHTS", weight_infos=infos)
     assert kinds(effects) == ["RESCIND", "OFFERS"]
-    assert any(isinstance(effect, Keep) and effect.table == "roles" for effect in effects)
+    assert any(isinstance(effect, KeepRow) and effect.table == "roles" for effect in effects)
     infos.reverse()
     assert look(master, "GET_WEIGHTS") == {"weight_infos": infos}
     assert kinds(ask(master, "UPDATE_WEIGHTS", weight_infos=[{"role": "other", "weight": 2}])) == []
@@ -102,7 +102,7 @@ def test_weights_and_quota_survive_a_restart() -> None:
     master = pool()
     kept = ask(master, "UPDATE_WEIGHTS", weight_infos=[{"role": "web", "weight": 2}])
     kept += ask(master, "UPDATE_QUOTA", quota_configs=[config("web", cpus=3)])
-    rows = {(effect.table, effect.key): effect for effect in kept if isinstance(effect, Keep)}
+    rows = {(effect.table, effect.key): effect for effect in kept if isinstance(effect, KeepRow)}
     again = Master("M", MasterOptions(), 2000.0, rows.values())
     for kind in ("GET_WEIGHTS", "GET_QUOTA"):
         assert look(again, kind) == look(master, kind)

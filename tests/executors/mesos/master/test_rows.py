@@ -2,7 +2,7 @@ import random
 
 import pytest
 
-from executors.mesos.effects import Keep
+from executors.mesos.effects import KeepRow
 from executors.mesos.master.machine import Master
 from executors.mesos.messages import identity, message
 from tests.executors.mesos.master.world import MULTI, World, executor_info, task_info
@@ -75,14 +75,14 @@ def test_numbers_are_never_given_twice() -> None:
 def test_rows_of_what_is_unknown_are_left_out() -> None:
     world, *_ = busy()
     orphans = [row for row in world.rows() if row.table in ("tasks", "executors")]
-    state = Master("M", world.options, world.now, [*orphans, Keep("tables of the future", "x", {})]).state
+    state = Master("M", world.options, world.now, [*orphans, KeepRow("tables of the future", "x", {})]).state
     assert not state.frameworks and not state.recovered
 
 
 def test_rows_of_tasks_on_agents_that_are_unknown_are_left_out() -> None:
     world, _, framework = busy()
     rows = [row for row in world.rows() if row.table in ("frameworks", "tasks")]
-    state = Master("M", world.options, world.now, [*rows, Keep("maintenance", "schedule", {})]).state
+    state = Master("M", world.options, world.now, [*rows, KeepRow("maintenance", "schedule", {})]).state
     assert not state.frameworks[framework].tasks and not state.frameworks[framework].unreachable
     assert list(state.frameworks) == [framework]
 
@@ -102,7 +102,7 @@ def test_an_acknowledgement_and_an_offer_cost_no_row() -> None:
     effects += world.master.from_agent(world.stream_of[agent], [message("PONG")], world.now)[0]
     call = {"type": "REVIVE", "framework_id": identity(framework)}
     effects += world.master.call(call, "p", world.stream_of[framework], world.now)
-    assert effects and not [effect for effect in effects if isinstance(effect, Keep)]
+    assert effects and not [effect for effect in effects if isinstance(effect, KeepRow)]
 
 
 @pytest.mark.parametrize("kind", ["frameworks", "agents"])

@@ -13,7 +13,7 @@ import asa.web.server
 from asa.web.errors import HTTPError
 from executors.mesos import http_api
 from executors.mesos.codec import LARGEST, BadMessage, Message
-from executors.mesos.effects import Close, Keep, Send
+from executors.mesos.effects import Close, KeepRow, Send
 from executors.mesos.messages import message
 from executors.mesos.pool_directory import AGENT, FRAMEWORK, READER, WRITER, PoolDirectory
 from tests.executors.mesos.master.served import (
@@ -208,12 +208,12 @@ def test_a_batch_is_taken_item_by_item_and_a_bad_one_harms_no_other(tmp_path: Pa
             items = [{"type": kind} for kind in ("PONG", "BAD", "UPDATE")]
             ground.machine.answers |= {
                 "BAD": BadMessage("expected 'status'"),
-                "UPDATE": [Keep("tasks", "t1", {"n": 1}), Send(stream, message("ACKNOWLEDGE"))],
+                "UPDATE": [KeepRow("tasks", "t1", {"n": 1}), Send(stream, message("ACKNOWLEDGE"))],
             }
             answer = await ground.post("/asa/v1/agent", message("BATCH", items=items), AGENT, Mesos_Stream_Id=stream)
             assert answer == (400, "expected 'status'")
             assert [asked[-1] for asked in ground.machine.asked[1:]] == ["PONG", "BAD", "UPDATE"]
-            assert ground.journal.rows() == [Keep("tasks", "t1", {"n": 1})]
+            assert ground.journal.rows() == [KeepRow("tasks", "t1", {"n": 1})]
             await seen(response, "ACKNOWLEDGE")
             answer = await ground.post("/asa/v1/agent", message("BATCH", items=[]), AGENT, Mesos_Stream_Id=stream)
             assert answer == (202, "")

@@ -8,7 +8,7 @@ import pytest
 
 from asa.core.errors import StateError
 from executors.mesos import commit
-from executors.mesos.effects import Effect, Keep, Send
+from executors.mesos.effects import Effect, KeepRow, Send
 from executors.mesos.journal import Entry, Journal
 from executors.mesos.messages import message
 from executors.mesos.pool_directory import WRITER
@@ -40,12 +40,12 @@ def test_nothing_is_told_before_it_is_durable(tmp_path: Path, monkeypatch: pytes
             monkeypatch.setattr(ground.journal, "write", writing)
             monkeypatch.setattr(ground.server.commit, "deliver", delivering)
             row = {"n": 1}
-            effects: list[Effect] = [Send(ground.machine.opened[0], SUBSCRIBED), Keep("tasks", "t1", row)]
+            effects: list[Effect] = [Send(ground.machine.opened[0], SUBSCRIBED), KeepRow("tasks", "t1", row)]
             ground.machine.answers["call"] = effects
             assert (await ground.post("/api/v1/scheduler", message("ACCEPT")))[0] == 202
             order.append("answered")
             assert order == ["kept", "sent", "answered"]
-            assert ground.journal.rows() == [Keep("tasks", "t1", row)]
+            assert ground.journal.rows() == [KeepRow("tasks", "t1", row)]
 
     serve(scenario, tmp_path)
 
@@ -69,7 +69,7 @@ def test_a_full_disk_holds_calls_until_there_is_room(
             monkeypatch.setattr(ground.journal, "quick", quick)
             monkeypatch.setattr(ground.journal, "write", writing)
             stream = ground.machine.opened[0]
-            ground.machine.answers["call"] = [Keep("tasks", "t1", {"n": 1}), Send(stream, message("RESCIND"))]
+            ground.machine.answers["call"] = [KeepRow("tasks", "t1", {"n": 1}), Send(stream, message("RESCIND"))]
             held = asyncio.create_task(ground.post("/api/v1/scheduler", message("ACCEPT")))
             await until(lambda: tried > 3)
             asked = len(ground.machine.asked)
@@ -86,7 +86,7 @@ def test_a_full_disk_holds_calls_until_there_is_room(
             full = False
             assert (await held)[0] == 202
             await seen(response, "RESCIND")
-            assert ground.journal.rows() == [Keep("tasks", "t1", {"n": 1})]
+            assert ground.journal.rows() == [KeepRow("tasks", "t1", {"n": 1})]
             assert (await ground.post("/api/v1/scheduler", message("ACCEPT")))[0] == 202
             await until(lambda: ground.machine.woken > 0)
 
@@ -103,7 +103,7 @@ def test_calls_of_one_moment_share_a_transaction(tmp_path: Path, monkeypatch: py
             write(entries)
 
         monkeypatch.setattr(ground.journal, "write", writing)
-        carried = [ground.server.commit.carry_out([Keep("tasks", f"t{k}", {"n": k})]) for k in range(20)]
+        carried = [ground.server.commit.carry_out([KeepRow("tasks", f"t{k}", {"n": k})]) for k in range(20)]
         assert all(durable is carried[0] for durable in carried)
         assert carried[0] is not None
         await carried[0].wait()
@@ -115,11 +115,11 @@ def test_calls_of_one_moment_share_a_transaction(tmp_path: Path, monkeypatch: py
 def test_what_waits_is_written_at_the_end(tmp_path: Path) -> None:
     async def run() -> None:
         async with ground(tmp_path) as found:
-            found.server.commit.carry_out([Keep("tasks", "t1", {"n": 1})])
+            found.server.commit.carry_out([KeepRow("tasks", "t1", {"n": 1})])
 
     asyncio.run(run())
     journal = Journal(tmp_path / "pool" / "master.db")
-    assert journal.rows() == [Keep("tasks", "t1", {"n": 1})]
+    assert journal.rows() == [KeepRow("tasks", "t1", {"n": 1})]
     journal.close()
 
 

@@ -15,7 +15,7 @@ from executors.mesos.agent.state import (
     ToMaster,
 )
 from executors.mesos.codec import Message, decode, encode
-from executors.mesos.effects import Close, Keep, Send
+from executors.mesos.effects import Close, KeepRow, Send
 from executors.mesos.resources import scalars
 from tests.executors.mesos.master.world import World, task_info
 
@@ -32,7 +32,7 @@ class Node:
         self.connect()
 
     def _made(self) -> NodeAgent:
-        rows = [Keep(table, key, row) for (table, key), row in self.journal.items()]
+        rows = [KeepRow(table, key, row) for (table, key), row in self.journal.items()]
         options = AgentOptions("n1", 5051, scalars(cpus=4, mem=4096), "/sandboxes", "10.0.0.1:5051", ip="10.0.0.1")
         return NodeAgent(options, self.world.now, rows)
 
@@ -52,7 +52,7 @@ class Node:
 
     def do(self, done: list[Any]) -> None:
         for effect in done:
-            if isinstance(effect, Keep):
+            if isinstance(effect, KeepRow):
                 if effect.row is None:
                     self.journal.pop((effect.table, effect.key), None)
                 else:
@@ -66,7 +66,7 @@ class Node:
             elif isinstance(effect, StopContainer):
                 self.end(effect.id, -15)
             else:
-                assert isinstance(effect, Keep | Send | Close | LimitCpu | RemoveContainer), effect
+                assert isinstance(effect, KeepRow | Send | Close | LimitCpu | RemoveContainer), effect
 
     def up(self, item: Message) -> None:
         now = self.world.now

@@ -7,7 +7,7 @@ import itertools
 from typing import Any
 
 from executors.mesos.codec import Message, decode, encode
-from executors.mesos.effects import Close, Effect, Keep, Send
+from executors.mesos.effects import Close, Effect, KeepRow, Send
 from executors.mesos.master.machine import Master
 from executors.mesos.master.state import MasterOptions, MasterState
 from executors.mesos.messages import identity, message
@@ -59,7 +59,7 @@ class World:
 
     def do(self, effects: list[Effect]) -> None:
         for effect in effects:
-            if isinstance(effect, Keep):
+            if isinstance(effect, KeepRow):
                 if effect.row is None:
                     self.journal.pop((effect.table, effect.key), None)
                 else:
@@ -74,8 +74,8 @@ class World:
             elif isinstance(effect, Close):
                 self.open.discard(effect.stream)
 
-    def rows(self) -> list[Keep]:
-        return [Keep(table, key, held.get("row")) for (table, key), held in self.journal.items()]
+    def rows(self) -> list[KeepRow]:
+        return [KeepRow(table, key, held.get("row")) for (table, key), held in self.journal.items()]
 
     def restart(self) -> None:
         self.open.clear()
