@@ -15,10 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from asa.core.event import Event, JobEnded, RunEnded, TaskDone
-from asa.dashboard.feed import Feed
-from asa.dashboard.service import Dashboard
-from asa.dashboard.sources import RUNS, Sources
-from asa.dashboard.watching import line
+from asa.dashboard.feed import RUNS, Feed, Sources
+from asa.dashboard.site import Dashboard, line
 from asa.log.events import EventLog
 from asa.log.rundir import RunDirectory
 from asa.testing.runlogs import MadeStage, run_log

@@ -17,10 +17,20 @@ from asa.core.units import duration
 from asa.log.database import LearnedStore
 from asa.log.messages import notify
 from asa.log.rundir import DriverLock
-from asa.report.axis import ticks
 from asa.report.outputs import check_picture
-from asa.report.palette import BUSY, LINE, series_colour
-from asa.report.picture import WIDTH_IN, charts, heading, legend_above, new_figure, note, save_figure
+from asa.report.picture import (
+    BUSY,
+    LINE,
+    WIDTH_IN,
+    charts,
+    heading,
+    legend_above,
+    new_figure,
+    note,
+    save_figure,
+    series_colour,
+    ticks,
+)
 from asa.security.files import private_directory
 from coscheduler.agents.groups import AgentGroup, LocalAgents, NamedPool, local_agents
 from coscheduler.agents.machine import AgentMachine

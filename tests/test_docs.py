@@ -43,6 +43,8 @@ ARGUMENTS = {
     "sharing": "sharing rule",
 }
 """Options and arguments that take a spec, and the kind that it is of."""
+COMMON = ("-h", "--help", "--json", "--log-level")
+"""Options of every command, which docs/reference.md explains once."""
 SEVERAL = ("dispatcher", "strategies", "estimators", "rules")
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
 SIGNATURES = {"asa.run": "asa.workflows.run.submit", "asa.stage": "asa.workflows.stage.make_needs"}
@@ -137,7 +139,7 @@ def test_every_command_is_told_with_its_options() -> None:
         if not pages:
             missing.append(words)
         for action in parser._actions:
-            known = "|".join(option for option in action.option_strings if option not in ("-h", "--help", "--json"))
+            known = "|".join(option for option in action.option_strings if option not in COMMON)
             if known and not any(re.search(rf"(?<![\w-])({known})(?![\w-])", page.code) for page in pages):
                 missing.append(f"{words} {known}")
     assert missing == []

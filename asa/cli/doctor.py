@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import argparse
+import fcntl
+import os
+import platform
 import shutil
+import socket
+import subprocess
+import sys
+import tempfile
 from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
-from asa.cli.doctor_machine import extras, machine, row, slurm
 from asa.core.command import CommandResult, table
 from asa.core.errors import AsaError
 from asa.core.job import DependencyKind
 from asa.core.registry import BACKENDS, DOCTOR
 from asa.core.units import brief
+from asa.log.database import Database, is_local
+from asa.log.rundir import state_directory
 from asa.strategies.places import usable
 
 _BASIS = ("python", "state directory", "file locks", "event log")
@@ -26,7 +36,7 @@ _WORKS = {
 _WORDS = {True: "works", False: "DOES NOT WORK", None: "not tried"}
 
 
-class Doctor:
+class DoctorCommand:
     """Say what works on this machine, and what the batch system is like."""
 
     help = "say what works here, and what matters to planning"
@@ -90,3 +100,130 @@ def _backend(spec: str) -> Iterator[dict[str, Any]]:
     yield row(f"{spec}: places", True, f"places in the queue {held}")
     for name, value in site.details.items():
         yield row(f"{spec}: {name}", True, value)
+
+
+EXTRAS = {
+    "plots": "matplotlib",
+    "dask": "distributed",
+    "cp": "ortools",
+    "learn": "torch",
+    "mesos": "kazoo",
+    "montage": "MontagePy",
+}
+"""What may be installed besides, and a module by which it is known."""
+SLURM = ("sbatch", "squeue", "scancel", "scontrol", "sinfo")
+"""Its commands without which there is no Slurm for us; `sacct` is wanted, `srun` on nodes."""
+
+_LOCKED = "import fcntl, sys\ntry: fcntl.lockf(open(sys.argv[1], 'r+'), 6)\nexcept OSError: sys.exit(75)"
+_PATIENCE_S = 10.0
+
+
+def row(what: str, ok: bool, found: str) -> dict[str, Any]:
+    """A line of what `asa doctor` says."""
+    return {"what": what, "ok": ok, "found": found}
+
+
+def machine() -> Iterator[dict[str, Any]]:
+    """Python, the state directory and what can be done in it, and ports."""
+    yield row("python", sys.version_info >= (3, 11), f"{platform.python_version()} at {sys.executable}")
+    try:
+        state = state_directory()
+    except AsaError as error:
+        yield row("state directory", False, str(error))
+        return
+    local = is_local(state)
+    where = "a file system of this machine" if local else "a network file system, or one that is not known"
+    yield row("state directory", True, f"{state} ({where})")
+    with tempfile.TemporaryDirectory(dir=state, prefix=".doctor-") as folder:
+        yield locks(Path(folder))
+        yield event_log(Path(folder), local)
+        yield unix_socket(Path(folder))
+    yield ports()
+
+
+def locks(folder: Path) -> dict[str, Any]:
+    """Whether a lock that one process holds keeps another one out, and no longer than it is held."""
+    path = folder / "lock"
+    path.touch(0o600)
+    try:
+        with path.open("r+") as file:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            kept = _child(path) == 75
+        free = _child(path) == 0
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return row("file locks", False, f"cannot be had in {folder.parent}: {error}")
+    if kept and free:
+        return row("file locks", True, "kept between processes: one driver a run")
+    what = "do not end with their holder" if kept else "keep nobody out"
+    return row("file locks", False, f"{what} in {folder.parent}: set ASA_STATE_DIR to a file system whose locks work")
+
+
+def _child(path: Path) -> int:
+    words = [sys.executable, "-I", "-S", "-c", _LOCKED, str(path)]
+    return subprocess.run(words, timeout=_PATIENCE_S, check=False, stderr=subprocess.DEVNULL).returncode
+
+
+def event_log(folder: Path, local: bool) -> dict[str, Any]:
+    """Whether a database can be written there, and how it is kept."""
+    kind = "write-ahead log" if local else "rollback journal, one writer: the file system is not local"
+    try:
+        base = Database(folder / "events.db", ("CREATE TABLE t (x)",), 1, busy_s=_PATIENCE_S)
+        with base.transaction() as connection:
+            connection.execute("INSERT INTO t VALUES (1)")
+        base.close()
+    except AsaError as error:
+        return row("event log", False, str(error))
+    return row("event log", True, kind)
+
+
+def unix_socket(folder: Path) -> dict[str, Any]:
+    """Whether processes of this machine can talk through that directory."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        with socket.socket(socket.AF_UNIX) as served:
+            served.bind(f"/proc/self/fd/{descriptor}/socket")  # the path itself may be longer than an address can be
+    except OSError as error:
+        found = f"cannot be made in {folder.parent}: {error}: set ASA_STATE_DIR to a file system that has sockets"
+        return row("sockets", False, found)
+    finally:
+        os.close(descriptor)
+    return row("sockets", True, "can be made in the state directory")
+
+
+def ports() -> dict[str, Any]:
+    """Whether a port can be had, and reached by this machine's name, as nodes reach it."""
+    name = socket.gethostname()
+    try:
+        with socket.create_server(("", 0), backlog=8) as served:
+            port = served.getsockname()[1]
+            socket.create_connection(("127.0.0.1", port), timeout=_PATIENCE_S).close()
+            try:
+                entries = socket.getaddrinfo(name, port, family=socket.AF_INET, type=socket.SOCK_STREAM)
+                address = str(entries[0][4][0])
+                socket.create_connection((address, port), timeout=_PATIENCE_S).close()
+            except OSError as error:
+                found = f"on this machine; its name {name} leads nowhere ({error.strerror or error}): nodes need it"
+                return row("ports", True, found)
+    except OSError as error:
+        return row("ports", False, f"none can be had: {error}: a firewall or a sandbox forbids it")
+    lonely = " (loopback: other machines cannot use that)" if address.startswith("127.") else ""
+    return row("ports", True, f"any free one, at {name}, {address}{lonely}")
+
+
+def slurm() -> dict[str, Any]:
+    """Slurm's commands; whether they answer is the backend's to say."""
+    missing = [name for name in SLURM if shutil.which(name) is None]
+    if len(missing) == len(SLURM):
+        return row("slurm", True, "not installed here: log in where it is, or use slurmrestd (slurm:rest=...)")
+    if missing:
+        return row("slurm", False, f"{', '.join(missing)} not in PATH: load the site's module, or add its directory")
+    accounting = "" if shutil.which("sacct") else "; no sacct: how jobs ended is read from the queue alone"
+    return row("slurm", True, f"its commands are in PATH{accounting}")
+
+
+def extras() -> dict[str, Any]:
+    """What is installed besides, and how the rest is had."""
+    there = [name for name, module in EXTRAS.items() if find_spec(module)]
+    lacking = [name for name in EXTRAS if name not in there]
+    how = f"; not: {', '.join(lacking)} (pip install 'asa-hpc[{lacking[0]}]')" if lacking else ""
+    return row("extras", True, f"{', '.join(there) or 'none'}{how}")

@@ -11,14 +11,16 @@ from asa.core.clock import SystemClock
 from asa.core.command import CommandResult, add_set_option
 from asa.core.errors import RunFailed
 from asa.core.event import RunState
+from asa.core.job import Capabilities
 from asa.core.registry import BACKENDS, EXECUTORS, STRATEGIES, with_options
+from asa.core.serial import to_json
 from asa.core.units import brief
 from asa.log.messages import notify
 from asa.workflows.run import Run as WorkflowRun
-from asa.workflows.run import finish, submit
+from asa.workflows.run import finish, resume, submit
 
 
-class Run:
+class RunCommand:
     """Run the workflow in a Python file."""
 
     help = "run the workflow in a Python file"
@@ -141,3 +143,44 @@ def _follow(run: WorkflowRun) -> None:
 
     with ProgressDisplay() as display:
         follow(run.events, display, SystemClock(), run.decided, now=run.now)
+
+
+class ResumeCommand:
+    """Go on with a run; what is done is not done again."""
+
+    help = "go on with a run whose driver died, that failed, or that was cancelled"
+
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        """Declare the options."""
+        parser.add_argument("run", metavar="RUN", help="name of the run, or a beginning of it")
+        add_display_options(parser)
+
+    def run(self, options: argparse.Namespace) -> CommandResult:
+        """Resume it."""
+        check_display_options(options)
+        return show_to_end(resume(options.run), options)
+
+
+class GraphCommand:
+    """Print and check a workflow."""
+
+    help = "print and check a workflow without running it"
+
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        """Declare the options."""
+        add_workflow_options(parser)
+        parser.add_argument("--backend", help="also check that every stage can run there")
+        parser.add_argument("--dot", action="store_true", help="print it in Graphviz's language")
+
+    def run(self, options: argparse.Namespace) -> CommandResult:
+        """Print it."""
+        from asa.workflows.graph import make_graph
+
+        graph = make_graph(workflow_of(options))
+        site = Capabilities(site="")
+        if options.backend:
+            backend = BACKENDS.create(options.backend)
+            site = backend.capabilities()
+            backend.close()
+        graph.check(site)
+        return CommandResult({"rows": to_json(graph.specs(site))}, graph.to_dot() if options.dot else str(graph))

@@ -31,7 +31,7 @@ class Dashboard:
 
     def run(self, options: argparse.Namespace) -> CommandResult:
         """Serve until Ctrl-C."""
-        from asa.dashboard.service import Dashboard as Service  # here: the page of options does without sockets
+        from asa.dashboard.site import Dashboard as Service  # here: the page of options does without sockets
 
         port = _free_port(options.host) if options.port is None else options.port
         service = Service(state_directory(), options.run, host=options.host, port=port, certificate=options.certificate)

@@ -17,25 +17,47 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gzip
+import hmac
 import json
+import logging
 import math
+import os
+import secrets
+import ssl
 import time
-from collections.abc import Callable, Coroutine
-from functools import partial
-from typing import Any
+from collections.abc import Callable, Coroutine, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import cache, partial
+from importlib import resources
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import urlsplit
 
-from asa.core.errors import AsaError, RunNotFound
+from asa.core.errors import AsaError, InvalidInput, RunNotFound, StateError
 from asa.core.event import RunStarted
-from asa.dashboard.access import CODE_MOST, Access, check_addressed
 from asa.dashboard.beliefs import beliefs
 from asa.dashboard.containers import containers, pool_of
-from asa.dashboard.shelf import HEADERS, squeezed, take
-from asa.dashboard.sources import Sources
-from asa.dashboard.watching import Viewer, Watch, line
+from asa.dashboard.document import Document, difference
+from asa.dashboard.feed import Feed, Sources, View
 from asa.log.events import EventLog
 from asa.log.rundir import RunDirectory
+from asa.security.files import check_private, private_directory, write_private
 from asa.web.errors import HTTPError
-from asa.web.server import Admission, Request, Response, ResponseStream, StreamResponse, check_method, error_response
+from asa.web.hosts import FailedAttempts, host_of, is_loopback
+from asa.web.loop_thread import LoopThread
+from asa.web.server import (
+    Admission,
+    Listener,
+    Request,
+    Response,
+    ResponseStream,
+    StreamResponse,
+    check_method,
+    error_response,
+    listening_socket,
+)
 
 _JSON = "application/json"
 _Answering = Coroutine[Any, Any, Response | StreamResponse]
@@ -208,3 +230,444 @@ def _seconds(text: str) -> float:
     if not math.isfinite(found):
         raise HTTPError(400, f"expected t, a number of seconds, found {text[:50]!r}")
     return found
+
+
+SESSIONS_MOST = 32
+"""Pages that may be open at a time; of more, the oldest has to be opened anew."""
+CODE_MOST = 200
+"""Longest body of a request for a token [bytes]."""
+
+
+class Access:
+    """Who may look: a one-time code, from a file that only its owner can read, is exchanged for a token.
+
+    The code is in the fragment of a link, which browsers keep to themselves; the page sends it once, in the body of a
+    request, and forgets it. The token is kept by the browser for this page alone (host *and* port: cookies would go to
+    every port of the host, and so to servers of other users of a login node), and ends with this process.
+
+    Parameters
+    ----------
+    file
+        Where the link with the next code is kept; mode 0600.
+    address
+        The page's, such as ``http://127.0.0.1:8765``.
+    clock
+        Seconds that never go backwards [s].
+    """
+
+    def __init__(self, file: Path, address: str, clock: Callable[[], float]) -> None:
+        self._file, self._address = file, address
+        self._code = ""
+        self._tokens: dict[str, None] = {}
+        self._failures = FailedAttempts(clock)
+        self.renew()
+
+    @property
+    def link(self) -> str:
+        """Opens the page, once."""
+        return f"{self._address}/#{self._code}"
+
+    def renew(self) -> None:
+        """Make a new code, and write the link with it to the file.
+
+        Raises
+        ------
+        StateError
+            When it cannot be written.
+        """
+        self._code = secrets.token_urlsafe(32)
+        write_private(self._file, f"{self.link}\n".encode())
+
+    def token_for(self, code: str, peer: str) -> str:
+        """A token for who has the code, which is used up by that.
+
+        Raises
+        ------
+        HTTPError
+            403 when it is another; 429 when that has happened too often from this address.
+        """
+        if not hmac.compare_digest(code.encode(errors="replace"), self._code.encode()):
+            if self._failures.too_many(peer):
+                raise HTTPError(429, "too many codes that are not ours: wait a second")
+            raise HTTPError(403, "this link was used already, or is not of this page: take the one in the file again")
+        self.renew()
+        token = secrets.token_urlsafe(32)
+        while len(self._tokens) >= SESSIONS_MOST:
+            del self._tokens[next(iter(self._tokens))]
+        self._tokens[token] = None
+        return token
+
+    def check(self, headers: Mapping[str, str]) -> None:
+        """Raises `HTTPError` (401) when these headers have no token of ours."""
+        scheme, _, rest = headers.get("Authorization", "").strip().partition(" ")
+        given, known = rest.strip().encode(errors="replace"), False
+        for token in self._tokens:  # all of them: the time it takes tells nothing
+            known |= hmac.compare_digest(token.encode(), given)
+        if scheme.lower() != "bearer" or not known:
+            raise HTTPError(401, "expected the token of an open page: open the link that asa dashboard has written")
+
+    def close(self) -> None:
+        """Nobody may look any more."""
+        self._tokens.clear()
+        self._file.unlink(missing_ok=True)
+
+
+def check_addressed(headers: Mapping[str, str], host: str, scheme: str) -> None:
+    """Refuse what a browser sends for the page of somebody else, even one whose name resolves to this machine.
+
+    Parameters
+    ----------
+    host
+        What we listen on; names of loopback are taken where that is loopback.
+    scheme
+        ``http`` or ``https``.
+
+    Raises
+    ------
+    HTTPError
+        421 when another host is meant, 403 when another page asks.
+    """
+    header = headers.get("Host", "")
+    named = host_of(header)
+    if named != host.lower() and not (is_loopback(host) and is_loopback(named)):
+        raise HTTPError(421, f"this is not {header[:100]!r}: open the address that asa dashboard has told")
+    origin = headers.get("Origin")
+    if origin is not None and (urlsplit(origin).scheme, urlsplit(origin).netloc) != (scheme, header):
+        raise HTTPError(403, "another page has asked for this")
+    if headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin"):
+        raise HTTPError(403, "another page has asked for this")
+
+
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+"""Of every answer."""
+
+_TYPES = {
+    "html": "text/html; charset=utf-8",
+    "css": "text/css; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
+    "svg": "image/svg+xml",
+}
+
+
+@cache
+def files() -> dict[str, bytes]:
+    """The page's files by name, squeezed."""
+    found = resources.files("asa.dashboard") / "page"
+    names = [file.name for file in found.iterdir() if file.name.rpartition(".")[2] in _TYPES]
+    return {name: gzip.compress((found / name).read_bytes(), mtime=0) for name in sorted(names)}
+
+
+def take(path: str, accepts: str) -> Response:
+    """The file for a path: ``/`` or ``/page/NAME``.
+
+    Parameters
+    ----------
+    accepts
+        The request's ``Accept-Encoding``.
+
+    Raises
+    ------
+    HTTPError
+        404 when there is none.
+    """
+    name = "index.html" if path == "/" else path.removeprefix("/page/")
+    if name not in files() or (path != "/" and not path.startswith("/page/")):
+        raise HTTPError(404, "there is nothing here")
+    return squeezed(files()[name], _TYPES[name.rpartition(".")[2]], accepts)
+
+
+def squeezed(body: bytes, content: str, accepts: str) -> Response:
+    """An answer whose body was compressed by gzip, for whoever accepts that."""
+    if "gzip" in accepts:
+        return Response(200, body, content, HEADERS | {"Content-Encoding": "gzip"})
+    return Response(200, gzip.decompress(body), content, HEADERS)
+
+
+LOOK_S = 0.2
+"""How often a log is looked at for news [s]."""
+REFRESH_S = 1.0
+"""How often what depends on the time is told anew, while time goes on [s]."""
+BEHIND_MOST = 4 << 20
+"""A viewer for whom more than this waits to be sent is told of no further changes until it has read that [bytes]."""
+BARS_MOST = 5000
+"""Runs of tasks in one record."""
+
+_log = logging.getLogger(__name__)
+_BEAT = b"\n"
+_BEAT_EVERY = 50
+_ALONE_MOST = 25  # looks at a log that nobody else looks at
+
+
+class Viewer:
+    """An open page: what it was sent, and the stream that it is sent on."""
+
+    def __init__(self, stream: ResponseStream) -> None:
+        self.stream = stream
+        self._document: Document = {}
+        self._bars = 0
+        self._sent: tuple[float, bool, bool] | None = None
+
+    def send(self, feed: Feed[Any], view: View) -> None:
+        """Send what it does not have yet; nothing while it does not keep up."""
+        if self.stream.waiting > BEHIND_MOST:
+            return
+        change, first = difference(self._document, view.document), self._bars
+        sent = (view.now, view.live, view.written)
+        if not change and view.bars == first and self._sent == sent:
+            return
+        self._document, self._bars, self._sent = view.document, view.bars, sent
+        start, end = feed.span
+        record = {"change": change, "now": view.now, "from": start, "to": max(end, view.now)}
+        record |= {"live": view.live, "written": view.written}
+        for place in range(first, max(view.bars, first + 1), BARS_MOST):
+            self.stream.put(line(record | {"bars": feed.bars(place, min(place + BARS_MOST, view.bars))}))
+            record = {}
+
+    def fail(self, words: str) -> None:
+        """Send the reason for which nothing more will come, and end."""
+        self.stream.put(line({"error": words}))
+        self.stream.end()
+
+
+class Watch:
+    """One feed, and those who look at it; it is read while anybody does, and a little longer.
+
+    Parameters
+    ----------
+    feed
+        Closed at the end.
+    over
+        Called then.
+    """
+
+    def __init__(self, feed: Feed[Any], over: Callable[[], object]) -> None:
+        self.feed, self._over = feed, over
+        self._viewers: set[Viewer] = set()
+        self._view: View | None = None
+        self._reading = asyncio.Lock()
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def add(self, viewer: Viewer) -> None:
+        """One more looks."""
+        self._viewers.add(viewer)
+        if self._view is not None:
+            viewer.send(self.feed, self._view)
+
+    def discard(self, viewer: Viewer) -> None:
+        """It looks no more."""
+        self._viewers.discard(viewer)
+
+    def end(self) -> None:
+        """End what is being told to viewers."""
+        for viewer in list(self._viewers):
+            viewer.stream.end()
+
+    async def at(self, when: float) -> View:
+        """The page as it was at a time [s]."""
+        async with self._reading:  # nobody is served faster by two that replay at once
+            return await asyncio.to_thread(self.feed.look_at, when)
+
+    async def _run(self) -> None:
+        try:
+            await self._follow()
+        except (AsaError, OSError) as error:
+            self._fail(f"the log cannot be read: {error}")
+        except Exception:
+            _log.exception("a log cannot be shown")
+            self._fail("the dashboard cannot show this log; what it has said where it was started tells why")
+        finally:
+            self._over()
+            self.feed.close()
+
+    def _fail(self, words: str) -> None:
+        for viewer in list(self._viewers):
+            viewer.fail(words)
+
+    async def _follow(self) -> None:
+        loop, told, alone, turn = asyncio.get_running_loop(), 0.0, 0, 0
+        while alone < _ALONE_MOST:
+            news = await asyncio.to_thread(self.feed.advance)
+            due = self._view is None or (self._view.live and loop.time() >= told + REFRESH_S)
+            if news or due:
+                self._view, told = await asyncio.to_thread(self.feed.look), loop.time()
+                for viewer in list(self._viewers):
+                    viewer.send(self.feed, self._view)
+            turn, alone = turn + 1, 0 if self._viewers else alone + 1
+            if turn % _BEAT_EVERY == 0:  # whoever is gone without a word is found out
+                for viewer in list(self._viewers):
+                    viewer.stream.put(_BEAT)
+            await asyncio.sleep(LOOK_S)
+
+
+def line(record: dict[str, Any]) -> bytes:
+    """A record as it is sent: JSON, and the end of a line.
+
+    >>> line({"a": [1.5, None]})
+    b'{"a":[1.5,null]}\\n'
+    """
+    return json.dumps(record, separators=(",", ":"), allow_nan=False).encode() + b"\n"
+
+
+LOOPBACK = "127.0.0.1"
+
+_CLOSING_S = 1.0
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where a dashboard listens, and the file in which the link is that opens it."""
+
+    host: str
+    port: int
+    scheme: str
+    file: Path
+
+    @property
+    def url(self) -> str:
+        """The page, without the code that opens it."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.scheme}://{host}:{self.port}"
+
+
+class Dashboard:
+    """Serves the page of a state directory; a context manager.
+
+    Parameters
+    ----------
+    state
+        The state directory.
+    name
+        The run or queue that the page shows first, or a beginning of it; "" for the newest run.
+    host
+        The name or address to listen on; other machines reach it only over TLS.
+    port
+        0 for any.
+    certificate
+        File with a private key and a certificate (PEM, mode 0600) to speak TLS with; None for plain HTTP.
+
+    Raises
+    ------
+    InvalidInput
+        When other machines could reach it without TLS.
+    RunNotFound
+        When there is no such run or queue.
+    StateError
+        When the certificate cannot be used.
+    """
+
+    def __init__(
+        self, state: Path, name: str = "", *, host: str = LOOPBACK, port: int = 0, certificate: Path | None = None
+    ) -> None:
+        if certificate is None and not is_loopback(host):
+            raise InvalidInput(
+                f"without TLS one listens on loopback only, not on {host or 'all addresses'}: leave the host out and "
+                "come through ssh, or give a certificate"
+            )
+        self._sources = Sources(state)
+        self._opens = self._sources.find(name)
+        self._state, self._host, self._port = state, host, port
+        self._context = None if certificate is None else _context(certificate)
+        self._thread = LoopThread[None]("asa-dashboard")
+        self._stopped: asyncio.Future[None] | None = None
+        self._address: Address | None = None
+        self._access: Access | None = None
+
+    @property
+    def address(self) -> Address:
+        """Where it listens; raises `StateError` before it was started."""
+        if self._address is None:
+            raise StateError("the dashboard listens nowhere yet: start it first")
+        return self._address
+
+    @property
+    def link(self) -> str:
+        """Opens the page, once; for the eyes of whoever started it only."""
+        assert self._access is not None
+        return self._access.link
+
+    @property
+    def shows(self) -> str:
+        """The name of what the page shows first."""
+        return self._opens[1]
+
+    def start(self) -> None:
+        """Listen, and write the link.
+
+        Raises
+        ------
+        StateError
+            When the port or the file cannot be had.
+        """
+        self._thread.start(self._serve)
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Until it has ended.
+
+        Raises
+        ------
+        TimeoutError
+            After `timeout` [s].
+        """
+        self._thread.wait(timeout)
+
+    def close(self) -> None:
+        """Listen no more; links and open pages are of no use from now on."""
+        if self._thread:
+            self._thread.tell(self._hear)
+            self._thread.join()
+            if self._access is not None:
+                self._access.close()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # ------------------------------------------------------- its own thread
+
+    def _hear(self) -> None:
+        if self._stopped is not None and not self._stopped.done():
+            self._stopped.set_result(None)
+
+    async def _serve(self, started: Future[None]) -> None:
+        self._stopped = asyncio.get_running_loop().create_future()
+        with listening_socket(self._host, self._port) as sock:
+            scheme, port = "http" if self._context is None else "https", sock.getsockname()[1]
+            links = private_directory(self._state / "dashboard")
+            self._address = Address(self._host, port, scheme, links / f"link-{os.getpid()}-{port}")
+            self._access = Access(self._address.file, self._address.url, time.monotonic)
+            site = Site(self._sources, self._access, self._host, scheme, self._opens)
+            listener = Listener(site.admit, "the dashboard")
+            site.authenticated = listener.authenticated
+            await listener.listen(sock, self._context)
+            started.set_result(None)
+            warming = asyncio.create_task(site.warm())
+            await self._stopped
+            warming.cancel()
+            site.end()
+            await listener.close(_CLOSING_S)
+
+
+def _context(certificate: Path) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    try:
+        context.load_cert_chain(check_private(certificate))
+    except OSError as error:  # ssl.SSLError is one
+        raise StateError(f"the certificate in {certificate} cannot be used: {error}") from error
+    return context

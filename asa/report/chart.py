@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from asa.core.arrays import Floats, Ints
 from asa.core.run import TaskOutcome
 from asa.metrics.attempts import Attempts
 from asa.metrics.workflow import JobSummary, RunSummary, StageSummary, pool_size, steps
-from asa.report.lanes import pack
-from asa.report.palette import LIGHT
+from asa.report.picture import LIGHT
 
 Span = tuple[float, float]
 
@@ -212,3 +212,36 @@ def _average(times: Floats, level: Ints, edges: Floats) -> Floats:
         return np.empty(0)
     area = np.concatenate([[0.0], np.cumsum(level[:-1] * np.diff(times))])
     return np.asarray(np.diff(np.interp(edges, times, area)) / np.diff(edges))
+
+
+def pack(
+    started: NDArray[np.float64], ended: NDArray[np.float64], cores: NDArray[np.int64], lanes: int
+) -> NDArray[np.int64]:
+    """The lowest of the neighbouring lanes that each task gets, shape (n,).
+
+    Tasks take the lowest lanes that are free. Where none are free side by side (cores are handed out in any order, and
+    clocks differ), a task gets those that are free soonest.
+
+    Parameters
+    ----------
+    started, ended
+        [s], shape (n,) each.
+    cores
+        Lanes that each task takes, shape (n,); cut to `lanes`.
+    lanes
+        Number of lanes.
+
+    Examples
+    --------
+    >>> pack(np.array([0.0, 0.0, 5.0]), np.array([9.0, 4.0, 8.0]), np.array([1, 2, 1]), 3).tolist()
+    [0, 1, 1]
+    """
+    free = np.zeros(lanes) - np.inf
+    lowest = np.zeros(len(started), dtype=np.int64)
+    for task in np.argsort(started, kind="stable"):
+        width = min(int(cores[task]), lanes)
+        ready = np.lib.stride_tricks.sliding_window_view(free, width).max(axis=1)
+        room = np.flatnonzero(ready <= started[task] + 1e-6)
+        lowest[task] = lane = room[0] if len(room) else ready.argmin()
+        free[lane : lane + width] = ended[task]
+    return lowest

@@ -11,10 +11,21 @@ import numpy as np
 from asa.core.job import JobState
 from asa.core.run import TaskOutcome
 from asa.metrics.workflow import RunSummary
-from asa.report.axis import ticks
 from asa.report.chart import Chart, JobRow, Span, StageRow, chart
-from asa.report.palette import BAD, IDLE, stage_colour
-from asa.report.picture import DPI, SMALL_PT, WIDTH_IN, charts, heading, legend, new_figure, save_figure
+from asa.report.picture import (
+    BAD,
+    DPI,
+    IDLE,
+    SMALL_PT,
+    WIDTH_IN,
+    charts,
+    heading,
+    legend,
+    new_figure,
+    save_figure,
+    stage_colour,
+    ticks,
+)
 from asa.report.words import job_words, shortened, stage_words
 
 if TYPE_CHECKING:

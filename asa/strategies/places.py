@@ -18,7 +18,6 @@ from asa.core.units import WEEK
 from asa.core.view import AllocationView, StageView, WorkflowView
 from asa.strategies.ahead import ask_after
 from asa.strategies.asking import ask_for
-from asa.strategies.chains import chains
 
 SETTLE_S = 5.0
 """Jobs that are not to start at once may not do so for so long [s]; their age counts from then on."""
@@ -228,3 +227,48 @@ def _ages(item: AllocationView, view: WorkflowView, reason: str) -> bool:
     """Whether a job that waits for this reason grows older, as far as is known; it has a while to begin."""
     held_back = item.reason and item.reason.startswith(reason)
     return not held_back or item.ages_since is not None or view.now < item.submitted + SETTLED_S
+
+
+def chains(stages: Sequence[StageView]) -> list[list[StageView]]:
+    """Stages as chains; every stage is in one.
+
+    A stage follows the one of its predecessors that is expected to end last if nobody waits. Of several that follow the
+    same one, the widest does (of equal ones the longest), and the others begin chains of their own.
+
+    Parameters
+    ----------
+    stages
+        All of a workflow, each after its predecessors.
+
+    Examples
+    --------
+    >>> from asa.core.job import Resources
+    >>> from asa.core.stage import StageSpec, StageState
+    >>> def stage(name, cores, *before):
+    ...     spec = StageSpec(name, Resources(cores), Resources(), 60.0, 60.0, before)
+    ...     return StageView(spec, StageState.WAITING, (), None, None, None, None, 0, True)
+    >>> fork = [stage("split", 1), stage("wide", 8, "split"), stage("narrow", 2, "split"), stage("join", 1, "wide")]
+    >>> [[stage.spec.name for stage in chain] for chain in chains(fork)]
+    [['split', 'wide', 'join'], ['narrow']]
+    """
+    ends: dict[str, float] = {}
+    follower: dict[str, StageView] = {}  # stage -> who follows it
+    for stage in stages:
+        before = stage.spec.predecessors
+        ends[stage.spec.name] = max((ends[name] for name in before), default=0.0) + stage.spec.run_time_s
+        if before:
+            last = max(before, key=lambda name: ends[name])
+            follower[last] = max((item for item in (follower.get(last), stage) if item is not None), key=_size)
+    followers = {stage.spec.name for stage in follower.values()}
+    found = []
+    for stage in stages:
+        if stage.spec.name not in followers:
+            chain = [stage]
+            while (behind := follower.get(chain[-1].spec.name)) is not None:
+                chain.append(behind)
+            found.append(chain)
+    return found
+
+
+def _size(stage: StageView) -> tuple[int, float]:
+    return stage.spec.resources.cores, stage.spec.run_time_s

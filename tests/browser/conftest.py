@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from asa.dashboard.service import Dashboard
+from asa.dashboard.site import Dashboard
 
 SHOTS = Path(__file__).parents[2] / "build" / "screenshots"
 WAIT_MS = 30_000

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from asa.core.event import RunEnded, RunState, Trouble
-from asa.dashboard.service import Dashboard
+from asa.dashboard.site import Dashboard
 from asa.log.rundir import list_runs
 from asa.testing.runlogs import job_asked, montage, run_begins, run_log, stage_spec
 from tests.browser.conftest import Open, Shoot

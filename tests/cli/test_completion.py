@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from asa.cli.completion_shells import SHELLS
-from asa.cli.completion_words import ANYTHING, FILES, RUNS, Option, Place, places
+from asa.cli.completion import ANYTHING, FILES, RUNS, SHELLS, Option, Place, places
 from asa.cli.main import main, make_parser
 from asa.core.registry import BACKENDS, COMMANDS, DISPATCHERS
 

@@ -18,7 +18,7 @@ import requests
 
 from asa.cli.main import main
 from asa.core.event import Event
-from asa.dashboard import command, top_command
+from asa.dashboard import command, top
 from asa.dashboard.feed import Feed
 from asa.dashboard.model import RunModel
 from asa.log.events import EventLog
@@ -147,10 +147,10 @@ def test_top_says_why_a_stage_waits(
 
 def test_top_follows_a_run_to_its_end(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")  # a terminal, for all that rich knows
-    monkeypatch.setattr(top_command, "_EVERY_S", 0.0)
+    monkeypatch.setattr(top, "_EVERY_S", 0.0)
     feed, log = Feed(Written(), RunModel, lambda: 0.0), run_log(montage(2))
     feed.advance()
-    top_command._follow(feed)
+    top._follow(feed)
     assert feed.span == (log[0].at, log[-1].at)
     assert "running" in capsys.readouterr().out
 
@@ -162,7 +162,7 @@ def test_top_is_left_by_ctrl_c(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("time.sleep", interrupt)
     feed = Feed(Written(), RunModel, lambda: 0.0)
     feed.advance()
-    top_command._follow(feed)
+    top._follow(feed)
     assert feed.look().live
 
 

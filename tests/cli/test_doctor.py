@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from asa.cli import doctor_machine
+from asa.cli import doctor as doctor_machine
 from asa.cli.doctor import conclusions
 from asa.cli.main import main
 from asa.core.registry import BACKENDS

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from asa.dashboard.service import Dashboard
+from asa.dashboard.site import Dashboard
 from asa.log.events import EventLog
 from asa.log.rundir import RunDirectory
 from asa.testing.runlogs import montage, run_log

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import asa.dashboard
-from asa.dashboard.shelf import files, take
+from asa.dashboard.site import files, take
 from asa.web.errors import HTTPError
 
 PAGE = Path(asa.dashboard.__file__).parent / "page"

@@ -107,7 +107,7 @@ def test_what_was_shown_is_never_changed() -> None:
 def test_the_log_of_a_real_queue_is_read(tmp_path: Path) -> None:
     """What the co-scheduler writes is what is read here."""
     from asa.cli.main import main
-    from asa.dashboard.sources import Sources
+    from asa.dashboard.feed import Sources
 
     queue = tmp_path / "queue.toml"
     queue.write_text(QUEUE)

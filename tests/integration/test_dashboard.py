@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from asa.core.event import AllocationStarted, Submitting
-from asa.dashboard.service import Dashboard
+from asa.dashboard.site import Dashboard
 from tests.browser.conftest import Open, chromium, open_page, shoot  # noqa: F401 (fixtures)
 from tests.cluster.processes import wait_until
 from tests.integration.shell import FLOWS, Shell

@@ -2,11 +2,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from asa.core.event import AllocationStarted, Event, TaskDone, TasksLaunched
 from asa.metrics.workflow import summarise
-from asa.report.chart import BINS, LANES_MOST, ROWS_DRAWN, TASKS_DRAWN, chart
+from asa.report.chart import BINS, LANES_MOST, ROWS_DRAWN, TASKS_DRAWN, chart, pack
 from asa.testing.runlogs import MadeStage, job_asked, montage, run_begins, run_log, stage_spec
 
 
@@ -72,3 +75,24 @@ def test_job_that_waits_and_job_that_runs_reach_to_now() -> None:
     first, second = chart(summarise(events, now=60.0)).jobs
     assert first.queued == (0.0, 10.0) and first.runs == ((10.0, 60.0),)
     assert second.queued == (5.0, 60.0) and second.runs == () and second.predicted == 45.0
+
+
+@given(st.lists(st.tuples(st.integers(0, 50), st.integers(1, 20)), max_size=30))
+def test_tasks_of_one_core_never_overlap_when_there_is_room(tasks: list[tuple[int, int]]) -> None:
+    started = np.array([start for start, _ in tasks], dtype=float)
+    ended = np.array([start + length for start, length in tasks], dtype=float)
+    lanes = pack(started, ended, np.ones(len(tasks), dtype=np.int64), len(tasks) + 1)
+    for one in range(len(tasks)):
+        for other in range(one):
+            apart = ended[one] <= started[other] or ended[other] <= started[one]
+            assert apart or lanes[one] != lanes[other]
+
+
+def test_wide_tasks_stay_inside_and_beside_each_other() -> None:
+    lanes = pack(np.zeros(3), np.ones(3), np.array([2, 1, 9]), 3)
+    assert lanes[0] == 0 and lanes[1] == 2, "side by side"
+    assert lanes[2] == 0, "cut to the lanes there are, and drawn over the others"
+
+
+def test_no_tasks() -> None:
+    assert pack(np.empty(0), np.empty(0), np.empty(0, dtype=np.int64), 4).tolist() == []

@@ -1,13 +1,50 @@
+"""How a lease looks: named after who lends it, and never as if it had been waited for."""
+
 from __future__ import annotations
 
+import io
 import re
+from html import escape, unescape
 from html.parser import HTMLParser
+from pathlib import Path
+from xml.etree import ElementTree
 
-from asa.core.event import Event, JobEnded, RunEnded, RunStarted, RunState, TaskFailed
+import pytest
+from rich.console import Console
+
+from asa.core.event import (
+    DriverStarted,
+    Event,
+    JobEnded,
+    Leased,
+    LeaseEnded,
+    RunEnded,
+    RunStarted,
+    RunState,
+    StageFailed,
+    TaskFailed,
+)
 from asa.core.job import JobState
 from asa.metrics.workflow import summarise
-from asa.report.html import render
-from asa.testing.runlogs import MadeStage, job_asked, montage, run_log, stage_spec
+from asa.report.chart import chart
+from asa.report.html import (
+    FAILURES_MOST,
+    LABEL_LETTERS,
+    ZOOMS,
+    Pictures,
+    core_hours_section,
+    draw,
+    failures_section,
+    jobs_section,
+    render,
+    stages_section,
+    unit_names,
+)
+from asa.report.progress import ProgressDisplay, changes, table
+from asa.report.words import job_title, job_words, purpose
+from asa.report.write import write_report
+from asa.testing.runlogs import MadeStage, job_asked, montage, run_begins, run_log, stage_spec
+from tests.metrics.leased import LENDER, borrowing
 
 VOID = {"meta", "input", "br"}
 
@@ -111,3 +148,157 @@ def test_page_of_a_run_that_goes_on() -> None:
     for cut in (2, 3, 4, 7, len(events) // 2):
         page = Page(render(summarise(events[:cut])))
         assert "running" in page.text and "not ended" in page.text
+
+
+def drawn(*stages: MadeStage) -> Pictures:
+    return draw(chart(summarise(run_log(stages))))
+
+
+def test_both_pictures_are_well_formed_and_of_one_height() -> None:
+    pictures = drawn(*montage())
+    labels, plot = (ElementTree.fromstring(picture) for picture in (pictures.labels, pictures.plot))
+    assert labels.get("height") == plot.get("height") == str(pictures.height)
+
+
+def test_everything_lies_inside_the_plot() -> None:
+    pictures = drawn(*montage())
+    rectangles = re.findall(r'<rect x="([\d.e-]+)%" y="([\d.]+)" width="([\d.e-]+)%" height="([\d.]+)"', pictures.plot)
+    assert len(rectangles) > 50
+    for x, y, width, height in (map(float, each) for each in rectangles):
+        assert 0 <= x <= x + width <= 100
+        assert 0 <= y <= y + height <= pictures.height
+
+
+def test_each_zoom_has_its_own_ticks() -> None:
+    plot = ElementTree.fromstring(drawn(*montage()).plot)
+    grids = {group.get("class", ""): len(group) for group in plot.findall("g") if "grid" in group.get("class", "")}
+    counts = [grids[f"grid z{zoom}"] for zoom in ZOOMS]
+    assert counts == sorted(counts) and counts[0] < counts[-1]
+
+
+def test_unit_of_time_follows_the_zoom() -> None:
+    units = dict(unit_names(chart(summarise(run_log(montage())))))
+    assert units[1] == "min" and units[16] == "min:s"
+
+
+@pytest.mark.parametrize("name", ["short", "a name that is much too long to stand beside a plot"])
+def test_names_fit_beside_the_plot(name: str) -> None:
+    root = ElementTree.fromstring(drawn(MadeStage(name, 4)).labels)
+    for text in root.findall("text"):
+        title = text.find("title")
+        shown = "".join(text.itertext()).removeprefix((title.text or "") if title is not None else "")
+        assert len(shown) <= LABEL_LETTERS + 1
+
+
+def test_waits_stand_side_by_side() -> None:
+    text = stages_section(summarise(run_log([MadeStage("a", 1, wait_s=90, predicted_wait_s=120)])))
+    assert text.count("1 min 30 s</td>") == 3, "started, in the queue, perceived"
+    assert "2 min</td>" in text, "predicted"
+
+
+def test_what_is_not_known_is_a_dash() -> None:
+    text = stages_section(summarise(run_begins(stage_spec("a", 1, None))))
+    assert ">0 of ?</td>" in text
+    assert text.count("–</td>") == 6
+
+
+def test_core_hours_add_up_to_the_whole_bar() -> None:
+    run = summarise(run_log(montage()))
+    text = core_hours_section(run)
+    for words in ("used 18.6", "idle (came early) 3.9", "idle (otherwise) 3.6", "26.2", "Big Job", "Per-Stage"):
+        assert words in text
+
+
+def test_job_that_never_ran() -> None:
+    events = [
+        *run_begins(stage_spec("a", 1, 1)),
+        *job_asked(0.0, "j0", 1, "a"),
+        JobEnded(9.0, "j0", JobState.CANCELLED),
+    ]
+    text = jobs_section(summarise(events))
+    assert ">J0</span>" in text and "cancelled" in text and text.count("–</td>") == 2, "neither waited nor held"
+
+
+def test_no_failures_no_section() -> None:
+    assert failures_section(summarise(run_log([MadeStage("a", 1)]))) == ""
+
+
+def test_failures_are_counted_beyond_those_shown() -> None:
+    text = failures_section(summarise(run_log([MadeStage("a", 4, 300, bad_tasks=FAILURES_MOST + 200)])))
+    assert text.count("<details>") == FAILURES_MOST and "200 more failed attempts" in text
+
+
+def test_stage_that_failed_without_a_task_is_named() -> None:
+    events = [*run_begins(stage_spec("a", 1, 1)), StageFailed(5.0, "a", "no allocation")]
+    assert "<b>Stage a</b> failed" in failures_section(summarise(events))
+
+
+EVENTS = borrowing()
+STAGES_OF_LIFE = [EVENTS[:number] for number in range(1, len(EVENTS) + 1)]
+
+
+def test_words() -> None:
+    own, lease = summarise(EVENTS).jobs
+    assert job_words(lease) == (f"lent by {LENDER}", "2 cores")
+    assert (purpose(own), purpose(lease)) == ("a", f"lent by {LENDER}")
+    title = job_title(lease)
+    assert title.startswith(f"lease l1, lent by {LENDER}\ncompleted\n") and "queue" not in title
+    assert "in the queue" in job_title(own)
+
+
+def test_tables() -> None:
+    run = summarise(EVENTS)
+    assert escape(f"lent by {LENDER}") in jobs_section(run)
+    assert core_hours_section(run)
+
+
+def test_nothing_of_it_came_too_early() -> None:
+    own, lease = chart(summarise(EVENTS)).jobs
+    assert lease.queued == (50.0, 50.0) and lease.early == () and lease.runs == ((50.0, 300.0),)
+    assert own.queued == (0.0, 100.0)
+    assert len(lease.tasks) == 3
+
+
+@pytest.mark.parametrize("events", STAGES_OF_LIFE, ids=lambda events: type(events[-1]).__name__)
+def test_a_page_can_be_made_at_any_time(events: list[Event]) -> None:
+    page = render(summarise(events, now=1400.0))
+    leased = any(isinstance(event, Leased) for event in events)
+    assert (f"lent by {LENDER}" in unescape(page)) is leased
+    assert LENDER not in page, "it is escaped"
+
+
+@pytest.mark.parametrize("end", [LeaseEnded(1150.0, "l1", "the agent is gone"), DriverStarted(1150.0, 2, "host")])
+def test_a_page_of_one_that_was_lost_says_why(end: Event) -> None:
+    until = next(n for n, event in enumerate(EVENTS) if event.at > end.at)
+    page = unescape(render(summarise([*EVENTS[:until], end], now=1200.0)))
+    assert ("the agent is gone" if isinstance(end, LeaseEnded) else "the driver was gone") in page
+
+
+@pytest.mark.parametrize("suffix", [".svg", ".png", ".html", ".json"])
+def test_a_file_of_every_form(tmp_path: Path, suffix: str) -> None:
+    if suffix in (".svg", ".png"):
+        pytest.importorskip("matplotlib")
+    path = tmp_path / f"run{suffix}"
+    write_report(EVENTS, path)
+    if suffix != ".png":
+        assert LENDER in unescape(path.read_text())
+    assert path.stat().st_size > 0
+
+
+def test_it_is_told_when_it_comes_and_when_it_goes() -> None:
+    def at(count: int) -> list[str]:
+        return changes(summarise(EVENTS[: count - 1]), summarise(EVENTS[:count]))
+
+    (came,) = [line for number, event in enumerate(EVENTS, 1) if isinstance(event, Leased) for line in at(number)]
+    assert came.endswith(f"lease lent by {LENDER}: running")
+    gone = [line for number, event in enumerate(EVENTS, 1) if isinstance(event, LeaseEnded) for line in at(number)]
+    assert gone == [f"[5 min] lease lent by {LENDER}: completed"]
+
+
+def test_the_display_takes_it() -> None:
+    text = io.StringIO()
+    with ProgressDisplay(Console(file=text, width=200)) as display:
+        for event in EVENTS:
+            display.update([event], event.at)
+    assert f"lent by {LENDER}" in text.getvalue()
+    Console(file=text).print(table(summarise(EVENTS)))

@@ -1,13 +1,17 @@
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from asa.core.errors import InvalidInput
 from asa.report.picture import (
+    DARK,
+    LIGHT,
     SMALL_PT,
     charts,
     heading,
@@ -18,6 +22,7 @@ from asa.report.picture import (
     note,
     save_figure,
     style_axes,
+    ticks,
     ticks_at,
 )
 
@@ -103,3 +108,64 @@ def test_no_legend_of_nothing() -> None:
 def test_files_that_cannot_be_written(name: str, said: str, tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match=said):
         save_figure(new_figure(1, 1), tmp_path / name)
+
+
+# Machado, Oliveira, Fernandes 2009: full protanopia and deuteranopia, on linear RGB.
+SIGHTS = {
+    "normal": np.eye(3),
+    "red-blind": np.array(
+        [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]]
+    ),
+    "green-blind": np.array(
+        [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]]
+    ),
+}
+TO_XYZ = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]])
+
+
+def linear(colour: str) -> np.ndarray:
+    channels = np.array([int(colour[at : at + 2], 16) for at in (1, 3, 5)]) / 255
+    return np.where(channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
+
+
+def lab(channels: np.ndarray) -> np.ndarray:
+    x, y, z = np.cbrt(np.maximum(TO_XYZ @ np.clip(channels, 0, 1) / [0.9505, 1, 1.089], 1e-6))
+    return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
+
+
+@pytest.mark.parametrize("sight", SIGHTS)
+@pytest.mark.parametrize(("colours", "least"), [(LIGHT, 15), (DARK, 26)], ids=["light", "dark"])
+def test_any_two_stages_can_be_told_apart(colours: tuple[str, ...], least: float, sight: str) -> None:
+    seen = [lab(SIGHTS[sight] @ linear(colour)) for colour in colours]
+    assert min(np.linalg.norm(one - other) for one, other in itertools.combinations(seen, 2)) >= least
+
+
+@pytest.mark.parametrize("colour", DARK)
+def test_contrast_on_dark_ground(colour: str) -> None:
+    bright, ground = (float(TO_XYZ[1] @ linear(each)) + 0.05 for each in (colour, "#14161a"))
+    assert bright / ground >= 3
+
+
+@given(st.floats(1e-3, 1e8), st.integers(1, 150))
+def test_ticks_are_even_few_and_inside(span_s: float, about: int) -> None:
+    made = ticks(span_s, about)
+    assert made.at[0] == 0.0 and made.at[-1] <= span_s * (1 + 1e-6)
+    assert len(made.at) <= about + 1
+    assert len(set(made.labels)) == len(made.labels), "no two ticks read the same"
+
+
+@pytest.mark.parametrize(
+    ("span_s", "about", "unit", "labels"),
+    [
+        (0.5, 5, "s", ("0", "0.1", "0.2")),
+        (90, 3, "s", ("0", "30", "60")),
+        (600, 20, "min:s", ("0:00", "0:30", "1:00")),
+        (9000, 300, "h:min:s", ("0:00:00", "0:00:30", "0:01:00")),
+        (3000, 5, "min", ("0", "10", "20")),
+        (30000, 10, "h", ("0", "1", "2")),
+        (864000, 5, "d", ("0", "2", "4")),
+    ],
+)
+def test_units_fit_the_steps(span_s: float, about: int, unit: str, labels: tuple[str, ...]) -> None:
+    made = ticks(span_s, about)
+    assert made.unit == unit and made.labels[:3] == labels

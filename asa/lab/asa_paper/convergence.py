@@ -19,8 +19,7 @@ from asa.core.ports import Estimator
 from asa.estimators.algorithm1 import Algorithm1
 from asa.estimators.fixedshare import FixedShare
 from asa.estimators.loss import PAPER_GRID, nearest, with_zero
-from asa.report.palette import series_colour
-from asa.report.picture import LABEL_PT, WIDTH_IN, charts, heading, legend_above, new_figure, save_figure
+from asa.report.picture import LABEL_PT, WIDTH_IN, charts, heading, legend_above, new_figure, save_figure, series_colour
 
 SEGMENTS = 5
 """Stretches of constant wait."""

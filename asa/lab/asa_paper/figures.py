@@ -18,8 +18,17 @@ from asa.lab.asa_paper.compare import compare
 from asa.lab.asa_paper.published import SCALES, STRATEGIES_SHOWN
 from asa.lab.asa_paper.tables import ORACLE, AsaFigure, Grid, RunRow, corehours_figure, makespan_figure, ratio_of_sums
 from asa.lab.study import Estimate
-from asa.report.palette import LINE, series_colour
-from asa.report.picture import charts, heading, legend_above, marker, new_figure, save_figure, ticks_at
+from asa.report.picture import (
+    LINE,
+    charts,
+    heading,
+    legend_above,
+    marker,
+    new_figure,
+    save_figure,
+    series_colour,
+    ticks_at,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

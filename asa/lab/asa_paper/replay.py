@@ -23,8 +23,7 @@ from asa.lab.asa_paper.accuracy import NEAR_S, accuracy, in_turn
 from asa.lab.asa_paper.published import PAPER_ESTIMATOR
 from asa.lab.asa_paper.queue_history import ObservedWait
 from asa.lab.study import LEVEL, Estimate, estimate
-from asa.report.palette import LINE, series_colour
-from asa.report.picture import charts, legend, marker, new_figure, save_figure, ticks_at
+from asa.report.picture import LINE, charts, legend, marker, new_figure, save_figure, series_colour, ticks_at
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

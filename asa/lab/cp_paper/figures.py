@@ -27,8 +27,18 @@ from asa.lab.simulator.engine import Engine
 from asa.lab.simulator.run import rehearse, simulate
 from asa.lab.simulator.settings import Settings
 from asa.lab.study import Figure, LogCase, TimedDispatcher, clocked, log_case, read_rows
-from asa.report.palette import LINE, series_colour
-from asa.report.picture import SMALL_PT, WIDTH_IN, charts, heading, legend_above, marker, new_figure, save_figure
+from asa.report.picture import (
+    LINE,
+    SMALL_PT,
+    WIDTH_IN,
+    charts,
+    heading,
+    legend_above,
+    marker,
+    new_figure,
+    save_figure,
+    series_colour,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

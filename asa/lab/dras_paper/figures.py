@@ -26,8 +26,17 @@ from asa.lab.metrics.schedule import by_class, class_names, size_classes, summar
 from asa.lab.report.charts import NamedCurve, curves_figure, draw_curve, save_comparison
 from asa.lab.simulator.run import simulate
 from asa.lab.study import Figure, LogCase, log_case
-from asa.report.palette import BUSY, series_colour
-from asa.report.picture import LABEL_PT, WIDTH_IN, charts, heading, legend_above, new_figure, save_figure
+from asa.report.picture import (
+    BUSY,
+    LABEL_PT,
+    WIDTH_IN,
+    charts,
+    heading,
+    legend_above,
+    new_figure,
+    save_figure,
+    series_colour,
+)
 from asa.report.words import shortened
 
 

@@ -43,8 +43,17 @@ from asa.lab.placement.tjap.instance import Window
 from asa.lab.simulator.engine import Engine
 from asa.lab.simulator.run import rehearse, simulate
 from asa.lab.study import Estimate, Figure, TimedDispatcher, clocked, estimate, read_rows
-from asa.report.palette import BUSY, LINE, series_colour
-from asa.report.picture import WIDTH_IN, charts, heading, legend_above, new_figure, save_figure
+from asa.report.picture import (
+    BUSY,
+    LINE,
+    WIDTH_IN,
+    charts,
+    heading,
+    legend_above,
+    new_figure,
+    save_figure,
+    series_colour,
+)
 
 TABLES: dict[str, tuple[float, float | None]] = {
     "seq": (105_023.5, None),

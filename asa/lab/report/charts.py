@@ -14,9 +14,11 @@ import numpy.typing as npt
 from asa.core.errors import InvalidInput
 from asa.core.units import brief
 from asa.lab.report.schedule_picture import size_axis, wait_axis
-from asa.report.palette import GRID, LIGHT, LINE, series_colour, stage_colour
 from asa.report.picture import (
     DPI,
+    GRID,
+    LIGHT,
+    LINE,
     SMALL_PT,
     WIDTH_IN,
     charts,
@@ -25,6 +27,8 @@ from asa.report.picture import (
     marker,
     new_figure,
     save_figure,
+    series_colour,
+    stage_colour,
     style_axes,
 )
 from asa.report.words import shortened

@@ -14,10 +14,13 @@ from asa.core.units import brief
 from asa.lab.core.schedule import Schedule
 from asa.lab.metrics.cores import CoreRuns, core_runs, first_cores
 from asa.lab.metrics.schedule import class_names, level, mean_level, queued, size_classes, utilisation
-from asa.report.axis import ticks
-from asa.report.palette import BAD, BUSY, IDLE, LIGHT, LINE
 from asa.report.picture import (
+    BAD,
+    BUSY,
     DPI,
+    IDLE,
+    LIGHT,
+    LINE,
     SMALL_PT,
     TITLE_PT,
     WIDTH_IN,
@@ -27,6 +30,7 @@ from asa.report.picture import (
     note,
     save_figure,
     style_axes,
+    ticks,
 )
 
 if TYPE_CHECKING:

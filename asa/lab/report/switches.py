@@ -10,8 +10,7 @@ import numpy as np
 from asa.core.arrays import Ints
 from asa.core.errors import InvalidInput
 from asa.lab.placement.tjap.instance import Placed, Window
-from asa.report.palette import GRID, LIGHT, LINE
-from asa.report.picture import DPI, TITLE_PT, WIDTH_IN, charts, new_figure, save_figure
+from asa.report.picture import DPI, GRID, LIGHT, LINE, TITLE_PT, WIDTH_IN, charts, new_figure, save_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -31,7 +31,7 @@ from asa.lab.report.charts import (
     save_stacked,
     stacked_figure,
 )
-from asa.report.palette import stage_colour
+from asa.report.picture import stage_colour
 from tests.metrics.schedules import made, random_schedule
 
 pytest.importorskip("matplotlib")

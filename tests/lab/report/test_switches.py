@@ -5,7 +5,7 @@ from asa.core.errors import InvalidInput
 from asa.lab.placement.tjap.instance import grouped
 from asa.lab.placement.tjap.seq import Sequential
 from asa.lab.report.switches import JOBS_NAMED, NODES_MOST, placement_figure, save_placement
-from asa.report.palette import LIGHT
+from asa.report.picture import LIGHT
 
 matplotlib = pytest.importorskip("matplotlib")
 

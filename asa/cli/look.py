@@ -1,0 +1,194 @@
+"""Commands that look at runs, ``asa runs``, ``explain``, ``report``, ``export``, ``waits``; and ``asa clean``, which
+ends the jobs of drivers that are gone."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import datetime
+import json
+from pathlib import Path
+from typing import Any
+
+from asa.core.command import CommandResult, table
+from asa.core.errors import RunNotFound
+from asa.core.event import RunStarted, RunState
+from asa.core.registry import EXPLAIN
+from asa.log.events import EventLog
+from asa.log.rundir import RunDirectory, list_runs, state_directory
+from asa.report.outputs import check_outputs
+from asa.workflows.clean import cancel, leftovers
+from asa.workflows.run import Run, open_run
+
+
+class RunsCommand:
+    """List runs."""
+
+    help = "list all runs, the latest last"
+
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        """No options."""
+
+    def run(self, options: argparse.Namespace) -> CommandResult:
+        """List them."""
+        rows = [_row(directory) for directory in list_runs(state_directory())]
+        return CommandResult({"rows": rows}, table(rows, "there are no runs"))
+
+
+def _row(directory: RunDirectory) -> dict[str, Any]:
+    run = Run(directory, None, None)
+    started = EventLog(directory.events).latest(RunStarted)
+    state = run.status.value
+    if run.status is RunState.RUNNING and directory.lock().holder() is None:
+        state = "interrupted"
+    row: dict[str, Any] = {"run": directory.name, "state": state, "started": None, "backend": None, "strategy": None}
+    if isinstance(started, RunStarted):
+        row["started"] = datetime.datetime.fromtimestamp(directory.submitted).isoformat(" ", "seconds")
+        row["backend"], row["strategy"] = started.backend, started.strategy
+    return row
+
+
+class ExplainCommand:
+    """Say of every stage of a run what it does or waits for; or of a job of a co-scheduled queue, why it ran there."""
+
+    help = "say of every stage of a run what it does or waits for"
+
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        """Declare the options."""
+        parser.add_argument("run", metavar="RUN", help="name of the run, or a beginning of it; or a job of a queue")
+
+    def run(self, options: argparse.Namespace) -> CommandResult:
+        """Explain it."""
+        try:
+            run = open_run(options.run)
+        except RunNotFound:
+            for name in EXPLAIN:
+                found: CommandResult | None = EXPLAIN.load(name)(options.run)
+                if found is not None:
+                    return found
+            raise
+        text = run.explain()
+        stages = dict(line.split(": ", 1) for line in text.splitlines() if ": " in line)
+        return CommandResult({"run": run.name, "state": run.status.value, "stages": stages}, text)
+
+
+class ReportCommand:
+    """Write a report of a run."""
+
+    help = "write a report of a run: .html, .png, .pdf, .svg or .json"
+
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        """Declare the options."""
+        parser.add_argument("run", metavar="RUN", help="name of the run, or a beginning of it")
+        parser.add_argument("-o", "--output", metavar="PATH", default="run.html", help="file to write (run.html)")
+
+    def run(self, options: argparse.Namespace) -> CommandResult:
+        """Write it."""
+        run = open_run(options.run)
+        path = run.report(options.output)
+        return CommandResult(run.summary.to_json(), f"wrote {path}")
+
+
+class ExportCommand:
+    """Write what a run did in WfFormat, or as a crate that tells its provenance."""
+
+    help = "write a run in WfFormat, or as a Workflow Run RO-Crate"
+
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        """Declare the options."""
+        parser.add_argument("run", metavar="RUN", help="name of the run, or a beginning of it")
+        parser.add_argument("--format", choices=("wfformat", "ro-crate"), default="wfformat", help="(wfformat)")
+        parser.add_argument(
+            "-o", "--output", metavar="PATH", help="file (RUN.json), or for ro-crate a folder (RUN-crate)"
+        )
+        parser.add_argument(
+            "--license", metavar="WORDS", help="ro-crate: under which its contents may be used: an address, or words"
+        )
+
+    def run(self, options: argparse.Namespace) -> CommandResult:
+        """Write it."""
+        import asa  # the whole package is imported already: only its version is asked for
+
+        run = open_run(options.run)
+        events = [event for _, event in run.events()]
+        if options.format == "ro-crate":
+            from asa.integrations.rocrate import METADATA, write_crate
+
+            terms = {"license_": options.license} if options.license else {}
+            folder = write_crate(events, Path(options.output or f"{run.name}-crate"), asa.__version__, **terms)
+            return CommandResult(json.loads((folder / METADATA).read_text()), f"wrote {folder}")
+        from asa.integrations.wfformat import wfformat
+
+        options.output = options.output or f"{run.name}.json"
+        check_outputs(options, "output")
+        document = wfformat(events, asa.__version__)
+        Path(options.output).write_text(json.dumps(document, indent=1), encoding="utf-8")
+        return CommandResult(document, f"wrote {options.output}")
+
+
+class WaitsCommand:
+    """Show the learned waits."""
+
+    help = "show what has been learned about queue waits"
+
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        """No options."""
+
+    def run(self, options: argparse.Namespace) -> CommandResult:
+        """Show them."""
+        from asa.estimators.waits import Waits as Learned
+        from asa.log.database import LearnedStore
+
+        with contextlib.closing(LearnedStore(state_directory() / "learned.db")) as store:
+            learned = Learned(store).table()
+        rows: list[dict[str, Any]] = []
+        for row in learned:
+            geometry = row.geometry
+            rows += [
+                {
+                    "site": geometry.site,
+                    "partition": geometry.partition,
+                    "cores": geometry.cores,
+                    "wall_time": geometry.walltime_class,
+                    "jobs": row.jobs,
+                    "last_wait_s": row.last_wait_s,
+                    "estimator": estimator,
+                    "predicted_wait_s": predicted,
+                }
+                for estimator, predicted in row.predictions.items()
+            ]
+        return CommandResult({"rows": rows}, table(rows, "nothing has been learned yet: run a workflow first"))
+
+
+class CleanCommand:
+    """List jobs whose driver is gone, and cancel them when told to."""
+
+    help = "list jobs whose driver is gone; cancel them with --cancel"
+
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        """Declare the options."""
+        parser.add_argument("--cancel", action="store_true", help="cancel those that no resumable run would use")
+        parser.add_argument("--force", action="store_true", help="with --cancel: those of resumable runs, too")
+
+    def run(self, options: argparse.Namespace) -> CommandResult:
+        """List, and perhaps cancel."""
+        found = list(leftovers(state_directory()))
+        doomed = [item for item in found if options.cancel and (options.force or not item.resumable)]
+        cancel(doomed)
+        rows = [
+            {
+                "run": item.run.name,
+                "job": item.status.handle.job_id,
+                "state": item.status.state.value,
+                "resumable": item.resumable,
+                "cancelled": item in doomed,
+            }
+            for item in found
+        ]
+        text = table(rows, "no job is left behind")
+        kept = {row["run"] for row in rows if not row["cancelled"]}
+        if kept and not options.cancel:
+            text += "\ncancel them with 'asa clean --cancel'"
+        if any(item.resumable and item not in doomed for item in found):
+            text += "\na resumable run's jobs are used by 'asa resume RUN'; --cancel --force cancels them, too"
+        return CommandResult({"rows": rows}, text)
