@@ -21,12 +21,9 @@ from measure import show
 from asa.lab.core.cluster import Cluster
 from asa.lab.core.workload import Workload
 from asa.lab.dispatchers.listplan import ListPlan
-from asa.lab.dispatchers.planning.active import active
 from asa.lab.dispatchers.planning.bound import lower_bound
-from asa.lab.dispatchers.planning.instance import Instance, Plan
-from asa.lab.dispatchers.planning.lists import improve, keys, order_of
-from asa.lab.dispatchers.planning.nondelay import nondelay
-from asa.lab.dispatchers.planning.sources import read_instance
+from asa.lab.dispatchers.planning.instance import Instance, QueuePlan, read_instance
+from asa.lab.dispatchers.planning.schemes import active, improve, keys, nondelay, order_of
 from asa.lab.dispatchers.planning.verify import violations
 from asa.lab.simulator.engine import Engine
 
@@ -43,7 +40,7 @@ def best_of(call: Callable[[], Any], repeats: int = REPEATS) -> tuple[Any, float
     return found, min(times)
 
 
-def checked(instance: Instance, plan: Plan) -> float:
+def checked(instance: Instance, plan: QueuePlan) -> float:
     """The objective of a plan that keeps all laws."""
     broken = violations(instance, plan)
     assert not broken, broken[0]

@@ -20,8 +20,7 @@ from measure import show
 
 from asa.core.registry import DISPATCHERS
 from asa.lab.dispatchers.planning.bound import lower_bound
-from asa.lab.dispatchers.planning.instance import Instance
-from asa.lab.dispatchers.planning.sources import read_instance
+from asa.lab.dispatchers.planning.instance import Instance, read_instance
 from asa.lab.dispatchers.planning.verify import violations
 
 NAMES = ("pcp20", "pcp19", "hcp19")

@@ -20,8 +20,7 @@ from measure import show
 from asa.lab.cli.simulate import days
 from asa.lab.core.cluster import Cluster
 from asa.lab.core.workload import Workload
-from asa.lab.dispatchers.learned.dispatcher import policy_of
-from asa.lab.dispatchers.learned.observation import Rows
+from asa.lab.dispatchers.learned.dras import Rows, policy_of
 from asa.lab.dras_paper.environment import Dispatching
 from asa.lab.dras_paper.learners import episode
 from asa.lab.dras_paper.training import KINDS, TrainingPlan, learner_of

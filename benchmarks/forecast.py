@@ -25,10 +25,10 @@ from asa.core.registry import DISPATCHERS, ESTIMATORS
 from asa.core.units import DAY
 from asa.lab.asa_paper.probes import ForecastWait, JobKind, PollingForecast, forecast_waits
 from asa.lab.asa_paper.replay import replay
-from asa.lab.backend.options import Options
+from asa.lab.backend.scene import SimulationOptions
 from asa.lab.dispatchers.backfill import rule_of
 from asa.lab.simulator.engine import Engine
-from asa.lab.traces.sites import site as model
+from asa.lab.traces.site import site as model
 from benchmarks.measure import show
 
 CORES = {"hpc2n": (28, 56, 112), "uppmax": (160, 320, 640)}
@@ -42,7 +42,7 @@ BASES = ("zero", "last", "median", "fixed-share", "context", "leader")
 
 def site(name: str, seed: int, days: float, every_s: float) -> list[ForecastWait]:
     """Probes of one workload."""
-    options = Options(site=name, seed=seed, warmup=WARMUP, days=LEARNING + days + AFTER)
+    options = SimulationOptions(site=name, seed=seed, warmup=WARMUP, days=LEARNING + days + AFTER)
     scene = options.scene()
     rule = rule_of(scene.dispatcher)
     times = np.arange(WARMUP * DAY, (WARMUP + LEARNING + days) * DAY, every_s).tolist()

@@ -20,8 +20,7 @@ from measure import show
 
 from asa.lab.core.registry import PLACEMENT_METHODS
 from asa.lab.nsa_paper.windows import epoch
-from asa.lab.placement.tjap.cost import cost, violations
-from asa.lab.placement.tjap.instance import PlacementMethod, Window
+from asa.lab.placement.tjap.instance import PlacementMethod, Window, cost, violations
 from asa.lab.study import Floats, estimate
 
 SEED = 10_000

@@ -18,12 +18,9 @@ import numpy as np
 from measure import show
 
 from asa.lab.core.registry import PLACEMENT_METHODS
-from asa.lab.placement.tjap.bound import priced_nodes
-from asa.lab.placement.tjap.certificate import proven
-from asa.lab.placement.tjap.columns import dantzig_wolfe
-from asa.lab.placement.tjap.cost import cost, violations
+from asa.lab.placement.tjap.bounds import dantzig_wolfe, priced_nodes
 from asa.lab.placement.tjap.files import read_windows
-from asa.lab.placement.tjap.instance import Placed, Window
+from asa.lab.placement.tjap.instance import Placed, Window, cost, proven, violations
 
 METHODS = (
     "scas",

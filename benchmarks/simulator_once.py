@@ -53,9 +53,9 @@ def simulated(workloads: Iterable[Workload], cluster: Cluster, dispatcher: str) 
     loop, jobs, waits = 0.0, 0, 0.0
     for workload in workloads:
         engine = Engine(workload, cluster)
-        engine.drive(rule.native, most=0)  # compiles, or loads what has been compiled
+        engine.dispatch(rule.native, most=0)  # compiles, or loads what has been compiled
         begun = time.process_time()
-        engine.drive(rule.native)
+        engine.dispatch(rule.native)
         loop += time.process_time() - begun
         summary = summarise(engine.schedule())
         jobs += summary["jobs"]
@@ -78,13 +78,13 @@ def decisions(engine: Engine, rule: Any) -> Iterator[float]:
     """Seconds of each decision until fewer jobs wait; of a compiled rule with what follows until the next one."""
     compiled = getattr(rule, "native", None) is not None
     if compiled:
-        engine.drive(rule.native, most=0)
+        engine.dispatch(rule.native, most=0)
     else:
         rule.decide(engine.advance())
     while engine.state.world[0]["waiting"] >= WAITING:
         begun = time.process_time()
         if compiled:
-            engine.drive(rule.native, most=1)
+            engine.dispatch(rule.native, most=1)
             spent = time.process_time() - begun
         else:
             chosen = rule.decide(engine.view())

@@ -26,8 +26,8 @@ from asa.core.view import QueuedJob
 from asa.lab.core.schedule import Schedule
 from asa.lab.dispatchers.backfill import Backfill
 from asa.lab.metrics.agreement import displacement, equal_positions, kendall, spearman
-from asa.lab.simulator.priority import Multifactor
 from asa.lab.simulator.run import simulate
+from asa.lab.simulator.settings import Multifactor
 from benchmarks.measure import show
 from tests.cluster import host, layout
 from tests.cluster.cluster import running

@@ -24,7 +24,7 @@ from asa.lab.asa_paper.figures import BESIDE, STAGGERED, Pareto
 from asa.lab.asa_paper.published import SCALES
 from asa.lab.asa_paper.tables import Beside, Grid, RunRow, beside, ratio_of_sums
 from asa.lab.study import Estimate
-from asa.lab.traces.sites import UPPMAX
+from asa.lab.traces.site import UPPMAX
 from benchmarks.measure import show
 
 REGIMES = ("fifo", "accrue-always", "multifactor")

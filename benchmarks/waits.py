@@ -27,9 +27,8 @@ from asa.lab.asa_paper.probes import probed
 from asa.lab.asa_paper.queue_history import ObservedWait, load_log, records
 from asa.lab.asa_paper.replay import EstimatorRow, ReplayTable, default_estimators, tabulate
 from asa.lab.core.workload import Workload
-from asa.lab.traces.csvlog import coded
-from asa.lab.traces.load import Trace
-from asa.lab.traces.rules import Sieve
+from asa.lab.traces.accounting import coded
+from asa.lab.traces.records import Sieve, Trace
 from benchmarks.measure import show
 
 TARGETS = {

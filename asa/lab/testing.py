@@ -75,7 +75,7 @@ class SimulatedCluster:
     seed
         Of their jobs: the same seed gives the same queue.
     options
-        Others of `asa.lab.backend.options.Options`. With ``site=`` or ``trace=``, the four above but the seed
+        Others of `asa.lab.backend.scene.SimulationOptions`. With ``site=`` or ``trace=``, the four above but the seed
         are not used.
 
     Attributes

@@ -28,7 +28,7 @@ from asa.lab.core.cluster import Cluster as Machine
 from asa.lab.core.schedule import OUTCOMES, Schedule
 from asa.lab.core.workload import Workload
 from asa.lab.simulator.engine import Engine
-from asa.lab.simulator.settings import Settings
+from asa.lab.simulator.settings import MachineSettings
 from tests.cluster.cluster import Cluster
 
 NODES = 8
@@ -228,7 +228,7 @@ def same_state(slurm: Schedule, dispatcher: Any, **settings: Any) -> tuple[float
         are the dispatcher's.
     """
     rule: Any = DISPATCHERS.create(dispatcher)
-    engine = Engine(slurm.workload, slurm.cluster, Settings(overrun="allow", **settings))
+    engine = Engine(slurm.workload, slurm.cluster, MachineSettings(overrun="allow", **settings))
     asked = followed = foreseen = 0
     chosen: set[int] = set()
     passed = -math.inf

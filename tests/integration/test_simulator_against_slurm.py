@@ -12,8 +12,8 @@ import pytest
 
 from asa.lab.core.schedule import Schedule
 from asa.lab.metrics.agreement import equal_positions, kendall, spearman
-from asa.lab.simulator.priority import Multifactor
 from asa.lab.simulator.run import simulate
+from asa.lab.simulator.settings import Multifactor
 from tests.cluster import host
 from tests.cluster.cluster import Cluster, running
 from tests.integration import replay

@@ -25,7 +25,7 @@ from asa.core.event import (
 from asa.core.job import JobRequest, Resources
 from asa.core.registry import STRATEGIES
 from asa.lab.backend import simulated
-from asa.lab.backend.options import Options
+from asa.lab.backend.scene import SimulationOptions
 from asa.lab.backend.simulated import Simulated
 from asa.lab.virtual import MemoryWaits, run_virtual
 from asa.metrics.workflow import summarise
@@ -157,7 +157,9 @@ def test_the_howto_runs_as_printed() -> None:
 
 def test_the_howto_tells_every_option() -> None:
     page = (Path(__file__).parents[2] / "docs" / "howto" / "simulated-backend.md").read_text()
-    missing = [item.name for item in fields(Options) if f"`{item.name}" not in page and f"{item.name}=" not in page]
+    missing = [
+        item.name for item in fields(SimulationOptions) if f"`{item.name}" not in page and f"{item.name}=" not in page
+    ]
     assert missing == ["poll_s"], "which nobody needs"
 
 

@@ -17,9 +17,8 @@ from asa.lab.core.cluster import Cluster
 from asa.lab.core.workload import Workload
 from asa.lab.metrics.schedule import by_class, class_names, size_classes, spread, utilisation
 from asa.lab.simulator.run import simulate
-from asa.lab.traces.fit import fit_site
-from asa.lab.traces.offered import work
-from asa.lab.traces.site import Site
+from asa.lab.traces.patterns import work
+from asa.lab.traces.site import SiteModel, fit_site
 
 SLACK_S = 60.0
 """Added to mean waits before they are compared as ratios [s]: nobody minds whether it was one second or ten."""
@@ -64,7 +63,7 @@ def observed(log: Workload, cluster: Cluster, begin: float, until: float) -> Wai
     return WaitSample(jobs.wait, jobs.cores, used, work(log.between(begin, until)) / (cluster.cores * (until - begin)))
 
 
-def simulated(site: Site, duration_s: float, seeds: range, warmup_s: float) -> WaitSample:
+def simulated(site: SiteModel, duration_s: float, seeds: range, warmup_s: float) -> WaitSample:
     """What a model says, of jobs submitted after the warm-up; all seeds together."""
     found = []
     for seed in seeds:
@@ -144,7 +143,7 @@ class SiteCalibration:
         dispatcher's error from the workload's.
     """
 
-    site: Site
+    site: SiteModel
     factor: float
     before: WaitSample
     unseen: WaitSample
@@ -211,7 +210,7 @@ def calibrate(
 ) -> SiteCalibration:
     """Make a model of a site from the first part of its log, and compare it with the rest.
 
-    The mixture of jobs, their arrivals and the load are measured (`asa.lab.traces.fit.fit_site`). The load is then
+    The mixture of jobs, their arrivals and the load are measured (`asa.lab.traces.site.fit_site`). The load is then
     varied until the simulated mean waits are as long as those of the same part of the log: over the size classes,
     weighted by their jobs, on a logarithmic scale. Nothing of the rest of the log is used for the model.
 

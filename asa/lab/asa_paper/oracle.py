@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from asa.core.job import QueueRegime
 from asa.lab.asa_paper.probes import JobKind, started, submit
 from asa.lab.asa_paper.tables import StageSpan
-from asa.lab.dispatchers.backfill import Rule
+from asa.lab.dispatchers.backfill import BackfillRule
 from asa.lab.simulator.engine import Engine
 
 RESOLUTION_S = 10.0
@@ -55,7 +55,7 @@ class Foreseen:
         return StageSpan(self.need.name, self.started - self.ready, self.need.run_time_s)
 
 
-def oracle(engine: Engine, rule: Rule, needs: Sequence[StageNeed]) -> list[Foreseen]:
+def oracle(engine: Engine, rule: BackfillRule, needs: Sequence[StageNeed]) -> list[Foreseen]:
     """When to submit the job of each stage of a workflow that begins now, and what comes of it.
 
     Parameters
@@ -82,7 +82,7 @@ def oracle(engine: Engine, rule: Rule, needs: Sequence[StageNeed]) -> list[Fores
     return plan
 
 
-def _settle(engine: Engine, rule: Rule, before: Sequence[Foreseen], need: StageNeed) -> list[Foreseen]:
+def _settle(engine: Engine, rule: BackfillRule, before: Sequence[Foreseen], need: StageNeed) -> list[Foreseen]:
     """The plan with one stage more."""
 
     def attempt(at: float, *, gated: bool = False) -> list[Foreseen]:
@@ -107,7 +107,7 @@ def _settle(engine: Engine, rule: Rule, before: Sequence[Foreseen], need: StageN
     return best
 
 
-def _attempt(engine: Engine, rule: Rule, plan: Sequence[Foreseen]) -> list[Foreseen]:
+def _attempt(engine: Engine, rule: BackfillRule, plan: Sequence[Foreseen]) -> list[Foreseen]:
     """What comes of these times of submission."""
     copy = engine.copy()
     rows: list[int] = []

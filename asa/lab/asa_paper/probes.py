@@ -19,15 +19,14 @@ from asa.core.units import DAY, WEEK
 from asa.lab.asa_paper.accuracy import Probe, in_turn, predict_all
 from asa.lab.asa_paper.published import SCALES
 from asa.lab.asa_paper.queue_history import ObservedWait, QueueHistory, contexts
-from asa.lab.backend.options import Options
+from asa.lab.backend.scene import SimulationOptions
 from asa.lab.backend.simulated import Simulated
-from asa.lab.dispatchers.backfill import Rule, rule_of
-from asa.lab.forecast.futures import Ahead
+from asa.lab.dispatchers.backfill import BackfillRule, rule_of
+from asa.lab.forecast.futures import Ahead, visible
 from asa.lab.forecast.lookahead import Lookahead
-from asa.lab.forecast.visible import visible
-from asa.lab.simulator import edits
+from asa.lab.simulator import operations
 from asa.lab.simulator.engine import Engine
-from asa.lab.simulator.state import Why
+from asa.lab.simulator.state import StopReason
 from asa.lab.virtual import MemoryWaits
 
 PROBE_RUN_S = 1.0
@@ -41,7 +40,9 @@ class JobKind(NamedTuple):
     walltime_s: float
 
 
-def watch(engine: Engine, rule: Rule, kinds: Iterable[JobKind], times: Sequence[float]) -> dict[JobKind, list[Probe]]:
+def watch(
+    engine: Engine, rule: BackfillRule, kinds: Iterable[JobKind], times: Sequence[float]
+) -> dict[JobKind, list[Probe]]:
     """Waits of jobs of each kind, submitted at each of `times` [s]; the machine itself is driven to the last of them.
 
     All jobs of one time are submitted to the same copy, the smallest first: none has a larger one before it.
@@ -55,7 +56,7 @@ def watch(engine: Engine, rule: Rule, kinds: Iterable[JobKind], times: Sequence[
     for at in times:
         if at < engine.now:
             raise InvalidInput(f"nothing can be submitted at {at:g} s: it is {engine.now:g} s already")
-        engine.drive(rule, until=at)
+        engine.dispatch(rule, until=at)
         copy = engine.copy()
         rows = {kind: submit(copy, kind, PROBE_RUN_S) for kind in found}
         starts = started(copy, rule, list(rows.values()))
@@ -66,7 +67,7 @@ def watch(engine: Engine, rule: Rule, kinds: Iterable[JobKind], times: Sequence[
 
 def submit(engine: Engine, kind: JobKind, run_time_s: float, at: float | None = None, after: Sequence[int] = ()) -> int:
     """Submit a job of single cores, now or at a later time [s], which waits for the jobs of some rows; its row."""
-    return edits.submit(
+    return operations.submit(
         engine,
         run=run_time_s,
         walltime=kind.walltime_s,
@@ -77,7 +78,7 @@ def submit(engine: Engine, kind: JobKind, run_time_s: float, at: float | None = 
     )
 
 
-def started(engine: Engine, rule: Rule, rows: Sequence[int]) -> list[float]:
+def started(engine: Engine, rule: BackfillRule, rows: Sequence[int]) -> list[float]:
     """When the jobs of these rows start [s]; lets time pass until all of them have.
 
     Raises
@@ -86,7 +87,7 @@ def started(engine: Engine, rule: Rule, rows: Sequence[int]) -> list[float]:
         When one never does.
     """
     while math.isnan(max(starts := engine.state.jobs["started"][list(rows)].tolist(), key=math.isnan)):
-        if engine.drive(rule) is Why.OVER:
+        if engine.dispatch(rule) is StopReason.OVER:
             raise InvalidInput("a job would never start in this queue: nothing more happens in it")
     return [float(start) for start in starts]
 
@@ -103,7 +104,7 @@ class WatchedQueue:
     system
         A site model: its name, a file that holds one, or a `Site`.
     regime
-        What becomes of a dependent job's place, as `asa.lab.backend.options.Options` takes it; None for the
+        What becomes of a dependent job's place, as `asa.lab.backend.scene.SimulationOptions` takes it; None for the
         site's own.
     seed
         Of other people's jobs.
@@ -160,7 +161,7 @@ class QueueSnapshot:
     name: str
     engine: Engine
     dispatcher: Any
-    rule: Rule
+    rule: BackfillRule
     end: float
     probes: Probes
 
@@ -200,7 +201,9 @@ def snapshot(queue: WatchedQueue, kinds: Callable[[Capabilities], Iterable[JobKi
     InvalidInput
         When there is no such site, or its dispatcher is not a compiled rule.
     """
-    options = Options(site=queue.system, regime=queue.regime, seed=queue.seed, warmup=queue.begin, days=queue.days)
+    options = SimulationOptions(
+        site=queue.system, regime=queue.regime, seed=queue.seed, warmup=queue.begin, days=queue.days
+    )
     made = options.scene()
     name = made.name.removeprefix("sim-")
     rule = rule_of(made.dispatcher)
@@ -210,7 +213,7 @@ def snapshot(queue: WatchedQueue, kinds: Callable[[Capabilities], Iterable[JobKi
     chosen = kinds(scene.queue().capabilities())
     times = np.arange(made.start - queue.learning * DAY, made.start, queue.every_s).tolist()
     probes = watch(scene.engine, rule, chosen, times)
-    scene.engine.drive(rule, until=made.start)
+    scene.engine.dispatch(rule, until=made.start)
     return replace(scene, probes=probes)
 
 
@@ -303,7 +306,7 @@ def probed(
     """
     if jobs < 1 or not every_s > 0:
         raise InvalidInput(f"jobs={jobs}, every_s={every_s:g}: at least one probe, and time between them, expected")
-    options = Options(site=site, seed=seed, warmup=warmup, days=jobs * every_s / DAY + 1.0)
+    options = SimulationOptions(site=site, seed=seed, warmup=warmup, days=jobs * every_s / DAY + 1.0)
     made = options.scene()
     rule = rule_of(made.dispatcher)
     capacity = made.cluster.cores
@@ -353,7 +356,9 @@ class ForecastWait(NamedTuple):
     runs_known_s: float
 
 
-def forecast_waits(engine: Engine, rule: Rule, kinds: Iterable[JobKind], times: Sequence[float]) -> list[ForecastWait]:
+def forecast_waits(
+    engine: Engine, rule: BackfillRule, kinds: Iterable[JobKind], times: Sequence[float]
+) -> list[ForecastWait]:
     """Waits of jobs of each kind at each of `times` [s], with their contexts, in order of submission.
 
     Every job has a copy of the machine for itself, so that it is in nobody's way; the machine itself is driven to the
@@ -367,7 +372,7 @@ def forecast_waits(engine: Engine, rule: Rule, kinds: Iterable[JobKind], times: 
     mine: dict[JobKind, list[ObservedWait]] = {kind: [] for kind in sorted(set(kinds))}
     found: list[ForecastWait] = []
     for at in times:
-        engine.drive(rule, until=at)
+        engine.dispatch(rule, until=at)
         view, (left_s, run_s) = engine.view().plain(), _runs(engine)
         for kind, before in mine.items():
             copy = engine.copy()
@@ -382,7 +387,7 @@ def forecast_waits(engine: Engine, rule: Rule, kinds: Iterable[JobKind], times: 
 
 def _runs(engine: Engine) -> tuple[Floats, Floats]:
     """What running jobs will go on for, and what waiting ones will run [s]: what no user sees."""
-    view, fates = engine.view(), engine.state.fates
+    view, fates = engine.view(), engine.state.job_states
     runs = np.minimum(fates["run"], fates["stop"])
     left: Floats = view.jobs["started"][view.active] + runs[view.active] - view.now
     return left, runs[view.waiting]

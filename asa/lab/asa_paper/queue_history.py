@@ -20,8 +20,9 @@ from asa.core.view import QueuedJob, QueueView, RunningJob
 from asa.lab.core.schedule import Schedule
 from asa.lab.core.table import JOB
 from asa.lab.core.workload import UNKNOWN, Workload
-from asa.lab.dispatchers.scan import scan
-from asa.lab.traces.load import FORMATS, Trace, contents, load_trace
+from asa.lab.dispatchers.backfill import scan
+from asa.lab.traces.load import FORMATS, load_trace
+from asa.lab.traces.records import Trace, contents
 
 UNASKED_S = 3600.0
 """Wall time of a job that asked for none, before any other job has ended [s]."""

@@ -19,7 +19,7 @@ from asa.core.ports import Outcome, Post, RunContext, VirtualClock, Work
 from asa.core.task import Task
 
 
-class Jobs(Protocol):
+class SimulatedJobs(Protocol):
     """What the executor needs of the batch system it lives in."""
 
     @property
@@ -82,7 +82,7 @@ class VirtualExecutor:
     that takes as long as the call is called when it starts.
     """
 
-    def __init__(self, jobs: Jobs, work: Work) -> None:
+    def __init__(self, jobs: SimulatedJobs, work: Work) -> None:
         self._jobs, self._work, self._clock = jobs, work, jobs.clock
         self._held: dict[str, _Held] = {}
         self._numbers = itertools.count()

@@ -1,21 +1,41 @@
-"""One's own jobs on a simulated machine: their shape there, and how they stand in a batch system's words."""
+"""One's own jobs on a simulated machine: submitted, refused, changed, found again, and how they stand in Slurm's words.
+
+Throttles of job arrays, and requests for nodes that are not to be had, are settled here, whenever something happens
+to a job and before the dispatcher is asked again: the engine knows gates and no arrays. Such jobs go on ageing.
+"""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, fields, replace
 
 import numpy as np
 
+from asa.backends.queue import throttle_problem
 from asa.core.errors import InvalidInput
-from asa.core.job import JobHandle, JobRequest, JobState, JobStatus, Resources
+from asa.core.job import (
+    Dependency,
+    DependencyKind,
+    JobChanges,
+    JobHandle,
+    JobRequest,
+    JobState,
+    JobStatus,
+    QueueRegime,
+    Refused,
+    Resources,
+)
 from asa.core.reason import Reason
 from asa.lab.core.cluster import Cluster
 from asa.lab.core.schedule import OUTCOMES
 from asa.lab.core.workload import Workload
+from asa.lab.simulator import loop, operations
 from asa.lab.simulator import state as codes
 from asa.lab.simulator.engine import Engine
-from asa.lab.simulator.load import most_units
+from asa.lab.simulator.state import most_units
+
+# -- Jobs -------------------------------------------------------------------------------------------------------------
 
 _ENDS = {
     JobState.TIMEOUT: Reason.TIME_LIMIT,
@@ -63,7 +83,7 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class JobShape:
     """A job as identical units: what one takes of the cluster's resources, and how many may share a node (0: all)."""
 
     units: int
@@ -77,7 +97,7 @@ def in_single_cores(workload: Workload) -> bool:
     return bool(len(demands) and (demands[:, 0] == 1).all() and (demands[:, 1:] == 0).all())
 
 
-def shape_of(needs: Resources, cluster: Cluster, single_cores: bool) -> Shape:
+def shape_of(needs: Resources, cluster: Cluster, single_cores: bool) -> JobShape:
     """A request as units.
 
     Where other people's jobs take single cores, wherever they are, so does this one, whatever nodes it asks for: it
@@ -92,12 +112,12 @@ def shape_of(needs: Resources, cluster: Cluster, single_cores: bool) -> Shape:
     """
     if needs.gpus and "gpus" not in cluster.resources:
         raise InvalidInput(f"asks for {needs.gpus} GPUs: there are none")
-    one_core = Shape(needs.cores, _part(needs, needs.cores, cluster))
+    one_core = JobShape(needs.cores, _part(needs, needs.cores, cluster))
     if single_cores and not any(one_core.need[1:]):
         shape = one_core
     else:
         counts = range(1, min(needs.cores, cluster.nodes) + 1) if needs.nodes is None else [needs.nodes]
-        shapes = [Shape(n, _part(needs, n, cluster), 1) for n in counts if needs.cores % n == 0]
+        shapes = [JobShape(n, _part(needs, n, cluster), 1) for n in counts if needs.cores % n == 0]
         if needs.nodes is None and not needs.gpus:
             shapes.append(one_core)
         shape = next((shape for shape in shapes if fits(shape, cluster)), shapes[0])
@@ -113,7 +133,7 @@ def _part(needs: Resources, parts: int, cluster: Cluster) -> tuple[int, ...]:
     return tuple(asked.get(name, 0) for name in cluster.resources)
 
 
-def fits(shape: Shape, cluster: Cluster) -> bool:
+def fits(shape: JobShape, cluster: Cluster) -> bool:
     """Whether the empty machine holds such a job."""
     kind, per_node, first = (np.array([value]) for value in (0, shape.per_node, 0))
     return shape.units <= int(most_units(cluster, np.array([shape.need]), kind, per_node, first)[0])
@@ -124,7 +144,7 @@ def node_names(engine: Engine, job: Job) -> tuple[str, ...]:
 
     A job of single cores may lie on more nodes than it asked for, or on fewer; then one name stands for several.
     """
-    slot, numbers = int(engine.state.fates["held"][job.row]), set[int]()
+    slot, numbers = int(engine.state.job_states["held"][job.row]), set[int]()
     while slot != codes.NONE:
         held = engine.state.slots[slot]
         numbers.update(range(int(held["first"]), int(held["last"]) + 1))
@@ -136,7 +156,7 @@ def node_names(engine: Engine, job: Job) -> tuple[str, ...]:
 
 def status_of(engine: Engine, job: Job) -> JobStatus:
     """How a job stands."""
-    row, fate = engine.state.jobs[job.row], engine.state.fates[job.row]
+    row, job_state = engine.state.jobs[job.row], engine.state.job_states[job.row]
     state = state_of(engine, job)
     return JobStatus(
         job.handle,
@@ -144,8 +164,8 @@ def status_of(engine: Engine, job: Job) -> JobStatus:
         reason=job.why or (_why_waiting(engine, job) if state is JobState.PENDING else _ENDS.get(state, "")),
         eligible=_known(row["eligible"]),
         started=_known(row["started"]),
-        ended=_known(fate["ended"]),
-        planned=_known(row["planned"]) if fate["status"] == codes.WAITING else None,
+        ended=_known(job_state["ended"]),
+        planned=_known(row["planned"]) if job_state["status"] == codes.WAITING else None,
         ages_since=_ages_since(engine, job) if state is JobState.PENDING else None,
         nodes=() if state is JobState.PENDING else job.nodes,
         exit_code=0 if state is JobState.COMPLETED else job.exit_code,
@@ -155,18 +175,18 @@ def status_of(engine: Engine, job: Job) -> JobStatus:
 
 def state_of(engine: Engine, job: Job) -> JobState:
     """Its state alone."""
-    fate = engine.state.fates[job.row]
-    if fate["status"] == codes.ENDED:
-        return OUTCOMES[int(fate["outcome"])]
-    return JobState.RUNNING if fate["status"] == codes.RUNNING else JobState.PENDING
+    job_state = engine.state.job_states[job.row]
+    if job_state["status"] == codes.ENDED:
+        return OUTCOMES[int(job_state["outcome"])]
+    return JobState.RUNNING if job_state["status"] == codes.RUNNING else JobState.PENDING
 
 
 def _why_waiting(engine: Engine, job: Job) -> str:
     """``RESOURCES`` for one that was promised a start, ``PRIORITY`` for one behind it."""
-    row, fate = engine.state.jobs[job.row], engine.state.fates[job.row]
-    gates = int(fate["gates"])
-    if fate["status"] == codes.UNBORN:  # it reaches the machine as soon as time passes
-        gates |= codes.DEPENDENCY * bool(fate["unmet"]) | codes.BEGIN * bool(fate["begin"] > engine.now)
+    row, job_state = engine.state.jobs[job.row], engine.state.job_states[job.row]
+    gates = int(job_state["gates"])
+    if job_state["status"] == codes.NOT_SUBMITTED:  # it reaches the machine as soon as time passes
+        gates |= codes.DEPENDENCY * bool(job_state["unmet"]) | codes.BEGIN * bool(job_state["begin"] > engine.now)
         gates |= codes.BARRED * job.parked
     words = [word for gate, word in _GATES if gates & gate]
     return words[0] if words else Reason.PRIORITY if math.isnan(row["planned"]) else Reason.RESOURCES
@@ -175,9 +195,185 @@ def _why_waiting(engine: Engine, job: Job) -> str:
 def _ages_since(engine: Engine, job: Job) -> float | None:
     """Since when it has aged; None before it has reached the machine, and before a time in the future."""
     since = _known(engine.state.jobs["accrue"][job.row])
-    unborn = engine.state.fates["status"][job.row] == codes.UNBORN
+    unborn = engine.state.job_states["status"][job.row] == codes.NOT_SUBMITTED
     return None if unborn or since is None or since > engine.now else since
 
 
 def _known(value: float) -> float | None:
     return float(value) if math.isfinite(value) else None
+
+
+# -- Places -----------------------------------------------------------------------------------------------------------
+
+_OURS = codes.BARRED | codes.THROTTLED
+
+
+def settle(engine: Engine, jobs: Iterable[Job]) -> None:
+    """Hold back parked jobs and the elements that are beyond the throttles of their arrays; let the others go.
+
+    A job that waits for another one, or for its begin time, is neither: it takes no room in its array, and begins to
+    age when that is over, parked or not. Of the others those go first that have aged longest, and of equal ones those
+    of lower index; under FIFO, those that came first. Slurm goes by all of the priority; size, fair share and QOS of
+    the elements of one array are left out here.
+    """
+    room: dict[int, int] = {}
+    turns: dict[int, list[Job]] = {}
+    for job in jobs:
+        if job.array is None and not job.parked:
+            continue
+        job_state = engine.state.job_states[job.row]
+        if job.array is not None:
+            number = job.array.number
+            room[number] = room.get(number, job.array.throttle) - int(job_state["status"] == codes.RUNNING)
+        if job_state["status"] not in (codes.HELD, codes.WAITING):
+            continue
+        if job_state["gates"] & ~_OURS:
+            job_state["gates"] &= ~_OURS
+        elif job.parked:
+            loop.block(engine.state, job.row, codes.BARRED)
+        elif job.array is not None:
+            turns.setdefault(job.array.number, []).append(job)
+    for number, waiting in turns.items():
+        waiting.sort(key=lambda job: _turn(engine, job))
+        free = max(0, room[number])
+        for job in waiting[:free]:
+            if engine.state.job_states["gates"][job.row]:
+                engine.room()
+                loop.unblock(engine.state, job.row, codes.THROTTLED)
+        for job in waiting[free:]:
+            loop.block(engine.state, job.row, codes.THROTTLED)
+
+
+def _turn(engine: Engine, job: Job) -> tuple[float, int]:
+    """Who comes first among the elements of an array."""
+    row = engine.state.jobs[job.row]
+    if QueueRegime(engine.settings.model.regime) is QueueRegime.FIFO:
+        return float(row["place"] + row["nice"]), job.row
+    since = float(row["accrue"])
+    return math.inf if math.isnan(since) else since, job.row
+
+
+# -- Books ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Books:
+    """Jobs by id and by token, those that have not ended apart.
+
+    Parameters
+    ----------
+    cluster
+        The machine.
+    single_cores
+        Whether jobs take single cores there; see `asa.lab.backend.jobs.shape_of`.
+    longest_s
+        Longest wall time that is allowed [s].
+    """
+
+    cluster: Cluster
+    single_cores: bool
+    longest_s: float
+    live: dict[str, Job] = field(default_factory=dict)
+    tokens: dict[str, Job] = field(default_factory=dict)
+    _jobs: dict[str, Job] = field(default_factory=dict)
+
+    def find(self, handle: JobHandle) -> Job | None:
+        """The job of a handle, or None when its id, token and time of submission belong to no job."""
+        job = self._jobs.get(handle.job_id)
+        return job if job and job.handle == handle else None
+
+    def submit(self, engine: Engine, requests: Sequence[JobRequest]) -> list[JobHandle | Refused]:
+        """Put jobs into the queue, as soon as time passes; their programs run until they are ended."""
+        arrays: dict[str, list[Job]] = {}
+        return [self._submit(engine, request, arrays) for request in requests]
+
+    def _submit(self, engine: Engine, request: JobRequest, arrays: dict[str, list[Job]]) -> JobHandle | Refused:
+        try:
+            self._check_walltime(request.walltime_s)
+            shape = shape_of(request.resources, self.cluster, self.single_cores)
+            after = self._rows(request.dependencies)
+        except InvalidInput as error:
+            return Refused(request.token, f"job {request.token!r} {error}")
+        row = operations.submit(
+            engine,
+            run=math.inf,
+            walltime=request.walltime_s,
+            units=shape.units,
+            need=shape.need,
+            per_node=shape.per_node,
+            after=after,
+            begin=-math.inf if request.begin is None else request.begin,
+        )
+        engine.state.job_states["stop"][row] = request.walltime_s  # even where other people's jobs may run on
+        job = Job(row, request, JobHandle(str(row), request.token, engine.now))
+        if request.array:
+            elements = arrays.setdefault(request.array, [])
+            job.handle = replace(job.handle, array_index=len(elements))
+            job.array = elements[0].array if elements else Array(row)
+            elements.append(job)
+        self._jobs[job.handle.job_id] = self.live[job.handle.job_id] = self.tokens[request.token] = job
+        return job.handle
+
+    def change(self, engine: Engine, job: Job, changes: JobChanges) -> None:
+        """Change a job that waits, or the throttle of its array.
+
+        Raises
+        ------
+        InvalidInput
+            When the machine could never run it as changed, or when there is no throttle to change; then nothing is.
+        """
+        lives = any(other.array is job.array and not state_of(engine, other).final for other in self.live.values())
+        if problem := throttle_problem(changes.throttle, job.array is not None, lives):
+            raise InvalidInput(problem)
+        after = None if changes.dependencies is None else self._rows(changes.dependencies)
+        units = None
+        if changes.resources is not None:
+            shape, now = (shape_of(needs, self.cluster, self.single_cores) for needs in (changes.resources, job.needs))
+            if replace(shape, units=now.units) != now:
+                raise InvalidInput(f"may have more or fewer units of {now.need}, not others")
+            units = shape.units
+        if changes.walltime_s is not None:
+            self._check_walltime(changes.walltime_s)
+            operations.set_walltime(engine, job.row, changes.walltime_s)
+            engine.state.job_states["stop"][job.row] = changes.walltime_s
+        if units is not None:
+            operations.set_units(engine, job.row, units)
+        if after is not None:
+            operations.set_dependencies(engine, job.row, after)
+        if changes.begin is not None:
+            operations.set_begin(engine, job.row, changes.begin)
+        if changes.throttle is not None and job.array is not None:
+            job.array.throttle = changes.throttle
+        if changes.parked is False and job.parked:
+            operations.unbar(engine, job.row)
+        job.parked = job.parked if changes.parked is None else changes.parked
+        settle(engine, self.live.values())
+        kept = {item.name: getattr(changes, item.name) for item in fields(JobRequest) if hasattr(changes, item.name)}
+        job.request = replace(job.request, **{name: value for name, value in kept.items() if value is not None})
+
+    def news(self, engine: Engine) -> list[Job]:
+        """Jobs whose state has changed since the last call; what is to be held back from now on, is."""
+        settle(engine, self.live.values())
+        changed = []
+        for job in list(self.live.values()):
+            state, restarts = state_of(engine, job), int(engine.state.jobs["restarts"][job.row])
+            if (state, restarts) != (job.state, job.restarts):
+                job.state, job.restarts = state, restarts
+                changed.append(job)
+                if state.final:
+                    del self.live[job.handle.job_id]
+                elif state is JobState.RUNNING:
+                    job.nodes = node_names(engine, job)
+        return changed
+
+    def _check_walltime(self, walltime_s: float) -> None:
+        if not 0 < walltime_s <= self.longest_s:
+            raise InvalidInput(f"has a wall time of {walltime_s!r} s: above 0, up to {self.longest_s:g} expected")
+
+    def _rows(self, dependencies: Sequence[Dependency]) -> list[tuple[int, DependencyKind]]:
+        rows = []
+        for dependency in dependencies:
+            if (job := self.find(dependency.on)) is None:
+                raise InvalidInput(f"depends on job {dependency.on.job_id}, which is not known here")
+            rows.append((job.row, dependency.kind))
+        return rows

@@ -1,23 +1,30 @@
-"""What a simulated queue is made of: a machine, other people's jobs, and how they are served."""
+"""What a simulated queue is made of: a machine, other people's jobs, how they start; and the options of ``sim:``."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from asa.core.errors import InvalidInput
-from asa.core.units import DAY
+from asa.core.errors import InvalidInput, UnknownName
+from asa.core.job import QueueRegime
+from asa.core.specs import fitting
+from asa.core.units import DAY, duration
 from asa.core.units import memory as size
 from asa.lab.core.cluster import Cluster
+from asa.lab.core.registry import PRIORITIES
 from asa.lab.core.workload import Workload
+from asa.lab.simulator.settings import Fifo, MachineSettings, Multifactor
+
+# -- Scene -------------------------------------------------------------------------------------------------------------
 
 _FEW = 1000
 
 
 @dataclass(frozen=True, eq=False)
-class Scene:
+class QueueScene:
     """A machine and what goes on there besides one's own jobs.
 
     Parameters
@@ -44,7 +51,7 @@ class Scene:
 
 
 @dataclass(frozen=True)
-class Machine:
+class SimulatedMachine:
     """A machine of equal nodes, as far as it was said; 0 where it was not. `memory` in bytes or like ``"64G"``."""
 
     nodes: int = 0
@@ -63,12 +70,12 @@ class Machine:
 
     def refuse(self, source: str) -> None:
         """Raise when anything was said, because `source` says it all."""
-        if self != Machine():
+        if self != SimulatedMachine():
             raise InvalidInput(f"{source} has a machine of its own: leave nodes=, cores=, memory= and gpus= out")
 
 
 def make_scene(
-    machine: Machine,
+    machine: SimulatedMachine,
     *,
     site: Any = "",
     trace: str | Path = "",
@@ -76,7 +83,7 @@ def make_scene(
     seed: int = 0,
     warmup: float,
     days: float,
-) -> Scene:
+) -> QueueScene:
     """The scene that these options describe: a site model, a trace, a load, or an empty machine.
 
     Parameters
@@ -84,7 +91,7 @@ def make_scene(
     machine
         The machine, where the source does not tell.
     site
-        A `Site`, the name of one, or a file that holds one.
+        A `SiteModel`, the name of one, or a file that holds one.
     trace
         A log of jobs; see `asa.lab.traces.load`.
     load
@@ -92,7 +99,7 @@ def make_scene(
     seed
         Of the model.
     warmup, days
-        How long the queue fills before `Scene.start`, and how long others go on to submit from then on [days].
+        How long the queue fills before `QueueScene.start`, and how long others go on to submit from then on [days].
 
     Raises
     ------
@@ -114,8 +121,8 @@ def make_scene(
     cluster = machine.cluster()
     name = f"sim-{cluster.nodes}x{int(cluster.capacity[0, 0])}"
     if load:
-        return Scene(f"{name}-load{load:g}", cluster, at_load(cluster, load, end, seed), start=start, end=end)
-    return Scene(name, cluster, Workload.of(submit=[], run=[], cores=[]), start=start)
+        return QueueScene(f"{name}-load{load:g}", cluster, at_load(cluster, load, end, seed), start=start, end=end)
+    return QueueScene(name, cluster, Workload.of(submit=[], run=[], cores=[]), start=start)
 
 
 def at_load(cluster: Cluster, load: float, span_s: float, seed: int) -> Workload:
@@ -124,7 +131,7 @@ def at_load(cluster: Cluster, load: float, span_s: float, seed: int) -> Workload
     Users ask for round wall times, as they do (`modal`): exact ones would make backfilling look better than it is.
     """
     from asa.lab.traces.lublin import lublin
-    from asa.lab.traces.offered import span, work
+    from asa.lab.traces.patterns import span, work
 
     if not 0 < load < math.inf:
         raise InvalidInput(f"load={load!r}: a number above 0 expected, such as 0.7")
@@ -137,17 +144,17 @@ def at_load(cluster: Cluster, load: float, span_s: float, seed: int) -> Workload
         jobs = max(2 * jobs, math.ceil(1.1 * load * cluster.cores * span_s / mean))
 
 
-def _of_site(given: Any, start: float, end: float, seed: int) -> Scene:
-    from asa.lab.traces.site import Site
-    from asa.lab.traces.sites import site as known
+def _of_site(given: Any, start: float, end: float, seed: int) -> QueueScene:
+    from asa.lab.traces.site import SiteModel
+    from asa.lab.traces.site import site as known
 
-    model: Site = known(given) if isinstance(given, str) else given
-    return Scene(
+    model: SiteModel = known(given) if isinstance(given, str) else given
+    return QueueScene(
         f"sim-{model.name}", model.cluster(), model.workload(end, seed), model.dispatcher, model.priority, start, end
     )
 
 
-def _of_trace(path: Path, machine: Machine, start: float, end: float) -> Scene:
+def _of_trace(path: Path, machine: SimulatedMachine, start: float, end: float) -> QueueScene:
     from asa.lab.traces.load import load_trace
 
     trace = load_trace(path)
@@ -161,4 +168,139 @@ def _of_trace(path: Path, machine: Machine, start: float, end: float) -> Scene:
         )
     workload = trace.workload.between(first, first + end)
     stem = path.name.removesuffix(".gz").rpartition(".")[0] or path.name
-    return Scene(f"sim-{stem}", cluster, workload, start=first + start, end=min(last, first + end))
+    return QueueScene(f"sim-{stem}", cluster, workload, start=first + start, end=min(last, first + end))
+
+
+# -- Options -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class SimulationOptions:
+    """A simulated queue.
+
+    Parameters
+    ----------
+    site
+        A site model: its name, a file that holds one (``asa calibrate`` writes them), or a `SiteModel`. On the command
+        line the name alone is enough: ``sim:hpc2n``.
+    trace
+        Instead: a log of other people's jobs; see `asa.lab.traces.load`.
+    load
+        Instead: the offered load of other people's jobs, which are then those of the Lublin-Feitelson model; 0: none.
+    nodes, cores, memory, gpus
+        The machine, where neither site nor trace tells: nodes, and what each of them has; memory in bytes or like
+        ``"64G"``. One node of one core unless given.
+    seed
+        Of other people's jobs.
+    warmup
+        How long the queue fills before one's own jobs come [days]. A model's time 0 is midnight, a site's that of a
+        Monday; so by default it is noon.
+    days
+        How long other people go on to submit jobs from then on [days].
+    dispatcher
+        What starts jobs: a name of `asa.core.registry.DISPATCHERS`, or a `Dispatcher`; the site's, or EASY.
+    priority
+        The order of the queue, as in `MachineSettings`; the site's, or first come, first served. Options that hold a
+        comma need an object.
+    regime
+        What becomes of a dependent job's place: a word of `QueueRegime`. Anything but ``fifo`` means multifactor
+        priority.
+    placement, predictor
+        As in `MachineSettings`.
+    longest
+        Longest wall time that is allowed: seconds, or like ``"3d"``; None for no limit.
+    poll_s
+        Longest time between questions about jobs [s]. News come by themselves, so it need not be short.
+    name
+        Under which name waits are learned; ``sim-`` and what the queue is made of unless given.
+    compute
+        Whether tasks really call their functions. Otherwise every value is None.
+    times
+        An earlier run (its name, or its ``events.db``), whose run times the tasks have unless their stage declares one.
+
+    Raises
+    ------
+    InvalidInput
+        When values do not go together, or a source cannot be read.
+    """
+
+    site: Any = ""
+    trace: str | Path = ""
+    load: float = 0.0
+    nodes: int = 0
+    cores: int = 0
+    memory: int | str = 0
+    gpus: int = 0
+    seed: int = 0
+    warmup: float = 7.5
+    days: float = 30.0
+    dispatcher: Any = None
+    priority: Any = None
+    regime: QueueRegime | str | None = None
+    placement: Any = "first-fit"
+    predictor: Any = "user"
+    longest: float | str | None = None
+    poll_s: float = 3600.0
+    name: str = ""
+    compute: bool = True
+    times: str | Path | None = None
+
+    @classmethod
+    def read(cls, given: Mapping[str, Any]) -> SimulationOptions:
+        """Options from keywords, or from a spec, in which a word without a value is the name of a site.
+
+        Raises
+        ------
+        UnknownName
+            When there is no such option.
+        InvalidInput
+            When one is text that should be a number or a boolean.
+        """
+        known, options = {item.name: item.type for item in fields(cls)}, dict(given)
+        for word in [word for word, value in given.items() if word not in known]:
+            if options[word] is not True or options.get("site"):
+                raise UnknownName("option of backend 'sim':", word, known)
+            options["site"] = word.replace("_", "-")
+            del options[word]
+        return cls(**{name: fitting(name, value, known[name]) for name, value in options.items()})
+
+    @property
+    def longest_s(self) -> float | None:
+        """Longest wall time [s]."""
+        return None if self.longest is None else duration(self.longest, what="longest")
+
+    def scene(self) -> QueueScene:
+        """The machine and other people's jobs."""
+        made = make_scene(
+            SimulatedMachine(self.nodes, self.cores, self.memory, self.gpus),
+            site=self.site,
+            trace=self.trace,
+            load=self.load,
+            seed=self.seed,
+            warmup=self.warmup,
+            days=self.days,
+        )
+        return replace(
+            made,
+            name=self.name or made.name,
+            dispatcher=made.dispatcher if self.dispatcher is None else self.dispatcher,
+            priority=self._priority(made.priority),
+        )
+
+    def settings(self, scene: QueueScene) -> MachineSettings:
+        """How the machine behaves."""
+        return MachineSettings(
+            placement=self.placement, priority=scene.priority, predictor=self.predictor, keep_nodes=False
+        )
+
+    def _priority(self, sites: Any) -> Fifo | Multifactor:
+        model: Fifo | Multifactor = PRIORITIES.create(sites if self.priority is None else self.priority)
+        if self.regime is None:
+            return model
+        words = [regime.value for regime in QueueRegime if regime is not QueueRegime.IMMEDIATE]
+        regime = QueueRegime(self.regime) if self.regime in (*words, *QueueRegime) else None
+        if regime in (None, QueueRegime.IMMEDIATE):
+            raise UnknownName("regime", str(self.regime), words)
+        if regime is QueueRegime.FIFO:
+            return Fifo()
+        return replace(model, regime=regime) if isinstance(model, Multifactor) else Multifactor(regime=regime)

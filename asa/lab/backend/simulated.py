@@ -6,6 +6,8 @@ load, ``sim:nodes=4,cores=8`` one with nobody else on it. Nothing takes real tim
 
 from __future__ import annotations
 
+import heapq
+import itertools
 import math
 import threading
 from collections.abc import Callable, Sequence
@@ -14,7 +16,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from asa.backends.queue import only_throttles
-from asa.core.errors import BackendError, InvalidInput
+from asa.core.errors import BackendError, InvalidInput, Starved
 from asa.core.job import (
     Capabilities,
     JobChanges,
@@ -29,14 +31,93 @@ from asa.core.job import (
 from asa.core.ports import Executor, Work
 from asa.core.registry import DISPATCHERS
 from asa.core.view import QueueView
-from asa.lab.backend.books import Books
-from asa.lab.backend.clock import EngineClock
-from asa.lab.backend.jobs import Job, in_single_cores, state_of, status_of
-from asa.lab.backend.options import Options
-from asa.lab.backend.scene import Scene
-from asa.lab.simulator import edits
+from asa.lab.backend.jobs import Books, Job, in_single_cores, state_of, status_of
+from asa.lab.backend.scene import QueueScene, SimulationOptions
+from asa.lab.simulator import operations
 from asa.lab.simulator.engine import Engine
-from asa.lab.simulator.served import check_walltimes
+from asa.lab.simulator.run import DispatchLoop, check_walltimes
+from asa.lab.simulator.state import StopReason
+
+# -- Clock ------------------------------------------------------------------------------------------------------------
+
+
+class EngineClock:
+    """Virtual time of an engine, in which a dispatcher serves the queue. Deterministic; one thread waits at a time.
+
+    Parameters
+    ----------
+    engine
+        The machine.
+    rule
+        What starts jobs: a `Dispatcher`.
+    notice
+        Called at the very instant at which something happens to a watched job of the engine, which stands still
+        meanwhile.
+
+    Notes
+    -----
+    Of what is due at one instant, the machine's own events come first. Calls that are due at the same instant run all
+    together, whether or not one of them sets the signal that is waited for.
+    """
+
+    def __init__(self, engine: Engine, rule: Any, notice: Callable[[], None] = lambda: None) -> None:
+        self.engine, self._notice = engine, notice
+        self._served = DispatchLoop(engine, rule)
+        self._order = itertools.count()
+        self._calls: list[tuple[float, int, Callable[[], None]]] = []
+
+    def now(self) -> float:
+        return self.engine.now
+
+    def call_at(self, when: float, call: Callable[[], None]) -> None:
+        """Run `call` when virtual time reaches `when` [s], now if that is past; equal times as registered."""
+        heapq.heappush(self._calls, (max(when, self.engine.now), next(self._order), call))
+
+    def wait(self, signal: threading.Event, until: float = math.inf) -> bool:
+        """Let time pass until `signal` is set or the time `until` [s] has come; True when the signal was set.
+
+        Raises
+        ------
+        RuntimeError
+            When nothing is due any more and `until` is infinite: the wait would never end.
+        Starved
+            When jobs wait on an idle machine, and nothing will happen any more.
+        """
+        while not signal.is_set():
+            due = self._calls[0][0] if self._calls else math.inf
+            if self._advance(min(due, until)):
+                self._notice()
+            elif due <= until and due < math.inf:
+                while self._calls and self._calls[0][0] <= due:
+                    heapq.heappop(self._calls)[2]()
+                    if self.engine.state.world[0][
+                        "job_changed"
+                    ]:  # it did something to a job: nobody asks before it is told
+                        break
+            elif until == math.inf:
+                raise RuntimeError("virtual time has no event left to wait for: the program would hang")
+            else:
+                return False
+        return True
+
+    def _advance(self, until: float) -> bool:
+        """Let the machine go on; True when it stopped before `until` [s] because of a watched job."""
+        noticed = self._served.run(until, promise=True) is StopReason.JOB_CHANGED
+        if not noticed:
+            self._check_alive()
+        return noticed
+
+    def _check_alive(self) -> None:
+        """Raise where the clock could only tick for ever."""
+        world = self.engine.state.world[0]
+        if self._served.due < math.inf:  # a window is open
+            return
+        if world["waiting"] and not world["running"] and not world["events"] and world["arrival"] == world["arrivals"]:
+            self.engine.check_starved()
+            raise Starved(f"{world['waiting']} jobs wait on an idle machine, and nothing will happen any more")
+
+
+# -- Backend ----------------------------------------------------------------------------------------------------------
 
 _PATIENCE_S = 60.0
 """How long a run waits for the one before it to let go of the queue, in real time [s]."""
@@ -46,7 +127,7 @@ def _nothing(*_told: Any) -> None:
     """Nobody wants to know."""
 
 
-class Program(Protocol):
+class SimulatedProgram(Protocol):
     """What a job's program will do: run for so long [s], then exit with this code."""
 
     @property
@@ -69,7 +150,7 @@ class Simulated:
     engine
         A machine to go on with, at whatever moment it is, instead of a new one.
     options
-        Fields of `asa.lab.backend.options.Options`.
+        Fields of `asa.lab.backend.scene.SimulationOptions`.
 
     Raises
     ------
@@ -92,11 +173,11 @@ class Simulated:
         self,
         site: Any = "",
         *,
-        run: Callable[[JobRequest], Program | None] = _nothing,
+        run: Callable[[JobRequest], SimulatedProgram | None] = _nothing,
         engine: Engine | None = None,
         **options: Any,
     ) -> None:
-        self.options = Options.read({"site": site, **options} if site else options)
+        self.options = SimulationOptions.read({"site": site, **options} if site else options)
         self._run, self._engine = run, engine
         self.scene = self.options.scene() if engine is None else _scene_of(engine, self.options)
         self._settings = self.options.settings(self.scene) if engine is None else engine.settings
@@ -181,7 +262,7 @@ class Simulated:
         for job in filter(None, map(self._books.find, handles)):
             if not (state := state_of(self.engine, job)).final:
                 job.why = f"cancelled while it {'ran' if state is JobState.RUNNING else 'waited'}"
-                edits.cancel(self.engine, job.row)
+                operations.cancel(self.engine, job.row)
 
     def look(self) -> QueueView:
         """What the dispatcher sees, everybody's jobs included: a `TableView`, to be read before time passes."""
@@ -209,7 +290,7 @@ class Simulated:
 
     @property
     def engine(self) -> Engine:
-        """The machine; `asa.lab.simulator.edits` does things to it."""
+        """The machine; `asa.lab.simulator.operations` does things to it."""
         return self.clock.engine
 
     def sleep(self, seconds: float) -> None:
@@ -269,7 +350,7 @@ class Simulated:
         if job is None or state is not JobState.RUNNING:
             raise InvalidInput(f"job {token!r} is {state.value if state else 'unknown'}: only one that runs can end")
         job.exit_code = exit_code
-        edits.end(self.engine, job.row, JobState.FAILED if exit_code else JobState.COMPLETED)
+        operations.end(self.engine, job.row, JobState.FAILED if exit_code else JobState.COMPLETED)
 
     # -- mechanics -------------------------------------------------------------------------------------------------
 
@@ -297,12 +378,12 @@ class Simulated:
         return f"<Simulated {self.scene.name}>"
 
 
-def _again(options: dict[str, Any], run: Callable[[JobRequest], Program | None]) -> Simulated:
+def _again(options: dict[str, Any], run: Callable[[JobRequest], SimulatedProgram | None]) -> Simulated:
     return Simulated(run=run, **options)
 
 
-def _scene_of(engine: Engine, options: Options) -> Scene:
+def _scene_of(engine: Engine, options: SimulationOptions) -> QueueScene:
     cluster = engine.cluster
     name = options.name or f"sim-{cluster.nodes}x{int(cluster.capacity[0, 0])}"
     rule = options.dispatcher or "easy"
-    return Scene(name, cluster, engine.workload, rule, engine.settings.model, engine.now)
+    return QueueScene(name, cluster, engine.workload, rule, engine.settings.model, engine.now)

@@ -11,7 +11,7 @@ from asa.core.errors import InvalidInput
 from asa.core.registry import DISPATCHERS
 
 if TYPE_CHECKING:  # NumPy is for those who plan, not for those who ask for help
-    from asa.lab.dispatchers.planning.instance import Instance, Plan
+    from asa.lab.dispatchers.planning.instance import Instance, QueuePlan
 
 SHOWN = 20
 """Jobs that are shown to people; ``--json`` has all."""
@@ -48,8 +48,7 @@ class Dispatch:
         if not hasattr(planner, "solve"):
             raise InvalidInput(f"dispatcher {options.dispatcher!r} makes no plans of whole queues: {PLANNERS} expected")
         from asa.lab.dispatchers.planning.bound import lower_bound
-        from asa.lab.dispatchers.planning.instance import example
-        from asa.lab.dispatchers.planning.sources import read_instance
+        from asa.lab.dispatchers.planning.instance import example, read_instance
         from asa.lab.dispatchers.planning.verify import violations
 
         instance = read_instance(options.instance)
@@ -72,7 +71,7 @@ class Dispatch:
         return CommandResult(data | {"notes": dict(found.notes), "jobs": jobs}, text)
 
 
-def _jobs(instance: Instance, plan: Plan) -> list[dict[str, Any]]:
+def _jobs(instance: Instance, plan: QueuePlan) -> list[dict[str, Any]]:
     slowdown = instance.slowdown(plan.start).tolist()
     columns = zip(instance.names, plan.start.tolist(), slowdown, strict=True)
     return [

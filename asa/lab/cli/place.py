@@ -71,9 +71,8 @@ def _numbers(text: str) -> tuple[float, ...]:
 
 
 def _windows(options: argparse.Namespace) -> list[Window]:
-    from asa.lab.placement.slurmtree import read_topology
     from asa.lab.placement.tjap.files import read_windows
-    from asa.lab.placement.topology import CONVENTIONS
+    from asa.lab.placement.topology import CONVENTIONS, read_topology
 
     if options.hops and not options.topology:
         raise InvalidInput("--hops is for a --topology: a window without one has hops of its own")
@@ -95,7 +94,7 @@ def _placed(method: PlacementMethod, window: Window) -> tuple[Placed, float]:
 
 def _row(window: Window, found: Placed, seconds: float, which: str | None) -> dict[str, Any]:
     """Of one window, by what is independent of the method that placed its jobs."""
-    from asa.lab.placement.tjap.cost import cost, potential, violations
+    from asa.lab.placement.tjap.instance import cost, potential, violations
 
     broken = violations(window, found)
     paid = None if broken else cost(window, found)
@@ -115,12 +114,11 @@ def _row(window: Window, found: Placed, seconds: float, which: str | None) -> di
 
 def _bound(window: Window, found: Placed, which: str | None) -> float | None:
     """The bound that is asked for; those that come from prices are computed anew from these."""
-    from asa.lab.placement.tjap.bound import priced_nodes
-    from asa.lab.placement.tjap.certificate import proven
-    from asa.lab.placement.tjap.cost import cost
+    from asa.lab.placement.tjap.bounds import priced_nodes
+    from asa.lab.placement.tjap.instance import cost, proven
 
     if which == "dantzig-wolfe":
-        from asa.lab.placement.tjap.columns import dantzig_wolfe
+        from asa.lab.placement.tjap.bounds import dantzig_wolfe
 
         return proven(window, dantzig_wolfe(window, found)[1])
     if which == "lagrangian" or (which is None and found.bound is None):

@@ -149,8 +149,7 @@ def _write(schedule: Schedule, options: argparse.Namespace) -> None:
 
         write_csv(schedule, options.csv, Path(options.trace).name)
     if options.swf:
-        from asa.lab.traces.swf import write_swf
-        from asa.lab.traces.swf_schedule import log_of
+        from asa.lab.traces.swf import log_of, write_swf
 
         write_swf(log_of(schedule), options.swf)
     if options.plot:

@@ -25,7 +25,7 @@ from asa.lab.metrics.schedule import bounded_slowdown
 from asa.lab.simulator.decisions import Decision, DecisionSample
 from asa.lab.simulator.engine import Engine
 from asa.lab.simulator.run import rehearse, simulate
-from asa.lab.simulator.settings import Settings
+from asa.lab.simulator.settings import MachineSettings
 from asa.lab.study import Figure, LogCase, TimedDispatcher, clocked, log_case, read_rows
 from asa.report.picture import (
     LINE,
@@ -139,7 +139,7 @@ def loop(
 
 
 def _dispatch_row(case: LogCase, dispatcher: str, predictor: str, dispatch_time: str) -> DispatchRow:
-    rehearse(Engine(case.workload, case.cluster, Settings(predictor=predictor)), DISPATCHERS.create(dispatcher))
+    rehearse(Engine(case.workload, case.cluster, MachineSettings(predictor=predictor)), DISPATCHERS.create(dispatcher))
     timed = TimedDispatcher(DISPATCHERS.create(dispatcher))
     schedule = simulate(case.workload, case.cluster, OnChange(timed), predictor=predictor, dispatch_time=dispatch_time)
     ran = schedule.ran

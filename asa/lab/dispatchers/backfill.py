@@ -1,7 +1,16 @@
-"""First come first served, EASY and conservative backfilling: one rule and a number.
+"""First come first served, EASY and conservative backfilling: one rule and a number, compiled for large queues.
+
+The rule is that of `asa.core.backfill.ReservationRule`; tests hold the two against each other. A machine of slots has
+equal nodes, and jobs that differ in how many equal units they take: one number says what is free. On other machines a
+job starts on nodes that no reservation needs while it runs, and a reservation is a time and a set of nodes. That is
+stricter than on a machine of slots, where a reservation may still find other nodes.
 
 References
 ----------
+WFP3: W. Tang, Z. Lan, N. Desai and D. Buettner, "Fault-aware, utility-based job scheduling on Blue Gene/P systems",
+IEEE Cluster 2009. F1: D. Carastan-Santos and R. Y. de Camargo, "Obtaining dynamic scheduling policies with simulation
+and machine learning", SC 2017, table 3. The others are folklore. Threshold: J. Lelong, V. Reis and D. Trystram, "Tuning
+EASY-backfilling queues", JSSPP 2017.
 A. W. Mu'alem and D. G. Feitelson, "Utilization, predictability, workloads, and user runtime estimates in scheduling the
 IBM SP2 with backfilling", IEEE TPDS 12(6), 2001. D. A. Lifka, "The ANL/IBM SP scheduling system", JSSPP 1995 (EASY).
 """
@@ -9,22 +18,596 @@ IBM SP2 with backfilling", IEEE TPDS 12(6), 2001. D. A. Lifka, "The ANL/IBM SP s
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+
+from asa.core.arrays import Floats, Ints
 from asa.core.backfill import ReservationRule
-from asa.core.decision import DispatchDecision
-from asa.core.errors import InvalidInput
+from asa.core.decision import DispatchDecision, NodeRun, Reserve, Start
+from asa.core.errors import InvalidInput, UnknownName
 from asa.core.registry import DISPATCHERS
-from asa.core.view import QueueView
+from asa.core.units import duration
+from asa.core.view import QueuedJob, QueueView
+from asa.lab.core.compiled import compiled, inner, inner_allocating, ranking
+from asa.lab.core.table import TableView
+from asa.lab.dispatchers.room import columns
+from asa.lab.placement.nodes import BLOCK, place
 
-if TYPE_CHECKING:  # both need NumPy, which a machine of this size does without
-    from asa.lab.core.table import TableView
-    from asa.lab.dispatchers.order import Key, Order
+# -- Orders of the queue ----------------------------------------------------------------------------------------------
+
+Key = Callable[[QueuedJob, float], float]
+"""What a job's place in the queue is computed from: the job and the time [s]. The lowest is first."""
+
+FCFS, SJF, LARGEST_AREA, WFP3, F1 = range(5)
+OWN = -1
+"""Code of an order that somebody else's function makes."""
+
+
+@compiled
+def order_key(code: int, now: float, submit: float, estimate: float, cores: int) -> float:
+    """Key of one job in one of the orders `FCFS`, `SJF`, `LARGEST_AREA`, `WFP3` and `F1`.
+
+    Times in [s]. Infinite where an order needs an estimate and there is none (NaN or infinite). Where a formula divides
+    by the estimate, or takes the logarithm of it or of the submission, less than 1 s counts as 1 s: the papers leave
+    open what jobs without length, and those at the very start of a trace, are worth.
+    """
+    if code == FCFS:
+        return submit
+    if not math.isfinite(estimate):
+        return math.inf
+    if code == SJF:
+        return estimate
+    if code == LARGEST_AREA:
+        return -estimate * cores
+    if code == WFP3:
+        ratio = (now - submit) / max(estimate, 1.0)
+        return -ratio * ratio * ratio * cores
+    return math.log10(max(estimate, 1.0)) * cores + 870.0 * math.log10(max(submit, 1.0))
+
+
+@compiled
+def queue_key(code: int, threshold: float, now: float, submit: float, estimate: float, cores: int) -> float:
+    """`order_key`, or minus infinity for a job that has waited for longer than `threshold` [s]."""
+    return -math.inf if now - submit > threshold else order_key(code, now, submit, estimate, cores)
+
+
+@compiled
+def queue_keys(code: int, threshold: float, now: float, submit: Floats, estimate: Floats, cores: Ints) -> Floats:
+    """Keys of many jobs, shape (q,); see `queue_key`."""
+    keys = np.empty(len(submit))
+    for job in range(len(submit)):
+        keys[job] = queue_key(code, threshold, now, submit[job], estimate[job], cores[job])
+    return keys
+
+
+@dataclass(frozen=True)
+class QueueOrder:
+    """An order of the queue. Equal keys leave jobs in the order in which they stand.
+
+    Parameters
+    ----------
+    name
+        What it is called.
+    code
+        Its number for `order_key`, or `OWN`.
+    dynamic
+        Whether a job's key changes while it waits.
+    key
+        The function behind an order of one's own.
+    threshold
+        Jobs that have waited for longer [s] come before all others, and stay among themselves as they stand: so no
+        order starves a job for ever. Infinite: there are none.
+    """
+
+    name: str
+    code: int
+    dynamic: bool = False
+    key: Key | None = None
+    threshold: float = math.inf
+
+    def rank(self, now: float, submit: npt.ArrayLike, estimate: npt.ArrayLike, cores: npt.ArrayLike) -> Floats:
+        """Keys of jobs that are given as columns, shape (q,).
+
+        Raises
+        ------
+        InvalidInput
+            When the order is a function of one's own: it needs to see the jobs, so use `keys`.
+        """
+        if self.key is not None:
+            raise InvalidInput(f"order {self.name!r} is a function of jobs: give `keys` a view instead of columns")
+        keys: Floats = queue_keys(
+            self.code,
+            self.threshold,
+            float(now),
+            np.ascontiguousarray(submit, dtype=np.float64),
+            np.ascontiguousarray(estimate, dtype=np.float64),
+            np.ascontiguousarray(cores, dtype=np.int64),
+        )
+        return keys
+
+    def keys(self, view: QueueView | TableView) -> Floats:
+        """Keys of a view's waiting jobs, shape (q,)."""
+        if self.key is not None:
+            keys = np.array([self.key(job, view.now) for job in view.queue], dtype=np.float64)
+            keys[view.now - columns(view)[0] > self.threshold] = -math.inf
+            return keys
+        return self.rank(view.now, *columns(view))
+
+    def arrange(self, view: QueueView | TableView) -> Ints:
+        """Places of the waiting jobs in a view's queue, in this order, shape (q,)."""
+        return np.argsort(self.keys(view), kind="stable")
+
+
+ORDERS: Mapping[str, QueueOrder] = {
+    item.name: item
+    for item in (
+        QueueOrder("fcfs", FCFS),
+        QueueOrder("sjf", SJF),
+        QueueOrder("largest-area", LARGEST_AREA),
+        QueueOrder("wfp3", WFP3, dynamic=True),
+        QueueOrder("f1", F1),
+    )
+}
+"""First come first served: submission. Shortest job first: estimate. Largest area first: minus estimate times cores.
+WFP3: minus (wait / estimate) cubed times cores, which favours large jobs that have waited long for their length. F1:
+log10(estimate) * cores + 870 * log10(submission), learned from simulations; the logarithm of the submission makes it
+depend on when time begins, which for it is the begin of the trace.
+"""
+
+
+def find_order(what: str | QueueOrder | Key, threshold: float | str = math.inf) -> QueueOrder:
+    """The order of that name, or one made of a function ``key(job, now)``, which is taken to change with time.
+
+    Parameters
+    ----------
+    what
+        Name, function, or an order.
+    threshold
+        See `QueueOrder`: seconds, or like ``"3d"``; > 0.
+
+    Raises
+    ------
+    InvalidInput
+        When the threshold is no duration.
+    UnknownName
+        When there is no order of that name.
+
+    Examples
+    --------
+    >>> find_order("sjf").rank(now=0.0, submit=[0.0, 0.0], estimate=[60.0, 30.0], cores=[1, 8])
+    array([60., 30.])
+    >>> find_order("sjf", "1h").rank(now=3601.0, submit=[0.0, 60.0], estimate=[60.0, 30.0], cores=[1, 8])
+    array([-inf,  30.])
+    >>> find_order(lambda job, now: job.resources.cores).dynamic
+    True
+    """
+    found, limit = _found(what), duration(threshold, what="threshold", endless=True)
+    return found if limit == math.inf else replace(found, threshold=limit, dynamic=True)
+
+
+def _found(what: str | QueueOrder | Key) -> QueueOrder:
+    if isinstance(what, QueueOrder):
+        return what
+    if not isinstance(what, str):
+        return QueueOrder(getattr(what, "__name__", "own"), OWN, dynamic=True, key=what)
+    if what not in ORDERS:
+        raise UnknownName("order", what, ORDERS)
+    return ORDERS[what]
+
+
+# -- The rule on a machine of slots, compiled -------------------------------------------------------------------------
+
+Table = npt.NDArray[np.void]
+
+
+@compiled
+def scan(
+    now: float,
+    depth: float,
+    limit: int,
+    free: int,
+    slots: int,
+    jobs: Table,
+    waiting: Ints,
+    active: Ints,
+    ends: Floats,
+    starts: Ints,
+    promised: Floats,
+    promise: bool,
+) -> int:
+    """Which of the waiting jobs start now.
+
+    Parameters
+    ----------
+    now
+        Time of the decision [s].
+    depth
+        How many blocked jobs get a reservation.
+    limit
+        How many waiting jobs are looked at.
+    free, slots
+        Units that are free, and that there are.
+    jobs
+        Table of jobs; its units and estimates [s] are read.
+    waiting
+        Rows of waiting jobs, in order.
+    active, ends
+        Rows of running jobs and their expected ends [s], in order of these.
+    starts
+        Takes the positions in `waiting` of those that start, in order.
+    promised
+        Takes, for each waiting job, the start it is promised [s], or NaN; only the first `limit` are written.
+    promise
+        Whether the promises matter even where they cannot change who starts.
+
+    Returns
+    -------
+    int
+        How many start.
+    """
+    count = min(limit, len(waiting))
+    for j in range(count):
+        promised[j] = np.nan
+    started, k = 0, 0
+    while k < count and (jobs[waiting[k]].units <= free or (depth == 0 and jobs[waiting[k]].units > slots)):
+        if jobs[waiting[k]].units <= free:  # the first blocked one ends this; one that can never run blocks nobody
+            free -= jobs[waiting[k]].units
+            starts[started] = k
+            started += 1
+        k += 1
+    if k == count or depth == 0 or (free == 0 and not promise):
+        return started
+    size = len(active) + started + (count - k) + 2
+    times, room = np.empty(size), np.empty(size, np.int64)
+    steps = _free_units(now, free, jobs, waiting, starts[:started], active, ends, times, room)
+    reserved = 0
+    for j in range(k, count):
+        if room[0] == 0 and (reserved >= depth or not promise):  # nobody else can start
+            break
+        units, lasts = jobs[waiting[j]].units, jobs[waiting[j]].estimate
+        if units <= room[0] and _fits(times, room, steps, units, now + lasts):
+            steps = _cut_step(times, room, steps, units, 0, now, now + lasts)
+            starts[started] = j
+            started += 1
+        elif reserved < depth:
+            step = _earliest(times, room, steps, units, lasts)
+            if step >= 0:
+                promised[j] = times[step]
+                steps = _cut_step(times, room, steps, units, step, times[step], times[step] + lasts)
+                reserved += 1
+    return started
+
+
+@inner_allocating
+def _free_units(
+    now: float,
+    free: int,
+    jobs: Table,
+    waiting: Ints,
+    starts: Ints,
+    active: Ints,
+    ends: Floats,
+    times: Floats,
+    room: Ints,
+) -> int:
+    """Free units over time, from running jobs and from those that start now; how many steps."""
+    soonest = np.nextafter(now, math.inf)  # one that is overdue is expected back in the very next moment
+    order = np.empty(len(starts))
+    for i in range(len(starts)):
+        order[i] = max(now + jobs[waiting[starts[i]]].estimate, soonest)
+    rank = ranking(order)
+    times[0], room[0] = now, free
+    steps, a, b = 1, 0, 0
+    while a < len(active) or b < len(starts):
+        mine = max(ends[a], soonest) if a < len(active) else math.inf
+        new = order[rank[b]] if b < len(starts) else math.inf
+        if a < len(active) and mine <= new:
+            at, back = mine, jobs[active[a]].units
+            a += 1
+        else:
+            at, back = new, jobs[waiting[starts[rank[b]]]].units
+            b += 1
+        if at > times[steps - 1]:
+            times[steps], room[steps] = at, room[steps - 1]
+            steps += 1
+        room[steps - 1] += back
+    return steps
+
+
+@inner
+def _fits(times: Floats, room: Ints, steps: int, units: int, end: float) -> bool:
+    """Whether so many units are free from the first step until `end` [s]."""
+    step = 0
+    while room[step] >= units:
+        step += 1
+        if step == steps or times[step] >= end:
+            return True
+    return False
+
+
+@inner
+def _earliest(times: Floats, room: Ints, steps: int, units: int, lasts: float) -> int:
+    """First step from which so many units are free for so long [s]; -1 when never."""
+    begin = 0
+    for step in range(steps):
+        if room[step] < units:
+            begin = step + 1
+        elif step + 1 < steps and times[step + 1] >= times[begin] + lasts:
+            return begin
+    return begin if begin < steps else -1
+
+
+@inner
+def _cut_step(times: Floats, room: Ints, steps: int, units: int, first: int, start: float, end: float) -> int:
+    """Take units out from step `first` until `end` [s], cutting the last step in two; the new number of steps."""
+    end = max(end, np.nextafter(start, math.inf))  # a box too thin for a float still counts
+    last = first
+    while last < steps and times[last] < end:
+        last += 1
+    if end < math.inf and (last == steps or times[last] > end):
+        for step in range(steps, last, -1):
+            times[step], room[step] = times[step - 1], room[step - 1]
+        times[last], room[last] = end, room[last - 1]
+        steps += 1
+    for step in range(first, last):
+        room[step] -= units
+    return steps
+
+
+# -- The rule on a machine whose nodes or jobs differ, compiled -------------------------------------------------------
+
+
+@compiled
+def scan_nodes(
+    now: float,
+    depth: float,
+    limit: int,
+    method: int,
+    jobs: Table,
+    demands: Ints,
+    waiting: Ints,
+    release_at: Floats,
+    release: Ints,
+    free: Ints,
+    allowed: Ints,
+    starts: Ints,
+    promised: Floats,
+) -> tuple[int, Ints]:
+    """Which of the waiting jobs start now, and where.
+
+    Parameters
+    ----------
+    now, depth, limit, starts, promised
+        As in `asa.lab.dispatchers.backfill.scan`.
+    method
+        Code of the placement.
+    jobs, demands, waiting
+        Table of jobs, what one unit of each kind takes, and rows of waiting jobs, in order.
+    release_at, release
+        When what runs is expected to end [s], in order, and what comes back then: shape (k,), and (k, 4): first node,
+        last node, units of each, kind.
+    free
+        What nodes have left, shape (nodes, resources).
+    allowed
+        Nodes of each partition, shape (partitions, nodes).
+
+    Returns
+    -------
+    tuple
+        How many start, and on which nodes: rows of position, first node, last node, units of each.
+    """
+    count = min(limit, len(waiting))
+    for j in range(count):
+        promised[j] = np.nan
+    free = free.copy()
+    most = int(min(depth, count))
+    begins, stops = np.empty(most), np.empty(most)  # of reservations
+    held = np.zeros((most, len(free), free.shape[1]), np.int64)  # what each takes
+    base = np.zeros((most, len(free), free.shape[1]), np.int64)  # what is free when it begins, but for reservations
+    runs = np.empty((len(free), 3), np.int64)
+    chosen, rows = np.empty((64, 4), np.int64), 0
+    backs = len(release)  # of rows in use of what comes back
+    started, reserved = 0, 0
+    for j in range(count):
+        job = jobs[waiting[j]]
+        need, lasts = demands[job.kind], job.estimate
+        members = allowed[max(job.partition, 0) % len(allowed)]
+        room = _lowest(free, now, now + lasts, begins, stops, held, base, reserved)
+        found = _place(method, room, members, need, job.units, job.per_node, runs)
+        if found > 0:
+            end = max(now + lasts, np.nextafter(now, math.inf))
+            _give(free, runs, found, need, -1)
+            for r in range(reserved):
+                if begins[r] < end:
+                    _give(base[r], runs, found, need, -1)
+            chosen = _longer(chosen, rows + found)
+            release = _longer(release, backs + found)
+            release_at = _longer_times(release_at, backs + found)
+            for k in range(found):
+                _insert(release_at, release, backs, end, runs[k], job.kind)
+                backs += 1
+                chosen[rows, 0] = j
+                for column in range(3):
+                    chosen[rows, column + 1] = runs[k, column]
+                rows += 1
+            starts[started] = j
+            started += 1
+        elif depth == 0:
+            future = free.copy()
+            for k in range(backs):
+                _return(future, release[k], demands)
+            if _place(method, future, members, need, job.units, job.per_node, runs) > 0:
+                break  # it blocks the others; one that can never run would not
+        elif reserved < most:
+            future = free.copy()
+            at, k, found = now, 0, 0
+            while found == 0 and at < math.inf:
+                at = _next_time(at, release_at, k, backs, stops, reserved)
+                while k < backs and release_at[k] <= at:
+                    _return(future, release[k], demands)
+                    k += 1
+                if at < math.inf:
+                    room = _lowest(future, at, at + lasts, begins, stops, held, base, reserved)
+                    found = _place(method, room, members, need, job.units, job.per_node, runs)
+            if found > 0:
+                promised[j] = at
+                begins[reserved], stops[reserved] = at, max(at + lasts, np.nextafter(at, math.inf))
+                _add(base[reserved], future, 1)
+                _give(held[reserved], runs, found, need, 1)
+                reserved += 1
+    return started, chosen[:rows]
+
+
+@inner
+def _next_time(after: float, release_at: Floats, k: int, backs: int, stops: Floats, reserved: int) -> float:
+    """The next time [s] at which something comes back, from a job or from a reservation."""
+    at = math.inf
+    if k < backs:
+        at = max(release_at[k], np.nextafter(after, math.inf))  # what is overdue is expected in the very next moment
+    for r in range(reserved):
+        if stops[r] > after:
+            at = min(at, stops[r])
+    return at
+
+
+@inner_allocating
+def _lowest(
+    free: Ints, start: float, end: float, begins: Floats, stops: Floats, held: Ints, base: Ints, reserved: int
+) -> Ints:
+    """The least that nodes have left from `start` to `end` [s], reservations taken off.
+
+    Between reservations it only grows, so it is enough to look at the start and where reservations begin.
+    """
+    room = free.copy()
+    for r in range(reserved):
+        if begins[r] <= start < stops[r]:
+            _add(room, held[r], -1)
+    for r in range(reserved):
+        if start < begins[r] < end:
+            then = base[r].copy()
+            for q in range(reserved):
+                if begins[q] <= begins[r] < stops[q]:
+                    _add(then, held[q], -1)
+            for node in range(len(room)):
+                for k in range(room.shape[1]):
+                    room[node, k] = min(room[node, k], then[node, k])
+    return room
+
+
+@inner_allocating
+def _place(method: int, room: Ints, members: Ints, need: Ints, units: int, per_node: int, runs: Ints) -> int:
+    """Nodes of a partition for a job, into `runs`; how many rows."""
+    blocks = np.zeros((len(room) + BLOCK - 1) // BLOCK, np.int64)
+    for node in range(len(room)):
+        if not members[node]:
+            for k in range(room.shape[1]):
+                room[node, k] = 0
+        if room[node, 0] > 0:
+            blocks[node // BLOCK] += 1
+    return int(place(method, room, need, units, per_node, blocks, runs))
+
+
+@inner
+def _add(room: Ints, other: Ints, sign: int) -> None:
+    for node in range(len(room)):
+        for k in range(room.shape[1]):
+            room[node, k] += sign * other[node, k]
+
+
+@inner
+def _give(room: Ints, runs: Ints, found: int, need: Ints, sign: int) -> None:
+    for row in range(found):
+        for node in range(runs[row, 0], runs[row, 1] + 1):
+            for k in range(room.shape[1]):
+                room[node, k] += sign * runs[row, 2] * need[k]
+
+
+@inner
+def _return(room: Ints, row: Ints, demands: Ints) -> None:
+    for node in range(row[0], row[1] + 1):
+        for k in range(room.shape[1]):
+            room[node, k] += row[2] * demands[row[3], k]
+
+
+@inner
+def _insert(release_at: Floats, release: Ints, backs: int, end: float, run: Ints, kind: int) -> None:
+    """Put what will come back at `end` [s] where it belongs, behind `backs` others at most."""
+    row = backs
+    while row > 0 and release_at[row - 1] > end:
+        release_at[row] = release_at[row - 1]
+        for column in range(4):
+            release[row, column] = release[row - 1, column]
+        row -= 1
+    release_at[row] = end
+    for column in range(3):
+        release[row, column] = run[column]
+    release[row, 3] = kind
+
+
+@inner_allocating
+def _longer(table: Ints, rows: int) -> Ints:
+    """The same table with room for so many rows at least."""
+    if rows <= len(table):
+        return table
+    longer = np.empty((2 * rows, 4), np.int64)
+    for row in range(len(table)):
+        for column in range(4):
+            longer[row, column] = table[row, column]
+    return longer
+
+
+@inner_allocating
+def _longer_times(times: Floats, rows: int) -> Floats:
+    if rows <= len(times):
+        return times
+    longer = np.empty(2 * rows)
+    for row in range(len(times)):
+        longer[row] = times[row]
+    return longer
+
+
+# -- Decisions --------------------------------------------------------------------------------------------------------
+
+
+def decide_on_tables(rule: Backfill, view: TableView) -> list[DispatchDecision]:
+    """What to start now, and which later starts are promised; in the queue's order."""
+    waiting = view.waiting if rule.order is None else view.waiting[rule.order.arrange(view)]
+    depth, limit = float(rule.depth), int(min(rule.limit, len(waiting)))
+    starts, promised = np.empty(max(1, len(waiting)), np.int64), np.empty(max(1, len(waiting)))
+    chosen: dict[int, list[NodeRun]] = {}
+    if view.slots >= 0:
+        started = scan(
+            view.now, depth, limit, view.slots, view.all_slots, view.jobs, waiting, view.active, view.ends,
+            starts, promised, True,
+        )  # fmt: skip
+    else:
+        started, rows = scan_nodes(
+            view.now, depth, limit, view.placement, view.jobs, view.demands, waiting, view.release_at, view.release,
+            view.free, view.allowed, starts, promised,
+        )  # fmt: skip
+        for place, first, last, units in rows.tolist():
+            chosen.setdefault(place, []).append(NodeRun(first, last, units))
+    going = set(starts[:started].tolist())
+    decisions: list[DispatchDecision] = []
+    for place in sorted(going | set(np.flatnonzero(~np.isnan(promised[:limit])).tolist())):
+        row = int(waiting[place])
+        if place in going:
+            decisions.append(Start(row, tuple(chosen.get(place, ()))))
+        else:
+            decisions.append(Reserve(row, float(promised[place])))
+    return decisions
+
+
+# -- Dispatchers ------------------------------------------------------------------------------------------------------
 
 EVERYBODY = 2**62
 
 
-class Rule(NamedTuple):
+class BackfillRule(NamedTuple):
     """A backfilling rule as numbers, for compiled loops.
 
     Parameters
@@ -34,7 +617,7 @@ class Rule(NamedTuple):
     limit
         How many waiting jobs are looked at.
     order
-        A code of `asa.lab.dispatchers.order`; -1 for the order in which the queue stands.
+        A code of `asa.lab.dispatchers.backfill`; -1 for the order in which the queue stands.
     threshold
         In an order, jobs that have waited for longer [s] come first.
     """
@@ -45,7 +628,7 @@ class Rule(NamedTuple):
     threshold: float = math.inf
 
 
-def rule_of(dispatcher: Any) -> Rule:
+def rule_of(dispatcher: Any) -> BackfillRule:
     """A dispatcher's rule as numbers; the dispatcher itself, or by name.
 
     Raises
@@ -58,9 +641,9 @@ def rule_of(dispatcher: Any) -> Rule:
     Examples
     --------
     >>> rule_of("backfill:depth=2,limit=100")
-    Rule(depth=2.0, limit=100, order=-1, threshold=inf)
+    BackfillRule(depth=2.0, limit=100, order=-1, threshold=inf)
     """
-    rule: Rule | None = getattr(DISPATCHERS.create(dispatcher), "native", None)
+    rule: BackfillRule | None = getattr(DISPATCHERS.create(dispatcher), "native", None)
     if rule is None:
         raise InvalidInput(f"dispatcher {dispatcher!r} is no backfilling rule: expected one such as easy")
     return rule
@@ -88,7 +671,7 @@ class Backfill:
     limit
         How many waiting jobs are looked at, from the front of the queue; a whole number >= 0, or infinite.
     order
-        Another order than that in which the queue stands: a name of `asa.lab.dispatchers.order`, or a key.
+        Another order than that in which the queue stands: a name of `asa.lab.dispatchers.backfill`, or a key.
     threshold
         With an order, jobs that have waited for longer come first, as they stand: seconds, or like ``"3d"``; > 0.
 
@@ -110,11 +693,9 @@ class Backfill:
     ) -> None:
         self._plain = ReservationRule(depth, limit)
         self.depth, self.limit = depth, limit
-        self.order: Order | None = None
+        self.order: QueueOrder | None = None
         if order is not None:
-            from asa.lab.dispatchers.order import order as find  # here, because it needs the compiler
-
-            self.order = find(order, threshold)
+            self.order = find_order(order, threshold)
         elif threshold != math.inf:
             raise InvalidInput("threshold= puts jobs before the order's first, and there is no order: say order=sjf")
 
@@ -124,19 +705,17 @@ class Backfill:
         return self.depth > 0
 
     @property
-    def native(self) -> Rule | None:
+    def native(self) -> BackfillRule | None:
         """The rule as numbers, for the compiled loop of the simulator; None where the order is a Python function."""
         if self.order is not None and self.order.key is not None:
             return None
-        rule = Rule(float(self.depth), int(min(self.limit, EVERYBODY)))
+        rule = BackfillRule(float(self.depth), int(min(self.limit, EVERYBODY)))
         return rule if self.order is None else rule._replace(order=self.order.code, threshold=self.order.threshold)
 
     def decide(self, view: QueueView | TableView) -> list[DispatchDecision]:
         """What to start now, and which later starts are promised; in the queue's order."""
         if not isinstance(view, QueueView):
-            from asa.lab.dispatchers.tablefill import decide
-
-            return decide(self, view)
+            return decide_on_tables(self, view)
         queue = view.queue if self.order is None else [view.queue[place] for place in self.order.arrange(view)]
         return self._plain.decide_in_order(view, queue)
 

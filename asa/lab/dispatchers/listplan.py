@@ -12,11 +12,8 @@ from asa.core.decision import NodeRun, Start
 from asa.core.errors import InvalidInput, UnknownName
 from asa.core.view import QueueView
 from asa.lab.core.table import TableView
-from asa.lab.dispatchers.planning.active import active, reserving
-from asa.lab.dispatchers.planning.instance import Instance, Plan, Planned
-from asa.lab.dispatchers.planning.lists import RULES, improve, keys, order_of
-from asa.lab.dispatchers.planning.nondelay import nondelay
-from asa.lab.dispatchers.planning.sources import from_view
+from asa.lab.dispatchers.planning.instance import Instance, PlannedJob, QueuePlan, from_view
+from asa.lab.dispatchers.planning.schemes import RULES, active, improve, keys, nondelay, order_of, reserving
 
 SCHEMES = ("active", "non-delay")
 
@@ -86,19 +83,19 @@ class ListPlan:
         plan = self._search(instance, self._seconds)[0] if self._seconds else self._plan(instance, now=True)
         return starts_now(view, instance, plan)
 
-    def solve(self, instance: Instance, seconds: float) -> Planned:
+    def solve(self, instance: Instance, seconds: float) -> PlannedJob:
         """Plan all waiting jobs: at once with 0 seconds, else search for so long [s] for a better order."""
         if not seconds or self._scheme != SCHEMES[0]:
-            return Planned(self._plan(instance), "feasible", notes={"tries": 0})
+            return PlannedJob(self._plan(instance), "feasible", notes={"tries": 0})
         plan, tries = self._search(instance, seconds)
-        return Planned(plan, "feasible", notes={"tries": tries})
+        return PlannedJob(plan, "feasible", notes={"tries": tries})
 
     def keys(self, instance: Instance) -> Floats:
         """Keys of the waiting jobs, shape (n,); the lowest is first. Those overdue have negative ones."""
         late = instance.waited - self._overdue * instance.duration
         return np.where(late > 0, -late, keys(instance, self._rule))
 
-    def _plan(self, instance: Instance, *, now: bool = False) -> Plan:
+    def _plan(self, instance: Instance, *, now: bool = False) -> QueuePlan:
         """A plan of all jobs, or `now` of those only that start now."""
         key = self.keys(instance)
         order, late = order_of(key), key < 0
@@ -108,11 +105,11 @@ class ListPlan:
             return reserving(instance, order, late, now=now)
         return nondelay(instance, order, 0.0 if now else math.inf)
 
-    def _search(self, instance: Instance, seconds: float) -> tuple[Plan, int]:
+    def _search(self, instance: Instance, seconds: float) -> tuple[QueuePlan, int]:
         return improve(instance, self.keys(instance), seconds=seconds)
 
 
-def starts_now(view: QueueView | TableView, instance: Instance, plan: Plan) -> list[Start]:
+def starts_now(view: QueueView | TableView, instance: Instance, plan: QueuePlan) -> list[Start]:
     """What a plan starts now, in the queue's order; on its nodes, where nodes matter."""
     starts = np.flatnonzero(plan.start <= 0).tolist()
     if isinstance(view, QueueView) or view.slots >= 0:

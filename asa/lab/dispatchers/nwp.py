@@ -21,10 +21,9 @@ from asa.lab.core.cluster import Cluster
 from asa.lab.core.registry import PLACEMENT_METHODS
 from asa.lab.core.table import TableView
 from asa.lab.dispatchers.room import columns, room_of
-from asa.lab.placement.network import network
 from asa.lab.placement.tjap.instance import Placed, Window
-from asa.lab.placement.tjap.prospect import Prospect
-from asa.lab.placement.topology import CONVENTIONS, Topology
+from asa.lab.placement.tjap.together import Prospect
+from asa.lab.placement.topology import CONVENTIONS, Topology, network
 
 
 class Nwp:
@@ -41,7 +40,7 @@ class Nwp:
     method
         A placement method, with options if it takes any; more of them may be given as options of this dispatcher.
     topology
-        The machine's network: see `asa.lab.placement.network.network`.
+        The machine's network: see `asa.lab.placement.topology.network`.
     hops
         How hops are counted: ``code`` or ``paper``, of `asa.lab.placement.topology.CONVENTIONS`.
     most
@@ -91,7 +90,7 @@ class Nwp:
         self.window, self._most, self._potential = float(window), most or math.inf, (float(leaf), float(pod))
         self._method = PLACEMENT_METHODS.create(method)
         self._convention, self._topology = CONVENTIONS[hops], topology
-        self._machine: Machine | None = None
+        self._machine: WindowMachine | None = None
         self._held: dict[int, Ints] = {}  # nodes of what it has started, by row
 
     @property
@@ -109,7 +108,7 @@ class Nwp:
             chosen, _ = self._chosen(since, cores, room.free)
             return [start for place in chosen if (start := room.start(place))]
         if self._machine is None or self._machine.cluster is not view.cluster:
-            self._machine = Machine(view.cluster, self._topology)
+            self._machine = WindowMachine(view.cluster, self._topology)
         idle, units, nodes = self._machine.look(view)
         chosen, sizes = self._chosen(since, nodes, len(idle))
         if not chosen:
@@ -166,7 +165,7 @@ class Nwp:
         return foreseen
 
 
-class Machine:
+class WindowMachine:
     """A machine of equal nodes in one partition, and its network.
 
     Raises

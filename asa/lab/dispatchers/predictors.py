@@ -1,12 +1,13 @@
-"""Run times of queued jobs, for dispatchers: as users ask, as their last two jobs, or as it will be.
+"""Run times of queued jobs, for dispatchers: as users ask, as their last jobs, by a heuristic, or as it will be.
 
-Each is a `asa.core.ports.JobPredictor`. The one that compares jobs is in `asa.lab.dispatchers.predictors_datadriven`.
+Each is a `asa.core.ports.JobPredictor`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -42,7 +43,7 @@ class UserEstimate:
         """Nothing is learned."""
 
 
-class LastTwo:
+class LastTwoOfUser:
     """Mean run time of the user's last two jobs that have ended, at most the wall time.
 
     As in Tsafrir et al., the wall time is predicted until two jobs of the user have ended. Jobs of unknown users have
@@ -62,7 +63,7 @@ class LastTwo:
     --------
     >>> from asa.core.job import Resources
     >>> job = QueuedJob("17", Resources(), walltime_s=3600.0, submitted=0.0, user="ann")
-    >>> predictor = LastTwo()
+    >>> predictor = LastTwoOfUser()
     >>> predictor.learn(job, 100.0)
     >>> predictor.predict(job)
     3600.0
@@ -170,3 +171,83 @@ def checked_default(default_s: float | None) -> float | None:
     if default_s is not None and not 0 < default_s < math.inf:
         raise InvalidInput(f"default_s must be a finite time above 0 s, not {default_s!r}")
     return default_s
+
+
+# -- The data-driven heuristic ----------------------------------------------------------------------------------------
+
+_NUMBER = re.compile(r"[-_.]*\d+$")
+
+
+class DataDriven:
+    """The run time of the user's last job that has ended and looks most alike, at most the wall time.
+
+    Users run much the same again and again. Rules are tried in turn, each on the jobs of the same user, and the first
+    that finds one gives the prediction:
+
+    1. the same name, wall time and resources;
+    2. the same, but for the number at the end of the name (``job1``, ``job2``);
+    3. the same name and wall time;
+    4. the same, but for the number at the end of the name;
+    5. the same name;
+    6. the same, but for the number at the end of the name;
+    7. none: the wall time.
+
+    Jobs without a name, or of unknown users, are like no other. Deviations: rules 1 to 4 of the paper also ask for the
+    same queue, which dispatchers do not see. What is meant by the prefix of a name follows its reason ("the same job
+    name followed by a number"); the authors' later program takes any common beginning, the longest first.
+
+    Parameters
+    ----------
+    default_s
+        What is predicted [s] where there is neither such a job nor a wall time.
+
+    References
+    ----------
+    C. Galleguillos, A. Sîrbu, Z. Kiziltan, O. Babaoglu, A. Borghesi and T. Bridi, "Data-driven job dispatching in HPC
+    systems", MOD 2017; used by C. Galleguillos, Z. Kiziltan and R. Soto, "A constraint programming-based job dispatcher
+    for modern HPC systems and applications", 2020, section 4. The rules are spelled out in the authors' cp_dispatchers.
+
+    Examples
+    --------
+    >>> from asa.core.job import Resources
+    >>> old = QueuedJob("1", Resources(cores=4), walltime_s=3600.0, submitted=0.0, user="ann", name="fold7")
+    >>> new = QueuedJob("2", Resources(cores=4), walltime_s=3600.0, submitted=0.0, user="ann", name="fold8")
+    >>> predictor = DataDriven()
+    >>> predictor.predict(new)
+    3600.0
+    >>> predictor.learn(old, 70.0)
+    >>> predictor.predict(new)
+    70.0
+    """
+
+    def __init__(self, default_s: float | None = None) -> None:
+        self._default = checked_default(default_s)
+        self._last: dict[Hashable, float] = {}
+
+    def predict(self, job: QueuedJob) -> float:
+        """Expected run time [s].
+
+        Raises
+        ------
+        InvalidInput
+            When no rule finds a job, this one has no wall time, and there is no default.
+        """
+        for likeness in _likenesses(job):
+            if (run_time_s := self._last.get(likeness)) is not None:
+                return capped(run_time_s, job)
+        return fallback(job, self._default)
+
+    def learn(self, job: QueuedJob, run_time_s: float) -> None:
+        """`job` ran for `run_time_s` [s]."""
+        self._last.update(dict.fromkeys(_likenesses(job), run_time_s))
+
+
+def _likenesses(job: QueuedJob) -> Iterator[Hashable]:
+    """What other jobs must have in common with this one, most first; equal when they have."""
+    if not (job.user and job.name):
+        return
+    stem = _NUMBER.sub("", job.name) or job.name  # a name that is all number is a name
+    walltime_s = repr(job.walltime_s)  # as text, NaN equals itself
+    for rule, alike in enumerate(((walltime_s, job.resources), (walltime_s,), ())):
+        yield rule, "name", job.user, job.name, *alike
+        yield rule, "stem", job.user, stem, *alike

@@ -1,7 +1,7 @@
 """What still fits beside the jobs that a decision has just started.
 
-Dispatchers that pick jobs one by one ask a `Room`. Behind it is either a pool of resources (a `QueueView`, or a
-machine of equal nodes) or the nodes of a machine on which it matters where a job goes. A room only ever shrinks: a job
+Dispatchers that pick jobs one by one ask a `FreeResources`: amounts that only count together (a `QueueView`, or a
+machine of equal nodes), or the nodes of a machine on which it matters where a job goes. They only ever shrink: a job
 that does not fit will not fit later in the same decision.
 """
 
@@ -19,11 +19,10 @@ from asa.core.job import Resources
 from asa.core.ports import Placement
 from asa.core.view import QueueView
 from asa.lab.core.table import TableView
-from asa.lab.placement.native import FIRST_FIT, most_units
-from asa.lab.placement.runs import amounts, choose
+from asa.lab.placement.nodes import FIRST_FIT, amounts, choose, most_units
 
 
-class Room(Protocol):
+class FreeResources(Protocol):
     """Waiting jobs, known by their places in the queue, and what is free for them.
 
     `sizes`, shape (q,), `free` and `total` are counted in cores, or in the units that all jobs of a machine share.
@@ -40,18 +39,20 @@ class Room(Protocol):
         """Give a job its resources; None when it does not fit, or when a placement refuses it."""
 
 
-def room_of(view: QueueView | TableView, placement: Placement | None = None) -> Room:
-    """The room of a view; `placement` chooses nodes where it matters which (see `Nodes`)."""
+def room_of(view: QueueView | TableView, placement: Placement | None = None) -> FreeResources:
+    """The room of a view; `placement` chooses nodes where it matters which (see `NodeResources`)."""
     if isinstance(view, QueueView):
         needs = [amounts_of(job.resources, view.capacity) for job in view.queue]
         held = [amounts_of(job.resources, view.capacity) for job in view.running]
         capacity = np.array(amounts_of(view.capacity, view.capacity), dtype=np.int64)
         free = capacity - np.array(held, dtype=np.int64).reshape(-1, len(capacity)).sum(axis=0)
-        return Pool([job.key for job in view.queue], np.array(needs, dtype=np.int64), free, view.capacity.cores)
+        return PooledResources(
+            [job.key for job in view.queue], np.array(needs, dtype=np.int64), free, view.capacity.cores
+        )
     if view.slots >= 0:
         units = np.asarray(view.column("units"), dtype=np.int64)
-        return Pool(view.waiting.tolist(), units[:, None], np.array([view.slots]), view.all_slots)
-    return Nodes(view, placement)
+        return PooledResources(view.waiting.tolist(), units[:, None], np.array([view.slots]), view.all_slots)
+    return NodeResources(view, placement)
 
 
 def columns(view: QueueView | TableView) -> tuple[Floats, Floats, Ints]:
@@ -66,7 +67,7 @@ def columns(view: QueueView | TableView) -> tuple[Floats, Floats, Ints]:
     return np.asarray(submit, np.float64), np.asarray(estimate, np.float64), np.asarray(cores, np.int64)
 
 
-class Pool:
+class PooledResources:
     """Resources in one pool: only amounts count.
 
     Parameters
@@ -97,7 +98,7 @@ class Pool:
         return Start(self._keys[place])
 
 
-class Nodes:
+class NodeResources:
     """The nodes of a simulated machine: a job fits when those of its partition hold all its units.
 
     Parameters

@@ -21,9 +21,17 @@ from asa.core.units import DAY
 from asa.lab.core.cluster import Cluster
 from asa.lab.core.schedule import Schedule
 from asa.lab.core.workload import Reals, Workload
-from asa.lab.dispatchers.learned.compact import THRESHOLD, Compact, turns
-from asa.lab.dispatchers.learned.compact_network import LAYERS, SHAPES, WIDTH, Network
-from asa.lab.dispatchers.learned.compact_sight import COLUMNS, Shares
+from asa.lab.dispatchers.learned.compact import (
+    COLUMNS,
+    LAYERS,
+    SHAPES,
+    THRESHOLD,
+    WIDTH,
+    Compact,
+    CompactNetwork,
+    Shares,
+    turns,
+)
 from asa.lab.dispatchers.learned.selection import Turns
 from asa.lab.dras_paper.environment import Dispatching
 from asa.lab.metrics.schedule import bounded_slowdown, summarise
@@ -223,7 +231,7 @@ MANY = 16
 
 
 class JobSetNetwork(nn.Module):
-    """The layers of `asa.lab.dispatchers.learned.compact_network.LAYERS`; the last one only where it gives scores."""
+    """The layers of `asa.lab.dispatchers.learned.compact.LAYERS`; the last one only where it gives scores."""
 
     def __init__(self, scores: bool) -> None:
         super().__init__()
@@ -237,7 +245,7 @@ class JobSetNetwork(nn.Module):
         Parameters
         ----------
         states
-            As `asa.lab.dispatchers.learned.compact_sight.Shares` makes them, each in a row; shape (B, (1 + W) *
+            As `asa.lab.dispatchers.learned.compact.Shares` makes them, each in a row; shape (B, (1 + W) *
             COLUMNS).
         """
         layer: Any = self
@@ -325,7 +333,7 @@ def teacher(observation: Reals, mask: Bools) -> int:
     Parameters
     ----------
     observation
-        As `asa.lab.dispatchers.learned.compact_sight.Shares` makes it.
+        As `asa.lab.dispatchers.learned.compact.Shares` makes it.
     mask
         Which jobs there are, shape (W,).
     """
@@ -505,7 +513,7 @@ class TrainedCompact:
         In which share of the situations the imitation does as the teacher.
     """
 
-    network: Network
+    network: CompactNetwork
     about: Mapping[str, Any]
     curve: Sequence[CompactPoint]
     agreement: float
@@ -533,7 +541,7 @@ class Validation:
 
     def point(self, tensors: Mapping[str, Reals], steps: int, seconds: float) -> CompactPoint:
         """How a network does."""
-        dispatcher = Compact(Network(tensors), self._options.threshold, self._options.window)
+        dispatcher = Compact(CompactNetwork(tensors), self._options.threshold, self._options.window)
         found = [self._numbers(each, dispatcher) for each in self._logs]
         shares = np.mean(np.array(found) / np.array(self._easy), axis=0).tolist()
         return CompactPoint(steps, seconds, *shares)
@@ -608,7 +616,7 @@ def train(
         learner.set_logger(Logger(None, []))  # its own makes a folder among the temporary files, and leaves it
         learner.learn(options.steps, callback=best.watch())
     about = {**asdict(options), "cost": asdict(cost), "jobs": len(log), "validation_jobs": len(validation)}
-    return TrainedCompact(Network(best.tensors, about), about, best.curve, agreement)
+    return TrainedCompact(CompactNetwork(best.tensors, about), about, best.curve, agreement)
 
 
 def _maker(log: Workload, cluster: Cluster, cost: Cost, options: CompactOptions, seed: int) -> Callable[[], Accrued]:

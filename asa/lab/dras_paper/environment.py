@@ -15,13 +15,11 @@ from asa.lab.core.cluster import Cluster
 from asa.lab.core.objective import OBJECTIVES, Objective, Waiting
 from asa.lab.core.schedule import Schedule
 from asa.lab.core.workload import Reals, Workload
-from asa.lab.dispatchers.learned.dispatcher import TURNS
-from asa.lab.dispatchers.learned.observation import Rows, Sight
-from asa.lab.dispatchers.learned.queue import queue_of
-from asa.lab.dispatchers.learned.selection import Memory, Mode, Selection, Turns
+from asa.lab.dispatchers.learned.dras import TURNS, ObservationEncoder, Rows
+from asa.lab.dispatchers.learned.selection import Memory, Mode, Selection, Turns, queue_of
 from asa.lab.simulator.engine import Engine
-from asa.lab.simulator.served import check_walltimes
-from asa.lab.simulator.settings import Settings
+from asa.lab.simulator.run import check_walltimes
+from asa.lab.simulator.settings import MachineSettings
 
 
 def objective_of(spec: str | Objective) -> Objective:
@@ -84,7 +82,7 @@ class Dispatching(gymnasium.Env[Reals, np.int64]):
     turns
         Whose turn it is, whatever is selected.
     settings
-        How the machine behaves: fields of `asa.lab.simulator.settings.Settings`.
+        How the machine behaves: fields of `asa.lab.simulator.settings.MachineSettings`.
 
     Raises
     ------
@@ -100,7 +98,7 @@ class Dispatching(gymnasium.Env[Reals, np.int64]):
         self,
         workloads: Sequence[Workload],
         cluster: Cluster,
-        sight: Sight = Rows(),  # noqa: B008 (it never changes)
+        sight: ObservationEncoder = Rows(),  # noqa: B008 (it never changes)
         *,
         objective: str | Objective = "capability",
         levels: bool = True,
@@ -109,7 +107,7 @@ class Dispatching(gymnasium.Env[Reals, np.int64]):
     ) -> None:
         if not workloads:
             raise InvalidInput("no workloads to learn from: at least 1 expected")
-        self._workloads, self.cluster, self._settings = workloads, cluster, Settings(**settings or {})
+        self._workloads, self.cluster, self._settings = workloads, cluster, MachineSettings(**settings or {})
         self._sight, self._levels, self._turns = sight, levels, turns
         self._objective, self._next = objective_of(objective), 0
         for workload in workloads:

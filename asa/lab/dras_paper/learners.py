@@ -19,7 +19,7 @@ from torch import nn
 from asa.core.arrays import Bools, Floats
 from asa.core.errors import InvalidInput
 from asa.lab.core.workload import Reals
-from asa.lab.dispatchers.learned.model import SLOPE, Model, Shape
+from asa.lab.dispatchers.learned.dras import SLOPE, DrasModel, NetworkShape
 
 Tensors = Mapping[str, Reals]
 """Arrays by name, as a safetensors file has them."""
@@ -70,7 +70,7 @@ class DrasNetwork(nn.Module):
     computed once.
     """
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: NetworkShape) -> None:
         super().__init__()
         first, second = shape.hidden
         self.shape = shape
@@ -107,20 +107,20 @@ class DrasNetwork(nn.Module):
         found: torch.Tensor = self.output(self.rectify(self.second(self.rectify(first))))
         return found
 
-    def model(self) -> Model:
+    def model(self) -> DrasModel:
         """A copy of the weights, for the dispatchers."""
         found = {name: values.detach().cpu().numpy().astype(np.float32) for name, values in self.named_parameters()}
-        return Model(self.shape, found)
+        return DrasModel(self.shape, found)
 
 
-def put(network: DrasNetwork, model: Model) -> None:
+def put(network: DrasNetwork, model: DrasModel) -> None:
     """Give a network the weights of a model of its shape."""
     with torch.no_grad():
         for name, values in network.named_parameters():
             values.copy_(torch.from_numpy(np.array(model.tensors[name])))
 
 
-def network_of(shape: Shape, seed: int) -> DrasNetwork:
+def network_of(shape: NetworkShape, seed: int) -> DrasNetwork:
     """A network whose first weights follow from a seed alone."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -286,7 +286,7 @@ class PolicyGradient:
         What is trained; its `model` is for the dispatchers.
     """
 
-    def __init__(self, shape: Shape, *, seed: int = 0, rate: float = 0.001) -> None:
+    def __init__(self, shape: NetworkShape, *, seed: int = 0, rate: float = 0.001) -> None:
         self.network: DrasNetwork = network_of(shape, seed)
         self._draw, self._baseline = np.random.default_rng(seed), Baseline()
         self._optimiser = optimiser_of(self.network, rate)
@@ -370,7 +370,7 @@ class QLearning:
 
     def __init__(
         self,
-        shape: Shape,
+        shape: NetworkShape,
         *,
         seed: int = 0,
         rate: float = 0.001,

@@ -24,11 +24,8 @@ from asa.lab.core.objective import Objective
 from asa.lab.core.table import TableView
 from asa.lab.core.workload import Reals, Workload
 from asa.lab.dispatchers.backfill import Easy
-from asa.lab.dispatchers.learned.dispatcher import PATIENCE, seconds
-from asa.lab.dispatchers.learned.model import Model, read_model
-from asa.lab.dispatchers.learned.observation import Rows
-from asa.lab.dispatchers.learned.queue import Queue, queue_of
-from asa.lab.dispatchers.learned.selection import Memory, Selection, Turns
+from asa.lab.dispatchers.learned.dras import PATIENCE, DrasModel, Rows, read_model, seconds
+from asa.lab.dispatchers.learned.selection import Memory, QueueColumns, Selection, Turns, queue_of
 from asa.lab.dras_paper.environment import objective_of, rewarded
 from asa.lab.dras_paper.learners import INSTANCES, PolicyGradient, QLearning, Step, put
 from asa.lab.simulator.run import simulate
@@ -181,7 +178,7 @@ class Online:
 
     def __init__(
         self,
-        model: str | Model = "",
+        model: str | DrasModel = "",
         *,
         objective: str | Objective = "capability",
         rate: float = 0.0001,
@@ -197,7 +194,7 @@ class Online:
             raise InvalidInput(
                 f"rate {rate}, period_s {period_s}, tolerance {tolerance}: at least 0, above 0 and at least 1 expected"
             )
-        found = model if isinstance(model, Model) else read_model(model)
+        found = model if isinstance(model, DrasModel) else read_model(model)
         self._shape, self._sight = found.shape, Rows(found.shape.window, found.shape.scaling)
         if found.shape.kind == "pg":
             self.learner: PolicyGradient | QLearning = PolicyGradient(found.shape, seed=seed, rate=rate)
@@ -233,7 +230,7 @@ class Online:
             return self._easy.decide(view)
         return self._select(queue)
 
-    def _select(self, queue: Queue) -> list[DispatchDecision]:
+    def _select(self, queue: QueueColumns) -> list[DispatchDecision]:
         """Decide by the network, and remember."""
         selection = Selection(queue, self._sight.window, self._memory, levels=self._shape.levels)
         self._instances += not selection.over

@@ -26,11 +26,17 @@ from safetensors import SafetensorError, safe_open
 
 from asa.core.errors import InvalidInput, UnknownName
 from asa.lab.core.cluster import Cluster
-from asa.lab.core.tensors import write_tensors
+from asa.lab.core.files import write_tensors
 from asa.lab.core.workload import Workload
-from asa.lab.dispatchers.learned.dispatcher import PATIENCE, Policy, policy_of
-from asa.lab.dispatchers.learned.model import Model, Shape, read_model
-from asa.lab.dispatchers.learned.observation import Rows
+from asa.lab.dispatchers.learned.dras import (
+    PATIENCE,
+    DrasModel,
+    NetworkShape,
+    Rows,
+    SelectionPolicy,
+    policy_of,
+    read_model,
+)
 from asa.lab.dispatchers.learned.selection import Turns
 from asa.lab.dras_paper.environment import Dispatching, objective_of
 from asa.lab.dras_paper.figures import EpisodePoint
@@ -103,7 +109,7 @@ class TrainingPlan:
     hidden
         Sizes of the fully connected layers; the paper's for Theta.
     scaling
-        A name of `asa.lab.dispatchers.learned.observation.SCALINGS`. Deviation: the paper gives the network nodes and
+        A name of `asa.lab.dispatchers.learned.dras.SCALINGS`. Deviation: the paper gives the network nodes and
         seconds (``"raw"``). A wait of a day then is 10^5 times a free node, and of a network with first weights at
         random the policy is all but deterministic before it has learned anything.
     objective
@@ -162,10 +168,10 @@ class TrainingPlan:
         objective_of(self.objective)
         self.shape(1)
 
-    def shape(self, nodes: int) -> Shape:
+    def shape(self, nodes: int) -> NetworkShape:
         """The network, on a machine of so many nodes."""
         kind = KINDS[self.kind]
-        return Shape(kind.network, nodes, self.window, self.hidden, self.scaling, kind.levels)
+        return NetworkShape(kind.network, nodes, self.window, self.hidden, self.scaling, kind.levels)
 
     def jobsets(self, log: Workload) -> Iterator[Jobset]:
         """What the episodes have, in order; the same for the same seed, whatever the order of the phases is.
@@ -300,7 +306,7 @@ class TrainedDispatcher:
 
     plan: TrainingPlan
     curve: Sequence[EpisodePoint]
-    model: Model
+    model: DrasModel
 
     @property
     def best(self) -> EpisodePoint:
@@ -389,7 +395,7 @@ def _episode(plan: TrainingPlan, jobset: Jobset, number: int, learner: Any, judg
     )
 
 
-def validated(environment: Dispatching, policy: Policy) -> tuple[float, dict[str, Any]]:
+def validated(environment: Dispatching, policy: SelectionPolicy) -> tuple[float, dict[str, Any]]:
     """Sum of the rewards of a policy on the environment's first set of jobs, and what `summarise` says of it."""
     state, _ = environment.reset(seed=0)
     over, total = False, 0.0
@@ -404,7 +410,7 @@ def _environment(plan: TrainingPlan, workloads: Sequence[Workload], cluster: Clu
     return Dispatching(workloads, cluster, sight, objective=plan.objective, levels=levels, turns=Turns(plan.patience))
 
 
-def _keep(folder: Path, model: Model, number: int, *, best: bool) -> None:
+def _keep(folder: Path, model: DrasModel, number: int, *, best: bool) -> None:
     if number:
         model.save(folder / f"episode-{number:03d}.safetensors")
     if best:

@@ -1,4 +1,4 @@
-"""When a job would start, if the jobs of a queue ran as long as somebody says."""
+"""Futures of a queue: what any user sees of it as columns, and when a job would start if jobs ran as long as given."""
 
 from __future__ import annotations
 
@@ -9,17 +9,104 @@ from typing import NamedTuple
 import numpy as np
 
 from asa.core.arrays import Floats, Ints
+from asa.core.decision import JobKey
+from asa.core.units import DAY
 from asa.core.view import QueueView
 from asa.lab.core.cluster import Cluster
 from asa.lab.core.table import TableView
 from asa.lab.core.workload import Workload
-from asa.lab.dispatchers.backfill import Rule
-from asa.lab.forecast.visible import Visible, visible
+from asa.lab.dispatchers.backfill import BackfillRule
 from asa.lab.simulator.engine import Engine
-from asa.lab.simulator.settings import Settings
-from asa.lab.simulator.state import Table, Why
+from asa.lab.simulator.settings import MachineSettings
+from asa.lab.simulator.state import StopReason, Table
 
-_SETTINGS = Settings(keep_nodes=False)
+# -- Visible ----------------------------------------------------------------------------------------------------------
+
+SHORTEST_S = 1.0
+"""A running job whose wall time is over is expected to be gone after so long [s]."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Visible:
+    """Jobs of a queue at one moment; only their cores count.
+
+    Parameters
+    ----------
+    now
+        Time of the look [s].
+    cores
+        Cores of the machine.
+    running
+        Keys of the running jobs.
+    running_cores, left_s
+        Their cores, and the time that is left of their wall times [s], above 0; shape (r,).
+    started
+        When they started [s], NaN where the view does not tell; shape (r,).
+    waiting
+        Keys of the waiting jobs, in order of priority.
+    waiting_cores, walltime_s, submitted
+        Their cores, wall times [s] and times of submission [s], shape (w,).
+    """
+
+    now: float
+    cores: int
+    running: tuple[JobKey, ...]
+    running_cores: Ints
+    left_s: Floats
+    started: Floats
+    waiting: tuple[JobKey, ...]
+    waiting_cores: Ints
+    walltime_s: Floats
+    submitted: Floats
+
+
+def visible(view: QueueView | TableView) -> Visible:
+    """The columns of a view.
+
+    A wall time that is not known is taken to be the longest one in the view, or a day. Memory, GPUs and nodes are not
+    looked at: a user does not see which nodes a job could have.
+
+    Examples
+    --------
+    >>> from asa.core.job import Resources
+    >>> from asa.core.view import QueuedJob
+    >>> seen = visible(QueueView(0.0, Resources(4), (QueuedJob("a", Resources(2), 60.0, 0.0),), ()))
+    >>> seen.waiting, seen.waiting_cores.tolist(), seen.walltime_s.tolist()
+    (('a',), [2], [60.0])
+    """
+    if isinstance(view, QueueView):
+        running = tuple(job.key for job in view.running)
+        running_cores = np.array([job.resources.cores for job in view.running], dtype=np.int64)
+        ends, started = np.array([job.ends for job in view.running]), np.full(len(running), np.nan)
+        waiting = tuple(job.key for job in view.queue)
+        waiting_cores = np.array([job.resources.cores for job in view.queue], dtype=np.int64)
+        walltime = np.array([job.walltime_s for job in view.queue])
+        submitted = np.array([job.submitted for job in view.queue])
+    else:
+        running, waiting = tuple(view.active.tolist()), tuple(view.waiting.tolist())
+        runs, waits = view.jobs[view.active], view.jobs[view.waiting]
+        running_cores, waiting_cores = runs["cores"].copy(), waits["cores"].copy()
+        ends, started = runs["started"] + runs["walltime"], runs["started"].copy()
+        walltime, submitted = waits["walltime"].copy(), waits["submit"].copy()
+    left = np.maximum(ends - view.now, SHORTEST_S)
+    longest = max([0.0, *walltime[np.isfinite(walltime)], *left[np.isfinite(left)]]) or DAY
+    return Visible(
+        float(view.now),
+        view.capacity.cores,
+        running,
+        running_cores,
+        np.where(np.isfinite(left), left, longest),
+        started,
+        waiting,
+        waiting_cores,
+        np.where(np.isfinite(walltime), walltime, longest),
+        submitted,
+    )
+
+
+# -- Futures ----------------------------------------------------------------------------------------------------------
+
+_SETTINGS = MachineSettings(keep_nodes=False)
 
 
 class Coming(NamedTuple):
@@ -58,7 +145,7 @@ class Ahead:
     >>> four = Resources(4)
     >>> seen = visible(QueueView(0.0, four, (QueuedJob("a", four, 60.0, 0.0),), (RunningJob("b", four, 300.0),)))
     >>> ahead = Ahead.of(seen, cores=2, walltime_s=60.0)
-    >>> ahead.wait(Rule(depth=1), np.array([100.0]), np.array([50.0]))
+    >>> ahead.wait(BackfillRule(depth=1), np.array([100.0]), np.array([50.0]))
     150.0
     """
 
@@ -79,7 +166,7 @@ class Ahead:
         )
         return cls(Engine(jobs, Cluster.of(nodes=1, cores=seen.cores), _SETTINGS), seen.now, row)
 
-    def wait(self, rule: Rule, left_s: Floats, run_s: Floats, coming: Coming = NOBODY) -> float:
+    def wait(self, rule: BackfillRule, left_s: Floats, run_s: Floats, coming: Coming = NOBODY) -> float:
         """How long the job waits [s]; infinite when the machine is too small for it.
 
         Parameters
@@ -94,18 +181,18 @@ class Ahead:
             Jobs that are submitted later, in order.
         """
         engine, row = self.engine.copy(), self.row
-        fates = engine.state.fates
-        fates["run"][:row], fates["watched"][row] = np.concatenate([left_s, run_s]), 1
+        job_states = engine.state.job_states
+        job_states["run"][:row], job_states["watched"][row] = np.concatenate([left_s, run_s]), 1
         _submit(engine, row, coming)
         while math.isnan(start := float(engine.state.jobs["started"][row])):
-            if engine.drive(rule) is Why.OVER:
+            if engine.dispatch(rule) is StopReason.OVER:
                 return math.inf
         return start - self.now
 
     def planned(self) -> float:
         """How long the job waits if every job before it gets the first place that those before it leave [s]."""
         engine = self.engine.copy()
-        engine.drive(Rule(math.inf), promise=True, most=1)
+        engine.dispatch(BackfillRule(math.inf), promise=True, most=1)
         job = engine.state.jobs[self.row]
         start = float(job["planned"] if math.isnan(job["started"]) else job["started"])
         return math.inf if math.isnan(start) else start - self.now
@@ -133,14 +220,14 @@ def _submit(engine: Engine, like: int, coming: Coming) -> None:
     more = int(chosen.sum())
     if not more:
         return
-    jobs, fates = (_repeated(table, like, more) for table in (engine.state.jobs, engine.state.fates))
+    jobs, job_states = (_repeated(table, like, more) for table in (engine.state.jobs, engine.state.job_states))
     new = slice(-more, None)
     jobs["submit"][new] = np.maximum(coming.submit[chosen], engine.now)
     for column, values in (("cores", coming.cores), ("units", coming.cores), ("walltime", coming.walltime_s)):
         jobs[column][new] = values[chosen]
-    jobs["estimate"][new] = fates["stop"][new] = coming.walltime_s[chosen]
-    fates["run"][new], fates["watched"][new] = coming.run_s[chosen], 0
-    engine.extend(jobs=jobs, fates=fates)
+    jobs["estimate"][new] = job_states["stop"][new] = coming.walltime_s[chosen]
+    job_states["run"][new], job_states["watched"][new] = coming.run_s[chosen], 0
+    engine.extend(jobs=jobs, job_states=job_states)
     world = engine.state.world[0]
     world["jobs"] = world["arrivals"] = len(jobs)
 

@@ -17,11 +17,88 @@ from asa.core.view import QueueView
 from asa.estimators.checks import check_count, check_open_share, check_wait, printed, read
 from asa.lab.core.table import TableView
 from asa.lab.dispatchers.backfill import rule_of
-from asa.lab.forecast.arrivals import coming
-from asa.lab.forecast.correction import Correction
-from asa.lab.forecast.futures import Ahead
-from asa.lab.forecast.sightings import Sightings
-from asa.lab.forecast.visible import Visible, visible
+from asa.lab.forecast.futures import Ahead, Visible, visible
+from asa.lab.forecast.sightings import Sightings, coming
+
+# -- Correction -------------------------------------------------------------------------------------------------------
+
+MOST = 4.0
+"""The factor is between 1 / MOST and MOST."""
+
+_FORGET = 0.02  # weight of the newest forecast in the mean
+
+
+class Correction:
+    """By how much forecasts are to be multiplied: after each wait a small step towards it.
+
+    It is online gradient descent on the absolute error, in the logarithm of the factor, with the step of a long
+    forecast cut to that of a mean one. A forecast of 0 stays 0.
+
+    Parameters
+    ----------
+    step
+        Change of the logarithm after a mean forecast, 0 or more; 0 leaves forecasts as they are.
+
+    Examples
+    --------
+    Where jobs wait twice as long as was said, it soon says so.
+
+    >>> correction = Correction(step=0.1)
+    >>> for _ in range(50):
+    ...     correction.learn(100.0, 200.0)
+    >>> 1.8 < correction.factor < 2.2
+    True
+
+    References
+    ----------
+    M. Zinkevich, "Online convex programming and generalized infinitesimal gradient ascent", ICML 2003, section 2.1;
+    unlike there, the step does not shrink, for queues change.
+    """
+
+    def __init__(self, step: float) -> None:
+        self._step = step
+        self._log = 0.0
+        self._mean_s: float | None = None
+
+    @property
+    def factor(self) -> float:
+        """What to multiply forecasts with."""
+        return math.exp(self._log)
+
+    def learn(self, forecast_s: float, wait_s: float) -> None:
+        """What was said before the correction, and the wait [s]."""
+        said = forecast_s * self.factor
+        if said <= 0:
+            return
+        mean = said if self._mean_s is None else self._mean_s
+        self._mean_s = mean + _FORGET * (said - mean)
+        step = self._step * min(1.0, said / self._mean_s)
+        towards = self._log + (step if wait_s > said else -step if wait_s < said else 0.0)
+        self._log = min(max(towards, -math.log(MOST)), math.log(MOST))
+
+    def state(self) -> dict[str, float | None]:
+        """All of it, JSON-able."""
+        return {"log": self._log, "mean_s": self._mean_s}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take over a state.
+
+        Raises
+        ------
+        InvalidInput
+            When it is incomplete or not of this kind.
+        """
+        try:
+            log, mean = float(state["log"]), state["mean_s"]
+            mean = None if mean is None else float(mean)
+        except (KeyError, TypeError, ValueError) as error:
+            raise InvalidInput(f"no state of a correction: {error!r}") from error
+        if not abs(log) <= math.log(MOST) or not (mean is None or 0 < mean < math.inf):
+            raise InvalidInput(f"no state of a correction: log {log!r}, mean_s {mean!r}")
+        self._log, self._mean_s = log, mean
+
+
+# -- Lookahead --------------------------------------------------------------------------------------------------------
 
 RUNS = ("learned", "requested")
 
@@ -52,7 +129,7 @@ class Lookahead:
         Quantile of the waits in them that `predict` returns, between 0 and 1; 0.5 is the median.
     step
         How fast a factor follows by which the waits turn out longer or shorter than that, from 0 (not at all) to 1;
-        see `asa.lab.forecast.correction`.
+        see `asa.lab.forecast.lookahead`.
     seed
         Of the futures.
 

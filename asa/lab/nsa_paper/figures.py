@@ -38,8 +38,7 @@ from asa.lab.nsa_paper.windows import (
     recorded,
     workload,
 )
-from asa.lab.placement.tjap.cost import cost
-from asa.lab.placement.tjap.instance import Window
+from asa.lab.placement.tjap.instance import Window, cost
 from asa.lab.simulator.engine import Engine
 from asa.lab.simulator.run import rehearse, simulate
 from asa.lab.study import Estimate, Figure, TimedDispatcher, clocked, estimate, read_rows

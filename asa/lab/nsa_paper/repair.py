@@ -19,8 +19,17 @@ from asa.lab.core.compiled import compiled
 from asa.lab.core.workload import Reals
 from asa.lab.placement.tjap.instance import Tables, Window
 from asa.lab.placement.tjap.native import give_back, rest_of, stretch, stretches, take
-from asa.lab.placement.tjap.nsa import observe, places_of
-from asa.lab.placement.tjap.nsa_network import ATTRIBUTES, CONVOLUTION, LINEAR, NETWORKS, PLACES, STATES, Layer
+from asa.lab.placement.tjap.nsa import (
+    ATTRIBUTES,
+    CONVOLUTION,
+    LINEAR,
+    NETWORKS,
+    PLACES,
+    STATES,
+    RepairLayer,
+    observe,
+    places_of,
+)
 from asa.lab.placement.tjap.seq import in_order
 
 MOVES = 20
@@ -199,7 +208,7 @@ def ruin(t: Tables, owner: Ints, sizes: Ints, out: Ints) -> tuple[float, float]:
     return was, paid
 
 
-def modules(layers: Sequence[Layer]) -> nn.Sequential:
+def modules(layers: Sequence[RepairLayer]) -> nn.Sequential:
     """These layers; takes states as rows, shape (B, ATTRIBUTES * PLACES)."""
     made: list[nn.Module] = []
     for layer in layers:
@@ -215,7 +224,7 @@ def modules(layers: Sequence[Layer]) -> nn.Sequential:
 
 
 def tensors(parts: Sequence[nn.Module]) -> dict[str, npt.NDArray[np.float32]]:
-    """Weights and biases, named as `asa.lab.placement.tjap.nsa_network.network` wants them."""
+    """Weights and biases, named as `asa.lab.placement.tjap.nsa.network` wants them."""
     found, place = {}, 0
     for part in parts:
         if isinstance(part, nn.Flatten | nn.Unflatten):
@@ -229,7 +238,7 @@ def tensors(parts: Sequence[nn.Module]) -> dict[str, npt.NDArray[np.float32]]:
 class RepairBodies(nn.Module):
     """Actor and critic, each a network of its own, but for the last layer, which differs."""
 
-    def __init__(self, layers: Sequence[Layer]) -> None:
+    def __init__(self, layers: Sequence[RepairLayer]) -> None:
         super().__init__()
         self.actor, self.critic = modules(layers[:-1]), modules(layers[:-1])
         self.latent_dim_pi = self.latent_dim_vf = layers[-1].inputs
@@ -255,7 +264,7 @@ class RepairPolicy(MaskableActorCriticPolicy):
     Parameters
     ----------
     network
-        One of `asa.lab.placement.tjap.nsa_network.NETWORKS`.
+        One of `asa.lab.placement.tjap.nsa.NETWORKS`.
     """
 
     def __init__(self, *given: Any, network: str, **rest: Any) -> None:

@@ -12,11 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from asa.core.errors import InvalidInput, UnknownName
-from asa.lab.core.tensors import write_tensors
+from asa.lab.core.files import write_tensors
 from asa.lab.nsa_paper.windows import epoch
 from asa.lab.placement.tjap.anneal import Anneal
 from asa.lab.placement.tjap.instance import Window
-from asa.lab.placement.tjap.nsa_network import NETWORKS
+from asa.lab.placement.tjap.nsa import NETWORKS
 from asa.lab.report.charts import NamedCurve, curves_figure
 from asa.lab.study import Figure, need, read_rows
 from asa.report.picture import save_figure
@@ -61,7 +61,7 @@ class TrainedRepair:
     Parameters
     ----------
     tensors
-        Its weights and biases; see `asa.lab.placement.tjap.nsa_network.network`.
+        Its weights and biases; see `asa.lab.placement.tjap.nsa.network`.
     about
         What it was trained with: network, state, seed, steps, epochs, geometry.
     curve

@@ -24,10 +24,9 @@ from asa.lab.core.schedule import Schedule
 from asa.lab.core.table import TableView
 from asa.lab.core.workload import Workload
 from asa.lab.dispatchers.nwp import Nwp
-from asa.lab.placement.network import network
 from asa.lab.placement.tjap.instance import PRICE, Placed, PlacementMethod, Window
 from asa.lab.placement.tjap.together import Together
-from asa.lab.placement.topology import CONVENTIONS, Convention, Topology
+from asa.lab.placement.topology import CONVENTIONS, Convention, Topology, network
 from asa.lab.simulator.run import simulate
 from asa.lab.traces.tjap import uniform
 
@@ -50,7 +49,7 @@ class NetworkGeometry:
     name
         What it is called.
     widths
-        As `asa.lab.placement.network.network` takes it.
+        As `asa.lab.placement.topology.network` takes it.
     hops
         A name of `asa.lab.placement.topology.CONVENTIONS`. Here each pair of nodes counts once, and nothing is rounded.
     """

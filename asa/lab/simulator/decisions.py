@@ -17,8 +17,7 @@ import numpy as np
 
 from asa.core.errors import InvalidInput
 from asa.lab.core.table import TableView
-from asa.lab.dispatchers.planning.instance import Instance
-from asa.lab.dispatchers.planning.sources import from_view
+from asa.lab.dispatchers.planning.instance import Instance, from_view
 
 
 @dataclass(frozen=True)
@@ -40,7 +39,7 @@ class Decision:
     instance: Instance
 
     def to_json(self) -> dict[str, Any]:
-        """As `asa.lab.dispatchers.planning.sources.read_instance` wants it. What runs is given run of nodes by run."""
+        """As `asa.lab.dispatchers.planning.instance.read_instance` wants it. What runs is given run of nodes by run."""
         found, needs = self.instance, [_need(self.instance, kind) for kind in range(len(self.instance.demands))]
         running = [
             {"rn": units * (last - first + 1), **needs[kind], "end": end, "alloc": _alloc(first, last, units)}

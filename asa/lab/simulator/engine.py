@@ -22,14 +22,11 @@ from asa.lab.core.cluster import Cluster
 from asa.lab.core.schedule import Schedule
 from asa.lab.core.table import TableView
 from asa.lab.core.workload import Workload
-from asa.lab.dispatchers.backfill import Rule
-from asa.lab.simulator import machine, nodes, waitlist
-from asa.lab.simulator.calendar import advance
-from asa.lab.simulator.drive import drive, has_room, ranked, releases
-from asa.lab.simulator.load import load
-from asa.lab.simulator.result import schedule_of
-from asa.lab.simulator.settings import Settings
-from asa.lab.simulator.state import RUNNING, WAITING, State, Why, grown
+from asa.lab.dispatchers.backfill import BackfillRule
+from asa.lab.simulator import loop
+from asa.lab.simulator.loop import advance, dispatch_loop, has_room, ranked, releases
+from asa.lab.simulator.settings import MachineSettings
+from asa.lab.simulator.state import CANCELLED, RUNNING, WAITING, SimulationState, StopReason, grown, load, schedule_of
 
 
 class Engine:
@@ -61,15 +58,15 @@ class Engine:
     (1.0, [1], [20.0])
     """
 
-    def __init__(self, workload: Workload, cluster: Cluster, settings: Settings | None = None) -> None:
+    def __init__(self, workload: Workload, cluster: Cluster, settings: MachineSettings | None = None) -> None:
         self.workload, self.cluster = workload, cluster
-        self.settings = settings or Settings()
+        self.settings = settings or MachineSettings()
         self._state = load(workload, cluster, self.settings)
         self.weights = self.settings.model.weights()
         self._made: dict[int, QueuedJob] = {}
 
     @property
-    def state(self) -> State:
+    def state(self) -> SimulationState:
         """The tables; for those who extend the engine."""
         return self._state
 
@@ -97,17 +94,17 @@ class Engine:
         Starved
             When nothing more will happen, but jobs wait that could start.
         """
-        while (why := self.step(until)) is Why.NOTICE:
+        while (why := self.step(until)) is StopReason.JOB_CHANGED:
             pass
-        if why is Why.OVER:
+        if why is StopReason.OVER:
             self.check_starved()
-        return self.view() if why is Why.DECIDE else None
+        return self.view() if why is StopReason.DECIDE else None
 
-    def step(self, until: float = math.inf) -> Why:
+    def step(self, until: float = math.inf) -> StopReason:
         """As `advance`, but it also comes back when something happens to a watched job; why it came back."""
-        while (why := advance(self._state, float(until))) == Why.GROW:
+        while (why := advance(self._state, float(until))) == StopReason.GROW:
             self.grow()
-        return Why(why)
+        return StopReason(why)
 
     def view(self) -> TableView:
         """What a dispatcher may see now."""
@@ -154,31 +151,33 @@ class Engine:
             elif isinstance(decision, Reject):
                 row = self._row(decision, WAITING)
                 self.room()
-                machine.finish(self._state, row, machine.CANCELLED)
+                loop.finish(self._state, row, CANCELLED)
             elif isinstance(decision, SetSpeed):
                 if not 0 < decision.speed < math.inf:
                     raise IllegalDecision("a speed must be above 0 and finite", decision)
                 row = self._row(decision, RUNNING)
                 self.room()
-                machine.set_speed(self._state, row, decision.speed)
+                loop.set_speed(self._state, row, decision.speed)
             else:
                 raise IllegalDecision("Start, Reserve, Reject or SetSpeed expected", decision)
 
-    def drive(self, rule: Rule, until: float = math.inf, promise: bool = False, most: int = -1) -> Why:
+    def dispatch(
+        self, rule: BackfillRule, until: float = math.inf, promise: bool = False, most: int = -1
+    ) -> StopReason:
         """`step` and `apply` until `until` [s], with a backfilling rule, compiled; why it came back.
 
         `promise` keeps the promised starts in the table of jobs; `most` ends it after so many decisions.
         """
         numbers = float(until), float(rule.depth), rule.limit, rule.order, float(rule.threshold)
-        while (why := drive(self._state, *numbers, self.weights, promise, most)) == Why.GROW:
+        while (why := dispatch_loop(self._state, *numbers, self.weights, promise, most)) == StopReason.GROW:
             self.grow()
-        return Why(why)
+        return StopReason(why)
 
     def copy(self) -> Engine:
         """The same machine at the same moment, free to go its own way."""
         other = copy.copy(self)
         tables: Any = (table.copy() for table in self._state)
-        other._state = State(*tables)
+        other._state = SimulationState(*tables)
         other.weights, other._made = self.weights.copy(), {}
         return other
 
@@ -190,7 +189,7 @@ class Engine:
         """Raise `Starved` when jobs wait on an idle machine that has room for them."""
         s = self._state
         for row in s.queue[: s.world[0]["waiting"]].tolist():
-            if nodes.find(s, row):
+            if loop.find(s, row):
                 job, waiting = s.jobs[row], int(s.world[0]["waiting"])
                 raise Starved(
                     f"{waiting} jobs wait and nothing more will happen, but job {job['number']} ({job['cores']} cores) "
@@ -219,16 +218,16 @@ class Engine:
         count = self._use(decision, row) if decision.nodes else self._find(row)
         if not count:
             raise IllegalDecision(f"no room for {self._need(row)}: {self._left()}", decision)
-        waitlist.leave(s, row)
-        machine.start(s, row, count)
+        loop.leave(s, row)
+        loop.start(s, row, count)
 
     def _find(self, row: int) -> int:
         """Nodes by the machine's own placement, into the scratch table; how many runs."""
         s = self._state
         if self.settings.native is not None:
-            return int(nodes.find(s, row))
+            return int(loop.find(s, row))
         job = s.jobs[row]
-        free = nodes.visible(s, row)
+        free = loop.visible(s, row)
         runs = self.settings.method.choose(free, s.demands[job["kind"]], int(job["units"]), int(job["per_node"]))
         return self._use(Start(row, tuple(runs)), row) if runs else 0
 
@@ -236,7 +235,7 @@ class Engine:
         """Check the nodes that a decision names, and put them into the scratch table; how many runs."""
         s = self._state
         job = s.jobs[row]
-        free, need, units = nodes.visible(s, row), s.demands[job["kind"]], 0
+        free, need, units = loop.visible(s, row), s.demands[job["kind"]], 0
         used = np.zeros(len(free), dtype=bool)
         for count, run in enumerate(decision.nodes):
             if not 0 <= run.first <= run.last < len(free) or run.units < 1:
@@ -264,7 +263,7 @@ class Engine:
             row = -1
         if not 0 <= row < s.world[0]["jobs"]:
             raise IllegalDecision(f"there is no row {named!r}: rows go from 0 to {s.world[0]['jobs'] - 1}", decision)
-        is_status = int(s.fates[row]["status"])
+        is_status = int(s.job_states[row]["status"])
         if is_status != status:
             words = ("not submitted yet", "held back", "waiting", "running", "over")
             raise IllegalDecision(f"the job is {words[is_status]}, not {words[status]}", decision)

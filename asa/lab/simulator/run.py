@@ -1,8 +1,9 @@
-"""A workload under a dispatcher, from the first submission to the last end."""
+"""A dispatcher decides on a machine's queue: `simulate`, from the first submission to the last end."""
 
 from __future__ import annotations
 
 import dataclasses
+import math
 import time
 from collections.abc import Callable
 from typing import Any
@@ -10,17 +11,163 @@ from typing import Any
 import numpy as np
 
 from asa.core.decision import Start
-from asa.core.errors import Starved, UnknownName
+from asa.core.errors import InvalidInput, Starved, UnknownName
 from asa.core.ports import Dispatcher
 from asa.core.registry import DISPATCHERS
 from asa.core.units import DAY
 from asa.lab.core.cluster import Cluster
 from asa.lab.core.schedule import Schedule
+from asa.lab.core.table import TableView
 from asa.lab.core.workload import Workload
+from asa.lab.dispatchers.backfill import BackfillRule
 from asa.lab.simulator.engine import Engine
-from asa.lab.simulator.served import Served, Watch, check_walltimes
-from asa.lab.simulator.settings import Settings
-from asa.lab.simulator.state import Why
+from asa.lab.simulator.settings import MachineSettings
+from asa.lab.simulator.state import FINISHED, SUBMITTED, StopReason
+
+# -- Predicted run times ----------------------------------------------------------------------------------------------
+
+
+class RunTimeLearning:
+    """Tells an engine's predictor what happened, and the engine what it predicts.
+
+    A job's estimate is made when it is submitted, from the jobs that had ended by then.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._lines = 0
+
+    def catch_up(self) -> None:
+        """Learn from the jobs that ended since the last call, and predict those that were submitted."""
+        s, learner = self._engine.state, self._engine.settings.learner
+        assert learner is not None, "an engine without a predictor has nothing to learn"
+        view = self._engine.view()
+        last = int(s.world[0]["lines"])
+        for line in s.log[self._lines : last]:
+            row = int(line["what"])
+            if line["kind"] == FINISHED and (started := float(s.jobs[row]["started"])) == started:
+                learner.learn(view.job(row, wall=True), float(line["at"]) - started)
+            elif line["kind"] == SUBMITTED:
+                s.jobs["estimate"][row] = learner.predict(view.job(row, wall=True))
+        self._lines = last
+
+
+# -- The dispatch loop ------------------------------------------------------------------------------------------------
+
+Watch = Callable[[TableView], None]
+"""Called with each view on which a dispatcher is about to decide."""
+
+
+class DispatchLoop:
+    """An engine whose queue a dispatcher serves.
+
+    Parameters
+    ----------
+    engine
+        The machine.
+    rule
+        What starts jobs: a `Dispatcher`.
+    clock
+        What the machine's time goes by while the dispatcher thinks, and some jobs wait [s]. None: it stands still.
+    watch
+        Called before each decision, outside of that time.
+
+    Attributes
+    ----------
+    due
+        When a dispatcher of windows is asked next about what has changed already [s]; infinite when nothing has. Such a
+        one has a `window`, the length of one [s], and is asked at multiples of it only.
+    """
+
+    def __init__(
+        self, engine: Engine, rule: Any, clock: Callable[[], float] | None = None, watch: Watch | None = None
+    ) -> None:
+        self.engine, self._rule, self._clock, self._watch = engine, rule, clock, watch
+        self._window = float(getattr(rule, "window", 0.0))
+        self._next = -math.inf  # number of the first window at whose end it may be asked: once at each
+        self.due = math.inf
+        learns = engine.settings.learner is not None
+        compiled = engine.settings.native is not None and not learns and clock is None and watch is None
+        self.native: BackfillRule | None = getattr(rule, "native", None) if compiled else None
+        self._learning = RunTimeLearning(engine) if learns else None
+
+    def run(self, until: float = math.inf, promise: bool = False, most: int = -1) -> StopReason:
+        """As `Engine.dispatch`, whatever the dispatcher is; without the promises where it is not compiled."""
+        engine = self.engine
+        if self.native is not None:
+            return engine.dispatch(self.native, until, promise, most)
+        while most != 0:
+            why = self._step(until) if self._window else engine.step(until)
+            if why is not StopReason.DECIDE:
+                return why
+            if self._learning is not None:
+                self._learning.catch_up()
+                if engine.state.world[0]["job_changed"]:  # whoever holds jobs back is told before anybody decides
+                    engine.state.world[0]["job_changed"] = 0
+                    return StopReason.JOB_CHANGED
+            self._decide(engine.view())
+            most -= 1
+        return StopReason.DECIDE
+
+    def _step(self, until: float) -> StopReason:
+        """As `Engine.step`, but a decision waits for the end of the window in which something has changed."""
+        while True:
+            why = self.engine.step(min(until, self.due))
+            world = self.engine.state.world[0]
+            if why is StopReason.DECIDE:
+                world["dirty"] = 0
+                self.due = min(self.due, max(math.ceil(world["now"] / self._window), self._next) * self._window)
+            elif why is StopReason.UNTIL and self.due <= world["now"]:
+                self._next, self.due = round(self.due / self._window) + 1, math.inf
+                if world["waiting"]:
+                    return StopReason.DECIDE
+            else:
+                return why
+
+    def _decide(self, view: TableView) -> None:
+        if self._watch is not None:
+            self._watch(view)
+        if self._clock is None or not len(view.waiting):
+            self.engine.apply(self._rule.decide(view))
+            return
+        before = int(self.engine.state.world[0]["lines"])
+        began = self._clock()
+        decisions = tuple(self._rule.decide(view))
+        self._let_pass(self._clock() - began)
+        state = self.engine.state
+        meanwhile = state.log[before : state.world[0]["lines"]]
+        over = {int(line["what"]) for line in meanwhile if line["kind"] == FINISHED}
+        self.engine.apply(each for each in decisions if getattr(each, "job", None) not in over)
+        if len(meanwhile):
+            state.world[0]["dirty"] = 1  # nobody has decided on that yet
+
+    def _let_pass(self, seconds: float) -> None:
+        """Let so much time pass on the machine without anybody deciding."""
+        until = self.engine.now + seconds
+        while self.engine.step(until) is not StopReason.UNTIL:
+            self.engine.state.world[0]["dirty"] = 0
+            if self._learning is not None:
+                self._learning.catch_up()
+
+
+def check_walltimes(workload: Workload, rule: Any, settings: MachineSettings, name: object) -> None:
+    """Refuse to plan with wall times that nobody gave.
+
+    Raises
+    ------
+    InvalidInput
+        When `rule`, called `name`, plans with them, and jobs have none.
+    """
+    if getattr(rule, "needs_estimates", False) and settings.predictor == "user":
+        missing = int((workload.walltime != workload.walltime).sum())
+        if missing:
+            raise InvalidInput(
+                f"{missing} of {len(workload)} jobs have no requested time, and {name} plans with it: "
+                "take another predictor (oracle, last-two, heuristic), or fcfs"
+            )
+
+
+# -- Simulations ------------------------------------------------------------------------------------------------------
 
 DISPATCH_TIMES = ("ignore", "charge")
 """What becomes of the time that a dispatcher takes to decide."""
@@ -63,7 +210,7 @@ def simulate(
     progress
         Told now and then what share of the jobs has been submitted, in [0, 1].
     settings
-        Fields of `asa.lab.simulator.settings.Settings`.
+        Fields of `asa.lab.simulator.settings.MachineSettings`.
 
     Returns
     -------
@@ -92,15 +239,15 @@ def simulate(
     if dispatch_time not in DISPATCH_TIMES:
         raise UnknownName("dispatch time", dispatch_time, DISPATCH_TIMES)
     rule: Any = DISPATCHERS.create(dispatcher)
-    engine = Engine(workload, cluster, Settings(**settings))
+    engine = Engine(workload, cluster, MachineSettings(**settings))
     check_walltimes(workload, rule, engine.settings, dispatcher)
-    served = Served(engine, rule, clock if dispatch_time == "charge" else None, watch)
+    served = DispatchLoop(engine, rule, clock if dispatch_time == "charge" else None, watch)
     _compile(served)
     if served.native is None and isinstance(dispatcher, str):
         rehearse(engine, DISPATCHERS.create(dispatcher))
     begun = time.perf_counter()
     try:
-        while served.run(most=_CHUNK) is Why.DECIDE:
+        while served.run(most=_CHUNK) is StopReason.DECIDE:
             _tell(progress, engine)
         engine.check_starved()
     except Starved as error:
@@ -110,7 +257,7 @@ def simulate(
     return dataclasses.replace(engine.schedule(), seconds=seconds)
 
 
-def _compile(served: Served) -> None:
+def _compile(served: DispatchLoop) -> None:
     """Compile, or load from the cache, what the loop will call; takes seconds the first time."""
     if served.native is not None:
         served.run(most=0)
@@ -126,7 +273,7 @@ def rehearse(engine: Engine, rule: Any) -> None:
     estimates = trial.state.jobs["estimate"]
     np.minimum(estimates, DAY, out=estimates)  # where a predictor has still to come, there may be none
     for _ in range(2):
-        if trial.step() is Why.DECIDE and len((view := trial.view()).waiting):
+        if trial.step() is StopReason.DECIDE and len((view := trial.view()).waiting):
             trial.apply(rule.decide(view))
 
 

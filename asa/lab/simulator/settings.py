@@ -1,4 +1,9 @@
-"""How a simulated machine behaves."""
+"""How a simulated machine behaves, and in which order its queue stands.
+
+References
+----------
+SchedMD, "Multifactor Priority Plugin", https://slurm.schedmd.com/priority_multifactor.html.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +11,96 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+
+from asa.core.arrays import Floats
 from asa.core.errors import InvalidInput, UnknownName
+from asa.core.job import QueueRegime
 from asa.core.ports import JobPredictor, Placement
 from asa.lab.core.registry import PLACEMENTS, PRIORITIES
-from asa.lab.simulator.priority import Fifo, Multifactor
+
+# -- Order of the queue -----------------------------------------------------------------------------------------------
+
+FIFO, NICED, MULTIFACTOR = range(3)
 
 
 @dataclass(frozen=True)
-class Settings:
+class Fifo:
+    """Jobs stand in the order in which they were submitted; `nice` moves one behind so many others.
+
+    What is released from a hold goes to the end, as in Slurm's ``priority/basic``.
+    """
+
+    regime: QueueRegime = QueueRegime.FIFO
+
+    def weights(self) -> Floats:
+        """The model as numbers, for the compiled engine."""
+        return np.array([FIFO, 0.0, 0.0, 0.0, 0.0, 1.0])
+
+
+@dataclass(frozen=True)
+class Multifactor:
+    """Slurm's multifactor priority: a weighted sum of factors in [0, 1], less the job's nice value.
+
+    Deviations: factors are those of the very moment, where Slurm makes them anew every few minutes
+    (``PriorityCalcPeriod``); a user's usage counts when a job has ended; all users have equal shares.
+
+    Parameters
+    ----------
+    age, size, fairshare, qos
+        Weights, >= 0. The age factor grows with the time since the job began to age; the size factor is its part of
+        the machine's cores; the fair-share factor is ``2 ** -(usage / share)``, with shares of all users' usage; the
+        QOS factor is the job's own.
+    max_age_s
+        Age at which that factor is 1 [s].
+    half_life_s
+        After so long [s], usage counts half.
+    regime
+        Who ages: ``MULTIFACTOR`` where limits are not enforced, ``LIMITS`` where they are, ``ACCRUE_ALWAYS`` with that
+        flag.
+
+    Raises
+    ------
+    InvalidInput
+        When a weight is negative, a time is not positive, or the regime has no ages.
+    """
+
+    age: float = 1000.0
+    size: float = 0.0
+    fairshare: float = 0.0
+    qos: float = 0.0
+    max_age_s: float = 7 * 86400.0
+    half_life_s: float = 7 * 86400.0
+    regime: QueueRegime | str = QueueRegime.LIMITS
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "regime", _regime(self.regime))
+        for name in ("age", "size", "fairshare", "qos"):
+            if not getattr(self, name) >= 0:
+                raise InvalidInput(f"weight {name!r} must be at least 0, not {getattr(self, name)!r}")
+        if not (self.max_age_s > 0 and self.half_life_s > 0):
+            raise InvalidInput(
+                f"max_age_s and half_life_s must be above 0 s, not {self.max_age_s!r} and {self.half_life_s!r}"
+            )
+
+    def weights(self) -> Floats:
+        """The model as numbers, for the compiled engine."""
+        return np.array([MULTIFACTOR, self.age, self.size, self.fairshare, self.qos, self.max_age_s])
+
+
+def _regime(word: QueueRegime | str) -> QueueRegime:
+    ageing = (QueueRegime.MULTIFACTOR, QueueRegime.LIMITS, QueueRegime.ACCRUE_ALWAYS)
+    for regime in ageing:
+        if word in (regime, regime.value):
+            return regime
+    raise InvalidInput(f"regime {word!r} has no ages: choose one of {', '.join(each.value for each in ageing)}")
+
+
+# -- Settings ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class MachineSettings:
     """How a simulated machine behaves.
 
     Parameters

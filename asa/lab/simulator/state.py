@@ -1,7 +1,7 @@
-"""All that a simulated machine knows, as arrays: the compiled engine works on them, Python grows them and reads them.
+"""All that a simulated machine knows, as arrays: compiled code works on them, Python grows them and reads them.
 
 Rows of the tables are jobs, in order of submission; jobs that are submitted on the way are appended. Nothing here holds
-a decision: what happens is in `asa.lab.simulator.machine`, and when in `asa.lab.simulator.engine`.
+a decision: what happens is in `asa.lab.simulator.loop`, and when in `asa.lab.simulator.engine`.
 """
 
 from __future__ import annotations
@@ -13,15 +13,22 @@ import numpy as np
 import numpy.typing as npt
 
 from asa.core.arrays import Floats, Ints
+from asa.core.errors import InvalidInput
+from asa.core.job import JobState, QueueRegime
 from asa.lab.core.cluster import Cluster
+from asa.lab.core.schedule import OUTCOMES, Placements, Schedule
 from asa.lab.core.table import JOB
-from asa.lab.placement.native import BLOCK
+from asa.lab.core.workload import UNKNOWN, Workload
+from asa.lab.placement.nodes import BLOCK
+from asa.lab.simulator.settings import MachineSettings
+
+# -- Tables -----------------------------------------------------------------------------------------------------------
 
 Table = npt.NDArray[np.void]
 
 
-class Why(IntEnum):
-    """What `advance` and `drive` came back for."""
+class StopReason(IntEnum):
+    """What `advance` and `dispatch_loop` came back for."""
 
     OVER = 0
     """Nothing more will happen."""
@@ -31,16 +38,16 @@ class Why(IntEnum):
     """The time has come that was asked for."""
     GROW = 3
     """The tables lack room; to be called again when they have more."""
-    NOTICE = 4
+    JOB_CHANGED = 4
     """Something has happened to a watched job."""
 
 
-OVER, DECIDE, UNTIL, GROW, NOTICE = map(int, Why)  # plain numbers, for compiled code
+OVER, DECIDE, UNTIL, GROW, JOB_CHANGED = map(int, StopReason)  # plain numbers, for compiled code
 
 # Where a job stands.
-UNBORN, HELD, WAITING, RUNNING, ENDED = range(5)
+NOT_SUBMITTED, HELD, WAITING, RUNNING, ENDED = range(5)
 
-# Why a job that was submitted may not start yet; bits of `FATE.gates`.
+# Why a job that was submitted may not start yet; bits of `JOB_STATE.gates`.
 DEPENDENCY, BEGIN, HOLD, BARRED, THROTTLED = 1, 2, 4, 8, 16
 
 # Kinds of events, in the order in which those of one instant take effect.
@@ -54,7 +61,13 @@ AFTER, AFTER_OK, AFTER_ANY = range(3)
 
 NONE = -1
 
-FATE = np.dtype(
+# How a job ended: codes of `JOB_STATE.outcome`.
+COMPLETED, TIMEOUT, CANCELLED, NODE_FAIL, FAILED = (
+    OUTCOMES.index(state)
+    for state in (JobState.COMPLETED, JobState.TIMEOUT, JobState.CANCELLED, JobState.NODE_FAIL, JobState.FAILED)
+)
+
+JOB_STATE = np.dtype(
     [
         ("run", "f8"),  # work [s at full speed]
         ("left", "f8"),  # work that was left at `since` [s at full speed]
@@ -74,7 +87,7 @@ FATE = np.dtype(
     ],
     align=True,
 )
-"""A row of the table of fates: what is to become of a job, which no dispatcher may see."""
+"""A row of the table of job states: what is to become of a job, which no dispatcher may see."""
 
 EVENT = np.dtype([("at", "f8"), ("kind", "i8"), ("number", "i8"), ("what", "i8")], align=True)
 EDGE = np.dtype([("child", "i8"), ("next", "i8"), ("kind", "i8"), ("think", "f8")], align=True)
@@ -85,7 +98,7 @@ LINE = np.dtype([("at", "f8"), ("kind", "i4"), ("what", "i4"), ("value", "f8")],
 WORLD = np.dtype(
     [
         ("now", "f8"),
-        ("jobs", "i8"),  # rows in use of the tables of jobs and fates
+        ("jobs", "i8"),  # rows in use of the tables of jobs and job_states
         ("arrival", "i8"),  # the next row to be submitted of those known from the start
         ("arrivals", "i8"),  # rows known from the start
         ("events", "i8"),  # in the heap
@@ -102,9 +115,9 @@ WORLD = np.dtype(
         ("slots", "i8"),  # units of a machine of slots; -1 on others
         ("kind", "i8"),  # kind of the units of a machine of slots
         ("dirty", "i8"),  # something has changed since the last decision
-        ("notice", "i8"),  # something has happened to a watched job
+        ("job_changed", "i8"),  # something has happened to a watched job
         ("decisions", "i8"),
-        # Settings.
+        # MachineSettings.
         ("placement", "i8"),
         ("regime", "i8"),
         ("half_life", "f8"),  # of what users have used [s]
@@ -119,12 +132,12 @@ WORLD = np.dtype(
 """The one row of the table of the world: the clock, counters and settings."""
 
 
-class State(NamedTuple):
+class SimulationState(NamedTuple):
     """The tables. See the dtypes above for their columns; `world` has one row."""
 
     world: Table
     jobs: Table
-    fates: Table
+    job_states: Table
     heap: Table
     edges: Table
     log: Table
@@ -144,7 +157,7 @@ class State(NamedTuple):
     usage: Floats  # shape (users, 2): decayed core-seconds, and when that was right [s]
 
 
-def new_state(cluster: Cluster, jobs: int, demands: Ints, users: int) -> State:
+def new_state(cluster: Cluster, jobs: int, demands: Ints, users: int) -> SimulationState:
     """An empty machine with room for so many jobs."""
     nodes = cluster.nodes
     partitions = np.zeros((max(1, len(cluster.partitions)), nodes), dtype=np.int64)
@@ -152,10 +165,10 @@ def new_state(cluster: Cluster, jobs: int, demands: Ints, users: int) -> State:
     for row, members in enumerate(cluster.partitions.values()):
         partitions[row, list(members)] = 1
     room = max(1, jobs)
-    state = State(
+    state = SimulationState(
         world=np.zeros(1, WORLD),
         jobs=np.zeros(room, JOB),
-        fates=np.zeros(room, FATE),
+        job_states=np.zeros(room, JOB_STATE),
         heap=np.zeros(1024, EVENT),
         edges=np.zeros(16, EDGE),
         log=np.zeros(max(1024, 4 * room), LINE),
@@ -181,7 +194,7 @@ def new_state(cluster: Cluster, jobs: int, demands: Ints, users: int) -> State:
     return state
 
 
-def grown(state: State) -> State:
+def grown(state: SimulationState) -> SimulationState:
     """The same state with more room wherever it is scarce."""
     world = state.world[0]
     most = int(world["edges"] + world["running"])  # what one event may bring: all dependants, all jobs of a node
@@ -194,7 +207,7 @@ def grown(state: State) -> State:
         ("ends", world["running"], world["waiting"] + 64),
         ("edges", world["edges"], 16),
         ("jobs", world["jobs"], 16),
-        ("fates", world["jobs"], 16),
+        ("job_states", world["jobs"], 16),
         ("placed", world["placed"], len(state.runs) + 64),
     ):
         table = getattr(state, name)
@@ -214,7 +227,7 @@ def _longer(table: npt.NDArray[Any], least: int) -> npt.NDArray[Any]:
     return longer
 
 
-def _chain(state: State, first: int) -> None:
+def _chain(state: SimulationState, first: int) -> None:
     """Put the slots from `first` on at the head of the list of vacant ones."""
     world = state.world[0]
     rows = np.arange(first, len(state.slots))
@@ -222,3 +235,173 @@ def _chain(state: State, first: int) -> None:
     state.slots["next"][-1] = world["vacant"]
     world["vacant"] = first
     world["vacancies"] += len(rows)
+
+
+# -- A workload becomes tables ----------------------------------------------------------------------------------------
+
+
+def load(workload: Workload, cluster: Cluster, settings: MachineSettings) -> SimulationState:
+    """The tables of an empty machine to which a workload is going to be submitted.
+
+    Raises
+    ------
+    InvalidInput
+        When the workload asks for resources or partitions that the machine does not have.
+    """
+    n = len(workload)
+    demands = aligned(workload.demands, workload.resources, cluster)
+    users = int(workload.user.max(initial=UNKNOWN)) + 1
+    state = new_state(cluster, n, demands, users)
+    world, jobs, job_states = state.world[0], state.jobs[:n], state.job_states[:n]
+    for name in ("submit", "walltime", "units", "kind", "per_node", "user", "group", "name", "number"):
+        jobs[name] = getattr(workload, name)
+    jobs["cores"] = workload.cores
+    jobs["partition"] = _partitions(workload, cluster)
+    limit = np.where(np.isnan(workload.walltime), np.inf, workload.walltime)
+    stop = limit if settings.overrun == "clip" else np.full(n, np.inf)
+    jobs["estimate"] = np.minimum(workload.run, stop) if settings.predictor == "oracle" else limit
+    for name in ("eligible", "accrue", "started", "planned"):
+        jobs[name] = np.nan
+    job_states["run"], job_states["stop"], job_states["speed"], job_states["ended"] = workload.run, stop, 1.0, np.nan
+    job_states["begin"], job_states["event"], job_states["held"], job_states["children"] = -np.inf, NONE, NONE, NONE
+    too_large = workload.units > most_units(cluster, demands, workload.kind, workload.per_node, jobs["partition"])
+    job_states["status"][too_large] = ENDED
+    job_states["outcome"][too_large] = FAILED
+    world["jobs"] = world["arrivals"] = n
+    world["placement"] = NONE if settings.native is None else settings.native
+    world["regime"] = list(QueueRegime).index(QueueRegime(settings.model.regime))
+    world["half_life"] = getattr(settings.model, "half_life_s", np.inf)
+    world["keeps_nodes"], world["requeues"] = settings.keep_nodes, settings.node_failure == "requeue"
+    world["one_by_one"] = settings.instant == "one-by-one"
+    world["stops_often"] = settings.learner is not None
+    world["now"] = workload.submit[0] if n else 0.0
+    _count_slots(state, cluster, workload)
+    return _tie(state, workload)
+
+
+def aligned(demands: Ints, resources: tuple[str, ...], cluster: Cluster) -> Ints:
+    """Demands with the cluster's columns. Memory is not counted where the cluster does not state it.
+
+    Raises
+    ------
+    InvalidInput
+        When anything else is asked for that the cluster does not have.
+    """
+    found = np.zeros((max(1, len(demands)), len(cluster.resources)), dtype=np.int64)
+    for column, name in enumerate(resources):
+        if name in cluster.resources:
+            found[: len(demands), cluster.resources.index(name)] = demands[:, column]
+        elif name != "memory" and demands[:, column].any():
+            raise InvalidInput(
+                f"jobs ask for {name!r}, but the cluster has {', '.join(cluster.resources)}: give its nodes {name!r}"
+            )
+    return found
+
+
+def most_units(cluster: Cluster, demands: Ints, kind: Ints, per_node: Ints, partition: Ints) -> Ints:
+    """How many units of each job the empty machine could run, shape (n,)."""
+    most = np.zeros(len(kind), dtype=np.int64)
+    groups, member = np.unique(np.stack([kind, per_node, partition]), axis=1, return_inverse=True)
+    member = member.reshape(-1)
+    nodes = list(cluster.partitions.values())
+    for group, (k, cap, part) in enumerate(groups.T.tolist()):
+        capacity = cluster.capacity[list(nodes[part])] if nodes else cluster.capacity
+        needed = demands[k] > 0
+        if not needed.any():
+            raise InvalidInput(f"jobs of kind {k} ask for nothing: at least one resource expected")
+        fitting = (capacity[:, needed] // demands[k][needed]).min(axis=1)
+        most[member == group] = np.minimum(fitting, cap).sum() if cap else fitting.sum()
+    return most
+
+
+def _partitions(workload: Workload, cluster: Cluster) -> Ints:
+    """The cluster's number of each job's partition; the first one where the job names none."""
+    names = list(cluster.partitions)
+    if not names:
+        return np.zeros(len(workload), dtype=np.int64)
+    codes = np.unique(workload.partition)
+    rows = {int(code): int(np.argmax(workload.partition == code)) for code in codes}
+    found = np.zeros(len(workload), dtype=np.int64)
+    for code, row in rows.items():
+        word = workload.label("partition", row)
+        if word and word not in names:
+            raise InvalidInput(
+                f"job {int(workload.number[row])} asks for partition {word!r}: the cluster has {', '.join(names)}"
+            )
+        found[workload.partition == code] = names.index(word) if word else 0
+    return found
+
+
+def _count_slots(state: SimulationState, cluster: Cluster, workload: Workload) -> None:
+    """Make it a machine of slots where one number tells what is free: equal nodes, and one kind of unit."""
+    world = state.world[0]
+    kinds = np.unique(workload.kind)
+    plain = len(kinds) <= 1 and cluster.uniform and not cluster.partitions and not cluster.shareable
+    need = state.demands[int(kinds[0]) if len(kinds) else 0]
+    fitting = int((cluster.capacity[0][need > 0] // need[need > 0]).min()) if need.any() else 0
+    limits = workload.per_node[workload.per_node > 0]
+    if plain and fitting and (len(limits) == 0 or limits.min() >= fitting):
+        world["kind"] = kinds[0] if len(kinds) else 0
+        world["slots"] = world["free"] = fitting * cluster.nodes
+    else:
+        world["slots"] = NONE
+
+
+def _tie(state: SimulationState, workload: Workload) -> SimulationState:
+    """Let jobs wait for those they come after."""
+    children = np.flatnonzero(workload.after != UNKNOWN)
+    if not len(children):
+        return state
+    parents = workload.after[children]
+    edges = np.zeros(len(children) + 16, state.edges.dtype)
+    edges["child"][: len(children)], edges["think"][: len(children)] = children, workload.think[children]
+    edges["kind"][: len(children)] = AFTER_ANY
+    job_states = state.job_states
+    for edge, parent in reversed(list(enumerate(parents.tolist()))):
+        edges["next"][edge] = job_states["children"][parent]
+        job_states["children"][parent] = edge
+    done = job_states["status"][parents] == ENDED  # refused: nobody waits for it
+    job_states["unmet"][children[~done]] = 1
+    state.world[0]["edges"] = len(children)
+    return state._replace(edges=edges)
+
+
+# -- Tables become a schedule -----------------------------------------------------------------------------------------
+
+_PENDING, _RUNNING = OUTCOMES.index(JobState.PENDING), OUTCOMES.index(JobState.RUNNING)
+
+
+def schedule_of(state: SimulationState, workload: Workload, cluster: Cluster) -> Schedule:
+    """What has become of the workload's jobs by now."""
+    n = len(workload)
+    world, jobs, job_states = state.world[0], state.jobs[:n], state.job_states[:n]
+    status = job_states["status"]
+    outcome = np.full(n, _PENDING, dtype=np.int8)
+    outcome[status == RUNNING] = _RUNNING
+    outcome[status == ENDED] = job_states["outcome"][status == ENDED]
+    return Schedule(
+        workload,
+        cluster,
+        jobs["eligible"].copy(),
+        jobs["started"].copy(),
+        job_states["ended"].copy(),
+        outcome,
+        jobs["restarts"].copy(),
+        _placements(state) if world["keeps_nodes"] else None,
+        int(world["decisions"]),
+    )
+
+
+def _placements(state: SimulationState) -> Placements:
+    """Where each job ran last."""
+    rows = state.placed[: state.world[0]["placed"]]
+    job = rows["job"].copy()
+    runs = np.stack([rows["first"], rows["last"], rows["units"]], axis=1)
+    if state.jobs["restarts"].any():  # keep the runs of the last start: they stand together, and last
+        begins = np.flatnonzero(np.diff(job, prepend=-1))
+        group = np.repeat(np.arange(len(begins)), np.diff([*begins, len(job)]))
+        last = np.zeros(int(job.max(initial=0)) + 1, dtype=np.int64)
+        last[job] = group
+        kept = last[job] == group
+        job, runs = job[kept], runs[kept]
+    return Placements(job, runs)

@@ -1,14 +1,20 @@
-"""Whether a schedule keeps the laws of the machine. Independent of the engine: it looks at times and places only."""
+"""Checks of simulations, independent of the engine: laws of schedules, and the log replayed."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 import numpy as np
 
+from asa.core.arrays import Floats
 from asa.core.job import JobState
 from asa.lab.core.schedule import OUTCOMES, Schedule
+from asa.lab.simulator.engine import Engine
+from asa.lab.simulator.state import FINISHED, REQUEUED, STARTED
+
+# -- Laws -------------------------------------------------------------------------------------------------------------
 
 _COMPLETED = OUTCOMES.index(JobState.COMPLETED)
 
@@ -95,3 +101,38 @@ def _places(schedule: Schedule) -> Iterator[str]:
                 if used > there:
                     yield f"node {cluster.name(node)} gives {used} {name} at {at:g} s: it has {there}"
                     break
+
+
+# -- The log ----------------------------------------------------------------------------------------------------------
+
+KINDS = ("submitted", "eligible", "started", "finished", "requeued", "node up", "node down", "speed")
+"""What the kinds of lines are called, by code."""
+
+
+class Line(NamedTuple):
+    """Something that happened: when [s], what, and to which job (or node). `value` is an end's outcome, or a speed."""
+
+    at: float
+    kind: str
+    what: int
+    value: float
+
+
+def lines(engine: Engine, after: int = 0) -> Iterator[Line]:
+    """What happened on a machine, from line `after` on, in order."""
+    s = engine.state
+    for line in s.log[after : s.world[0]["lines"]]:
+        yield Line(float(line["at"]), KINDS[line["kind"]], int(line["what"]), float(line["value"]))
+
+
+def replay(log: Iterable[Line], jobs: int) -> tuple[Floats, Floats]:
+    """Last start and end of each job [s], NaN where there was none, from the log alone; shapes (n,)."""
+    start, end = np.full(jobs, np.nan), np.full(jobs, np.nan)
+    for line in log:
+        if line.kind == KINDS[STARTED]:
+            start[line.what] = line.at
+        elif line.kind == KINDS[FINISHED]:
+            end[line.what] = line.at
+        elif line.kind == KINDS[REQUEUED]:
+            start[line.what] = np.nan
+    return start, end

@@ -20,8 +20,7 @@ from asa.core.errors import InvalidInput
 from asa.core.units import DAY, HOUR, WEEK
 from asa.lab.core.cluster import Cluster
 from asa.lab.core.workload import Workload
-from asa.lab.traces.cycle import Cycle
-from asa.lab.traces.users import zipf
+from asa.lab.traces.patterns import Cycle, zipf
 
 NODES, CORES, MEMORY_GB, ACCELERATORS = 64, 16, 16, 2
 RESOURCES = ("cores", "memory", "gpus", "mics")

@@ -20,9 +20,8 @@ from asa.core.arrays import Floats, Ints
 from asa.core.errors import InvalidInput
 from asa.core.units import DAY, HOUR, WEEK
 from asa.lab.core.workload import UNKNOWN, Workload
-from asa.lab.traces.cycle import Cycle, measure
-from asa.lab.traces.mixture import draw, measure_classes
-from asa.lab.traces.offered import span
+from asa.lab.traces.patterns import Cycle, measure, span
+from asa.lab.traces.site import draw, measure_classes
 
 
 def sampled(log: Workload, jobs: int, *, seed: int, mean_pause_s: float | None = None) -> Workload:
@@ -83,7 +82,7 @@ def synthetic(log: Workload, jobs: int, *, seed: int, mean_pause_s: float | None
     The paper: "synthetic jobsets that mimic Theta workload patterns in terms of hourly and daily job arrivals, and
     distributions of job sizes and runtimes", and, in Figure 3, of how accurate users' estimates are. Our reading:
     arrivals are a Poisson process whose rate is the product of the log's by hour of the day and by day of the week;
-    jobs are drawn from the log's classes by size and request (`asa.lab.traces.mixture`), with run times between those
+    jobs are drawn from the log's classes by size and request (`asa.lab.traces.site`), with run times between those
     of the log's jobs, so that there are jobs that the log has not. They have no users and no dependencies.
 
     Parameters

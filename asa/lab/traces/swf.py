@@ -1,4 +1,4 @@
-"""Logs in the Standard Workload Format (SWF): reading, writing, and the workload in them.
+"""Logs in the Standard Workload Format (SWF): header, jobs and schedules; reading and writing.
 
 References
 ----------
@@ -14,7 +14,7 @@ import io
 import os
 import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,11 +25,133 @@ import numpy.typing as npt
 from asa.core.arrays import Floats, Ints
 from asa.core.errors import InvalidInput, cause
 from asa.core.job import JobState
-from asa.lab.core.schedule import OUTCOMES
+from asa.lab.core.cluster import Cluster
+from asa.lab.core.schedule import OUTCOMES, Schedule
 from asa.lab.core.workload import UNKNOWN, Workload
-from asa.lab.traces.load import Trace, contents, shown
-from asa.lab.traces.rules import Report, Sieve
-from asa.lab.traces.swf_header import SwfHeader
+from asa.lab.traces.records import Sieve, Trace, TraceReport, contents, shown
+
+# -- Header -----------------------------------------------------------------------------------------------------------
+
+_FIELD = re.compile(r"([A-Z][A-Za-z]*):(?!//)[ \t]*(.*)")
+_NUMBER = re.compile(r"[-+]?\d+")
+_NAMED = re.compile(r"(\d+)\s+(.*)")
+
+
+@dataclass(frozen=True, slots=True)
+class SwfHeader:
+    """Header fields of an SWF log, in order; some (Note, Queue, Partition) may come more than once.
+
+    Lines that begin no field go on with the one above; behind an empty line, or at the top, they have the key "".
+
+    Parameters
+    ----------
+    fields
+        Keys with their texts; a line break in a text is one in the log.
+
+    References
+    ----------
+    S. J. Chapin et al., "Benchmarks and standards for the evaluation of parallel job schedulers", JSSPP 1999, sec. 2;
+    version 2.2 of the format in the Parallel Workloads Archive.
+
+    Examples
+    --------
+    >>> header = SwfHeader.parse(["; MaxNodes: 338 (batch partition; 512 total)", "; Queue: 1 express"])
+    >>> header.max_nodes, header.max_procs, header.queues
+    (338, None, {1: 'express'})
+    >>> header.machine()
+    <Cluster of 338 nodes: 338 cores>
+    """
+
+    fields: tuple[tuple[str, str], ...] = ()
+
+    @classmethod
+    def parse(cls, lines: Iterable[str]) -> SwfHeader:
+        """The header in these lines; each begins with ``;``."""
+        fields: list[tuple[str, str]] = []
+        going_on = False
+        for line in lines:
+            text = line.lstrip().lstrip(";").strip()
+            if match := _FIELD.fullmatch(text):
+                fields.append((match[1], match[2]))
+            elif text and going_on:
+                key, before = fields[-1]
+                fields[-1] = (key, f"{before}\n{text}")
+            elif text:
+                fields.append(("", text))
+            going_on = bool(text)
+        return cls(tuple(fields))
+
+    def lines(self) -> list[str]:
+        """The header as it is written; `parse` gives it back."""
+        found = []
+        for key, text in self.fields:
+            first, *others = text.split("\n")
+            found += [f"; {key}: {first}".rstrip()] if key else [";", f"; {first}"]
+            found += [f";   {line}" for line in others]
+        return found
+
+    def get(self, key: str) -> str | None:
+        """Text of the first field of this name, or None."""
+        return next((text for name, text in self.fields if name == key), None)
+
+    def number(self, key: str) -> int | None:
+        """The whole number that a field begins with; None where it is absent, no number, or -1 (unknown)."""
+        match = _NUMBER.match(self.get(key) or "")
+        return int(match[0]) if match and int(match[0]) >= 0 else None
+
+    @property
+    def max_nodes(self) -> int | None:
+        """Nodes of the machine."""
+        return self.number("MaxNodes")
+
+    @property
+    def max_procs(self) -> int | None:
+        """Processors of the machine."""
+        return self.number("MaxProcs")
+
+    @property
+    def unix_start_time(self) -> int | None:
+        """Time [s since the epoch] at which the log's clock reads 0."""
+        return self.number("UnixStartTime") or None
+
+    @property
+    def queues(self) -> dict[int, str]:
+        """Number of a queue -> its name."""
+        return self._named("Queue")
+
+    @property
+    def partitions(self) -> dict[int, str]:
+        """Number of a partition -> its name."""
+        return self._named("Partition")
+
+    def _named(self, key: str) -> dict[int, str]:
+        texts = (text for name, text in self.fields if name == key)
+        return {int(match[1]): match[2].split("\n")[0].strip() for match in map(_NAMED.match, texts) if match}
+
+    def machine(self) -> Cluster | None:
+        """The machine, or None when the header does not give its size.
+
+        MaxNodes nodes of MaxProcs / MaxNodes processors when that is a whole number. Otherwise (nodes unknown, or of
+        several kinds) as many nodes of one processor as there are processors: SWF jobs are processors anywhere.
+        """
+        nodes, processors = self.max_nodes, self.max_procs
+        if not nodes and not processors:
+            return None
+        if nodes and processors and processors % nodes == 0:
+            return Cluster.of(nodes, processors // nodes)
+        return Cluster.of(processors or nodes or 1)
+
+
+def make_header(fields: Mapping[str, object]) -> SwfHeader:
+    """A header with these fields; those that are None are left out, and those of a list come once for each item."""
+    found: list[tuple[str, str]] = []
+    for key, value in fields.items():
+        items = value if isinstance(value, list) else [value]
+        found += [(key, str(item)) for item in items if item is not None]
+    return SwfHeader(tuple(found))
+
+
+# -- Logs -------------------------------------------------------------------------------------------------------------
 
 FIELDS = (
     "number", "submit", "wait", "run", "allocated", "cpu", "used_memory", "requested", "walltime", "requested_memory",
@@ -69,7 +191,7 @@ class SwfLog:
     header: SwfHeader
     records: Floats
     source: str = "SWF log"
-    reading: Report | None = None
+    reading: TraceReport | None = None
 
     def __post_init__(self) -> None:
         records = np.ascontiguousarray(self.records, dtype=np.float64).view()
@@ -97,7 +219,7 @@ class SwfLog:
         dependencies: bool = False,
         cancelled: bool = False,
     ) -> Trace:
-        """The workload, a job being a number of single processors. Odd records fall under `asa.lab.traces.rules.RULES`.
+        """The workload, a job being a number of single processors; odd records: `asa.lab.traces.records.RULES`.
 
         Parameters
         ----------
@@ -256,7 +378,7 @@ def read_swf(path: str | Path) -> SwfLog:
     return SwfLog(header, records, str(path), reading)
 
 
-def _read_lines(source: str, data: bytes) -> tuple[Floats, Report]:
+def _read_lines(source: str, data: bytes) -> tuple[Floats, TraceReport]:
     """The records line by line: slower, but it tells what is wrong with each."""
     lines = [(number, line.partition(b";")[0]) for number, line in enumerate(data.split(b"\n"), 1)]
     lines = [(number, line) for number, line in lines if line.strip()]
@@ -316,3 +438,64 @@ def _texts(column: Floats) -> list[str]:
     if (column == np.rint(column)).all() and (np.abs(column) < 2**53).all():
         return list(map(str, column.astype(np.int64).tolist()))
     return [str(int(value)) if value.is_integer() and abs(value) < 2**53 else repr(value) for value in column.tolist()]
+
+
+# -- Schedules --------------------------------------------------------------------------------------------------------
+
+
+def log_of(schedule: Schedule) -> SwfLog:
+    """A schedule as a log whose wait, run time and status are what became of the jobs; others can read it.
+
+    Jobs that never started have neither wait nor run time. A job that reached its wall time has status 0.
+    """
+    jobs = schedule.workload
+    started = ~np.isnan(schedule.start)
+    status = np.zeros(len(OUTCOMES))
+    status[OUTCOMES.index(JobState.PENDING)] = -1
+    for code, state in STATES.items():
+        status[OUTCOMES.index(state)] = code
+    records = np.full((len(jobs), len(FIELDS)), -1.0)
+    for name, values in {
+        "number": jobs.number,
+        "submit": jobs.submit,
+        "wait": np.where(started, schedule.wait, -1.0),
+        "run": np.where(schedule.ran, schedule.end - schedule.start, -1.0),
+        "allocated": np.where(started, jobs.cores, -1.0),
+        "requested": jobs.cores,
+        "walltime": np.where(np.isnan(jobs.walltime), -1.0, jobs.walltime),
+        "requested_memory": _memory(jobs),
+        "status": status[schedule.outcome],
+        "user": jobs.user,
+        "group": jobs.group,
+        "executable": jobs.name,
+        "partition": jobs.partition,
+        "preceding": np.where(jobs.after == UNKNOWN, -1, jobs.number[jobs.after]),
+        "think": np.where(jobs.after != UNKNOWN, jobs.think, -1.0),
+    }.items():
+        records[:, FIELDS.index(name)] = values
+    return SwfLog(_header(schedule), records, source="schedule")
+
+
+def _memory(jobs: Workload) -> Floats:
+    """KiB per processor, shape (n,); -1 where a job asks for none."""
+    if "memory" not in jobs.resources:
+        return np.full(len(jobs), -1.0)
+    asked = jobs.units * jobs.demands[jobs.kind, jobs.resources.index("memory")]
+    found: Floats = np.where(asked > 0, asked / jobs.cores / 1024, -1.0)
+    return found
+
+
+def _header(schedule: Schedule) -> SwfHeader:
+    jobs = schedule.workload
+    return make_header(
+        {
+            "Version": "2.2",
+            "Computer": "simulated",
+            "MaxJobs": len(jobs),
+            "MaxRecords": len(jobs),
+            "MaxNodes": schedule.cluster.nodes,
+            "MaxProcs": schedule.cluster.cores,
+            "Partition": [f"{code} {name}" for code, name in enumerate(jobs.labels.get("partition", ()))],
+            "Note": "waits, run times and status are simulated",
+        }
+    )

@@ -6,7 +6,7 @@ import numpy as np
 
 from asa.core.errors import InvalidInput
 from asa.lab.core.workload import Workload
-from asa.lab.traces.estimates import requested
+from asa.lab.traces.lublin import requested
 
 
 def uniform(
@@ -30,7 +30,7 @@ def uniform(
     nodes, run, pause
         Smallest and largest, both included; nodes and run at least 1, pause at least 0.
     estimates
-        Model of the requested times, see `asa.lab.traces.estimates.requested`. The paper knows them exactly.
+        Model of the requested times, see `asa.lab.traces.lublin.requested`. The paper knows them exactly.
 
     Raises
     ------

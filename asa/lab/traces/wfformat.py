@@ -22,7 +22,7 @@ import numpy as np
 
 from asa.core.arrays import Ints
 from asa.core.errors import GraphError, InvalidInput
-from asa.lab.traces.load import contents
+from asa.lab.traces.records import contents
 
 _COUNTER = re.compile(r"_(ID)?\d+$")
 

@@ -13,8 +13,7 @@ from asa.core.units import DAY, HOUR
 from asa.lab.asa_paper.calibrate import STEP, WaitSample, calibrate, distance, next_factor, observed
 from asa.lab.simulator.run import simulate
 from asa.lab.traces.load import load_trace
-from asa.lab.traces.mixture import JobClass
-from asa.lab.traces.site import Site
+from asa.lab.traces.site import JobClass, SiteModel
 from tests.lab.traces.shared import shared_file
 
 pytestmark = pytest.mark.slow
@@ -23,7 +22,7 @@ CLASSES = (
     JobClass(5.0, (1, 2, 4), (1 * HOUR, 4 * HOUR), (0.1, 0.3, 0.9), session=(1, 4)),
     JobClass(1.0, (16, 32), (6 * HOUR, 12 * HOUR), (0.3, 0.6, 1.0)),
 )
-TRUE = Site("true", 16, 8, load=0.7, classes=CLASSES)
+TRUE = SiteModel("true", 16, 8, load=0.7, classes=CLASSES)
 
 
 def log_of(site, days, seed):
@@ -73,7 +72,7 @@ def test_the_report_has_a_row_for_each_size_and_is_json(found):
     assert made["rows"][0]["jobs"] == len(found.unseen.wait)
     assert made["rows"][0]["unseen_mean_wait_s"] == pytest.approx(found.unseen.wait.mean(), abs=0.06)
     assert {row["cores"] for row in made["rows"][1:]} == {"1", "2", "3-4", "9-16", "17-32"}
-    assert Site.from_dict(made["model"]) == found.site
+    assert SiteModel.from_dict(made["model"]) == found.site
     for part in ("before", "unseen", "model", "replay"):
         assert 0 < made[f"{part}_utilisation"] <= 1
     words = str(found)

@@ -34,22 +34,21 @@ from asa.lab.asa_paper.probes import (
 from asa.lab.asa_paper.replay import replay
 from asa.lab.core.cluster import Cluster
 from asa.lab.core.workload import Workload
-from asa.lab.dispatchers.backfill import Easy, Rule, rule_of
+from asa.lab.dispatchers.backfill import BackfillRule, Easy, rule_of
 from asa.lab.forecast.lookahead import Lookahead
-from asa.lab.simulator import edits
+from asa.lab.simulator import operations
 from asa.lab.simulator.engine import Engine
 from asa.lab.simulator.run import simulate
-from asa.lab.simulator.settings import Settings
-from asa.lab.traces.mixture import JobClass
-from asa.lab.traces.site import Site
+from asa.lab.simulator.settings import MachineSettings
+from asa.lab.traces.site import JobClass, SiteModel
 
 
-def small_site(priority: str = "fifo", load: float = 0.8) -> Site:
+def small_site(priority: str = "fifo", load: float = 0.8) -> SiteModel:
     classes = (
         JobClass(0.7, (1, 2, 4), (3600.0, 7200.0), (0.0, 0.3, 0.7, 1.0), (1, 3)),
         JobClass(0.3, (8, 16), (3600.0, 10800.0), (0.1, 0.4, 0.8, 1.0)),
     )
-    return Site("small", nodes=4, cores_per_node=16, load=load, classes=classes, priority=priority)
+    return SiteModel("small", nodes=4, cores_per_node=16, load=load, classes=classes, priority=priority)
 
 
 def small_queue(seed: int = 0, regime: str | None = None, **options: float) -> WatchedQueue:
@@ -62,7 +61,7 @@ EASY = rule_of("easy")
 
 def machine(**columns: list[float]) -> Engine:
     columns.setdefault("walltime", columns["run"])
-    return Engine(Workload.of(**columns), Cluster.of(nodes=1, cores=4), Settings())
+    return Engine(Workload.of(**columns), Cluster.of(nodes=1, cores=4), MachineSettings())
 
 
 def busy() -> Engine:
@@ -113,7 +112,7 @@ def test_a_job_that_can_never_run_is_refused() -> None:
 def test_a_job_that_waits_for_what_will_not_come_is_told() -> None:
     engine = busy()
     child = submit(engine, JobKind(1, 10.0), 1.0, after=[1])
-    edits.cancel(engine, 1)
+    operations.cancel(engine, 1)
     with pytest.raises(InvalidInput, match="a job would never start in this queue"):
         started(engine, EASY, [child])
 
@@ -387,8 +386,8 @@ def queue(jobs: int, seed: int, rate_s: float = 100.0, priority: str = "fifo") -
     work = Workload.of(
         submit=np.sort(rng.uniform(0, rate_s * jobs, jobs)), run=run, cores=rng.integers(1, 6, jobs), walltime=run * 1.5
     )
-    engine = Engine(work, Cluster.of(nodes=1, cores=8), Settings(priority=priority))
-    engine.drive(EASY_RULE, until=rate_s * jobs / 4)
+    engine = Engine(work, Cluster.of(nodes=1, cores=8), MachineSettings(priority=priority))
+    engine.dispatch(EASY_RULE, until=rate_s * jobs / 4)
     return engine
 
 
@@ -400,7 +399,7 @@ def stages(*cores: int, run_time_s: float = 150.0) -> list[StageNeed]:
     ]
 
 
-def brute_force(engine: Engine, rule: Rule, two: list[StageNeed], step: float) -> float:
+def brute_force(engine: Engine, rule: BackfillRule, two: list[StageNeed], step: float) -> float:
     """The earliest end of a workflow of two stages over all times of submission of the second."""
     best = np.inf
     for lead in itertools.count():
@@ -467,7 +466,7 @@ def test_where_dependent_jobs_keep_their_place_it_can_use_that_too() -> None:
 
 
 def test_an_idle_machine_needs_no_foresight() -> None:
-    engine = Engine(Workload.of(submit=[], run=[], cores=[]), Cluster.of(nodes=1, cores=8), Settings())
+    engine = Engine(Workload.of(submit=[], run=[], cores=[]), Cluster.of(nodes=1, cores=8), MachineSettings())
     found = oracle(engine, EASY_RULE, stages(8, 1, 8))
     assert [stage.started for stage in found] == [0.0, 150.0, 300.0]
     assert found[-1].span.wait_s == 0.0
@@ -486,7 +485,7 @@ def test_it_never_ends_later_than_asking_when_ready() -> None:
 
 
 def test_stages_side_by_side_wait_for_their_own() -> None:
-    engine = Engine(Workload.of(submit=[], run=[], cores=[]), Cluster.of(nodes=1, cores=8), Settings())
+    engine = Engine(Workload.of(submit=[], run=[], cores=[]), Cluster.of(nodes=1, cores=8), MachineSettings())
     needs = [
         StageNeed("a", JobKind(2, 100.0), 50.0),
         StageNeed("b", JobKind(2, 100.0), 80.0),

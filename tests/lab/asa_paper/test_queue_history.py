@@ -28,9 +28,8 @@ from asa.lab.asa_paper.queue_history import (
 from asa.lab.core.cluster import Cluster
 from asa.lab.core.workload import Workload
 from asa.lab.simulator.run import simulate
-from asa.lab.traces.load import Trace
 from asa.lab.traces.lublin import lublin
-from asa.lab.traces.rules import Report
+from asa.lab.traces.records import Trace, TraceReport
 from tests.lab.traces.shared import shared_file
 
 small = st.integers(0, 6)
@@ -177,7 +176,7 @@ def test_a_job_larger_than_the_machine_is_told_when_all_work_is_done() -> None:
 def trace_of(jobs: Workload, cores: int | None = 8, epoch: float = 1000.0) -> Trace:
     nothing = np.full(len(jobs), np.nan)
     machine = None if cores is None else Cluster.of(cores)
-    report, outcome = Report("made up", len(jobs), len(jobs)), np.full(len(jobs), -1, dtype=np.int8)
+    report, outcome = TraceReport("made up", len(jobs), len(jobs)), np.full(len(jobs), -1, dtype=np.int8)
     return Trace(jobs, machine, report, "made-up.swf", epoch, nothing, outcome)
 
 

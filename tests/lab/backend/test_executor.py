@@ -16,7 +16,7 @@ from asa.core.job import JobHandle, JobRequest, JobState, Resources
 from asa.core.ports import Outcome, RunContext
 from asa.core.task import Task
 from asa.lab.backend.simulated import Simulated
-from asa.lab.simulator import edits
+from asa.lab.simulator import operations
 
 DONE = Outcome(3.0, b"done")
 
@@ -180,7 +180,7 @@ def test_a_requeued_job_loses_its_node_and_gets_another() -> None:
     handle = ground.allocate(Resources(1))
     ground.launch(1)
     ground.queue.sleep(5)
-    edits.requeue(ground.queue.engine, int(handle.job_id))
+    operations.requeue(ground.queue.engine, int(handle.job_id))
     ground.queue.sleep(0)
     assert [type(event) for event in ground.events] == [NodeJoined, TaskFailed, NodeLost, NodeJoined]
     ground.launch(1)

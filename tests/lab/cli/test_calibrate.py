@@ -10,8 +10,7 @@ from asa.cli.main import main
 from asa.lab.core.cluster import Cluster
 from asa.lab.simulator.run import simulate
 from asa.lab.traces.lublin import lublin
-from asa.lab.traces.swf import write_swf
-from asa.lab.traces.swf_schedule import log_of
+from asa.lab.traces.swf import log_of, write_swf
 
 
 @pytest.fixture(scope="module")

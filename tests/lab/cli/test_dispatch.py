@@ -4,8 +4,7 @@ import pytest
 
 from asa.cli.main import main
 from asa.lab.dispatchers.listplan import ListPlan
-from asa.lab.dispatchers.planning.instance import Planned
-from asa.lab.dispatchers.planning.sources import read_instance
+from asa.lab.dispatchers.planning.instance import PlannedJob, read_instance
 
 INSTANCE = {
     "cap": [[2], [2]],
@@ -62,7 +61,7 @@ def test_who_makes_no_plans(path, capsys):
 )
 def test_how_long_a_planner_may_search(path, capsys, monkeypatch, dispatcher, options, limit):
     """As long as it is told, or as it takes for itself."""
-    nothing = Planned(None, "unknown")
+    nothing = PlannedJob(None, "unknown")
     for planner in ("cp.planner.CpDispatcher", "listplan.ListPlan"):
         monkeypatch.setattr(f"asa.lab.dispatchers.{planner}.solve", lambda self, instance, seconds: nothing)
     assert main(["dispatch", path, "--dispatcher", dispatcher, *options]) == 1
@@ -75,7 +74,7 @@ def test_how_long_a_planner_may_search(path, capsys, monkeypatch, dispatcher, op
 )
 def test_who_has_found_it(path, capsys, monkeypatch, by, words):
     plan = ListPlan().solve(read_instance(path), 0.0).plan
-    found = Planned(plan, "feasible", notes={"by": by})
+    found = PlannedJob(plan, "feasible", notes={"by": by})
     monkeypatch.setattr("asa.lab.dispatchers.cp.planner.CpDispatcher.solve", lambda self, instance, seconds: found)
     assert main(["dispatch", path, "--dispatcher", "hcp19"]) == 0
     assert words in capsys.readouterr().out

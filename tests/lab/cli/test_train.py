@@ -20,7 +20,7 @@ pytest.importorskip("sb3_contrib", reason="needs the extra 'learn'")
 
 import asa.lab.dras_paper.compact as compact
 from asa.cli.main import main
-from asa.lab.dispatchers.learned.compact_network import read_network
+from asa.lab.dispatchers.learned.compact import read_network
 from tests.lab.dras_paper.workloads import NODES, busy
 
 

@@ -27,7 +27,7 @@ def test_a_table_and_a_plain_view_count_the_same(made: list[tuple[int, int, int,
     submit, cores, walltime, run = (list(column) for column in zip(*made, strict=True))
     workload = Workload.of(submit=submit, cores=cores, walltime=walltime, run=run)
     engine = Engine(workload, Cluster.of(nodes=2, cores=4))
-    engine.drive(Easy().native, until=until)
+    engine.dispatch(Easy().native, until=until)
     table = engine.view()
     view = table.plain()
     assert astuple(table.counters()) == pytest.approx(astuple(view.counters()))
@@ -56,10 +56,10 @@ def test_a_context_that_has_looked_keeps_what_it_knew() -> None:
 def test_what_was_seen_stays_as_it_was() -> None:
     columns = {"submit": [0, 1], "run": [100, 50], "cores": [4, 4], "walltime": [200, 80]}
     engine = Engine(Workload.of(**columns), Cluster.of(nodes=1, cores=4))
-    engine.drive(Easy().native, until=10.0)
+    engine.dispatch(Easy().native, until=10.0)
     seen = engine.view().plain()
     before = (seen.now, seen.queue, seen.running)
-    engine.drive(Easy().native)
+    engine.dispatch(Easy().native)
     assert (seen.now, seen.queue, seen.running) == before
     assert [job.ends for job in seen.running] == [200.0], "by its wall time, not by its run time"
     assert seen.plain() is seen

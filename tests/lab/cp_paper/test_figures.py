@@ -32,7 +32,7 @@ from asa.lab.cp_paper.figures import (
 )
 from asa.lab.dispatchers.backfill import Easy
 from asa.lab.dispatchers.listplan import ListPlan
-from asa.lab.dispatchers.planning.instance import Instance, Plan, Planned
+from asa.lab.dispatchers.planning.instance import Instance, PlannedJob, QueuePlan
 from asa.lab.simulator.run import simulate
 from asa.lab.study import LogCase, kit, log_case, on_nodes, read_rows
 
@@ -145,21 +145,21 @@ def test_planners_on_the_same_decisions() -> None:
 
 def test_what_planners_tell_of_their_models() -> None:
     class Models(ListPlan):
-        def solve(self, instance: Instance, seconds: float) -> Planned:
+        def solve(self, instance: Instance, seconds: float) -> PlannedJob:
             found = super().solve(instance, seconds)
-            return Planned(found.plan, found.status, notes={"variables": 10 * len(instance), "constraints": 7})
+            return PlannedJob(found.plan, found.status, notes={"variables": 10 * len(instance), "constraints": 7})
 
     class Broken(ListPlan):
-        def solve(self, instance: Instance, seconds: float) -> Planned:
-            return Planned(Plan(np.zeros(len(instance)), np.zeros((0, 3), dtype=np.int64)), "optimal")
+        def solve(self, instance: Instance, seconds: float) -> PlannedJob:
+            return PlannedJob(QueuePlan(np.zeros(len(instance)), np.zeros((0, 3), dtype=np.int64)), "optimal")
 
     class Helpless(ListPlan):
-        def solve(self, instance: Instance, seconds: float) -> Planned:
-            return Planned(None, "unknown")
+        def solve(self, instance: Instance, seconds: float) -> PlannedJob:
+            return PlannedJob(None, "unknown")
 
     class Slow(ListPlan):
-        def solve(self, instance: Instance, seconds: float) -> Planned:
-            return Planned(None, "unknown", notes={"variables": 3, "out of time": "while building"})
+        def solve(self, instance: Instance, seconds: float) -> PlannedJob:
+            return PlannedJob(None, "unknown", notes={"variables": 3, "out of time": "while building"})
 
     planners: Any = [Models(), Broken(), Helpless(), Slow()]
     found = on_saved(sampled(small(), 3, 1), planners, 0.0)

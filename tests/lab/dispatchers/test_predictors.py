@@ -14,8 +14,7 @@ from asa.core.errors import InvalidInput
 from asa.core.job import Resources
 from asa.core.ports import JobPredictor
 from asa.core.view import QueuedJob
-from asa.lab.dispatchers.predictors import LastTwo, Oracle, UserEstimate
-from asa.lab.dispatchers.predictors_datadriven import DataDriven
+from asa.lab.dispatchers.predictors import DataDriven, LastTwoOfUser, Oracle, UserEstimate
 from tests.lab.traces.shared import swf_columns
 
 HOUR = 3600.0
@@ -77,7 +76,7 @@ def test_the_more_is_known_the_smaller_the_errors() -> None:
     log = made_up_log()
     oracle = Oracle([record.run for record in log])
     user, last_two, data_driven, known = (
-        mean_error(errors(log, predictor)) for predictor in (UserEstimate(), LastTwo(), DataDriven(), oracle)
+        mean_error(errors(log, predictor)) for predictor in (UserEstimate(), LastTwoOfUser(), DataDriven(), oracle)
     )
     assert known == 0.0 < data_driven < 0.5 * last_two < last_two < 0.25 * user
 
@@ -101,7 +100,7 @@ def test_errors_on_real_logs(name: str, user: tuple[float, float], last_two: tup
         )
         for key, row in enumerate(rows.tolist())
     ]
-    for predictor, expected in ((UserEstimate(), user), (LastTwo(), last_two)):
+    for predictor, expected in ((UserEstimate(), user), (LastTwoOfUser(), last_two)):
         found = errors(log, predictor)
         assert (mean_error(found), accuracy(found)) == (
             pytest.approx(expected[0], 1e-4),
@@ -110,27 +109,27 @@ def test_errors_on_real_logs(name: str, user: tuple[float, float], last_two: tup
     assert accuracy(errors(log, DataDriven())) == pytest.approx(user[1], 2e-3), "a log without names teaches it nothing"
 
 
-@pytest.mark.parametrize("make", [UserEstimate, LastTwo, DataDriven])
+@pytest.mark.parametrize("make", [UserEstimate, LastTwoOfUser, DataDriven])
 def test_what_nobody_knows_is_the_wall_time(make: type[JobPredictor]) -> None:
     assert make().predict(JOB) == HOUR
 
 
-@pytest.mark.parametrize("predictor", [UserEstimate(), LastTwo(), DataDriven()])
+@pytest.mark.parametrize("predictor", [UserEstimate(), LastTwoOfUser(), DataDriven()])
 @pytest.mark.parametrize("unknown", [math.nan, math.inf])
 def test_a_job_without_wall_time_and_history_is_named(predictor: JobPredictor, unknown: float) -> None:
     with pytest.raises(InvalidInput, match=r"job 17 has no wall time.*oracle"):
         predictor.predict(replace(JOB, key=17, walltime_s=unknown))
 
 
-@pytest.mark.parametrize("make", [LastTwo, DataDriven])
-def test_a_default_stands_in_for_a_wall_time_only(make: type[LastTwo] | type[DataDriven]) -> None:
+@pytest.mark.parametrize("make", [LastTwoOfUser, DataDriven])
+def test_a_default_stands_in_for_a_wall_time_only(make: type[LastTwoOfUser] | type[DataDriven]) -> None:
     assert make(default_s=600.0).predict(replace(JOB, walltime_s=math.nan)) == 600.0
     assert make(default_s=600.0).predict(JOB) == HOUR
     with pytest.raises(InvalidInput, match="default_s must be a finite time above 0 s, not 0"):
         make(default_s=0)
 
 
-@pytest.mark.parametrize("make", [LastTwo, DataDriven])
+@pytest.mark.parametrize("make", [LastTwoOfUser, DataDriven])
 def test_history_does_without_a_wall_time(make: type[JobPredictor]) -> None:
     predictor, job = make(), replace(JOB, walltime_s=math.nan)
     predictor.learn(job, 50.0)
@@ -138,7 +137,7 @@ def test_history_does_without_a_wall_time(make: type[JobPredictor]) -> None:
     assert predictor.predict(job) == 50.0
 
 
-@pytest.mark.parametrize("make", [LastTwo, DataDriven])
+@pytest.mark.parametrize("make", [LastTwoOfUser, DataDriven])
 @given(runs=st.lists(st.floats(0, 1e5), max_size=5), walltime=st.floats(1, 1e5))
 def test_no_prediction_is_above_the_wall_time(make: type[JobPredictor], runs: list[float], walltime: float) -> None:
     predictor = make()
@@ -149,7 +148,7 @@ def test_no_prediction_is_above_the_wall_time(make: type[JobPredictor], runs: li
 
 @given(st.lists(st.tuples(st.sampled_from(["ann", "bob"]), st.floats(0, HOUR)), max_size=12))
 def test_last_two_are_the_last_two_of_the_user(ends: list[tuple[str, float]]) -> None:
-    predictor = LastTwo()
+    predictor = LastTwoOfUser()
     for user, run in ends:
         predictor.learn(replace(JOB, user=user), run)
     mine = [run for user, run in ends if user == "ann"]
@@ -157,7 +156,7 @@ def test_last_two_are_the_last_two_of_the_user(ends: list[tuple[str, float]]) ->
     assert predictor.predict(JOB) == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("make", [LastTwo, DataDriven])
+@pytest.mark.parametrize("make", [LastTwoOfUser, DataDriven])
 def test_unknown_users_are_not_one_user(make: type[JobPredictor]) -> None:
     predictor, job = make(), replace(JOB, user="")
     predictor.learn(job, 5.0)

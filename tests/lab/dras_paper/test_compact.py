@@ -21,10 +21,8 @@ from asa.core.errors import InvalidInput
 from asa.core.units import DAY
 from asa.lab.core.cluster import Cluster
 from asa.lab.core.workload import Workload
-from asa.lab.dispatchers.learned.compact import Compact
-from asa.lab.dispatchers.learned.compact_network import PARAMETERS, Network
-from asa.lab.dispatchers.learned.compact_sight import COLUMNS, Shares
-from asa.lab.dispatchers.learned.dispatcher import Selecting
+from asa.lab.dispatchers.learned.compact import COLUMNS, PARAMETERS, Compact, CompactNetwork, Shares
+from asa.lab.dispatchers.learned.dras import Selecting
 from asa.lab.dispatchers.learned.selection import Turns
 from asa.lab.dras_paper.compact import (
     REFERENCE,
@@ -163,7 +161,7 @@ def observation(count: int, seed: int) -> np.ndarray:
 def test_numpy_says_what_torch_says(count: int, seed: int) -> None:
     torch.manual_seed(seed)
     crowd, seen = JobSetNetwork(scores=True), observation(count, seed)
-    network = Network(crowd.tensors())
+    network = CompactNetwork(crowd.tensors())
     assert sum(values.size for values in network.tensors.values()) == PARAMETERS
     with torch.no_grad():
         says = crowd(torch.as_tensor(seen.reshape(1, -1)))[0, :count].numpy()

@@ -16,8 +16,7 @@ from asa.core.errors import InvalidInput, UnknownName
 from asa.lab.core.cluster import Cluster
 from asa.lab.core.objective import Capability
 from asa.lab.core.workload import Workload
-from asa.lab.dispatchers.learned.dispatcher import Selecting
-from asa.lab.dispatchers.learned.observation import Rows
+from asa.lab.dispatchers.learned.dras import Rows, Selecting
 from asa.lab.dras_paper.environment import Dispatching, objective_of, side_by_side
 from asa.lab.simulator.run import simulate
 from tests.lab.dispatchers.learned.policies import NODES, at_random, first, largest, workloads

@@ -32,8 +32,7 @@ from asa.lab.dras_paper.figures import (
 )
 from asa.lab.simulator.run import simulate
 from asa.lab.study import LogCase
-from asa.lab.traces.swf import write_swf
-from asa.lab.traces.swf_schedule import log_of
+from asa.lab.traces.swf import log_of, write_swf
 
 CLUSTER = Cluster.of(8)
 FOUR = Workload.of(submit=[0, 1, 2, 3], run=[10, 10, 5, 20], cores=[6, 8, 2, 2], walltime=[10, 10, 5, 20])

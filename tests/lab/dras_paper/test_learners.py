@@ -13,8 +13,7 @@ import torch
 from asa.core.errors import InvalidInput
 from asa.lab.core.objective import Capacity
 from asa.lab.core.workload import Workload
-from asa.lab.dispatchers.learned.model import SLOPE, Shape
-from asa.lab.dispatchers.learned.observation import one_by_one
+from asa.lab.dispatchers.learned.dras import SLOPE, NetworkShape, one_by_one
 from asa.lab.dras_paper.learners import (
     Baseline,
     DrasNetwork,
@@ -32,8 +31,8 @@ torch.set_num_threads(1)
 W = 3
 
 
-def shape(kind: str, window: int = W, nodes: int = 4, hidden: tuple[int, int] = (6, 5)) -> Shape:
-    return Shape(kind, nodes, window, hidden, "shares")
+def shape(kind: str, window: int = W, nodes: int = 4, hidden: tuple[int, int] = (6, 5)) -> NetworkShape:
+    return NetworkShape(kind, nodes, window, hidden, "shares")
 
 
 def steps(count: int = 5, seed: int = 1) -> list[Step]:

@@ -12,8 +12,7 @@ pytest.importorskip("gymnasium", reason="needs the extra 'learn'")
 
 from asa.core.errors import InvalidInput
 from asa.lab.core.workload import Workload
-from asa.lab.dispatchers.learned.dispatcher import DrasDql, Selecting
-from asa.lab.dispatchers.learned.model import Model, Shape
+from asa.lab.dispatchers.learned.dras import DrasDql, DrasModel, NetworkShape, Selecting
 from asa.lab.dras_paper.online import Online, Shadow
 from asa.lab.simulator.run import simulate
 from tests.lab.dispatchers.learned.policies import first, youngest
@@ -22,19 +21,19 @@ from tests.lab.dras_paper.workloads import MACHINE, NODES, busy
 DAY = 86400.0
 
 
-def model_of(kind: str = "dql", seed: int = 0, nodes: int = NODES) -> Model:
-    shape = Shape(kind, nodes, 4, (6, 3), "shares")
+def model_of(kind: str = "dql", seed: int = 0, nodes: int = NODES) -> DrasModel:
+    shape = NetworkShape(kind, nodes, 4, (6, 3), "shares")
     draw = np.random.default_rng(seed)
-    return Model(shape, {name: draw.normal(size=size).astype(np.float32) for name, size in shape.tensors.items()})
+    return DrasModel(shape, {name: draw.normal(size=size).astype(np.float32) for name, size in shape.tensors.items()})
 
 
-def largest_first() -> Model:
+def largest_first() -> DrasModel:
     """A network that values a job by its size alone, whatever that does to the queue."""
-    shape = Shape("dql", NODES, 4, (1, 1), "shares")
+    shape = NetworkShape("dql", NODES, 4, (1, 1), "shares")
     tensors = {name: np.zeros(size, np.float32) for name, size in shape.tensors.items()}
     tensors["filter.weight"][:] = [[1, 0]]
     tensors["first.weight"][0, 0] = tensors["second.weight"][:] = tensors["output.weight"][:] = 1
-    return Model(shape, tensors)
+    return DrasModel(shape, tensors)
 
 
 def harmed(jobs: int = 400) -> Workload:

@@ -15,14 +15,12 @@ pytest.importorskip("safetensors", reason="needs the extra 'learn'")
 from asa.cli.main import main
 from asa.core.errors import InvalidInput, UnknownName
 from asa.lab.core.workload import Workload
-from asa.lab.dispatchers.learned.dispatcher import DecimaPg, DrasDql, DrasPg
-from asa.lab.dispatchers.learned.model import read_model
+from asa.lab.dispatchers.learned.dras import DecimaPg, DrasDql, DrasPg, read_model
 from asa.lab.dras_paper.figures import EpisodePoint
 from asa.lab.dras_paper.training import BEST, CURVE, KINDS, PHASES, STATE, TrainingPlan, read_curve, system, train
 from asa.lab.simulator.run import simulate
 from asa.lab.traces.resample import weeks
-from asa.lab.traces.swf import write_swf
-from asa.lab.traces.swf_schedule import log_of
+from asa.lab.traces.swf import log_of, write_swf
 from tests.lab.dras_paper.workloads import MACHINE, NODES, busy
 
 SMALL = TrainingPlan(window=4, hidden=(8, 4), jobs=30, sampled=1, synthetic=1)

@@ -6,7 +6,7 @@ import numpy as np
 
 from asa.lab.core.cluster import Cluster
 from asa.lab.core.workload import Workload
-from asa.lab.dispatchers.learned.observation import Rows
+from asa.lab.dispatchers.learned.dras import Rows
 from asa.lab.dras_paper.environment import Dispatching
 
 NODES = 8

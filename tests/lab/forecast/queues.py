@@ -10,7 +10,7 @@ from asa.core.view import QueuedJob, QueueView, RunningJob
 from asa.lab.core.cluster import Cluster
 from asa.lab.core.workload import Workload
 from asa.lab.simulator.engine import Engine
-from asa.lab.simulator.settings import Settings
+from asa.lab.simulator.settings import MachineSettings
 
 CORES = 8
 
@@ -33,7 +33,7 @@ def machine(made: list[tuple[int, int, int, int]]) -> Engine:
     submit, cores, walltime, used = (list(column) for column in zip(*made, strict=True))
     run = [max(1, asked * percent // 100) for asked, percent in zip(walltime, used, strict=True)]
     workload = Workload.of(submit=submit, run=run, cores=cores, walltime=walltime)
-    return Engine(workload, Cluster.of(nodes=2, cores=CORES // 2), Settings())
+    return Engine(workload, Cluster.of(nodes=2, cores=CORES // 2), MachineSettings())
 
 
 def waiting(key: str, cores: int, walltime_s: float, submitted: float = 0.0) -> QueuedJob:

@@ -17,13 +17,59 @@ from asa.core.job import Resources
 from asa.core.registry import ESTIMATORS
 from asa.core.view import QueueView
 from asa.lab.dispatchers.backfill import Backfill, Easy
-from asa.lab.forecast.futures import Ahead
-from asa.lab.forecast.lookahead import Lookahead
-from asa.lab.forecast.visible import visible
-from asa.lab.simulator import edits
+from asa.lab.forecast.futures import Ahead, visible
+from asa.lab.forecast.lookahead import MOST, Correction, Lookahead
+from asa.lab.simulator import operations
 from asa.lab.virtual import MemoryWaits
 from asa.testing import estimators as suite
 from tests.lab.forecast.queues import CORES, jobs, machine, queue, running, steady, waiting
+
+times = st.floats(0.0, 1e7)
+
+
+@pytest.mark.parametrize("true", [0.4, 1.0, 2.5])
+def test_it_finds_the_factor_with_the_least_absolute_error(true: float) -> None:
+    rng = np.random.default_rng(1)
+    said = rng.lognormal(8, 1, 4000)
+    waits = said * true * rng.lognormal(0, 0.5, 4000)
+    correction = Correction(0.02)
+    for forecast, wait in zip(said.tolist(), waits.tolist(), strict=True):
+        correction.learn(forecast, wait)
+    factors = np.geomspace(0.25, 4, 100)
+    best = factors[np.abs(said[:, None] * factors - waits[:, None]).sum(axis=0).argmin()]
+    assert correction.factor == pytest.approx(best, rel=0.15)
+
+
+@given(st.lists(st.tuples(times, times)), st.floats(0, 1))
+def test_the_factor_is_bounded(seen: list[tuple[float, float]], step: float) -> None:
+    correction = Correction(step)
+    for forecast, wait in seen:
+        correction.learn(forecast, wait)
+    assert 0.999 / MOST <= correction.factor <= 1.001 * MOST
+
+
+def test_forecasts_of_nothing_and_right_ones_change_nothing() -> None:
+    correction = Correction(0.5)
+    correction.learn(0.0, 1e6)
+    correction.learn(70.0, 70.0)
+    assert correction.factor == 1.0
+
+
+def test_a_state_survives_json() -> None:
+    one, other = Correction(0.1), Correction(0.1)
+    for state in (one.state, lambda: one.learn(10.0, 30.0) or one.state()):
+        written = json.dumps(state(), allow_nan=False)
+        other.restore(json.loads(written))
+        assert json.dumps(other.state()) == written
+    assert other.factor == pytest.approx(math.exp(0.1))
+
+
+@pytest.mark.parametrize(
+    "wrong", [{}, {"log": 0.0}, {"log": 9.0, "mean_s": 1.0}, {"log": 0.0, "mean_s": -1.0}, {"log": "x", "mean_s": None}]
+)
+def test_a_broken_state_is_refused(wrong: dict[str, object]) -> None:
+    with pytest.raises(InvalidInput, match="no state of a correction"):
+        Correction(0.1).restore(wrong)
 
 
 def job(view: QueueView | None, cores: int = CORES, walltime_s: float = 600.0) -> Context:
@@ -55,12 +101,12 @@ def test_where_jobs_use_all_they_request_and_nobody_comes_it_knows_the_future(
 ) -> None:
     engine = machine([(min(at, until), size, asked, 100) for at, size, asked, _ in made])
     rule = Easy().native
-    engine.drive(rule, until=until)
+    engine.dispatch(rule, until=until)
     view = engine.view().plain()
     said = Lookahead(runs="requested").predict(job(view, cores, float(walltime)))
-    row = edits.submit(engine, run=1.0, walltime=float(walltime), units=cores)
+    row = operations.submit(engine, run=1.0, walltime=float(walltime), units=cores)
     while math.isnan(engine.state.jobs["started"][row]):
-        engine.drive(rule)
+        engine.dispatch(rule)
     assert said == engine.state.jobs["started"][row] - view.now
 
 
@@ -116,12 +162,12 @@ def test_futures_are_tried_once_in_virtual_time_too(monkeypatch: pytest.MonkeyPa
     wait = Ahead.wait
     monkeypatch.setattr(Ahead, "wait", lambda *given: tried.append(found := wait(*given)) or found)
     engine = machine([(0, CORES, 100, 50), (0, CORES, 100, 50)])
-    engine.drive(Easy().native, until=10)
+    engine.dispatch(Easy().native, until=10)
     waits = MemoryWaits("forecast:futures=7")
     context = Context(10.0, cores=CORES, walltime_s=60.0).looked(engine.view())
     early, late = waits.predict(Resources(CORES), 60.0, context, [0.1, 0.9])
     assert early < late and len(tried) == 1 + 7
-    engine.drive(Easy().native, until=60)
+    engine.dispatch(Easy().native, until=60)
     later = Context(60.0, cores=CORES, walltime_s=60.0).looked(engine.view())
     assert waits.copy().predict(Resources(CORES), 60.0, later, [0.9])[0] < late
 
@@ -142,7 +188,7 @@ def test_the_queue_of_a_plain_context_is_learned_from_and_a_table_is_not() -> No
         seen.see(view)
     assert taught.state()["sightings"] == seen.state()["sightings"] != Lookahead().state()["sightings"]
     engine = machine([(0, 8, 100, 50), (0, 8, 100, 50)])
-    engine.drive(Easy().native, until=10)
+    engine.dispatch(Easy().native, until=10)
     table.learn(10.0, context=job(engine.view()))  # type: ignore[arg-type]
     assert table.state()["sightings"] == Lookahead().state()["sightings"]
     table.see(engine.view())

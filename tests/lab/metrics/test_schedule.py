@@ -182,7 +182,7 @@ def test_jains_index_of_published_shape() -> None:
     assert math.isnan(jain_index(np.empty(0)))
 
 
-ORACLE = Path(__file__).parents[3] / "shared" / "data" / "oracle"
+ORACLE = Path(__file__).parents[4] / "shared" / "data" / "oracle"
 NAN = math.nan
 
 

@@ -37,8 +37,7 @@ from asa.lab.nsa_paper.figures import (
     windows_table,
 )
 from asa.lab.nsa_paper.windows import GEOMETRIES, costs, epochs, machine, recorded, workload
-from asa.lab.placement.tjap.cost import cost
-from asa.lab.placement.tjap.instance import Window
+from asa.lab.placement.tjap.instance import Window, cost
 from asa.lab.simulator.run import simulate
 from tests.lab.traces.shared import shared_file
 

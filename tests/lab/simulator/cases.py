@@ -12,7 +12,7 @@ from asa.lab.core.schedule import Schedule
 from asa.lab.core.workload import Workload
 from asa.lab.dispatchers.backfill import Backfill
 from asa.lab.simulator.engine import Engine
-from asa.lab.simulator.settings import Settings
+from asa.lab.simulator.settings import MachineSettings
 
 SLOTS = 5
 
@@ -50,7 +50,7 @@ def mixed(draw: st.DrawFn) -> tuple[Workload, Cluster]:
 
 def pull(jobs: Workload, cluster: Cluster, rule: Any, **settings: Any) -> Schedule:
     """The pull loop, in Python, whatever the dispatcher."""
-    engine = Engine(jobs, cluster, Settings(**settings))
+    engine = Engine(jobs, cluster, MachineSettings(**settings))
     while (view := engine.advance()) is not None:
         engine.apply(rule.decide(view))
     return engine.schedule()

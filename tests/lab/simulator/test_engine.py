@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -8,16 +9,18 @@ import pytest
 
 from asa.core.decision import DispatchDecision, NodeRun, Reject, Reserve, SetSpeed, Start
 from asa.core.errors import IllegalDecision, InvalidInput, Starved, UnknownName
-from asa.core.job import JobState
+from asa.core.job import DependencyKind, JobState, QueueRegime
+from asa.core.registry import DISPATCHERS
 from asa.lab.core.cluster import Cluster
 from asa.lab.core.schedule import OUTCOMES, Schedule
 from asa.lab.core.table import TableView
 from asa.lab.core.workload import Workload
 from asa.lab.dispatchers.backfill import rule_of
-from asa.lab.simulator import edits
+from asa.lab.simulator import operations
 from asa.lab.simulator.engine import Engine
 from asa.lab.simulator.run import simulate
-from asa.lab.simulator.settings import Settings
+from asa.lab.simulator.settings import MachineSettings, Multifactor
+from asa.lab.simulator.state import StopReason
 from asa.lab.simulator.validate import violations
 
 FCFS = rule_of("fcfs")
@@ -134,7 +137,9 @@ def test_nodes_may_be_chosen_in_python(rule: str) -> None:
 
 def test_they_find_no_room_either() -> None:
     """One core is left on each node: room for the units of the job, but not where they would have to be."""
-    engine = Engine(jobs((0, 9, 1), (0, 9, 1), (0, 9, 2)), Cluster.of(nodes=2, cores=2), Settings(placement=LastFit()))
+    engine = Engine(
+        jobs((0, 9, 1), (0, 9, 1), (0, 9, 2)), Cluster.of(nodes=2, cores=2), MachineSettings(placement=LastFit())
+    )
     engine.apply([Start(0, (NodeRun(0, 0, 1),)), Start(1, (NodeRun(1, 1, 1),))] if engine.advance() else [])
     with pytest.raises(IllegalDecision, match=r"no room for 2 x \(1 cores\): 2 cores are free"):
         engine.apply([Start(2)])
@@ -142,7 +147,7 @@ def test_they_find_no_room_either() -> None:
 
 def test_watched_jobs_do_not_stop_who_asks_for_decisions_only() -> None:
     engine = Engine(jobs((0, 5, 2)), Cluster.of(2))
-    edits.submit(engine, run=1.0, walltime=1.0, units=1, at=3.0)
+    operations.submit(engine, run=1.0, walltime=1.0, units=1, at=3.0)
     engine.apply([Start(0)] if engine.advance() else [])
     view = first(engine.advance())
     assert (view.now, view.waiting.tolist()) == (3.0, [1])
@@ -225,7 +230,7 @@ def test_unknown_names_are_refused() -> None:
     with pytest.raises(UnknownName, match="did you mean 'easy'"):
         simulate(jobs((0, 1, 1)), Cluster.of(1), "eazy")
     with pytest.raises(UnknownName, match="unknown overrun"):
-        Settings(overrun="kill")
+        MachineSettings(overrun="kill")
     with pytest.raises(InvalidInput, match="ask for 'gpus'"):
         Engine(Workload.of(submit=[0], run=[1], units=[1], demands=[[1, 0, 1]]), Cluster.of(1))
 
@@ -273,9 +278,9 @@ def test_dependent_jobs_wait_for_the_end_and_think() -> None:
 
 def after_a_node_failed(what: str) -> Schedule:
     """Two jobs on one node, which fails at 3 s and is back at 5 s."""
-    engine = Engine(jobs((0, 10, 1), (1, 2, 1)), Cluster.of(1), Settings(node_failure=what))
-    edits.fail_node(engine, 0, at=3.0, back=5.0)
-    engine.drive(FCFS)
+    engine = Engine(jobs((0, 10, 1), (1, 2, 1)), Cluster.of(1), MachineSettings(node_failure=what))
+    operations.fail_node(engine, 0, at=3.0, back=5.0)
+    engine.dispatch(FCFS)
     return engine.schedule()
 
 
@@ -295,8 +300,8 @@ def test_or_they_fail_with_it() -> None:
 
 def test_a_node_that_stays_down_starves_nobody() -> None:
     engine = Engine(jobs((0, 1, 1), (2, 1, 2)), Cluster.of(2))
-    edits.fail_node(engine, 1, at=1.5)
-    engine.drive(FCFS)
+    operations.fail_node(engine, 1, at=1.5)
+    engine.dispatch(FCFS)
     engine.check_starved()
     assert engine.schedule().outcome.tolist() == [outcome(JobState.COMPLETED), outcome(JobState.PENDING)]
 
@@ -305,7 +310,7 @@ def test_a_copy_goes_its_own_way() -> None:
     engine = Engine(jobs((0, 10, 1), (5, 1, 1)), Cluster.of(1))
     engine.apply([Start(0)] if engine.advance() else [])
     other = engine.copy()
-    edits.cancel(other, 0)
+    operations.cancel(other, 0)
     assert math.isnan(engine.schedule().end[0])
     assert other.schedule().end[0] == 0.0
 
@@ -318,9 +323,9 @@ def test_tables_grow_as_they_must() -> None:
     assert (schedule.start == 0.0).all()
     engine = Engine(crowd.take([0]), Cluster.of(nodes=1, cores=count + 1))
     for _ in range(count):
-        edits.submit(engine, run=1.0, walltime=1.0, units=1, watched=False)
-    engine.drive(FCFS)
-    assert (engine.state.fates["ended"][: count + 1] == 1.0).all()
+        operations.submit(engine, run=1.0, walltime=1.0, units=1, watched=False)
+    engine.dispatch(FCFS)
+    assert (engine.state.job_states["ended"][: count + 1] == 1.0).all()
 
 
 def test_progress_is_told() -> None:
@@ -370,3 +375,107 @@ def test_other_dispatchers_keep_the_laws(dispatcher: str, placement: str) -> Non
     schedule = simulate(work, Cluster.of(nodes=4, cores=2), dispatcher, placement=placement)
     assert violations(schedule) == []
     assert schedule.ran.all()
+
+
+def busy(until: float = 10.0, **settings: str) -> Engine:
+    """Two cores, one of which a job holds; it is 10 s."""
+    work = Workload.of(submit=[0], run=[50], cores=[1], walltime=[60])
+    engine = Engine(work, Cluster.of(2), MachineSettings(**settings))
+    go(engine, until)
+    return engine
+
+
+def go(engine: Engine, until: float = math.inf) -> None:
+    while engine.dispatch(rule_of("fcfs"), until=until) is StopReason.JOB_CHANGED:
+        pass
+
+
+def ended(engine: Engine) -> list[tuple[JobState, float]]:
+    """How and when [s] jobs ended."""
+    job_states = engine.state.job_states[: engine.state.world[0]["jobs"]]
+    return [(OUTCOMES[job_state["outcome"]], float(job_state["ended"])) for job_state in job_states]
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        (
+            lambda e: operations.submit(e, run=1.0, walltime=9.0, units=1, at=9.5),
+            "submitted at 9.5 s: it is 10 s already",
+        ),
+        (lambda e: operations.submit(e, run=1.0, walltime=9.0, units=3), "a job of 3 units of .*could run 2 at most"),
+        (lambda e: operations.submit(e, run=1.0, walltime=9.0, units=0), "a job of 0 units of .*could run 2 at most"),
+        (lambda e: operations.submit(e, run=1.0, walltime=9.0, units=1, need=(0,)), "ask for nothing: at least one"),
+        (lambda e: operations.fail_node(e, 0, at=9.0), "node 0 cannot fail at 9 s and be back at inf s: it is 10 s"),
+        (lambda e: operations.fail_node(e, 0, at=12.0, back=12.0), "cannot fail at 12 s and be back at 12 s"),
+        (lambda e: operations.fail_node(e, 2, at=12.0), "there is no node 2: nodes go from 0 to 1"),
+        (lambda e: operations.fail_node(e, -1, at=12.0), "there is no node -1: nodes go from 0 to 1"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_is_refused_and_changes_nothing(edit: Callable[[Engine], object], message: str) -> None:
+    engine = busy()
+    with pytest.raises(InvalidInput, match=message):
+        edit(engine)
+    go(engine)
+    assert ended(engine) == [(JobState.COMPLETED, 50.0)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "job_state"),
+    [
+        (DependencyKind.AFTER_OK, (JobState.CANCELLED, 10.0)),
+        (DependencyKind.AFTER_ANY, (JobState.COMPLETED, 13.0)),
+        (DependencyKind.AFTER, (JobState.COMPLETED, 13.0)),
+    ],
+)
+def test_a_job_that_follows_one_that_has_failed(kind: DependencyKind, job_state: tuple[JobState, float]) -> None:
+    engine = busy()
+    operations.end(engine, 0, JobState.FAILED)
+    operations.submit(engine, run=3.0, walltime=9.0, units=1, after=[(0, kind)])
+    go(engine)
+    assert ended(engine) == [(JobState.FAILED, 10.0), job_state]
+
+
+def test_what_has_ended_is_not_cancelled() -> None:
+    engine = busy(until=55.0)
+    operations.cancel(engine, 0)
+    go(engine)
+    assert ended(engine) == [(JobState.COMPLETED, 50.0)]
+
+
+@pytest.mark.parametrize(
+    ("overrun", "job_state"), [("clip", (JobState.TIMEOUT, 24.0)), ("allow", (JobState.COMPLETED, 27.0))]
+)
+def test_another_wall_time_ends_a_job_only_where_it_is_enforced(
+    overrun: str, job_state: tuple[JobState, float]
+) -> None:
+    engine = busy(overrun=overrun)
+    row = operations.submit(engine, run=7.0, walltime=9.0, units=1, begin=20.0)
+    operations.set_walltime(engine, row, 4.0)
+    go(engine)
+    assert ended(engine)[row] == job_state
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"age": -1.0}, "weight 'age' must be at least 0, not -1.0"),
+        ({"qos": math.nan}, "weight 'qos' must be at least 0, not nan"),
+        ({"max_age_s": 0.0}, "max_age_s and half_life_s must be above 0 s, not 0.0 and 604800.0"),
+        ({"half_life_s": -5.0}, "max_age_s and half_life_s must be above 0 s, not 604800.0 and -5.0"),
+        ({"regime": "fifo"}, "regime 'fifo' has no ages: choose one of multifactor, limits, accrue-always"),
+        ({"regime": "never"}, "regime 'never' has no ages"),
+    ],
+)
+def test_a_model_that_makes_no_sense_is_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        Multifactor(**options)
+
+
+def test_regimes_go_by_their_words() -> None:
+    assert Multifactor(regime="accrue-always").regime is QueueRegime.ACCRUE_ALWAYS
+
+
+def test_only_orders_that_the_engine_knows_will_do() -> None:
+    with pytest.raises(InvalidInput, match=r"priority must be fifo or multifactor, not <asa\.lab\.dispatchers"):
+        MachineSettings(priority=DISPATCHERS.create("fcfs"))

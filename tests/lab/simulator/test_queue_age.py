@@ -15,10 +15,9 @@ from asa.core.job import DependencyKind
 from asa.lab.core.cluster import Cluster
 from asa.lab.core.workload import Workload
 from asa.lab.dispatchers.backfill import Fcfs
-from asa.lab.simulator import edits
+from asa.lab.simulator import operations
 from asa.lab.simulator.engine import Engine
-from asa.lab.simulator.priority import Fifo, Multifactor
-from asa.lab.simulator.settings import Settings
+from asa.lab.simulator.settings import Fifo, MachineSettings, Multifactor
 
 Act = Callable[[Engine, int], None]
 KEPT, LOST, WORST = "C0 P C1 C2", "C0 C1 P C2", "C0 C1 C2 P"
@@ -35,7 +34,9 @@ class Lane:
 
     def __init__(self, site: str) -> None:
         self.engine = Engine(
-            Workload.of(submit=[0], run=[200], cores=[1], walltime=[200]), Cluster.of(1), Settings(priority=SITES[site])
+            Workload.of(submit=[0], run=[200], cores=[1], walltime=[200]),
+            Cluster.of(1),
+            MachineSettings(priority=SITES[site]),
         )
         self.rows: dict[str, int] = {}
 
@@ -43,11 +44,11 @@ class Lane:
         rule = Fcfs().native
         assert rule is not None
         while self.engine.now < at:
-            self.engine.drive(rule, until=at)
+            self.engine.dispatch(rule, until=at)
 
     def submit(self, name: str, **options: object) -> int:
         options = {"run": 10.0, "walltime": 20.0, "units": 1, **options}
-        self.rows[name] = edits.submit(self.engine, **options)  # type: ignore[arg-type]
+        self.rows[name] = operations.submit(self.engine, **options)  # type: ignore[arg-type]
         return self.rows[name]
 
     def order(self, at_submit: dict[str, object], park: Act | None, let_go: Act | None) -> str:
@@ -73,37 +74,37 @@ class Lane:
 
 def never(lane: Lane) -> dict[str, object]:
     """A dependency on a job that does not end before it is taken away."""
-    gone = edits.submit(lane.engine, run=1.0, walltime=9.0, units=1, begin=1e6)
+    gone = operations.submit(lane.engine, run=1.0, walltime=9.0, units=1, begin=1e6)
     return {"after": [(gone, DependencyKind.AFTER_OK)]}
 
 
 def depend(engine: Engine, row: int) -> None:
-    gone = edits.submit(engine, run=1.0, walltime=9.0, units=1, begin=1e6)
-    edits.set_dependencies(engine, row, [(gone, DependencyKind.AFTER_OK)])
+    gone = operations.submit(engine, run=1.0, walltime=9.0, units=1, begin=1e6)
+    operations.set_dependencies(engine, row, [(gone, DependencyKind.AFTER_OK)])
 
 
 def free(engine: Engine, row: int) -> None:
-    edits.set_dependencies(engine, row, [])
+    operations.set_dependencies(engine, row, [])
 
 
 def in_an_hour(engine: Engine, row: int) -> None:
-    edits.set_begin(engine, row, engine.now + 3600)
+    operations.set_begin(engine, row, engine.now + 3600)
 
 
 def at_once(engine: Engine, row: int) -> None:
-    edits.set_begin(engine, row, engine.now)
+    operations.set_begin(engine, row, engine.now)
 
 
 def niced(engine: Engine, row: int) -> None:
-    edits.set_nice(engine, row, 1_000_000)
+    operations.set_nice(engine, row, 1_000_000)
 
 
 def not_niced(engine: Engine, row: int) -> None:
-    edits.set_nice(engine, row, 0)
+    operations.set_nice(engine, row, 0)
 
 
 def shorter(engine: Engine, row: int) -> None:
-    edits.set_walltime(engine, row, 15.0)
+    operations.set_walltime(engine, row, 15.0)
 
 
 TECHNIQUES: dict[str, tuple[dict[str, object], Act | None, Act | None]] = {
@@ -112,12 +113,12 @@ TECHNIQUES: dict[str, tuple[dict[str, object], Act | None, Act | None]] = {
     "aged, dependency": ({}, depend, free),
     "begin": ({"begin": 3600.0}, None, at_once),
     "aged, begin": ({}, in_an_hour, at_once),
-    "hold": ({"held": True}, None, edits.release),
-    "aged, hold": ({}, edits.hold, edits.release),
+    "hold": ({"held": True}, None, operations.release),
+    "aged, hold": ({}, operations.hold, operations.release),
     "nice": ({"nice": 1_000_000.0}, None, not_niced),
     "aged, nice": ({}, niced, not_niced),
     "wall time": ({"walltime": 1200.0}, None, shorter),
-    "excluded nodes": ({}, edits.bar, edits.unbar),
+    "excluded nodes": ({}, operations.bar, operations.unbar),
 }
 MEASURED = {
     "plain": (KEPT, KEPT, KEPT, KEPT),
@@ -153,7 +154,7 @@ def test_a_requeued_job_loses_its_place(site: str) -> None:
     lane.until(5)
     lane.submit("C0")
     lane.until(50)
-    edits.requeue(lane.engine, 0)
+    operations.requeue(lane.engine, 0)
     lane.until(1000)
     start = lane.engine.state.jobs["started"]
     assert start[lane.rows["C0"]] == 50.0

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-FOLDER = Path(__file__).parents[3] / "shared" / "data"
+FOLDER = Path(__file__).parents[4] / "shared" / "data"
 
 
 def shared_file(*parts):

@@ -7,11 +7,10 @@ from asa.core.errors import InvalidInput
 from asa.core.units import DAY
 from asa.lab.core.workload import Workload
 from asa.lab.dispatchers.backfill import Easy
-from asa.lab.dispatchers.predictors_datadriven import DataDriven
+from asa.lab.dispatchers.predictors import DataDriven
 from asa.lab.simulator.engine import Engine
-from asa.lab.simulator.run import simulate
-from asa.lab.simulator.served import Served
-from asa.lab.simulator.settings import Settings
+from asa.lab.simulator.run import DispatchLoop, simulate
+from asa.lab.simulator.settings import MachineSettings
 from asa.lab.traces.eurora import ALIKE, LONGEST_S, MEDIAN_S, RESOURCES, SHORT, SORTS, eurora, eurora_machine, run_time
 
 
@@ -76,8 +75,8 @@ def test_there_is_something_to_learn(quarter: Workload) -> None:
 def test_predictors_learn_from_it() -> None:
     """The data-driven heuristic is nearer to the run times than what users ask for."""
     week = eurora(days=7, seed=0)
-    engine = Engine(week, eurora_machine(), Settings(predictor=DataDriven()))
-    Served(engine, Easy()).run()
+    engine = Engine(week, eurora_machine(), MachineSettings(predictor=DataDriven()))
+    DispatchLoop(engine, Easy()).run()
     expected = np.array(engine.state.jobs["estimate"][: len(week)])
     wrong = np.median(np.abs(np.log(expected / week.run)))
     assert wrong < 0.5 * np.median(np.abs(np.log(week.walltime / week.run)))

@@ -10,11 +10,11 @@ from hypothesis.extra import numpy as hnp
 
 from asa.core.errors import InvalidInput
 from asa.core.job import JobState
-from asa.lab.core.schedule import OUTCOMES
-from asa.lab.core.workload import UNKNOWN
-from asa.lab.traces.rules import RULES
-from asa.lab.traces.swf import FIELDS, SwfLog, load_swf, read_swf, write_swf
-from asa.lab.traces.swf_header import SwfHeader, make_header
+from asa.lab.core.cluster import Cluster
+from asa.lab.core.schedule import OUTCOMES, Schedule
+from asa.lab.core.workload import UNKNOWN, Workload
+from asa.lab.traces.records import RULES
+from asa.lab.traces.swf import FIELDS, SwfHeader, SwfLog, load_swf, log_of, make_header, read_swf, write_swf
 from tests.lab.traces.shared import shared_file, swf_columns
 
 LINE = "1 0 10 60 4 -1 -1 4 100 -1 1 3 2 1 1 -1 -1 -1"
@@ -326,3 +326,98 @@ def test_waits_of_the_oracle_give_its_slowdown_and_never_exceed_the_machine(name
     change = np.concatenate([-jobs.cores, jobs.cores])
     order = np.lexsort((change, times))
     assert np.cumsum(change[order]).max() == processors == trace.cluster.cores
+
+
+CURIE = r"""
+;   --- SWF file converted from SACCT ---
+; Version: 2.2
+;
+; Information: http://www-hpc.cea.fr/en/complexe/tgcc-curie.htm
+;              http://www.cs.huji.ac.il/labs/parallel/workload/
+; MaxJobs: 773138
+; UnixStartTime: 1296571124
+; TimeZoneString: Europe/Paris
+; Note: Curie is composed of 3 types of nodes: thin, fat, and hybrid,
+;	see: http://www-hpc.cea.fr/en/complexe/tgcc-curie.htm
+; MaxNodes: 5544
+; MaxProcs: 93312
+; Queue:  1
+; Partition:  1  test
+; Partition:  7  test,batch
+""".splitlines()
+
+
+def test_fields_of_a_real_header():
+    header = SwfHeader.parse(CURIE)
+    assert (header.number("MaxJobs"), header.max_nodes, header.max_procs) == (773138, 5544, 93312)
+    assert (header.unix_start_time, header.get("TimeZoneString")) == (1296571124, "Europe/Paris")
+    assert header.partitions == {1: "test", 7: "test,batch"}
+    assert header.queues == {}, "a queue without a name has none"
+    assert header.get("") == "--- SWF file converted from SACCT ---"
+    assert header.get("Information").split("\n")[1] == "http://www.cs.huji.ac.il/labs/parallel/workload/"
+    assert header.get("Note").endswith("hybrid,\nsee: http://www-hpc.cea.fr/en/complexe/tgcc-curie.htm")
+    assert [key for key, _ in header.fields].count("Partition") == 2
+
+
+@given(st.lists(st.text(st.characters(codec="ascii", exclude_characters="\n")).map(";".__add__), max_size=8))
+def test_what_is_written_reads_back_swf_header(lines):
+    header = SwfHeader.parse(lines)
+    assert SwfHeader.parse(header.lines()) == header
+
+
+@pytest.mark.parametrize(
+    ("nodes", "processors", "machine"),
+    [
+        (None, None, None),
+        ("-1", "-1", None),
+        ("-1", "338", (338, 338)),
+        ("256", None, (256, 256)),
+        ("338 (batch partition; 512 total)", "338", (338, 338)),
+        ("40960", "163840", (40960, 163840)),
+        ("5544", "93312", (93312, 93312)),  # several kinds of nodes
+    ],
+)
+def test_the_machine(nodes, processors, machine):
+    found = make_header({"MaxNodes": nodes, "MaxProcs": processors}).machine()
+    assert (found and (found.nodes, found.cores)) == machine
+
+
+def test_a_number_that_is_none():
+    header = make_header({"MaxJobs": "many", "UnixStartTime": 0})
+    assert header.number("MaxJobs") is None
+    assert header.unix_start_time is None
+    assert header.get("Note") is None
+
+
+def test_a_schedule_becomes_a_log_and_comes_back(tmp_path):
+    jobs = Workload.of(
+        submit=[0, 1, 2, 3, 4.5], run=[10, 20, 30, 40, 50], units=[1, 2, 3, 4, 5], walltime=[10, 15, 30, 40, np.nan],
+        demands=[[2, 2**20]], user=[4, 5, -1, 7, 8], after=[-1, -1, 0, -1, -1], think=[0, 0, 3, 0, 0],
+        partition=[0, 0, 1, 0, 0], labels={"partition": ("long", "short")},
+    )  # fmt: skip
+    states = [JobState.COMPLETED, JobState.TIMEOUT, JobState.CANCELLED, JobState.PENDING, JobState.COMPLETED]
+    schedule = Schedule(
+        jobs,
+        Cluster.of(4, 8),
+        eligible=jobs.submit,
+        start=np.array([5, 5, np.nan, np.nan, 60.5]),
+        end=np.array([15, 20, np.nan, np.nan, 110.75]),
+        outcome=np.array([OUTCOMES.index(state) for state in states], dtype=np.int8),
+        restarts=np.zeros(5, dtype=np.int64),
+    )
+    made = log_of(schedule)
+    write_swf(made, tmp_path / "a.swf.gz")
+    back = read_swf(tmp_path / "a.swf.gz")
+    np.testing.assert_array_equal(back.records, made.records)
+    assert back["wait"].tolist() == [5, 4, -1, -1, 56]
+    assert back["run"].tolist() == [10, 15, -1, -1, 50.25]
+    assert back["status"].tolist() == [1, 0, 5, -1, 1]
+    assert back["requested"].tolist() == [2, 4, 6, 8, 10]
+    assert back["requested_memory"].tolist() == [512] * 5
+    assert back["preceding"].tolist() == [-1, -1, 1, -1, -1]
+    trace = back.trace(dependencies=True)
+    assert trace.workload.number.tolist() == [1, 2, 5], "those that ran"
+    assert trace.workload.wait.tolist() == [5, 4, 56]
+    assert trace.report.counts == {"cancelled": 1, "no-run-time": 1, "no-requested-time": 1}
+    assert (trace.cluster.nodes, trace.cluster.cores) == (4, 32)
+    assert trace.workload.label("partition", 0) == "long"

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from asa.core.errors import InvalidInput
-from asa.lab.traces.offered import offered_load
+from asa.lab.traces.patterns import offered_load
 from asa.lab.traces.tjap import uniform
 from tests.lab.traces.shared import shared_file
 

@@ -15,13 +15,10 @@ from asa.core.decision import Start
 from asa.core.errors import InvalidInput
 from asa.core.view import QueueView
 from asa.lab.core.table import TableView
-from asa.lab.dispatchers.cp.schedule import Queue, Schedule
-from asa.lab.dispatchers.cp.solver import Budget, Effort, Outcome, TimeOver, cp_sat, run
-from asa.lab.dispatchers.cp.times import Times, times_of
-from asa.lab.dispatchers.cp.windows import NEVER, Ahead, windows
+from asa.lab.dispatchers.cp.model import NEVER, CapacityAfter, CpQueue, CpSchedule, TickTimes, times_of, windows
+from asa.lab.dispatchers.cp.solver import Effort, SolverBudget, SolverOutcome, TimeOver, cp_sat, run
 from asa.lab.dispatchers.listplan import ListPlan, starts_now
-from asa.lab.dispatchers.planning.instance import Instance, Plan, Planned
-from asa.lab.dispatchers.planning.sources import from_view
+from asa.lab.dispatchers.planning.instance import Instance, PlannedJob, QueuePlan, from_view
 
 DECISION_S, INSTANCE_S = 1.0, 10.0
 """Time for a plan, if nothing is said: of a decision in a simulated queue, and of a single instance."""
@@ -30,14 +27,14 @@ ROUNDING = 1e-6
 """A plan is called the best when its mean slowdown is within this share of the bound: costs are whole numbers."""
 
 
-class Model(Protocol):
+class CpModel(Protocol):
     """A model whose search can begin with a plan."""
 
-    def hint(self, plan: Plan) -> None:
+    def hint(self, plan: QueuePlan) -> None:
         """Let it."""
 
 
-Made = TypeVar("Made", bound=Model)
+Made = TypeVar("Made", bound=CpModel)
 
 
 @dataclass
@@ -59,10 +56,10 @@ class Search:
     """
 
     instance: Instance
-    times: Times
-    budget: Budget
+    times: TickTimes
+    budget: SolverBudget
     effort: Effort
-    best: Plan | None
+    best: QueuePlan | None
     by: str | None
     bound: float | None = None
     notes: dict[str, Any] = field(default_factory=dict)
@@ -72,17 +69,17 @@ class Search:
         """Starts of the best plan [ticks]."""
         return None if self.best is None else self.times.in_ticks(self.best.start)
 
-    def queue(self) -> Queue:
+    def queue(self) -> CpQueue:
         """The queue with windows of all plans that are no worse than the best one."""
-        return Queue(self.instance, self.times, windows(self.instance, self.times, self.start), self.budget)
+        return CpQueue(self.instance, self.times, windows(self.instance, self.times, self.start), self.budget)
 
-    def offer(self, plan: Plan) -> None:
+    def offer(self, plan: QueuePlan) -> None:
         """Take this plan if it is better."""
         now = math.inf if self.best is None else self.best.objective(self.instance)
         if plan.objective(self.instance) < now * (1 - 1e-12):
             self.best, self.by = plan, "cp" if self.by in (None, "cp") else "improved"
 
-    def solve(self, allocate: Callable[[Schedule], Made], *, ordered: bool = False) -> tuple[Made, Outcome]:
+    def solve(self, allocate: Callable[[CpSchedule], Made], *, ordered: bool = False) -> tuple[Made, SolverOutcome]:
         """Make a model and solve it, from the best plan so far on; how large it is, and what took how long, is noted.
 
         Parameters
@@ -101,7 +98,7 @@ class Search:
         """
         began = time.perf_counter()
         try:
-            schedule = Schedule(self.queue())
+            schedule = CpSchedule(self.queue())
             made = allocate(schedule)
             self.notes |= schedule.size
         finally:
@@ -161,7 +158,7 @@ class CpDispatcher:
         if not len(view.queue if isinstance(view, QueueView) else view.waiting):
             return []
         instance = from_view(view)
-        ahead = Ahead(instance)
+        ahead = CapacityAfter(instance)
         first = np.array([ahead.first(job) for job in range(len(instance))])
         if not (first == 0).any():
             return []
@@ -169,7 +166,7 @@ class CpDispatcher:
         plan = self.solve(instance, self._seconds).plan
         return [] if plan is None else starts_now(view, instance, plan)
 
-    def solve(self, instance: Instance, seconds: float) -> Planned:
+    def solve(self, instance: Instance, seconds: float) -> PlannedJob:
         """Plan all waiting jobs within about so many seconds, building included, the warm start not.
 
         Raises
@@ -180,12 +177,12 @@ class CpDispatcher:
         cp_sat()
         instance.check()
         if not len(instance):
-            return Planned(Plan(np.zeros(0), np.zeros((0, 3), dtype=np.int64)), "optimal", 0.0)
+            return PlannedJob(QueuePlan(np.zeros(0), np.zeros((0, 3), dtype=np.int64)), "optimal", 0.0)
         times = times_of(instance)
         whole = times.rounded(instance)
         best = ListPlan().solve(whole, 0.0).plan if self._warm else None
         by = None if best is None else "warm start"
-        search = Search(whole, times, Budget(seconds), self._effort, best, by)
+        search = Search(whole, times, SolverBudget(seconds), self._effort, best, by)
         try:
             self._method(search)
         except TimeOver:
@@ -193,19 +190,19 @@ class CpDispatcher:
         return _answer(search)
 
 
-def _answer(search: Search) -> Planned:
+def _answer(search: Search) -> PlannedJob:
     """What has been found, in the planner's words."""
     notes: Mapping[str, Any] = search.notes | {"by": search.by}
     if search.best is None:
-        return Planned(None, "unknown", notes=notes)
+        return PlannedJob(None, "unknown", notes=notes)
     if search.bound is None or not search.times.exact:
-        return Planned(search.best, "feasible", notes=notes)
+        return PlannedJob(search.best, "feasible", notes=notes)
     unavoidable = search.instance.slowdown(np.zeros(len(search.instance))).mean()
     bound = float(max(0.0, search.bound) / search.times.scale / len(search.instance) + unavoidable)
     reached = search.best.objective(search.instance)
     if reached <= bound * (1 + ROUNDING):
-        return Planned(search.best, "optimal", reached, notes)
-    return Planned(search.best, "feasible", bound, notes)
+        return PlannedJob(search.best, "optimal", reached, notes)
+    return PlannedJob(search.best, "feasible", bound, notes)
 
 
 def _only(instance: Instance, jobs: Bools) -> Instance:

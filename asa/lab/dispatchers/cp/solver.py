@@ -19,7 +19,7 @@ class TimeOver(Exception):
     """There is no time left to build a model."""
 
 
-class Budget:
+class SolverBudget:
     """Time that building and solving have together.
 
     Parameters
@@ -75,7 +75,7 @@ class Effort:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class SolverOutcome:
     """What the solver has come to.
 
     Parameters
@@ -103,7 +103,7 @@ class Outcome:
         return int(self.solver.value(variable))
 
 
-def run(model: Any, budget: Budget, effort: Effort, *, ordered: bool = False) -> Outcome:
+def run(model: Any, budget: SolverBudget, effort: Effort, *, ordered: bool = False) -> SolverOutcome:
     """Solve a model in what is left of the time; `ordered`: by the decision strategies that it has.
 
     Raises
@@ -127,15 +127,15 @@ def run(model: Any, budget: Budget, effort: Effort, *, ordered: bool = False) ->
     elif ordered:
         given.subsolvers.extend(["fixed", "default_lp"])  # as many of these, in this order, as there are threads
     began = time.perf_counter()
-    status = _interruptible(solver, model)
+    status = solve_interruptibly(solver, model)
     seconds = time.perf_counter() - began
     if status == module.MODEL_INVALID:
         raise InvalidInput(f"the solver refuses this queue, give amounts in larger units: {model.validate()}")
     found, complete = status in (module.OPTIMAL, module.FEASIBLE), status in (module.OPTIMAL, module.INFEASIBLE)
-    return Outcome(found, complete, float(solver.best_objective_bound), seconds, solver)
+    return SolverOutcome(found, complete, float(solver.best_objective_bound), seconds, solver)
 
 
-def _interruptible(solver: Any, model: Any) -> Any:
+def solve_interruptibly(solver: Any, model: Any) -> Any:
     """Solve in a thread, so that Ctrl-C reaches this one, as it would reach any other program, and stops the search."""
     solver.parameters.catch_sigint_signal = False
     with ThreadPoolExecutor(1) as pool:

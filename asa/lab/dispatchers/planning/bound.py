@@ -22,12 +22,9 @@ from itertools import combinations, product
 import numpy as np
 
 from asa.core.arrays import Floats, Ints
-from asa.lab.core.compiled import compiled
-from asa.lab.core.ranking import ranking
-from asa.lab.dispatchers.planning.earliest import earliest_starts
-from asa.lab.dispatchers.planning.instance import Instance
-from asa.lab.dispatchers.planning.problem import problem
-from asa.lab.dispatchers.planning.timeline import future
+from asa.lab.core.compiled import compiled, ranking
+from asa.lab.dispatchers.planning.instance import Instance, problem
+from asa.lab.dispatchers.planning.timeline import earliest_starts, future
 
 Rounding = Callable[[Floats], Floats]
 """Changes shares of a node, in [0, 1], in such a way that those that sum to at most 1 still do."""

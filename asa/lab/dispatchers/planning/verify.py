@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from asa.core.arrays import Floats, Ints
-from asa.lab.dispatchers.planning.instance import Instance, Plan
+from asa.lab.dispatchers.planning.instance import Instance, QueuePlan
 
 
-def violations(instance: Instance, plan: Plan) -> list[str]:
+def violations(instance: Instance, plan: QueuePlan) -> list[str]:
     """Every law that a plan breaks, in words; empty when it keeps them all.
 
     The laws: every job starts, and not before now; it has as many units as it asked for, on nodes of its partition, at
@@ -19,13 +19,14 @@ def violations(instance: Instance, plan: Plan) -> list[str]:
     Examples
     --------
     >>> from asa.lab.dispatchers.planning.instance import example
-    >>> violations(example(), Plan(np.array([0.0, 10.0, 0.0]), np.array([[0, 1, 1], [1, 0, 1], [1, 1, 1], [2, 1, 1]])))
+    >>> rows = np.array([[0, 1, 1], [1, 0, 1], [1, 1, 1], [2, 1, 1]])
+    >>> violations(example(), QueuePlan(np.array([0.0, 10.0, 0.0]), rows))
     ['node 1 is asked for 3 cores at 10 s: it has 2']
     """
     return [*_jobs(instance, plan), *_nodes(instance, plan), *_shared(instance, plan)]
 
 
-def _jobs(instance: Instance, plan: Plan) -> Iterator[str]:
+def _jobs(instance: Instance, plan: QueuePlan) -> Iterator[str]:
     held = np.zeros((len(instance), len(instance.capacity)), dtype=np.int64)
     for job, node, units in plan.where.tolist():
         held[job, node] += units
@@ -43,7 +44,7 @@ def _jobs(instance: Instance, plan: Plan) -> Iterator[str]:
             yield f"job {name!r} has {held[job].max()} units on a node: {limit} at most"
 
 
-def _nodes(instance: Instance, plan: Plan) -> Iterator[str]:
+def _nodes(instance: Instance, plan: QueuePlan) -> Iterator[str]:
     """What each node gives; running jobs have begun before now, and end before anybody starts then."""
     first, last, held, of = instance.release.T
     count, (job, node, units) = last - first + 1, plan.where.T
@@ -55,7 +56,7 @@ def _nodes(instance: Instance, plan: Plan) -> Iterator[str]:
     yield from _over("node {}", (where, since, until, taken), instance.capacity, instance.resources)
 
 
-def _shared(instance: Instance, plan: Plan) -> Iterator[str]:
+def _shared(instance: Instance, plan: QueuePlan) -> Iterator[str]:
     """The same of what the machine has as a whole: a job draws by the units that it asked for."""
     where = np.zeros(len(instance.release) + len(instance), dtype=np.int64)
     since = np.concatenate([np.full(len(instance.release), -1.0), plan.start])

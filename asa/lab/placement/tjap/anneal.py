@@ -12,9 +12,9 @@ from asa.lab.core.compiled import compiled, inner
 from asa.lab.placement.tjap.instance import Placed, Tables, Window, placed
 from asa.lab.placement.tjap.native import (
     Random,
+    accepts,
     below,
     count_left,
-    draw,
     give_back,
     paid,
     rest_of,
@@ -122,7 +122,7 @@ def anneal(
             take(owner, ring, count, start, sizes[job], job)
             count = rest_of(owner, ring)
         found = (whole(spent) if published else spent.sum()) - count_left(t, ring, count, left)
-        if found <= known or draw(state) < math.exp((known - found) / heat):
+        if accepts(state, found, known, heat):
             known = found
             if found < best:
                 best = found

@@ -3,13 +3,13 @@
 References
 ----------
 S. Ropke and D. Pisinger, "An adaptive large neighborhood search heuristic for the pickup and delivery problem with time
-windows", Transportation Science 40 (2006): which way of taking jobs out and putting them back is drawn follows what it
-has brought.
+windows", Transportation Science 40 (2006): an operator is drawn by its weight, which follows its scores.
 """
 
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from asa.lab.core.compiled import compiled, inner
 from asa.lab.placement.tjap.instance import Placed, Tables, Window, placed
 from asa.lab.placement.tjap.native import (
     Random,
+    accepts,
     below,
     count_left,
     draw,
@@ -30,17 +31,22 @@ from asa.lab.placement.tjap.native import (
     stretch,
     stretches,
     take,
+    temperature,
 )
 from asa.lab.placement.tjap.scas import Scas
 
 HOT, COLD = 0.03, 0.001
 """Temperature at the beginning and at the end, as shares of a job's mean cost."""
+OPERATORS = 4
+LARGEST_FIRST, ANY_ORDER, LARGEST_FIRST_SHAKEN, ANY_ORDER_SHAKEN = range(OPERATORS)
+"""Repair operators: in which order jobs are put back; with costs as they are, or changed at random (shaken)."""
 SHAKE = 0.1
 """Most that the cost of a stretch is changed by at random, as a share of it."""
-WAYS = 4
-"""Jobs put back largest first, or in any order; with costs as they are, or shaken."""
-MEMORY = 0.9
-"""How much of a way's weight is kept when it is used."""
+NEW_BEST, IMPROVED, ACCEPTED, REJECTED = 3.0, 1.0, 0.3, 0.0
+"""Scores of an operator, by what its move has brought."""
+DECAY = 0.9
+"""How much of an operator's weight is kept when it is used; the rest is its score."""
+LEAST_WEIGHT = 0.1
 
 
 class DcasAlns:
@@ -88,57 +94,91 @@ class DcasAlns:
         return placed(owner, len(window.sizes))
 
 
+class Scratch(NamedTuple):
+    """Room to work in, for N nodes and J jobs.
+
+    `ring` (N,) are the nodes that nobody holds, in order; `seen` and `left` count nodes below switches; `cost` (N,) is
+    that of the stretch from each place of the ring on; `begins` (J,) and `rest` (N,) are those of `in_some_order`.
+    """
+
+    ring: Ints
+    seen: Ints
+    left: Ints
+    cost: Floats
+    begins: Ints
+    rest: Ints
+
+
 @compiled
 def search(t: Tables, sizes: Ints, owner: Ints, moves: tuple[int, int], strict: bool, state: Random) -> None:
     """Improve `owner`, the job that holds each idle node; see `DcasAlns`."""
-    jobs, nodes = len(sizes), len(owner)
-    seen, left = np.zeros(t.groups.shape, np.int64), np.zeros(t.groups.shape, np.int64)
-    ring, again, chosen, rank = np.empty(nodes, np.int64), np.empty(nodes, np.int64), np.arange(jobs), -sizes
-    cost, begins, weights = np.empty(nodes), np.empty(jobs, np.int64), np.ones(WAYS)
-    spent = paid(t, owner, jobs, ring, seen)
+    jobs, nodes, (iterations, removed) = len(sizes), len(owner), moves
+    s = Scratch(
+        np.empty(nodes, np.int64),
+        np.zeros(t.groups.shape, np.int64),
+        np.zeros(t.groups.shape, np.int64),
+        np.empty(nodes),
+        np.empty(jobs, np.int64),
+        np.empty(nodes, np.int64),
+    )
+    chosen, largest_first, weights = np.arange(jobs), -sizes, np.ones(OPERATORS)
+    spent = paid(t, owner, jobs, s.ring, s.seen)
     scale = spent.sum() / jobs if spent.sum() > 0 else t.far  # with a potential, jobs that cost nothing move, too
-    known = spent.sum() - count_left(t, ring, rest_of(owner, ring), left)
+    known = spent.sum() - count_left(t, s.ring, rest_of(owner, s.ring), s.left)
     best, kept, last, before = known, owner.copy(), owner.copy(), spent.copy()
-    for turn in range(moves[0]):
-        heat = scale * HOT * (COLD / HOT) ** (turn / moves[0])
+    for turn in range(iterations):
         last[:], before[:] = owner, spent
-        many, way = 1 + below(state, min(moves[1], jobs)), drawn(state, weights)
+        many, operator = 1 + below(state, min(removed, jobs)), roulette(state, weights)
         some_jobs(state, chosen, many)
-        if way % 2 == 0:
-            sort_front(chosen, many, rank)
+        if operator in (LARGEST_FIRST, LARGEST_FIRST_SHAKEN):
+            sort_front(chosen, many, largest_first)
+        shake = SHAKE if operator >= LARGEST_FIRST_SHAKEN else 0.0
         give_back(owner, chosen, many)
-        count = rest_of(owner, ring)
-        worth = count_left(t, ring, count, left)
-        for k in range(many):
-            job = chosen[k]
-            stretches(t, ring, count, sizes[job], left, seen, cost)
-            start = least(state, cost, count, SHAKE if way >= 2 else 0.0)
-            spent[job] = stretch(t, ring, count, start, sizes[job], seen)
-            take(owner, ring, count, start, sizes[job], job)
-            count = rest_of(owner, ring)
-            worth = count_left(t, ring, count, left)
-        found, gain = spent.sum() - worth, 0.0
-        taken = found <= known or draw(state) < math.exp((known - found) / heat)
-        if taken and (not strict or in_some_order(owner, begins, again)):
-            gain = 3.0 if found < best else 1.0 if found < known else 0.3
+        found = repair(t, sizes, owner, chosen, many, shake, spent, s, state)
+        score = REJECTED
+        if accepts(state, found, known, temperature(scale, HOT, COLD, turn / iterations)) and (
+            not strict or in_some_order(owner, s.begins, s.rest)
+        ):
+            score = NEW_BEST if found < best else IMPROVED if found < known else ACCEPTED
             known = found
             if found < best:
                 best = found
                 kept[:] = owner
-        if gain == 0.0:
+        if score == REJECTED:
             owner[:], spent[:] = last, before
-        weights[way] = max(0.1, MEMORY * weights[way] + (1 - MEMORY) * gain)
+        weights[operator] = max(LEAST_WEIGHT, DECAY * weights[operator] + (1 - DECAY) * score)
     owner[:] = kept
 
 
 @inner
-def drawn(state: Random, weights: Floats) -> int:
-    """A way, by weight."""
-    left, way = draw(state) * weights.sum(), 0
-    while way + 1 < len(weights) and left >= weights[way]:
-        left -= weights[way]
-        way += 1
-    return way
+def repair(
+    t: Tables, sizes: Ints, owner: Ints, chosen: Ints, many: int, shake: float, spent: Floats, s: Scratch, state: Random
+) -> float:
+    """Put the first `many` of the chosen jobs back in order, each where it costs least; what the placement costs then.
+
+    What each job pays goes into `spent`.
+    """
+    count = rest_of(owner, s.ring)
+    worth = count_left(t, s.ring, count, s.left)
+    for k in range(many):
+        job = chosen[k]
+        stretches(t, s.ring, count, sizes[job], s.left, s.seen, s.cost)
+        start = least(state, s.cost, count, shake)
+        spent[job] = stretch(t, s.ring, count, start, sizes[job], s.seen)
+        take(owner, s.ring, count, start, sizes[job], job)
+        count = rest_of(owner, s.ring)
+        worth = count_left(t, s.ring, count, s.left)
+    return float(spent.sum() - worth)
+
+
+@inner
+def roulette(state: Random, weights: Floats) -> int:
+    """An operator, drawn by weight."""
+    left, operator = draw(state) * weights.sum(), 0
+    while operator + 1 < len(weights) and left >= weights[operator]:
+        left -= weights[operator]
+        operator += 1
+    return operator
 
 
 @inner

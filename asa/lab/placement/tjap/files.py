@@ -8,7 +8,7 @@ from typing import Any
 
 from asa.core.errors import InvalidInput
 from asa.core.hostlist import expand
-from asa.lab.core.jsonfile import read_json
+from asa.lab.core.files import read_json
 from asa.lab.placement.tjap.instance import PRICE, Window, grouped
 from asa.lab.placement.topology import CONVENTIONS, Convention, Topology
 

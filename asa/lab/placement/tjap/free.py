@@ -9,12 +9,23 @@ import numpy as np
 from asa.core.arrays import Floats, Ints
 from asa.core.errors import InvalidInput
 from asa.lab.core.compiled import compiled, inner
-from asa.lab.placement.tjap.bound import CLOSE, priced_nodes
-from asa.lab.placement.tjap.cost import cost
-from asa.lab.placement.tjap.instance import Placed, Tables, Window, placed
-from asa.lab.placement.tjap.native import Random, below, draw, some_jobs, sort_front
+from asa.lab.placement.tjap.bounds import CLOSE_PRICES, priced_nodes
+from asa.lab.placement.tjap.instance import Placed, Tables, Window, cost, placed
+from asa.lab.placement.tjap.native import (
+    Random,
+    Tree,
+    accepts,
+    add_potential,
+    below,
+    cheapest,
+    draw,
+    hops,
+    some_jobs,
+    sort_front,
+    temperature,
+    tree_of,
+)
 from asa.lab.placement.tjap.scas import Scas
-from asa.lab.placement.tjap.tree import Tree, add_potential, cheapest, hops, tree_of
 
 HOT, COLD = 0.02, 0.001
 """Temperature at the beginning and at the end, as shares of a job's mean cost."""
@@ -65,7 +76,7 @@ class Free:
         owner = np.full(len(window.idle), -1, dtype=np.int64)
         for job, places in enumerate(first.places):
             owner[places] = job
-        enough = -math.inf if any(window.potential) else bound * (1 + CLOSE)
+        enough = -math.inf if any(window.potential) else bound * (1 + CLOSE_PRICES)
         if known > enough:
             state = np.array([self._seed], dtype=np.uint64)
             known = float(ruin(window.tables, window.sizes, owner, prices, enough, self._moves, state))
@@ -95,7 +106,7 @@ def ruin(
     for turn in range(moves[0]):
         if best <= enough:
             break
-        heat = scale * HOT * (COLD / HOT) ** (turn / moves[0])
+        heat = temperature(scale, HOT, COLD, turn / moves[0])
         many = 1 + below(state, min(moves[1], jobs))
         some_jobs(state, chosen, many)
         if draw(state) < 0.5:
@@ -116,7 +127,7 @@ def ruin(
             for leaf in range(leaves):
                 room[leaf] -= has[job, leaf]
         found = spent.sum() - add_potential(tree, room, counts, price)
-        if found <= known or draw(state) < math.exp((known - found) / heat):
+        if accepts(state, found, known, heat):
             known = found
             if found < best:
                 best = found

@@ -1,4 +1,7 @@
-"""A window: the nodes that are idle at one instant, where they are in the network, and the jobs that want some."""
+"""A window: idle nodes, their switches, and the jobs that want some; what a placement costs, and what prices prove.
+
+Costs and certificates are computed independently of the methods that make placements and look for prices.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
+from itertools import combinations, pairwise
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -214,3 +217,151 @@ class PlacementMethod(Protocol):
 def placed(owner: Ints, jobs: int, status: str = "feasible", bound: float | None = None) -> Placed:
     """A placement from the job that holds each idle node, shape (N,); -1 for none."""
     return Placed(tuple(np.flatnonzero(owner == job) for job in range(jobs)), status, bound)
+
+
+# -- Costs ------------------------------------------------------------------------------------------------------------
+
+
+def cost(window: Window, found: Placed) -> float:
+    """Cost of hops of all jobs: equation (1) of the paper, pair by pair, each once."""
+    return float(sum(job_cost(window, places) for places in found.places))
+
+
+def job_cost(window: Window, places: Ints) -> float:
+    """Cost of hops of one job on the idle nodes at these places."""
+    mine = window.groups[:, places]
+    level = (mine[:, :, None] != mine[:, None, :]).sum(axis=0)  # of the lowest switch that both are below
+    pairs = window.hops[level][np.triu_indices(len(places), 1)]
+    return float(window.price * pairs.sum() / len(places))
+
+
+def potential(window: Window, found: Placed) -> float:
+    """What the nodes that stay idle are worth: for every switch below the root, by the pair (`Window.potential`)."""
+    left = np.ones(len(window.idle), dtype=bool)
+    for places in found.places:
+        left[places] = False
+    worth = 0.0
+    for each, groups in zip(window.potential, window.groups[:, left], strict=False):
+        worth += each * sum(math.comb(count, 2) for count in np.unique(groups, return_counts=True)[1].tolist())
+    return window.price * worth
+
+
+def objective(window: Window, found: Placed) -> float:
+    """What placement methods make small: the cost of hops less the potential of what stays idle."""
+    return cost(window, found) - potential(window, found)
+
+
+def violations(window: Window, found: Placed) -> list[str]:
+    """Every law that a placement breaks, in words; empty when it keeps them all.
+
+    The laws: every job has as many idle nodes as it asked for, and no node has two jobs.
+
+    >>> from asa.lab.placement.tjap.instance import grouped
+    >>> window = grouped(range(5), [2, 3], below=[4])
+    >>> violations(window, Placed((np.array([0, 1]), np.array([1, 2]))))
+    ['job 1 has 2 nodes: it asked for 3', 'node 1 has jobs 0 and 1']
+    """
+    broken: list[str] = []
+    if len(found.places) != len(window.sizes):
+        return [f"{len(found.places)} jobs have nodes: there are {len(window.sizes)}"]
+    for job, (places, size) in enumerate(zip(found.places, window.sizes.tolist(), strict=True)):
+        if ((places < 0) | (places >= len(window.idle))).any():
+            return [*broken, f"job {job} has nodes that are not idle"]
+        if (count := len(set(places.tolist()))) != size:
+            broken.append(f"job {job} has {count} nodes: it asked for {size}")
+    for (one, mine), (two, theirs) in combinations(enumerate(found.places), 2):
+        both = np.intersect1d(mine, theirs)
+        broken += [f"node {window.label(int(place))} has jobs {one} and {two}" for place in both[:1]]
+    return broken
+
+
+def is_static(window: Window, found: Placed) -> bool:
+    """Whether each job has neighbours in the ring of idle nodes: the paper's static continuity (SCAS)."""
+    ring = list(range(len(window.idle)))
+    return all(_neighbours(ring, set(places.tolist())) for places in found.places)
+
+
+def is_dynamic(window: Window, found: Placed) -> bool:
+    """Whether jobs can be put in an order in which each has neighbours among the nodes left by those before it.
+
+    This is the paper's dynamic continuity (DCAS). A job that has neighbours now may come now: nodes that are gone only
+    bring others together.
+    """
+    ring, left = list(range(len(window.idle))), [set(places.tolist()) for places in found.places]
+    while left:
+        job = next((each for each in left if _neighbours(ring, each)), None)
+        if job is None:
+            return False
+        left.remove(job)
+        ring = [place for place in ring if place not in job]
+    return True
+
+
+def _neighbours(ring: list[int], mine: set[int]) -> bool:
+    """Whether these are neighbours in a ring: they begin at most once."""
+    return sum(ring[k] in mine and ring[k - 1] not in mine for k in range(len(ring))) <= 1
+
+
+# -- Certificates -----------------------------------------------------------------------------------------------------
+
+
+def proven(window: Window, prices: Floats) -> float:
+    """A cost of hops that no placement of a window is below, by weak duality.
+
+    If nodes have prices, no job costs less than where it alone would cost least, prices included; and all that jobs can
+    pay for nodes is the price of all idle nodes. So what all jobs cost there, less that price, is a lower bound.
+
+    Parameters
+    ----------
+    prices
+        Of a node below each leaf switch that has idle nodes, shape (leaf switches,); one below 0 proves nothing.
+
+    Examples
+    --------
+    >>> from asa.lab.placement.tjap.instance import grouped
+    >>> window = grouped(range(4), [3, 1], below=[2], price=1.0)
+    >>> proven(window, np.zeros(2)), proven(window, np.array([1.0, -1.0]))
+    (2.3333333333333335, -inf)
+    """
+    if (prices < 0).any():
+        return -np.inf
+    room = np.unique(window.groups[0], return_counts=True)[1]
+    least = {int(size): _least(window, int(size), prices) for size in np.unique(window.sizes)}
+    return float(sum(least[size] for size in window.sizes.tolist()) - prices @ room)
+
+
+def _least(window: Window, size: int, prices: Floats) -> float:
+    """What a job of this size costs where it costs least, prices included.
+
+    A pair of nodes costs what the way over the root costs, less what is saved at each level at which both are below the
+    same switch. For each switch: the most that can be saved, less prices, with 0, 1, 2 ... of the job's nodes below it.
+    """
+    leaves, first, room = np.unique(window.groups[0], return_index=True, return_counts=True)
+    counted = zip(leaves, prices, room, strict=True)
+    below = {int(leaf): [-size * price * np.arange(count + 1)] for leaf, price, count in counted}
+    for level, groups in enumerate(window.groups):
+        most = {group: _joined(parts, size) for group, parts in below.items()}
+        if level + 1 < len(window.groups):
+            gain = window.price * (window.hops[level + 1] - window.hops[level])
+            for values in most.values():
+                count = np.arange(len(values))
+                values += gain * count * (count - 1) / 2
+            below = {}
+            for place in first:
+                above, group = int(window.groups[level + 1, place]), int(groups[place])
+                if group in most:
+                    below.setdefault(above, []).append(most.pop(group))
+    pairs = size * (size - 1) / 2
+    return float((window.price * window.hops[-1] * pairs - most[0][size]) / size)
+
+
+def _joined(parts: list[Floats], size: int) -> Floats:
+    """The most of the sum of these functions of whole numbers, by the sum of these; up to `size`."""
+    found = np.zeros(1)
+    for part in parts:
+        longer = np.full(min(size, len(found) + len(part) - 2) + 1, -np.inf)
+        for count, value in enumerate(part[: size + 1]):
+            upto = min(len(found), len(longer) - count)
+            np.maximum(longer[count : count + upto], found[:upto] + value, out=longer[count : count + upto])
+        found = longer
+    return found

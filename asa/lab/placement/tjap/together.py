@@ -12,6 +12,8 @@ is found exactly (`tree.cheapest`).
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -20,9 +22,125 @@ from asa.core.errors import InvalidInput
 from asa.lab.core.compiled import compiled, inner
 from asa.lab.placement.tjap.free import give
 from asa.lab.placement.tjap.instance import Placed, Tables, Window, placed
-from asa.lab.placement.tjap.native import Random, below, draw, some_jobs, sort_front
-from asa.lab.placement.tjap.prospect import Prospect, Times, no_times, times_of
-from asa.lab.placement.tjap.tree import Tree, cheapest, hops, tree_of
+from asa.lab.placement.tjap.native import (
+    Random,
+    Tree,
+    accepts,
+    below,
+    cheapest,
+    draw,
+    hops,
+    some_jobs,
+    sort_front,
+    temperature,
+    tree_of,
+)
+
+# -- Prospects --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Prospect:
+    """Times beside a window of J jobs; M nodes are held.
+
+    Parameters
+    ----------
+    lasts
+        How long each job of the window is expected to hold its nodes [s], shape (J,).
+    groups
+        The switch that each held node is below, at each level, numbered as in `Window.groups`; shape (levels, M).
+    free_in
+        When each held node is expected to be free, from now [s], shape (M,).
+
+    Raises
+    ------
+    InvalidInput
+        When shapes do not go together, or a time is negative or not finite.
+    """
+
+    lasts: Floats
+    groups: Ints
+    free_in: Floats
+
+    def __post_init__(self) -> None:
+        if self.lasts.ndim != 1 or self.groups.ndim != 2 or self.free_in.shape != self.groups.shape[1:]:
+            raise InvalidInput(
+                f"a prospect of {self.lasts.shape} jobs, groups {self.groups.shape} and times {self.free_in.shape}: "
+                "(J,), (levels, M) and (M,) expected"
+            )
+        for times in (self.lasts, self.free_in):
+            if not (np.isfinite(times) & (times >= 0)).all():
+                raise InvalidInput("times of a prospect must be finite, and at least 0 s")
+
+
+class ForesightedMethod(Protocol):
+    """A placement method that can use a prospect, too."""
+
+    def place(self, window: Window) -> Placed:
+        """See `asa.lab.placement.tjap.instance.PlacementMethod`."""
+
+    def place_with(self, window: Window, prospect: Prospect) -> Placed:
+        """Nodes for every job of the window."""
+
+
+class KnownTimes(NamedTuple):
+    """How near in time nodes of a window become free, for what is compiled.
+
+    Two nodes that become free d [s] apart are near by exp(-d / fade); 1 where that is at once.
+
+    Parameters
+    ----------
+    alike
+        A node of a job to one of another, or of its own; shape (J, J).
+    soon
+        A node of a job to one that stays idle; shape (J,).
+    lost
+        By how much nearer the held nodes below a switch are to an idle node than to a node of a job, in sum; shape
+        (J, levels, F), for at most F switches of a level.
+    """
+
+    alike: Floats
+    soon: Floats
+    lost: Floats
+
+
+def times_of(window: Window, prospect: Prospect, fade: float) -> KnownTimes:
+    """Times beside a window; `fade` > 0 [s].
+
+    Raises
+    ------
+    InvalidInput
+        When the prospect is of another window.
+    """
+    jobs, groups = len(window.sizes), window.tables.groups
+    levels, switches = len(window.hops), int(groups[0, -1]) + 1 if groups.size else 0
+    if len(prospect.lasts) != jobs or len(prospect.groups) != levels:
+        raise InvalidInput(
+            f"a prospect of {len(prospect.lasts)} jobs and {len(prospect.groups)} levels beside a window of {jobs} and "
+            f"{levels}: the same expected"
+        )
+    lasts, free_in = prospect.lasts, prospect.free_in
+    nearer = np.exp(-free_in / fade) - np.exp(-np.abs(lasts[:, None] - free_in) / fade)
+    lost = np.zeros((jobs, len(groups), switches))
+    for level in range(levels - 1):
+        known, first = np.unique(window.groups[level], return_index=True)
+        at = np.searchsorted(known, prospect.groups[level])
+        seen = at < len(known)
+        seen[seen] = known[at[seen]] == prospect.groups[level][seen]
+        switch = groups[level, first][at[seen]]
+        for job in range(jobs):
+            lost[job, level] = np.bincount(switch, nearer[job, seen], minlength=switches)
+    return KnownTimes(np.exp(-np.abs(lasts[:, None] - lasts) / fade), np.exp(-lasts / fade), lost)
+
+
+def no_times(window: Window) -> KnownTimes:
+    """Nothing is known: nodes of jobs never become free."""
+    jobs, groups = len(window.sizes), window.tables.groups
+    switches = int(groups[0, -1]) + 1 if groups.size else 0
+    return KnownTimes(np.zeros((jobs, jobs)), np.zeros(jobs), np.zeros((jobs, len(groups), switches)))
+
+
+# -- Method -----------------------------------------------------------------------------------------------------------
 
 HOT, COLD = 0.01, 0.0002
 """Temperature at the beginning and at the end, as shares of a job's mean cost."""
@@ -79,10 +197,10 @@ class Together:
         return self._place(window, no_times(window))
 
     def place_with(self, window: Window, prospect: Prospect) -> Placed:
-        """See `asa.lab.placement.tjap.prospect.ForesightedMethod`."""
+        """See `asa.lab.placement.tjap.together.ForesightedMethod`."""
         return self._place(window, times_of(window, prospect, self._fade))
 
-    def _place(self, window: Window, times: Times) -> Placed:
+    def _place(self, window: Window, times: KnownTimes) -> Placed:
         owner = np.full(len(window.idle), -1, dtype=np.int64)
         if len(window.sizes):
             state = np.array([self._seed], dtype=np.uint64)
@@ -91,7 +209,7 @@ class Together:
 
 
 @compiled
-def search(t: Tables, sizes: Ints, owner: Ints, times: Times, moves: tuple[int, int], state: Random) -> float:
+def search(t: Tables, sizes: Ints, owner: Ints, times: KnownTimes, moves: tuple[int, int], state: Random) -> float:
     """Fill `owner`, the job that holds each idle node; what it costs, less what nodes are worth. See `Together`."""
     jobs, worth = len(sizes), t.kept
     tree = tree_of(Tables(t.groups, t.saved, t.far, t.kept.copy()), sizes.max())
@@ -134,8 +252,8 @@ def search(t: Tables, sizes: Ints, owner: Ints, times: Times, moves: tuple[int, 
         found = spent.sum() - value(worth, times, count)
         if turn == 0:
             scale = spent.sum() / jobs if spent.sum() > 0 else t.far  # with a potential, jobs that cost nothing move
-        heat = scale * HOT * (COLD / HOT) ** (turn / max(moves[0], 1))
-        if found <= known or (heat > 0 and draw(state) < math.exp((known - found) / heat)):
+        heat = temperature(scale, HOT, COLD, turn / max(moves[0], 1))
+        if accepts(state, found, known, heat):
             known = found
             if found < best:
                 best = found
@@ -166,7 +284,7 @@ def shift(tree: Tree, has: Ints, count: Ints, room: Ints, job: int, sign: int) -
 
 
 @inner
-def add_prices(tree: Tree, worth: Floats, times: Times, count: Ints, job: int, price: Floats) -> None:
+def add_prices(tree: Tree, worth: Floats, times: KnownTimes, count: Ints, job: int, price: Floats) -> None:
     """Add to `price`, shape (F,), what a first node of each leaf switch loses of its worth when the job takes it."""
     levels, leaves = tree.above.shape
     idle = len(count) - 1
@@ -185,7 +303,7 @@ def add_prices(tree: Tree, worth: Floats, times: Times, count: Ints, job: int, p
 
 
 @inner
-def value(worth: Floats, times: Times, count: Ints) -> float:
+def value(worth: Floats, times: KnownTimes, count: Ints) -> float:
     """What all pairs of nodes are worth, less those of nodes that were held before, and what these are to idle ones."""
     jobs, total = len(count) - 1, 0.0
     for level in range(len(worth) - 1):

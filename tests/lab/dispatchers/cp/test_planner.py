@@ -1,7 +1,7 @@
-"""All three planners: against the exhaustive optimum and the verifier, and what they say of what they found."""
-
 import math
 import sys
+import threading
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,9 +15,11 @@ from asa.core.registry import DISPATCHERS
 from asa.core.view import QueuedJob, QueueView
 from asa.lab.core.cluster import Cluster
 from asa.lab.core.workload import Workload
+from asa.lab.dispatchers.cp.dispatchers import Hcp19, allocate
 from asa.lab.dispatchers.cp.planner import CpDispatcher
-from asa.lab.dispatchers.cp.solver import TimeOver
+from asa.lab.dispatchers.cp.solver import TimeOver, solve_interruptibly
 from asa.lab.dispatchers.listplan import ListPlan
+from asa.lab.dispatchers.planning.schemes import active, keys, order_of
 from asa.lab.dispatchers.planning.verify import violations
 from asa.lab.simulator.run import simulate
 from asa.lab.simulator.validate import violations as broken
@@ -283,3 +285,52 @@ def test_it_brings_a_trace_to_its_end(name):
     schedule = simulate(jobs, cluster, f"{name}:seconds=0.2,workers=1", overrun="allow")
     assert broken(schedule) == []
     assert schedule.ran.all()
+
+
+@given(instances())
+@settings(max_examples=40, deadline=None)
+def test_whatever_the_starts_are_all_find_nodes_and_nobody_begins_early(problem):
+    for start in (np.zeros(len(problem)), active(problem, order_of(keys(problem, "sjf"))).start):
+        plan = allocate(problem, start)
+        assert violations(problem, plan) == []
+        assert (plan.start >= start).all()
+
+
+def test_best_fit():
+    problem = instance([[4], [4], [4]], [([1], 1, 5, 0)], [(0, [1], 1, 9), (1, [3], 1, 9), (2, [2], 1, 9)])
+    assert allocate(problem, np.zeros(1)).nodes(0) == [(1, 1)]
+
+
+def test_the_pool_is_only_a_bound():
+    """Two jobs of three cores each fit into a pool of six, and not on nodes of two or four."""
+    pytest.importorskip("ortools", reason="the solver is an extra: cp")
+    jobs = [([3], 1, 5, 0), ([3], 1, 5, 0)]
+    found = Hcp19(warm=False).solve(instance([[4], [2]], jobs), 60.0)
+    assert (found.status, found.bound, found.notes["moved"]) == ("feasible", pytest.approx(1.0, abs=1e-6), 1)
+    assert sorted(found.plan.start.tolist()) == [0.0, 5.0]
+    alone = Hcp19(warm=False).solve(instance([[6]], jobs), 60.0)
+    assert (alone.status, alone.notes["moved"]) == ("optimal", 0)
+
+
+class Endless:
+    """A solver that goes on until it is told to stop."""
+
+    def __init__(self):
+        self.parameters, self.stopped = SimpleNamespace(catch_sigint_signal=True), threading.Event()
+
+    def solve(self, model):
+        assert self.stopped.wait(60.0), "nobody stopped it"
+
+    def stop_search(self):
+        self.stopped.set()
+
+
+def test_an_interrupt_stops_the_search(monkeypatch):
+    def interrupted(future):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("concurrent.futures.Future.result", interrupted)
+    solver = Endless()
+    with pytest.raises(KeyboardInterrupt):
+        solve_interruptibly(solver, None)
+    assert solver.stopped.is_set() and not solver.parameters.catch_sigint_signal

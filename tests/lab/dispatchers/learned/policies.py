@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from asa.lab.core.workload import Workload
-from asa.lab.dispatchers.learned.dispatcher import Policy
+from asa.lab.dispatchers.learned.dras import SelectionPolicy
 
 NODES = 8
 
@@ -18,7 +18,7 @@ def first(observation: np.ndarray, mask: np.ndarray) -> int:
     return int(np.flatnonzero(mask)[0])
 
 
-def by(rank: Callable[[np.ndarray], np.ndarray]) -> Policy:
+def by(rank: Callable[[np.ndarray], np.ndarray]) -> SelectionPolicy:
     """The job that ranks lowest, by its rows (size, estimate, priority, wait)."""
 
     def policy(observation: np.ndarray, mask: np.ndarray) -> int:
@@ -32,7 +32,7 @@ smallest, largest = by(lambda jobs: jobs[:, 0]), by(lambda jobs: -jobs[:, 0])
 youngest = by(lambda jobs: jobs[:, 3])
 
 
-def at_random(seed: int) -> Policy:
+def at_random(seed: int) -> SelectionPolicy:
     draw = np.random.default_rng(seed)
     return lambda observation, mask: int(draw.choice(np.flatnonzero(mask)))
 

@@ -9,18 +9,53 @@ from hypothesis import strategies as st
 
 from asa.core.decision import Reserve, Start
 from asa.core.errors import InvalidInput
-from asa.lab.dispatchers.learned.queue import Queue
-from asa.lab.dispatchers.learned.selection import Memory, Mode, Selection, Turns
+from asa.core.job import Resources
+from asa.core.view import QueuedJob, QueueView, RunningJob
+from asa.lab.core.cluster import Cluster
+from asa.lab.core.workload import Workload
+from asa.lab.dispatchers.learned.selection import Memory, Mode, QueueColumns, Selection, Turns, queue_of
+from asa.lab.simulator.engine import Engine
 from tests.lab.dispatchers.queues import UNTIMED
+from tests.lab.dispatchers.views import Job, node_view, queue_view
+
+ONE = Resources(cores=1)
 
 
-def queue(*jobs: tuple[int, float], free: int = 4, running: tuple[tuple[float, int], ...] = ()) -> Queue:
+def test_a_table_and_objects_say_the_same() -> None:
+    engine = Engine(Workload.of(submit=[0, 3], run=[9, 9], cores=[3, 2], walltime=[10, 20]), Cluster.of(4))
+    engine.advance()
+    engine.apply([Start(0)])
+    table = engine.advance()
+    assert table is not None
+    objects = QueueView(table.now, table.capacity, table.queue, table.running)
+    for found in (queue_of(table), queue_of(objects)):
+        assert (found.now, list(found.keys), found.free, found.total) == (3.0, [1], 1, 4)
+        columns = (found.size, found.estimate, found.wait, found.priority, found.ends, found.held)
+        assert [column.tolist() for column in columns] == [[2], [20], [0], [0], [10], [3]]
+
+
+def test_an_overdue_job_ends_now() -> None:
+    view = QueueView(50.0, Resources(cores=2), (), (RunningJob("R", ONE, 40.0),))
+    assert queue_of(view).ends.tolist() == [50.0]
+
+
+def test_what_it_does_not_know() -> None:
+    with pytest.raises(InvalidInput, match="equal nodes"):
+        queue_of(node_view([Job(1)], [[8, 4]], demands=((1, 1),)))
+    with pytest.raises(InvalidInput, match="job 1 has no wall time"):
+        queue_of(queue_view([Job(1), Job(1, estimate=np.nan)], free=1, total=2))
+    greedy = QueuedJob("A", Resources(cores=1, gpus=1), 60.0, 0.0)
+    with pytest.raises(InvalidInput, match="memory or GPUs"):
+        queue_of(QueueView(0.0, Resources(cores=4, gpus=4), (greedy,), ()))
+
+
+def queue(*jobs: tuple[int, float], free: int = 4, running: tuple[tuple[float, int], ...] = ()) -> QueueColumns:
     """Jobs A, B, ... of (size, estimate) at time 100; what runs as (end, nodes)."""
     size, estimate = np.array([job[0] for job in jobs]), np.array([float(job[1]) for job in jobs])
     ends, held = np.array([float(end) for end, _ in running]), np.array([nodes for _, nodes in running], dtype=int)
     zeros = np.zeros(len(jobs))
     keys = "ABCDEFGHIJ"[: len(jobs)]
-    return Queue(100.0, list(keys), size, estimate, zeros, zeros, free, free + int(held.sum()), ends, held)
+    return QueueColumns(100.0, list(keys), size, estimate, zeros, zeros, free, free + int(held.sum()), ends, held)
 
 
 def test_two_levels() -> None:
@@ -80,7 +115,7 @@ def test_patience() -> None:
     assert memory.passed == 0
 
 
-def waited(*hours: float) -> Queue:
+def waited(*hours: float) -> QueueColumns:
     """A cannot start before 130; B, C and D can."""
     found = queue((6, 10), (2, 10), (1, 10), (1, 10), free=4, running=((130, 2),))
     return replace(found, wait=3600.0 * np.array(hours))

@@ -10,13 +10,12 @@ from hypothesis import strategies as st
 
 from asa.core.errors import InvalidInput
 from asa.lab.placement.tjap import scas
-from asa.lab.placement.tjap.cost import cost, is_static, objective, violations
 from asa.lab.placement.tjap.files import read_windows
-from asa.lab.placement.tjap.instance import Placed, grouped
+from asa.lab.placement.tjap.instance import Placed, cost, grouped, is_static, objective, violations
 from asa.lab.placement.tjap.scas import Scas
 from tests.lab.placement.tjap.windows import best_static, drawn, of_groups, packing, stretch, windows
 
-SHARED = Path(__file__).parents[3] / ".." / "shared" / "data" / "tjap"
+SHARED = Path(__file__).parents[5] / "shared" / "data" / "tjap"
 
 
 @given(windows(most_idle=9, most_jobs=3))

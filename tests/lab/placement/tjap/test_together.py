@@ -9,11 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from asa.core.errors import InvalidInput
-from asa.lab.placement.tjap.cost import cost, objective, violations
 from asa.lab.placement.tjap.free import Free
-from asa.lab.placement.tjap.instance import Placed, Window, grouped
-from asa.lab.placement.tjap.prospect import Prospect
-from asa.lab.placement.tjap.together import Together
+from asa.lab.placement.tjap.instance import Placed, Window, cost, grouped, objective, violations
+from asa.lab.placement.tjap.together import Prospect, Together
 
 FADE = 100.0
 POTENTIAL = (0.3, 0.1)

@@ -9,8 +9,7 @@ import numpy as np
 from hypothesis import strategies as st
 from scipy.optimize import Bounds, LinearConstraint, milp
 
-from asa.lab.placement.tjap.cost import job_cost
-from asa.lab.placement.tjap.instance import Window, grouped
+from asa.lab.placement.tjap.instance import Window, grouped, job_cost
 
 
 @st.composite

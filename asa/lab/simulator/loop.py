@@ -1,0 +1,826 @@
+"""The event loop of the simulator, compiled: time passes, events take effect, a backfilling rule decides.
+
+Every function changes the state and nothing else; none decides anything. Room in the tables is the caller's business
+(`asa.lab.simulator.loop.spare`).
+
+It calls the very functions that the engine and `Backfill` call one by one; a test holds the two against each other.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from asa.core.arrays import Floats, Ints
+from asa.core.job import QueueRegime
+from asa.lab.core.compiled import compiled, inner, inner_allocating, picked, ranking
+from asa.lab.dispatchers.backfill import queue_key, scan, scan_nodes
+from asa.lab.placement.nodes import BLOCK, place
+from asa.lab.simulator.settings import FIFO, NICED
+from asa.lab.simulator.state import (
+    AFTER,
+    AFTER_OK,
+    BEGIN,
+    CANCEL,
+    CANCELLED,
+    COMPLETED,
+    DECIDE,
+    DEPENDENCY,
+    DOWN,
+    EARLY_END,
+    ELIGIBLE,
+    END,
+    ENDED,
+    FINISHED,
+    GROW,
+    HELD,
+    JOB_CHANGED,
+    NODE_DOWN,
+    NODE_FAIL,
+    NODE_UP,
+    NONE,
+    NOT_SUBMITTED,
+    OPEN,
+    OVER,
+    REQUEUED,
+    RUNNING,
+    SPEED,
+    STARTED,
+    SUBMIT,
+    SUBMITTED,
+    TIMEOUT,
+    UNTIL,
+    UP,
+    WAITING,
+    SimulationState,
+)
+
+# -- Order of the queue -----------------------------------------------------------------------------------------------
+
+
+@inner_allocating
+def prioritise(s: SimulationState, weights: Floats) -> Ints:
+    """The waiting rows, in order of priority; equal ones by place."""
+    world = s.world[0]
+    waiting = s.queue[: world.waiting]
+    keys = np.empty(len(waiting))
+    if weights[0] == NICED:
+        for k in range(len(waiting)):
+            keys[k] = s.jobs[waiting[k]].place + s.jobs[waiting[k]].nice
+        return picked(waiting, ranking(keys))
+    cores = 0
+    for node in range(len(s.full)):
+        cores += s.full[node, 0]
+    total = 0.0
+    for user in range(len(s.usage)):
+        total += _used(s, user)
+    for k in range(len(waiting)):
+        job = s.jobs[waiting[k]]
+        age = min(1.0, max(0.0, world.now - job.accrue) / weights[5])
+        share = 1.0
+        if weights[3] > 0 and total > 0 and job.user >= 0:
+            share = 2.0 ** -(_used(s, job.user) / total * len(s.usage))
+        value = weights[1] * age + weights[2] * job.cores / cores + weights[3] * share + weights[4] * job.qos - job.nice
+        keys[k] = -max(value, 1.0)  # no priority is below 1
+    return picked(waiting, ranking(keys))
+
+
+@inner
+def _used(s: SimulationState, user: int) -> float:
+    """What a user has used, by now [core-s, decayed]."""
+    world = s.world[0]
+    return float(s.usage[user, 0] * 0.5 ** ((world.now - s.usage[user, 1]) / world.half_life))
+
+
+# -- Calendar: a binary heap of events, by time, kind, and the order in which they were made --------------------------
+
+
+@compiled
+def push(s: SimulationState, at: float, kind: int, what: int) -> int:
+    """Put an event on the calendar; its number."""
+    world = s.world[0]
+    number = world.number
+    world.number += 1
+    child = world.events
+    world.events += 1
+    while child > 0:
+        parent = (child - 1) >> 1
+        above = s.heap[parent]
+        if (above.at, above.kind, above.number) < (at, kind, number):
+            break
+        _set(s, child, above.at, above.kind, above.number, above.what)
+        child = parent
+    _set(s, child, at, kind, number, what)
+    return int(number)
+
+
+@inner
+def drop(s: SimulationState) -> None:
+    """Take the earliest event off the calendar."""
+    world = s.world[0]
+    world.events -= 1
+    last = world.events
+    if last == 0:
+        return
+    at, kind, number, what = s.heap[last].at, s.heap[last].kind, s.heap[last].number, s.heap[last].what
+    parent = 0
+    while True:
+        child = 2 * parent + 1
+        if child >= last:
+            break
+        if child + 1 < last:
+            left, right = s.heap[child], s.heap[child + 1]
+            if (right.at, right.kind, right.number) < (left.at, left.kind, left.number):
+                child += 1
+        below = s.heap[child]
+        if (at, kind, number) < (below.at, below.kind, below.number):
+            break
+        _set(s, parent, below.at, below.kind, below.number, below.what)
+        parent = child
+    _set(s, parent, at, kind, number, what)
+
+
+@inner
+def _set(s: SimulationState, row: int, at: float, kind: int, number: int, what: int) -> None:
+    event = s.heap[row]
+    event.at = at
+    event.kind = kind
+    event.number = number
+    event.what = what
+
+
+# -- Queue: who waits, in which order, and what holds whom back -------------------------------------------------------
+
+
+@inner
+def write(s: SimulationState, kind: int, what: int, value: float) -> None:
+    """Add a line to the log."""
+    world = s.world[0]
+    line = s.log[world.lines]
+    line.at = world.now
+    line.kind = kind
+    line.what = what
+    line.value = value
+    world.lines += 1
+
+
+@inner
+def report_change(s: SimulationState, job: int) -> None:
+    """Something has happened to a job; its driver may want to know."""
+    if s.job_states[job].watched:
+        s.world[0].job_changed = 1
+
+
+@inner
+def join(s: SimulationState, job: int) -> None:
+    """Put a job into the queue, at its place."""
+    world = s.world[0]
+    row = world.waiting
+    mine = s.jobs[job].place
+    while row > 0 and s.jobs[s.queue[row - 1]].place > mine:
+        s.queue[row] = s.queue[row - 1]
+        row -= 1
+    s.queue[row] = job
+    world.waiting += 1
+    world.dirty = 1
+
+
+@compiled
+def leave(s: SimulationState, job: int) -> None:
+    """Take a job out of the queue; found by its place."""
+    world = s.world[0]
+    mine = s.jobs[job].place
+    low, high = 0, world.waiting
+    while low < high:
+        middle = (low + high) >> 1
+        if s.jobs[s.queue[middle]].place < mine:
+            low = middle + 1
+        else:
+            high = middle
+    for row in range(low, world.waiting - 1):
+        s.queue[row] = s.queue[row + 1]
+    world.waiting -= 1
+    world.dirty = 1
+
+
+@compiled
+def block(s: SimulationState, job: int, gate: int) -> None:
+    """Hold a job back."""
+    job_state = s.job_states[job]
+    job_state.gates |= gate
+    if job_state.status == WAITING:
+        leave(s, job)
+        job_state.status = HELD
+
+
+@compiled
+def unblock(s: SimulationState, job: int, gate: int) -> None:
+    """Take one reason away; with the last one the job joins the queue, and begins to age if it does not yet."""
+    job_state = s.job_states[job]
+    job_state.gates &= ~gate
+    if job_state.status == HELD and job_state.gates == 0:
+        row = s.jobs[job]
+        now = s.world[0].now
+        job_state.status = WAITING
+        if math.isnan(row.eligible):
+            row.eligible = now
+            if now > row.submit:
+                write(s, ELIGIBLE, job, 0.0)
+        if math.isnan(row.accrue):
+            row.accrue = now
+        join(s, job)
+        report_change(s, job)
+
+
+# -- Nodes: what they have left, and which jobs hold it ---------------------------------------------------------------
+
+
+@inner
+def take(s: SimulationState, first: int, last: int, kind: int, units: int) -> None:
+    """Give units of these nodes away, or take them back (negative)."""
+    for node in range(first, last + 1):
+        had = s.free[node, 0] > 0
+        for k in range(s.free.shape[1]):
+            s.free[node, k] -= units * s.demands[kind, k]
+        has = s.free[node, 0] > 0
+        if has != had:
+            s.blocks[node // BLOCK] += 1 if has else -1
+
+
+@inner
+def hold(s: SimulationState, job: int, first: int, last: int, units: int) -> None:
+    """These nodes give so many units each to a job."""
+    world = s.world[0]
+    take(s, first, last, s.jobs[job].kind, units)
+    slot = world.vacant
+    world.vacant = s.slots[slot].next
+    world.vacancies -= 1
+    row = s.slots[slot]
+    row.first = first
+    row.last = last
+    row.units = units
+    row.next = s.job_states[job].held
+    s.job_states[job].held = slot
+    if world.keeps_nodes:
+        kept = s.placed[world.placed]
+        kept.job = job
+        kept.first = first
+        kept.last = last
+        kept.units = units
+        world.placed += 1
+
+
+@inner
+def release_nodes(s: SimulationState, job: int) -> None:
+    """A job's nodes are free again."""
+    world = s.world[0]
+    slot = s.job_states[job].held
+    while slot != NONE:
+        row = s.slots[slot]
+        take(s, row.first, row.last, s.jobs[job].kind, -row.units)
+        behind = row.next
+        row.next = world.vacant
+        world.vacant = slot
+        world.vacancies += 1
+        slot = behind
+    s.job_states[job].held = NONE
+    if world.slots >= 0:
+        world.free += s.jobs[job].units
+
+
+@compiled
+def find(s: SimulationState, job: int) -> int:
+    """Nodes for a job, into ``s.runs``; how many runs of them, 0 when there is no room."""
+    world = s.world[0]
+    row = s.jobs[job]
+    need = s.demands[row.kind]
+    if not world.special:
+        return int(place(world.placement, s.free, need, row.units, row.per_node, s.blocks, s.runs))
+    free = visible(s, job)
+    blocks = np.zeros_like(s.blocks)
+    for node in range(free.shape[0]):
+        blocks[node // BLOCK] += free[node, 0] > 0
+    return int(place(world.placement, free, need, row.units, row.per_node, blocks, s.runs))
+
+
+@compiled
+def visible(s: SimulationState, job: int) -> Ints:
+    """What a job may take of the nodes: all of what is shared, and nothing outside its partition."""
+    free = s.free.copy()
+    for k in range(len(s.shared)):
+        if s.shared[k]:
+            for node in range(free.shape[0]):
+                free[node, k] = s.capacity[node, k]
+    for node in range(free.shape[0]):
+        if not s.partitions[max(s.jobs[job].partition, 0), node]:
+            for k in range(free.shape[1]):
+                free[node, k] = 0
+    return free
+
+
+@inner
+def recount(s: SimulationState, node: int, sign: int) -> None:
+    """Units that come or go with a node, on a machine of slots."""
+    world = s.world[0]
+    if world.slots >= 0:
+        units = sign * fit(s.full[node], s.demands[world.kind])
+        world.slots += units
+        world.free += units
+
+
+@inner
+def fit(amounts: Ints, need: Ints) -> int:
+    """How many units these amounts hold."""
+    most = np.iinfo(np.int64).max
+    for k in range(len(need)):
+        if need[k] > 0:
+            most = min(most, amounts[k] // need[k])
+    return most
+
+
+# -- Jobs: they are submitted, become eligible, start, end, wait again ------------------------------------------------
+
+REGIMES = tuple(QueueRegime)
+ACCRUE_ALWAYS, MULTIFACTOR = REGIMES.index(QueueRegime.ACCRUE_ALWAYS), REGIMES.index(QueueRegime.MULTIFACTOR)
+
+
+@inner
+def submit(s: SimulationState, job: int) -> None:
+    """A job reaches the machine."""
+    world = s.world[0]
+    row, job_state = s.jobs[job], s.job_states[job]
+    row.place = world.place
+    world.place += 1.0
+    job_state.status = HELD
+    write(s, SUBMITTED, job, 0.0)
+    if job_state.begin > world.now:
+        job_state.gates |= BEGIN
+        push(s, job_state.begin, OPEN, job)
+    if job_state.unmet > 0:
+        job_state.gates |= DEPENDENCY
+    if world.regime == ACCRUE_ALWAYS:
+        row.accrue = world.now
+    elif world.regime == MULTIFACTOR and job_state.gates & BEGIN:
+        row.accrue = job_state.begin  # and there it stays, even when the job is let go earlier
+    unblock(s, job, 0)
+
+
+@inner
+def meet_dependency(s: SimulationState, edge: int) -> None:
+    """A dependency is fulfilled."""
+    child = s.edges[edge].child
+    job_state = s.job_states[child]
+    job_state.unmet -= 1
+    think = s.edges[edge].think
+    if think > 0:
+        job_state.begin = max(job_state.begin, s.world[0].now + think)
+        if job_state.status == HELD:
+            job_state.gates |= BEGIN
+            push(s, job_state.begin, OPEN, child)
+    if job_state.unmet == 0 and job_state.status == HELD:
+        unblock(s, child, DEPENDENCY)
+
+
+@inner
+def update_dependants(s: SimulationState, job: int, over: bool, well: bool) -> None:
+    """Fulfil, or doom, the dependencies of those that wait for this job's start or end."""
+    edge = s.job_states[job].children
+    while edge != NONE:
+        kind = s.edges[edge].kind
+        if s.edges[edge].child == NONE:  # taken back
+            pass
+        elif kind == AFTER:
+            if not over:
+                meet_dependency(s, edge)
+        elif over:
+            if kind == AFTER_OK and not well:
+                push(s, s.world[0].now, CANCEL, s.edges[edge].child)
+            else:
+                meet_dependency(s, edge)
+        edge = s.edges[edge].next
+
+
+@inner
+def node_down(s: SimulationState, node: int) -> None:
+    """A node fails, and with it the jobs it held; they wait again where the machine is set so."""
+    world = s.world[0]
+    if not _up(s, node):
+        return
+    row = world.running - 1
+    while row >= 0:  # backwards, for rows behind one that goes move up
+        job = s.active[row]
+        slot = s.job_states[job].held
+        while slot != NONE and not s.slots[slot].first <= node <= s.slots[slot].last:
+            slot = s.slots[slot].next
+        if slot != NONE:
+            if world.requeues:
+                requeue(s, job)
+            else:
+                finish(s, job, NODE_FAIL)
+            row = world.running
+        row -= 1
+    if s.free[node, 0] > 0:
+        s.blocks[node // BLOCK] -= 1
+    for k in range(s.free.shape[1]):
+        s.free[node, k] = 0
+        s.capacity[node, k] = 0
+    recount(s, node, -1)
+    write(s, DOWN, node, 0.0)
+
+
+@inner
+def node_up(s: SimulationState, node: int) -> None:
+    """A node is back."""
+    if _up(s, node):
+        return
+    for k in range(s.free.shape[1]):
+        s.capacity[node, k] = s.full[node, k]
+        s.free[node, k] = s.full[node, k]
+    if s.free[node, 0] > 0:
+        s.blocks[node // BLOCK] += 1
+    recount(s, node, 1)
+    write(s, UP, node, 0.0)
+    s.world[0].dirty = 1
+
+
+@inner
+def _up(s: SimulationState, node: int) -> bool:
+    amounts = 0
+    for k in range(s.capacity.shape[1]):
+        amounts += s.capacity[node, k]
+    return bool(amounts > 0)
+
+
+@compiled
+def start(s: SimulationState, job: int, count: int) -> None:
+    """Start a waiting job on the first `count` runs of nodes in ``s.runs``. It must be out of the queue."""
+    world = s.world[0]
+    row, job_state = s.jobs[job], s.job_states[job]
+    for k in range(count):
+        hold(s, job, s.runs[k, 0], s.runs[k, 1], s.runs[k, 2])
+    if world.slots >= 0:
+        world.free -= row.units
+    job_state.status = RUNNING
+    job_state.left = job_state.run
+    job_state.since = world.now
+    row.started = world.now
+    row.planned = np.nan
+    ends = world.now + row.estimate
+    behind = world.running
+    while behind > 0 and s.ends[behind - 1] > ends:
+        s.ends[behind] = s.ends[behind - 1]
+        s.active[behind] = s.active[behind - 1]
+        behind -= 1
+    s.ends[behind] = ends
+    s.active[behind] = job
+    world.running += 1
+    write(s, STARTED, job, 0.0)
+    expect_end(s, job)
+    update_dependants(s, job, False, True)
+    report_change(s, job)
+
+
+@inner
+def expect_end(s: SimulationState, job: int) -> None:
+    """Put a running job's end on the calendar: of its work, or of its time."""
+    world = s.world[0]
+    row, job_state = s.jobs[job], s.job_states[job]
+    at = max(world.now, min(job_state.since + job_state.left / job_state.speed, row.started + job_state.stop))
+    early = world.one_by_one and at < row.started + row.estimate
+    job_state.event = push(s, at, EARLY_END if early else END, job)
+
+
+@compiled
+def set_speed(s: SimulationState, job: int, speed: float) -> None:
+    """A running job gets on at another speed from now on."""
+    job_state = s.job_states[job]
+    now = s.world[0].now
+    job_state.left = max(0.0, job_state.left - (now - job_state.since) * job_state.speed)
+    job_state.since = now
+    job_state.speed = speed
+    write(s, SPEED, job, speed)
+    expect_end(s, job)
+
+
+@inner
+def stop_running(s: SimulationState, job: int) -> None:
+    """A running job is gone from its nodes."""
+    world = s.world[0]
+    row = s.jobs[job]
+    ends = row.started + row.estimate
+    low, high = 0, world.running
+    while low < high:
+        middle = (low + high) >> 1
+        if s.ends[middle] < ends:
+            low = middle + 1
+        else:
+            high = middle
+    while s.active[low] != job:
+        low += 1
+    for behind in range(low, world.running - 1):
+        s.ends[behind] = s.ends[behind + 1]
+        s.active[behind] = s.active[behind + 1]
+    world.running -= 1
+    release_nodes(s, job)
+    world.dirty = 1
+
+
+@compiled
+def finish(s: SimulationState, job: int, outcome: int) -> None:
+    """A job's end, wherever it stands."""
+    world = s.world[0]
+    job_state = s.job_states[job]
+    if job_state.status == RUNNING:
+        stop_running(s, job)
+        charge(s, job)
+    elif job_state.status == WAITING:
+        leave(s, job)
+    job_state.status = ENDED
+    job_state.outcome = outcome
+    job_state.ended = world.now
+    job_state.event = NONE
+    write(s, FINISHED, job, float(outcome))
+    update_dependants(s, job, True, outcome == COMPLETED)
+    report_change(s, job)
+
+
+@compiled
+def requeue(s: SimulationState, job: int) -> None:
+    """A running job waits again, as if it had just been submitted: at the end of the queue, its age gone."""
+    world = s.world[0]
+    row, job_state = s.jobs[job], s.job_states[job]
+    stop_running(s, job)
+    charge(s, job)
+    job_state.status = HELD
+    job_state.event = NONE
+    row.started = np.nan
+    row.eligible = np.nan
+    row.accrue = np.nan
+    row.restarts += 1
+    row.place = world.place
+    world.place += 1.0
+    write(s, REQUEUED, job, 0.0)
+    unblock(s, job, 0)
+
+
+@inner
+def charge(s: SimulationState, job: int) -> None:
+    """Add what a job has used to its user's account."""
+    row = s.jobs[job]
+    if row.user >= 0:
+        now = s.world[0].now
+        age = now - s.usage[row.user, 1]
+        s.usage[row.user, 0] *= 0.5 ** (age / s.world[0].half_life)
+        s.usage[row.user, 0] += row.cores * (now - row.started)
+        s.usage[row.user, 1] = now
+
+
+# -- Time passes to the next decision ---------------------------------------------------------------------------------
+
+
+@compiled
+def advance(s: SimulationState, until: float) -> int:
+    """Let time pass until a job waits and something has changed, but not beyond `until` [s]; why it came back.
+
+    All events of an instant take effect before anybody decides: first jobs end, then nodes come and go, then jobs are
+    cancelled, submitted, and let go by their begin times. Where decisions are taken one by one, the ends that were
+    expected still come first and together; then whatever else happens, each for itself, ends that come early last.
+    An expected end is itself an occasion to decide, before early ends of jobs that started later.
+    """
+    world = s.world[0]
+    while True:
+        if world.job_changed:
+            world.job_changed = 0
+            return JOB_CHANGED
+        at = _next(s)
+        if world.dirty and world.waiting > 0 and (world.one_by_one or at > world.now):
+            return DECIDE
+        if at > until:
+            world.now = max(world.now, until)
+            return UNTIL
+        if at == _NEVER:
+            return OVER
+        lines, due = world.lines, -1
+        world.now = max(world.now, at)
+        while _next(s) <= world.now:
+            if not spare(s):
+                return GROW
+            number = s.heap[0].number
+            kind = _take_next(s)
+            if not world.one_by_one:
+                continue
+            if kind != END:
+                break
+            due = number if due < 0 else due  # of the ends that were expected, the one that was made first
+            if _next_early(s) > due:
+                break
+        if world.stops_often and world.lines > lines:
+            return DECIDE
+
+
+@inner
+def spare(s: SimulationState) -> bool:
+    """Whether the tables have room for whatever one event or one start may bring."""
+    world = s.world[0]
+    most = world.edges + world.running + 8  # all that wait for a job, or all jobs of a node
+    return bool(
+        len(s.heap) - world.events >= most
+        and len(s.log) - world.lines >= most
+        and len(s.queue) - world.waiting >= most
+        and len(s.active) - world.running >= 1
+    )
+
+
+_NEVER = float("inf")
+
+
+@inner
+def _next(s: SimulationState) -> float:
+    """Time of the next event, of the calendar or of the arrivals known from the start [s]."""
+    world = s.world[0]
+    at = _NEVER
+    if world.events > 0:
+        at = s.heap[0].at
+    if world.arrival < world.arrivals:
+        at = min(at, s.jobs[world.arrival].submit)
+    return at
+
+
+@inner
+def _next_early(s: SimulationState) -> int:
+    """Number of the end that comes early and is next at this instant, or -1 when something else is next."""
+    world = s.world[0]
+    if world.events == 0 or s.heap[0].at > world.now or s.heap[0].kind != EARLY_END:
+        return -1
+    if world.arrival < world.arrivals and s.jobs[world.arrival].submit <= world.now:
+        return -1
+    return int(s.heap[0].number)
+
+
+@inner
+def _take_next(s: SimulationState) -> int:
+    """The next event takes effect; its kind."""
+    world = s.world[0]
+    if world.events > 0:
+        at, kind, number, what = s.heap[0].at, s.heap[0].kind, s.heap[0].number, s.heap[0].what
+    else:
+        at, kind, number, what = _NEVER, OPEN, 0, 0
+    arrives = world.arrival < world.arrivals
+    if arrives and (at > s.jobs[world.arrival].submit or (at == s.jobs[world.arrival].submit and kind > CANCEL)):
+        world.arrival += 1
+        if s.job_states[world.arrival - 1].status == NOT_SUBMITTED:  # unless it was cancelled before
+            submit(s, world.arrival - 1)
+        return SUBMIT
+    drop(s)
+    if kind == NODE_UP:
+        node_up(s, what)
+        return int(kind)
+    if kind == NODE_DOWN:
+        node_down(s, what)
+        return int(kind)
+    job_state = s.job_states[what]
+    if kind in (END, EARLY_END):
+        if job_state.status == RUNNING and job_state.event == number:  # a void one has been replaced by another
+            row = s.jobs[what]
+            in_time = job_state.since + job_state.left / job_state.speed <= row.started + job_state.stop
+            finish(s, what, COMPLETED if in_time else TIMEOUT)
+    elif kind == CANCEL:
+        if job_state.status != ENDED:
+            finish(s, what, CANCELLED)
+    elif kind == OPEN:
+        if job_state.status == HELD and job_state.begin <= world.now:
+            unblock(s, what, BEGIN)
+    elif job_state.status == NOT_SUBMITTED:
+        submit(s, what)
+    return int(kind)
+
+
+# -- The loop with a backfilling rule ---------------------------------------------------------------------------------
+
+
+@compiled
+def dispatch_loop(
+    s: SimulationState,
+    until: float,
+    depth: float,
+    limit: int,
+    order: int,
+    threshold: float,
+    weights: Floats,
+    promise: bool,
+    most: int,
+) -> int:
+    """Run until `until` [s], until nothing more happens, or for `most` decisions; why it came back.
+
+    `order` is a code of an order of the queue, or -1, with its `threshold` [s]; `weights` the priority model's.
+    """
+    world = s.world[0]
+    starts, promised = np.empty(64, np.int64), np.empty(64)
+    runs = np.empty((0, 4), np.int64)
+    while True:
+        why = advance(s, until)
+        if why != DECIDE:
+            return why
+        if most == 0:
+            return DECIDE
+        most -= 1
+        if world.waiting > len(starts):
+            starts, promised = np.empty(2 * world.waiting, np.int64), np.empty(2 * world.waiting)
+        world.dirty = 0
+        if world.waiting == 0 or (world.free == 0 and world.slots >= 0 and not promise):
+            continue
+        world.decisions += 1
+        waiting = ranked(s, order, threshold, weights)
+        if world.slots >= 0:
+            started = scan(
+                world.now, depth, limit, world.free, world.slots, s.jobs, waiting,
+                s.active[: world.running], s.ends[: world.running], starts, promised, promise,
+            )  # fmt: skip
+        else:
+            release_at, release = releases(s)
+            started, runs = scan_nodes(
+                world.now, depth, limit, world.placement, s.jobs, s.demands, waiting,
+                release_at, release, s.free, s.partitions, starts, promised,
+            )  # fmt: skip
+        if promise:
+            for k in range(min(limit, len(waiting))):
+                s.jobs[waiting[k]].planned = promised[k]
+        if started == 0:
+            continue
+        everybody = len(waiting) <= limit
+        if not begin(s, picked(waiting, starts[:started]), starts, runs):
+            world.dirty = 1  # what could not start yet is decided again
+            return GROW
+        if everybody and world.edges == 0:
+            world.dirty = 0  # asked again at once, the rule would start nobody else
+
+
+@compiled
+def ranked(s: SimulationState, order: int, threshold: float, weights: Floats) -> Ints:
+    """The waiting rows in order: by the machine's priorities, and then by the dispatcher's own order."""
+    world = s.world[0]
+    waiting = s.queue[: world.waiting]
+    if weights[0] != FIFO:
+        waiting = prioritise(s, weights)
+    if order < 0:
+        return waiting
+    keys = np.empty(len(waiting))
+    for k in range(len(waiting)):
+        job = s.jobs[waiting[k]]
+        keys[k] = queue_key(order, threshold, world.now, job.submit, job.estimate, job.cores)
+    return picked(waiting, ranking(keys))
+
+
+@inner
+def begin(s: SimulationState, rows: Ints, starts: Ints, runs: Ints) -> bool:
+    """Start these rows; False when the tables lack the room for all of them.
+
+    `runs` tells the nodes where the machine does not choose them: position in the queue as it was, first node, last
+    node, units of each.
+    """
+    k = 0
+    for i in range(len(rows)):
+        if not has_room(s):
+            return False
+        count = 0
+        while k < len(runs) and runs[k, 0] == starts[i]:
+            for column in range(3):
+                s.runs[count, column] = runs[k, column + 1]
+            count, k = count + 1, k + 1
+        if count == 0:
+            count = find(s, rows[i])
+        leave(s, rows[i])
+        start(s, rows[i], count)
+    return True
+
+
+@compiled
+def has_room(s: SimulationState) -> bool:
+    """Whether the tables have room for one more start."""
+    world = s.world[0]
+    return spare(s) and world.vacancies >= len(s.runs) and len(s.placed) - world.placed >= len(s.runs)
+
+
+@compiled
+def releases(s: SimulationState) -> tuple[Floats, Ints]:
+    """When what runs is expected to end [s], in order, and what comes back: first node, last node, units, kind."""
+    world = s.world[0]
+    count = 0
+    for k in range(world.running):
+        slot = s.job_states[s.active[k]].held
+        while slot != NONE:
+            count += 1
+            slot = s.slots[slot].next
+    at, what = np.empty(count), np.empty((count, 4), np.int64)
+    row = 0
+    for k in range(world.running):
+        slot = s.job_states[s.active[k]].held
+        while slot != NONE:
+            held = s.slots[slot]
+            at[row] = s.ends[k]
+            what[row, 0], what[row, 1], what[row, 2] = held.first, held.last, held.units
+            what[row, 3] = s.jobs[s.active[k]].kind
+            row += 1
+            slot = held.next
+    return at, what
