@@ -83,7 +83,7 @@ def test_the_queue_never_notices() -> None:
     engine, undisturbed = busy(), busy()
     watch(engine, EASY, [JobKind(4, 1000.0)], np.arange(0, 100, 5.0).tolist())
     for each in (engine, undisturbed):
-        each.drive(EASY)
+        each.dispatch(EASY)
     assert engine.schedule().start.tolist() == undisturbed.schedule().start.tolist()
 
 
@@ -333,7 +333,7 @@ def test_forecasts_leave_the_queue_alone() -> None:
     engine, undisturbed = busy_machine(), busy_machine()
     forecast_waits(engine, RULE, [JobKind(4, 1000.0)], np.arange(0, 100, 5.0).tolist())
     for each in (engine, undisturbed):
-        each.drive(RULE)
+        each.dispatch(RULE)
     assert engine.schedule().start.tolist() == undisturbed.schedule().start.tolist()
 
 
@@ -478,7 +478,7 @@ def test_it_never_ends_later_than_asking_when_ready() -> None:
         one_by_one = engine.copy()
         ends = 0.0
         for need in needs:
-            one_by_one.drive(EASY_RULE, until=max(one_by_one.now, ends))
+            one_by_one.dispatch(EASY_RULE, until=max(one_by_one.now, ends))
             (start,) = started(one_by_one, EASY_RULE, [submit(one_by_one, need.kind, need.run_time_s)])
             ends = start + need.run_time_s
         assert oracle(engine, EASY_RULE, needs)[-1].ended <= ends + 1e-6

@@ -19,13 +19,13 @@ pytest.importorskip("safetensors", reason="needs the extra 'learn'")
 import torch
 from gymnasium.utils.env_checker import check_env
 from safetensors.numpy import load_file
-from tests.lab.placement.tjap.test_nsa import PRINTED
 
 from asa.core.errors import InvalidInput
 from asa.lab.nsa_paper.repair import MOVES, Repair, RepairBodies, modules, tensors
 from asa.lab.nsa_paper.training import train
 from asa.lab.placement.tjap.instance import grouped, job_cost, violations
 from asa.lab.placement.tjap.nsa import MODEL, NETWORKS, Neural, network, read_network, scores
+from tests.lab.placement.tjap.test_nsa import PRINTED
 
 
 @pytest.mark.parametrize("name", NETWORKS)
