@@ -24,7 +24,6 @@ from asa.core.stage import StageSpec
 from asa.log.events import EventLog
 from asa.log.messages import log_to_file
 from asa.log.rundir import RunDirectory
-from asa.strategies.perstage import PerStage
 from asa.workflows.graph import Graph
 from asa.workflows.learned import Learned
 from asa.workflows.payload import Payloads
@@ -344,6 +343,8 @@ def logged_strategy(start: RunStarted) -> Strategy | None:
 
 def logged_plan(start: RunStarted) -> Plan:
     """A plan to fold a run's events with, the first of them, too, and to explain them; it is not to decide anything."""
+    from asa.strategies.perstage import PerStage
+
     site = Capabilities(start.site, start.partition, start.regime, arrays=start.arrays, parks=start.parks)
     strategy = logged_strategy(start) or PerStage()
     return Plan(strategy, site, shared=start.pool != "per-stage" and not strategy.own_pools)

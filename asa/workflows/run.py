@@ -14,7 +14,6 @@ from asa.log.events import EventLog
 from asa.log.rundir import RunDirectory
 from asa.log.values import load
 from asa.workflows.assemble import VIRTUAL, Assembly, assemble, restore_plan
-from asa.workflows.explain import explain
 from asa.workflows.graph import Graph, make_graph
 from asa.workflows.plan import Plan
 from asa.workflows.settings import Settings, load_settings, make_settings, new_directory, state_path
@@ -112,6 +111,8 @@ class Run:
 
     def explain(self) -> str:
         """Why every stage that is not running is not running, in plain words."""
+        from asa.workflows.explain import explain
+
         if self._assembly is not None:
             return explain(self._assembly.plan, self.now())
         text = explain(restore_plan(self._log), self.now())
