@@ -423,7 +423,7 @@ def seconds(threshold: float | str) -> float:
     return duration(threshold, what="threshold", endless=True)
 
 
-class TrainedDispatcher(Selecting):
+class NetworkDispatcher(Selecting):
     """Decide with a trained network.
 
     Parameters
@@ -466,7 +466,7 @@ class TrainedDispatcher(Selecting):
             )
 
 
-class DrasPg(TrainedDispatcher):
+class DrasPg(NetworkDispatcher):
     """DRAS-PG: two levels; a network gives each job of the window a probability, and one is drawn.
 
     Parameters
@@ -494,7 +494,7 @@ class DrasPg(TrainedDispatcher):
         super().__init__("pg", True, model, greedy=greedy, seed=seed, turns=Turns(patience, seconds(threshold)))
 
 
-class DrasDql(TrainedDispatcher):
+class DrasDql(NetworkDispatcher):
     """DRAS-DQL: two levels; a network tells the value of selecting a job, and the one of highest value is.
 
     Parameters
@@ -513,7 +513,7 @@ class DrasDql(TrainedDispatcher):
         super().__init__("dql", True, model, greedy=True, turns=Turns(patience, seconds(threshold)))
 
 
-class DecimaPg(TrainedDispatcher):
+class DecimaPg(NetworkDispatcher):
     """Decima-PG: as DRAS-PG, but jobs of the window that fit are selected until none does. Nothing is reserved.
 
     Deviation: the paper does not say what becomes of a selected job that does not fit; here such jobs are masked, as
