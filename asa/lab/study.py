@@ -29,14 +29,14 @@ class Figure:
     Parameters
     ----------
     rows
-        What was measured: dataclasses, all of one kind.
+        What was measured: dataclasses, all of one kind; or an object of several that has a ``to_json()``.
     lines
         Makes the lines of a table for people.
     picture
         Draws the rows into a file.
     """
 
-    rows: Sequence[Any]
+    rows: Any
     lines: Callable[[Any], list[dict[str, Any]]]
     picture: Callable[[Any, str | Path], None]
 
@@ -46,7 +46,9 @@ class Figure:
 
     def to_json(self) -> dict[str, Any]:
         """The rows, JSON-able; a figure can be made from them again."""
-        return {"rows": [asdict(row) for row in self.rows]}
+        if hasattr(self.rows, "to_json"):
+            return dict(self.rows.to_json())
+        return {"rows": [row.to_json() if hasattr(row, "to_json") else asdict(row) for row in self.rows]}
 
     def table(self) -> list[dict[str, Any]]:
         """Lines for people."""

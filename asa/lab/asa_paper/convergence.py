@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -95,6 +96,10 @@ class Convergence:
     def to_json(self) -> dict[str, dict[str, float]]:
         """Return the figures, by estimator and name."""
         return {name: asdict(tracking) for name, tracking in self.tracking.items()}
+
+    def table(self) -> list[dict[str, Any]]:
+        """The figures as lines for people."""
+        return [{"sampling": name, **figures} for name, figures in self.to_json().items()]
 
     def draw(self, path: str | Path) -> None:
         """Draw the first seed's course, as the paper's figure does; the suffix of `path` decides the format."""

@@ -16,8 +16,8 @@ from asa.core.errors import InvalidInput
 from asa.core.job import QueueRegime
 from asa.lab.asa_paper.compare import compare
 from asa.lab.asa_paper.published import SCALES, STRATEGIES_SHOWN
-from asa.lab.asa_paper.tables import ORACLE, AsaFigure, Grid, RunRow, corehours_figure, makespan_figure, ratio_of_sums
-from asa.lab.study import Estimate
+from asa.lab.asa_paper.tables import ORACLE, Grid, RunRow, corehours_figure, makespan_figure, ratio_of_sums
+from asa.lab.study import Estimate, Figure
 from asa.report.picture import (
     LINE,
     charts,
@@ -38,7 +38,7 @@ PAPER_REGIME = QueueRegime.ACCRUE_ALWAYS.value
 """The paper's strategy gains by job dependencies: it can only have been run where dependent jobs age."""
 
 
-def asa_makespan(*, seeds: int = 10, seed: int = 0, source: str | None = None) -> AsaFigure:
+def asa_makespan(*, seeds: int = 10, seed: int = 0, source: str | None = None) -> Figure:
     """Figures 6 to 8.
 
     Parameters
@@ -51,7 +51,7 @@ def asa_makespan(*, seeds: int = 10, seed: int = 0, source: str | None = None) -
     return makespan_figure(_rows(seeds, seed, source))
 
 
-def asa_corehours(*, seeds: int = 10, seed: int = 0, source: str | None = None) -> AsaFigure:
+def asa_corehours(*, seeds: int = 10, seed: int = 0, source: str | None = None) -> Figure:
     """Figure 9; takes what `asa_makespan` takes."""
     return corehours_figure(_rows(seeds, seed, source))
 

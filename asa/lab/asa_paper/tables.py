@@ -18,7 +18,7 @@ from asa.core.errors import InvalidInput, RunFailed
 from asa.core.event import RunState
 from asa.lab.asa_paper.accuracy import DAYS, PAPER
 from asa.lab.report.charts import Bar, BarPart, Panel, save_stacked
-from asa.lab.study import LEVEL, Estimate, Statistic, estimate
+from asa.lab.study import LEVEL, Estimate, Figure, Statistic, estimate
 from asa.metrics.workflow import JobSummary, RunSummary
 
 METRICS = ("total_wait_s", "makespan_s", "core_hours")
@@ -496,56 +496,39 @@ _EARLY = 6  # of the palette: what is held too early
 _COLOURS = (0, 2, 5, 8, 1, 3, 7, 4, 6)  # of the palette, so that neighbouring waits are told apart
 
 
-@dataclass(frozen=True)
-class AsaFigure:
-    """A figure and the rows behind it.
-
-    Parameters
-    ----------
-    rows
-        Runs of a comparison.
-    panel
-        Makes the chart of a workflow on a system.
-    title
-        What is written above.
-    """
-
-    rows: Sequence[RunRow]
-    panel: Callable[[str, str, Sequence[RunRow]], Panel]
-    title: str
-
-    def draw(self, path: str | Path) -> None:
-        """Draw it: a row of charts for each workflow, a column for each system."""
-        systems = dict.fromkeys(row.system for row in self.rows)
-        workflows = dict.fromkeys(row.workflow for row in self.rows)
-        panels = [
-            [
-                self.panel(
-                    workflow, system, [row for row in self.rows if (row.workflow, row.system) == (workflow, system)]
-                )
-                for system in systems
-            ]
-            for workflow in workflows
-        ]
-        save_stacked(panels, path, title=self.title)
-
-    def to_json(self) -> dict[str, Any]:
-        """The rows, JSON-able."""
-        return {"rows": [row.to_json() for row in self.rows]}
+def _draw_panels(
+    panel: Callable[[str, str, Sequence[RunRow]], Panel], title: str, rows: Sequence[RunRow], path: str | Path
+) -> None:
+    """Draw a row of charts for each workflow, a column for each system."""
+    systems, workflows = dict.fromkeys(row.system for row in rows), dict.fromkeys(row.workflow for row in rows)
+    panels = [
+        [panel(workflow, system, [row for row in rows if (row.workflow, row.system) == (workflow, system)])
+         for system in systems]
+        for workflow in workflows
+    ]  # fmt: skip
+    save_stacked(panels, path, title=title)
 
 
-def makespan_figure(rows: Sequence[RunRow]) -> AsaFigure:
+def _run_lines(rows: Sequence[RunRow]) -> list[dict[str, Any]]:
+    return [{name: value for name, value in row.to_json().items() if name != "stages"} for row in rows]
+
+
+def makespan_figure(rows: Sequence[RunRow]) -> Figure:
     """Figures 6 to 8: makespans, in means over seeds, with the waits between stages stacked in order of time."""
     long = {row.system for row in rows if row.makespan_s > LONG_S}
-    return AsaFigure(rows, partial(_makespans, long), f"makespan and the waits in it{_averaged_over(rows)}")
+    title = f"makespan and the waits in it{_averaged_over(rows)}"
+    return Figure(rows, _run_lines, partial(_draw_panels, partial(makespan_panel, long), title))
 
 
-def corehours_figure(rows: Sequence[RunRow]) -> AsaFigure:
+def corehours_figure(rows: Sequence[RunRow]) -> Figure:
     """Figure 9: core-hours, in means over seeds; what was held idle because it came too early on top."""
-    return AsaFigure(rows, _core_hours, f"core-hours charged{_averaged_over(rows)}")
+    return Figure(
+        rows, _run_lines, partial(_draw_panels, core_hours_panel, f"core-hours charged{_averaged_over(rows)}")
+    )
 
 
-def _makespans(long: Container[str], workflow: str, system: str, rows: Sequence[RunRow]) -> Panel:
+def makespan_panel(long: Container[str], workflow: str, system: str, rows: Sequence[RunRow]) -> Panel:
+    """Makespans of a workflow on a system, in hours on the systems in `long`."""
     unit, seconds = ("h", 3600.0) if system in long else ("min", 60.0)
     bars = []
     for group in _groups(rows):
@@ -559,7 +542,8 @@ def _makespans(long: Container[str], workflow: str, system: str, rows: Sequence[
     return Panel(f"{workflow}, {system}", f"makespan [{unit}]", bars)
 
 
-def _core_hours(workflow: str, system: str, rows: Sequence[RunRow]) -> Panel:
+def core_hours_panel(workflow: str, system: str, rows: Sequence[RunRow]) -> Panel:
+    """Core-hours of a workflow on a system, with what was held too early on top."""
     bars = []
     for group in _groups(rows):
         charged = float(np.mean([row.core_hours for row in group]))

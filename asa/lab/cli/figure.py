@@ -90,14 +90,7 @@ class FigureCommand:
         study = make(seed=options.seed, **_given(options))
         if options.output:
             study.draw(options.output)
-        data = study.to_json()
-        if options.figure in ("asa-pareto", *_MEASURED):
-            rows = study.table()
-        elif options.figure in _FROM_ROWS:
-            rows = [{name: value for name, value in row.items() if name != "stages"} for row in data["rows"]]
-        else:
-            rows = [{"sampling": name, **row} for name, row in data.items()]
-        return CommandResult(data, table(rows, "nothing"))
+        return CommandResult(study.to_json(), table(study.table(), "nothing"))
 
 
 def _given(options: argparse.Namespace) -> dict[str, Any]:

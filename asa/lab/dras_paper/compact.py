@@ -194,14 +194,14 @@ class Accrued(gymnasium.Wrapper[Reals, np.int64, Reals, np.int64]):
             workload = self.schedule().workload
             self._reference = simulate(workload, self._cluster, REFERENCE, **SETTINGS)
             state, over, info = self._forced(state, False, info)
-        self._paid = self._lead(info["now"])
+        self._paid = self.lead(info["now"])
         return state, info
 
     def step(self, action: SupportsInt) -> tuple[Reals, float, bool, bool, dict[str, Any]]:
         """Select a job."""
         state, _, over, _, info = self.env.step(np.int64(int(action)))
         state, over, info = self._forced(state, over, info)
-        before, self._paid = self._paid, self._lead(info["now"])
+        before, self._paid = self._paid, self.lead(info["now"])
         return state, SCALE * (self._paid - before), over, False, info
 
     def action_masks(self) -> Bools:
@@ -218,7 +218,7 @@ class Accrued(gymnasium.Wrapper[Reals, np.int64, Reals, np.int64]):
             state, _, over, _, info = self.env.step(np.int64(mask.argmax()))
         return state, over, info
 
-    def _lead(self, now: float) -> float:
+    def lead(self, now: float) -> float:
         """What the reference has cost by now, minus what this has."""
         mine, other = self.schedule(), self._reference
         jobs = mine.workload

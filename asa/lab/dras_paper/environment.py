@@ -138,7 +138,7 @@ class Dispatching(gymnasium.Env[Reals, np.int64]):
             raise InvalidInput("a set of jobs that leaves nothing to select: at least 1 job that fits expected")
         if (total := self._selection.queue.total) != self.nodes:
             raise InvalidInput(f"with these jobs the machine has {total} units, with the first set {self.nodes}")
-        return self._look(), self._info()
+        return self._look(), self.info()
 
     def step(self, action: SupportsInt) -> tuple[Reals, float, bool, bool, dict[str, Any]]:
         """Select a job.
@@ -153,7 +153,7 @@ class Dispatching(gymnasium.Env[Reals, np.int64]):
         if self._selection.over:
             self._engine.apply(self._selection.decisions)
             over = not self._advance()
-        return self._look(), reward, over, False, self._info() | {"mode": mode.value}
+        return self._look(), reward, over, False, self.info() | {"mode": mode.value}
 
     def action_masks(self) -> Bools:
         """Which actions there are, shape (W,); none at the end."""
@@ -178,7 +178,8 @@ class Dispatching(gymnasium.Env[Reals, np.int64]):
             return np.zeros(self._sight.shape(self.nodes), np.float32)
         return self._sight(self._selection)
 
-    def _info(self) -> dict[str, Any]:
+    def info(self) -> dict[str, Any]:
+        """Scheduling instances so far, and the time [s]."""
         return {"instance": self._instance, "now": self._engine.now}
 
 

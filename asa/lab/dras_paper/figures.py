@@ -283,37 +283,6 @@ def _outcome(row: dict[str, Any]) -> DispatcherOutcome:
     return DispatcherOutcome(row["dispatcher"], row, wait, modes)
 
 
-@dataclass(frozen=True)
-class DrasFigure:
-    """What was compared, and how it is shown.
-
-    Parameters
-    ----------
-    compared
-        What became of the jobs.
-    lines
-        Makes the lines of a table for people.
-    picture
-        Draws it into a file.
-    """
-
-    compared: Compared
-    lines: Callable[[Compared], list[dict[str, Any]]]
-    picture: Callable[[Compared, str | Path], None]
-
-    def draw(self, path: str | Path) -> None:
-        """Draw it; the suffix of `path` decides the format."""
-        self.picture(self.compared, path)
-
-    def to_json(self) -> dict[str, Any]:
-        """All of it, JSON-able; the other figures can be made from it, too."""
-        return self.compared.to_json()
-
-    def table(self) -> list[dict[str, Any]]:
-        """Lines for people."""
-        return self.lines(self.compared)
-
-
 _ACROSS = 3
 
 
@@ -393,7 +362,7 @@ def _grouped(found: Compared, path: str | Path, shown: dict[str, list[list[float
     save_figure(figure, path)
 
 
-def dras_6(*, source: str | None = None, **options: Any) -> DrasFigure:
+def dras_6(*, source: str | None = None, **options: Any) -> Figure:
     """Figure 6: a Kiviat graph of all metrics; takes what `asa.lab.dras_paper.figures.compared` takes.
 
     Parameters
@@ -401,27 +370,27 @@ def dras_6(*, source: str | None = None, **options: Any) -> DrasFigure:
     source
         What this or another one of these figures wrote with ``--json``; it is shown, and nothing is run.
     """
-    return DrasFigure(_found(source, options), overall, draw_kiviat)
+    return Figure(_found(source, options), overall, draw_kiviat)
 
 
-def dras_7(*, source: str | None = None, **options: Any) -> DrasFigure:
+def dras_7(*, source: str | None = None, **options: Any) -> Figure:
     """Figure 7: waits by job size and mode, where starvation shows; takes what `dras_6` takes."""
-    return DrasFigure(_found(source, options), by_size, draw_sizes)
+    return Figure(_found(source, options), by_size, draw_sizes)
 
 
-def dras_8(*, source: str | None = None, **options: Any) -> DrasFigure:
+def dras_8(*, source: str | None = None, **options: Any) -> Figure:
     """Figure 8: mean waits by mode; takes what `dras_6` takes."""
-    return DrasFigure(_found(source, options), by_mode, draw_modes)
+    return Figure(_found(source, options), by_mode, draw_modes)
 
 
-def dras_9(*, source: str | None = None, **options: Any) -> DrasFigure:
+def dras_9(*, source: str | None = None, **options: Any) -> Figure:
     """Figure 9: load and mean wait, week by week; takes what `dras_6` takes."""
-    return DrasFigure(_found(source, options), by_week, draw_weeks)
+    return Figure(_found(source, options), by_week, draw_weeks)
 
 
-def dras_table4(*, source: str | None = None, **options: Any) -> DrasFigure:
+def dras_table4(*, source: str | None = None, **options: Any) -> Figure:
     """Table IV: shares of jobs and core-hours by mode; takes what `dras_6` takes."""
-    return DrasFigure(_found(source, options), by_mode, draw_shares)
+    return Figure(_found(source, options), by_mode, draw_shares)
 
 
 def _found(source: str | None, options: Any) -> Compared:

@@ -289,7 +289,7 @@ class PolicyGradient:
     def __init__(self, shape: NetworkShape, *, seed: int = 0, rate: float = 0.001) -> None:
         self.network: DrasNetwork = network_of(shape, seed)
         self._draw, self._baseline = np.random.default_rng(seed), Baseline()
-        self._optimiser = optimiser_of(self.network, rate)
+        self.optimiser = optimiser_of(self.network, rate)
 
     def act(self, state: Reals, mask: Bools) -> int:
         """Draw an action by the policy's probabilities."""
@@ -314,19 +314,19 @@ class PolicyGradient:
         returns = to_come([step.reward for step in steps])
         loss = self.loss(steps, returns - self._baseline.of(len(steps)))
         self._baseline.add(returns)
-        self._optimiser.zero_grad()
+        self.optimiser.zero_grad()
         torch.autograd.backward(loss)
-        self._optimiser.step()
+        self.optimiser.step()
 
     def memory(self) -> tuple[Tensors, dict[str, Any]]:
         """All that it would need to go on: tensors, and what is JSON-able."""
         baseline = {"sums": self._baseline.sums.tolist(), "counts": self._baseline.counts.tolist()}
         about = {"draw": self._draw.bit_generator.state, "baseline": baseline}
-        return tensors_of(self.network, self._optimiser), about
+        return tensors_of(self.network, self.optimiser), about
 
     def recall(self, tensors: Tensors, about: Mapping[str, Any]) -> None:
         """Go on from there."""
-        restore(self.network, self._optimiser, tensors)
+        restore(self.network, self.optimiser, tensors)
         self._draw.bit_generator.state = about["draw"]
         self._baseline = Baseline(**about["baseline"])
 
@@ -384,7 +384,7 @@ class QLearning:
         self.network: DrasNetwork = network_of(shape, seed)
         self.epsilon, self._decay, self._discount = epsilon, decay, discount
         self._draw = np.random.default_rng(seed)
-        self._optimiser = optimiser_of(self.network, rate)
+        self.optimiser = optimiser_of(self.network, rate)
 
     def act(self, state: Reals, mask: Bools) -> int:
         """The action of highest value; with probability epsilon any that there is."""
@@ -416,17 +416,17 @@ class QLearning:
     def learn(self, steps: Sequence[Step]) -> None:
         """Change the network once, by these actions in a row."""
         loss = self.loss(steps)
-        self._optimiser.zero_grad()
+        self.optimiser.zero_grad()
         torch.autograd.backward(loss)
-        self._optimiser.step()
+        self.optimiser.step()
         self.epsilon *= self._decay
 
     def memory(self) -> tuple[Tensors, dict[str, Any]]:
         """All that it would need to go on: tensors, and what is JSON-able."""
         about = {"draw": self._draw.bit_generator.state, "epsilon": self.epsilon}
-        return tensors_of(self.network, self._optimiser), about
+        return tensors_of(self.network, self.optimiser), about
 
     def recall(self, tensors: Tensors, about: Mapping[str, Any]) -> None:
         """Go on from there."""
-        restore(self.network, self._optimiser, tensors)
+        restore(self.network, self.optimiser, tensors)
         self._draw.bit_generator.state, self.epsilon = about["draw"], float(about["epsilon"])

@@ -71,6 +71,15 @@ class Repair(gymnasium.Env[Reals, np.int64]):
     UnknownName
         When there is no such state.
 
+    Attributes
+    ----------
+    owner, before
+        Job that holds each idle node of the window, -1 for none, now and before the episode.
+    sizes, out
+        Nodes of each job of the window, and the jobs that have not been put back, the next one first.
+    exact
+        What the jobs of the episode would cost had each gone where it costs least.
+
     References
     ----------
     Section V-B of the paper: state (V-B1), action and mask (V-B2), reward (V-B3).
@@ -98,26 +107,26 @@ class Repair(gymnasium.Env[Reals, np.int64]):
         self.observation_space = gymnasium.spaces.Box(0.0, 1.0, (ATTRIBUTES, PLACES), np.float32)
         self.action_space = gymnasium.spaces.Discrete(PLACES)
         self._windows, self._scale, self._removed = windows, (state == "steps", float(biggest)), removed
-        self._plain, self._moves = plain, 0
-        self._out: list[int] = []
-        self._owner = self._before = np.zeros(0, np.int64)
-        self._was = self._paid = self._exact = 0.0
+        self._plain, self._moves, self.sizes = plain, 0, np.zeros(0, np.int64)
+        self.out: list[int] = []
+        self.owner = self.before = np.zeros(0, np.int64)
+        self._was = self._paid = self.exact = 0.0
         self._unit = self._heat = 1.0
         self._count = 0
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Reals, dict[str, Any]]:
         """Take jobs out; the largest comes back first."""
         super().reset(seed=seed)
-        if self._out:  # the last episode was not ended
-            self._owner = self._before
+        if self.out:  # the last episode was not ended
+            self.owner = self.before
         if seed is not None or self._moves == 0:
             self._next_window()
         self._moves -= 1
-        jobs = len(self._sizes)
+        jobs = len(self.sizes)
         chosen = self.np_random.permutation(jobs)[: self.np_random.integers(1, min(self._removed, jobs) + 1)]
-        self._out = sorted(chosen.tolist(), key=lambda job: -self._sizes[job])
-        self._before, self._paid = self._owner.copy(), 0.0
-        self._was, self._exact = ruin(self._tables, self._owner, self._sizes, np.array(self._out))
+        self.out = sorted(chosen.tolist(), key=lambda job: -self.sizes[job])
+        self.before, self._paid = self.owner.copy(), 0.0
+        self._was, self.exact = ruin(self._tables, self.owner, self.sizes, np.array(self.out))
         return self._look(), {}
 
     def step(self, action: np.int64) -> tuple[Reals, float, bool, bool, dict[str, Any]]:
@@ -133,15 +142,15 @@ class Repair(gymnasium.Env[Reals, np.int64]):
         """
         if not 0 <= action < self._count:
             raise InvalidInput(f"action {action}: {self._count} nodes are left; see action_masks")
-        job = self._out.pop(0)
-        self._paid += put(self._tables, self._owner, int(self._sizes[job]), job, int(action))
-        if self._out:
+        job = self.out.pop(0)
+        self._paid += put(self._tables, self.owner, int(self.sizes[job]), job, int(action))
+        if self.out:
             return self._look(), 0.0, False, False, {}
         worse = self._paid - self._was
         if worse > 0 and self.np_random.random() >= math.exp(-worse / self._heat):
-            self._owner = self._before
-        reward = ((0.0 if self._plain else self._exact) - self._paid) / self._unit
-        info = {"cost": self._paid, "exact": self._exact}
+            self.owner = self.before
+        reward = ((0.0 if self._plain else self.exact) - self._paid) / self._unit
+        info = {"cost": self._paid, "exact": self.exact}
         return np.zeros((ATTRIBUTES, PLACES), np.float32), reward, True, False, info
 
     def action_masks(self) -> npt.NDArray[np.bool_]:
@@ -150,14 +159,14 @@ class Repair(gymnasium.Env[Reals, np.int64]):
 
     def _next_window(self) -> None:
         window = self._windows[int(self.np_random.integers(len(self._windows)))]
-        self._tables, self._sizes, self._where = window.tables, window.sizes, places_of(window)
-        self._owner, self._unit, self._moves = in_order(window), window.price * self._scale[1], MOVES
+        self._tables, self.sizes, self._where = window.tables, window.sizes, places_of(window)
+        self.owner, self._unit, self._moves = in_order(window), window.price * self._scale[1], MOVES
         self._heat = WARMEST * (COLDEST / WARMEST) ** self.np_random.random()
 
     def _look(self) -> Reals:
         state = np.zeros(ATTRIBUTES * PLACES, np.float32)
-        asked = self._sizes[self._out]
-        self._count = min(PLACES, seen(self._tables, self._where, self._scale, self._owner, asked, state))
+        asked = self.sizes[self.out]
+        self._count = min(PLACES, seen(self._tables, self._where, self._scale, self.owner, asked, state))
         return state.reshape(ATTRIBUTES, PLACES)
 
 

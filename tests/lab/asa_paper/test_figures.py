@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from asa.cli.main import main
 from asa.core.errors import InvalidInput
 from asa.lab.asa_paper.figures import STAGGERED, Pareto, ParetoPoint, asa_pareto, front, points
-from asa.lab.asa_paper.tables import RunRow, StageSpan, corehours_figure, makespan_figure
+from asa.lab.asa_paper.tables import RunRow, StageSpan, core_hours_panel, makespan_figure, makespan_panel
 
 
 def row(strategy: str, seed: int = 0, cores: int = 28, wait: float = 60.0, early: float = 0.0) -> RunRow:
@@ -26,8 +26,7 @@ def row(strategy: str, seed: int = 0, cores: int = 28, wait: float = 60.0, early
 
 def test_a_makespan_is_its_waits_and_run_times() -> None:
     rows = [row("asa", seed=seed, wait=wait) for seed, wait in enumerate((60.0, 180.0))]
-    figure = makespan_figure(rows)
-    panel = figure.panel("montage", "here", rows)
+    panel = makespan_panel((), "montage", "here", rows)
     (bar,) = panel.bars
     assert [(part.name, part.height) for part in bar.parts] == [
         ("wait 1", 2.0),
@@ -44,13 +43,13 @@ def test_a_makespan_is_its_waits_and_run_times() -> None:
 
 def test_long_makespans_are_in_hours() -> None:
     rows = [row("asa", wait=7200.0)]
-    panel = makespan_figure(rows).panel("montage", "here", rows)
+    panel = makespan_panel(("here",), "montage", "here", rows)
     assert panel.unit == "makespan [h]"
     assert panel.bars[0].parts[0].height == 2.0
 
 
 def test_core_hours_held_too_early_are_on_top() -> None:
-    panel = corehours_figure([]).panel("montage", "here", [row("asa-naive", early=0.5), row("big-job")])
+    panel = core_hours_panel("montage", "here", [row("asa-naive", early=0.5), row("big-job")])
     assert [part.height for part in panel.bars[0].parts] == [5.0, 0.5]
     assert [bar.label for bar in panel.bars] == ["asa-naive", "big-job"]
 

@@ -62,7 +62,7 @@ def test_rewards_add_up_to_what_it_is_better_than_the_reference(jobs: Workload) 
     environment = Accrued([jobs, busy(30)], MACHINE, COST, Shares(5), turns=Turns(3))
     (state, info), over, rewards = environment.reset(), False, []
     jobs = environment.schedule().workload  # the first set may leave no choice
-    before = environment._lead(info["now"])
+    before = environment.lead(info["now"])
     while not over:
         mask = environment.action_masks()
         assert mask.sum() > 1 and state.shape == (6, COLUMNS)

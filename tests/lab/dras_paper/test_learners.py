@@ -183,7 +183,7 @@ def test_the_network_is_changed_every_ten_scheduling_instances() -> None:
 
     environment, learner = small(busy(80)), Counting()
     lived = episode(environment, learner)
-    instances = environment._info()["instance"]
+    instances = environment.info()["instance"]
     assert lived.updates == len(learner.learned) == -(-instances // 10)
     assert sum(learner.learned) == lived.actions >= instances
 
@@ -257,11 +257,11 @@ def test_networks_as_torch_and_as_numpy_know_them() -> None:
 
 def test_what_was_kept_before_anything_was_learned_is_put_back_whole() -> None:
     learner, wanted = learner_of("pg", seed=5, nodes=NODES), learner_of("pg", seed=6, nodes=NODES)
-    before = tensors_of(wanted.network, wanted._optimiser)
+    before = tensors_of(wanted.network, wanted.optimiser)
     episode(small(busy(20), window=W), learner)
-    assert set(before) < set(tensors_of(learner.network, learner._optimiser))
-    restore(learner.network, learner._optimiser, before)
-    after = tensors_of(learner.network, learner._optimiser)
+    assert set(before) < set(tensors_of(learner.network, learner.optimiser))
+    restore(learner.network, learner.optimiser, before)
+    after = tensors_of(learner.network, learner.optimiser)
     assert set(after) == set(before) and all((after[name] == before[name]).all() for name in before)
 
 

@@ -64,7 +64,7 @@ def test_gymnasium_s_checker(state):
 
 
 def ring_of(env: Repair) -> list[int]:
-    return np.flatnonzero(env._owner < 0).tolist()
+    return np.flatnonzero(env.owner < 0).tolist()
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -72,8 +72,8 @@ def ring_of(env: Repair) -> list[int]:
 def test_states_are_those_of_section_v_b(seed, state):
     env = Repair([SMALL, LARGE], state=state)
     seen, _ = env.reset(seed=seed)
-    ring, window = ring_of(env), SMALL if env._where.shape[1] == len(SMALL.idle) else LARGE
-    sizes = [int(window.sizes[job]) for job in env._out]
+    ring, window = ring_of(env), SMALL if len(env.owner) == len(SMALL.idle) else LARGE
+    sizes = [int(window.sizes[job]) for job in env.out]
     assert sizes == sorted(sizes, reverse=True) and 1 <= len(sizes) <= 2
     for k in range(100):
         column = seen[:, k].tolist()
@@ -94,16 +94,16 @@ def test_the_reward_is_minus_what_the_jobs_cost(plain):
     env, draw = Repair([SMALL], plain=plain), np.random.default_rng(1)
     env.reset(seed=1)
     for _ in range(3 * MOVES):
-        jobs, rewards, done = list(env._out), [], False
-        before = env._owner.copy()
+        jobs, rewards, done = list(env.out), [], False
+        before = env.owner.copy()
         while not done:
             _, reward, done, _, info = env.step(draw.integers(env.action_masks().sum()))
             rewards.append(reward)
-        owner = env._owner if not np.array_equal(env._owner, before) else None
+        owner = env.owner if not np.array_equal(env.owner, before) else None
         assert rewards[:-1] == [0.0] * (len(jobs) - 1)
         assert info["exact"] >= 0 and info["cost"] >= 0
         assert rewards[-1] * 40 * 1000 == pytest.approx((0 if plain else info["exact"]) - info["cost"])
-        if owner is not None and not np.array_equal(owner, env._before):
+        if owner is not None and not np.array_equal(owner, env.before):
             assert info["cost"] == pytest.approx(sum(job_cost(SMALL, np.flatnonzero(owner == job)) for job in jobs))
         env.reset()
 
@@ -112,14 +112,14 @@ def test_exact_is_what_each_job_costs_where_it_costs_least():
     env = Repair([SMALL])
     for seed in range(20):
         env.reset(seed=seed)
-        owner, expected = env._owner.copy(), 0.0
-        for job in env._out:
+        owner, expected = env.owner.copy(), 0.0
+        for job in env.out:
             ring, size = np.flatnonzero(owner < 0), int(SMALL.sizes[job])
             ways = [ring[(start + np.arange(size)) % len(ring)] for start in range(len(ring))]
             best = min(ways, key=lambda mine: job_cost(SMALL, np.sort(mine)))
             expected += job_cost(SMALL, np.sort(best))
             owner[best] = job
-        assert env._exact == pytest.approx(expected) or len(env._out) > 1  # of several equal ones another may be taken
+        assert env.exact == pytest.approx(expected) or len(env.out) > 1  # of several equal ones another may be taken
 
 
 def test_jobs_are_never_lost():
@@ -131,9 +131,9 @@ def test_jobs_are_never_lost():
             while not done:
                 *_, done, _, _ = env.step(draw.integers(env.action_masks().sum()))
         env.reset()
-        held = np.bincount(env._owner + 1, minlength=len(env._sizes) + 1)[1:]
-        for job, size in enumerate(env._sizes.tolist()):
-            assert held[job] == (0 if job in env._out else size)
+        held = np.bincount(env.owner + 1, minlength=len(env.sizes) + 1)[1:]
+        for job, size in enumerate(env.sizes.tolist()):
+            assert held[job] == (0 if job in env.out else size)
 
 
 def test_a_seed_gives_an_episode():
