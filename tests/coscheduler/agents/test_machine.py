@@ -282,13 +282,13 @@ def test_all_is_ended_and_removed_at_close(pool: LocalAgents) -> None:
 
 DRIVER = """
 import sys, time
-from coscheduler.agents.machine import Agents
-from coscheduler.real.machine import Program, Started
-from coscheduler.agents.groups import local_pool
-pool = local_pool(1, cores=1)
-with Agents(pool) as machine:
-    machine.start("c", "node0", Program(("/bin/sleep", "1000"), {"TEST_OF_AGENTS": sys.argv[1]}), 0.5, 1.0)
-    while Started("c") not in machine.news(1.0):
+from coscheduler.agents.machine import AgentMachine
+from coscheduler.real.machine import ContainerProgram, ContainerStarted
+from coscheduler.agents.groups import local_agents
+pool = local_agents(1, cores=1)
+with AgentMachine(pool) as machine:
+    machine.start("c", "node0", ContainerProgram(("/bin/sleep", "1000"), {"TEST_OF_AGENTS": sys.argv[1]}), 0.5, 1.0)
+    while ContainerStarted("c") not in machine.news(1.0):
         pass
     print(pool.directory.path.parent, flush=True)
     time.sleep(1000)
