@@ -1,98 +1,229 @@
-"""What the design promises of the code as a whole."""
+"""The laws of docs/design.md that can be checked by reading the source tree, or by watching what a run executes."""
 
 from __future__ import annotations
 
 import ast
+import json
 import re
-import statistics
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
-PACKAGES = ("asa", "executors", "coscheduler")
-LINES, BODY, POSITIONAL = 400, 40, 5
-"""At most: lines of a module, lines of a function's body without its docstring, positional parameters."""
-TABLE = re.compile(r"^```\n +modules +lines +imports.*?\n(.*?)^```$", re.M | re.S)
-"""In docs/design.md: packages, modules, lines, and which others they import."""
-IMPORT = re.compile(r"^\s*(?:from|import) ((?:asa|executors|coscheduler)(?:\.\w+)*)", re.M)
-FOR_TYPES = re.compile(r"^if TYPE_CHECKING:.*?\n(?=\S)", re.M | re.S)
+from tests import house
+
+MODULES = house.load(*house.PRODUCT)
+ARROWS = {name: house.imports(module, MODULES) for name, module in MODULES.items()}
+ENTRY_POINTS = house.entry_points()
+OFFERED = {target.partition(":")[0] for group in ENTRY_POINTS.values() for target in group.values()}
+TABLE = re.compile(r"^```\n +budget +imports.*?\n(.*?)^```$", re.M | re.S)
+"""In docs/design.md: packages, the lines each may have, and which others they import."""
+
+SHARED_NAMES: set[str] = set()
+"""Names that classes of several modules may have; at most 15."""
+
+LEAST = 120
+"""Lines: a smaller module with one importer, its sibling, belongs into that."""
 
 
-def modules(*folders: str) -> Iterator[tuple[str, str]]:
-    """Name and text of each module in these folders."""
-    for folder in folders:
-        for path in sorted(ROOT.glob(f"{folder}/**/*.py")):
-            yield str(path.relative_to(ROOT)), path.read_text()
+# Floors and arrows.
 
 
-def test_rooms_are_small() -> None:
-    lengths = sorted(len(text.splitlines()) for _, text in modules(*PACKAGES))
-    assert statistics.median(lengths) <= 130
-    assert lengths[int(0.9 * len(lengths))] < 300
+def floor(name: str) -> str:
+    words = name.split(".")
+    return "asa.lab" if words[:2] == ["asa", "lab"] else words[0]
 
 
-def test_no_module_is_two() -> None:
-    found = [(name, len(text.splitlines())) for name, text in modules(*PACKAGES, "examples", "benchmarks", "tests")]
-    problems = [f"{name}: {lines} lines" for name, lines in found if lines > LINES]
-    assert not problems, "\n".join(problems)
+@pytest.mark.parametrize(
+    ("above", "forbidden"),
+    [
+        ("asa", ("asa.lab", "executors", "coscheduler")),
+        ("asa.lab", ("asa.cli", "asa.dashboard", "executors", "coscheduler")),
+        ("executors", ("asa.lab", "coscheduler")),
+        ("coscheduler", ("asa.cli",)),
+    ],
+)
+def test_no_floor_imports_what_it_must_not_know(above: str, forbidden: tuple[str, ...]) -> None:
+    """Not through a string either: such parts are found by entry points."""
+    wrong = [
+        f"{name} imports {other}"
+        for name, others in ARROWS.items()
+        if floor(name) == above
+        for other in sorted(others)
+        if any(f"{other}.".startswith(f"{each}.") for each in forbidden)
+    ]
+    assert wrong == []
 
 
-def test_functions_are_short_and_take_few_things_by_position() -> None:
-    """But for compiled ones: calls cost time there, and keyword-only parameters are not to be had."""
-    compilers = functions((ROOT / "asa/lab/core/compiled.py").read_text())
-    exempt = {function.name for function in compilers if not function.name.startswith("_")}
-    problems = []
-    for name, text in modules(*PACKAGES, "examples", "benchmarks"):
-        for function in functions(text):
-            if not exempt.isdisjoint(ast.unparse(decorator) for decorator in function.decorator_list):
-                continue
-            if (lines := length(function)) > BODY:
-                problems.append(f"{name}:{function.lineno} {function.name}: {lines} lines")
-            if (count := positional(function)) > POSITIONAL:
-                problems.append(f"{name}:{function.lineno} {function.name}: {count} positional parameters")
-    assert not problems, "\n".join(problems)
+def test_executors_see_four_packages_of_asa() -> None:
+    seen = {
+        house.room(other)
+        for name in ARROWS
+        if floor(name) == "executors"
+        for other in ARROWS[name]
+        if floor(other) == "asa"
+    }
+    assert seen <= {"asa", "asa.core", "asa.log", "asa.security", "asa.web"}
 
 
-def functions(text: str) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    return (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+def test_the_core_is_pure() -> None:
+    """Standard library and NumPy; nothing is printed, opened or started."""
+    for name, module in MODULES.items():
+        if house.room(name) != "asa.core":
+            continue
+        assert {house.room(other) for other in ARROWS[name]} <= {"asa.core"}, name
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.Call):
+                assert ast.unparse(node.func) not in ("print", "open", "os.open", "subprocess.run"), (
+                    f"{name}:{node.lineno}"
+                )
+            elif isinstance(node, ast.Import | ast.ImportFrom):
+                words = {alias.name for alias in node.names} if isinstance(node, ast.Import) else {node.module or ""}
+                tops = {word.partition(".")[0] for word in words}
+                assert tops <= {*sys.stdlib_module_names, "asa", "numpy"}, f"{name}:{node.lineno}"
 
 
-def length(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
-    """Lines of the body; what a dataclass writes itself is not here."""
-    body = function.body[1:] if ast.get_docstring(function, clean=False) is not None else function.body
-    return (body[-1].end_lineno or 0) - body[0].lineno + 1 if body else 0
+def test_every_entry_point_leads_somewhere() -> None:
+    for group, entries in ENTRY_POINTS.items():
+        for name, target in entries.items():
+            module, _, attribute = target.partition(":")
+            assert module in MODULES, f"{group}: {name} = {target}"
+            assert re.search(rf"^(class|def) {attribute}\b|^{attribute}\b.*=", MODULES[module].text, re.M), target
 
 
-def positional(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
-    """Parameters that may be given by position, but for `self` and `cls`."""
-    names = [parameter.arg for parameter in (*function.args.posonlyargs, *function.args.args)]
-    return len(names) - (names[:1] in (["self"], ["cls"]))
+def test_there_are_no_circles() -> None:
+    assert house.circles(ARROWS) == []
 
 
 def test_the_picture_of_packages_is_as_they_are() -> None:
-    drawn = TABLE.search((ROOT / "docs/design.md").read_text())
+    """Arrows exactly; no package has more lines than its budget, which only a commit that says why may raise."""
+    drawn = TABLE.search((house.ROOT / "docs/design.md").read_text())
     assert drawn, "docs/design.md has no table of packages"
     rows = {line.split()[0]: line.split()[1:] for line in re.sub(r"\n {20,}", " ", drawn[1]).splitlines()}
-    texts: dict[str, list[str]] = {}
-    for name, text in modules(*PACKAGES):
-        texts.setdefault(package(name.split("/")[:-1]), []).append(text)
-    assert sorted(rows) == sorted({*texts} - {"asa"})
-    for name, (count, lines, *drawn_arrows) in rows.items():
-        sizes = len(texts[name]), sum(text.count("\n") for text in texts[name])
-        assert sizes == pytest.approx((int(count), int(lines)), rel=0.25), f"docs/design.md: {name} has grown"
+    sizes = house.sizes(MODULES.values())
+    assert sorted(rows) == sorted(sizes)
+    needed = {name: house.imports(module, MODULES, for_types=False) for name, module in MODULES.items()}
+    for package, (budget, *arrows) in rows.items():
+        assert sizes[package][1] <= int(budget), f"{package} has more lines than docs/design.md allows"
         imported = {
-            package(other.split(".")) for text in texts[name] for other in IMPORT.findall(FOR_TYPES.sub("", text))
+            house.room(MODULES[other].package)
+            for name, others in needed.items()
+            if house.room(MODULES[name].package) == package
+            for other in others
         }
-        assert sorted(drawn_arrows) == sorted(imported - {name, "asa", "core"}), f"docs/design.md: imports of {name}"
+        assert sorted(arrows) == sorted(imported - {package, "asa", "asa.core"}), f"docs/design.md: {package}"
 
 
-def package(words: list[str]) -> str:
-    """The package below `asa` that a dotted name or a folder, word by word, belongs to, or the one beside `asa`."""
-    return words[1] if words[0] == "asa" and len(words) > 1 else words[0]
+# Cohesion.
+
+
+def test_no_module_is_an_antechamber() -> None:
+    importers = house.importers(ARROWS)
+    found = []
+    for name, module in MODULES.items():
+        only = importers.get(name, set())
+        if module.lines < LEAST and len(only) == 1 and name not in OFFERED and module.package != name:
+            (other,) = only
+            if MODULES[other].package == module.package:
+                found.append(f"{name} ({module.lines} lines) belongs into {other}")
+    assert found == []
+
+
+def test_a_class_name_stands_for_one_concept() -> None:
+    where: dict[str, list[str]] = {}
+    for name, module in MODULES.items():
+        for each in module.classes:
+            where.setdefault(each, []).append(name)
+    doubled = {each: names for each, names in where.items() if len(names) > 1}
+    assert len(SHARED_NAMES) <= 15
+    assert {each: names for each, names in doubled.items() if each not in SHARED_NAMES} == {}
+    assert doubled.keys() >= SHARED_NAMES
+
+
+def test_a_run_is_folded_once() -> None:
+    """But for oracles, which tests use."""
+    folds = [
+        name for name, module in MODULES.items() if module.matches("TaskDone") and house.room(name) != "asa.testing"
+    ]
+    assert folds == ["asa.core.run"]
+
+
+def test_tests_leave_the_product_its_privacy() -> None:
+    found = []
+    for name, module in house.load("tests").items():
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] in house.PRODUCT:
+                found += [f"{name}:{node.lineno} {alias.name}" for alias in node.names if alias.name.startswith("_")]
+    assert found == []
+
+
+# What is executed, and what is loaded.
+
+
+def executed(code: str, folder: Path) -> dict[str, list[str]]:
+    """What a program prints as JSON, run by itself in this folder."""
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=folder, timeout=110)
+    assert ran.returncode == 0, ran.stderr
+    found: dict[str, list[str]] = json.loads(ran.stdout.splitlines()[-1])
+    return found
+
+
+WATCHED = """
+import json, sys, threading
+ran = set()
+def watch(frame, what, argument):
+    if what == "call" and frame.f_code.co_name != "<module>":
+        name = frame.f_globals.get("__name__", "")
+        if name.partition(".")[0] in ("asa", "executors", "coscheduler"):
+            ran.add(name)
+def watched(do):
+    threading.setprofile(watch); sys.setprofile(watch)
+    try:
+        return do()
+    finally:
+        sys.setprofile(None); threading.setprofile(None)
+def show():
+    heavy = ("numba", "dask", "distributed", "torch", "ortools")
+    print(json.dumps({"ran": sorted(ran), "heavy": sorted(set(heavy) & set(sys.modules))}))
+"""
+
+
+def test_a_local_run_is_short_and_light(tmp_path: Path) -> None:
+    found = executed(
+        WATCHED
+        + f"""
+import asa
+def hello(name):
+    return f"hello {{name}}"
+def go():
+    run = asa.run(asa.stage(hello)("you"), state={str(tmp_path)!r})
+    run.wait()
+    return run.result()
+assert watched(go) == "hello you"
+show()
+""",
+        tmp_path,
+    )
+    assert found["heavy"] == []
+    assert len(found["ran"]) <= 45, found["ran"]
+
+
+def test_one_decision_of_a_dispatcher_is_short(tmp_path: Path) -> None:
+    found = executed(
+        WATCHED
+        + """
+from asa.core.backfill import Backfill
+from asa.core.job import Resources
+from asa.core.view import QueuedJob, QueueView, RunningJob
+queue = tuple(QueuedJob(str(n), Resources(1 + n % 3), 60.0, float(n)) for n in range(9))
+view = QueueView(10.0, Resources(4), queue, (RunningJob("r", Resources(2), 50.0),))
+assert watched(lambda: list(Backfill(depth=1).decide(view)))
+show()
+""",
+        tmp_path,
+    )
+    assert len(found["ran"]) <= 10, found["ran"]
 
 
 def test_importing_asa_loads_nothing_heavy() -> None:
