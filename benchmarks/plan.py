@@ -20,7 +20,7 @@ from asa.core.job import Capabilities, JobHandle, JobRequest, Resources
 from asa.strategies.perstage import PerStage
 from asa.workflows.graph import make_graph
 from asa.workflows.payload import Payloads
-from asa.workflows.plan import Launch, Plan, Submit
+from asa.workflows.plan import LaunchTasks, Plan, Submit
 
 CORES = 1000
 NOW = time.time()
@@ -56,7 +56,7 @@ def finish(plan: Plan, tasks: int) -> int:
     (allocation,) = plan.pool.held.values()
     while done < tasks:
         for action in plan.decide(NOW):
-            if isinstance(action, Launch):
+            if isinstance(action, LaunchTasks):
                 plan.on(TasksLaunched(NOW, action.stage, action.ranges, action.allocation))
         batch: list[Any] = list(allocation.running)[:500]
         for stage, index in batch:

@@ -74,7 +74,7 @@ class Option:
 
 
 @dataclass(frozen=True)
-class Place:
+class CommandNode:
     """A command, or a part of one.
 
     Parameters
@@ -95,7 +95,7 @@ class Place:
     takes: tuple[str, ...]
 
 
-def places(parser: argparse.ArgumentParser, words: tuple[str, ...] = ()) -> Iterator[Place]:
+def places(parser: argparse.ArgumentParser, words: tuple[str, ...] = ()) -> Iterator[CommandNode]:
     """The place of a parser, and all those below it."""
     options, parts, takes = [], [], ANYTHING
     below = []
@@ -108,7 +108,7 @@ def places(parser: argparse.ArgumentParser, words: tuple[str, ...] = ()) -> Iter
             options.append(Option(tuple(action.option_strings), _help(action), value))
         else:
             takes = takes or _taken(action)
-    yield Place(words, tuple(options), tuple(parts), takes)
+    yield CommandNode(words, tuple(options), tuple(parts), takes)
     for name, part in below:
         yield from places(part, (*words, name))
 
@@ -134,7 +134,7 @@ def _help(action: argparse.Action) -> str:
 _RUNS = '$(command ls "${ASA_STATE_DIR:-${XDG_STATE_HOME:-$HOME/.local/state}/asa}/runs" 2>/dev/null)'
 
 
-def bash(places: Sequence[Place]) -> str:
+def bash(places: Sequence[CommandNode]) -> str:
     """For bash, 4 or newer."""
     takes = [f"        {options}) {_bash_offer(taken)};;" for options, taken in _takes(places)]
     options = [f"        {_quoted(_key(place))}) offered={_quoted(' '.join(_names(place)))};;" for place in places]
@@ -167,7 +167,7 @@ complete -o default -o bashdefault -F _asa asa
 """
 
 
-def zsh(places: Sequence[Place]) -> str:
+def zsh(places: Sequence[CommandNode]) -> str:
     """For zsh, sourced or from a file `_asa` in its ``fpath``."""
     takes = [f"        {options}) {_zsh_offer(taken)}; return;;" for options, taken in _takes(places)]
     options = [f"        {_quoted(_key(place))}) offered=({_described(_pairs(place.options))});;" for place in places]
@@ -201,7 +201,7 @@ if [[ $funcstack[1] == _asa ]]; then _asa "$@"; else compdef _asa asa; fi
 """
 
 
-def fish(places: Sequence[Place]) -> str:
+def fish(places: Sequence[CommandNode]) -> str:
     """For fish, 3 or newer."""
     lines = []
     for place in places:
@@ -237,16 +237,16 @@ end
 SHELLS = {"bash": bash, "zsh": zsh, "fish": fish}
 
 
-def _key(place: Place) -> str:
+def _key(place: CommandNode) -> str:
     return " ".join(place.words)
 
 
-def _step(place: Place) -> str:
+def _step(place: CommandNode) -> str:
     """The commands before the last one, and that one, as a script sees them when it comes along."""
     return f"{' '.join(place.words[:-1])} {place.words[-1]}"
 
 
-def _paths(places: Iterable[Place]) -> str:
+def _paths(places: Iterable[CommandNode]) -> str:
     return _or(_step(place) for place in places if place.words)
 
 
@@ -254,7 +254,7 @@ def _or(patterns: Iterable[str]) -> str:
     return "|".join(_quoted(pattern) for pattern in patterns)
 
 
-def _takes(places: Iterable[Place]) -> Iterator[tuple[str, tuple[str, ...]]]:
+def _takes(places: Iterable[CommandNode]) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Options that take something, all that take the same as one pattern; and what that is."""
     found: dict[tuple[str, ...], list[str]] = {}
     for place in places:
@@ -265,11 +265,11 @@ def _takes(places: Iterable[Place]) -> Iterator[tuple[str, tuple[str, ...]]]:
         yield _or(names), taken
 
 
-def _names(place: Place) -> list[str]:
+def _names(place: CommandNode) -> list[str]:
     return [name for option in place.options for name in option.names]
 
 
-def _after(place: Place) -> tuple[str, ...]:
+def _after(place: CommandNode) -> tuple[str, ...]:
     """What may follow a command, but options: its parts where it has some."""
     return tuple(name for name, _ in place.parts) or place.takes
 
@@ -296,7 +296,7 @@ def _zsh_offer(takes: tuple[str, ...]) -> str:
     return f"compset -P '*,'; compadd -- {' '.join(map(_quoted, takes))}" if takes else "_message value"
 
 
-def _zsh_other(place: Place) -> str:
+def _zsh_other(place: CommandNode) -> str:
     if place.parts:
         return f"offered=({_described(place.parts)}); _describe command offered"
     return _zsh_offer(place.takes)

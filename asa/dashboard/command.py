@@ -15,7 +15,7 @@ from asa.log.rundir import state_directory
 _DEFAULT_PORT = 8765
 
 
-class Dashboard:
+class DashboardCommand:
     """Serve a page that shows runs as they go on, and as they were."""
 
     help = "serve a page that shows a run as it goes on, or replays it"

@@ -5,20 +5,35 @@ from __future__ import annotations
 import contextlib
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
+from asa.core.context import Context
 from asa.core.errors import AsaError, RunNotFound
-from asa.core.event import DriverStarted, Event, RunEnded, RunStarted, RunState
+from asa.core.event import (
+    Believed,
+    ContainersSeen,
+    DriverStarted,
+    Event,
+    Learned,
+    RunEnded,
+    RunStarted,
+    RunState,
+    Submitting,
+)
 from asa.core.registry import Registry
-from asa.dashboard.document import Document
-from asa.dashboard.model import RunModel
-from asa.dashboard.queue_model import Entry, QueueModel
+from asa.dashboard import rows
+from asa.dashboard.beliefs import Beliefs
+from asa.dashboard.containers import Containers
+from asa.dashboard.document import Document, plain
 from asa.log.events import EventLog
 from asa.log.rundir import RunDirectory, list_runs
-from asa.workflows.assemble import VIRTUAL
+from asa.metrics.workflow import summary
+from asa.workflows.assemble import VIRTUAL, logged_plan, logged_strategy
+from asa.workflows.explain import reasons
+from asa.workflows.plan import Plan
 
 Item = TypeVar("Item")
 In = TypeVar("In", contravariant=True)
@@ -47,7 +62,7 @@ class Model(Protocol[In]):
     def bars_from(self, first: int) -> list[list[float]]: ...
 
 
-class Log(Protocol[Item]):
+class WatchedLog(Protocol[Item]):
     """What is read: a run's events, or the entries of a queue's log."""
 
     def read(self, after: int) -> Iterable[tuple[int, Item]]:
@@ -96,7 +111,7 @@ class Feed(Generic[Item]):
     """
 
     def __init__(
-        self, log: Log[Item], model: Callable[[], Model[Item]], clock: Callable[[], float] = time.time
+        self, log: WatchedLog[Item], model: Callable[[], Model[Item]], clock: Callable[[], float] = time.time
     ) -> None:
         self._log, self._make, self._clock = log, model, clock
         self._model = model()
@@ -300,3 +315,207 @@ def _row(directory: RunDirectory) -> dict[str, Any]:
     if isinstance(started, RunStarted):
         row |= {"workflow": started.workflow, "backend": started.backend, "strategy": started.strategy}
     return row
+
+
+_EMPTY: Document = {}
+
+
+class RunModel:
+    """A run so far; `on` folds one more event in, `document` says what the page shows of it.
+
+    What is folded is the run's plan: reports take their numbers from the same state, and ``asa explain`` its words.
+    """
+
+    def __init__(self) -> None:
+        self.plan: Plan | None = None
+        self.learned: list[Learned] = []
+        self.beliefs = Beliefs(None)
+        self.containers = Containers()
+        self._contexts: dict[str, Context | None] = {}
+
+    @property
+    def over(self) -> bool:
+        """Whether the run's outcome is known and no job of it is left."""
+        return self.plan is not None and self.plan.closed
+
+    @property
+    def last(self) -> float:
+        """The latest time of an event [s since the epoch]."""
+        return 0.0 if self.plan is None else self.plan.last
+
+    @property
+    def bars(self) -> int:
+        """How many runs of tasks have been reported."""
+        return 0 if self.plan is None else len(self.plan.attempts)
+
+    def on(self, event: Event) -> None:
+        """Fold an event."""
+        if isinstance(event, RunStarted) and self.plan is None:
+            strategy = logged_strategy(event)
+            self.plan, self.beliefs = logged_plan(event), Beliefs(None if strategy is None else strategy.estimator)
+        if self.plan is not None:
+            self._observe(event, self.plan)
+            self.plan.on(event)
+
+    def _observe(self, event: Event, plan: Plan) -> None:
+        """Keep what is only looked at: waits, what is believed of them, and containers."""
+        match event:
+            case Learned():
+                self.learned.append(event)
+                geometry = rows.geometry(event, plan)
+                if geometry is not None:
+                    self.beliefs.learn(geometry, event, self._contexts.pop(event.allocation, None))
+            case Submitting():
+                self._contexts[event.allocation] = event.context
+            case Believed():
+                self.beliefs.believe(event)
+            case ContainersSeen() | DriverStarted():
+                self.containers.on(event)
+
+    def document(self, now: float, *, past: bool = False) -> Document:
+        """All tables but `bars`, as of `now` [s since the epoch]; empty before the first event.
+
+        Parameters
+        ----------
+        past
+            Whether that time is over: what estimators have learned by now, which is asked for beside the log, is not
+            what they believed then. Where the log does not tell, the run's own waits are replayed.
+        """
+        if (plan := self.plan) is None:
+            return _EMPTY
+        run, held = summary(plan, now), plan.pool.held
+        numbers = {name: number for number, name in enumerate(plan.stages)}
+        return {
+            "run": rows.run_row(run, plan.trouble) | {"tells": self._tells()},
+            "stages": {
+                stage.name: rows.stage_row(position, stage, run, plan.stages[stage.name].spec)
+                for position, stage in enumerate(run.stages)
+            },
+            "jobs": {job.token: rows.job_row(job, plan.pool.ever[job.token]) for job in run.jobs},
+            "underway": {key: found for key, item in held.items() if (found := rows.underway(item, numbers))},
+            "nodes": rows.node_rows(held),
+            "waits": {event.allocation: rows.wait_row(event, plan) for event in self.learned},
+            "why": rows.why_rows(reasons(plan, now)),
+            "beliefs": self.beliefs.replay() if past and not self.beliefs.told else self.beliefs.table(),
+            "containers": self.containers.table({node for item in held.values() for node in item.nodes}),
+            "names": self._names(plan),
+        }
+
+    def bars_from(self, first: int) -> list[rows.Bar]:
+        """Runs of tasks from this one on, in the order in which they were reported; times count from the run's start.
+
+        They never change, so nobody needs one twice.
+        """
+        plan = self.plan
+        assert plan is not None and plan.start is not None
+        return rows.bars(plan.attempts, lambda name: plan.stages[name].spec, first, plan.start.at)
+
+    def _tells(self) -> list[str]:
+        """What the log tells of that older logs do not."""
+        return [name for name in ("beliefs", "containers") if getattr(self, name).told]
+
+    def _names(self, plan: Plan) -> dict[str, Any]:
+        """What the numbers in `bars` stand for."""
+        log = plan.attempts
+        return {"stages": list(log.stages), "jobs": list(log.allocations), "nodes": list(log.nodes)}
+
+
+Entry = Mapping[str, Any]
+"""``at`` [s], and either an ``event`` of a job or a ``decision`` about one."""
+
+_DECIDED = ("Start", "StartGuest", "SetShare", "Evict", "Keep")
+
+
+class QueueModel:
+    """A queue so far; `on` folds one more entry in. Times count from the queue's start [s]."""
+
+    def __init__(self) -> None:
+        self.last = 0.0
+        self._jobs: dict[str, dict[str, Any]] = {}
+        self._decisions: dict[str, dict[str, Any]] = {}
+
+    over = False
+    """Never known: a queue is resumed under the same log."""
+    bars = 0
+
+    def on(self, entry: Entry) -> None:
+        """Fold an entry; what it does not know of changes nothing."""
+        at = float(entry["at"])
+        self.last = max(self.last, at)
+        if (decision := entry.get("decision")) in _DECIDED:
+            self._decisions[str(len(self._decisions))] = _decision(entry)
+            self._decided(decision, entry, at)
+        elif job := entry.get("job"):
+            self._happened(entry, str(job), at)
+
+    def document(self, now: float, *, past: bool = False) -> Document:
+        """The queue's tables: all that is shown of one is in its log."""
+        states = [job["state"] for job in self._jobs.values()]
+        counts = {state: states.count(state) for state in ("running", "ended", "failed", "waiting")}
+        return {"queue": counts, "queued": dict(self._jobs), "decisions": dict(self._decisions)}
+
+    def bars_from(self, first: int) -> list[list[float]]:
+        """None: jobs are what is drawn of a queue."""
+        return []
+
+    def _decided(self, decision: str, entry: Entry, at: float) -> None:
+        match decision:
+            case "Start":
+                self._enter(str(entry["job"]), at, None, 1.0)
+            case "StartGuest":
+                self._enter(str(entry["job"]), at, str(entry["host"]), entry.get("share"))
+            case "SetShare":
+                host = self._host(str(entry["guest"]))
+                self._enter(str(entry["guest"]), at, host, entry.get("share"))
+            case "Evict":
+                self._leave(str(entry["guest"]), at, "waiting")
+
+    def _host(self, name: str) -> str | None:
+        stays = self._job(name)["stays"]
+        host: str | None = stays[-1]["host"] if stays else None
+        return host
+
+    def _happened(self, entry: Entry, name: str, at: float) -> None:
+        match entry.get("event"):
+            case "started":
+                self._jobs[name] = self._job(name) | {"nodes": list(entry.get("nodes", ()))}
+            case "requeued":
+                self._leave(name, at, "waiting")
+            case "ended":
+                problem = str(entry.get("problem") or "")
+                self._leave(name, at, "failed" if problem else "ended")
+                found = {name: plain(entry.get(name)) for name in ("run_time_s", "alone_s", "slowdown")}
+                loss = {name: plain(value) for name, value in (entry.get("loss") or {}).items()}
+                self._jobs[name] = self._job(name) | found | {"problem": problem, "loss": loss}
+
+    def _job(self, name: str) -> dict[str, Any]:
+        return self._jobs.get(name, {"state": "waiting", "stays": [], "nodes": []})
+
+    def _enter(self, name: str, at: float, host: str | None, share: float | None) -> None:
+        """It has these cores from now on. Rows are made anew, never changed: somebody may have been shown the old."""
+        stays = [*self._left(name, at), {"since": plain(at), "until": None, "host": host, "share": plain(share)}]
+        self._jobs[name] = self._job(name) | {"state": "running", "stays": stays}
+
+    def _leave(self, name: str, at: float, state: str) -> None:
+        self._jobs[name] = self._job(name) | {"state": state, "stays": self._left(name, at)}
+
+    def _left(self, name: str, at: float) -> list[dict[str, Any]]:
+        stays: list[dict[str, Any]] = self._job(name)["stays"]
+        return [stay if stay["until"] is not None else stay | {"until": plain(at)} for stay in stays]
+
+
+def _decision(entry: Entry) -> dict[str, Any]:
+    """A row of the table of decisions; `happiness` is that of the job whose cores it was about, None where infinite."""
+    why = entry.get("why") or {}
+    state = why.get("state") or {}
+    return {
+        "at": plain(entry["at"]),
+        "decision": entry["decision"],
+        "job": entry.get("job") or entry.get("guest"),
+        "host": entry.get("host"),
+        "share": plain(entry.get("share")),
+        "hard": bool(entry.get("hard")),
+        "measured": "happiness" in state,
+        "happiness": plain(state.get("happiness")),
+        "why": dict(why),
+    }

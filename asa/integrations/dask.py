@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import time
 from collections.abc import Mapping
 from concurrent.futures import Future
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import dask
-from distributed import Scheduler
+import psutil
+from distributed import Scheduler, Worker
 from distributed.core import Status
 from distributed.deploy.cluster import Cluster
 from distributed.deploy.spec import ProcessInterface, SpecCluster
 
+from asa.core.allocation import drain_margin
 from asa.core.errors import RunFailed
-from asa.integrations.dask_worker import serve
-from asa.integrations.futures import Executor
+from asa.integrations.futures import PoolExecutor
 from asa.security.ca import create, dask_security
 
 logger = logging.getLogger(__name__)
@@ -29,7 +33,7 @@ _WHY = "asa-cluster-closes-worker"
 
 
 class ASACluster(SpecCluster):
-    """A dask cluster whose workers are calls in allocations of an `asa.integrations.futures.Executor`.
+    """A dask cluster whose workers are calls in allocations of an `asa.integrations.futures.PoolExecutor`.
 
     `scale` and `adapt` say how many workers there are, as in any cluster of dask. How many allocations are held for
     them is another matter: one that no worker needs any more is kept for as long as it waited in the queue (or for
@@ -52,8 +56,8 @@ class ASACluster(SpecCluster):
     asynchronous
         As dask says.
     options
-        The other parameters of `asa.integrations.futures.Executor`, above all the sizes of an allocation (``cores``)
-        and of a worker (``task_cores``).
+        The other parameters of `asa.integrations.futures.PoolExecutor`, above all the sizes of an allocation
+        (``cores``) and of a worker (``task_cores``).
 
     Notes
     -----
@@ -82,7 +86,7 @@ class ASACluster(SpecCluster):
         **options: Any,
     ) -> None:
         defaults: dict[str, Any] = {"name": "dask", "worth": 0}
-        self.executor = Executor(backend, maximum=maximum, **defaults | options)
+        self.executor = PoolExecutor(backend, maximum=maximum, **defaults | options)
         spec = self.executor.spec
         try:
             certificates = self.executor.directory.path / "dask"
@@ -106,9 +110,9 @@ class ASACluster(SpecCluster):
                 "memory_limit": options_of["memory_limit"],
             }
             super().__init__(
-                workers={number: {"cls": Place, "options": place} for number in range(n_workers)},
+                workers={number: {"cls": DaskPlace, "options": place} for number in range(n_workers)},
                 scheduler={"cls": Scheduler if dashboard else _bare, "options": scheduler},
-                worker={"cls": Place, "options": place},
+                worker={"cls": DaskPlace, "options": place},
                 security=tls,
                 asynchronous=asynchronous,
                 silence_logs=logging.WARNING,
@@ -133,7 +137,7 @@ def _bare(**options: Any) -> Scheduler:
         return Scheduler(**options)
 
 
-class Place(ProcessInterface):
+class DaskPlace(ProcessInterface):
     """One worker of the cluster, from call to call.
 
     Parameters
@@ -145,7 +149,7 @@ class Place(ProcessInterface):
     executor
         Runs the worker.
     call
-        What `asa.integrations.dask_worker.serve` takes after the address.
+        What `asa.integrations.dask.serve` takes after the address.
     options
         Of the worker. ``nthreads`` and ``memory_limit`` are among them; dask looks for these in a cluster's own terms.
     """
@@ -155,7 +159,7 @@ class Place(ProcessInterface):
         scheduler: str,
         name: Any,
         *,
-        executor: Executor,
+        executor: PoolExecutor,
         call: tuple[str, float],
         options: Mapping[str, Any],
         **_seen_by_dask: Any,
@@ -214,3 +218,43 @@ class Place(ProcessInterface):
             self.status = Status.failed
             self._gone.set()
             logger.error("worker %s of %s failed %d times: %s", self.name, self._executor.name, self._failures, error)
+
+
+_PATIENCE_S = 60.0
+_LEAST_S = 1.0
+
+
+def serve(scheduler: str, certificates: str, walltime_s: float, options: Mapping[str, Any]) -> str:
+    """Be a worker of the scheduler at this address, and return why that is over.
+
+    Parameters
+    ----------
+    certificates
+        Directory, as `asa.security.ca.dask_security` takes it.
+    walltime_s
+        Of the allocation [s]. Before it is over the worker hands over what it has, and closes.
+    options
+        Of `distributed.Worker`.
+    """
+    left_s = _began() + walltime_s - 2 * drain_margin(walltime_s) - time.time()
+    return asyncio.run(_work(scheduler, certificates, max(_LEAST_S, left_s), options))
+
+
+def _began() -> float:
+    """When the allocation began, as nearly as can be told [s since the epoch]: our parent is its supervisor."""
+    return psutil.Process(os.getppid()).create_time()
+
+
+async def _work(scheduler: str, certificates: str, left_s: float, options: Mapping[str, Any]) -> str:
+    logging.getLogger("distributed").setLevel(logging.WARNING)
+    # Its HTTP server cannot be left out, but need not serve anything.
+    dask.config.set({"distributed.worker.http.routes": []})
+    settings: dict[str, Any] = {
+        "security": dask_security(Path(certificates)),
+        "death_timeout": _PATIENCE_S,
+        "dashboard_address": "127.0.0.1:0",
+        "lifetime": left_s,
+    }
+    async with Worker(scheduler, **settings | dict(options)) as worker:
+        await worker.finished()
+    return str(worker.status)

@@ -26,7 +26,7 @@ from asa.core.errors import InvalidInput
 from asa.core.event import Event, RunState
 from asa.core.run import UNRESPONSIVE_S, FoldedRun, Held, StageProgress
 from asa.core.stage import StageSpec
-from asa.workflows.plan import Action, Cancel, Finish, Launch, Release, Submit, Teach
+from asa.workflows.plan import Action, Cancel, Finish, LaunchTasks, Release, Submit, Teach
 
 _KEPT_LEAST_S = 5.0
 
@@ -223,7 +223,7 @@ class Elastic(FoldedRun):
             if ahead:
                 count = min(count, math.ceil(left / (len(takers) - position)))
             if count:
-                launches.append(Launch(self.spec.name, ranges(islice(waiting, count)), taker.key))
+                launches.append(LaunchTasks(self.spec.name, ranges(islice(waiting, count)), taker.key))
                 left -= count
         return launches
 

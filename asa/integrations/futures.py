@@ -20,7 +20,7 @@ R = TypeVar("R")
 _WHAT = "calls through asa.integrations.futures, which are not kept"
 
 
-class Executor(futures.Executor):
+class PoolExecutor(futures.Executor):
     """Runs calls in allocations of a batch system, which are asked for as calls come and given back when they are done.
 
     Parameters
@@ -68,7 +68,7 @@ class Executor(futures.Executor):
 
     Examples
     --------
-    >>> with Executor("local:cores=2") as executor:  # doctest: +SKIP
+    >>> with PoolExecutor("local:cores=2") as executor:  # doctest: +SKIP
     ...     print(*executor.map(abs, [-1, 2, -3]))
     1 2 3
     """

@@ -20,11 +20,11 @@ from joblib import register_parallel_backend
 from joblib.parallel import AutoBatchingMixin, ParallelBackendBase
 
 from asa.core.errors import InvalidInput
-from asa.integrations.futures import Executor
+from asa.integrations.futures import PoolExecutor
 
 
 class AsaBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc]  # it is not typed
-    """Runs joblib's batches as calls of an `asa.integrations.futures.Executor`.
+    """Runs joblib's batches as calls of an `asa.integrations.futures.PoolExecutor`.
 
     Parameters
     ----------
@@ -52,16 +52,16 @@ class AsaBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc] 
 
     def __init__(
         self,
-        where: Executor | str = "local",
+        where: PoolExecutor | str = "local",
         nesting_level: int | None = None,
         inner_max_num_threads: int | None = None,
         **options: Any,
     ) -> None:
         super().__init__(nesting_level=nesting_level, inner_max_num_threads=inner_max_num_threads)
-        if options and isinstance(where, Executor):
+        if options and isinstance(where, PoolExecutor):
             raise InvalidInput(f"{', '.join(options)} cannot be set of an executor that is there already")
         self._where, self._options = where, options
-        self._executor = where if isinstance(where, Executor) else None
+        self._executor = where if isinstance(where, PoolExecutor) else None
         self._futures: weakref.WeakSet[Future[Any]] = weakref.WeakSet()
 
     def effective_n_jobs(self, n_jobs: int | None) -> int:
@@ -101,10 +101,10 @@ class AsaBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc] 
         for future in list(self._futures):
             future.cancel()
 
-    def _open(self) -> Executor:
+    def _open(self) -> PoolExecutor:
         if self._executor is None:
-            assert not isinstance(self._where, Executor), "it is there already"
-            self._executor = Executor(self._where, **{"name": "joblib"} | self._options)
+            assert not isinstance(self._where, PoolExecutor), "it is there already"
+            self._executor = PoolExecutor(self._where, **{"name": "joblib"} | self._options)
         return self._executor
 
 

@@ -41,7 +41,7 @@ PATIENCE_S = 30.0
 """How long anything may take before a test fails [s]."""
 
 
-class Program(Protocol):
+class TestProgram(Protocol):
     """A job's program that was started on a node. `subprocess.Popen` is one."""
 
     def wait(self, timeout: float | None = None) -> int: ...
@@ -49,13 +49,13 @@ class Program(Protocol):
     def kill(self) -> None: ...
 
 
-def start_here(argv: Sequence[str], node: str, workdir: str) -> Program:
+def start_here(argv: Sequence[str], node: str, workdir: str) -> TestProgram:
     """Start a job's program on this machine, which poses as `node`."""
     environment = os.environ | {"SLURMD_NODENAME": node}
     return subprocess.Popen(argv, env=environment, cwd=workdir, stdin=subprocess.DEVNULL)
 
 
-class Driver:
+class ExecutorDriver:
     """The driver's side of a run: an executor, and what it has reported.
 
     Parameters
@@ -154,19 +154,19 @@ class Ground:
 
     make: Callable[[], Executor]
     context: RunContext
-    start: Callable[[Sequence[str], str, str], Program] = start_here
-    drivers: list[Driver] = field(default_factory=list)
-    programs: list[Program] = field(default_factory=list)
+    start: Callable[[Sequence[str], str, str], TestProgram] = start_here
+    drivers: list[ExecutorDriver] = field(default_factory=list)
+    programs: list[TestProgram] = field(default_factory=list)
 
-    def driver(self) -> Driver:
+    def driver(self) -> ExecutorDriver:
         """A new driver of the run."""
         private_directory(self.context.directory)
-        self.drivers.append(Driver(self.make(), self.context))
+        self.drivers.append(ExecutorDriver(self.make(), self.context))
         return self.drivers[-1]
 
     def node(
         self, key: str = "a", resources: Resources | None = None, name: str = "n1", grace_s: float | None = None
-    ) -> Program:
+    ) -> TestProgram:
         """A node of this allocation, which looks for a driver for `grace_s` [s] if that is not to be the context's."""
         allocation = Allocation(key, resources or Resources(cores=2), 3600.0)
         context = self.context if grace_s is None else replace(self.context, orphan_grace_s=grace_s)

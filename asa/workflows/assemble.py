@@ -25,7 +25,7 @@ from asa.log.events import EventLog
 from asa.log.messages import log_to_file
 from asa.log.rundir import RunDirectory
 from asa.workflows.graph import Graph
-from asa.workflows.learned import Learned
+from asa.workflows.learned import LearnedWaits
 from asa.workflows.payload import Payloads
 from asa.workflows.plan import Plan
 from asa.workflows.runner import Decider, Inbox, Log, Runner, TaskMaker, WaitBook
@@ -97,7 +97,7 @@ class Parts(Generic[P]):
     estimator: str
     strategy: Any
     shared: bool
-    stages: Callable[[Learned], tuple[StageSpec, ...]]
+    stages: Callable[[LearnedWaits], tuple[StageSpec, ...]]
     payloads: Callable[[EventLog], TaskMaker]
     ledger: Callable[[EventLog], Log] = lambda log: log
     clock: Callable[[Clock], Clock] = lambda clock: clock
@@ -170,7 +170,9 @@ def assemble_parts(
         timing = Timing.of(backend, held)
         if isinstance(backend, VirtualBackend):
             timing = replace(timing, clock=parts.clock(timing.clock))
-        learned = held.enter_context(contextlib.closing(Learned(directory.state / "learned.db", parts.estimator, site)))
+        learned = held.enter_context(
+            contextlib.closing(LearnedWaits(directory.state / "learned.db", parts.estimator, site))
+        )
         # What happened so far.
         log = held.enter_context(EventLog(directory.events))
         payloads = parts.payloads(log)

@@ -93,7 +93,7 @@ WAITS = "waits "
 _LEAST = 1e-3
 
 
-class Learned:
+class LearnedWaits:
     """Waits and run times of a site. Opened when first needed: importing what it takes costs more than a short run.
 
     Parameters

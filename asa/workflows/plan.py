@@ -53,7 +53,7 @@ class Release:
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
+class LaunchTasks:
     """Give tasks of a stage to an allocation, as half-open index ranges."""
 
     stage: str
@@ -103,7 +103,7 @@ class Finish:
     stage: str = ""
 
 
-Action = Submit | Cancel | Update | Release | Launch | Expand | AskWait | Teach | Want | Finish
+Action = Submit | Cancel | Update | Release | LaunchTasks | Expand | AskWait | Teach | Want | Finish
 
 
 class Plan(FoldedRun):
@@ -289,7 +289,7 @@ class Plan(FoldedRun):
                 if ahead:
                     count = min(count, math.ceil(waiting / (len(takers) - position)))
                 if count:
-                    launches.append(Launch(name, stage.next_ranges(count, given), item.key))
+                    launches.append(LaunchTasks(name, stage.next_ranges(count, given), item.key))
                     used.add(item.key)
                     given += count
         return launches

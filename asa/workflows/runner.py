@@ -50,7 +50,19 @@ from asa.core.ports import Clock, Executor, RunContext, Sharing
 from asa.core.run import Pool, StageProgress
 from asa.core.task import Task
 from asa.workflows.learned import Contexts
-from asa.workflows.plan import Action, AskWait, Cancel, Expand, Finish, Launch, Release, Submit, Teach, Update, Want
+from asa.workflows.plan import (
+    Action,
+    AskWait,
+    Cancel,
+    Expand,
+    Finish,
+    LaunchTasks,
+    Release,
+    Submit,
+    Teach,
+    Update,
+    Want,
+)
 
 
 class Inbox:
@@ -92,7 +104,7 @@ class Decider(Protocol):
 
     @property
     def stages(self) -> Mapping[str, StageProgress]:
-        """What it names in `Launch` and `AskWait`, by name."""
+        """What it names in `LaunchTasks` and `AskWait`, by name."""
 
     @property
     def closed(self) -> bool:
@@ -279,7 +291,7 @@ class Runner:
         match action:
             case Submit():
                 return self._submit(action, now)
-            case Launch():
+            case LaunchTasks():
                 return self._launch(action, now)
             case Release():
                 return Released(now, action.allocation, action.reason), lambda: self._release(action.allocation)
@@ -367,7 +379,7 @@ class Runner:
         )
         return event, lambda: self.watch.amend(handle, changes)
 
-    def _launch(self, action: Launch, now: float) -> tuple[Event, Effect]:
+    def _launch(self, action: LaunchTasks, now: float) -> tuple[Event, Effect]:
         tasks: list[Task] = []
         needs = self.plan.stages[action.stage].spec.task
         try:

@@ -314,7 +314,7 @@ def replace_nodes(value: Any, replace: Callable[[Node], Any]) -> Any:
     return substitute(value, Node, replace)
 
 
-class Command:
+class StageCommand:
     """What runs in the worker: format, run, check.
 
     The command line is split into words *before* values are put in, and no shell is involved: a value is never
@@ -423,7 +423,7 @@ def command(
     >>> project.map([Path("a.fits"), Path("b.fits")], header=Path("m17.hdr"))
     <node mProject.map>
     """
-    function = Command(template, outputs or {}, ok, env)
+    function = StageCommand(template, outputs or {}, ok, env)
     stage_name = name or function.__name__
     return Stage(function, make_needs(stage_name, **needs), stage_name)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from asa.cli.completion import ANYTHING, FILES, RUNS, SHELLS, Option, Place, places
+from asa.cli.completion import ANYTHING, FILES, RUNS, SHELLS, CommandNode, Option, places
 from asa.cli.main import main, make_parser
 from asa.core.registry import BACKENDS, COMMANDS, DISPATCHERS
 
@@ -107,7 +107,7 @@ def test_parsers_are_read() -> None:
     parser.add_argument("--dispatcher", metavar="NAMES")
     parser.add_argument("--quiet", action="store_true", help=argparse.SUPPRESS)
     (found,) = places(parser)
-    assert found == Place(
+    assert found == CommandNode(
         (),
         (
             Option(("-n", "--times"), "how often, 100% sure", ANYTHING),
@@ -124,8 +124,8 @@ def test_parsers_are_read() -> None:
 def test_what_help_says_is_never_run(shell: str, tmp_path: Path) -> None:
     sly = "it's $(touch RUN) `touch RUN`; touch RUN"
     script = tmp_path / "script"
-    asa = Place((), (Option(("--a",), sly, ("'$(touch RUN)'",)),), (("b", sly),), ())
-    script.write_text(SHELLS[shell]([asa, Place(("b",), (), (), ANYTHING)]))
+    asa = CommandNode((), (Option(("--a",), sly, ("'$(touch RUN)'",)),), (("b", sly),), ())
+    script.write_text(SHELLS[shell]([asa, CommandNode(("b",), (), (), ANYTHING)]))
     program = shutil.which(shell)
     if program is None:
         pytest.skip(f"no {shell}")

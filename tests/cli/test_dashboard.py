@@ -19,8 +19,7 @@ import requests
 from asa.cli.main import main
 from asa.core.event import Event
 from asa.dashboard import command, top
-from asa.dashboard.feed import Feed
-from asa.dashboard.model import RunModel
+from asa.dashboard.feed import Feed, RunModel
 from asa.log.events import EventLog
 from asa.log.rundir import RunDirectory
 from asa.testing.runlogs import job_asked, montage, run_begins, run_log, stage_spec

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from asa.core.errors import RunNotFound
 from asa.core.event import Event, RunStarted
 from asa.dashboard.document import Document, difference, patched
-from asa.dashboard.feed import Feed, QueueLog, Sources, replayed
-from asa.dashboard.model import RunModel
+from asa.dashboard.feed import Feed, QueueLog, RunModel, Sources, replayed
 from asa.log.events import EventLog
 from asa.log.rundir import RunDirectory
 from asa.testing.runlogs import MadeStage, run_begins, run_log, stage_spec

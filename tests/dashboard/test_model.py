@@ -23,7 +23,7 @@ from asa.core.event import (
     Trouble,
 )
 from asa.dashboard.document import Document, difference, patched
-from asa.dashboard.model import RunModel
+from asa.dashboard.feed import RunModel
 from asa.metrics.workflow import summarise
 from asa.testing.runlogs import MadeStage, job_asked, montage, run_begins, run_log, stage_spec
 

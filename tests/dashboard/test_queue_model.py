@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from asa.dashboard.queue_model import QueueModel
+from asa.dashboard.feed import QueueModel
 from tests.cli.test_cli import QUEUE
 
 STATE = {"cpu": 0.2, "memory": 0.1, "parallel": False, "elapsed": 0.3, "happiness": 1.4}

@@ -17,8 +17,7 @@ import requests
 from asa.core.errors import InvalidInput, RunNotFound, StateError
 from asa.core.event import RunEnded, RunState, StageExpanded
 from asa.dashboard import site as watching
-from asa.dashboard.feed import Feed, View
-from asa.dashboard.model import RunModel
+from asa.dashboard.feed import Feed, RunModel, View
 from asa.dashboard.site import BARS_MOST, BEHIND_MOST, POLICY, SESSIONS_MOST, Dashboard, Viewer, Watch
 from asa.log.events import EventLog
 from asa.log.rundir import RunDirectory

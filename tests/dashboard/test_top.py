@@ -7,8 +7,7 @@ import pytest
 from rich.console import Console
 
 from asa.core.event import RunEnded, RunState, Trouble
-from asa.dashboard.feed import View
-from asa.dashboard.model import RunModel
+from asa.dashboard.feed import RunModel, View
 from asa.dashboard.top import first, screen
 from asa.testing.runlogs import MadeStage, job_asked, run_begins, run_log, stage_spec
 

@@ -22,7 +22,7 @@ from asa.core.job import Resources
 from asa.core.ports import Executor, RunContext
 from asa.core.registry import EXECUTORS
 from asa.testing import tasks
-from asa.testing.executors import Driver, Ground, is_gone
+from asa.testing.executors import ExecutorDriver, Ground, is_gone
 from executors.dask import dask
 from executors.hub import HubExecutor, local
 from tests.waiting import until
@@ -116,12 +116,12 @@ def ground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
 
 
 @pytest.fixture(scope="module")
-def driver(ground: Ground) -> Driver:
+def driver(ground: Ground) -> ExecutorDriver:
     return ground.driver()
 
 
 class TestOneNode:
-    def test_a_task_may_use_dask_itself(self, driver: Driver) -> None:
+    def test_a_task_may_use_dask_itself(self, driver: ExecutorDriver) -> None:
         def work(number: int) -> int:
             with worker_client() as client:
                 return sum(client.gather(client.map(abs, range(-number, 0), pure=False)))
@@ -129,7 +129,8 @@ class TestOneNode:
         driver.launch(work, [(10,), (20,)], stage="nested")
         assert driver.values(2, "nested") == [55, 210]
 
-    def test_tasks_that_wait_for_their_own_all_fail_with_their_worker(self, driver: Driver, ground: Ground) -> None:
+    def test_tasks_that_wait_for_their_own_all_fail_with_their_worker(self, driver: ExecutorDriver, ground: Ground) ->
+    None:
         place = ground.directory("waiting")
 
         def meet_and_die(number: int) -> None:
@@ -147,7 +148,7 @@ class TestOneNode:
         assert sorted(event.index for event in failed) == [0, 1, 2, 3]
         assert all("exit code 7" in event.error for event in failed)
 
-    def test_dask_knows_tasks_by_stage_and_number_and_keeps_no_results(self, driver: Driver) -> None:
+    def test_dask_knows_tasks_by_stage_and_number_and_keeps_no_results(self, driver: ExecutorDriver) -> None:
         def key() -> str:
             return str(get_worker().get_current_task())
 
@@ -169,7 +170,7 @@ class TestOneNode:
         ((count, left),) = driver.values(1, "kept")
         assert count == 0 and [key.rpartition("-")[0] for key in left] == ["kept-0"]
 
-    def test_scheduler_and_workers_talk_to_nobody_else(self, driver: Driver) -> None:
+    def test_scheduler_and_workers_talk_to_nobody_else(self, driver: ExecutorDriver) -> None:
         def listening() -> tuple[list[str], list[int]]:
             worker, client = get_worker(), get_client()
             http = client.run_on_scheduler(lambda dask_scheduler: dask_scheduler.http_server.port)
@@ -192,7 +193,7 @@ class TestOneNode:
             for path in ("", "status", "info/main/workers.html", "metrics", "health"):
                 assert requests.get(f"http://127.0.0.1:{number}/{path}", timeout=10.0).status_code == 404
 
-    def test_standard_error_is_that_tasks_own(self, driver: Driver) -> None:
+    def test_standard_error_is_that_tasks_own(self, driver: ExecutorDriver) -> None:
         def speak_and_fail(number: int) -> None:
             os.write(2, b"I am %d\n" % number)
             if number % 2:
@@ -203,7 +204,7 @@ class TestOneNode:
             if index % 2:
                 assert isinstance(event, TaskFailed) and event.stderr == f"I am {index}\n"
 
-    def test_long_standard_error_does_not_fill_the_disk(self, driver: Driver) -> None:
+    def test_long_standard_error_does_not_fill_the_disk(self, driver: ExecutorDriver) -> None:
         def shout() -> int:
             before = os.fstat(2).st_size
             os.write(2, b"x" * 1_500_000)
@@ -221,7 +222,7 @@ class TestOneNode:
         ],
     )
     def test_a_killed_worker_fails_its_task_once(
-        self, driver: Driver, ground: Ground, number: int, words: str, outside: bool
+        self, driver: ExecutorDriver, ground: Ground, number: int, words: str, outside: bool
     ) -> None:
         stage, begun = f"kill{number}", Path(ground.context.workdir, f"begun{number}")
 
@@ -240,7 +241,7 @@ class TestOneNode:
         assert begun.read_text() == "once"
         assert not any(isinstance(event, NodeLost) for event in driver.events)
 
-    def test_short_tasks_do_not_stay_behind_a_long_one(self, driver: Driver, ground: Ground) -> None:
+    def test_short_tasks_do_not_stay_behind_a_long_one(self, driver: ExecutorDriver, ground: Ground) -> None:
         place = ground.directory("behind")
         # number 60 waits for all others, those included that were given to the same worker behind it
         driver.launch(tasks.meet, [(place, number, 120 if number == 60 else 0) for number in range(120)], stage="mixed")
@@ -248,7 +249,7 @@ class TestOneNode:
         ended = [event.index for event in driver.events if isinstance(event, TaskDone) and event.stage == "mixed"]
         assert len(ended) == 120, "each once"
 
-    def test_numpy_keeps_to_one_core(self, driver: Driver) -> None:
+    def test_numpy_keeps_to_one_core(self, driver: ExecutorDriver) -> None:
         def more_threads() -> int:
             import numpy as np
 
@@ -259,7 +260,7 @@ class TestOneNode:
         driver.launch(more_threads, [()], stage="numpy")
         assert driver.values(1, "numpy") == [0]
 
-    def test_libraries_keep_to_the_tasks_cores(self, driver: Driver) -> None:
+    def test_libraries_keep_to_the_tasks_cores(self, driver: ExecutorDriver) -> None:
         def threads() -> str | None:
             return os.environ.get("OMP_NUM_THREADS")
 

@@ -22,7 +22,7 @@ from asa.core.launch import Launch
 from asa.core.ports import RunContext
 from asa.core.task import Task
 from asa.security.files import private_directory, write_private
-from asa.testing.executors import Driver, Ground, is_gone
+from asa.testing.executors import ExecutorDriver, Ground, is_gone
 from executors.dask import dask
 from executors.hub import local
 from executors.mesos.executor import POOL, Mesos
@@ -103,7 +103,7 @@ def fake(tmp_path: Path) -> str:
     return str(program)
 
 
-def launch(ground: Ground, words: Sequence[str], function: Any, *args: object, program: bool = False) -> Driver:
+def launch(ground: Ground, words: Sequence[str], function: Any, *args: object, program: bool = False) -> ExecutorDriver:
     """Two nodes of two cores, and a task of two ranks on each."""
     driver = ground.driver()
     file = private_directory(ground.context.directory) / "function"

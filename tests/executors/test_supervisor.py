@@ -13,14 +13,14 @@ from asa.core.event import NodeJoined, TaskFailed
 from asa.core.job import Resources
 from asa.core.ports import RunContext
 from asa.testing import tasks
-from asa.testing.executors import PATIENCE_S, Driver, Ground, is_gone, wait_for
+from asa.testing.executors import PATIENCE_S, ExecutorDriver, Ground, is_gone, wait_for
 from executors.hub import local
 from executors.supervisor import arguments
 
 pytestmark = pytest.mark.slow
 
 
-def busy(ground: Ground, driver: Driver) -> tuple[int, int]:
+def busy(ground: Ground, driver: ExecutorDriver) -> tuple[int, int]:
     """Process numbers of a task that never ends, and of a program that it has started."""
     files = [Path(ground.context.workdir, name) for name in ("task", "program")]
 
@@ -86,11 +86,11 @@ import sys, threading
 from pathlib import Path
 from asa.core.ports import RunContext
 from asa.testing import tasks
-from asa.testing.executors import Driver
+from asa.testing.executors import ExecutorDriver
 from executors.hub import local
 directory, workdir = Path({str(ground.context.directory)!r}), {ground.context.workdir!r}
 context = RunContext("r1", directory, workdir, tuple(sys.path), local=True)
-Driver(local(), context).launch(tasks.linger, [({str(pid)!r},)])
+ExecutorDriver(local(), context).launch(tasks.linger, [({str(pid)!r},)])
 threading.Event().wait()
 """
     ground.context.directory.mkdir(mode=0o700)

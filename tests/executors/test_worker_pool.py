@@ -12,12 +12,12 @@ from asa.core.event import TaskDone, TaskFailed
 from asa.core.job import Resources
 from asa.core.ports import RunContext
 from asa.testing import tasks
-from asa.testing.executors import Driver, Ground, value_of
+from asa.testing.executors import ExecutorDriver, Ground, value_of
 from executors.hub import local
 
 
 @pytest.fixture
-def driver(ground: Ground) -> Driver:
+def driver(ground: Ground) -> ExecutorDriver:
     """A driver with one node of two cores."""
     driver = ground.driver()
     ground.node()
@@ -29,26 +29,26 @@ def kill_me(number: int) -> None:
     time.sleep(60)
 
 
-def test_a_segmentation_fault_is_named_and_located(driver: Driver) -> None:
+def test_a_segmentation_fault_is_named_and_located(driver: ExecutorDriver) -> None:
     driver.launch(kill_me, [(signal.SIGSEGV,)])
     failed = driver.failure()
     assert "signal 11 (Segmentation fault)" in failed.error and not failed.infrastructure
     assert "kill_me" in failed.stderr, "the worker's own last words"
 
 
-def test_a_worker_that_ran_out_of_memory_is_suspected(driver: Driver) -> None:
+def test_a_worker_that_ran_out_of_memory_is_suspected(driver: ExecutorDriver) -> None:
     driver.launch(kill_me, [(signal.SIGKILL,)])
     failed = driver.failure()
     assert "signal 9 (Killed)" in failed.error and "memory" in failed.error and not failed.infrastructure
 
 
-def test_a_worker_told_to_end_from_outside_is_not_blamed(driver: Driver) -> None:
+def test_a_worker_told_to_end_from_outside_is_not_blamed(driver: ExecutorDriver) -> None:
     driver.launch(kill_me, [(signal.SIGTERM,)])
     failed = driver.failure()
     assert "signal 15" in failed.error and failed.infrastructure
 
 
-def test_standard_error_is_that_tasks_own(driver: Driver) -> None:
+def test_standard_error_is_that_tasks_own(driver: ExecutorDriver) -> None:
     def speak_and_fail(number: int) -> None:
         os.write(2, b"I am %d\n" % number)
         if number % 2:
@@ -60,7 +60,7 @@ def test_standard_error_is_that_tasks_own(driver: Driver) -> None:
             assert isinstance(event, TaskFailed) and event.stderr == f"I am {index}\n"
 
 
-def test_of_several_tasks_in_a_worker_only_the_guilty_one_fails(driver: Driver) -> None:
+def test_of_several_tasks_in_a_worker_only_the_guilty_one_fails(driver: ExecutorDriver) -> None:
     def return_or_die(number: int) -> int:
         if number == 150:
             os._exit(9)
@@ -75,7 +75,7 @@ def test_of_several_tasks_in_a_worker_only_the_guilty_one_fails(driver: Driver) 
     assert sum(isinstance(event, TaskDone | TaskFailed) for event in driver.events) == 600
 
 
-def test_short_tasks_do_not_stay_behind_a_long_one(driver: Driver, ground: Ground) -> None:
+def test_short_tasks_do_not_stay_behind_a_long_one(driver: ExecutorDriver, ground: Ground) -> None:
     place = ground.directory("meeting")
     # number 150 waits for all others, those included that were given to the same worker behind it
     driver.launch(tasks.meet, [(place, number, 300 if number == 150 else 0) for number in range(300)])
@@ -94,12 +94,12 @@ def test_what_was_sent_ahead_in_error_goes_to_another_node(ground: Ground) -> No
     assert {event.node for event in driver.ended(40, "mixed").values()} == {"n1", "n2"}
 
 
-def test_workers_are_kept(driver: Driver) -> None:
+def test_workers_are_kept(driver: ExecutorDriver) -> None:
     driver.launch(tasks.where, [()] * 50)
     assert len({pid for _, pid in driver.values(50)}) <= 2
 
 
-def test_a_worker_holds_no_descriptor_of_its_supervisor(driver: Driver) -> None:
+def test_a_worker_holds_no_descriptor_of_its_supervisor(driver: ExecutorDriver) -> None:
     def held() -> list[str]:
         found = [os.readlink(f"/proc/self/fd/{name}") for name in os.listdir("/proc/self/fd") if _is_open(name)]
         return [target.split(":")[0] for target in found]
@@ -112,7 +112,7 @@ def test_a_worker_holds_no_descriptor_of_its_supervisor(driver: Driver) -> None:
         assert targets.count("socket") == 1 and "pipe" not in targets and "anon_inode:[eventpoll]" not in targets
 
 
-def test_libraries_keep_to_the_tasks_cores(driver: Driver) -> None:
+def test_libraries_keep_to_the_tasks_cores(driver: ExecutorDriver) -> None:
     def threads() -> str | None:
         return os.environ.get("OMP_NUM_THREADS")
 
@@ -162,7 +162,7 @@ def test_memory_limits_how_many_run(ground: Ground) -> None:
     assert driver.values(3) == [True] * 3
 
 
-def test_long_standard_error_does_not_fill_the_disk(driver: Driver) -> None:
+def test_long_standard_error_does_not_fill_the_disk(driver: ExecutorDriver) -> None:
     def shout() -> int:
         before = os.fstat(2).st_size
         os.write(2, b"x" * 1_500_000)

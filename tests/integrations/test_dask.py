@@ -158,7 +158,7 @@ def test_the_executor_ends_with_a_cluster_that_cannot_be(tmp_path: Path) -> None
 
 
 def test_a_worker_knows_when_its_allocation_began() -> None:
-    from asa.integrations import dask_worker
+    from asa.integrations import dask as dask_worker
 
     assert 0 < time.time() - dask_worker._began() < 1e6
 
@@ -182,12 +182,12 @@ def test_a_worker_that_fails_again_and_again_is_given_up(caplog: pytest.LogCaptu
     pytest.importorskip("distributed")
     from distributed import Status
 
-    from asa.integrations.dask import Place
+    from asa.integrations.dask import DaskPlace
 
     executor: Any = Refusing()
 
     async def ask() -> None:
-        place = Place("tls://127.0.0.1:1", 7, executor=executor, call=("", 60.0), options={})
+        place = DaskPlace("tls://127.0.0.1:1", 7, executor=executor, call=("", 60.0), options={})
         await place.start()
         while place.status is not Status.failed:
             await asyncio.sleep(0.001)

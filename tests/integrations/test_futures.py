@@ -17,7 +17,7 @@ import pytest
 from asa.core.errors import GraphError, InvalidInput, RunFailed, Unpicklable
 from asa.core.event import JobEnded, RunEnded, RunStarted, RunState, StageExpanded, Submitting, TasksLaunched
 from asa.integrations.call import RemoteTraceback
-from asa.integrations.futures import Executor
+from asa.integrations.futures import PoolExecutor
 from asa.log.events import EventLog
 from asa.workflows.run import resume
 from tests.waiting import until
@@ -29,8 +29,8 @@ def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def executor(state: Path) -> Iterator[Executor]:
-    with Executor("local:cores=2", state=state) as executor:
+def executor(state: Path) -> Iterator[PoolExecutor]:
+    with PoolExecutor("local:cores=2", state=state) as executor:
         yield executor
 
 
@@ -86,7 +86,7 @@ def test_callbacks_and_waiting(either: futures.Executor) -> None:
 @pytest.mark.parametrize("kind", ["executor", "processes"])
 def test_what_has_not_begun_can_be_cancelled(kind: str, state: Path, tmp_path: Path) -> None:
     gate = tmp_path / "gate"  # of its own: an executor that knows calls to be short gives them away early
-    with Executor("local:cores=2", state=state) if kind == "executor" else futures.ProcessPoolExecutor(2) as fresh:
+    with PoolExecutor("local:cores=2", state=state) if kind == "executor" else futures.ProcessPoolExecutor(2) as fresh:
         running = [fresh.submit(wait_for, gate) for _ in range(6)]
         until(lambda: sum(future.running() for future in running) >= 2, "two calls to run")
         cancelled = running[-1].cancel(), running[-1].cancelled(), running[0].cancel()
@@ -106,25 +106,25 @@ def test_it_serves_asyncio(either: futures.Executor) -> None:
     assert asyncio.run(gather()) == [0, 1, 2, 3, 4]
 
 
-def test_functions_travel_as_they_are(executor: Executor) -> None:
+def test_functions_travel_as_they_are(executor: PoolExecutor) -> None:
     number = 3
     assert executor.submit(lambda x: x + number, 4).result() == 7
 
 
-def test_large_values_travel_and_are_not_kept(executor: Executor) -> None:
+def test_large_values_travel_and_are_not_kept(executor: PoolExecutor) -> None:
     assert len(executor.submit(bytes, 1 << 20).result()) == 1 << 20
     assert executor.submit(len, bytes(1 << 20)).result() == 1 << 20
     until(lambda: not os.listdir(executor.directory.values), "the files to be gone")
 
 
-def test_what_cannot_travel_fails_its_future(executor: Executor) -> None:
+def test_what_cannot_travel_fails_its_future(executor: PoolExecutor) -> None:
     error = executor.submit(print, threading.Lock()).exception()
     assert isinstance(error, Unpicklable) and "a call of print" in str(error)
     error = executor.submit(threading.Lock).exception()
     assert isinstance(error, RunFailed) and "keeping the result" in str(error)
 
 
-def test_an_exception_that_cannot_travel_is_told(executor: Executor) -> None:
+def test_an_exception_that_cannot_travel_is_told(executor: PoolExecutor) -> None:
     def fail() -> None:
         raise Fragile(1, 2)
 
@@ -134,7 +134,7 @@ def test_an_exception_that_cannot_travel_is_told(executor: Executor) -> None:
 
 
 @pytest.mark.slow
-def test_only_the_call_whose_process_died_fails(executor: Executor) -> None:
+def test_only_the_call_whose_process_died_fails(executor: PoolExecutor) -> None:
     dead = executor.submit(lambda: os._exit(3))
     others = executor.map(divide, range(10))
     error = dead.exception()
@@ -143,7 +143,7 @@ def test_only_the_call_whose_process_died_fails(executor: Executor) -> None:
 
 
 def test_the_log_tells_of_calls_but_not_of_their_values(state: Path) -> None:
-    with Executor("local:cores=2", state=state) as executor:
+    with PoolExecutor("local:cores=2", state=state) as executor:
         assert executor.slots == 2
         list(executor.map(divide, range(5)))
     with EventLog(executor.directory.events) as log:
@@ -162,7 +162,7 @@ def test_the_log_tells_of_calls_but_not_of_their_values(state: Path) -> None:
 
 @pytest.mark.slow
 def test_after_shutdown_no_calls_are_taken(state: Path, tmp_path: Path) -> None:
-    executor = Executor("local:cores=1", state=state)
+    executor = PoolExecutor("local:cores=1", state=state)
     running = executor.submit(wait_for, tmp_path / "gate")
     waiting = [executor.submit(divide, 1) for _ in range(3)]
     until(running.running, "the first call to run")
@@ -176,7 +176,7 @@ def test_after_shutdown_no_calls_are_taken(state: Path, tmp_path: Path) -> None:
 
 
 def test_workers_are_ended_at_once(state: Path, tmp_path: Path) -> None:
-    executor = Executor("local:cores=1", state=state)
+    executor = PoolExecutor("local:cores=1", state=state)
     running, waiting = (executor.submit(wait_for, tmp_path / "no gate") for _ in range(2))
     until(running.running, "the first call to run")
     executor.terminate_workers()
@@ -188,7 +188,7 @@ def test_workers_are_ended_at_once(state: Path, tmp_path: Path) -> None:
 
 
 def test_a_refused_job_fails_what_waits_and_what_comes(state: Path) -> None:
-    with Executor("local:cores=1", state=state, executor=_Unbootable()) as executor:
+    with PoolExecutor("local:cores=1", state=state, executor=_Unbootable()) as executor:
         error = executor.submit(divide, 1).exception(timeout=60)
         assert isinstance(error, RunFailed) and "no allocation is of use" in str(error)
         until(lambda: executor._driver.over.is_set(), "the driver to end")
@@ -216,7 +216,7 @@ class _Unstartable(_Unbootable):
 
 
 def test_an_executor_that_does_not_start_fails_what_waits_and_what_comes(state: Path) -> None:
-    with Executor("local:cores=1", state=state, executor=_Unstartable()) as executor:
+    with PoolExecutor("local:cores=1", state=state, executor=_Unstartable()) as executor:
         until(lambda: executor._driver.over.is_set(), "the driver to end")
         with pytest.raises(RuntimeError, match="after shutdown: no port can be had"):
             executor.submit(divide, 1)
@@ -235,18 +235,18 @@ def test_an_executor_that_does_not_start_fails_what_waits_and_what_comes(state: 
 )
 def test_what_cannot_be_leaves_nothing_behind(options: dict[str, object], said: str, tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match=said):
-        Executor(**options, state=tmp_path)  # type: ignore[arg-type]
+        PoolExecutor(**options, state=tmp_path)  # type: ignore[arg-type]
     assert not os.listdir(tmp_path / "runs")
 
 
 def test_a_working_directory_that_is_not_there_is_refused_before_anything_is_made(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="workdir '/nonexistent': there is no such directory"):
-        Executor("local:cores=1", workdir="/nonexistent", state=tmp_path)
+        PoolExecutor("local:cores=1", workdir="/nonexistent", state=tmp_path)
     assert not os.listdir(tmp_path)
 
 
 def test_any_name_will_do_and_calls_run_in_the_working_directory(state: Path, tmp_path: Path) -> None:
-    with Executor("local:cores=1", name="größe/2", workdir=tmp_path, state=state) as executor:
+    with PoolExecutor("local:cores=1", name="größe/2", workdir=tmp_path, state=state) as executor:
         assert executor.name.startswith("gr--e-2-")
         assert executor.submit(os.getcwd).result() == str(tmp_path)
 
@@ -254,7 +254,7 @@ def test_any_name_will_do_and_calls_run_in_the_working_directory(state: Path, tm
 @pytest.mark.slow
 def test_what_is_shared_by_calls_bounds_how_many_run_at_once(tmp_path: Path) -> None:
     needs = {"cores": 4, "gpus": 1, "run_time": "1h", "walltime": "2h", "maximum": 3}
-    with Executor("sim:nodes=4,cores=4,gpus=1", **needs, state=tmp_path) as executor:
+    with PoolExecutor("sim:nodes=4,cores=4,gpus=1", **needs, state=tmp_path) as executor:
         assert (executor.slots, executor.most) == (1, 3)
         assert list(executor.map(divide, range(3))) == [0, 1, 2]
     with EventLog(executor.directory.events) as log:
@@ -262,7 +262,7 @@ def test_what_is_shared_by_calls_bounds_how_many_run_at_once(tmp_path: Path) -> 
 
 
 def test_hours_of_virtual_time_do_not_pass_here(state: Path) -> None:
-    with Executor("sim:nodes=2,cores=4", cores=4, run_time="2h", walltime="5h", maximum=2, state=state) as executor:
+    with PoolExecutor("sim:nodes=2,cores=4", cores=4, run_time="2h", walltime="5h", maximum=2, state=state) as executor:
         assert list(executor.map(divide, range(8))) == list(range(8))
     with EventLog(executor.directory.events) as log:
         events = [event for _, event in log.read()]
@@ -273,16 +273,16 @@ def test_hours_of_virtual_time_do_not_pass_here(state: Path) -> None:
 
 
 def test_in_virtual_time_calls_need_not_be_made(state: Path) -> None:
-    with Executor("sim:nodes=1,cores=2,compute=false", run_time="2h", walltime="5h", state=state) as executor:
+    with PoolExecutor("sim:nodes=1,cores=2,compute=false", run_time="2h", walltime="5h", state=state) as executor:
         assert executor.submit(os.abort).result() is None
 
 
 @pytest.mark.slow
 def test_a_program_that_ends_waits_for_its_calls(tmp_path: Path) -> None:
     text = f"""
-from asa.integrations.futures import Executor
+from asa.integrations.futures import PoolExecutor
 def write(name): open(name, "w").close()
-Executor("local:cores=1", state={str(tmp_path)!r}).submit(write, {str(tmp_path / "done")!r})
+PoolExecutor("local:cores=1", state={str(tmp_path)!r}).submit(write, {str(tmp_path / "done")!r})
 """
     subprocess.run([sys.executable, "-c", text], check=True, timeout=100)
     assert (tmp_path / "done").exists()

@@ -11,7 +11,7 @@ import pytest
 
 from asa.core.event import JobEnded, Learned, Submitting
 from asa.core.job import JobState
-from asa.integrations.futures import Executor
+from asa.integrations.futures import PoolExecutor
 from asa.log.events import EventLog
 from tests.cluster.cluster import Cluster
 
@@ -34,7 +34,7 @@ def job(_number: int) -> str:
 @pytest.mark.parametrize("executor", ["local", "mesos"])
 def test_calls_run_in_jobs_that_come_and_go(executor: str, tmp_path: Path) -> None:
     options = {"cores": 4, "walltime": "5m", "maximum": 2, "executor": executor}
-    with Executor("slurm:partition=main", state=tmp_path, **options) as calls:
+    with PoolExecutor("slurm:partition=main", state=tmp_path, **options) as calls:
         assert len(set(calls.map(job, range(40)))) == 2
     with EventLog(calls.directory.events) as log:
         events = [event for _, event in log.read()]

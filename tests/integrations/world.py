@@ -24,7 +24,7 @@ from asa.core.job import JobHandle, JobRequest, JobState, Resources
 from asa.core.run import CALLS
 from asa.core.stage import StageSpec
 from asa.integrations.elastic import Elastic, Limits
-from asa.workflows.plan import Cancel, Finish, Launch, Release, Submit, Teach
+from asa.workflows.plan import Cancel, Finish, LaunchTasks, Release, Submit, Teach
 
 
 def spec(cores: int = 2, walltime_s: float = 3600.0) -> StageSpec:
@@ -84,7 +84,7 @@ class World:
                 start = now + self.wait_s
                 self.due += [(start, AllocationStarted(start, token, start))]
                 self.due += [(start, NodeJoined(start, token, "n1", ask.resources.cores))]
-            case Launch(ranges=ranges, allocation=key):
+            case LaunchTasks(ranges=ranges, allocation=key):
                 self.tell(TasksLaunched(now, "calls", ranges, key))
                 held = self.elastic.pool.held[key]
                 assert held.cores_busy <= held.request.resources.cores * (1 + self.elastic.calls.ahead)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from asa.core.errors import CommandFailed, InvalidInput
-from asa.workflows.stage import Command, command
+from asa.workflows.stage import StageCommand, command
 
 PYTHON = sys.executable
 
@@ -98,7 +98,7 @@ def test_other_environment_variables(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_it_travels() -> None:
-    function = pickle.loads(pickle.dumps(Command("echo {x}", {}, (0,))))
+    function = pickle.loads(pickle.dumps(StageCommand("echo {x}", {}, (0,))))
     assert function("there") == "there\n"
 
 

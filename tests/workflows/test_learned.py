@@ -10,7 +10,7 @@ import pytest
 
 from asa.core.context import Context
 from asa.core.job import Capabilities, JobRequest, QueueRegime, Resources
-from asa.workflows.learned import Learned
+from asa.workflows.learned import LearnedWaits
 
 SITE = Capabilities(site="s", partition="core", regime=QueueRegime.FIFO)
 SIZE, HOUR = Resources(4), 3600.0
@@ -20,24 +20,24 @@ OTHER_RUN = """
 import sys
 from pathlib import Path
 from asa.core.job import Capabilities, JobRequest, QueueRegime, Resources
-from asa.workflows.learned import Learned
+from asa.workflows.learned import LearnedWaits
 
 path, estimator, first = sys.argv[1:]
-run = Learned(Path(path), estimator, Capabilities(site="s", partition="core", regime=QueueRegime.FIFO))
+run = LearnedWaits(Path(path), estimator, Capabilities(site="s", partition="core", regime=QueueRegime.FIFO))
 for number in range(int(first), int(first) + 20):
     run.learn(JobRequest(f"other.{number}", Resources(4), 3600.0, ()), 5000.0)
 """
 
 
-def learned(path: Path, estimator: str = "fixed-share") -> Learned:
-    return Learned(path / "learned.db", estimator, SITE)
+def learned(path: Path, estimator: str = "fixed-share") -> LearnedWaits:
+    return LearnedWaits(path / "learned.db", estimator, SITE)
 
 
 def job(token: str) -> JobRequest:
     return JobRequest(token, SIZE, HOUR, ())
 
 
-def predicted(run: Learned) -> list[float]:
+def predicted(run: LearnedWaits) -> list[float]:
     return run.predict(SIZE, HOUR, Context(0.0, SIZE.cores, HOUR))
 
 
@@ -57,8 +57,8 @@ def test_what_one_run_learns_the_other_predicts_at_once(tmp_path: Path, estimato
 
 
 def test_a_job_that_both_tell_of_teaches_once(tmp_path: Path) -> None:
-    left, right, single = learned(tmp_path), learned(tmp_path), Learned(tmp_path / "single.db", "fixed-share", SITE)
-    for run in (left, right, left):
+    left, right, single = learned(tmp_path), learned(tmp_path), LearnedWaits(tmp_path / "single.db", "fixed-share",
+    SITE) for run in (left, right, left):
         run.learn(job("run.0"), 5000.0)
     single.learn(job("run.0"), 5000.0)
     assert predicted(left) == predicted(right) == predicted(single)
@@ -67,7 +67,7 @@ def test_a_job_that_both_tell_of_teaches_once(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("estimator", ESTIMATORS)
 def test_runs_in_other_processes_at_the_same_time(tmp_path: Path, estimator: str) -> None:
-    here, single = learned(tmp_path, estimator), Learned(tmp_path / "single.db", estimator, SITE)
+    here, single = learned(tmp_path, estimator), LearnedWaits(tmp_path / "single.db", estimator, SITE)
     words = [sys.executable, "-c", OTHER_RUN, str(tmp_path / "learned.db"), estimator]
     others = [subprocess.Popen([*words, str(first)]) for first in (0, 20)]
     for number in range(20):

@@ -12,7 +12,7 @@ from asa.core.context import Context
 from asa.core.event import Believed, Event
 from asa.core.job import Capabilities, JobRequest, QueueRegime, Resources
 from asa.core.registry import ESTIMATORS
-from asa.workflows.learned import Learned, estimator_of, weights
+from asa.workflows.learned import LearnedWaits, estimator_of, weights
 
 SITE = Capabilities(site="s", partition="core", regime=QueueRegime.FIFO)
 SIZE, HOUR = Resources(4), 3600.0
@@ -24,7 +24,7 @@ class Reported:
 
     def __init__(self, path: Path, estimator: str = "fixed-share") -> None:
         self.clock, self.events = ManualClock(1000.0), list[Event]()
-        self.learned = Learned(path / "learned.db", estimator, SITE)
+        self.learned = LearnedWaits(path / "learned.db", estimator, SITE)
         self.learned.report(self.events.extend, self.clock)
 
     def predict(self, *quantiles: float | None) -> list[float]:
@@ -71,7 +71,7 @@ def test_estimators_that_draw_are_told_of_without_drawing_for_them(tmp_path: Pat
     quiet, told = tmp_path / "quiet", tmp_path / "told"
     quiet.mkdir()
     told.mkdir()
-    run, alone = Reported(told, "algorithm1"), Learned(quiet / "learned.db", "algorithm1", SITE)
+    run, alone = Reported(told, "algorithm1"), LearnedWaits(quiet / "learned.db", "algorithm1", SITE)
     for number in range(12):
         job = JobRequest(f"job.{number}", SIZE, HOUR, ())
         context = Context(0.0, SIZE.cores, HOUR)
@@ -92,7 +92,7 @@ def test_pooled_estimators_have_what_they_said(tmp_path: Path) -> None:
 
 
 def test_nothing_is_told_where_nobody_asks(tmp_path: Path) -> None:
-    learned = Learned(tmp_path / "learned.db", "fixed-share", SITE)
+    learned = LearnedWaits(tmp_path / "learned.db", "fixed-share", SITE)
     learned.learn(JobRequest("job", SIZE, HOUR, ()), 60.0)
     assert learned.predict(SIZE, HOUR, Context(0.0)) is not None
 

@@ -31,7 +31,7 @@ from asa.core.event import (
 from asa.core.job import Capabilities, JobHandle, JobRequest, JobState, QueueRegime, Resources
 from asa.core.registry import STRATEGIES
 from asa.core.stage import StageSpec
-from asa.workflows.plan import Action, Launch, Plan, Release, Want
+from asa.workflows.plan import Action, LaunchTasks, Plan, Release, Want
 from tests.workflows.lender import Terms
 from tests.workflows.world import Crash, World
 
@@ -96,7 +96,7 @@ class TestWant:
     def test_what_a_lease_has_joined_with_is_launched_into_before_more_is_asked_for(self) -> None:
         plan = plan_after(lease(), joined())
         (launch,) = plan.decide(3.0)
-        assert launch == Launch("s", ((0, 4),), LEASE)
+        assert launch == LaunchTasks("s", ((0, 4),), LEASE)
         plan.on(TasksLaunched(3.0, "s", ((0, 4),), LEASE))
         assert wanted(plan) == Want(CORE, 4)
 
@@ -124,27 +124,27 @@ class TestUse:
     def test_tasks_that_would_take_longer_than_is_left_stay_out(self) -> None:
         done = (TasksLaunched(3.0, "s", ((0, 1),), LEASE), TaskDone(103.0, "s", 0, LEASE, "far", 3.0))
         plan = plan_after(lease(until=1000.0), joined(), *done)
-        assert [launch.allocation for launch in of(Launch, plan, 870.0)] == [LEASE], "100 s, and a margin of 30 s"
-        assert of(Launch, plan, 870.1) == []
+        assert [launch.allocation for launch in of(LaunchTasks, plan, 870.0)] == [LEASE], "100 s, and a margin of 30 s"
+        assert of(LaunchTasks, plan, 870.1) == []
 
     def test_of_a_short_one_a_long_task_does_not_make_the_best(self) -> None:
         """Other than in an allocation of its own, which will not be longer the next time."""
         done = (TasksLaunched(3.0, "s", ((0, 1),), "run.0"), TaskDone(103.0, "s", 0, "run.0", "near", 3.0))
         plan = plan_after(*done, lease(at=110.0, until=220.0), joined(at=110.0))
-        assert of(Launch, plan, 110.0) == []
+        assert of(LaunchTasks, plan, 110.0) == []
 
     def test_its_own_stage_s_allocation_comes_first(self) -> None:
         plan = plan_after(lease(8), joined(8), NodeJoined(2.0, "run.0", "near", 8))
-        assert of(Launch, plan) == [Launch("s", ((0, 8),), "run.0")]
+        assert of(LaunchTasks, plan) == [LaunchTasks("s", ((0, 8),), "run.0")]
 
     def test_a_recalled_one_gets_no_more_and_goes_once_it_is_idle(self) -> None:
         plan = plan_after(lease(), joined(), TasksLaunched(3.0, "s", ((0, 1),), LEASE), Recalled(4.0, LEASE, "why"))
-        assert of(Launch, plan, 5.0) == [] and of(Release, plan, 5.0) == []
+        assert of(LaunchTasks, plan, 5.0) == [] and of(Release, plan, 5.0) == []
         plan.on(TaskDone(6.0, "s", 0, LEASE, "far", 3.0))
         assert of(Release, plan, 6.0) == [Release(LEASE, "its lender wants it back")]
         plan.on(Released(6.0, LEASE))
         assert of(Release, plan, 6.0) == []
-        assert of(Launch, plan, 6.0) == []
+        assert of(LaunchTasks, plan, 6.0) == []
         plan.on(LeaseEnded(7.0, LEASE))
         assert LEASE not in plan.pool.held
 

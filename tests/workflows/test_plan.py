@@ -39,7 +39,7 @@ from asa.core.stage import StageSpec
 from asa.core.view import WorkflowView
 from asa.strategies.asking import ask_for
 from asa.workflows.explain import explain
-from asa.workflows.plan import Cancel, Expand, Finish, Launch, Plan, Release, Submit, Teach
+from asa.workflows.plan import Cancel, Expand, Finish, LaunchTasks, Plan, Release, Submit, Teach
 from tests.workflows.world import picture
 
 JOB = "run.0"
@@ -95,7 +95,7 @@ def test_a_stage_from_the_job_to_the_result() -> None:
     assert tell(plan, *submitted()).decide(1.0) == []
     (teach,) = tell(plan, AllocationStarted(10.0, JOB, 10.0)).decide(10.0)
     assert isinstance(teach, Teach) and (teach.wait_s, teach.censored, teach.wait.stage) == (9.0, False, "a")
-    assert tell(plan, *started()).decide(10.0) == [Launch("a", ((0, 4),), JOB)]
+    assert tell(plan, *started()).decide(10.0) == [LaunchTasks("a", ((0, 4),), JOB)]
     assert tell(plan, TasksLaunched(11.0, "a", ((0, 4),), JOB)).decide(11.0) == []
     assert tell(plan, *done(0, 1, 2)).decide(20.0) == []
     release = Release(JOB, "no stage needs it any more")
@@ -120,7 +120,7 @@ def test_a_width_is_found_out_before_anything_else_is_decided() -> None:
 def test_lost_tasks_are_launched_first() -> None:
     lost = TaskFailed(15.0, "a", 2, JOB, "n1", 11.0, "lost", infrastructure=True)
     plan = tell(plan_of(stage(width=8)), *RUNNING, lost, *done(0))
-    assert plan.decide(20.0) == [Launch("a", ((2, 3), (4, 5)), JOB)]
+    assert plan.decide(20.0) == [LaunchTasks("a", ((2, 3), (4, 5)), JOB)]
 
 
 @pytest.mark.parametrize(("retries", "outcome"), [(1, []), (0, [Release(JOB, "no stage needs it any more")])])
@@ -128,7 +128,7 @@ def test_a_task_that_fails_by_its_own_fault_takes_its_stage_along_unless_it_may_
     retries: int, outcome: list[Any]
 ) -> None:
     plan = tell(plan_of(stage(retries=retries)), *RUNNING, TaskFailed(15.0, "a", 2, JOB, "n1", 11.0, "no"))
-    assert plan.decide(15.0) == ([Launch("a", ((2, 3),), JOB)] if retries else outcome)
+    assert plan.decide(15.0) == ([LaunchTasks("a", ((2, 3),), JOB)] if retries else outcome)
 
 
 def test_a_run_that_failed_says_of_which_stage_and_what_was_skipped() -> None:
@@ -183,7 +183,7 @@ def test_the_end_of_a_job_counts_once() -> None:
 
 def test_a_new_driver_runs_again_what_the_last_one_left() -> None:
     plan = tell(plan_of(), *RUNNING, *done(0), DriverStarted(30.0, 2, "host"), NodeJoined(31.0, JOB, "n1", 4))
-    (launch,) = [action for action in plan.decide(31.0) if isinstance(action, Launch)]
+    (launch,) = [action for action in plan.decide(31.0) if isinstance(action, LaunchTasks)]
     assert [index for start, stop in launch.ranges for index in range(start, stop)] == [1, 2, 3]
 
 

@@ -16,7 +16,7 @@ from asa.core.event import Event, Leased, LeaseEnded, NodeJoined, NodeLost, Reca
 from asa.core.job import Resources
 from asa.core.ports import RunContext
 from asa.testing import tasks
-from asa.testing.executors import PATIENCE_S, Driver, Ground
+from asa.testing.executors import PATIENCE_S, ExecutorDriver, Ground
 from executors.mesos import driver_side, framework, master_command, sharing
 from executors.mesos.agent.shim import birth_of
 from executors.mesos.executor import Mesos
@@ -66,14 +66,14 @@ def pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pool]:
         pool.until_gone(address.pid)
 
 
-def leases(driver: Driver, count: int = 1) -> list[Leased]:
+def leases(driver: ExecutorDriver, count: int = 1) -> list[Leased]:
     def of(events: list[Event]) -> list[Leased]:
         return [event for event in events if isinstance(event, Leased)]
 
     return of(driver.until(lambda events: len(of(events)) >= count))
 
 
-def seen(driver: Driver, kind: type[Event], allocation: str, times: int = 1) -> None:
+def seen(driver: ExecutorDriver, kind: type[Event], allocation: str, times: int = 1) -> None:
     """Wait until this has happened."""
     driver.until(
         lambda events: (
@@ -82,7 +82,7 @@ def seen(driver: Driver, kind: type[Event], allocation: str, times: int = 1) -> 
     )
 
 
-def lent(pool: Pool, cores: int = 2) -> tuple[Driver, Driver, Leased]:
+def lent(pool: Pool, cores: int = 2) -> tuple[ExecutorDriver, ExecutorDriver, Leased]:
     """The left run has a node and nothing to do; the right one has work and no node, and leases it."""
     left, right = pool.left.driver(), pool.right.driver()
     pool.left.node("left.0", Resources(cores=cores))
