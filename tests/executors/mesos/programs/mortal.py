@@ -48,7 +48,7 @@ def load(which: str) -> Callable[..., int | None]:
         from tests.executors.mesos import ledger
 
         return ledger.main if which == "framework" else ledger.execute
-    importlib.import_module(f"executors.mesos.{which}.service")
+    importlib.import_module("executors.mesos.master.server" if which == "master" else "executors.mesos.agent.service")
     if which == "agent":
         from executors.mesos.agent.command import main as run_agent
 
