@@ -129,8 +129,9 @@ class TestOneNode:
         driver.launch(work, [(10,), (20,)], stage="nested")
         assert driver.values(2, "nested") == [55, 210]
 
-    def test_tasks_that_wait_for_their_own_all_fail_with_their_worker(self, driver: ExecutorDriver, ground: Ground) ->
-    None:
+    def test_tasks_that_wait_for_their_own_all_fail_with_their_worker(
+        self, driver: ExecutorDriver, ground: Ground
+    ) -> None:
         place = ground.directory("waiting")
 
         def meet_and_die(number: int) -> None:

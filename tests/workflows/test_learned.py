@@ -57,8 +57,12 @@ def test_what_one_run_learns_the_other_predicts_at_once(tmp_path: Path, estimato
 
 
 def test_a_job_that_both_tell_of_teaches_once(tmp_path: Path) -> None:
-    left, right, single = learned(tmp_path), learned(tmp_path), LearnedWaits(tmp_path / "single.db", "fixed-share",
-    SITE) for run in (left, right, left):
+    left, right, single = (
+        learned(tmp_path),
+        learned(tmp_path),
+        LearnedWaits(tmp_path / "single.db", "fixed-share", SITE),
+    )
+    for run in (left, right, left):
         run.learn(job("run.0"), 5000.0)
     single.learn(job("run.0"), 5000.0)
     assert predicted(left) == predicted(right) == predicted(single)
