@@ -82,7 +82,7 @@ def imports(module: Module, known: Mapping[str, Module], *, for_types: bool = Tr
         elif isinstance(node, ast.Import):
             found.update(alias.name for alias in node.names)
         elif isinstance(node, ast.Constant) and isinstance(node.value, str) and TARGET.fullmatch(node.value):
-            found.add(node.value.partition(":")[0])
+            found |= {node.value.partition(":")[0]} - GROUPS  # those are called like packages
     return (found & known.keys()) - {module.name}
 
 
@@ -141,6 +141,9 @@ def entry_points() -> dict[str, dict[str, str]]:
         pairs = (line.split("=", 1) for line in text.splitlines() if "=" in line and not line.startswith("#"))
         found[group] = {name.strip(): target.strip() for name, target in pairs}
     return found
+
+
+GROUPS = entry_points().keys()
 
 
 def room(name: str) -> str:

@@ -28,7 +28,7 @@ from asa.strategies.places import usable
 _BASIS = ("python", "state directory", "file locks", "event log")
 _WORKS = {
     "workflows on this machine": (*_BASIS, "sockets", "backend local"),
-    "workflows on simulated queues": _BASIS,
+    "workflows on simulated queues": (*_BASIS, "laboratory"),
     "workflows on Slurm": (*_BASIS, "slurm", "ports", "backend slurm"),
     "CPU limits of containers": ("cpu quotas",),
 }
@@ -48,7 +48,8 @@ class DoctorCommand:
     def run(self, options: argparse.Namespace) -> CommandResult:
         """Look."""
         specs = [options.backend] if options.backend else ["local", *(["slurm"] if shutil.which("sbatch") else [])]
-        rows = [*machine(), slurm(), *(found for spec in specs for found in _backend(spec)), *_others(), extras()]
+        backends = (found for spec in specs for found in _backend(spec))
+        rows = [*machine(), slurm(), *backends, *_others(), *laboratory(), extras()]
         works = conclusions(rows)
         shown = [each | {"ok": "yes" if each["ok"] else "NO"} for each in rows]
         said = "\n".join(f"{_WORDS[well]}: {what}" for what, well in works.items())
@@ -103,6 +104,7 @@ def _backend(spec: str) -> Iterator[dict[str, Any]]:
 
 
 EXTRAS = {
+    "lab": "numba",
     "plots": "matplotlib",
     "dask": "distributed",
     "cp": "ortools",
@@ -219,6 +221,12 @@ def slurm() -> dict[str, Any]:
         return row("slurm", False, f"{', '.join(missing)} not in PATH: load the site's module, or add its directory")
     accounting = "" if shutil.which("sacct") else "; no sacct: how jobs ended is read from the queue alone"
     return row("slurm", True, f"its commands are in PATH{accounting}")
+
+
+def laboratory() -> Iterator[dict[str, Any]]:
+    """What simulated queues need, where it is installed."""
+    if find_spec("numba"):
+        yield row("laboratory", True, "simulated queues, dispatchers and studies can be compiled")
 
 
 def extras() -> dict[str, Any]:

@@ -54,7 +54,7 @@ def leftovers(state: Path) -> Iterator[Leftover]:
         if not pool.held:
             continue
         resumable = not (isinstance(last, RunEnded) and last.state is RunState.SUCCEEDED)
-        backend = _backend(run)
+        backend = backend_of(run)
         unsure = [key for key, held in pool.held.items() if held.handle is None]
         handles: dict[str, JobHandle] = {key: held.handle for key, held in pool.held.items() if held.handle}
         handles |= backend.find(unsure) if unsure else {}
@@ -73,7 +73,7 @@ def cancel(left: list[Leftover]) -> None:
         with run.lock(), EventLog(run.events) as log:
             now = time.time()
             log.append([Cancelled(now, item.allocation, "cancelled by asa clean") for item in items])
-            backend = _backend(run)
+            backend = backend_of(run)
             backend.cancel([item.status.handle for item in items])
             backend.close()
 
@@ -85,7 +85,7 @@ class _StartNothing:
         return ()
 
 
-def _backend(run: RunDirectory) -> Backend:
+def backend_of(run: RunDirectory) -> Backend:
     name, options = parse_spec(load_settings(run).backend)
     options.pop("dispatcher", None)  # the run's own would start what waits
     backend: Backend = BACKENDS.create(with_options(name, **options), directory=run.backend, dispatcher=_StartNothing())

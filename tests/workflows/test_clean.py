@@ -13,7 +13,7 @@ from asa.core.event import Cancelled, DriverStarted, RunEnded, RunState, Submitt
 from asa.core.job import JobRequest, JobState, Refused, Resources
 from asa.log.events import EventLog
 from asa.log.rundir import RunDirectory
-from asa.workflows.clean import _backend, leftovers
+from asa.workflows.clean import backend_of, leftovers
 from asa.workflows.settings import Settings, save_settings
 
 LATE = ("late", "later")
@@ -33,7 +33,7 @@ def done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunDirectory:
 @pytest.fixture
 def left(done: RunDirectory, tmp_path: Path) -> Iterator[RunDirectory]:
     """The same, with two jobs in its queue; when the driver died, the log did not have the handle of the second."""
-    backend = _backend(done)
+    backend = backend_of(done)
     handles = backend.submit([JobRequest(token, Resources(1), 60.0, ("true",), str(tmp_path)) for token in LATE])
     with EventLog(done.events) as log:
         for token, handle in zip(LATE, handles, strict=True):
