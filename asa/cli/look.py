@@ -157,7 +157,8 @@ class WaitsCommand:
                 }
                 for estimator, predicted in row.predictions.items()
             ]
-        return CommandResult({"rows": rows}, table(rows, "nothing has been learned yet: run a workflow first"))
+        empty = "nothing has been learned yet: run a workflow where there is a queue"
+        return CommandResult({"rows": rows}, table(rows, empty))
 
 
 class CleanCommand:

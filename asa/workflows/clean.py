@@ -86,6 +86,7 @@ class _StartNothing:
 
 
 def backend_of(run: RunDirectory) -> Backend:
+    """The batch system that the jobs of a run are in, opened anew."""
     name, options = parse_spec(load_settings(run).backend)
     options.pop("dispatcher", None)  # the run's own would start what waits
     backend: Backend = BACKENDS.create(with_options(name, **options), directory=run.backend, dispatcher=_StartNothing())

@@ -34,7 +34,7 @@ class Entry(NamedTuple):
 def entries(keeps: Iterable[KeepRow]) -> list[Entry]:
     """What `Journal.write` takes.
 
-    >>> entries([Keep("tasks", "t1", {"state": "TASK_RUNNING"}), Keep("tasks", "t0", None)])[0]
+    >>> entries([KeepRow("tasks", "t1", {"state": "TASK_RUNNING"}), KeepRow("tasks", "t0", None)])[0]
     Entry(table='tasks', key='t1', row='{"state":"TASK_RUNNING"}')
     """
     return [

@@ -249,7 +249,7 @@ def node_resources(cores: float, memory: int, gpus: int) -> Resources:
 
     Examples
     --------
-    >>> [name for name, amount in resources(4, 1 << 30, 0)]
+    >>> [name for name, amount in node_resources(4, 1 << 30, 0)]
     ['cpus', 'mem', 'ports']
     """
     return scalars(cpus=cores, mem=memory // MIB, gpus=gpus) + Resources({"ports": (_PORTS,)})
@@ -258,9 +258,9 @@ def node_resources(cores: float, memory: int, gpus: int) -> Resources:
 def allocation_end(given: float | None, lasts: float | None, environ: Mapping[str, str], now: float) -> float | None:
     """When the allocation ends [s since the epoch]: as given, as Slurm says, or so long after now.
 
-    >>> ends(None, 60.0, {}, 1000.0), ends(None, 60.0, {"SLURM_JOB_END_TIME": "1050"}, 1000.0)
+    >>> allocation_end(None, 60.0, {}, 1000.0), allocation_end(None, 60.0, {"SLURM_JOB_END_TIME": "1050"}, 1000.0)
     (1060.0, 1050.0)
-    >>> ends(1040.0, 60.0, {"SLURM_JOB_END_TIME": "1050"}, 1000.0)
+    >>> allocation_end(1040.0, 60.0, {"SLURM_JOB_END_TIME": "1050"}, 1000.0)
     1040.0
     """
     if given is not None:
@@ -274,7 +274,7 @@ def allocation_end(given: float | None, lasts: float | None, environ: Mapping[st
 def parse_attributes(pairs: Sequence[str]) -> list[Message]:
     """Mesos' Attributes from ``NAME=VALUE``; raises `InvalidInput` for what is none.
 
-    >>> attributes(["rack=r1"])
+    >>> parse_attributes(["rack=r1"])
     [{'name': 'rack', 'type': 'TEXT', 'text': {'value': 'r1'}}]
     """
     found = []
@@ -289,7 +289,7 @@ def parse_attributes(pairs: Sequence[str]) -> list[Message]:
 def inherited_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """What containers find of the agent's environment: all but secrets.
 
-    >>> inherited({"PATH": "/bin", "SLURM_JWT": "x", "MY_API_KEY": "y", "AWS_SECRET_ACCESS_KEY": "z"})
+    >>> inherited_environment({"PATH": "/bin", "SLURM_JWT": "x", "MY_API_KEY": "y", "AWS_SECRET_ACCESS_KEY": "z"})
     {'PATH': '/bin'}
     """
     return {name: value for name, value in environ.items() if not _PRIVATE.fullmatch(name.upper())}
@@ -329,7 +329,7 @@ def with_capacity(given: Iterable[Message], cores: float | None) -> list[Message
 
     Examples
     --------
-    >>> attributes([], 0.3)
+    >>> with_capacity([], 0.3)
     [{'name': 'capacity', 'type': 'SCALAR', 'scalar': {'value': 0.3}}]
     """
     found = list(given)

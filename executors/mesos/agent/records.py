@@ -138,7 +138,7 @@ _ABSENT: Message = {"task": None, "cpus": None, "memory": None}  # a journal nee
 def row_key(framework: str, item: str) -> str:
     """The key of what has an id within a framework; ids may hold any character.
 
-    >>> key("F1", "t/1")
+    >>> row_key("F1", "t/1")
     '["F1", "t/1"]'
     """
     return json.dumps([framework, item])

@@ -35,7 +35,7 @@ def share(info: Message, quotas: bool) -> TaskShare:
     --------
     >>> cpus = {"name": "cpus", "type": "SCALAR", "scalar": {"value": 2}}
     >>> share({"resources": [cpus], "limits": {"cpus": {"value": "Infinity"}}}, True)
-    Share(cpus=2.0, limit=inf, memory=inf, gpus=0)
+    TaskShare(cpus=2.0, limit=inf, memory=inf, gpus=0)
     """
     resources = parse(field(info, "resources", list, []))
     cpus, memory = resources.scalar("cpus"), resources.scalar("mem") or math.inf

@@ -594,7 +594,7 @@ def wait_status(code: int | None) -> int | None:
 def exit_text(code: int | None, what: str = "Command") -> str:
     """An exit code for people.
 
-    >>> how_it_ended(1), how_it_ended(-9)
+    >>> exit_text(1), exit_text(-9)
     ('Command exited with status 1', 'Command terminated with signal Killed')
     """
     if code is None:
