@@ -173,7 +173,7 @@ class _Service:
         for number in numbers:
             if number in _STOPS:
                 log.warning("signal %d ends the job", number)
-                self._send(Leaving(f"it was told to end by signal {number} ({signal.strsignal(number)})"))
+                self._send(Leaving(f"it was ended by signal {number} ({signal.strsignal(number)})"))
                 self._code, self._over = 128 + number, True
         for part in (self._daemons, self._pool):
             if part and not self._over:

@@ -73,7 +73,7 @@ def test_its_words_and_its_export_are_those_it_had(name: str, tmp_path: Path) ->
     directory, said = kept(name, tmp_path)
     events = events_of(directory)
     with EventLog(directory.events) as log:
-        assert explain(restore_plan(log), max(event.at for event in events)) == said["explain"]
+        assert explain(restore_plan(name, log), max(event.at for event in events)) == said["explain"]
     assert json.loads(json.dumps(wfformat(events, "0")["workflow"])) == said["wfformat"]
 
 

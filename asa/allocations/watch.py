@@ -39,7 +39,7 @@ _LOST_AFTER = 3  # questions in a row that a job must be unknown to before it co
 
 @dataclass
 class _Watched:
-    """A job; of one whose place is `placed` everything is told that concerns it: `said`, since when it `ages`."""
+    """A job; of one that holds a place (`placed`) every change is reported: `said`, since when it `ages`."""
 
     handle: JobHandle
     placed: bool = False
@@ -252,13 +252,13 @@ class JobWatch:
         new = [request for request in requests if request.token not in outcomes]
         self._doubtful.update(request.token for request in new)
         try:
-            told = self._backend.submit(new) if new else []
+            taken = self._backend.submit(new) if new else []
         except BackendError as error:
             if error.transient:
                 raise
-            told = [Refused(request.token, str(error)) for request in new]
+            taken = [Refused(request.token, str(error)) for request in new]
         self._doubtful.clear()
-        outcomes.update(zip((request.token for request in new), told, strict=True))
+        outcomes.update(zip((request.token for request in new), taken, strict=True))
         return [outcomes[request.token] for request in requests]
 
     def _amend(self) -> None:
@@ -328,10 +328,10 @@ class JobWatch:
             events.append(AllocationStarted(now, token, status.started, status.nodes))
             job.started = status.started
         job.state = status.state
-        told = (status.reason, status.ages_since)
-        if job.placed and status.state is JobState.PENDING and told != (job.said, job.ages):
-            job.said, job.ages = told
-            events.append(Queued(now, token, *told))
+        now_said = (status.reason, status.ages_since)
+        if job.placed and status.state is JobState.PENDING and now_said != (job.said, job.ages):
+            job.said, job.ages = now_said
+            events.append(Queued(now, token, *now_said))
         if status.state.final:
             ended = now if status.ended is None else status.ended
             events.append(JobEnded(ended, token, status.state, status.started, status.exit_code, status.reason))

@@ -90,7 +90,7 @@ def _backend(spec: str) -> Iterator[dict[str, Any]]:
     except AsaError as error:
         yield row(f"backend {spec}", False, str(error))
         return
-    largest = "not told" if site.largest is None else f"{site.largest.cores} cores"
+    largest = "not known" if site.largest is None else f"{site.largest.cores} cores"
     longest = "no limit" if site.longest_s is None else brief(site.longest_s)
     yield row(f"backend {spec}", True, f"{site.site}; largest job {largest}; longest wall time {longest}")
     place = "keep their place" if site.regime.dependents_age else "lose their place"

@@ -162,7 +162,7 @@ class WaitsCommand:
 
 
 class CleanCommand:
-    """List jobs whose driver is gone, and cancel them when told to."""
+    """List jobs whose driver is gone, and cancel them with --cancel."""
 
     help = "list jobs whose driver is gone; cancel them with --cancel"
 

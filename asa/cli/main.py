@@ -29,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         parser, command = make_parser(words)
         options, unknown = parser.parse_known_args(words)
-        if unknown:  # told with the command's own usage, which has the options that there are
+        if unknown:  # the error shows the usage of the command itself, with its options
             getattr(options, "parser", parser).error(f"unrecognized arguments: {' '.join(unknown)}")
         if command is None:
             parser.print_help()

@@ -1,4 +1,4 @@
-"""Time as an argument: the wall clock, and a clock that moves only when told.
+"""Time as an argument: the wall clock, and a clock that is moved by hand.
 
 Everything that waits in ASA waits through the `Clock` port, so the same code runs in real and in virtual time.
 """

@@ -234,7 +234,7 @@ class ContainerUse:
 
 @dataclass(frozen=True, slots=True)
 class ContainersSeen(Event):
-    """With agents: the run's containers that are new or other than last told, and the names of those that are gone."""
+    """With agents: the run's containers that are new or have changed, and the names of those that are gone."""
 
     seen: tuple[ContainerUse, ...] = ()
     gone: tuple[str, ...] = ()
@@ -275,7 +275,7 @@ class Recalled(Event):
 
 @dataclass(frozen=True, slots=True)
 class LeaseEnded(Event):
-    """A lease is over; `reason` is "" when it was given back."""
+    """A lease is over; `reason` is "" when it was returned."""
 
     allocation: str
     reason: str = ""
@@ -283,7 +283,7 @@ class LeaseEnded(Event):
 
 @dataclass(frozen=True, slots=True)
 class Released(Event):
-    """The allocation was told to end: its job exits with code 0. Older logs tell no reason."""
+    """The allocation was released: its job exits with code 0. Older logs have no reason."""
 
     allocation: str
     reason: str = ""

@@ -31,7 +31,7 @@ class Launch:
     cores
         Cores of each; >= 1.
     program
-        True when the task's function starts a program itself and is told how (`Program`); False when the function is
+        True when the task's function starts a program itself and is given how (`Program`); False when the function is
         to be called in every rank.
     """
 

@@ -80,7 +80,7 @@ class Beliefs:
         self._told[event.geometry] = event
 
     def learn(self, geometry: str, event: Learned, context: Context | None) -> None:
-        """A job of this geometry, submitted in this context, has told its wait."""
+        """A job of this geometry, submitted in this context, has started, so its wait is known."""
         if not event.censored:
             self._lessons.append((geometry, event, context))
 

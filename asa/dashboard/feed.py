@@ -69,7 +69,7 @@ class WatchedLog(Protocol[Item]):
         """Numbers and items above `after`, in order."""
 
     def is_written(self) -> bool:
-        """Whether somebody writes it now, as far as that can be told."""
+        """Whether somebody writes it now, as far as that can be known."""
 
     def follows_the_clock(self) -> bool:
         """Whether its times are those of the wall clock."""

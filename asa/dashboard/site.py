@@ -86,7 +86,7 @@ class Site:
         """Called with connections that have authenticated."""
 
     async def warm(self) -> None:
-        """Read what is likely to be asked for first; what is wrong with it is told to whoever asks."""
+        """Read what is likely to be asked for first; what is wrong with it is the answer to whoever asks."""
         with contextlib.suppress(AsaError):
             await self._watch(*self._opens)
 
@@ -330,7 +330,7 @@ def check_addressed(headers: Mapping[str, str], host: str, scheme: str) -> None:
     header = headers.get("Host", "")
     named = host_of(header)
     if named != host.lower() and not (is_loopback(host) and is_loopback(named)):
-        raise HTTPError(421, f"this is not {header[:100]!r}: open the address that asa dashboard has told")
+        raise HTTPError(421, f"this is not {header[:100]!r}: open the address that asa dashboard has printed")
     origin = headers.get("Origin")
     if origin is not None and (urlsplit(origin).scheme, urlsplit(origin).netloc) != (scheme, header):
         raise HTTPError(403, "another page has asked for this")
@@ -397,9 +397,9 @@ def squeezed(body: bytes, content: str, accepts: str) -> Response:
 LOOK_S = 0.2
 """How often a log is looked at for news [s]."""
 REFRESH_S = 1.0
-"""How often what depends on the time is told anew, while time goes on [s]."""
+"""How often what depends on the time is sent again, while time goes on [s]."""
 BEHIND_MOST = 4 << 20
-"""A viewer for whom more than this waits to be sent is told of no further changes until it has read that [bytes]."""
+"""A viewer for whom more than this waits to be sent is sent no further changes until it has read that [bytes]."""
 BARS_MOST = 5000
 """Runs of tasks in one record."""
 
@@ -469,7 +469,7 @@ class Watch:
         self._viewers.discard(viewer)
 
     def end(self) -> None:
-        """End what is being told to viewers."""
+        """End the streams of all viewers."""
         for viewer in list(self._viewers):
             viewer.stream.end()
 

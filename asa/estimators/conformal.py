@@ -22,7 +22,7 @@ _PRIOR = 64  # levels as a calibrated estimator would have them, that the first 
 class Conformal:
     """Asks its base for another level than the one wanted: the one that as many of the newest waits kept to.
 
-    The level of a wait is the smallest one whose quantile, as the base would have foretold it at submission, is not
+    The level of a wait is the smallest one whose quantile, as the base would have predicted it at submission, is not
     below the wait. Were the base right, levels would be spread evenly. Where a share q of the newest ones is below a
     level, this level's quantile is a better one for q.
 

@@ -232,7 +232,7 @@ class Contextual:
 
 
 MISSING = -1.0
-"""Stands for what nobody tells; less than any value that is told, so that one split of a tree sets it apart."""
+"""Stands for what is not known; less than any value that is, so that one split of a tree sets it apart."""
 
 TIMES = ("walltime_s", "pending_s", "backlog_s", "planned_s", "oldest_s", "left_s", "own_backlog_s")
 COUNTS = ("cores", "free_cores", "queued", "alike_queued", "own_queued", "own_cores")

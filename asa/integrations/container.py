@@ -126,7 +126,7 @@ class ContainedFunction:
 
 
 def _run(words: Sequence[str]) -> int:
-    """Run a program; its exit code. What it writes to standard error is passed on, and told if it fails."""
+    """Run a program; its exit code. What it writes to standard error is passed on, and in the error if it fails."""
     try:
         done = subprocess.run(words, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
     except OSError as error:

@@ -241,7 +241,7 @@ def serve(scheduler: str, certificates: str, walltime_s: float, options: Mapping
 
 
 def _began() -> float:
-    """When the allocation began, as nearly as can be told [s since the epoch]: our parent is its supervisor."""
+    """When the allocation began, as nearly as can be known [s since the epoch]: our parent is its supervisor."""
     return psutil.Process(os.getppid()).create_time()
 
 

@@ -21,7 +21,7 @@ _WHAT = "calls through asa.integrations.futures, which are not kept"
 
 
 class PoolExecutor(futures.Executor):
-    """Runs calls in allocations of a batch system, which are asked for as calls come and given back when they are done.
+    """Runs calls in allocations of a batch system, which are requested as calls come and released when they are done.
 
     Parameters
     ----------
@@ -159,7 +159,7 @@ class PoolExecutor(futures.Executor):
         """
         self._driver.close(cancel=True)
         if not self._driver.over.wait(grace_s):
-            self._driver.cancel("the executor was told to end its workers")
+            self._driver.cancel("the executor is ending its workers")
             self._driver.over.wait()
 
 

@@ -100,7 +100,7 @@ def check_outputs(options: argparse.Namespace, *files: str, picture: str = "") -
 def progress_bar(name: str, *, quiet: bool = False, counts: bool = False) -> Iterator[Callable[..., None] | None]:
     """A bar on standard error, where that is a terminal; None elsewhere.
 
-    It is told how much is done, and of how much (1): as many things as these where `counts` says so.
+    It is called with how much is done, and of how much (1): numbers of things where `counts` says so.
     """
     if quiet or not sys.stderr.isatty():
         yield None

@@ -95,7 +95,7 @@ def note(axes: Axes, text: str) -> None:
 
 
 def legend(axes: Axes, **where: Any) -> None:
-    """Name what has a label inside a chart, where there is most room or as matplotlib's ``Axes.legend`` is told."""
+    """Name what has a label inside a chart, where there is most room, or where options of ``Axes.legend`` say."""
     made = axes.legend(fontsize=SMALL_PT, frameon=False, **where)
     for text in made.get_texts():
         text.set_parse_math(False)
@@ -175,7 +175,7 @@ LINE, GRID = "#5d6570", "#d9dce1"
 BAD = "#b3261e"
 """What failed, and the worst."""
 
-_TELLING = (0, 6, 2, 5, 1, 7, 3, 8, 4)  # of the stage colours, so that a few are told apart best
+_TELLING = (0, 6, 2, 5, 1, 7, 3, 8, 4)  # of the stage colours, so that a few differ most
 
 
 def stage_colour(position: int) -> str:

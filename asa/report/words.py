@@ -122,7 +122,7 @@ def job_title(job: JobSummary) -> str:
 
 
 def allowed(run: RunSummary) -> str:
-    """What of the Per-Stage core-hours the run may lose by coming early, if its strategy was told, and what it lost."""
+    """What share of Per-Stage's core-hours a run may lose by coming early, if that is limited, and what it lost."""
     given = parse_spec(run.start.strategy)[1].get("max_overhead")
     if given is None or not run.per_stage_core_hours:
         return ""

@@ -59,7 +59,7 @@ class Hold:
         if not 0 <= lead_s <= grace_s:
             raise InvalidInput(
                 f"lead_s={lead_s!r}, grace_s={grace_s!r}: a lead of at least 0 s and at most the grace expected, for "
-                "what comes as early as the lead allows must not be given back"
+                "what comes as early as the lead allows must not be released"
             )
         self.technique, self.lead_s, self.grace_s = check_technique(technique), lead_s, grace_s
         self.otherwise: Strategy = otherwise or Proactive(dependency="predicted")

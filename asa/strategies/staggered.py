@@ -34,7 +34,7 @@ class Staggered:
     """Ask for a stage's allocation so that the first request comes when the stage is expected to be ready, and further
     ones a while later each, in case it comes too early.
 
-    An allocation that comes too early is kept while that is cheap, and given back at once if it is not; as soon as a
+    An allocation that comes too early is kept while that is cheap, and released at once if it is not; as soon as a
     stage has what it needs its other requests are withdrawn. No job depends on another.
 
     Parameters

@@ -9,7 +9,7 @@ Subclass it in a test module and give it the fixture ``ground``::
             with Ground(Mine, context) as ground:
                 yield ground
 
-Programs of allocations start on this machine, unless the ground is told of another way. It takes two cores' worth of
+Programs of allocations start on this machine, unless the ground has another way. It takes two cores' worth of
 tasks, but they may share a core.
 """
 

@@ -13,7 +13,7 @@ from asa.web.errors import HTTPError
 LOOPBACK = "127.0.0.1"
 
 FAILURES_MOST = 10
-"""How often one address may fail to authenticate before it is told to wait; one failure is forgotten each second."""
+"""How often one address may fail to authenticate before it has to wait; one failure is forgotten each second."""
 
 _PEERS_MOST = 4096
 

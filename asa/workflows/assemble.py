@@ -352,8 +352,8 @@ def logged_plan(start: RunStarted) -> Plan:
     return Plan(strategy, site, shared=start.pool != "per-stage" and not strategy.own_pools)
 
 
-def restore_plan(log: EventLog) -> Plan:
-    """The plan of a run as its log has it, for looking at; the site is not asked.
+def restore_plan(run: str, log: EventLog) -> Plan:
+    """The plan of the run of this name as its log has it, for looking at; the site is not asked.
 
     Raises
     ------
@@ -362,7 +362,7 @@ def restore_plan(log: EventLog) -> Plan:
     """
     start = log.latest(RunStarted)
     if not isinstance(start, RunStarted):
-        raise RunNotFound("the run never began, its driver died too early: run the workflow again")
+        raise RunNotFound(f"run {run} never began, its driver died too early: run the workflow again")
     plan = logged_plan(start)
     _replay(plan, log, virtual=False)
     return plan

@@ -1,4 +1,4 @@
-"""Jobs whose driver is gone: found from the logs of their runs, and cancelled when told to."""
+"""Jobs whose driver is gone: found from the logs of their runs, and cancelled on request."""
 
 from __future__ import annotations
 

@@ -34,12 +34,12 @@ class Reasons(NamedTuple):
 
 def explain(plan: Plan, now: float) -> str:
     """`reasons`, a line for each."""
-    told = reasons(plan, now)
-    lines = [f"{name}: {words}" for name, words in told.stages.items()]
-    if told.strategy:
-        lines.insert(0, f"strategy: {told.strategy}")
-    if told.trouble:
-        lines.append(f"the batch system does not answer: {told.trouble}")
+    found = reasons(plan, now)
+    lines = [f"{name}: {words}" for name, words in found.stages.items()]
+    if found.strategy:
+        lines.insert(0, f"strategy: {found.strategy}")
+    if found.trouble:
+        lines.append(f"the batch system does not answer: {found.trouble}")
     return "\n".join(lines)
 
 
@@ -86,7 +86,7 @@ def _job(held: Held, now: float) -> str:
     if held.cancelled is not None:
         return f"{name} is being cancelled{because}"
     if held.released is not None:
-        return f"{name} was told to end{because}"
+        return f"{name} is being released{because}"
     if held.started is None:
         after = f", after {', '.join(held.after)}" if held.after else ""
         why = f" ({explained(held.reason)})" if held.reason else ""

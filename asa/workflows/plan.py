@@ -242,7 +242,7 @@ class Plan(FoldedRun):
         return "too little of its wall time is left" if spent else ""
 
     def _why_return(self, lease: Held, now: float) -> str:
-        """Why a lease is to be given back, or "" while it is not: nothing must run in it, unless the run is over."""
+        """Why a lease is to be returned, or "" while it is not: nothing must run in it, unless the run is over."""
         if self._is_over:
             return "the run is over"
         if lease.running:

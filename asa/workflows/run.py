@@ -115,7 +115,7 @@ class Run:
 
         if self._assembly is not None:
             return explain(self._assembly.plan, self.now())
-        text = explain(restore_plan(self._log), self.now())
+        text = explain(restore_plan(self.name, self._log), self.now())
         gone = self.status is RunState.RUNNING and self.directory.lock().holder() is None
         return f"{text}\ndriver: gone ({self._hint()})" if gone else text
 

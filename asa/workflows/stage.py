@@ -448,7 +448,7 @@ def _expand(text: str, values: Mapping[str, Any]) -> list[str]:
 
 
 def _filled(text: str, values: Mapping[str, Any]) -> str:
-    """A template with its values in it; what a value lacks, or how it cannot be written, is told."""
+    """A template with its values in it; errors name what a value lacks, or why it cannot be written."""
     try:
         return text.format_map(values)
     except (AttributeError, LookupError, TypeError, ValueError) as error:

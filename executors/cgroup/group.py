@@ -69,7 +69,7 @@ class Group(Protocol):
 
 
 class Quotas(Protocol):
-    """A way to keep groups of processes to CPU quotas; `name` is what users are told, `why` why it was chosen."""
+    """A way to keep groups of processes to CPU quotas; `name` is printed for users, `why` says why it was chosen."""
 
     name: str
     why: str

@@ -107,7 +107,7 @@ def node_shares() -> int:
 
 
 def weight_of(shares: int) -> int:
-    """Weight in version 2, as container runtimes convert it: 39 or 40 for a core, so that 250 cores can be told apart.
+    """Weight in version 2, as container runtimes convert it: 39 or 40 for a core, so that 250 cores differ.
 
     >>> weight_of(2), weight_of(1024), weight_of(262144)
     (1, 39, 10000)

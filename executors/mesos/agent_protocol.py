@@ -48,7 +48,7 @@ Down, from master to agent:
 ``FRAMEWORK {framework_info}``
     What is known of a framework has changed.
 ``SHUTDOWN {message}``
-    The agent was given up, or is told to go: it ends everything that runs on it, forgets its id, and exits.
+    The agent was given up, or has to go: it ends everything that runs on it, forgets its id, and exits.
 """
 
 from __future__ import annotations

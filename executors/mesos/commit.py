@@ -45,7 +45,7 @@ class GroupCommit(Generic[Other]):
         Takes what is to be done then: records to be sent, and effects of other kinds as they are.
     strict
         What happens when the journal cannot be written (a full disk, say). If so, everything waits until it can: nobody
-        is told what is not durable. If not, the rest is done, and `trouble` says why nothing that came is durable yet;
+        is sent what is not durable. If not, the rest is done, and `trouble` says why nothing that came is durable yet;
         only who waits for that goes on waiting. Nothing is forgotten in either case.
     """
 

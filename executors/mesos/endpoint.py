@@ -1,4 +1,4 @@
-"""Where a master or an agent listens, how it is known, and what it is told about who comes."""
+"""Where a master or an agent listens, how it is known, and how clients prove who they are."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PORT = 5050
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Where a server listens, and what it is told about who comes.
+    """Where a server listens, and how clients prove who they are.
 
     Parameters
     ----------

@@ -61,7 +61,7 @@ class TokenAccess:
     """Authentication: finds the role whose token a request has.
 
     Who has the right token always comes in, since on a shared machine others may fail from the same address. Who has
-    not is refused, and after some failures is no longer told more than to wait.
+    not is refused, and after some failures is only answered to wait.
 
     Parameters
     ----------

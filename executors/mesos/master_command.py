@@ -24,7 +24,7 @@ LOG = "master.log"
 
 
 class MasterCommand:
-    """Run a master in the foreground, until it is told to end."""
+    """Run a master in the foreground, until a signal ends it."""
 
     help = "run the master of a pool of nodes, until Ctrl-C or SIGTERM"
 
@@ -59,7 +59,7 @@ class MasterCommand:
         )
 
     def run(self, options: argparse.Namespace) -> CommandResult:
-        """Serve; returns once it was told to end."""
+        """Serve; returns once a signal has come."""
         # Imported late: the command line stays quick, and does without aiohttp.
         from executors.mesos.master.server import MasterService
         from executors.mesos.master.state import MasterOptions
@@ -90,7 +90,7 @@ class MasterCommand:
 
 
 def _announce(directory: PoolDirectory, address: MasterAddress, *, authenticate: bool) -> None:
-    """Where it is; the tokens' directory may be told, what is in it may not."""
+    """Where it is; the tokens' directory is no secret, its content is."""
     scheme, host = ("https" if address.tls else "http"), address.hosts[0]
     where = f"[{host}]" if ":" in host else host
     lines = [f"master of {directory.path} at {scheme}://{where}:{address.port}"]

@@ -8,7 +8,7 @@
     master.db          the master's journal
     agents/            what agents keep, on their own disks if that is where the directory is
 
-A program is told this directory, never a secret. A token is sent as ``Authorization: Bearer TOKEN`` or, by clients that
+A program gets this directory, never a secret. A token is sent as ``Authorization: Bearer TOKEN`` or, by clients that
 know nothing else, as the password of ``Basic``. Each opens what its role may do and no more.
 """
 
@@ -95,7 +95,7 @@ class PoolDirectory:
         return cls(path)
 
     def is_whole(self) -> bool:
-        """Whether all is there that `create` makes: who comes too early waits for that."""
+        """Whether all is there that `create` makes: whoever is too early waits for that."""
         return self.token_file(ROLES[-1]).exists()
 
     def token(self, role: str) -> str:
@@ -110,7 +110,7 @@ class PoolDirectory:
         return path.read_text().strip()
 
     def token_file(self, role: str) -> Path:
-        """Where the secret of a role is: a path may be told, what is in it may not."""
+        """Where the secret of a role is: a path is no secret, its content is."""
         return self.path / _TOKENS / role
 
     def publish(self, address: MasterAddress) -> None:

@@ -196,10 +196,10 @@ def test_of_a_run_that_is_over_nothing_runs_or_waits() -> None:
 def test_why_an_allocation_goes_is_told_and_older_logs_do_not_know() -> None:
     plan = tell(plan_of(stage(), stage("b", "a")), *RUNNING)
     tell(plan, Released(580.0, JOB, "too little of its wall time is left"))
-    assert "job 7 was told to end: too little of its wall time is left" in explain(plan, 580.0)
+    assert "job 7 is being released: too little of its wall time is left" in explain(plan, 580.0)
     old = decode("Released", {"at": 580.0, "allocation": JOB})
     assert old == Released(580.0, JOB, "")
-    assert explain(tell(plan_of(), *RUNNING, old), 580.0).endswith("job 7 was told to end")
+    assert explain(tell(plan_of(), *RUNNING, old), 580.0).endswith("job 7 is being released")
 
 
 # ------------------------------------------------------------------------------------------------ asking the strategy

@@ -20,7 +20,7 @@ from asa.estimators.regret import best_fixed, best_switching, loss_table
 from asa.lab.study import Estimate, estimate
 
 GRACE_S = 300.0
-"""How long an allocation that came too early is kept before it is given back [s], as `asa-naive` does."""
+"""How long an allocation that came too early is kept before it is released [s], as `asa-naive` does."""
 
 NEAR_S = 60.0
 """A prediction that is not more than this above the wait is not over it [s]."""
@@ -55,10 +55,10 @@ class Accuracy:
     real_sd_h, predicted_sd_h, perceived_sd_h
         Their standard deviations [h].
     hit, miss
-        Share of the jobs that came no more than `GRACE_S` too early, and of those that did, which are given back and
+        Share of the jobs that came no more than `GRACE_S` too early, and of those that did, which are released and
         asked for again. A prediction of 0 always hits.
     overhead_core_hours
-        Held idle because jobs came too early, in the mean over all jobs, each until it is given back.
+        Held idle because jobs came too early, in the mean over all jobs, each until it is released.
     idle_core_hours
         The same, if each were kept until its stage is ready.
     hit_exact, within_one

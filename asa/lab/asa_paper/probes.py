@@ -350,7 +350,7 @@ def _own_history(times: Floats, wait: Floats, kind: JobKind) -> QueueHistory:
 
 
 class ForecastWait(NamedTuple):
-    """A job, and the wait [s] that somebody foretells who knows how long all jobs run, but not which will come."""
+    """A job, and the wait [s] predicted by whoever knows how long all jobs run, but not which will come."""
 
     record: ObservedWait
     runs_known_s: float

@@ -53,7 +53,7 @@ class RunRow:
     overhead_core_hours
         What they held idle because they came before their stage.
     misses
-        Jobs that came before their stage and were given back unused, to be asked for again.
+        Jobs that came before their stage and were released unused, to be asked for again.
     stages
         In order of the workflow.
     outstanding
@@ -390,7 +390,7 @@ _TABLE2 = {
 _PROTOCOLS = {PAPER: "the paper's protocol (60 jobs, a minute apart)", DAYS: "over days, so that feedback arrives"}
 
 _LEGEND = """\
-WT: real wait; PWT: what is left of it after the predicted lead; miss: came so much too early that it is given back;
+WT: real wait; PWT: what is left of it after the predicted lead; miss: came so much too early that it is released;
 OH, idle: core-hours a job held idle until then, and if it were kept; exact, within one: closest alternatives of the
 grid; ±: half the interval"""
 
@@ -493,7 +493,7 @@ LONG_S = 4 * 3600.0
 """Systems on which any run takes longer are drawn in hours [s]."""
 
 _EARLY = 6  # of the palette: what is held too early
-_COLOURS = (0, 2, 5, 8, 1, 3, 7, 4, 6)  # of the palette, so that neighbouring waits are told apart
+_COLOURS = (0, 2, 5, 8, 1, 3, 7, 4, 6)  # of the palette, so that neighbouring waits differ
 
 
 def _draw_panels(

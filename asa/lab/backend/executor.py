@@ -117,7 +117,7 @@ class VirtualExecutor:
     def _on_job(self, request: JobRequest, status: JobStatus) -> None:
         self._lose(request.token, f"its job is {status.state.value}")
         if status.state is JobState.RUNNING:
-            # After the job watch, which hears of it at this very instant, has told the run that the job started.
+            # After the job watch, which hears of it at this very instant, has reported that the job started.
             join = partial(self._join, request, status)
             self._clock.call_at(self._clock.now(), join)
 

@@ -61,7 +61,7 @@ class Array:
 
 @dataclass
 class Job:
-    """The books of a job: `row` in the engine's tables, `nodes` since it last started, `why` it ended, if told.
+    """The books of a job: `row` in the engine's tables, `nodes` since it last started, `why` it ended, if known.
 
     `array` is the one that it is an element of, `parked` whether it asks for nodes that are not to be had.
     """

@@ -60,7 +60,7 @@ class SimulatedMachine:
     gpus: int = 0
 
     def cluster(self) -> Cluster:
-        """The machine; one node of one core unless told otherwise."""
+        """The machine; one node of one core unless the options say otherwise."""
         return Cluster.of(self.nodes or 1, self.cores or 1, self.bytes, self.gpus)
 
     @property

@@ -49,7 +49,7 @@ _ABOUT = "asa"
 
 
 def read_tensors(path: str | Path) -> tuple[dict[str, Reals], dict[str, Any]]:
-    """Tensors of float32, and what `write_tensors` was told of them.
+    """Tensors of float32, and the metadata that `write_tensors` was given.
 
     Read here, so that whoever uses a network needs no library for it. Raises one of `UNREADABLE` when it is no such
     file.

@@ -371,7 +371,7 @@ def draw_ratios(names: Sequence[str], rows: Sequence[SavedRow], path: str | Path
             axes.set(xscale="log", yscale="log")
             axes.set_xlabel("waiting jobs")
         else:
-            axes.text(0.5, 0.5, "not told", ha="center", transform=axes.transAxes, fontsize=SMALL_PT)
+            axes.text(0.5, 0.5, "not known", ha="center", transform=axes.transAxes, fontsize=SMALL_PT)
             axes.set_axis_off()
         heading(axes, f"ratio of {title}")
     legend_above(figure, made[1].get_legend_handles_labels()[0], markerscale=2)

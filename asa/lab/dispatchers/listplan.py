@@ -32,7 +32,7 @@ class ListPlan:
         A job that has waited for more than so many times its duration comes before all that have not, and has a
         reservation in either scheme; who has been overdue for longest comes first. Infinite: nobody is. At least 0.
     seconds
-        Search for a better order for so long at each decision, or in `asa dispatch` unless that is told a limit [s];
+        Search for a better order for so long at each decision, or in `asa dispatch` unless a limit is given there [s];
         active plans only.
 
     Raises

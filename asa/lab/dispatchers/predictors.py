@@ -119,10 +119,10 @@ class Oracle:
         Raises
         ------
         InvalidInput
-            When nobody told it that of this job.
+            When the run time of this job was not given.
         """
         if job.key not in self._runs:
-            raise InvalidInput(f"the oracle was not told how long job {job.key!r} runs: give it the run times of all")
+            raise InvalidInput(f"the oracle has no run time of job {job.key!r}: give it the run times of all jobs")
         return float(self._runs[job.key])
 
     def learn(self, job: QueuedJob, run_time_s: float) -> None:

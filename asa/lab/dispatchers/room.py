@@ -75,7 +75,7 @@ class PooledResources:
     keys
         The waiting jobs.
     needs
-        What they need, shape (q, resources); what their size is told in comes first.
+        What they need, shape (q, resources); the one that sizes count comes first.
     free
         What is free, shape (resources,).
     total

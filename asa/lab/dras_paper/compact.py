@@ -227,7 +227,7 @@ class Accrued(gymnasium.Wrapper[Reals, np.int64, Reals, np.int64]):
 
 
 MANY = 16
-"""Jobs in a queue of usual length: sums over jobs are told in units of it."""
+"""Jobs in a queue of usual length: sums over jobs are in units of it."""
 
 
 class JobSetNetwork(nn.Module):

@@ -544,10 +544,10 @@ def _figure(source: str | None, name: Callable[[Any], str]) -> Figure:
 
 def _read(path: str, name: Callable[[Any], str]) -> Training:
     try:
-        told = json.loads(Path(path).read_text())
-        curve = [EpisodePoint(**point) for point in told["curve"]]
+        kept = json.loads(Path(path).read_text())
+        curve = [EpisodePoint(**point) for point in kept["curve"]]
         if not curve:
             raise ValueError("no episode")
-        return Training(name(told["plan"]), told["plan"], curve)
+        return Training(name(kept["plan"]), kept["plan"], curve)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InvalidInput(f"{path} is not what asa train dras --json writes: {error!r}") from error

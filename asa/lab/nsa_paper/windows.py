@@ -96,7 +96,7 @@ class Recorder:
         self._method, self._until, self._late, self.windows = method, until, False, list[Window]()
 
     def watch(self, view: TableView) -> None:
-        """Be told of the time at which a window is going to be placed."""
+        """Take the time at which a window is going to be placed."""
         self._late = view.now > self._until
 
     def place(self, window: Window) -> Placed:

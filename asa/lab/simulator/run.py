@@ -102,7 +102,7 @@ class DispatchLoop:
                 return why
             if self._learning is not None:
                 self._learning.catch_up()
-                if engine.state.world[0]["job_changed"]:  # whoever holds jobs back is told before anybody decides
+                if engine.state.world[0]["job_changed"]:  # whoever holds jobs back is notified before any decision
                     engine.state.world[0]["job_changed"] = 0
                     return StopReason.JOB_CHANGED
             self._decide(engine.view())

@@ -295,7 +295,7 @@ class AgentService:
         return self._thread.wait(timeout)
 
     def leave(self, reason: str) -> None:
-        """Begin to end: what runs is stopped, and the master is told; `wait` waits for the end of that."""
+        """Begin to end: what runs is stopped, and the master is informed; `wait` waits for the end of that."""
         if self._engine is not None:
             self._thread.tell(self._engine.leave, reason, self._options.grace_s + _SPARE_S)
 

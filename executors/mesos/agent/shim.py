@@ -212,7 +212,7 @@ class Shim:
                 return
             if (container := self._containers.pop(pid, None)) is None:
                 continue
-            with suppress(OSError):  # a full disk: a living agent is told all the same
+            with suppress(OSError):  # a full disk: a living agent is informed all the same
                 _write(status_file(self._run, container), str(status))
             self._send(id=container, status=status)
 

@@ -62,7 +62,7 @@ Key = tuple[str, str]
 
 
 class ReportedTask(NamedTuple):
-    """A task as its agent knows it. `role` is the one that its resources are allocated to, if it was told.
+    """A task as its agent knows it. `role` is the one that its resources are allocated to, if it is known.
 
     `statuses` are those that the agent has sent, up to the one that is to be acknowledged, whose `uuid` it is; None
     when all of them are.
@@ -168,7 +168,7 @@ def _new_id(core: Core) -> str:
 
 
 def _returning(core: Core, agent_id: str) -> AgentRecord | None:
-    """What is known of an agent that comes back; until it has told what it has, it is among the recovered ones."""
+    """What is known of an agent that comes back; until it has reported what it has, it is among the recovered ones."""
     state = core.state
     if (agent := state.agents.get(agent_id)) is not None:
         core.close(agent.stream)
@@ -516,7 +516,7 @@ def unavailable(core: Core, agent: AgentRecord, unavailability: Message) -> None
 
 
 def exited(core: Core, agent: AgentRecord, item: Message) -> None:
-    """EXITED_EXECUTOR: what the executor took is free; its framework is told."""
+    """EXITED_EXECUTOR: what the executor took is free; its framework is informed."""
     framework_id, executor_id = value_of(item, "framework_id"), value_of(item, "executor_id")
     status = field(item, "status", int, 0)
     executor = agent.executors.pop((framework_id, executor_id), None)

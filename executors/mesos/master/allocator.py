@@ -362,7 +362,7 @@ def allocate(
 def revisited(state: MasterState, filters: Filters, now: float) -> set[str] | None:
     """The agents to allocate once in a while although nothing on them has changed; None for all.
 
-    They are those of which a refusal has ended; each is told once. With quota they are all, because what is freed on
+    They are those of which a refusal has ended; each comes once. With quota they are all, because what is freed on
     one agent may let a role have more of another.
     """
     ended = filters.ended(now)

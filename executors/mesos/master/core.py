@@ -137,7 +137,7 @@ def keep_agent(core: Core, agent: AgentRecord) -> None:
 
 
 def keep_task(core: Core, task: TaskRecord, *, copied: bool = False) -> None:
-    """A task as it stands; `copied` when its agent has that too, or is told it now."""
+    """A task as it stands; `copied` when its agent has that too, or is sent it now."""
     row = {
         "id": task.id,
         "framework": task.framework,
@@ -158,7 +158,7 @@ def drop_task(core: Core, task: TaskRecord) -> None:
 
 
 def keep_executor(core: Core, executor: ExecutorRecord) -> None:
-    """An executor that runs or was told to: its agent knows."""
+    """An executor that runs or is being started: its agent knows."""
     row = {
         "id": executor.id,
         "framework": executor.framework,

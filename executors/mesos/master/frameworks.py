@@ -21,7 +21,7 @@ HISTORIES_MOST = 50
 def subscribe(core: Core, call: Message, principal: str | None, stream: str) -> None:
     """SUBSCRIBE: a new scheduler, one that comes back, or another one that takes a framework over.
 
-    What is wrong with its FrameworkInfo is told by the stream's first record, an ERROR, after which it ends.
+    What is wrong with its FrameworkInfo is said by the stream's first record, an ERROR, after which it ends.
 
     Raises
     ------
@@ -100,14 +100,14 @@ def _welcome(core: Core, framework: FrameworkRecord, stream: str, quiet: set[str
 
 
 def _resend(core: Core, framework: FrameworkRecord) -> None:
-    """Its scheduler is back: it is told what it has not acknowledged."""
+    """Its scheduler is back: it is sent what it has not acknowledged."""
     for task in framework.tasks.values():
         if task.pending is not None:
             core.send(framework.stream, message("UPDATE", status=task.pending))
 
 
 def _inform(core: Core, framework: FrameworkRecord, info: Message) -> None:
-    """What is known of a framework has changed: its agents are told."""
+    """What is known of a framework has changed: its agents are informed."""
     if info != framework.info:
         framework.info, framework.roles = info, frozenset(info["roles"])
         for agent_id in agents_of(core, framework):
@@ -115,7 +115,7 @@ def _inform(core: Core, framework: FrameworkRecord, info: Message) -> None:
 
 
 def _publish(core: Core, framework: FrameworkRecord) -> None:
-    """Operators are told how it stands now."""
+    """Operators are sent its present state."""
     if core.state.operators:
         core.publish(views.framework_updated(framework, core.state))
 
@@ -206,7 +206,7 @@ def _forget_offers(core: Core, framework: FrameworkRecord) -> None:
 
 
 def remove(core: Core, framework: FrameworkRecord, text: str) -> None:
-    """The framework is over: its tasks and executors are ended. `text` is told to its scheduler, if not empty."""
+    """The framework is over: its tasks and executors are ended. `text` is sent to its scheduler, if not empty."""
     state = core.state
     if text:
         core.send(framework.stream, message("ERROR", message=text))

@@ -222,7 +222,7 @@ class MasterServer:
         chatty = _log.isEnabledFor(logging.DEBUG)
         for stream_id, record in parcels:
             if chatty:
-                _log.debug("stream %s is told %s", stream_id, "its end" if record is None else kind_of(record))
+                _log.debug("stream %s is sent %s", stream_id, "its end" if record is None else kind_of(record))
             stream = self.streams.get(stream_id)
             if stream is None:
                 continue  # it has ended meanwhile
@@ -251,7 +251,7 @@ class MasterServer:
         return ResponseStream(request.connection, self._ended, beating=heartbeats)
 
     def _opened(self, stream: ResponseStream, effects: Sequence[Effect]) -> StreamResponse:
-        """The machine has taken it: from here on, it is told of the stream's end."""
+        """The machine has taken it: from here on, it is notified of the stream's end."""
         self.clock.arm()
         # The first heartbeat comes at once: some clients take in a record only when the next one has begun.
         first = [Send(stream.id, _HEARTBEAT)] if stream.beating else []

@@ -19,7 +19,7 @@ class MasterOptions:
     Parameters
     ----------
     hostname, port
-        Where clients reach it; told in ``MasterInfo``.
+        Where clients reach it; as in ``MasterInfo``.
     heartbeat_s
         How often streams of schedulers and operators get a HEARTBEAT [s].
     ping_s, pings
@@ -62,7 +62,7 @@ class TaskRecord:
     resources: Resources
     role: str
     state: str = "TASK_STAGING"
-    """The latest state known, whether or not the framework has been told."""
+    """The latest state known, whether or not it was sent to the framework."""
     statuses: list[Message] = field(default_factory=list)
     """One status of each state it has been in, in order; without ``data``."""
     unacknowledged: str | None = None
@@ -70,7 +70,7 @@ class TaskRecord:
     pending: Message | None = None
     """That update's status, whole: it is sent again when the framework comes back."""
     kill: Message | None = None
-    """The KILL that its agent could not be told; it is told when it comes back."""
+    """The KILL that could not be sent to its agent; it is sent when the agent is back."""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -79,7 +79,7 @@ class TaskRecord:
 
 @dataclass(eq=False, slots=True)
 class ExecutorRecord:
-    """A custom executor that runs, or was told to, on an agent."""
+    """A custom executor that runs, or is being started, on an agent."""
 
     id: str
     framework: str
@@ -150,7 +150,7 @@ class AgentRecord:
     """What tasks that have not ended, and executors, take."""
     offered: Resources = NONE
     ip: str | None = None
-    """Its address, where it has told it."""
+    """Its address, where it is known."""
     tls: bool = False
     """Whether operators reach it over TLS only."""
 

@@ -1,4 +1,4 @@
-"""Tasks on the master: what state they are in, what they take, what their framework is told, also when it asks."""
+"""Tasks on the master: what state they are in, what they take, what their framework is sent, also when it asks."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def update(core: Core, framework: FrameworkRecord, agent: AgentRecord, item: Mes
     before = None if task is None else task.state
     if task is not None:
         settle(core, agent, task, latest)
-    if task is not named:  # the framework was told that it is lost, and has launched another one of this name
+    if task is not named:  # the framework knows that it is lost, and has launched another one of this name
         if task is not None and state in TERMINAL:
             del agent.tasks[task.key]
             if agent.drain is not None:
@@ -115,7 +115,7 @@ def is_told(framework: FrameworkRecord, agent: AgentRecord, task: TaskRecord | N
 def acknowledge(core: Core, framework: FrameworkRecord, call: Message) -> None:
     """ACKNOWLEDGE: the framework has taken note of an update; of the last one, the task is over.
 
-    An agent that is away sends the update again when it is back, and is told then.
+    An agent that is away sends the update again when it is back, and is answered then.
     """
     agent_id, task_id = value_of(call, "agent_id"), value_of(call, "task_id")
     number = octets(call, "uuid")
@@ -132,7 +132,7 @@ def acknowledge(core: Core, framework: FrameworkRecord, call: Message) -> None:
 
 
 def kill(core: Core, task: TaskRecord, kill_policy: Message | None) -> None:
-    """Have a task killed; an agent that is away is told when it comes back."""
+    """Have a task killed; an agent that is away is sent this when it comes back."""
     payload: dict[str, Any] = {"framework_id": identity(task.framework), "task_id": identity(task.id)}
     if kill_policy is not None:
         payload["kill_policy"] = kill_policy
@@ -226,7 +226,7 @@ def made(core: Core, task: TaskRecord, state: str, reason: str, text: str, **mor
 
 
 def told_state(task: TaskRecord) -> str:
-    """The state that its framework was told last: what its agent has not sent yet must not be overtaken."""
+    """The state that its framework was sent last: what its agent has not sent yet must not be overtaken."""
     return str(task.statuses[-1]["state"]) if task.statuses else task.state
 
 

@@ -1,6 +1,6 @@
 """What operators see of the state, as ``include/mesos/v1/master/master.proto`` has it. Reads, never changes.
 
-Secrets are left out: who may look at the pool need not know what its tasks are told in confidence. Metrics have the
+Secrets are left out: who may look at the pool need not know its tasks' secrets. Metrics have the
 names that Mesos gives them, so that what reads one master reads the other.
 """
 
@@ -23,7 +23,7 @@ _OF_A_TASK = ("labels", "discovery", "container", "health_check", "kill_policy",
 
 
 def state(state: MasterState) -> Message:
-    """The answer to GET_STATE, and the first thing that a subscriber is told."""
+    """The answer to GET_STATE, and the first record that a subscriber is sent."""
     return {
         "get_tasks": tasks(state),
         "get_executors": executors(state),
@@ -350,7 +350,7 @@ COUNTERS = (
     ),
     "dropped_messages",
 )
-"""Those that are told even while they are 0; whatever else the master counts is told as well."""
+"""Those that are shown even while they are 0; whatever else the master counts is shown as well."""
 
 
 def metrics(state: MasterState, now: float) -> dict[str, float]:

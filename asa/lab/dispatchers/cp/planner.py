@@ -52,7 +52,7 @@ class Search:
     bound
         What no plan's cost is below, if anything is known.
     notes
-        What else is to be told.
+        What else to report.
     """
 
     instance: Instance

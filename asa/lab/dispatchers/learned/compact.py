@@ -36,7 +36,7 @@ MINUTE = 60.0
 COLUMNS = 16
 """Numbers in a row, of a job and of the machine alike."""
 AHEAD_S = HOUR * np.array([1 / 6, 1 / 2, 1, 3, 6, 12, 24])
-"""How far ahead it is told what is expected to be free [s]."""
+"""How far ahead it sees what is expected to be free [s]."""
 
 
 @dataclass(frozen=True)
@@ -192,7 +192,7 @@ class CompactNetwork:
     tensors
         Arrays of float32 as `SHAPES` has them.
     about
-        What is told with them: JSON-able.
+        What is kept with them: JSON-able.
 
     Raises
     ------

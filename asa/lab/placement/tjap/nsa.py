@@ -104,7 +104,7 @@ class RepairNetwork(NamedTuple):
     steps
         Whether its states are ``"steps"``; else ``"paper"``.
     biggest
-        Most nodes that a job asks for where it was trained; states are told in shares of it.
+        Most nodes that a job asks for where it was trained; states are shares of it.
     """
 
     layers: Ints
