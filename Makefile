@@ -45,6 +45,7 @@ marked = $(sort $(shell grep -rl --include='test_*.py' 'mark\.$(1)' tests))
 test: .venv/.test packages
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports
+	$(BIN)/python -m tests.house
 	$(MAKE) --jobs=2 --output-sync=target types compiled
 	$(call pytest,not slurm and not slow,3,loadfile)
 
