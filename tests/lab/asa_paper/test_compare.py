@@ -385,7 +385,7 @@ def test_json_has_rows_ratios_and_tables(found: StrategyComparison) -> None:
     assert [section["regime"] for section in data["sections"]] == ["fifo", "limits"]
     judged = data["table2"]["rows"]
     assert {row["protocol"] for row in judged} == {"paper", "days"}
-    assert {row["estimator"] for row in judged} == {"algorithm1:sampling=tuned", "fixed-share"}
+    assert {row["estimator"] for row in judged} == {"algorithm1:sampling=tuned", "fixed-share", "context"}
     assert {row["jobs"] for row in judged} == {60, 24}
     assert {row["cores"] for row in judged} == {8, 16}
 
