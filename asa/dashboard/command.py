@@ -31,13 +31,13 @@ class DashboardCommand:
 
     def run(self, options: argparse.Namespace) -> CommandResult:
         """Serve until Ctrl-C."""
-        from asa.dashboard.site import Dashboard as Service  # here: the page of options does without sockets
+        from asa.dashboard.site import Dashboard  # here: the page of options needs no sockets
 
         port = _free_port(options.host) if options.port is None else options.port
-        service = Service(state_directory(), options.run, host=options.host, port=port, certificate=options.certificate)
+        service = Dashboard(state_directory(), options.run, host=options.host, port=port, certificate=options.certificate)
         with service:
-            _announce(service.link, service.address.url, service.address.file, service.shows)
             with contextlib.suppress(KeyboardInterrupt):
+                _announce(service.link, service.address.url, service.address.file, service.shows)
                 service.wait()
             where = {"url": service.address.url, "shows": service.shows}
         return CommandResult(where, "the dashboard has ended")
