@@ -73,8 +73,8 @@ def ground(shell: Shell, tmp_path: Path) -> Iterator[Ground]:
 @pytest.mark.parametrize(
     "point",
     [
-        "before executors.mesos.agent.machine:AgentMachine.from_master 'RUN'",
-        "before executors.mesos.agent.machine:AgentMachine.started",
+        "before executors.mesos.agent.machine:NodeAgent.from_master 'RUN'",
+        "before executors.mesos.agent.machine:NodeAgent.started",
     ],
     ids=["is to launch", "has launched"],
 )
