@@ -34,7 +34,8 @@ class DashboardCommand:
         from asa.dashboard.site import Dashboard  # here: the page of options needs no sockets
 
         port = _free_port(options.host) if options.port is None else options.port
-        service = Dashboard(state_directory(), options.run, host=options.host, port=port, certificate=options.certificate)
+        state, certificate = state_directory(), options.certificate
+        service = Dashboard(state, options.run, host=options.host, port=port, certificate=certificate)
         with service:
             with contextlib.suppress(KeyboardInterrupt):
                 _announce(service.link, service.address.url, service.address.file, service.shows)

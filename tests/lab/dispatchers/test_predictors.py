@@ -223,5 +223,5 @@ def test_the_oracle_knows_run_times_by_key(runs: object) -> None:
 def test_the_oracle_may_know_jobs_by_name_and_names_those_it_does_not_know() -> None:
     oracle = Oracle({"j1": 5.0})
     assert oracle.predict(replace(JOB, key="j1")) == 5.0
-    with pytest.raises(InvalidInput, match="how long job 'j2' runs"):
+    with pytest.raises(InvalidInput, match="no run time of job 'j2'"):
         oracle.predict(replace(JOB, key="j2"))

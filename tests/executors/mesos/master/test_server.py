@@ -249,7 +249,7 @@ def test_what_streams_are_told_can_be_logged(tmp_path: Path, caplog: pytest.LogC
             await ground.post("/api/v1/scheduler", message("REVIVE"), Mesos_Stream_Id=stream)
             await response.read()
             said = [record.getMessage() for record in caplog.records if stream in record.getMessage()]
-            assert said[-2:] == [f"stream {stream} is told RESCIND", f"stream {stream} is told its end"]
+            assert said[-2:] == [f"stream {stream} is sent RESCIND", f"stream {stream} is sent its end"]
 
     serve(scenario, tmp_path)
 
