@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -63,9 +63,8 @@ def log_to_file(path: Path) -> Iterator[None]:
         When `VARIABLE` holds no level.
     """
     level = level_of(os.environ.get(VARIABLE, "info"), f"environment variable {VARIABLE}")
-    handler = _RunLog(path)
-    handler.setLevel(min([level, *(each.level for each in logging.getLogger(LOGGERS[0]).handlers)]))
-    with _attached(handler):
+    others = [each.level for each in _ours(logging.getLogger(LOGGERS[0]))]
+    with _attached(_RunLog(path), min([level, *others])):
         yield
 
 
@@ -78,33 +77,46 @@ def log_to_terminal(name: str) -> Iterator[None]:
     InvalidInput
         When it is none of `LEVELS`.
     """
-    handler = logging.StreamHandler()
-    handler.setLevel(level_of(name, "--log-level"))
-    with _attached(handler):
+    with _attached(_Messages(sys.stderr), level_of(name, "--log-level")):
         yield
+
+
+class _Messages(logging.StreamHandler):  # type: ignore[type-arg]
+    """A handler of ours; `before` has the levels that the user's program had given to the loggers."""
+
+    before: Mapping[str, int] = {}
+
+
+def _ours(logger: logging.Logger) -> list[_Messages]:
+    return [handler for handler in logger.handlers if isinstance(handler, _Messages)]
 
 
 @contextmanager
-def _attached(handler: logging.Handler) -> Iterator[None]:
+def _attached(handler: _Messages, level: int) -> Iterator[None]:
+    """Pass messages to the handler meanwhile; loggers create those that it wants, or that the user's program wants."""
+    loggers = [logging.getLogger(name) for name in LOGGERS]
+    handler.setLevel(level)
     handler.setFormatter(logging.Formatter(_FORMAT, "%Y-%m-%d %H:%M:%S"))
-    for logger in map(logging.getLogger, LOGGERS):
+    handler.before = next((each.before for each in _ours(loggers[0])), {each.name: each.level for each in loggers})
+    for logger in loggers:
         logger.addHandler(handler)
-        _pass_on(logger)
+        _set_level(logger, handler.before)
     try:
         yield
     finally:
-        for logger in map(logging.getLogger, LOGGERS):
+        for logger in loggers:
             logger.removeHandler(handler)
-            _pass_on(logger)
+            _set_level(logger, handler.before)
         handler.close()
 
 
-def _pass_on(logger: logging.Logger) -> None:
-    """Let the logger create the messages that one of its handlers wants, and no others."""
-    logger.setLevel(min((handler.level for handler in logger.handlers), default=logging.NOTSET))
+def _set_level(logger: logging.Logger, before: Mapping[str, int]) -> None:
+    wanted = [handler.level for handler in _ours(logger)]
+    given = before[logger.name]
+    logger.setLevel(min([*wanted, *([given] if given else [])], default=given))
 
 
-class _RunLog(logging.StreamHandler):  # type: ignore[type-arg]
+class _RunLog(_Messages):
     def __init__(self, path: Path) -> None:
         self._path = path
         super().__init__(os.fdopen(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "a"))

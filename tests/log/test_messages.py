@@ -35,6 +35,23 @@ def test_loggers_are_as_before_once_nobody_listens(tmp_path: Path) -> None:
     assert [(list(logging.getLogger(name).handlers), logging.getLogger(name).level) for name in LOGGERS] == before
 
 
+def test_a_program_that_handles_our_messages_itself_loses_none_and_keeps_its_level(tmp_path: Path) -> None:
+    logger, own = logging.getLogger("asa"), logging.NullHandler()
+    logger.addHandler(own)  # of no level
+    try:
+        with log_to_file(tmp_path / "a"):
+            logging.getLogger("asa.part").info("kept")
+        assert logger.level == logging.NOTSET
+        logger.setLevel(logging.ERROR)
+        with log_to_file(tmp_path / "b"), log_to_file(tmp_path / "c"):
+            logging.getLogger("asa.part").info("kept")
+        assert logger.level == logging.ERROR
+    finally:
+        logger.removeHandler(own)
+        logger.setLevel(logging.NOTSET)
+    assert ["kept" in (tmp_path / name).read_text() for name in "abc"] == [True] * 3
+
+
 @pytest.mark.parametrize("way", ["environment", "terminal"])
 def test_more_is_kept_where_more_is_asked_for(
     way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
