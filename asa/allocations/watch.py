@@ -377,7 +377,7 @@ class WatchCalls:
     Raises
     ------
     BackendError
-        From whoever waits, when a step fails: in virtual time nothing gets better by waiting.
+        When a step fails, in whoever waits: in virtual time, trying again later changes nothing.
     """
 
     def __init__(self, clock: VirtualClock) -> None:

@@ -408,7 +408,7 @@ class JobProcess:
     def go(self) -> None:
         """Let the wrapper run the program."""
         if self._gate is not None:
-            with contextlib.suppress(BrokenPipeError):  # somebody has killed the wrapper already
+            with contextlib.suppress(BrokenPipeError):  # the wrapper has been killed already
                 os.write(self._gate, b"go\n")
             self.abandon()
 
@@ -430,7 +430,7 @@ class JobProcess:
                 code = os.waitstatus_to_exitcode(os.waitpid(self.identity.pid, 0)[1])
                 code = 128 - code if code < 0 else code
             except ChildProcessError:
-                pass  # somebody else waited for our child: the exit code is in the file all the same
+                pass  # the child was waited for elsewhere: its exit code is in the file
         elif self._alive():
             return None
         try:

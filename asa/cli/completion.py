@@ -33,7 +33,7 @@ FILES = ("FILES",)
 RUNS = ("RUNS",)
 """Stands for names of runs."""
 ANYTHING: tuple[str, ...] = ()
-"""What nobody can list, such as a number."""
+"""Stands for values that cannot be listed, such as numbers."""
 
 _GROUPS = {
     "backend": "asa.backends",

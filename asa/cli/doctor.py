@@ -156,7 +156,7 @@ def locks(folder: Path) -> dict[str, Any]:
         return row("file locks", False, f"cannot be had in {folder.parent}: {error}")
     if kept and free:
         return row("file locks", True, "kept between processes: one driver a run")
-    what = "do not end with their holder" if kept else "keep nobody out"
+    what = "do not end with their holder" if kept else "do not exclude other processes"
     return row("file locks", False, f"{what} in {folder.parent}: set ASA_STATE_DIR to a file system whose locks work")
 
 

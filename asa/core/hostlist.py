@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from asa.core.errors import InvalidInput
 
@@ -19,7 +19,6 @@ MOST = 2**20
 
 _BRACKETS = re.compile(r"\[([^\[\]]*)\]")
 _RANGE = re.compile(r"(\d+)-(\d+)")
-_NUMBERED = re.compile(r"(.*?)(\d+)", re.ASCII | re.DOTALL)
 
 
 class InvalidHostList(InvalidInput):
@@ -91,36 +90,3 @@ def _inside(piece: str, text: str) -> list[str]:
             raise InvalidHostList(text, "too many names")
         names += (str(number).zfill(len(found[1])) for number in range(first, last + 1))
     return names
-
-
-def compress(names: Iterable[str]) -> str:
-    """The names as a host list, in order: neighbours that differ in their last number alone share brackets.
-
-    >>> compress(["cn008", "cn009", "cn010", "cn2", "login"])
-    'cn[008-010,2],login'
-    """
-    parts: list[str] = []
-    for (stem, numbered), group in itertools.groupby(
-        map(_stem_and_number, names), key=lambda pair: (pair[0], bool(pair[1]))
-    ):
-        numbers = [number for _, number in group]
-        if len(numbers) == 1 or not numbered:
-            parts += [stem + number for number in numbers]
-        else:
-            parts.append(f"{stem}[{','.join(_ranges(numbers))}]")
-    return ",".join(parts)
-
-
-def _stem_and_number(name: str) -> tuple[str, str]:
-    found = _NUMBERED.fullmatch(name)
-    return (found[1], found[2]) if found else (name, "")
-
-
-def _ranges(numbers: Iterable[str]) -> Iterator[str]:
-    """Numbers that follow one another, at one width, as ranges."""
-    run: list[str] = []
-    for number in itertools.chain(numbers, [""]):
-        if run and number != str(int(run[-1]) + 1).zfill(len(run[0])):
-            yield run[0] if len(run) == 1 else f"{run[0]}-{run[-1]}"
-            run = []
-        run.append(number)

@@ -462,7 +462,7 @@ class StageProgress:
             self.again[index] = None
 
     def give_up(self, index: int, reason: str = "") -> None:
-        """A call will not run again; no `reason` where it has failed by itself, or nobody wants it."""
+        """A call will not run again; no `reason` where it failed by itself or was withdrawn."""
         if self.tasks[index] >= TaskState.DONE:
             return
         if self.tasks[index] == TaskState.WAITING and index >= self.fresh:
@@ -698,7 +698,7 @@ class Held:
             self.gpus_busy += sign * needs.gpus
 
     def idle_core_s(self, now: float) -> float:
-        """Cores times the time that it held nothing before its first task [s]; nobody pays for that of a lease."""
+        """Cores times the time that it held nothing before its first task [s]; 0 for a lease: its lender pays."""
         if self.started is None or self.lender:
             return 0.0
         return self.request.resources.cores * max(0.0, (now if self.used is None else self.used) - self.started)

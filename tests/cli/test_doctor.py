@@ -92,7 +92,7 @@ def test_locks_that_keep_nobody_out_are_found(tmp_path: Path, monkeypatch: pytes
     assert doctor_machine.locks(tmp_path)["ok"]
     monkeypatch.setattr(fcntl, "lockf", lambda *_: None)  # as on a file system that only says yes
     found = doctor_machine.locks(tmp_path)
-    assert not found["ok"] and "keep nobody out" in found["found"]
+    assert not found["ok"] and "do not exclude other processes" in found["found"]
 
 
 def test_locks_that_cannot_be_had_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -263,7 +263,7 @@ class RestServer:
         """The answer to a question, such as ``GET /slurm/v0.0.38/jobs``.
 
         A token that is not accepted is replaced once. When there is no other, that is ``transient`` if the server has
-        answered before: a run waits for somebody to put a new one in its file. Otherwise raises what
+        answered before: a run waits until its file has a new one. Otherwise raises what
         `rest_parse.content` does, and a ``transient`` `BackendError` when there was no answer.
         """
         replaced = False
