@@ -6,16 +6,18 @@ INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint c
 # Tests start Python some thousand times: what has been compiled is kept.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo docs test test-slow test-fresh-clock types compiled test-slurm test-browser test-cgroup2 coverage \
+.PHONY: help demo docs test test-slow test-fresh-clock types compiled test-slurm test-slurm-24 test-slurm-26 suite-slurm \
+    test-browser test-cgroup2 coverage \
     bench-cosched bench-cosched-full venv packages clean
 
 help:
 	@echo "make demo        run the Montage workflow on this machine and write an HTML report"
 	@echo "make docs        build the documentation site into build/site"
-	@echo "make test        check types and style, and run all tests but those of the next two lines: some three minutes"
+	@echo "make test        check types and style, and run all tests but those of the next two lines: some five minutes"
 	@echo "make test-slow   run the tests with real agents, programs and everything that takes long"
 	@echo "make test-fresh-clock  run the tests of make test as root on a monotonic clock that starts at 0: some five minutes"
 	@echo "make test-slurm  install Slurm, boot a test cluster, run the integration suite, stop the cluster"
+	@echo "make test-slurm-24 test-slurm-26  the same on Slurm 24.11 and 26.05, in trees of Debian's trixie and testing (root)"
 	@echo "make test-browser  install Chromium, open the dashboard in it: a minute; pictures are in build/screenshots"
 	@echo "make test-cgroup2  boot a kernel with cgroups of version 2 in a virtual machine, run the quota suite in there"
 	@echo "make coverage    which branches the tests of the first two lines take: a quarter of an hour; build/coverage/html"
@@ -73,8 +75,26 @@ compiled: .venv/.test
 
 # They mostly wait for Slurm: seven at a time, each process with a cluster of its own, of which one that is done takes
 # over what is left to others. The longest come first.
-test-slurm: .venv/.test packages
-	$(call pytest,slurm,7,worksteal,tests/integration/test_start_order.py $(call marked,slurm))
+test-slurm: .venv/.test packages suite-slurm
+
+# The same on later versions: Debian releases as trees (tests/cluster/tree), each with its own Slurm and Python. First
+# .venv in the tree, which may take minutes. Of testing's Slurm, whatever it is, the whole suite is run.
+SLURM_24 := tests/integration/test_start_order.py tests/integration/test_places.py tests/integration/test_faults.py \
+    tests/integration/test_mpi.py tests/backends/slurm tests/cluster tests/docs/test_cluster_pages.py
+
+test-slurm-24: packages
+	tests/cluster/tree trixie $(MAKE) .venv/.test suite-slurm SLURM_FILES="$(SLURM_24)"
+
+test-slurm-26: packages
+	@code=0; tests/cluster/tree testing || code=$$?; [ $$code -ne 77 ] || { \
+	    echo "SKIPPED: SLURM OF DEBIAN TESTING CANNOT BE HAD HERE (see above)"; exit 0; }; \
+	[ $$code -eq 0 ] && tests/cluster/tree testing $(MAKE) .venv/.test suite-slurm
+
+SLURM_WORKERS ?= 7
+SLURM_FILES = tests/integration/test_start_order.py $(call marked,slurm)
+suite-slurm:
+	@PATH=$$PATH:/usr/sbin slurmctld -V
+	$(call pytest,slurm,$(SLURM_WORKERS),worksteal,$(SLURM_FILES))
 
 # One browser for all tests, one page after the other.
 test-browser: .venv/.test packages

@@ -45,7 +45,7 @@ from asa.core.errors import AsaError, StateError
 from asa.core.units import duration
 from asa.log.database import LearnedStore
 from asa.security.files import private_directory
-from coscheduler.agents.groups import LocalAgents, local_agents
+from coscheduler.agents.groups import LocalAgents
 from coscheduler.agents.machine import AgentMachine
 from coscheduler.drive import Remembered, drive
 from coscheduler.history import SharedQueue
@@ -79,7 +79,7 @@ class Experiment:
     alone: dict[Kind, float] = field(default_factory=dict)
 
     def pool(self) -> LocalAgents:
-        return local_agents(self.nodes, 1, self.speed if self.speed < 1 else None)
+        return LocalAgents(self.nodes, 1, self.speed if self.speed < 1 else None)
 
     def drive(
         self, jobs: Sequence[QueuedCommand], machine: AgentMachine, directory: Path, rule: Any, bound_s: float
@@ -226,7 +226,7 @@ def run_all(experiment: Experiment, options: argparse.Namespace, keep: Callable[
 def cpu_cost() -> list[Row]:
     """CPU time of an agent with two containers that sleep, looked at and not, and that of who looks."""
     rows = []
-    with AgentMachine(pool := local_agents(1, 2)) as machine:
+    with AgentMachine(pool := LocalAgents(1, 2)) as machine:
         agent = psutil.Process(pool.agents["node0"].pid)
         for number in range(2):
             machine.start(f"sleep{number}", "node0", ContainerProgram(("/bin/sleep", "600"), {}), 1.0, 2.0)

@@ -44,7 +44,7 @@ class Peer:
         if not self.connection.answers:
             return []
         answer = self.connection.answers[0]
-        assert answer.status in (0, 200), bytes(answer.body)
+        assert answer.status == 200, bytes(answer.body)
         self.stream = answer.headers.get(STREAM_HEADER.lower(), "")
         data = bytes(answer.body)
         answer.body.clear()

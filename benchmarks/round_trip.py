@@ -50,9 +50,11 @@ def with_asa(name: str) -> Callable[[int], list[float]]:
     def measure(tasks: int) -> list[float]:
         events: queue.SimpleQueue[Event] = queue.SimpleQueue()
 
-        def post(batch: Sequence[Event]) -> None:
+        def post(batch: Sequence[Event], logged: Callable[[], None] | None = None, /) -> None:
             for event in batch:
                 events.put(event)
+            if logged is not None:
+                logged()
 
         with tempfile.TemporaryDirectory() as directory:
             executor: Executor = EXECUTORS.create(name)

@@ -225,10 +225,6 @@ class ContentionCalibration:
         In ISO 8601.
     cores, model
         Of the machine: processors that may be used, and their kind.
-    applications
-        Each alone.
-    pairs, fit
-        See `coscheduler.calibrate`.
     """
 
     date: str
@@ -377,15 +373,9 @@ def calibrate(
         Run all pairs with these shares as quotas too.
     repeat
         How often all is run; means are taken.
-    progress
-        Called with a line for each run.
-    clock
-        Returns a time [s] that only grows.
 
     Raises
     ------
-    InvalidInput
-        When an option or a job makes no sense.
     JobFailed
         When a job fails.
     StateError

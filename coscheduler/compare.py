@@ -91,8 +91,6 @@ class RuleRow:
 
     Parameters
     ----------
-    rule, cores
-        Which, and where.
     metrics
         The paper's Table 3 and more (see `SharedQueue.metrics`), means over seeds and queues.
     workflows
@@ -158,10 +156,6 @@ def compare(
         Of the machines; of `CLUSTERS`.
     seeds, seed
         How many times, each with queues of its own, one or more; and the first one's seed.
-    contention
-        Name of the constants of sharing.
-    progress
-        Told how many runs of how many are done.
 
     Raises
     ------

@@ -14,9 +14,14 @@ class World(Protocol):
     """Where jobs share cores. What is measured goes up as views and ended jobs, decisions come down."""
 
     def advance(self) -> SharingView | None:
-        """Wait for the next moment at which a rule is asked; None when there is nothing more to decide."""
+        """Wait for the next moment at which a rule is asked; None when there is nothing more to decide.
 
-    def apply(self, decisions: Iterable[SharingDecision]) -> None: ...
+        `Starved` is raised when jobs wait, none runs and none will be submitted: the rule has started none.
+        """
+
+    def apply(self, decisions: Iterable[SharingDecision]) -> None:
+        """Carry decisions out, in order; one that breaks a law raises `IllegalDecision`, those before it are done."""
+
     def learned(self) -> Iterable[SharedRun]:
         """Jobs that have ended since this was asked last."""
 
@@ -53,14 +58,10 @@ class Remembered:
 
     Parameters
     ----------
-    rule
-        What decides and learns.
     store
         Shared by all runs.
     name
         What the rule is called, its options included: other options learn for themselves.
-    run
-        Name of this run.
     """
 
     def __init__(self, rule: SharingRule, store: LearnedStore, name: str, run: str) -> None:

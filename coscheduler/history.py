@@ -123,12 +123,8 @@ class SharedQueue:
 
     Parameters
     ----------
-    cores
-        Of the machine.
     jobs
         In order of submission.
-    decisions
-        Every decision, in order.
     samples
         What was measured, where it was asked for.
     """
@@ -220,7 +216,7 @@ class _Past:
         self.used = RunUsage(*(before + more for before, more in zip(self.used, used, strict=True)))
 
     def shared(self) -> bool:
-        """Whether, since it was started last, it was ever anybody's guest or host."""
+        """Whether, since it was started last, it was ever a guest or a host."""
         return any(stay.host is not None or stay.share < 1 for stay in self.stays if stay.since >= self.since)
 
     def run(self) -> JobRun:
@@ -265,8 +261,6 @@ class History:
     ----------
     jobs
         Each with its run time alone [s], None where that is not known.
-    log
-        Called with every decision, and with jobs that end, as it happens; None for no log.
     """
 
     def __init__(

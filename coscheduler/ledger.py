@@ -232,8 +232,6 @@ class Arrivals:
     ----------
     jobs
         In the order in which those of the same moment join the queue.
-    ledger
-        Where they wait.
     """
 
     def __init__(self, jobs: Iterable[WaitingJob], ledger: Ledger) -> None:

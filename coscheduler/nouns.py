@@ -1,7 +1,7 @@
 """Jobs that share cores: what a sharing rule sees, what it decides, and what it learns from; rules and experts.
 
 A *host* is a running job that holds cores of its own; its *guests* run on those cores too. A guest's *share* is what
-the kernel keeps to when both want the cores: a weight (what is not used goes to those who want it) or a hard quota.
+the kernel keeps to when both want the cores: a weight (what is not used goes to the other jobs) or a hard quota.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ACTIONS = tuple(number / 10 for number in range(10))
 """Shares of a host's cores that experts vote on: 0 %, 10 % ... 90 %."""
 
 FLOOR = 0.05
-"""Nobody's share of a host's cores, the host's own included, is ever below this."""
+"""No share of a host's cores, the host's own included, is ever below this."""
 
 ON_TIME = 1.0
 """Happiness of a job that does not report its progress, within its wall time: exactly on time."""
@@ -166,8 +166,6 @@ class SharingView:
         Cores of the machine, and those that no job holds.
     queue
         Waiting jobs, first come first.
-    running
-        Jobs that run, hosts and guests.
     """
 
     now: float
@@ -222,8 +220,6 @@ class SharedRun:
 
     Parameters
     ----------
-    job, application, cores, walltime_s
-        As it was asked for.
     run_time_s
         From its start to its end [s].
     alone_s

@@ -50,8 +50,6 @@ class QueuedCommand:
 
     Parameters
     ----------
-    request
-        What was asked for.
     line
         What a shell is given on each of its nodes.
     alone_s
@@ -72,24 +70,12 @@ class CommandQueue:
 
 
 def read_commands(path: str | Path) -> CommandQueue:
-    """Read a queue whose jobs have a `command`.
-
-    Raises
-    ------
-    InvalidInput
-        When the file cannot be read, or something in it makes no sense; the message says where.
-    """
+    """Read a queue whose jobs have a `command`."""
     return _read(path, _commands)
 
 
 def read_queue(path: str | Path) -> SimulatedQueue:
-    """Read a queue to be simulated.
-
-    Raises
-    ------
-    InvalidInput
-        When the file cannot be read, or something in it makes no sense; the message says where.
-    """
+    """Read a queue to be simulated."""
     return _read(path, _queue)
 
 
@@ -226,8 +212,6 @@ class SharedQueueLog:
 
     Parameters
     ----------
-    directory
-        Where it is.
     resume
         Go on with the one that is there; a last line that was not written to its end goes. Else it is a new one.
 
@@ -334,13 +318,6 @@ def explain(job: str, directory: Path | None = None) -> CommandResult:
     """Explain a job of the queue in this directory, or of the newest queue that has one of this name.
 
     In the state directory, logs that cannot be read are passed over.
-
-    Raises
-    ------
-    InvalidInput
-        When there is none.
-    StateError
-        When the log of `directory` cannot be read.
     """
     paths = logs(state_directory()) if directory is None else [directory / NAME]
     for path in paths:

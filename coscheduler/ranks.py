@@ -200,8 +200,6 @@ def rank_of(environ: Mapping[str, str]) -> Iterator[Rank]:
     ------
     InvalidInput
         When a variable is missing, or has no use.
-    StateError
-        When the job's directory is not there, or is open to others.
     """
     if "ASA_RANK" not in environ:
         with tempfile.TemporaryDirectory(prefix="asa-") as directory:
@@ -226,7 +224,9 @@ def _count(environ: Mapping[str, str], name: str, least: int) -> int:
 
 
 def run_rank(rank: Rank, target: str, arguments: Mapping[str, Any]) -> Any:
-    """Do a rank's part of a workflow, and wait for the others; in the main thread.
+    """Do a rank's part of a workflow, and wait for the others; the workflow's value on rank 0, else None.
+
+    It runs in the main thread.
 
     Parameters
     ----------
@@ -235,22 +235,6 @@ def run_rank(rank: Rank, target: str, arguments: Mapping[str, Any]) -> Any:
     target, arguments
         ``FILE[:NAME]`` and what it is called with, as for `load_workflow`; read by rank 0 only, because making a
         workflow may write files.
-
-    Returns
-    -------
-    Any
-        The workflow's value on rank 0, None on others.
-
-    Raises
-    ------
-    InvalidInput
-        When the workflow cannot be used.
-    RunFailed
-        When a task failed, here or on another rank.
-    StateError
-        When the job's directory cannot be written.
-    KeyboardInterrupt
-        When a signal has asked this rank to end.
     """
     private_directory(rank.directory)
     files = RankFiles(rank)

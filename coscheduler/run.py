@@ -32,7 +32,7 @@ from asa.report.picture import (
     ticks,
 )
 from asa.security.files import private_directory
-from coscheduler.agents.groups import AgentGroup, LocalAgents, NamedPool, local_agents
+from coscheduler.agents.groups import AgentGroup, BatchAgents, LocalAgents, NamedPool
 from coscheduler.agents.machine import AgentMachine
 from coscheduler.drive import Remembered, drive
 from coscheduler.history import Entry, JobRun, SharedQueue
@@ -60,13 +60,7 @@ SIMULATED, LOCAL, POOL = "sim", "local", "pool:"
 
 
 def run(options: argparse.Namespace) -> CommandResult:
-    """Run a queue as the options say.
-
-    Raises
-    ------
-    InvalidInput
-        When the queue's file or an option makes no sense, or a picture cannot be drawn.
-    """
+    """Run a queue as the options say."""
     if options.plot:
         check_picture("--plot", options.plot)
     with ExitStack() as stack:
@@ -133,40 +127,22 @@ def _real(options: argparse.Namespace, stack: ExitStack) -> _Queue:
 
 
 def make_pool(on: str, *, nodes: int, cores: int, walltime_s: float) -> AgentGroup:
-    """Nodes that have so many cores together, where ``--on`` says.
-
-    Raises
-    ------
-    InvalidInput
-        When it says something else, or the cores cannot be shared out to so many nodes.
-    BackendError, StateError
-        When there is no such pool, or none can be started.
-    """
+    """Nodes that have so many cores together, where ``--on`` says."""
     if on.startswith(POOL):
         return NamedPool(Path(on.removeprefix(POOL)))
     if on == LOCAL:
         return make_local_pool(nodes, cores)
-    from coscheduler.agents.groups import batch_agents
-
-    return batch_agents(nodes, _cores_of_each(nodes, cores), walltime_s, on)
+    return BatchAgents(nodes, _cores_of_each(nodes, cores), walltime_s, on)
 
 
 def make_local_pool(nodes: int, cores: int) -> LocalAgents:
-    """Nodes on this machine that have so many cores together; each a fraction of a core, if there are fewer.
-
-    Raises
-    ------
-    InvalidInput
-        When the cores cannot be shared out to so many nodes.
-    StateError
-        When they cannot be started.
-    """
+    """Nodes on this machine that have so many cores together; each a fraction of a core, if there are fewer."""
     each, there = _cores_of_each(nodes, cores), len(os.sched_getaffinity(0))
     capacity = there / nodes if cores > there else None
     if capacity is not None:
         worth = f"{cores} cores on a machine of {there}: each is worth {there / cores:.3g} of a core"
         notify(worth)
-    return local_agents(nodes, each, capacity)
+    return LocalAgents(nodes, each, capacity)
 
 
 def _cores_of_each(nodes: int, cores: int) -> int:

@@ -36,10 +36,6 @@ class Load:
 
     Parameters
     ----------
-    request
-        What was asked for.
-    phases
-        What it does, in order.
     memory
         Share of its cores' memory that it uses, in [0, 1]: alone, no job wants more than there is.
     """

@@ -81,15 +81,7 @@ class Flow:
 
 
 class Fluid:
-    """Running jobs of a simulated machine.
-
-    Parameters
-    ----------
-    contention
-        What sharing costs.
-    form
-        Of the happiness that is measured: see `coscheduler.nouns.happiness`.
-    """
+    """Running jobs of a simulated machine."""
 
     def __init__(self, contention: Contention, form: str) -> None:
         self._contention, self._form = contention, form
@@ -166,12 +158,6 @@ class SimulatedWorld:
 
     Parameters
     ----------
-    loads
-        Jobs that will be submitted, at the times they say.
-    cores
-        Of the machine.
-    contention
-        What sharing costs.
     period_s
         How often monitoring looks [s].
     sampled
@@ -214,13 +200,7 @@ class SimulatedWorld:
         self._now = self._look_at = self._arrivals.next if loads else 0.0
 
     def advance(self) -> SharingView | None:
-        """Run to the next moment at which a rule is asked; None once all jobs have ended.
-
-        Raises
-        ------
-        Starved
-            When jobs wait, none runs and none will be submitted: the rule has started nobody.
-        """
+        """Run to the next moment at which a rule is asked; None once all jobs have ended."""
         news = self._arrivals.submit(self._now + _DUST)
         while not news and self._now < self._look_at - _DUST:
             if not self._fluid.flows and math.isinf(self._arrivals.next):
@@ -231,13 +211,7 @@ class SimulatedWorld:
         return self._view()
 
     def apply(self, decisions: Iterable[SharingDecision]) -> None:
-        """Do what a rule has decided, in order.
-
-        Raises
-        ------
-        IllegalDecision
-            When one breaks a law; those before it were done.
-        """
+        """Do what a rule has decided, in order."""
         for decision in decisions:
             started = self._ledger.apply(decision, self._now)
             if isinstance(decision, Evict):

@@ -5,10 +5,12 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from itertools import cycle, islice
 
-from executors.wire import Hello, TaskOrder
+from executors.wire import Hello, KeptOrder, TaskOrder
 
 
 class NodeSlots:
@@ -49,6 +51,18 @@ class NodeSlots:
             and (not self.memory or self._memory + min(order.memory, self.memory) <= self.memory * times)
             and (not order.gpus or self._gpus + min(order.gpus, self.gpus) <= self.gpus * times)
         )
+
+    def ranks(self, order: TaskOrder) -> int:
+        """How many ranks of an order that takes whatever nodes there are have room beside what is taken."""
+        each, whole = order.launch.cores if order.launch else order.cores, max(1, order.cores)
+        room = (self.cores - self._cores) // each
+        memory = order.memory * each // whole
+        return min(room, (self.memory - self._memory) // memory) if self.memory and memory else room
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is taken."""
+        return not (self._cores or self._memory or self._gpus)
 
     def take(self, order: TaskOrder) -> None:
         self._count(order, +1)
@@ -116,6 +130,10 @@ class AssignedNode:
         self.orders: dict[int, TaskOrder] = {}
 
 
+Part = tuple[AssignedNode, TaskOrder]
+"""A node, and an order with what it takes there."""
+
+
 class Assignment:
     """One allocation: its nodes, and the orders that none of them has yet.
 
@@ -126,7 +144,12 @@ class Assignment:
     def __init__(self) -> None:
         self.queue: deque[TaskOrder] = deque()
         self.nodes: list[AssignedNode] = []
-        self._beside: dict[int, list[AssignedNode]] = {}  # orders that span nodes: those that only lend their room
+        self.adopted = False
+        self._awaited: dict[tuple[str, int], TaskOrder] = {}
+        self._away: set[str] = set()
+        self._kept: list[tuple[str, int]] = []
+        self._until = math.inf
+        self._parts: dict[int, list[Part]] = {}  # orders that span nodes: what they take of each, the first one first
         self._hurt: set[int] = set()
         self._turn = 0
 
@@ -134,46 +157,124 @@ class Assignment:
         """Take orders from the queue for the nodes that have room and are `ready` to be sent more."""
         given: dict[AssignedNode, list[TaskOrder]] = {}
         candidates = [node for node in self.nodes if ready(node)]
+        sizes = [node.slots.cores for node in self.nodes]
+        smallest, largest = min(sizes, default=0), max(sizes, default=0)
         while self.queue and candidates:
             order = self.queue[0]
-            if order.nodes > 1:
-                chosen = [node for node in candidates if node.slots.fits(order)][: order.nodes]
-                if len(chosen) < order.nodes:
+            if order.nodes != 1:
+                if not (parts := self._abreast(order, candidates)):
                     break
-                self._beside[order.ticket] = chosen[1:]
+                self._parts[order.ticket] = parts
             else:
-                node = candidates[self._turn % len(candidates)]
+                # A node that is too small for a task is of use to it only where all nodes are.
+                least, able = min(order.cores, largest), candidates
+                if smallest < least and not (able := [node for node in able if node.slots.cores >= least]):
+                    break
+                node = able[self._turn % len(able)]
                 if not node.slots.fits(order, batching.fit(order.stage, AHEAD_S)):
                     candidates.remove(node)
                     continue
-                chosen = [node]
+                parts = [(node, order)]
             self._turn += 1
             self.queue.popleft()
-            for node in chosen:
-                node.slots.take(order)
-            if order.launch is not None:
-                order = order._replace(hosts=tuple(node.name for node in chosen))
-            chosen[0].orders[order.ticket] = order
-            given.setdefault(chosen[0], []).append(order)
+            for node, part in parts:
+                node.slots.take(part)
+            order, sent = _addressed(order, parts)
+            parts[0][0].orders[order.ticket] = order
+            given.setdefault(parts[0][0], []).append(sent)
         return given
+
+    def _abreast(self, order: TaskOrder, candidates: Sequence[AssignedNode]) -> list[Part]:
+        """What an order that spans nodes takes of each of them; [] while there is no room.
+
+        One whose ranks may be anywhere, and which has more of them than the whole allocation has room for, takes all of
+        it: a batch system may give fewer cores than it was asked for.
+        """
+        if order.nodes:
+            chosen = [(node, order) for node in candidates if node.slots.fits(order)][: order.nodes]
+            return chosen if len(chosen) == order.nodes else []
+        assert order.launch, "only ranks may be anywhere"
+        left, counts = order.launch.ranks, dict[AssignedNode, int]()
+        for node in candidates:
+            if count := min(left, node.slots.ranks(order)):
+                counts[node] = count
+                left -= count
+        if left and len(candidates) == len(self.nodes) and all(node.slots.idle for node in self.nodes):
+            for node in islice(cycle(self.nodes), left):
+                counts[node] = counts.get(node, 0) + 1
+            left = 0
+        return [] if left else [(node, _part(order, count)) for node, count in counts.items()]
+
+    def join(self, node: AssignedNode) -> None:
+        """A node is there. It may lend its room to orders that it does not know of: an earlier driver's."""
+        self.nodes.append(node)
+        for first in self.nodes:
+            for order in first.orders.values():
+                self._lend(order, node)
+
+    def adopt(self, orders: Iterable[TaskOrder], away: Iterable[str], until: float) -> None:
+        """An earlier driver gave these to the allocation: its nodes will `claim` what they have, those that are `away`
+        until some time [s, monotonic]."""
+        self.adopted, self._until = True, until
+        self._awaited = {(order.stage, order.number): order for order in orders}
+        self._away = set(away)
+
+    def claim(self, node: AssignedNode, kept: Iterable[KeptOrder]) -> list[int]:
+        """A node has these orders of an earlier driver; the tickets of those that are wanted."""
+        self._away.discard(node.name)
+        found: list[int] = []
+        for item in kept:
+            key = item.stage, item.number
+            order = self._awaited.get(key)
+            if order is None or order.identity != item.identity:
+                continue
+            del self._awaited[key]
+            self._kept.append(key)
+            found.append(item.ticket)
+            order = order._replace(ticket=item.ticket, hosts=item.hosts, ranks=item.ranks)
+            node.orders[item.ticket] = order
+            self._parts[item.ticket] = []
+            self._take(order, node)
+            for other in self.nodes:
+                if other is not node:
+                    self._lend(order, other)
+        return found
+
+    def settled(self, now: float) -> list[tuple[str, int]] | None:
+        """Which tasks of an earlier driver go on, once, when all nodes have said or it is too late; else None."""
+        if (self._away and now < self._until) or not (self._awaited or self._kept):
+            return None
+        kept, self._kept, self._awaited = self._kept, [], {}
+        return kept
+
+    def _lend(self, order: TaskOrder, node: AssignedNode) -> None:
+        if node.name in order.hosts[1:] and node.name not in [other.name for other, _ in self._parts[order.ticket]]:
+            self._take(order, node)
+
+    def _take(self, order: TaskOrder, node: AssignedNode) -> None:
+        """Note what an order takes of one of its hosts."""
+        ranks = dict(zip(order.hosts, order.ranks, strict=False)).get(node.name)
+        part = order if order.nodes or ranks is None else _part(order, ranks)
+        self._parts[order.ticket].append((node, part))
+        node.slots.take(part)
 
     def finish(self, node: AssignedNode, ticket: int) -> TaskOrder | None:
         """The order of this ticket is over; None when the node was not given it."""
         order = node.orders.pop(ticket, None)
         self._hurt.discard(ticket)
         if order is not None:
-            for other in (node, *self._beside.pop(ticket, ())):
-                other.slots.free(order)
+            for other, part in self._parts.pop(ticket, [(node, order)]):
+                other.slots.free(part)
         return order
 
     def host(self, ticket: int, name: str) -> AssignedNode | None:
         """The node of this name among those that an order has; None when it has none such."""
-        given = [node for node in self.nodes if ticket in node.orders or node in self._beside.get(ticket, ())]
+        given = [node for node in self.nodes if ticket in node.orders or self._spans(ticket, node)]
         return next((node for node in given if node.name == name), None)
 
     def is_idle(self, node: AssignedNode) -> bool:
         """Whether a node has nothing to do, and nothing waits for it."""
-        return not (self.queue or node.orders or any(node in others for others in self._beside.values()))
+        return not (self.queue or node.orders or any(self._spans(ticket, node) for ticket in self._parts))
 
     def is_hurt(self, ticket: int) -> bool:
         """Whether an order that spans nodes has lost one of them: if it fails, it is not to blame."""
@@ -189,7 +290,28 @@ class Assignment:
         """A node is gone; what it had, and what waited for more nodes than are left."""
         self.nodes.remove(node)
         lost = [order for ticket in list(node.orders) if (order := self.finish(node, ticket)) is not None]
-        lost += [order for order in self.queue if order.nodes > len(self.nodes)]
-        self.queue = deque(order for order in self.queue if order.nodes <= len(self.nodes))
-        self._hurt |= {ticket for ticket, others in self._beside.items() if node in others}
-        return lost
+        short = [order for order in self.queue if order.nodes > len(self.nodes) or not order.nodes]
+        self.queue = deque(order for order in self.queue if 0 < order.nodes <= len(self.nodes))
+        self._hurt |= {ticket for ticket in self._parts if self._spans(ticket, node)}
+        return lost + short
+
+    def _spans(self, ticket: int, node: AssignedNode) -> bool:
+        return any(other is node for other, _ in self._parts.get(ticket, ()))
+
+
+def _part(order: TaskOrder, ranks: int) -> TaskOrder:
+    """What an order takes of the node on which so many of its ranks run."""
+    assert order.launch
+    whole = order.launch.ranks
+    return order._replace(cores=order.launch.cores * ranks, memory=-(-order.memory * ranks // whole))
+
+
+def _addressed(order: TaskOrder, parts: Sequence[Part]) -> tuple[TaskOrder, TaskOrder]:
+    """An order with its hosts: as it is kept here, for it may have to wait again, and as its first node gets it."""
+    if order.launch is None and order.nodes == 1:
+        return order, order
+    order = order._replace(hosts=tuple(node.name for node, _ in parts))
+    if order.nodes or not order.launch:
+        return order, order
+    order = order._replace(ranks=tuple(part.cores // order.launch.cores for _, part in parts))
+    return order, parts[0][1]._replace(nodes=len(parts), hosts=order.hosts, ranks=order.ranks)

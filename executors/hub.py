@@ -18,23 +18,26 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from contextvars import copy_context
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 from asa.core.allocation import Allocation
 from asa.core.errors import InvalidInput, StateError
-from asa.core.event import Event, NodeJoined, NodeLost, TaskDone, TaskFailed
-from asa.core.ports import Post, RunContext
+from asa.core.event import Event, NodeJoined, NodeLost, TaskDone, TaskFailed, TasksKept
+from asa.core.ports import Report, RunContext
 from asa.core.task import Task
 from asa.security.files import private_directory, write_private
 from executors.assignment import AssignedNode, Assignment, Batching
+from executors.kept import recovered
 from executors.wire import (
     CERTIFICATES,
     LARGEST,
+    RELEASED,
     RENDEZVOUS,
     Alive,
     Channel,
@@ -42,8 +45,12 @@ from executors.wire import (
     CommandEnded,
     CommandRefused,
     Hello,
+    KeepOrders,
+    KeptOrder,
+    KeptOrders,
     Leaving,
     OrderOutcome,
+    OutcomesLogged,
     ReleaseNode,
     RemoteCommand,
     RunOrders,
@@ -61,8 +68,9 @@ log = logging.getLogger(__name__)
 
 def task_order(task: Task, ticket: int, spanning: bool) -> TaskOrder:
     """A task as it travels; unless `spanning`, all it needs is on one node, whatever it says of nodes."""
-    nodes = (task.resources.nodes or 1) if spanning else 1
-    each = task.resources.on_each(nodes)
+    anywhere = task.resources.unit is not None and task.launch is not None
+    nodes = (0 if anywhere else task.resources.nodes or 1) if spanning else 1
+    each = task.resources.on_each(nodes or 1)
     return TaskOrder(
         ticket,
         task.stage,
@@ -75,6 +83,8 @@ def task_order(task: Task, ticket: int, spanning: bool) -> TaskOrder:
         each.gpus,
         nodes,
         task.launch,
+        identity=task.identity,
+        secrets=task.secrets,
     )
 
 
@@ -173,7 +183,13 @@ class _Peer:
     """When it last got an order or reported one [s, monotonic]."""
     allocation: str = ""
     node: AssignedNode | None = None
+    kept: list[KeptOrder] | None = field(default_factory=list)
+    """What it has of an earlier driver's orders, until that is settled; None before it has said so."""
     reason: str = "the connection was lost"
+
+    @property
+    def settled(self) -> bool:
+        return self.kept == []
 
 
 class Hub:
@@ -194,11 +210,16 @@ class Hub:
     """
 
     def __init__(
-        self, listener: ChannelListener, welcome: Welcome, post: Post, heartbeat_s: float = 60.0, spanning: bool = True
+        self,
+        listener: ChannelListener,
+        welcome: Welcome,
+        post: Report,
+        heartbeat_s: float = 60.0,
+        spanning: bool = True,
     ) -> None:
         self._listener, self._welcome, self._post = listener, welcome, post
         self._heartbeat, self._spanning = heartbeat_s, spanning
-        self._tickets = itertools.count(1)
+        self._tickets = itertools.count(time.time_ns())  # those of earlier drivers are others
         self._inbox: deque[Callable[[], None]] = deque()
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._selector = selectors.DefaultSelector()
@@ -210,9 +231,10 @@ class Hub:
         self._released: set[str] = set()
         self._busy: set[str] = set()  # allocations in which something may be dealt
         self._events: list[Event] = []
+        self._reported: dict[_Peer, list[int]] = {}
         self._batching = Batching()
         self._closing: float | None = None
-        self._thread = threading.Thread(target=self._run, name="asa-hub", daemon=True)
+        self._thread = threading.Thread(target=copy_context().run, args=(self._run,), name="asa-hub", daemon=True)
         self._thread.start()
 
     # ------------------------------------------------------- from any thread
@@ -221,6 +243,11 @@ class Hub:
         """Run these tasks in this allocation, in order."""
         orders = [task_order(task, next(self._tickets), self._spanning) for task in tasks]
         self._tell(partial(self._launch, orders, allocation))
+
+    def adopt(self, tasks: Sequence[Task], allocation: str, nodes: Collection[str]) -> None:
+        """An earlier driver gave these tasks to this allocation, and these nodes had joined it."""
+        orders = [task_order(task, 0, self._spanning) for task in tasks]
+        self._tell(partial(self._adopt, orders, allocation, nodes))
 
     def release(self, allocation: str) -> None:
         """End the allocation's supervisors, those that connect later included; forget its tasks."""
@@ -239,8 +266,9 @@ class Hub:
             self._bell = -1
 
     def _tell(self, call: Callable[[], None]) -> None:
-        self._inbox.append(call)
-        os.eventfd_write(self._bell, 1)
+        if self._bell >= 0:
+            self._inbox.append(call)
+            os.eventfd_write(self._bell, 1)
 
     # ------------------------------------------------------- the hub's thread
 
@@ -262,9 +290,10 @@ class Hub:
             for allocation in self._busy:
                 self._deal(allocation)
             self._busy.clear()
-            if self._events:
+            if self._events or self._reported:
                 events, self._events = self._events, []
-                self._post(events)
+                reported, self._reported = self._reported, {}
+                self._post(events, partial(self._tell, partial(self._logged, reported)) if reported else None)
         for peer in list(self._peers):
             self._drop(peer)
         self._selector.close()
@@ -288,6 +317,35 @@ class Hub:
         if allocation not in self._released:
             self._assignments.setdefault(allocation, Assignment()).queue.extend(orders)
             self._busy.add(allocation)
+
+    def _adopt(self, orders: list[TaskOrder], allocation: str, nodes: Collection[str]) -> None:
+        log.info("%d tasks of an earlier driver are looked for in allocation %s", len(orders), allocation)
+        assignment = self._assignments.setdefault(allocation, Assignment())
+        assignment.adopt(orders, nodes, time.monotonic() + self._heartbeat)
+        for node in assignment.nodes:
+            self._claim(self._nodes[node])
+
+    def _claim(self, peer: _Peer) -> None:
+        """A node has said what it has of an earlier driver's orders: it learns which of them are wanted."""
+        assignment, node = self._assignments.get(peer.allocation), peer.node
+        if assignment is None or node is None or not assignment.adopted or peer.kept is None:
+            return
+        kept, peer.kept = peer.kept, []
+        wanted = assignment.claim(node, kept)
+        if kept:
+            log.info("of %d orders that node %s has kept %d are wanted", len(kept), node.name, len(wanted))
+        if node.hello.kept:
+            self._send(peer, KeepOrders(wanted))
+        self._settle(peer.allocation)
+        self._busy.add(peer.allocation)
+
+    def _settle(self, allocation: str) -> None:
+        if (kept := self._assignments[allocation].settled(time.monotonic())) is not None:
+            self._events.append(TasksKept(time.time(), allocation, tuple(kept)))
+
+    def _logged(self, reported: dict[_Peer, list[int]]) -> None:
+        for peer, tickets in reported.items():
+            self._send(peer, OutcomesLogged(tickets))
 
     def _release(self, allocation: str) -> None:
         log.info("allocation %s is released", allocation)
@@ -347,8 +405,13 @@ class Hub:
             self._join(peer, message)
         elif isinstance(message, TaskReport) and node is not None:
             peer.worked = time.monotonic()
+            if message.outcomes:
+                self._reported.setdefault(peer, []).extend(outcome.ticket for outcome in message.outcomes)
             if (assignment := self._assignments.get(peer.allocation)) is not None:
                 self._report(assignment, peer.allocation, node, message)
+        elif isinstance(message, KeptOrders) and node is not None and peer.kept is None:
+            peer.kept = message.orders
+            self._claim(peer)
         elif isinstance(message, RemoteCommand) and node is None:
             self._start(peer, message)
         elif isinstance(message, CommandEnded) and node is not None:
@@ -368,7 +431,8 @@ class Hub:
         for other in [other for other in assignment.nodes if (other.name, other.hello.pid) == (hello.node, hello.pid)]:
             self._drop(self._nodes[other])  # it has connected anew, and the old connection is not closed yet
         peer.node, peer.worked = AssignedNode(hello), time.monotonic()
-        assignment.nodes.append(peer.node)
+        peer.kept = None if hello.kept else []
+        assignment.join(peer.node)
         self._nodes[peer.node] = peer
         log.info(
             "node %s joined allocation %s: process %d, %d cores, %d GPUs, memory %d, from %s",
@@ -383,6 +447,7 @@ class Hub:
         self._events.append(NodeJoined(time.time(), hello.allocation, hello.node, hello.cores))
         self._busy.add(hello.allocation)
         self._send(peer, self._welcome)
+        self._claim(peer)
 
     def _start(self, peer: _Peer, ask: RemoteCommand) -> None:
         """The remote shell of an order's launcher asks for one of the order's nodes."""
@@ -422,7 +487,8 @@ class Hub:
                 self._send(self._nodes[node], RunOrders(orders))
 
     def _is_ready(self, node: AssignedNode) -> bool:
-        return self._nodes[node].channel.unsent < _UNSENT_MOST
+        peer = self._nodes[node]
+        return peer.settled and peer.channel.unsent < _UNSENT_MOST
 
     def _send(self, peer: _Peer, message: object) -> None:
         if peer not in self._peers:
@@ -436,6 +502,8 @@ class Hub:
         if now - self._checked < self._patience():
             return
         self._checked = now
+        for allocation in self._assignments:
+            self._settle(allocation)
         for peer in list(self._peers):
             if now - peer.heard > peer.patience:
                 peer.reason = f"it has been silent for {now - peer.heard:.0f} s"
@@ -470,7 +538,10 @@ VALUES = "values"
 
 
 def node_resources(allocation: Allocation, context: RunContext) -> dict[str, int]:
-    """What each node of an allocation holds: cores and, where they were asked for, memory [bytes] and GPUs."""
+    """What each node of an allocation holds: cores and, where they were asked for, memory [bytes] and GPUs.
+
+    Where the cores may be on any nodes it is all of the allocation: a node looks how much of it is there.
+    """
     each = allocation.resources.on_each(1 if context.local else allocation.resources.nodes or 1)
     found = {"cores": each.cores}
     if each.memory:
@@ -493,7 +564,7 @@ class HubProxy(Protocol):
     """Stands between the hub and the nodes of a run (`executors.dask`)."""
 
     def front(self, listener: ChannelListener) -> ChannelListener:
-        """What the hub is to listen at, where all that comes to `listener` passes through the proxy."""
+        """The hub's listener, where each connection to `listener` passes through the proxy."""
 
     def wait(self) -> None:
         """Return once it works; raises what keeps it from that."""
@@ -532,6 +603,7 @@ class HubExecutor:
             raise InvalidInput(f"heartbeat_s={heartbeat_s!r} must be a positive number of seconds")
         self._pool, self._options, self._heartbeat, self._proxy = worker_pool, dict(options or {}), heartbeat_s, proxy
         self._hub: Hub | None = None
+        self._released: set[str] = set()
         self._opened = ExitStack()
 
     def bootstrap(self, allocation: Allocation, context: RunContext) -> tuple[str, ...]:
@@ -539,7 +611,15 @@ class HubExecutor:
         options = {"directory": context.directory, "allocation": allocation.key, "grace": context.orphan_grace_s}
         return node_program("executors.supervisor", options | node_resources(allocation, context))
 
-    def start(self, context: RunContext, post: Post) -> None:
+    def exposes(self) -> str:
+        """Why others than their tasks could see secrets; "": workers get them over mutual TLS, or on this machine."""
+        if self._proxy is not None:
+            return "dask's scheduler sees all that goes to tasks: say executor='local', or 'mesos'"
+        if self._options.get("workers") == "threads":
+            return "the threads of a node have one environment: say workers='processes'"
+        return ""
+
+    def start(self, context: RunContext, post: Report) -> None:
         """Listen, and say where.
 
         Raises
@@ -557,7 +637,7 @@ class HubExecutor:
                 self._opened.callback(proxy.close)
             front = proxy.front(listener) if proxy else listener
             self._hub = Hub(front, welcome, post, self._heartbeat, spanning=not context.local)
-            self._opened.callback(self._close_hub)
+            self._opened.callback(self._close_hub, context.directory)
             self._opened.enter_context(rendezvous(context, listener))
             if proxy:
                 proxy.wait()  # meanwhile nodes connect, load what they need, and get orders
@@ -568,7 +648,21 @@ class HubExecutor:
     def launch(self, tasks: Sequence[Task], allocation: str) -> None:
         self._started().launch(tasks, allocation)
 
+    def recover(self, tasks: Sequence[Task], allocation: str, context: RunContext) -> list[Event]:
+        """What supervisors of this allocation have left in files of these tasks' outcomes."""
+        wanted = {(task.stage, task.index, task.identity): task for task in tasks}
+        found: list[Event] = []
+        for order, node, outcome in recovered(context.directory, allocation):
+            if task := wanted.pop((order.stage, order.number, order.identity), None):
+                log.info("%s-%d ended on %s without a driver", task.stage, task.index, node)
+                found.append(task_event(task_order(task, 0, False), outcome, allocation, node))
+        return found
+
+    def adopt(self, tasks: Sequence[Task], allocation: str, nodes: Collection[str]) -> None:
+        self._started().adopt(tasks, allocation, nodes)
+
     def release(self, allocation: str) -> None:
+        self._released.add(allocation)
         self._started().release(allocation)
 
     def dismiss_idle(self, idle_s: float) -> None:
@@ -578,7 +672,10 @@ class HubExecutor:
         """Stop listening. Supervisors that are not released wait for a new driver."""
         self._opened.close()
 
-    def _close_hub(self) -> None:
+    def _close_hub(self, directory: Path) -> None:
+        for allocation in self._released:  # for nodes that come when nobody is there
+            with suppress(StateError):
+                write_private(private_directory(directory / RELEASED) / allocation, b"")
         self._started().close()
         self._hub = None
 

@@ -39,13 +39,12 @@ _AGAIN_S = 0.05
 _OPEN_MPI = {
     "OMPI_MCA_rmaps_base_oversubscribe": "1",
     "OMPI_MCA_hwloc_base_binding_policy": "none",
-    "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+    "PRTE_MCA_rmaps_default_mapping_policy": "slot:oversubscribe",  # its own default, by core, fills the first node
     "PRTE_MCA_hwloc_default_binding_policy": "none",
 }
 # Open MPI up to 4 and from 5 on, MPICH, Intel MPI: each by the variables for its options.
-_HOSTFILE = (
-    "OMPI_MCA_orte_default_hostfile", "PRTE_MCA_prte_default_hostfile", "HYDRA_HOST_FILE", "I_MPI_HYDRA_HOST_FILE",
-)  # fmt: skip
+_SLOTS_FILE = ("OMPI_MCA_orte_default_hostfile", "PRTE_MCA_prte_default_hostfile")
+_LINES_FILE = ("HYDRA_HOST_FILE", "I_MPI_HYDRA_HOST_FILE")
 _SHELL = (
     "OMPI_MCA_plm_rsh_agent", "PRTE_MCA_plm_ssh_agent", "HYDRA_LAUNCHER_EXEC", "I_MPI_HYDRA_BOOTSTRAP_EXEC",
 )  # fmt: skip
@@ -64,7 +63,7 @@ _BY_SHELL = {
 }
 
 
-def prefix(launch: Launch, nodes: int, hosts: Sequence[str]) -> list[str]:
+def prefix(launch: Launch, nodes: int, hosts: Sequence[str], ranks: Sequence[int] = ()) -> list[str]:
     """The words that come before a program.
 
     Parameters
@@ -73,21 +72,25 @@ def prefix(launch: Launch, nodes: int, hosts: Sequence[str]) -> list[str]:
         How many nodes to use.
     hosts
         Their names; none to leave them to the launcher.
+    ranks
+        How many on each of them; none for as many on one as on another.
 
     Examples
     --------
     >>> prefix(Launch(("mpirun", "--quiet"), ranks=4, cores=1), 1, ["n1"])
     ['mpirun', '--quiet', '-np', '4']
+    >>> " ".join(prefix(Launch(("srun",), ranks=4, cores=1), 2, ["n1", "n2"], [1, 3])[2:6])
+    '--ntasks=4 --cpus-per-task=1 --distribution=arbitrary --nodelist=n1,n2,n2,n2'
     """
     program, *options = launch.words
     if launch.kind != "srun":
         return [program, *options, "-np", str(launch.ranks)]
-    size = [
-        f"--ntasks={launch.ranks}",
-        f"--nodes={nodes}",
-        f"--ntasks-per-node={max(_shares(launch.ranks, nodes))}",
-        f"--cpus-per-task={launch.cores}",
-    ]
+    size = [f"--ntasks={launch.ranks}", f"--cpus-per-task={launch.cores}"]
+    if len(set(ranks)) > 1:  # each host as often as it has ranks; from 24.11 on srun takes no number of nodes beside it
+        size += ["--distribution=arbitrary"]
+        hosts = [host for host, count in zip(hosts, ranks, strict=True) for _ in range(count)]
+    else:
+        size[1:1] = [f"--nodes={nodes}", f"--ntasks-per-node={max(_shares(launch.ranks, nodes))}"]
     where = [f"--nodelist={','.join(hosts)}"] if hosts else []
     # the supervisors of the job hold its cores, and share them with steps that are willing to
     return [program, "--overlap", *size, *where, "--kill-on-bad-exit=1", *options]
@@ -119,17 +122,19 @@ def environment(launch: Launch, environ: Mapping[str, str], root: bool) -> dict[
     return _OPEN_MPI | found
 
 
-def remote(hostfile: str, shell: str) -> dict[str, str]:
+def remote(slots: str, lines: str, shell: str) -> dict[str, str]:
     """Variables that give ``mpirun`` its nodes, and how to reach them; the user's own are of no use here.
 
     Parameters
     ----------
-    hostfile
-        File that names a node on each line, once for each of its ranks.
+    slots, lines
+        Files that name a node on each line: with ``slots=`` and the number of its ranks, for Open MPI, which takes a
+        node that is there but once to have as many slots as cores; and once for each of its ranks.
     shell
         Program to start where it would start ``ssh``.
     """
-    return _BY_SHELL | dict.fromkeys(_HOSTFILE, hostfile) | dict.fromkeys(_SHELL, shell)
+    files = dict.fromkeys(_SLOTS_FILE, slots) | dict.fromkeys(_LINES_FILE, lines)
+    return _BY_SHELL | files | dict.fromkeys(_SHELL, shell)
 
 
 def _shares(ranks: int, nodes: int) -> list[int]:
@@ -148,17 +153,21 @@ def how(order: TaskOrder, values: str) -> Iterator[tuple[list[str], dict[str, st
     """
     launch = order.launch
     assert launch, "a plain order is called, not launched"
-    words, variables = prefix(launch, order.nodes, order.hosts), environment(launch, os.environ, os.geteuid() == 0)
+    words = prefix(launch, order.nodes, order.hosts, order.ranks)
+    variables = environment(launch, os.environ, os.geteuid() == 0)
     if launch.kind == "srun":
         yield words, variables
         return
     # By the name that it has for itself: no launcher needs a remote shell to this node then.
     names = (socket.gethostname(), *order.hosts[1:])
-    lines = (f"{name}\n" * count for name, count in zip(names, _shares(launch.ranks, order.nodes), strict=False))
+    counts = dict(zip(names, order.ranks or _shares(launch.ranks, order.nodes), strict=False))
+    slots = "".join(f"{name} slots={count}\n" for name, count in counts.items())
+    lines = "".join(f"{name}\n" * count for name, count in counts.items())
     shell = [sys.executable, "-P", "-m", "executors.remote", os.path.dirname(values), str(order.ticket)]
-    with _in_memory("".join(lines)) as hosts, _in_memory(f'#!/bin/sh\nexec {shlex.join(shell)} "$@"\n') as program:
+    text = f'#!/bin/sh\nexec {shlex.join(shell)} "$@"\n'
+    with _in_memory(slots) as first, _in_memory(lines) as second, _in_memory(text) as program:
         try:
-            yield words, variables | remote(hosts, program)
+            yield words, variables | remote(first, second, program)
         finally:
             kill_bearers(program)  # ranks here, and shells to those elsewhere, that a killed launcher has left
 

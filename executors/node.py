@@ -22,16 +22,28 @@ def name(environ: Mapping[str, str]) -> str:
     return environ.get("SLURMD_NODENAME") or socket.gethostname()
 
 
+def names(environ: Mapping[str, str]) -> list[str]:
+    """What it may be called, in the order of preference: with its rank where Flux has another node on the same host.
+
+    >>> names({"SLURMD_NODENAME": "n1"}), names({"SLURMD_NODENAME": "n1", "FLUX_TASK_RANK": "2"})
+    (['n1'], ['n1', 'n1.2'])
+    """
+    host, rank = name(environ), environ.get("FLUX_TASK_RANK", "")
+    return [host, f"{host}.{rank}"] if rank.isdecimal() else [host]
+
+
 def cores(given: int | None, environ: Mapping[str, str]) -> int:
-    """How many cores are ours: fewer than `given` where Slurm has spread them unevenly, or made the job smaller.
+    """How many cores are ours: fewer than `given` where the batch system has spread them, or made the job smaller.
+
+    Slurm says, or the job script (under PBS); Flux binds us to them.
 
     >>> cores(8, {"SLURM_CPUS_ON_NODE": "6"}), cores(4, {"SLURM_CPUS_ON_NODE": "6"}), cores(8, {})
     (6, 4, 8)
     """
-    most = _positive(environ, "SLURM_CPUS_ON_NODE")
-    if given is None:
-        return most or len(os.sched_getaffinity(0))
-    return min(given, most or given)
+    most = _positive(environ, "SLURM_CPUS_ON_NODE") or _positive(environ, "ASA_CPUS_ON_NODE")
+    if most is None and (given is None or "FLUX_JOB_ID" in environ):
+        most = len(os.sched_getaffinity(0))
+    return min(count for count in (given, most) if count is not None)
 
 
 def gpus(given: int, environ: Mapping[str, str]) -> tuple[str, ...]:
@@ -46,6 +58,15 @@ def gpus(given: int, environ: Mapping[str, str]) -> tuple[str, ...]:
     found = [name.strip() for name in names.split(",")]
     # As CUDA has it, names after one that is no device are ignored; Slurm writes NoDevFiles for none.
     return tuple(takewhile(lambda name: name not in ("", "-1", "NoDevFiles"), found))[:given]
+
+
+def share(given: int, whole: int, here: int) -> int:
+    """The part of a job's memory [bytes] that is on a node with so many of its cores; 0 is not limited.
+
+    >>> share(800, 8, 3), share(800, 8, 8), share(0, 8, 3)
+    (300, 800, 0)
+    """
+    return given * min(here, whole) // whole
 
 
 def memory(given: int | None, environ: Mapping[str, str]) -> int:
@@ -78,7 +99,7 @@ _OF_ANOTHER = re.compile(
     r"SLURM_(STEP.*|NTASKS.*|NPROCS|NNODES|TASKS_PER_NODE|CPUS_PER_TASK|TRES_PER_TASK|GTIDS|PROCID|LOCALID|NODEID|"
     r"TASK_PID|CPU_BIND.*|MEM_BIND.*|DISTRIBUTION|LAUNCH_NODE_IPADDR|SRUN_COMM_.*|KILL_BAD_EXIT|WAIT|EXPORT_ENV|"
     r"OVERLAP|EXACT)"
-    r"|PMI_.*|PMIX_.*|OMPI_COMM_.*|OMPI_UNIVERSE_SIZE"
+    r"|FLUX_TASK_.*|PMI_.*|PMIX_.*|OMPI_COMM_.*|OMPI_UNIVERSE_SIZE"
 )
 _OF_NODE = re.compile(r"SLURM.*|MESOS_.*|HOSTNAME|TMPDIR|XDG_RUNTIME_DIR|(CUDA|ROCR|HIP)_VISIBLE_DEVICES")
 

@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 log = logging.getLogger(__name__)
 
 _PATIENCE_S = 8.0
-_GENTLE_S = 5.0
+GENTLE_S = 5.0
 _GENTLE = frozenset({"srun", "mpirun", "mpiexec", "prterun", "orted", "prted", "hydra_pmi_proxy"})
 """Programs that are asked first: killed, they would leave ranks elsewhere, or files."""
 
@@ -28,7 +28,7 @@ def kill_sessions(sessions: AbstractSet[int]) -> None:
     began = time.monotonic()
     asked: set[int] = set()
     while sessions and (members := _members(sessions)) and time.monotonic() < began + _PATIENCE_S:
-        gentle = _GENTLE if time.monotonic() < began + _GENTLE_S else frozenset()
+        gentle = _GENTLE if time.monotonic() < began + GENTLE_S else frozenset()
         log.debug("end processes %s of sessions %s", members, sorted(sessions))
         for pid, name in members.items():
             with suppress(ProcessLookupError):
@@ -54,7 +54,7 @@ def kill_bearers(value: str) -> None:
 def _bearers(word: bytes) -> list[int]:
     from asa.log import proc  # here and below: a supervisor joins sooner without it
 
-    return [pid for pid in proc.everybody() if word in (proc.environment(pid) or b"")]
+    return [pid for pid in proc.pids() if word in (proc.environment(pid) or b"")]
 
 
 def _members(sessions: AbstractSet[int]) -> dict[int, str]:
@@ -69,7 +69,7 @@ def detach(keep: AbstractSet[int]) -> None:
     """In a forked child: let go of every descriptor but these.
 
     They are pointed at the null device rather than closed: objects inherited from the parent may yet close their
-    numbers, which by then would belong to somebody else.
+    numbers, which by then would belong to other processes.
     """
     null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
     for name in os.listdir("/proc/self/fd"):
@@ -102,7 +102,7 @@ class SessionGuard:
         self._say(b"-%d\n" % session)
 
     def reap(self) -> None:
-        """Some child has ended: if it is this one, because somebody killed it, another takes its place."""
+        """Some child has ended: if it is this one, which was killed, another takes its place."""
         if os.waitpid(self.pid, os.WNOHANG)[0]:
             log.warning("the session guard was killed; another takes its place")
             os.close(self._pipe)
@@ -123,7 +123,7 @@ class SessionGuard:
         os.close(inner)
 
     def _say(self, line: bytes) -> None:
-        with suppress(BrokenPipeError):  # somebody killed it: `reap` makes another
+        with suppress(BrokenPipeError):  # it was killed: `reap` makes another
             os.write(self._pipe, line)
 
 

@@ -1,8 +1,9 @@
 """The program that every allocation runs, once on each of its nodes: ``python -m executors.supervisor``.
 
 It outlives the driver. It finds the driver through the run's rendezvous file, says what its node holds, and starts the
-worker pool that the driver names. When the connection breaks, it ends all workers and looks for a new driver; when it
-has found none for a while, it ends the job.
+worker pool that the driver names. When the connection breaks, it looks for a new driver, while its tasks run on and
+outcomes go to a file (`executors.kept`); the new driver takes over both. When it has found none for a while, it ends
+the tasks and the job.
 
 It logs to standard error, the job's output: warnings, or what the environment variable ``ASA_LOG_LEVEL`` says.
 
@@ -19,18 +20,22 @@ import selectors
 import signal
 import sys
 import time
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from executors import node
+from executors.kept import OutcomeFile, Owed
 from executors.processes import wakeup
 from executors.wire import (
     LARGEST,
     Alive,
     Channel,
-    CommandEnded,
     Hello,
+    KeepOrders,
+    KeptOrders,
     Leaving,
+    OutcomesLogged,
     ReleaseNode,
     RunOrders,
     StartCommand,
@@ -38,6 +43,7 @@ from executors.wire import (
     TaskReport,
     Welcome,
     connect,
+    is_released,
 )
 
 if TYPE_CHECKING:
@@ -49,10 +55,12 @@ NO_DRIVER = 75
 
 _STOPS = (signal.SIGTERM, signal.SIGINT)
 _SOONEST_S, _LATEST_S, _PATIENCE = 0.005, 0.5, 0.05
+_RELAY_S = 15.0
+_REPORTED_MOST = 256
 
 
 class WorkerPool(Protocol):
-    """What runs tasks on one node for one driver, which names the class, ``module:Class``, in its `Welcome`.
+    """What runs tasks on one node. Drivers name the class, ``module:Class``, in their `Welcome`.
 
     It is called with the node (`Hello`), the `Welcome`, the supervisor's selector, in which it may register files with
     a function of the ready mask as data, and a function that sends a `TaskReport`.
@@ -72,6 +80,17 @@ class WorkerPool(Protocol):
         """End all workers, and whatever they have started, before returning."""
 
 
+@runtime_checkable
+class KeepingPool(WorkerPool, Protocol):
+    """A pool whose tasks go on without a driver. Any other is closed, and the next driver gets a new one."""
+
+    def renew(self, welcome: Welcome) -> None:
+        """There is another driver: what runs goes on, and what begins from now on begins as that one says."""
+
+    def drop(self, tickets: Collection[int]) -> None:
+        """Nobody wants the outcome of these orders any more."""
+
+
 class Supervisor:
     """One node of one allocation.
 
@@ -88,120 +107,195 @@ class Supervisor:
     def __init__(self, directory: str, hello: Hello, grace_s: float) -> None:
         self._directory, self._hello, self._grace = directory, hello, grace_s
         self._served = time.monotonic()  # when there last was a driver
+        self._selector = selectors.DefaultSelector()
+        self._pool: WorkerPool | None = None
+        self._daemons: LauncherDaemons | None = None
+        self._owed, self._file = Owed(), OutcomeFile(directory, hello.allocation, hello.node)
+        self._asked: list[int] = []  # orders of earlier drivers that the new one was asked about
+        self._settled = False  # whether the driver knows of all that is owed
+        self._kept = 0  # how many orders the driver was told of
+        self._channel: Channel | None = None
+        self._welcome: Welcome | None = None  # of the present driver
+        self._alive_s, self._spoke = _RELAY_S, self._served
+        self._code: int | None = None
 
     def run(self) -> int:
         """Serve one driver after the other; the program's exit code."""
-        while True:
-            channel = self._find()
-            if channel is None:
-                return NO_DRIVER
-            log.info("connected to %s", channel.peer)
-            code = _Service(channel, self._hello).run(self._served + self._grace)
-            if code is not None:
-                log.info("the job ends with exit code %d", code)
-                return code
-            log.warning("lost the connection to %s; looking for a driver for %g s", channel.peer, self._grace)
-            self._served = time.monotonic()
+        with wakeup((*_STOPS, signal.SIGCHLD), _nothing) as signals:
+            self._selector.register(signals, selectors.EVENT_READ, lambda mask: self._signalled(signals.recv(4096)))
+            try:
+                while self._code is None and (channel := self._find()) is not None:
+                    self._attend(channel)
+            finally:
+                self._hang_up()
+                if self._pool:
+                    self._pool.close()
+                self._selector.close()
+        if self._code is None:
+            return NO_DRIVER
+        if self._code == 0:
+            self._file.remove()
+        log.info("the job ends with exit code %d", self._code)
+        return self._code
+
+    # ------------------------------------------------------- with a driver and without
 
     def _find(self) -> Channel | None:
+        """A connection to the driver; None when there is none for too long, or a signal has come."""
         began, last = time.monotonic(), Exception()
-        while True:
+        while self._code is None:
             try:
                 return connect(self._directory)
             except (OSError, ValueError) as error:  # not there yet, dead, or half written
                 if str(error) != str(last):
                     log.info("no driver yet, connecting again: %s", error)
                 last = error
+            if is_released(self._directory, self._hello.allocation):
+                log.info("released, by a driver that is gone")
+                self._code = 0
+                return None
             now = time.monotonic()
             if now >= self._served + self._grace:
                 print(f"asa: no driver for {self._grace:g} s, so the job ends; last: {last}", file=sys.stderr)
+                if self._owed:
+                    ended = len(self._owed.outcomes)
+                    print(
+                        f"asa: {len(self._owed) - ended} tasks end with it; outcomes of {ended} are kept for the next "
+                        f"driver in {self._file.path}",
+                        file=sys.stderr,
+                    )
                 return None
-            time.sleep(min(_LATEST_S, max(_SOONEST_S, (now - began) * _PATIENCE)))
+            self._go_on(now + min(_LATEST_S, max(_SOONEST_S, (now - began) * _PATIENCE)))
+        return None
 
+    def _go_on(self, until: float) -> None:
+        """Without a driver, until some time [s, monotonic] or a signal."""
+        while self._code is None and (left := until - time.monotonic()) > 0:
+            self._turn(left)
 
-class _Service:
-    """The time with one driver."""
-
-    def __init__(self, channel: Channel, hello: Hello) -> None:
-        self._channel, self._hello = channel, hello
+    def _attend(self, channel: Channel) -> None:
+        """Serve this driver until it is gone, or the job ends."""
+        log.info("connected to %s", channel.peer)
         channel.largest = LARGEST  # who it is was made sure of when it was connected
-        self._selector = selectors.DefaultSelector()
-        self._pool: WorkerPool | None = None
-        self._daemons: LauncherDaemons | None = None
-        self._alive_s, self._spoke = 0.0, time.monotonic()
-        self._code: int | None = None
-        self._over = False
+        self._channel, until = channel, self._served + self._grace
+        self._selector.register(channel, selectors.EVENT_READ, self._serve)
+        self._kept = len(self._owed)
+        self._send(self._hello._replace(kept=self._kept))
+        while self._is_served:
+            left = None if self._welcome else until - time.monotonic()
+            if left is not None and left <= 0:
+                self._hang_up()
+            else:
+                self._turn(left)
 
-    def run(self, patience: float) -> int | None:
-        """The exit code, once released or stopped by a signal; None, once the driver is gone.
+    @property
+    def _is_served(self) -> bool:
+        return self._channel is not None and self._code is None
 
-        Parameters
-        ----------
-        patience
-            When to give up on a driver that does not say welcome [s, monotonic].
-        """
-        with wakeup((*_STOPS, signal.SIGCHLD), _nothing) as signals:
-            self._selector.register(signals, selectors.EVENT_READ, lambda mask: self._signalled(signals.recv(4096)))
-            self._selector.register(self._channel, selectors.EVENT_READ, self._serve)
-            try:
-                self._send(self._hello)
-                while not self._over:
-                    for key, mask in self._selector.select(self._timeout(patience)):
-                        key.data(mask)
-                    if self._pool is None:
-                        self._over |= time.monotonic() >= patience
-            finally:
-                for part in (self._daemons, self._pool):
-                    if part:
-                        part.close()
-                self._channel.close()
-                self._selector.close()
-        return self._code
+    def _turn(self, timeout: float | None) -> None:
+        """Wait for what comes next, for `timeout` at most [s], and do what is to be done then."""
+        now = time.monotonic()
+        due = [] if timeout is None else [timeout]
+        if self._pool:
+            soon = self._pool.advance()
+            if now - self._spoke >= self._alive_s:
+                self._pool.relay()
+                self._spoke = now
+                if self._welcome:
+                    self._send(Alive())
+            due += [self._alive_s - (now - self._spoke), *([] if soon is None else [soon])]
+        for key, mask in self._selector.select(max(0.0, min(due)) if due else None):
+            key.data(mask)
 
-    def _timeout(self, patience: float) -> float:
-        if self._pool is None:
-            return max(0.0, patience - time.monotonic())
-        soon = self._pool.advance()
-        quiet = time.monotonic() - self._spoke
-        if quiet >= self._alive_s:
-            self._pool.relay()
-            self._send(Alive())
-            quiet = 0.0
-        return min(self._alive_s - quiet, self._alive_s if soon is None else soon)
+    def _hang_up(self) -> None:
+        """There is no driver any more: what it gave us goes on, as far as that needs none."""
+        if self._channel is None:
+            return
+        self._selector.unregister(self._channel)
+        self._channel.close()
+        self._channel, self._welcome, self._settled = None, None, False
+        self._served = time.monotonic()
+        if self._daemons:
+            self._daemons.close()
+            self._daemons = None
+        if self._code == 0:
+            return
+        self._save()
+        if self._code is not None:
+            return
+        log.warning("the driver is gone; looking for another for %g s", self._grace)
+        if isinstance(self._pool, KeepingPool):
+            self._pool.drop(set(self._owed.move(list(self._owed.bound), "disowned")))
+        elif self._pool:
+            self._pool.close()
+            self._pool = None
 
     def _signalled(self, numbers: bytes) -> None:
         for number in numbers:
             if number in _STOPS:
                 log.warning("signal %d ends the job", number)
                 self._send(Leaving(f"it was ended by signal {number} ({signal.strsignal(number)})"))
-                self._code, self._over = 128 + number, True
+                self._code = 128 + number
         for part in (self._daemons, self._pool):
-            if part and not self._over:
+            if part and self._code is None:
                 part.reap()
 
+    # ------------------------------------------------------- what the driver says
+
     def _serve(self, mask: int) -> None:
+        channel = self._channel
+        assert channel, "it is in the selector as long as it is there"
         try:
             if mask & selectors.EVENT_WRITE:
-                self._channel.flush()
-                self._channel.watch(self._selector)
-            for message in self._channel.receive() if mask & selectors.EVENT_READ else ():
+                channel.flush()
+                channel.watch(self._selector)
+            for message in channel.receive() if mask & selectors.EVENT_READ else ():
                 self._receive(message)
         except OSError as error:
-            log.info("the connection to %s broke: %s", self._channel.peer, error)
-            self._over = True
+            log.info("the connection to %s broke: %s", channel.peer, error)
+            self._hang_up()
 
     def _receive(self, message: Any) -> None:
         if isinstance(message, Welcome):
-            log.info("welcome: %s in %s", message.worker_pool, message.workdir)
-            self._alive_s = message.alive_s
-            self._pool = _load_pool(message.worker_pool)(self._hello, message, self._selector, self._send)
+            self._begin(message)
         elif isinstance(message, RunOrders) and self._pool:
+            if isinstance(self._pool, KeepingPool):
+                self._owed.given(message.orders)
             self._pool.accept(message.orders)
+        elif isinstance(message, OutcomesLogged):
+            self._owed.move(message.tickets, "logged")
+            self._forget_file()
+        elif isinstance(message, KeepOrders):
+            self._settle(set(message.tickets))
         elif isinstance(message, StartCommand | StopCommand):
             self._launch(message)
         elif isinstance(message, ReleaseNode):
             log.info("released")
-            self._code, self._over = 0, True
+            self._code = 0
+
+    def _begin(self, welcome: Welcome) -> None:
+        log.info("welcome: %s in %s", welcome.worker_pool, welcome.workdir)
+        self._alive_s, self._welcome = welcome.alive_s, welcome
+        if isinstance(self._pool, KeepingPool):
+            self._pool.renew(welcome)
+        else:
+            self._pool = _load_pool(welcome.worker_pool)(self._hello, welcome, self._selector, self._report)
+        self._settled = not self._kept
+        if self._kept:
+            self._asked = list(self._owed.orders)
+            self._send(KeptOrders(list(self._owed.orders.values())))
+
+    def _settle(self, wanted: set[int]) -> None:
+        """The driver has said what of the earlier drivers' orders it wants: report what has ended, end the rest."""
+        asked, self._asked, self._settled = self._asked, [], True
+        dropped = self._owed.move([ticket for ticket in asked if ticket not in wanted], "disowned")
+        log.info("of %d orders of an earlier driver %d go on", len(asked), len(asked) - len(dropped))
+        if isinstance(self._pool, KeepingPool):
+            self._pool.drop(set(dropped))
+        ended = list(self._owed.outcomes.values())
+        for first in range(0, len(ended), _REPORTED_MOST):
+            self._send(TaskReport(ended[first : first + _REPORTED_MOST], []))
+        self._forget_file()
 
     def _launch(self, message: StartCommand | StopCommand) -> None:
         from executors.remote import LauncherDaemons  # a node joins sooner without it, and few need it
@@ -212,12 +306,47 @@ class _Service:
         else:
             self._daemons.stop(message.number)
 
-    def _send(self, message: Hello | TaskReport | Alive | Leaving | CommandEnded) -> None:
-        self._spoke = time.monotonic()
+    # ------------------------------------------------------- what it is owed
+
+    def _report(self, message: Any) -> None:
+        """What the pool has to say; what it says of orders is owed until a driver has logged it."""
+        if not (isinstance(message, TaskReport) and isinstance(self._pool, KeepingPool)):
+            self._send(message)
+            return
+        outcomes, returned = self._owed.ended(message.outcomes), self._owed.move(message.returned, "returned")
+        if self._settled:
+            self._send(TaskReport(outcomes, returned))
+        elif self._channel is None:
+            self._save()
+
+    def _save(self) -> None:
+        """Without a driver an order has ended when its outcome is on disk."""
+        unsaved = [(self._owed.orders[ticket], self._owed.outcomes[ticket]) for ticket in self._owed.unsaved]
+        if not unsaved:
+            return
+        from asa.core.errors import StateError
+
         try:
+            self._file.save(unsaved)
+            self._owed.unsaved.clear()
+        except StateError as error:
+            why = f"its outcome could not be kept while there was no driver: {error}"
+            log.error("%d tasks: %s", len(unsaved), why)
+            self._owed.replace(
+                outcome if outcome.value is None else outcome._replace(value=None, error=why, infrastructure=True)
+                for _, outcome in unsaved
+            )
+
+    def _forget_file(self) -> None:
+        if not self._owed.outcomes:
+            self._file.remove()
+
+    def _send(self, message: object) -> None:
+        if self._channel is None:
+            return
+        self._spoke = time.monotonic()
+        with suppress(OSError):  # its end is read next
             self._channel.send(message)
-        except OSError:
-            self._over = self._over or not isinstance(message, Leaving)
         self._channel.watch(self._selector)
 
 
@@ -236,12 +365,14 @@ def _load_pool(name: str) -> Callable[..., WorkerPool]:
 def arguments(options: Sequence[str]) -> tuple[str, Hello, float]:
     """Directory, node and grace [s] from the command line, which `executors.hub.Station.bootstrap` writes."""
     given = dict(zip(options[::2], options[1::2], strict=True))
+    whole = int(given["--cores"])
+    cores = node.cores(whole, os.environ)
     hello = Hello(
         given["--allocation"],
         node.name(os.environ),
         os.getpid(),
-        node.cores(int(given["--cores"]), os.environ),
-        int(given.get("--memory", 0)),
+        cores,
+        node.share(int(given.get("--memory", 0)), whole, cores),
         len(node.gpus(int(given.get("--gpus", 0)), os.environ)),
     )
     return given["--directory"], hello, float(given["--grace"])

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from asa.core.launch import Launch
-    from asa.core.task import Value
+    from asa.core.task import Secrets, Value
 
 log = logging.getLogger(__name__)
 
@@ -44,8 +44,10 @@ _CHUNK = 1 << 18
 class TaskOrder(NamedTuple):
     """A task on its way to a worker: the stage's `number`-th.
 
-    `cores`, `memory` [bytes] and `gpus` are what it takes on each of `nodes` nodes. With `launch`, its ranks run on
-    `hosts`, of which the first gets the order.
+    `cores`, `memory` [bytes] and `gpus` are what it takes on each of `nodes` nodes; with 0 nodes, in all, on whichever
+    nodes there are cores. The first of `hosts` gets the order, then with what it takes there; so many `ranks` run on
+    each host, or as many on one as on another. None are named where it is one node and nothing is launched. `identity`
+    is that of `asa.core.task.Task`.
     """
 
     ticket: int
@@ -60,6 +62,9 @@ class TaskOrder(NamedTuple):
     nodes: int
     launch: Launch | None = None
     hosts: tuple[str, ...] = ()
+    identity: str = ""
+    ranks: tuple[int, ...] = ()
+    secrets: Secrets | None = None
 
     @property
     def threads(self) -> int:
@@ -86,7 +91,10 @@ class OrderOutcome(NamedTuple):
 
 
 class Hello(NamedTuple):
-    """Supervisor to hub, first of all: who it is and what its node holds (memory 0: not limited)."""
+    """Supervisor to hub, first of all: who it is and what its node holds (memory 0: not limited).
+
+    With `kept` orders of an earlier driver it sends `KeptOrders` once it is welcome.
+    """
 
     allocation: str
     node: str
@@ -94,6 +102,7 @@ class Hello(NamedTuple):
     cores: int
     memory: int
     gpus: int
+    kept: int = 0
 
 
 class Welcome(NamedTuple):
@@ -122,6 +131,35 @@ class TaskReport(NamedTuple):
 
     outcomes: list[OrderOutcome]
     returned: list[int]
+
+
+class KeptOrder(NamedTuple):
+    """What a supervisor remembers of an order until its outcome is logged; the fields are those of `TaskOrder`."""
+
+    ticket: int
+    stage: str
+    number: int
+    identity: str
+    hosts: tuple[str, ...] = ()
+    ranks: tuple[int, ...] = ()
+
+
+class KeptOrders(NamedTuple):
+    """Supervisor to a new hub: orders of an earlier driver that run on, or have ended and were not logged."""
+
+    orders: list[KeptOrder]
+
+
+class KeepOrders(NamedTuple):
+    """Hub to supervisor, in answer: report on these; end the others."""
+
+    tickets: list[int]
+
+
+class OutcomesLogged(NamedTuple):
+    """Hub to supervisor: the outcomes of these orders are safe, and need not be kept any longer."""
+
+    tickets: list[int]
 
 
 class SlotEnded(NamedTuple):
@@ -313,6 +351,9 @@ RENDEZVOUS = "rendezvous.json"
 CERTIFICATES = "tls"
 """Directory of the run's certificates, in the run's directory."""
 
+RELEASED = "released"
+"""Directory of the run's, with a file for each allocation that was released by a driver that is gone."""
+
 _CONNECT_S = 5.0
 _HANDSHAKE_S = 10.0
 _BACKLOG = 512
@@ -371,7 +412,7 @@ class UnixListener:
             stream, _ = self._socket.accept()
         except OSError:
             return None
-        pid, user = _credentials(stream)
+        pid, user = peer_credentials(stream)
         if user != os.geteuid():
             log.warning("refused process %d of user %d: the socket is ours alone", pid, user)
             stream.close()
@@ -437,7 +478,7 @@ def connect(directory: str) -> Channel:
     Raises
     ------
     OSError
-        When there is no such file, nobody listens there, it is not our driver, or the certificates cannot be used.
+        When there is no such file, no process listens there, it is not our driver, or the certificates cannot be used.
     ValueError
         When the file is damaged.
     """
@@ -447,7 +488,7 @@ def connect(directory: str) -> Channel:
         try:
             stream.settimeout(_CONNECT_S)
             _by_descriptor(directory, address["unix"], stream.connect)
-            pid, user = _credentials(stream)
+            pid, user = peer_credentials(stream)
             if user != os.geteuid():
                 raise PermissionError("the driver's socket belongs to another user")
         except BaseException:
@@ -489,6 +530,14 @@ def _connect_tls(directory: str, address: dict[str, Any]) -> Channel:
     raise ConnectionError(f"port {address['port']}: " + "; ".join(failures))
 
 
+def is_released(directory: str, allocation: str) -> bool:
+    """Whether an allocation's driver has released it and gone."""
+    try:
+        return allocation in os.listdir(os.path.join(directory, RELEASED))
+    except OSError:
+        return False
+
+
 def _read(directory: str, name: str) -> dict[str, Any]:
     path = os.path.join(directory, name)
     os.listdir(directory)  # else a network file system may report for long that the file is not there
@@ -509,7 +558,7 @@ def _by_descriptor(directory: str | Path, name: str, call: Callable[[str], objec
         os.close(descriptor)
 
 
-def _credentials(stream: socket.socket) -> tuple[int, int]:
+def peer_credentials(stream: socket.socket) -> tuple[int, int]:
     """Process number and user id of a Unix socket's peer."""
     pid, user, _ = _CREDENTIALS.unpack(stream.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
     return pid, user

@@ -23,12 +23,13 @@ import struct
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any, cast
 
-from asa.core.task import TAIL, last_words
+from asa.core.task import TAIL, Secrets, last_words
 from asa.log.values import dump, fill, keep, load
 from executors import node
 from executors.processes import detach
@@ -62,6 +63,9 @@ class Caller:
 
         Unless its value is `wanted`, it is not looked at, and reported as no bytes.
         """
+        if order.secrets is not None:
+            with _having(order.secrets):
+                return self.run(order._replace(secrets=None), wanted)
         doing, started, frames = "", time.time(), 0
         try:
             if order.launch is not None and not order.launch.program:
@@ -89,6 +93,20 @@ class Caller:
             line, trace = last_words(error, frames)
             return OrderOutcome(order.ticket, started, time.time(), None, f"{doing}: {line}" if doing else line, trace)
         return OrderOutcome(order.ticket, started, time.time(), value)
+
+
+@contextmanager
+def _having(secrets: Secrets) -> Iterator[None]:
+    """These variables in the environment, for one order: the process may run those of other stages next."""
+    before = {name: os.environ.get(name) for name, _ in secrets.variables}
+    os.environ.update(secrets.variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value
 
 
 _PLACE = struct.Struct("qdq")

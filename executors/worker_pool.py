@@ -11,7 +11,7 @@ import socket
 import sys
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -43,7 +43,7 @@ class WorkerProcess:
     """
 
     def __init__(self, shape: tuple[int, tuple[str, ...]] | None, slots: int, gpus: bool, welcome: Welcome) -> None:
-        self.shape, self.board = shape, worker.SlotBoard(slots)
+        self.shape, self.board, self.stale = shape, worker.SlotBoard(slots), False
         environment = {} if shape is None else worker.environment(shape[0], shape[1] if gpus else None)
         ours, theirs = socket.socketpair()
         self._stderr, self._relayed = _nameless_file(), 0
@@ -126,7 +126,7 @@ class WorkerProcess:
 
 
 def _nameless_file() -> int:
-    """A file on the node's own disk that only we and our children can reach, and that nobody has to remove."""
+    """A file on the node's own disk that only we and our children can reach, and that need not be removed."""
     name = os.path.join(node.scratch(os.environ), f".asa-{os.urandom(16).hex()}")
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(name, flags, 0o600)
@@ -162,7 +162,7 @@ class ProcessPool:
     Parameters
     ----------
     hello, welcome
-        The node, and what the driver wants; option ``workers`` is ``"processes"`` or ``"threads"``.
+        The node, and the driver's options; option ``workers`` is ``"processes"`` or ``"threads"``.
     selector
         Where the pool registers what it waits for; the data of each registration is a function to call.
     report
@@ -185,6 +185,23 @@ class ProcessPool:
         self._returned: list[int] = []
         self._guard = SessionGuard()
 
+    def renew(self, welcome: Welcome) -> None:
+        """There is another driver: tasks begin in fresh workers, for what the old ones have loaded may have changed."""
+        self._welcome = welcome
+        for process in self._workers.values():
+            process.stale = True
+        self._idle.clear()
+
+    def drop(self, tickets: Collection[int]) -> None:
+        """End the workers that run these orders; the threads of one that runs others, too, go on for nothing."""
+        wanted: set[WorkerProcess] = set()
+        for slot in self._running.values():
+            self._recall_run(slot)
+            if slot.run[-1].ticket not in tickets:
+                wanted.add(slot.process)
+        self._queue = deque(order for order in self._queue if order.ticket not in tickets)
+        kill_sessions({slot.process.pid for slot in self._running.values() if slot.process not in wanted})
+
     def accept(self, orders: list[TaskOrder]) -> None:
         for order in orders:
             if why := self._slots.lacks(order):
@@ -199,6 +216,7 @@ class ProcessPool:
         """Do all that can be done now; in how many seconds [s] to call again although nothing happens, or None."""
         now = time.monotonic()
         self._recall(now)
+        self._retire()
         self._start(now)
         if self._queue and now - self._moved > _STUCK_S:
             # they were sent ahead because tasks here seemed short; another node may have room
@@ -295,7 +313,8 @@ class ProcessPool:
             self._record(slot, message.outcomes)
             if message.free:
                 self._free(slot)
-                self._idle.append(slot)
+                if not process.stale:
+                    self._idle.append(slot)
                 if not self._threads:
                     process.shorten()
 
@@ -323,14 +342,27 @@ class ProcessPool:
         """What waits for longer than was thought behind a task in a slot goes back into the queue."""
         for slot in self._running.values():
             if slot.is_divisible and now - slot.given > _OVERDUE_S:
-                kept = len(slot.run)
-                while slot.process.board.take(slot.number):
-                    kept -= 1
-                log.debug("recalled %d orders from process %d", len(slot.run) - kept, slot.process.pid)
-                self._queue.extendleft(reversed(slot.run[kept:]))
-                del slot.run[kept:]
+                self._recall_run(slot)
                 slot.given = 0.0
                 self._moved = now
+
+    def _recall_run(self, slot: _Slot) -> None:
+        """What a slot has not begun goes back into the queue."""
+        kept = len(slot.run)
+        while slot.process.board.take(slot.number):
+            kept -= 1
+        log.debug("recalled %d orders from process %d", len(slot.run) - kept, slot.process.pid)
+        self._queue.extendleft(reversed(slot.run[kept:]))
+        del slot.run[kept:]
+
+    def _retire(self) -> None:
+        """End the workers of an earlier driver that run nothing any more."""
+        stale = [process for process in self._workers.values() if process.stale]
+        if stale:
+            busy = {process for process, _ in self._running}
+            for process in stale:
+                if process not in busy:
+                    self._end_worker(process)
 
     def _end_worker(self, process: WorkerProcess) -> None:
         """End an idle worker."""

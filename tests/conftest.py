@@ -10,6 +10,9 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+# Tests want to see at once what happens; `tests/allocations` has a budget of its own.
+os.environ.setdefault("ASA_SCHEDULER_BUDGET", "off")
+
 pytest.register_assert_rewrite("asa.testing.backends", "asa.testing.estimators", "asa.testing.executors")
 
 # How long an example takes depends on the machine and on what has been compiled: it is measured in benchmarks/. And

@@ -23,13 +23,6 @@ TABLE = re.compile(r"^```\n +budget +imports.*?\n(.*?)^```$", re.M | re.S)
 SHARED_NAMES = {"Resources"}
 """Names that classes of several modules may have; at most 15."""
 
-READERS = {
-    "asa.log.events": "keeps what a task returned",
-    "asa.integrations.driver": "hands what a call returned to its future",
-    "asa.workflows.virtual_work": "reads the run times of an earlier run",
-}
-"""Modules besides the fold that tell finished tasks from other events, and why."""
-
 PROGRAMS = {"asa.integrations.inside", "asa.testing.tasks"}
 """Modules that run where nothing else of their package is loaded: in a container, in a worker."""
 
@@ -157,15 +150,30 @@ def test_a_run_is_folded_once() -> None:
     folds = [
         name for name, module in MODULES.items() if module.matches("TaskDone") and house.room(name) != "asa.testing"
     ]
-    assert sorted(folds) == sorted({"asa.core.run", *READERS})
+    assert folds == ["asa.core.run"]
+
+
+PUBLIC = {"_replace", "_asdict", "_fields", "_exit"}
+"""Names with an underscore that are no private ones: of named tuples and of `os`."""
 
 
 def test_tests_leave_the_product_its_privacy() -> None:
+    """Neither imports of private names, nor private attributes of what is not a test's own, nor patches of them."""
     found = []
     for name, module in house.load("tests").items():
-        for node in ast.walk(module.tree):
+        nodes = list(ast.walk(module.tree))
+        own = {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)} | PUBLIC
+        own |= {node.attr for node in nodes if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "self"}
+        for node in nodes:
+            names: list[str] = []
             if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] in house.PRODUCT:
-                found += [f"{name}:{node.lineno} {alias.name}" for alias in node.names if alias.name.startswith("_")]
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.Attribute):
+                names = [node.attr]
+            elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("setattr", "getattr")):
+                texts = [a.value for a in node.args if isinstance(a, ast.Constant) and isinstance(a.value, str)]
+                names = [text.rpartition(".")[2] for text in texts if text.replace(".", "").isidentifier()]
+            found += [f"{name}: {each}" for each in names if re.match("_[^_]", each) and each not in own]
     assert found == []
 
 
@@ -218,6 +226,54 @@ show()
     )
     assert found["heavy"] == []
     assert len(found["ran"]) <= 45, found["ran"]
+
+
+FAKE_SLURM = {
+    "sbatch": 'case "$*" in *--version*) echo slurm-wlm 23.11.4;; *) echo "sbatch: error: no" >&2; exit 1;; esac',
+    "scontrol": """case "$*" in
+*config*) printf '%s\\n' 'ClusterName = site' 'SelectType = select/cons_tres';;
+*) echo 'PartitionName=batch Default=YES MaxTime=UNLIMITED State=UP Nodes=n[1-4] TotalCPUs=32 TotalNodes=4';;
+esac""",
+    "sinfo": "echo 'batch|4|8|16000|(null)|idle'",
+    "squeue": "",
+    "sacct": "",
+}
+
+
+def test_the_way_from_a_decision_to_sbatch_is_short(tmp_path: Path) -> None:
+    """Modules run by the runner, from the plan's first decision on, and by the job watch after it, up to sbatch."""
+    for name, script in FAKE_SLURM.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / name).chmod(0o755)
+    found = executed(
+        f"""
+import json, os, sys, threading
+os.environ["PATH"] = {str(tmp_path)!r} + ":" + os.environ["PATH"]
+import asa
+ran, way, handed = set(), [], []
+def watch(frame, what, argument):
+    thread, where = threading.current_thread().name, (frame.f_globals.get("__name__", ""), frame.f_code.co_name)
+    runner, watcher = thread.startswith("asa-run") and not handed, thread == "asa-job-watch" and handed and not way
+    if what == "call" and where[0].partition(".")[0] in ("asa", "executors", "coscheduler"):
+        if runner and (ran or where == ("asa.workflows.plan", "decide")) or watcher:
+            ran.add(where[0])
+    if what == "return" and where == ("asa.allocations.watch", "submit"):
+        handed.append(True)
+def look(event, arguments):
+    if event == "subprocess.Popen" and arguments[0] == "sbatch" and "--parsable" in arguments[1]:
+        way.append(sorted(ran))
+sys.addaudithook(look)
+threading.setprofile(watch)
+stage = asa.stage(walltime="5m")(lambda: None)
+run = asa.run(stage(), backend="slurm", strategy="per-stage", state={str(tmp_path / "state")!r})
+run.wait()
+threading.setprofile(None)
+print(json.dumps({{"ran": way[0]}}))
+""",
+        tmp_path,
+    )
+    assert {"asa.workflows.plan", "asa.backends.slurm.commands"} <= set(found["ran"])
+    assert len(found["ran"]) <= 30, found["ran"]
 
 
 def test_one_decision_of_a_dispatcher_is_short(tmp_path: Path) -> None:

@@ -11,9 +11,12 @@ import logging
 import math
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
+from typing import Protocol
 
+from asa.allocations.budget import QUERY, SUBMIT
 from asa.core.errors import BackendError
 from asa.core.event import (
     AllocationStarted,
@@ -34,7 +37,10 @@ _log = logging.getLogger(__name__)
 
 _BACK_OFF_S = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 _SOON_S = 0.5
-_LOST_AFTER = 3  # questions in a row that a job must be unknown to before it counts as lost
+SPARE = 5.0
+"""Questions that must be left to others when the whole queue is looked at."""
+STALE_S = 30.0
+"""A turn that was not taken for so long is lost [s]: turns that are saved up would come all at once."""
 
 
 @dataclass
@@ -47,7 +53,12 @@ class _Watched:
     ages: float | None = None
     state: JobState = JobState.PENDING
     started: float | None = None
-    unknown: int = 0
+
+
+class Budget(Protocol):
+    """What the watch asks of `asa.allocations.budget`."""
+
+    def reserve(self, kind: str, now: float, spare: float = 0.0) -> float | None: ...
 
 
 class JobWatch:
@@ -65,11 +76,15 @@ class JobWatch:
         Called, from any thread, when there is something new to do.
     looks
         Whether to look at the whole queue now and then, for those who want to know (`seen`).
+    budget
+        How often the batch system may be called; None for as often as is useful. What it does not allow yet is put off:
+        questions, and submissions and changes in their order. The queue is looked at with what is to spare. Cancelling
+        needs no leave.
 
     Notes
     -----
     The interval between questions starts at half a second after anything happened and doubles up to the backend's
-    `poll_s`. Errors are tried again for ever, ever more slowly; `trouble` tells about them. After a submission without
+    `poll_s`. Errors are tried again for ever, ever more slowly; `trouble` has the last one. After a submission without
     an answer the backend is asked for the jobs' tokens first, so that none is submitted twice; it need not remember.
     """
 
@@ -81,6 +96,7 @@ class JobWatch:
         wake: Callable[[], None] = lambda: None,
         *,
         looks: bool = False,
+        budget: Budget | None = None,
     ) -> None:
         self._backend, self._clock, self._post, self._wake = backend, clock, post, wake
         self._slowest = backend.capabilities().poll_s
@@ -98,6 +114,8 @@ class JobWatch:
         self._virtual = isinstance(backend, VirtualBackend)
         self._not_before = -math.inf
         self._failures = 0
+        self._budget = budget
+        self._turns: dict[str, float] = {}
         self.trouble = ""
 
     def submit(self, requests: Sequence[JobRequest]) -> None:
@@ -134,7 +152,7 @@ class JobWatch:
         unsure
             Token -> when it was about to be submitted [s since the epoch], for jobs that may or may not have been.
         running
-            Tokens of those that ran when last heard of; they may have been requeued since.
+            Tokens of those that ran when last asked about; they may have been requeued since.
         placed
             Tokens of those whose places are held.
         """
@@ -146,16 +164,22 @@ class JobWatch:
             self._next_query = self._clock.now()
         self._wake()
 
-    def hurry(self) -> None:
-        """Something is about to change: ask again soon."""
+    def hurry(self, seconds: float = 0.0) -> None:
+        """Something is about to change: ask again in so many seconds [s], and then soon."""
         with self._lock:
             if self._jobs:
                 self._interval = self._soonest
-                self._next_query = self._clock.now()
+                self._next_query = min(self._next_query, self._clock.now() + seconds)
         self._wake()
 
+    @property
+    def busy(self) -> bool:
+        """Whether something has been asked for that the batch system does not know."""
+        with self._lock:
+            return bool(self._to_submit or self._to_amend or self._to_cancel or self._to_find)
+
     def seen(self) -> QueueView | None:
-        """The queue as it was when last looked at; None where nobody looks, or nothing can be seen."""
+        """The queue as it was when last looked at; None where it is not looked at, or nothing can be seen."""
         if self._next_look < math.inf and self._virtual:
             return self._backend.look()  # costs nothing, and time may have jumped
         return self._seen
@@ -179,9 +203,27 @@ class JobWatch:
                 self._not_before = now + _BACK_OFF_S[min(self._failures, len(_BACK_OFF_S)) - 1]
                 self._tell(str(error) if isinstance(error, BackendError) else f"{type(error).__name__}: {error}", now)
         with self._lock:
-            waiting = self._to_submit or self._to_amend or self._to_cancel or self._to_find
-            due = now if waiting else self._next_query if self._jobs else math.inf
-        return max(due, self._not_before)
+            asks, sends = self._turns.get(QUERY, now), self._turns.get(SUBMIT, now)
+            due = [
+                now if self._to_cancel else math.inf,
+                sends if self._to_submit or self._to_amend else math.inf,
+                asks if self._to_find else math.inf,
+                max(self._next_query, asks) if self._jobs else math.inf,
+            ]
+        return max(min(due), self._not_before)
+
+    def _may(self, kind: str) -> bool:
+        """Whether it is our turn for a call of this kind, which is taken then; otherwise it comes at `_turns[kind]`."""
+        if self._budget is None:
+            return True
+        now = self._clock.now()
+        turn = self._turns.pop(kind, None)
+        if turn is None or now > turn + STALE_S:
+            turn = self._budget.reserve(kind, now)
+        if turn is None or turn <= now:
+            return True
+        self._turns[kind] = turn
+        return False
 
     def _tell(self, trouble: str, now: float) -> None:
         """Say what the batch system failed with, or that it answers again, where that is new."""
@@ -199,18 +241,20 @@ class JobWatch:
         """Look at the queue, no more often than at one's own jobs when nothing happens to them."""
         if now < self._next_look or self._virtual:
             return
+        if self._budget is not None and self._budget.reserve(QUERY, now, SPARE) is None:
+            return
         try:
             self._seen = self._backend.look()
             self._next_look = now + self._slowest
         except BackendError as error:
             if error.transient:
                 raise
-            self._next_look = math.inf  # the site shows nothing; that must hold up nobody's jobs
+            self._next_look = math.inf  # the site shows nothing; that must hold up no job
             _log.info("the site does not show its queue, waits are predicted without it: %s", error)
 
     def _find(self) -> None:
         tokens = list(self._to_find)
-        if not tokens:
+        if not tokens or not self._may(QUERY):
             return
         found = self._backend.find(tokens)
         events: list[Event] = []
@@ -227,6 +271,7 @@ class JobWatch:
     def _submit(self) -> None:
         with self._lock:
             requests = list(self._to_submit)
+        requests = self._sendable(requests)
         if not requests:
             return
         outcomes = self._outcomes(requests)
@@ -246,6 +291,14 @@ class JobWatch:
             self._next_query = min(self._next_query, now + self._interval)
         self._post(events)
 
+    def _sendable(self, requests: list[JobRequest]) -> list[JobRequest]:
+        """The first of these, as many as it is our turn for; the elements of an array count once."""
+        for place, request in enumerate(requests):
+            another = place > 0 and request.array and request.array == requests[place - 1].array
+            if not another and not self._may(SUBMIT):
+                return requests[:place]
+        return requests
+
     def _outcomes(self, requests: list[JobRequest]) -> list[JobHandle | Refused]:
         unsure = [request.token for request in requests if request.token in self._doubtful]
         outcomes: dict[str, JobHandle | Refused] = dict(self._backend.find(unsure)) if unsure else {}
@@ -264,7 +317,11 @@ class JobWatch:
     def _amend(self) -> None:
         with self._lock:
             wanted = list(self._to_amend)
+        done = 0
         for handle, changes in wanted:
+            if not self._may(SUBMIT):
+                break
+            done += 1
             refused = ""
             try:
                 self._backend.update(handle, changes)
@@ -277,7 +334,7 @@ class JobWatch:
                 if job := self._jobs.get(handle.token):
                     job.placed, job.said = True, ""
             self._post([Amended(self._clock.now(), handle.token, refused)])
-        if wanted:
+        if done:
             self.hurry()
 
     def _cancel(self) -> None:
@@ -298,7 +355,7 @@ class JobWatch:
     def _query(self, now: float) -> None:
         with self._lock:
             watched = list(self._jobs.items()) if now >= self._next_query else []
-        if not watched:
+        if not watched or not self._may(QUERY):
             return
         events: list[Event] = []
         for (token, job), status in zip(watched, self._backend.query([job.handle for _, job in watched]), strict=True):
@@ -312,12 +369,6 @@ class JobWatch:
     def _changes(self, token: str, job: _Watched, status: JobStatus) -> list[Event]:
         """What became of a job since the last question."""
         now = self._clock.now()
-        if status.state is JobState.LOST:
-            job.unknown += 1
-            if job.unknown < _LOST_AFTER:
-                return []
-        else:
-            job.unknown = 0
         events: list[Event] = []
         if job.state is JobState.RUNNING and status.state is JobState.PENDING:
             events.append(Requeued(now, token, status.reason))
@@ -353,7 +404,9 @@ class WatchThread:
 
     def start(self, watch: JobWatch) -> None:
         """Begin."""
-        self._thread = threading.Thread(target=self._run, args=(watch,), name="asa-job-watch", daemon=True)
+        self._thread = threading.Thread(
+            target=copy_context().run, args=(self._run, watch), name="asa-job-watch", daemon=True
+        )
         self._thread.start()
 
     def close(self) -> None:
@@ -377,7 +430,7 @@ class WatchCalls:
     Raises
     ------
     BackendError
-        When a step fails, in whoever waits: in virtual time, trying again later changes nothing.
+        When a step fails, in the waiting thread: in virtual time, trying again later changes nothing.
     """
 
     def __init__(self, clock: VirtualClock) -> None:

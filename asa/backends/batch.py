@@ -14,11 +14,12 @@ import re
 import shlex
 import signal
 import subprocess
+import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from asa.core.errors import BackendError
 from asa.core.hostlist import InvalidHostList, expand
@@ -33,7 +34,8 @@ from asa.core.job import (
     Refused,
     Resources,
 )
-from asa.core.units import clock
+from asa.core.ports import Clock
+from asa.core.units import clock as clock_text
 
 log = logging.getLogger(__name__)
 
@@ -150,6 +152,15 @@ def _kill(process: subprocess.Popen[str]) -> str:
         return process.communicate(timeout=REAP_S)[1]
     except subprocess.TimeoutExpired:
         return ""
+
+
+def without(names: Sequence[str], argv: Sequence[str]) -> list[str]:
+    """A command that is to run without these variables in its environment, which it may hand on.
+
+    >>> without(["LICENSE"], ["sbatch", "job"]), without([], ["sbatch", "job"])
+    (['env', '-u', 'LICENSE', 'sbatch', 'job'], ['sbatch', 'job'])
+    """
+    return [*(["env"] if names else []), *(word for name in names for word in ("-u", name)), *argv]
 
 
 # -- ask a batch system -----------------------------------------------------------------------------------------------
@@ -319,6 +330,9 @@ def host_names(text: str) -> tuple[str, ...]:
 Query = Callable[[Sequence[JobHandle]], Sequence[JobStatus]]
 """One status per handle, in order: a backend's `query`."""
 
+Key = TypeVar("Key", bound=Hashable)
+Answer = TypeVar("Answer")
+
 Submitted = JobHandle | Refused
 """What became of a request."""
 
@@ -355,11 +369,11 @@ def misfit(request: JobRequest, site: Capabilities, kind: str, *, spreads: bool 
         return f"{where} has room for {_size(largest)} at most, and the job asks for {_size(need)}"
     if largest is not None and largest.nodes is not None and (need.nodes or 1) > largest.nodes:
         return f"a job in {where} may have {largest.nodes} nodes, and this one asks for {need.nodes}"
-    each = 1 if spreads and need.nodes is None else need.cores // (need.nodes or 1)
+    each = need.unit or (1 if spreads and need.nodes is None else need.cores // (need.nodes or 1))
     if site.cores_per_node is not None and each > site.cores_per_node:
         return f"nodes of {where} have {site.cores_per_node} cores at most, and the job asks for {each} on each"
     if site.longest_s is not None and request.walltime_s > site.longest_s:
-        allowed, asked = clock(site.longest_s), clock(request.walltime_s)
+        allowed, asked = clock_text(site.longest_s), clock_text(request.walltime_s)
         return f"{where} allows a wall time of {allowed}, and the job asks for {asked}"
     return None
 
@@ -443,6 +457,41 @@ def first_submitted(handles: Iterable[JobHandle], tokens: Sequence[str]) -> dict
     """The job of each of these tokens that has one; of several, the one submitted first."""
     ordered = sorted(handles, key=lambda handle: handle.submitted, reverse=True)
     return {handle.token: handle for handle in ordered if handle.token in tokens}
+
+
+AGAIN_S = 5.0
+"""How long after the first a second question is asked about a job that a batch system does not know [s]."""
+
+_ALONE = 8  # jobs that are asked about one by one; more are asked about together
+
+
+def found_or_unknown_twice(
+    asked: Sequence[Key], answers: Callable[[Sequence[Key]], Mapping[Key, Answer]], clock: Clock
+) -> dict[Key, Answer]:
+    """What is known of these; one is left out only when it was missing once more, `AGAIN_S` later."""
+    found = dict(answers(asked))
+    if missing := [item for item in dict.fromkeys(asked) if item not in found]:
+        log.info("unknown to the batch system, asked about again in %g s: %s", AGAIN_S, missing)
+        clock.wait(threading.Event(), clock.now() + AGAIN_S)
+        found |= answers(missing)
+    return found
+
+
+def statuses(handles: Sequence[JobHandle], query: Query, clock: Clock) -> list[JobStatus]:
+    """One status per handle, in order; `LOST` only when two questions of the job's own, `AGAIN_S` apart, said so.
+
+    The answer to a question about many jobs may lack one that is alive: the batch system is just moving it, or is only
+    starting. A job that is taken for lost is submitted again, and then both run.
+    """
+    latest = dict(zip(handles, query(handles), strict=True))
+
+    def known(some: Sequence[JobHandle]) -> dict[JobHandle, JobStatus]:
+        for part in [[handle] for handle in some] if len(some) <= _ALONE else [some]:
+            latest.update(zip(part, query(part), strict=True))
+        return {handle: latest[handle] for handle in some if latest[handle].state is not JobState.LOST}
+
+    found_or_unknown_twice([handle for handle in latest if latest[handle].state is JobState.LOST], known, clock)
+    return [latest[handle] for handle in handles]
 
 
 def lost(handle: JobHandle, system: str) -> JobStatus:

@@ -1,4 +1,4 @@
-"""Flux, through its commands. Not verified on a live system: ``docs/howto/pbs-flux.md``.
+"""Flux, through its commands. Tried by hand on Flux 0.88: ``docs/howto/pbs-flux.md``.
 
 References
 ----------
@@ -27,11 +27,11 @@ from asa.core.job import (
     JobState,
     JobStatus,
     QueueRegime,
+    Reason,
     Refused,
     Resources,
 )
 from asa.core.ports import Clock
-from asa.core.reason import Reason
 from asa.core.view import QueueView
 
 ERRORS = ErrorPatterns(
@@ -50,8 +50,8 @@ _UNKNOWN = re.compile(r"(?:jobid|job|id) (\S+?):? (?:unknown|not found)|unknown 
 class Flux:
     """A cluster, or an allocation, under Flux, through its commands.
 
-    It was written from Flux's documentation, and tested with outputs in the form shown there: it has not been tried on
-    a live system. Of a waiting job only the wall time can be changed. Flux does not count memory, and neither do jobs.
+    It was written from Flux's documentation, and is tested with outputs in the form shown there. Of a waiting job only
+    the wall time can be changed. Flux does not count memory, and neither do jobs.
 
     Parameters
     ----------
@@ -67,8 +67,6 @@ class Flux:
         Seconds between status queries [s].
     timeout_s
         How long one command may take [s].
-    clock
-        Time.
     ask
         How commands are run; None for subprocesses.
 
@@ -111,10 +109,16 @@ class Flux:
         """One outcome per request, in order; a refusal has Flux's own message. It has no job arrays."""
         return batch.with_site_times(batch.outcomes(requests, self._submit), self._submitted)
 
+    def preview(self, requests: Sequence[JobRequest]) -> list[str]:
+        """The commands that submit these; nothing is run."""
+        now = self._clock.now()
+        lines = (submit_command(request, self._options, now) for request in requests)
+        return [shlex.join(batch.without(requests[0].withheld, line)) for line in lines]
+
     def _submit(self, request: JobRequest) -> JobHandle:
         request = batch.submittable(request, self._site, self.query, "Flux")
         now = self._clock.now()
-        printed = self._ask(submit_command(request, self._options, now))
+        printed = self._ask(batch.without(request.withheld, submit_command(request, self._options, now)))
         return JobHandle(parse_job_id(printed), request.token, now)
 
     def _submitted(self, handles: Sequence[JobHandle]) -> dict[JobHandle, float]:
@@ -126,7 +130,10 @@ class Flux:
         return parse_jobs(of_known(ids, lambda some: self._ask(["flux", "jobs", "--json", "-a", *some]), _UNKNOWN))
 
     def query(self, handles: Sequence[JobHandle]) -> list[JobStatus]:
-        """One status per handle, in order, from one ``flux jobs``."""
+        """One status per handle, in order, from one ``flux jobs``, and more for those that it does not know."""
+        return batch.statuses(handles, self._query, self._clock)
+
+    def _query(self, handles: Sequence[JobHandle]) -> list[JobStatus]:
         known = self._known(handles)
         return [
             parse_status(handle, job)
@@ -136,7 +143,10 @@ class Flux:
         ]
 
     def find(self, tokens: Sequence[str]) -> dict[str, JobHandle]:
-        """Jobs by the token they were submitted under, with one question for each."""
+        """Jobs by the token they were submitted under, with one question for each, and more where there is none."""
+        return batch.found_or_unknown_twice(tokens, self._find, self._clock)
+
+    def _find(self, tokens: Sequence[str]) -> dict[str, JobHandle]:
         question = ["flux", "jobs", "--json", "-a", "--count=0"]
         known = [item for token in tokens for item in parse_jobs(self._ask([*question, f"--name={token}"])).items()]
         handles = (JobHandle(key, str(job.get("name")), submit_time(job)) for key, job in known)
@@ -176,9 +186,30 @@ _OURS = re.compile(
 )
 
 
+SCRIPT = """exec </dev/null >>"$0" 2>&1
+trap : TERM INT HUP
+SETUP
+(exec "$@")
+code=$?
+read -r _ _ _ _ group _ </proc/$$/stat
+if [ "$group" = $$ ]; then
+    trap '' TERM
+    kill -TERM 0
+    (sleep 1; kill -KILL 0) &
+fi
+exit $code
+"""
+"""What runs the program, whose output goes to the file ``$0``.
+
+Flux waits for the end of a job's output, not only for that of its program: a child that had kept it open would hold the
+allocation until its wall time ends. And its two streams would come out of order. So the program writes to the file
+itself, and what it leaves behind is ended: Flux gives each task a process group of its own.
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class FluxOptions:
-    """What a user wants of every job, as in `Flux`; raises `InvalidInput` for an extra option that ASA gives itself."""
+    """What a user asks of every job, as in `Flux`; raises `InvalidInput` for an extra option that ASA gives itself."""
 
     queue: str | None = None
     bank: str | None = None
@@ -199,36 +230,40 @@ class FluxOptions:
 def submit_command(request: JobRequest, wanted: FluxOptions, now: float) -> list[str]:
     """``flux submit`` with the program: a task on each node, with all of the job's cores there.
 
-    Flux has no option for memory: the request's is not passed on.
+    The program writes to its file itself, see `SCRIPT`. Flux has no option for memory: the request's is not passed on.
     """
-    target = "/dev/null" if request.output is None else request.output
     found = [
         f"--job-name={request.token}",
         *size(request.resources),
         f"--time-limit={seconds(request.walltime_s)}",
         f"--cwd={request.workdir}",
         "--input=/dev/null",
-        f"--output={target}",
-        f"--error={target}",
-        "--setopt=output.mode=append",
+        "--output=/dev/null",
+        "--error=/dev/null",
     ]
     found += [f"--dependency={item.kind.value}:{item.on.job_id}" for item in request.dependencies]
     if request.begin is not None and request.begin > now:
         found.append(f"--begin-time=+{seconds(request.begin - now)}")
     found += [f"--queue={wanted.queue}"] if wanted.queue else []
     found += [f"--bank={wanted.bank}"] if wanted.bank else []
-    program = list(request.argv)
-    if wanted.setup:
-        program = ["/bin/sh", "-c", "\n".join([*wanted.setup, 'exec "$0" "$@"']), *program]
-    return ["flux", "submit", *found, *wanted.words, "--", *program]
+    target = "/dev/null" if request.output is None else request.output
+    script = SCRIPT.replace("SETUP\n", "".join(f"{line}\n" for line in wanted.setup))
+    return ["flux", "submit", *found, *wanted.words, "--", "/bin/sh", "-c", script, target, *request.argv]
 
 
 def size(resources: Resources) -> list[str]:
     """One task on each node; on any one node where the number of nodes is left open.
 
+    Units are slots on any nodes; still one task, the program, runs on each node that has some.
+
     >>> size(Resources(16, nodes=2, gpus=4))
     ['--nodes=2', '--ntasks=2', '--cores-per-task=8', '--gpus-per-task=2']
+    >>> size(Resources(16, unit=4))
+    ['--ntasks=4', '--cores-per-task=4', '--setopt=per-resource.type=node']
     """
+    if resources.unit is not None:
+        slots = [f"--ntasks={resources.cores // resources.unit}", f"--cores-per-task={resources.unit}"]
+        return [*slots, "--setopt=per-resource.type=node"]
     nodes = resources.nodes or 1
     each = resources.on_each(nodes)
     found = [f"--nodes={nodes}", f"--ntasks={nodes}", f"--cores-per-task={each.cores}"]
@@ -250,7 +285,12 @@ Attributes = Mapping[str, Any]
 
 _LETTERS = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
 _WAITING, _RUNNING = ("NEW", "DEPEND", "PRIORITY", "SCHED"), ("RUN", "CLEANUP")
-_RESULTS = {"COMPLETED": JobState.COMPLETED, "CANCELED": JobState.CANCELLED, "TIMEOUT": JobState.TIMEOUT}
+_RESULTS = {
+    "COMPLETED": JobState.COMPLETED,
+    "CANCELED": JobState.CANCELLED,
+    "TIMEOUT": JobState.TIMEOUT,
+    "FAILED": JobState.FAILED,
+}
 
 
 def parse_job_id(text: str) -> str:
@@ -323,6 +363,8 @@ def _state(job: Attributes) -> JobState:
         return JobState.PENDING
     if state in _RUNNING:
         return JobState.RUNNING
+    if state != "INACTIVE" and job.get("result") not in _RESULTS:  # a newer word: a later answer has more
+        return JobState.PENDING if _time(job, "t_run") is None else JobState.RUNNING
     kind = _exception(job).get("type")
     if kind == "dependency" and _time(job, "t_run") is None:
         return JobState.CANCELLED  # its dependency can never be fulfilled

@@ -389,7 +389,7 @@ class JobProcess:
             pid = os.posix_spawn(
                 "/bin/sh",
                 ["sh", "-c", _WRAPPER, str(exit_file), request.workdir, *request.argv],
-                os.environ,
+                {name: value for name, value in os.environ.items() if name not in request.withheld},
                 file_actions=[(os.POSIX_SPAWN_DUP2, fd, to) for fd, to in ((inner, 0), (sink, 1), (sink, 2))],
                 setsid=True,
                 setsigmask=[],

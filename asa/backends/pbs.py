@@ -1,4 +1,4 @@
-"""OpenPBS and PBS Professional, through their commands. Not verified on a live system: ``docs/howto/pbs-flux.md``."""
+"""OpenPBS and PBS Professional, through their commands. Tried by hand on OpenPBS 23.06: ``docs/howto/pbs-flux.md``."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from asa.core.job import (
     JobState,
     JobStatus,
     QueueRegime,
+    Reason,
     Refused,
     Resources,
 )
 from asa.core.ports import Clock
-from asa.core.reason import Reason
 from asa.core.units import MIB
 from asa.core.view import QueueView
 
@@ -50,8 +50,8 @@ _UNKNOWN = re.compile(r"unknown job id:?\s*(\S+)", re.IGNORECASE)
 class Pbs:
     """A cluster under OpenPBS or PBS Professional (14.1 or later), through its commands.
 
-    It was written from PBS's documentation, and tested with outputs recorded there: it has not been tried on a live
-    system. The server must keep a history of jobs (``job_history_enable``), or a job that has ended counts as lost.
+    It was written from PBS's documentation, and is tested with outputs recorded there. The server must keep a history
+    of jobs (``job_history_enable``), or a job that has ended counts as lost.
 
     Parameters
     ----------
@@ -59,18 +59,8 @@ class Pbs:
         qsub's ``-q`` and ``-A``; None for the site's default.
     chunk
         More resources of each chunk, such as ``model=bro``.
-    setup
-        Shell lines before the program, such as ``module load``.
-    extra
-        Other options of qsub, as they are written on a command line.
-    poll_s
-        Seconds between status queries [s].
-    timeout_s
-        How long one command may take [s].
-    clock
-        Time.
-    ask
-        How commands are run; None for subprocesses.
+    setup, extra, poll_s, timeout_s, clock, ask
+        As for `Flux`; `extra` holds options of qsub.
 
     Raises
     ------
@@ -131,11 +121,16 @@ class Pbs:
         """
         return batch.with_site_times(batch.outcomes(requests, self._submit), self._submitted)
 
+    def preview(self, requests: Sequence[JobRequest]) -> list[str]:
+        """The commands that submit these; nothing is run."""
+        lines = (["qsub", *qsub_options(request, self._options)] for request in requests)
+        return [shlex.join(batch.without(requests[0].withheld, line)) for line in lines]
+
     def _submit(self, request: JobRequest) -> JobHandle:
         request = batch.submittable(request, self._site, self.query, "PBS")
         now = self._clock.now()
         words = qsub_options(request, self._options)
-        printed = self._ask(["qsub", *words], job_script(request, self._options))
+        printed = self._ask(batch.without(request.withheld, ["qsub", *words]), job_script(request, self._options))
         return JobHandle(parse_job_id(printed), request.token, now)
 
     def _submitted(self, handles: Sequence[JobHandle]) -> dict[JobHandle, float]:
@@ -151,7 +146,10 @@ class Pbs:
         return document(self._ask(argv), key)
 
     def query(self, handles: Sequence[JobHandle]) -> list[JobStatus]:
-        """One status per handle, in order, from one qstat."""
+        """One status per handle, in order, from one qstat, and more for those that it does not know."""
+        return batch.statuses(handles, self._query, self._clock)
+
+    def _query(self, handles: Sequence[JobHandle]) -> list[JobStatus]:
         known = self._jobs([handle.job_id for handle in handles])
         return [
             parse_status(handle, job)
@@ -161,7 +159,10 @@ class Pbs:
         ]
 
     def find(self, tokens: Sequence[str]) -> dict[str, JobHandle]:
-        """Jobs by the token they were submitted under: one qselect for each, and one qstat."""
+        """Jobs by the token they were submitted under: one qselect for each, and one qstat; two where there is none."""
+        return batch.found_or_unknown_twice(tokens, self._find, self._clock)
+
+    def _find(self, tokens: Sequence[str]) -> dict[str, JobHandle]:
         ids = [job for token in tokens for job in self._ask(["qselect", "-x", "-N", token]).split()]
         known = self._jobs(ids).items()
         handles = (JobHandle(job_id, str(job["Job_Name"]), submit_time(job) or 0.0) for job_id, job in known)
@@ -209,7 +210,7 @@ _OURS = ("-N", "-l", "-W", "-o", "-e", "-j", "-a", "-h", "-J", "-I", "-X", "-r",
 
 @dataclass(frozen=True, slots=True)
 class PbsOptions:
-    """What a user wants of every job, as in `Pbs`; raises `InvalidInput` for an extra option that ASA gives itself."""
+    """What a user asks of every job, as in `Pbs`; raises `InvalidInput` for an extra option that ASA gives itself."""
 
     queue: str | None = None
     account: str | None = None
@@ -244,14 +245,15 @@ def qsub_options(request: JobRequest, wanted: PbsOptions) -> list[str]:
 
 
 def size_options(resources: Resources, chunk: str = "") -> list[str]:
-    """As many equal chunks as nodes, each on a host of its own; one chunk where the number of nodes is left open."""
-    each, nodes = resources.on_each(resources.nodes or 1), resources.nodes or 1
+    """As many equal chunks as nodes, each on a host of its own; units as chunks on any hosts; else one chunk."""
+    nodes = resources.nodes or (resources.cores // resources.unit if resources.unit else 1)
+    each = resources.on_each(nodes)
     words = [str(nodes), f"ncpus={each.cores}"]
     if each.memory is not None:
         words.append(f"mem={-(-each.memory // MIB)}mb")
     if each.gpus:
         words.append(f"ngpus={each.gpus}")
-    place = "scatter" if nodes > 1 else "pack"
+    place = "free" if resources.unit else "scatter" if nodes > 1 else "pack"
     return ["-l", "select=" + ":".join([*words, *filter(None, [chunk])]), "-l", f"place={place}"]
 
 
@@ -267,13 +269,31 @@ def job_script(request: JobRequest, wanted: PbsOptions) -> str:
     target = "/dev/null" if request.output is None else shlex.quote(request.output)
     lines += [f"exec </dev/null >>{target} 2>&1", *wanted.setup]
     program = shlex.join(request.argv)
-    if (request.resources.nodes or 1) == 1:
+    unit = request.resources.unit
+    if (request.resources.nodes or 1) == 1 and unit in (None, request.resources.cores):
         return "\n".join([*lines, f"exec {program}", ""])
     # pbsdsh starts it with the environment of the node's daemon, not with ours
     there = f'cd {shlex.quote(request.workdir)} && exec "$0" "$@"'
     variables = '"PATH=$PATH" "HOME=$HOME" "LD_LIBRARY_PATH=$LD_LIBRARY_PATH" "PBS_JOBID=$PBS_JOBID"'
+    if unit is not None:
+        cores = f'"ASA_CPUS_ON_NODE=$((chunks * {unit}))"'
+        start = f"/usr/bin/env {variables} {cores} /bin/sh -c {shlex.quote(there)} {program}"
+        return "\n".join([*lines, _ONCE_PER_HOST % start, ""])
     launch = f"exec pbsdsh -- /usr/bin/env {variables} /bin/sh -c {shlex.quote(there)} {program}"
     return "\n".join([*lines, launch, ""])
+
+
+_ONCE_PER_HOST = """\
+# each chunk has a line in the file, and several may be on one host
+for host in $(awk '!n[$1]++ { f[$1] = NR - 1 } END { for (h in n) print f[h] ":" n[h] }' "$PBS_NODEFILE"); do
+    chunks=${host#*:}
+    pbsdsh -n "${host%%:*}" -- %s &
+    all="$all $!"
+done
+code=0
+for one in $all; do wait "$one" || code=$?; done
+exit "$code"
+"""
 
 
 def qalter_options(wanted: JobChanges, now: float, chunk: str = "") -> list[str]:
@@ -316,7 +336,7 @@ _TERMINATED = 91
 _SIGNALLED = 256
 _OUT_OF_WALLTIME, _OUT_OF_MEMORY = -29, (-26, -27)
 """Exit codes by which the daemon says that it ended a job (PBS Professional from 19 on)."""
-_WAITING, _RUNNING = frozenset("QHWTMB"), frozenset("RES")
+_WAITING, _RUNNING, _ENDED = frozenset("QHWTMB"), frozenset("RESU"), frozenset("FXC")
 
 
 def document(text: str, key: str) -> dict[str, Attributes]:
@@ -402,6 +422,8 @@ def _state(job: Attributes) -> tuple[JobState, int | None]:
         return JobState.PENDING, None
     if letter in _RUNNING:
         return JobState.RUNNING, None
+    if letter not in _ENDED and "Exit_status" not in job:  # a newer one: a later answer has more
+        return (JobState.RUNNING if job.get("exec_host") else JobState.PENDING), None
     exit_status = job.get("Exit_status")
     if exit_status is None:
         return JobState.CANCELLED, None

@@ -21,11 +21,11 @@ from asa.core.job import (
     JobRequest,
     JobState,
     JobStatus,
+    Reason,
     Refused,
     Resources,
 )
 from asa.core.ports import Dispatcher
-from asa.core.reason import Reason
 from asa.core.view import QueuedJob, QueueView, RunningJob
 
 

@@ -16,11 +16,9 @@ class CompletionCommand:
     help = "print what makes a shell complete commands, options and names"
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
-        """Declare the options."""
         parser.add_argument("shell", choices=("bash", "zsh", "fish"), help="source <(asa completion bash)")
 
     def run(self, options: argparse.Namespace) -> CommandResult:
-        """Print it."""
         from asa.cli.main import make_parser
 
         found = list(places(make_parser([])[0]))
@@ -60,10 +58,6 @@ class Option:
 
     Parameters
     ----------
-    names
-        As they are typed.
-    help
-        What it is for.
     takes
         What may follow: names, `FILES`, `RUNS` or `ANYTHING`; None for an option without a value.
     """
@@ -79,10 +73,6 @@ class CommandNode:
 
     Parameters
     ----------
-    words
-        What is typed after ``asa`` to get there.
-    options
-        What it takes.
     parts
         Names of commands that may follow, with what they are for.
     takes

@@ -42,11 +42,9 @@ class DoctorCommand:
     help = "say what works here, and what matters to planning"
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
-        """Declare the options."""
         parser.add_argument("--backend", help="look at this backend (local, and slurm where there is one)")
 
     def run(self, options: argparse.Namespace) -> CommandResult:
-        """Look."""
         specs = [options.backend] if options.backend else ["local", *(["slurm"] if shutil.which("sbatch") else [])]
         backends = (found for spec in specs for found in _backend(spec))
         rows = [*machine(), slurm(), *backends, *_others(), *laboratory(), extras()]

@@ -17,8 +17,12 @@ from asa.core.registry import EXPLAIN
 from asa.log.events import EventLog
 from asa.log.rundir import RunDirectory, list_runs, state_directory
 from asa.report.outputs import check_outputs
+from asa.workflows.assemble import VIRTUAL
 from asa.workflows.clean import cancel, leftovers
 from asa.workflows.run import Run, open_run
+
+RESUMES_MOST = 5
+"""Interrupted runs, the latest, that `asa runs` says how to go on with."""
 
 
 class RunsCommand:
@@ -30,21 +34,25 @@ class RunsCommand:
         """No options."""
 
     def run(self, options: argparse.Namespace) -> CommandResult:
-        """List them."""
         rows = [_row(directory) for directory in list_runs(state_directory())]
-        return CommandResult({"rows": rows}, table(rows, "there are no runs"))
+        commands = [row["resume"] for row in rows if row["resume"]]
+        shown = [{name: value for name, value in row.items() if name != "resume"} for row in rows]
+        text = table(shown, "there are no runs")
+        if commands:
+            text += "\nto go on with runs whose driver is gone:\n" + "\n".join(commands[-RESUMES_MOST:])
+        return CommandResult({"rows": rows}, text)
 
 
 def _row(directory: RunDirectory) -> dict[str, Any]:
     run = Run(directory, None, None)
     started = EventLog(directory.events).latest(RunStarted)
-    state = run.status.value
-    if run.status is RunState.RUNNING and directory.lock().holder() is None:
-        state = "interrupted"
-    row: dict[str, Any] = {"run": directory.name, "state": state, "started": None, "backend": None, "strategy": None}
+    row: dict[str, Any] = {"run": directory.name, "state": run.status.value}
+    row |= {"started": None, "backend": None, "strategy": None, "resume": None}
     if isinstance(started, RunStarted):
         row["started"] = datetime.datetime.fromtimestamp(directory.submitted).isoformat(" ", "seconds")
         row["backend"], row["strategy"] = started.backend, started.strategy
+        if run.status is RunState.INTERRUPTED and started.executor != VIRTUAL:
+            row["resume"] = f"asa resume {directory.name}"
     return row
 
 
@@ -54,11 +62,9 @@ class ExplainCommand:
     help = "say of every stage of a run what it does or waits for"
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
-        """Declare the options."""
         parser.add_argument("run", metavar="RUN", help="name of the run, or a beginning of it; or a job of a queue")
 
     def run(self, options: argparse.Namespace) -> CommandResult:
-        """Explain it."""
         try:
             run = open_run(options.run)
         except RunNotFound:
@@ -78,24 +84,21 @@ class ReportCommand:
     help = "write a report of a run: .html, .png, .pdf, .svg or .json"
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
-        """Declare the options."""
         parser.add_argument("run", metavar="RUN", help="name of the run, or a beginning of it")
         parser.add_argument("-o", "--output", metavar="PATH", default="run.html", help="file to write (run.html)")
 
     def run(self, options: argparse.Namespace) -> CommandResult:
-        """Write it."""
         run = open_run(options.run)
         path = run.report(options.output)
         return CommandResult(run.summary.to_json(), f"wrote {path}")
 
 
 class ExportCommand:
-    """Write what a run did in WfFormat, or as a crate that tells its provenance."""
+    """Write what a run did in WfFormat, or as a crate with its provenance."""
 
     help = "write a run in WfFormat, or as a Workflow Run RO-Crate"
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
-        """Declare the options."""
         parser.add_argument("run", metavar="RUN", help="name of the run, or a beginning of it")
         parser.add_argument("--format", choices=("wfformat", "ro-crate"), default="wfformat", help="(wfformat)")
         parser.add_argument(
@@ -106,7 +109,6 @@ class ExportCommand:
         )
 
     def run(self, options: argparse.Namespace) -> CommandResult:
-        """Write it."""
         import asa  # the whole package is imported already: only its version is asked for
 
         run = open_run(options.run)
@@ -135,7 +137,6 @@ class WaitsCommand:
         """No options."""
 
     def run(self, options: argparse.Namespace) -> CommandResult:
-        """Show them."""
         from asa.estimators.waits import Waits as Learned
         from asa.log.database import LearnedStore
 
@@ -167,7 +168,6 @@ class CleanCommand:
     help = "list jobs whose driver is gone; cancel them with --cancel"
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
-        """Declare the options."""
         parser.add_argument("--cancel", action="store_true", help="cancel those that no resumable run would use")
         parser.add_argument("--force", action="store_true", help="with --cancel: those of resumable runs, too")
 

@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import signal
+import stat
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any, NoReturn
 from asa.core.command import CommandResult
 from asa.core.errors import AsaError, InvalidInput, UnknownName
 from asa.core.registry import COMMANDS
-from asa.log.messages import LEVELS, log_to_terminal, notify
+from asa.log.messages import add_log_level, log_to_terminal, notify
 from asa.report.outputs import check_outputs
 
 FAILED, USAGE, INTERRUPTED = 1, 2, 130
@@ -25,7 +26,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; its exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     signal.signal(signal.SIGTERM, _interrupt)
-    signal.signal(signal.SIGHUP, _interrupt)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup leaves it
+        signal.signal(signal.SIGHUP, _interrupt)
     try:
         parser, command = make_parser(words)
         options, unknown = parser.parse_known_args(words)
@@ -41,10 +43,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except AsaError as error:
         notify(f"error: {error}")
         return USAGE if isinstance(error, UnknownName) else FAILED
-    except KeyboardInterrupt:
-        notify("interrupted")
+    except KeyboardInterrupt as interrupt:
+        notify(f"interrupted by {interrupt.args[0]}" if interrupt.args else "interrupted")
         return INTERRUPTED
-    except BrokenPipeError:  # as it ends, Python would try once more to say what nobody reads
+    except BrokenPipeError:  # as it ends, Python would try once more to write to it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
 
@@ -71,7 +73,7 @@ def make_parser(words: Sequence[str]) -> tuple[argparse.ArgumentParser, Any]:
         chosen = command if name else None
         part = commands.add_parser(each, help=command.help, description=command.help)
         part.add_argument("--json", metavar="OUT", help="write the result as JSON to this file; '-' is standard output")
-        part.add_argument("--log-level", choices=LEVELS, help="print messages of this level and above while it runs")
+        add_log_level(part)
         part.set_defaults(parser=part)
         command.configure(part)
     return parser, chosen
@@ -89,5 +91,12 @@ def _show(result: CommandResult, destination: str | None) -> int:
 
 
 def _interrupt(number: int, frame: object) -> NoReturn:
-    """End as Ctrl-C does: jobs are let go, what is done stays done."""
-    raise KeyboardInterrupt
+    """End as Ctrl-C does: what is done stays done. Where the terminal is gone, nothing is written to it any more."""
+    if number == signal.SIGHUP:
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        for descriptor in range(3):
+            with contextlib.suppress(OSError):
+                if stat.S_ISCHR(os.fstat(descriptor).st_mode):
+                    os.dup2(nowhere, descriptor)
+        os.close(nowhere)
+    raise KeyboardInterrupt(signal.Signals(number).name)

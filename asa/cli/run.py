@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from asa.core.registry import BACKENDS, EXECUTORS, STRATEGIES, with_options
 from asa.core.serial import to_json
 from asa.core.units import brief
 from asa.log.messages import notify
+from asa.report.words import counted
 from asa.workflows.run import Run as WorkflowRun
 from asa.workflows.run import finish, resume, submit
 
@@ -26,7 +28,6 @@ class RunCommand:
     help = "run the workflow in a Python file"
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
-        """Declare the options."""
         add_workflow_options(parser)
         parser.add_argument("--backend", default="local", help=f"where jobs go: {', '.join(BACKENDS)} (local)")
         parser.add_argument(
@@ -43,22 +44,45 @@ class RunCommand:
         parser.add_argument("--name", help="beginning of the run's name")
         parser.add_argument("--workdir", default=".", help="directory that tasks run in (.)")
         parser.add_argument("--orphan-grace", default="60s", help="how long allocations outlive a dead driver (60s)")
+        parser.add_argument(
+            "--dry-run", action="store_true", help="print what would be submitted, and charged at most; start nothing"
+        )
         add_display_options(parser)
 
     def run(self, options: argparse.Namespace) -> CommandResult:
-        """Run it."""
         check_display_options(options)
-        run = submit(
-            workflow_of(options),
-            backend=options.backend,
-            strategy=_strategy(options),
-            executor=options.executor,
-            pool=options.pool,
-            name=options.name or _name_of(options.workflow),
-            workdir=options.workdir,
-            orphan_grace=options.orphan_grace,
-        )
-        return show_to_end(run, options)
+        wanted: dict[str, Any] = {
+            "backend": options.backend,
+            "strategy": _strategy(options),
+            "executor": options.executor,
+            "pool": options.pool,
+            "name": options.name or _name_of(options.workflow),
+            "workdir": options.workdir,
+            "orphan_grace": options.orphan_grace,
+        }
+        if options.dry_run:
+            return _previewed(workflow_of(options), **wanted)
+        return show_to_end(submit(workflow_of(options), **wanted), options)
+
+
+def _previewed(workflow: Any, **wanted: Any) -> CommandResult:
+    """What a run would submit, and what it would be charged at most."""
+    from asa.workflows.assemble import preview
+    from asa.workflows.graph import make_graph
+    from asa.workflows.settings import make_settings, state_path
+
+    jobs = preview(make_graph(workflow), make_settings(workflow, **wanted), state_path(None))
+    lines, rows, total = list[str](), list[dict[str, Any]](), 0.0
+    for job in jobs:
+        core_hours = job.cores * job.walltime_s / 3600
+        total += core_hours
+        size = f"{counted(job.cores, 'core')} for {brief(job.walltime_s)}, at most {core_hours:.3g} core-hours"
+        lines += [f"{', '.join(job.stages)}: {'at once' if job.at_once else 'later'}, {size}"]
+        lines += [f"  {command}" for command in job.commands]
+        rows.append(to_json(job) | {"core_hours": core_hours})
+    most = f"at most {total:.3g} core-hours if each runs once"
+    lines.append(f"{counted(len(jobs), 'job')}, {most}; nothing was submitted")
+    return CommandResult({"rows": rows, "core_hours": total}, "\n".join(lines))
 
 
 def add_workflow_options(parser: argparse.ArgumentParser) -> None:
@@ -79,7 +103,7 @@ def add_display_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--report", metavar="PATH", help="write a report when it is over: .html, .png, .pdf, .svg or .json"
     )
-    parser.add_argument("--quiet", action="store_true", help="show no progress")
+    parser.add_argument("--quiet", action="store_true", help="print the result, or what went wrong, and nothing else")
 
 
 def check_display_options(options: argparse.Namespace) -> None:
@@ -88,6 +112,10 @@ def check_display_options(options: argparse.Namespace) -> None:
 
     if options.report:
         check_report(options.report)
+
+
+_PATIENCE_S = 0.3
+"""How long the command waits for jobs to end whose numbers nobody has asked for [s]."""
 
 
 def show_to_end(run: WorkflowRun, options: argparse.Namespace) -> CommandResult:
@@ -108,19 +136,23 @@ def show_to_end(run: WorkflowRun, options: argparse.Namespace) -> CommandResult:
     finally:
         if options.report:
             run.report(options.report)
-    summary = run.summary
-    message = ""
+    message, patience = "", math.inf if options.json or options.report else _PATIENCE_S
     try:
         result = run.result()
     except RunFailed as error:
         message = str(error)
+        summary = run.summarise(patience)
     else:
-        message = shown(result)
-        print(
-            f"makespan {brief(summary.makespan_s)}, waited {brief(summary.total_perceived_wait_s)}, "
-            f"{summary.core_hours_charged:.3g} core-hours charged, {summary.core_hours_used:.3g} used",
-            file=sys.stderr,
-        )
+        if options.json != "-":
+            print(shown(result), flush=True)
+        summary = run.summarise(patience)
+        if not options.quiet:
+            so_far = "" if run.wait(0.0) else " so far: jobs are still ending"
+            print(
+                f"makespan {brief(summary.makespan_s)}, waited {brief(summary.total_perceived_wait_s)}, "
+                f"{summary.core_hours_charged:.3g} core-hours charged, {summary.core_hours_used:.3g} used{so_far}",
+                file=sys.stderr,
+            )
     return CommandResult(summary.to_json(), message, 0 if run.status is RunState.SUCCEEDED else 1)
 
 
@@ -151,12 +183,10 @@ class ResumeCommand:
     help = "go on with a run whose driver died, that failed, or that was cancelled"
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
-        """Declare the options."""
         parser.add_argument("run", metavar="RUN", help="name of the run, or a beginning of it")
         add_display_options(parser)
 
     def run(self, options: argparse.Namespace) -> CommandResult:
-        """Resume it."""
         check_display_options(options)
         return show_to_end(resume(options.run), options)
 
@@ -167,13 +197,11 @@ class GraphCommand:
     help = "print and check a workflow without running it"
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
-        """Declare the options."""
         add_workflow_options(parser)
         parser.add_argument("--backend", help="also check that every stage can run there")
         parser.add_argument("--dot", action="store_true", help="print it in Graphviz's language")
 
     def run(self, options: argparse.Namespace) -> CommandResult:
-        """Print it."""
         from asa.workflows.graph import make_graph
 
         graph = make_graph(workflow_of(options))
@@ -183,4 +211,6 @@ class GraphCommand:
             site = backend.capabilities()
             backend.close()
         graph.check(site)
-        return CommandResult({"rows": to_json(graph.specs(site))}, graph.to_dot() if options.dot else str(graph))
+        return CommandResult(
+            {"rows": to_json(graph.specs(site))}, graph.to_dot() if options.dot else graph.described(site)
+        )

@@ -131,8 +131,8 @@ class Amend:
 
 
 @dataclass(frozen=True, slots=True)
-class Withdraw:
-    """Strategy: cancel this allocation (it holds no live work).
+class Cancel:
+    """Strategy: cancel this allocation's job: it is pending and holds no live work, or does not answer.
 
     `displaced` says that it is because its job did not keep its place in the queue.
     """
@@ -149,5 +149,5 @@ class Wake:
     at: float
 
 
-StrategyDecision = Ask | Predict | Amend | Withdraw | Wake
+StrategyDecision = Ask | Predict | Amend | Cancel | Wake
 DispatchDecision = Start | Reserve | Reject | SetSpeed

@@ -118,7 +118,7 @@ class CommandFailed(AsaError):
 
 
 class StateError(AsaError):
-    """The state directory cannot be used: read-only, full, or written by somebody else."""
+    """The state directory cannot be used: read-only, full, or written by another user."""
 
 
 class RunNotFound(AsaError):

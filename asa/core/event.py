@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from asa.core.context import Context
 from asa.core.job import JobHandle, JobRequest, JobState, QueueRegime, Resources
@@ -26,6 +26,16 @@ class RunState(enum.Enum):
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     CANCELLED = "cancelled"
+    INTERRUPTED = "interrupted"  # without an outcome, and without a driver; never logged
+
+
+class TaskResult(NamedTuple):
+    """What a task returned: pickled, or in a file at `path`."""
+
+    stage: str
+    task: int
+    value: bytes | None
+    path: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +47,11 @@ class Event:
 
     def __init_subclass__(cls) -> None:
         Event.kinds[cls.__name__] = cls
+
+    @property
+    def result(self) -> TaskResult | None:
+        """What a task returned, in the event that reports it."""
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +78,15 @@ class RunStarted(Event):
 
 @dataclass(frozen=True, slots=True)
 class DriverStarted(Event):
-    """A driver took the run over: once at the start and once per resume. Tasks then launched and not done are rerun."""
+    """A driver took the run over: once at the start and once per resume.
+
+    With `keeps`, tasks in flight stay so until `TasksKept` or their job's end; logs of older versions, without, have
+    them run again.
+    """
 
     pid: int
     host: str
+    keeps: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +119,7 @@ class Submitting(Event):
 
     It depends on the allocations in `after`. `predicted_wait_s` is the wait it was planned with [s], `soon_wait_s` how
     soon it may be over; None when no prediction was asked. `context` is what was known of it and of the queue, or None
-    where nobody looks.
+    where the queue is not looked at.
     """
 
     allocation: str
@@ -261,7 +281,7 @@ class Leased(Event):
 
     @property
     def request(self) -> JobRequest:
-        """What stands for it where a job is expected; nobody submits that."""
+        """The request that stands for it where a job is expected; it is never submitted."""
         return JobRequest(self.allocation, self.resources, max(0.0, self.until - self.at), argv=())
 
 
@@ -319,8 +339,19 @@ class TasksLaunched(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class TasksKept(Event):
+    """Of the tasks, as (stage, index), that an earlier driver gave to an allocation, its nodes have these still.
+
+    They run on, or have ended and will be reported; the others run again.
+    """
+
+    allocation: str
+    tasks: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class TaskDone(Event):
-    """A task returned. `value` travels with the event and is stored beside it; None when the value is in a file."""
+    """A task returned. Its result travels with the event and is stored beside it: `value`, or a file at `path`."""
 
     stage: str
     index: int
@@ -328,7 +359,13 @@ class TaskDone(Event):
     node: str
     started: float
     value: bytes | None = field(default=None, repr=False, metadata={"logged": False})
-    path: str | None = None
+    path: str | None = field(default=None, metadata={"logged": False})
+
+    @property
+    def result(self) -> TaskResult | None:
+        """None when the event was read from a log."""
+        absent = self.value is None and self.path is None
+        return None if absent else TaskResult(self.stage, self.index, self.value, self.path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,6 +389,14 @@ class TaskFailed(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class TaskCancelled(Event):
+    """The user cancelled a call; one that runs already runs on."""
+
+    stage: str
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
 class StageFailed(Event):
     """A stage cannot run, whatever its tasks do: its input is not a list, lengths differ, it cannot be sent."""
 
@@ -361,7 +406,7 @@ class StageFailed(Event):
 
 @dataclass(frozen=True, slots=True)
 class CancelAsked(Event):
-    """Somebody wants the run to end: nothing more is started, pending jobs are cancelled, running ones released."""
+    """The run is to end, on request: nothing more is started, pending jobs are cancelled, running ones released."""
 
     reason: str
 

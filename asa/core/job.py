@@ -1,11 +1,64 @@
-"""Jobs: what is asked of a batch system, and what it says of it."""
+"""Jobs: what is asked of a batch system, the states it reports, and the reasons, which are Slurm's words."""
 
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
 
 from asa.core.errors import InvalidInput
+
+
+class Reason(StrEnum):
+    """Reasons that decisions depend on, or which a backend other than Slurm gives."""
+
+    PRIORITY = "Priority"
+    RESOURCES = "Resources"
+    DEPENDENCY = "Dependency"
+    NEVER = "DependencyNeverSatisfied"
+    BEGIN = "BeginTime"
+    HELD = "JobHeldUser"
+    THROTTLED = "JobArrayTaskLimit"
+    BARRED = "BadConstraints"  # so does a parked job show
+    TIME_LIMIT = "TimeLimit"
+    NODE_FAIL = "NodeFail"
+
+
+_MEANINGS = {
+    Reason.PRIORITY: "jobs of higher priority are before it",
+    Reason.RESOURCES: "its turn has come, and it waits for nodes to become free",
+    Reason.NEVER: "the job that it waits for did not end well: it will never start",
+    Reason.DEPENDENCY: "it waits for another job",
+    Reason.BEGIN: "its begin time has not come",
+    Reason.HELD: "it is held until `scontrol release`",
+    "JobHeldAdmin": "an operator holds it: ask the site",
+    Reason.THROTTLED: "as many elements of its job array run as may at a time",
+    Reason.BARRED: "no node is what it asks for: it may be parked",
+    "ReqNodeNotAvail": "nodes that it needs are down, drained or reserved",
+    "Reservation": "its reservation has not begun",
+    "Licenses": "licences that it asks for are in use",
+    "PartitionDown": "its partition starts no jobs just now",
+    "PartitionInactive": "its partition takes and starts no jobs just now",
+    "Partition": "it asks for more than its partition allows",
+    "AssocGrp": "its account has as much in use as it may",
+    "Assoc": "its user has as much in use as the account allows",
+    "QOSGrp": "jobs of its QOS have as much in use as they may",
+    "QOS": "it asks for more than its QOS allows, or its user has as much in use",
+    "Cleaning": "it is still being cleared up after its last run",
+}
+"""Beginnings of Slurm's commonest reasons, the longer before the shorter, in plain words."""
+
+
+def explained(reason: str) -> str:
+    """A batch system's reason, and what it means where that is known.
+
+    >>> print(explained("AssocGrpCpuLimit"))
+    AssocGrpCpuLimit: its account has as much in use as it may
+    >>> print(explained("InvalidQOS"))
+    InvalidQOS
+    """
+    meaning = next((words for start, words in _MEANINGS.items() if reason.startswith(start)), None)
+    return reason if meaning is None else f"{reason}: {meaning}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,21 +75,27 @@ class Resources:
         Bytes in all, or None for the site's default.
     gpus
         GPUs in all.
+    unit
+        Where there is no number of nodes: the cores may be on any nodes, so many of them together, a task's; `cores` is
+        a multiple of it. None where nothing is said of that: one task is then on one node, and what becomes of a job is
+        left to the batch system.
 
     Raises
     ------
     InvalidInput
-        When a number is out of range or the cores do not divide over the nodes.
+        When a number is out of range or the cores do not divide over the nodes, or into units.
     """
 
     cores: int = 1
     nodes: int | None = None
     memory: int | None = None
     gpus: int = 0
+    unit: int | None = None
 
     def __post_init__(self) -> None:
         for name, value, least in (
             ("cores", self.cores, 1), ("nodes", self.nodes, 1), ("memory", self.memory, 1), ("gpus", self.gpus, 0),
+            ("unit", self.unit, 1),
         ):  # fmt: skip
             if value is not None and (type(value) is not int or value < least):
                 raise InvalidInput(f"{name} must be a whole number of at least {least}, not {value!r}")
@@ -44,11 +103,16 @@ class Resources:
             raise InvalidInput(
                 f"{self.cores} cores do not divide over {self.nodes} nodes: ask for a multiple of {self.nodes} cores"
             )
+        if self.unit is not None and (self.nodes is not None or self.cores % self.unit):
+            where = f"on {self.nodes} nodes" if self.nodes is not None else "on any nodes"
+            raise InvalidInput(f"{self.cores} cores {where} cannot be asked for in units of {self.unit}")
 
     def __str__(self) -> str:
         parts = [_count(self.cores, "core")]
         if self.nodes is not None:
             parts.append(f"on {_count(self.nodes, 'node')}")
+        if self.unit is not None and self.cores > 1:
+            parts.append("on any nodes" if self.unit == 1 else f"in parts of {self.unit} on any nodes")
         if self.memory is not None:
             parts.append(f"with {self.memory / 2**30:.3g} GiB")
         if self.gpus:
@@ -59,12 +123,27 @@ class Resources:
         """The part of each of so many nodes, over which the cores divide; memory and GPUs are rounded up.
 
         >>> Resources(6, memory=10, gpus=1).on_each(3)
-        Resources(cores=2, nodes=None, memory=4, gpus=1)
+        Resources(cores=2, nodes=None, memory=4, gpus=1, unit=None)
         """
         if nodes == 1 and self.nodes is None:
             return self
         memory = None if self.memory is None else -(-self.memory // nodes)
         return Resources(self.cores // nodes, None, memory, -(-self.gpus // nodes))
+
+    def packed(self, cores_per_node: int | None, unit: int | None = None) -> Resources:
+        """The same on as few nodes as hold it, with as many cores on each; as it is where nodes are given.
+
+        Units, or `unit` cores, are never parted, so that there may be more cores in all.
+
+        >>> Resources(100).packed(28), Resources(57, unit=1).packed(28).nodes, Resources(32, unit=8).packed(28).nodes
+        (Resources(cores=100, nodes=4, memory=None, gpus=0, unit=None), 3, 2)
+        """
+        if self.nodes is not None or cores_per_node is None:
+            return self
+        each = unit or self.unit or 1
+        units = max(1, self.cores // each)
+        nodes = -(-units // max(1, cores_per_node // each))
+        return replace(self, nodes=nodes, cores=-(-units // nodes) * nodes * each, unit=None)
 
     def fits(self, room: Resources) -> bool:
         """Whether `room` holds these resources; memory that is not stated on either side is not counted."""
@@ -165,6 +244,8 @@ class JobRequest:
         Name of a job array, or "". Requests of one call with the same name become the elements of one array, in order.
         At most one element runs at a time, until `JobChanges.throttle` allows more; the others keep their places. Those
         behind one that failed may end without having run.
+    withheld
+        Variables of our environment that the job's own is not to have.
     """
 
     token: str
@@ -177,6 +258,7 @@ class JobRequest:
     begin: float | None = None
     deadline: float | None = None
     array: str = ""
+    withheld: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +303,7 @@ class JobStatus:
     state
         Where it stands.
     reason
-        Why it waits or how it ended, in the site's words; a `Reason` (`asa.core.reason`) where that fits.
+        Why it waits or how it ended, in the site's words; a `Reason` where that fits.
     eligible, started, ended
         Times [s since the epoch], or None when not (yet) known.
     planned

@@ -1,6 +1,6 @@
 """Every seam between ASA's packages as a Protocol.
 
-Providers satisfy them structurally: there is nothing to inherit. Where somebody else may provide one there is a how-to
+Providers satisfy them structurally: there is nothing to inherit. Where others may provide one there is a how-to
 in ``docs/howto`` and a conformance suite in `asa.testing`. What only the modules of one package know stays with them.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
@@ -27,7 +27,14 @@ if TYPE_CHECKING:  # annotations only: NumPy takes a tenth of a second to import
     import numpy.typing as npt
 
 Post = Callable[[Sequence[Event]], None]
-"""How an executor reports what happened; may be called from any thread."""
+"""How the job watch reports what happened; may be called from any thread."""
+
+
+class Report(Protocol):
+    """How an executor reports what happened; may be called from any thread."""
+
+    def __call__(self, events: Sequence[Event], logged: Callable[[], None] | None = None, /) -> None:
+        """Hand events over; `logged` is called, on the run's own thread, once they are safe in the log."""
 
 
 class Clock(Protocol):
@@ -47,7 +54,7 @@ class Backend(Protocol):
     def submit(self, requests: Sequence[JobRequest]) -> list[JobHandle | Refused]:
         """One outcome per request, in order. A dependency on a handle of an earlier call is allowed.
 
-        When it raises, some may have been taken: whoever submits again asks `find` first.
+        When it raises, some may have been taken: before submitting again, ask `find`.
         """
 
     def query(self, handles: Sequence[JobHandle]) -> list[JobStatus]:
@@ -90,6 +97,8 @@ class RunContext:
         True when all nodes are this machine.
     pool
         Directory of the pool that this run shares with others; None for one of its own.
+    secrets
+        Names of variables that tasks of some stages get, and nobody else.
     """
 
     run: str
@@ -99,20 +108,35 @@ class RunContext:
     orphan_grace_s: float = 60.0
     local: bool = False
     pool: Path | None = None
+    secrets: tuple[str, ...] = ()
 
 
 class Executor(Protocol):
-    """Runs tasks inside allocations. Reports `NodeJoined`, `NodeLost`, `TaskDone`, `TaskFailed`.
+    """Runs tasks inside allocations. Reports `NodeJoined`, `NodeLost`, `TasksKept`, `TaskDone`, `TaskFailed`.
 
     A task is reported once. Tasks given to a node that is lost are reported as `TaskFailed` with ``infrastructure``,
     before its `NodeLost`; tasks of an allocation whose job never started, or that was released, are not reported.
+    A driver may die at any moment: what of its tasks goes on, and what has ended and was not logged, is the next one's.
     """
 
     def bootstrap(self, allocation: Allocation, context: RunContext) -> tuple[str, ...]:
         """The program that the batch job runs on each of its nodes; pure, may be called before `start`."""
 
-    def start(self, context: RunContext, post: Post) -> None:
+    def recover(self, tasks: Sequence[Task], allocation: str, context: RunContext) -> Sequence[Event]:
+        """How tasks that an earlier driver gave to this allocation have ended, if they did so without a driver.
+
+        That is known even if the allocation is gone. May be called before `start`.
+        """
+
+    def start(self, context: RunContext, post: Report) -> None:
         """Begin to listen for the nodes of this run's allocations."""
+
+    def adopt(self, tasks: Sequence[Task], allocation: str, nodes: Collection[str]) -> None:
+        """An earlier driver gave these tasks to this allocation, which had these nodes: report on them.
+
+        Called once, when the first of its nodes has joined. Which tasks there are still is reported as `TasksKept`, if
+        there were `tasks`; whatever else its nodes have of an earlier driver ends.
+        """
 
     def launch(self, tasks: Sequence[Task], allocation: str) -> None:
         """Run these tasks in this allocation, in order, as its nodes have room."""
@@ -121,7 +145,15 @@ class Executor(Protocol):
         """End this allocation's job with exit code 0; running tasks are killed."""
 
     def close(self) -> None:
-        """Stop listening. Supervisors that are not released wait for a new driver."""
+        """Stop listening. Supervisors wait for a new driver; those that were released end, even if they come later."""
+
+
+@runtime_checkable
+class KeepsSecrets(Protocol):
+    """What an executor has as well that can give secrets to the tasks of one stage alone."""
+
+    def exposes(self) -> str:
+        """Why others could see them as it is set up, and what to do; "" when nobody can."""
 
 
 @runtime_checkable
@@ -137,7 +169,7 @@ class Sharing(Protocol):
 
 
 class VirtualClock(Clock, Protocol):
-    """A clock that stands still unless somebody waits, and then runs the calls that are due."""
+    """A clock that stands still until a wait, and then runs the calls that are due."""
 
     def call_at(self, when: float, call: Callable[[], None]) -> None:
         """Run `call` when it is `when` [s], now if that is past."""
@@ -164,6 +196,14 @@ class Work(Protocol):
 
 
 @runtime_checkable
+class Previews(Protocol):
+    """What a backend has as well that can say how it would submit."""
+
+    def preview(self, requests: Sequence[JobRequest]) -> list[str]:
+        """The commands that submit these, in the batch system's words; nothing is run. No value of the environment."""
+
+
+@runtime_checkable
 class VirtualBackend(Backend, Protocol):
     """A backend in virtual time brings its own clock, and the executor that lives in it."""
 
@@ -173,16 +213,16 @@ class VirtualBackend(Backend, Protocol):
 
     @property
     def times(self) -> str | Path | None:
-        """An earlier run, whose run times tasks have where nothing else tells."""
+        """An earlier run, whose run times tasks have where they are not declared."""
 
     def enter(self) -> VirtualClock:
-        """Its clock. From now on until `close`, it belongs to one run; waits for the one before to let go."""
+        """Its clock. From now on until `close`, it belongs to one run; waits for the one before to close."""
 
     def executor(self, work: Work) -> Executor:
         """The executor of its running jobs; no other one can run there."""
 
     def listen(self, call: Callable[[], None]) -> None:
-        """Call this whenever something has happened to a job of the run, so that nobody need ask all the time."""
+        """Call this whenever something has happened to a job of the run, so that polling is not needed."""
 
 
 class Strategy(Protocol):
@@ -227,7 +267,7 @@ class PlaceHolding(Protocol):
 class Estimator(Protocol):
     """Learns queue waits, a job at a time: those of one geometry or, with ``pooled = True`` in the class, of a queue.
 
-    A pooled estimator tells geometries apart by the context; others may ignore it. ``has_quantiles = True`` in the
+    A pooled estimator distinguishes geometries by the context; others may ignore it. ``has_quantiles = True`` in the
     class says that `predict` honours the quantile.
     """
 

@@ -1,8 +1,8 @@
 """A run, folded from its events: the one place that says what follows from what happened.
 
-`FoldedRun.on` takes one event and decides nothing; everybody who wants to know how a run stands (the plan, reports, the
-page, exports) looks at the same state. Replaying a log through it gives the run's state again, so that is all there is
-to resuming a run. A run of calls is a run of one stage whose number of tasks grows.
+`FoldedRun.on` takes one event and decides nothing; the plan, reports, the page and exports look at the same state.
+Replaying a log through it gives the run's state again, so that is all there is to resuming a run. A run of calls is a
+run of one stage whose number of tasks grows.
 
 What may become of a stage, a task, a job and an allocation is written down in `STAGE`, `TASK`, `JOB` and `ALLOCATION`.
 An event that fits none of their rows changes no state; it is logged and kept in `FoldedRun.illegal`.
@@ -47,8 +47,10 @@ from asa.core.event import (
     SubmitRefused,
     Submitted,
     Submitting,
+    TaskCancelled,
     TaskDone,
     TaskFailed,
+    TasksKept,
     TasksLaunched,
     Trouble,
     Wanted,
@@ -62,13 +64,16 @@ UNRESPONSIVE_S = 30.0
 """How long a released job may take to end before it is cancelled [s]."""
 
 NOTHING: tuple[Resources | None, int] = (None, 0)
-"""What a run wants from others when no task of it waits for room."""
+"""What a run asks of others when no task of it waits for room."""
 
 HELD_S, HELD_SHARE = 10.0, 0.05
 """A job that started so soon after what it depended on [s], or after such a share of its wait, was held by that."""
 
 BARREN_MOST = 3
 """Allocations in a row that may end without a task done before a stage is given up."""
+
+CANCELLED_MOST = 3
+"""Allocations of a stage that others than the run may cancel before the stage is given up."""
 
 LOSSES_MOST = 3
 """How often a call may be lost with its node before it is given up: it may be what kills the nodes."""
@@ -315,6 +320,8 @@ class StageProgress:
         Call that will not run any more -> why.
     ready, started, ended
         When its last predecessor ended, its first task was launched, and it was done or given up [s since the epoch].
+    barren, withdrawn
+        Allocations in a row that ended without a task done; allocations that others than the run have cancelled.
     error, details
         Why it failed, in a line or so; what its task printed.
     """
@@ -346,6 +353,7 @@ class StageProgress:
     attempts: int = 0
     displaced: int = 0
     barren: int = 0
+    withdrawn: int = 0
     mean_s: float | None = None
     longest_s: float = 0.0
     error: str = ""
@@ -451,10 +459,6 @@ class StageProgress:
         """Whether a task returned."""
         return index < len(self.tasks) and self.tasks[index] == TaskState.DONE
 
-    def is_running(self, index: int) -> bool:
-        """Whether a task runs now."""
-        return index < len(self.tasks) and self.tasks[index] == TaskState.RUNNING
-
     def lose(self, index: int) -> None:
         """A task that was launched has to run again."""
         self.tasks[index] = after = _LOST[self.tasks[index]]
@@ -462,7 +466,7 @@ class StageProgress:
             self.again[index] = None
 
     def give_up(self, index: int, reason: str = "") -> None:
-        """A call will not run again; no `reason` where it failed by itself or was withdrawn."""
+        """A call will not run again; no `reason` where it failed by itself or was cancelled."""
         if self.tasks[index] >= TaskState.DONE:
             return
         if self.tasks[index] == TaskState.WAITING and index >= self.fresh:
@@ -471,6 +475,13 @@ class StageProgress:
         self.tasks[index] = TaskState.FAILED
         if reason:
             self.given_up[index] = reason
+
+    def cancel(self, index: int) -> None:
+        """A call was cancelled, maybe before it was counted; one that runs runs on."""
+        if index >= (self.width or 0):
+            self.expand(index + 1)
+        if self.tasks[index] != TaskState.RUNNING:
+            self.give_up(index)
 
     def fail(self, reason: str, now: float, details: str = "") -> None:
         """The stage is given up; the first reason is kept."""
@@ -493,7 +504,7 @@ class StageProgress:
             self.move("driver started")
             self.ended, self.error, self.details = None, "", ""
         self.failures.clear()
-        self.barren = 0
+        self.barren = self.withdrawn = 0
 
     def expected_end(self, now: float) -> float | None:
         """When a running stage is expected to end [s since the epoch]: extrapolated from its tasks once a fifth of them
@@ -541,11 +552,13 @@ class Held:
         When it started last [s since the epoch], None while it waits; from when to when its job ran before.
     asked, ended, used, idle_since
         When it was asked for, was over, got its first task, and since when it runs nothing [s since the epoch].
-    nodes, hosts
-        Nodes that are ready, with their cores; names of all nodes of the job.
+    nodes, hosts, confirmed
+        Nodes that are ready, with their cores; names of all nodes of the job, once the batch system has confirmed them.
     running, lost
         Task (stage, index) -> what it uses and when it was launched; tasks that its nodes took along -> when they were
         launched and lost [s since the epoch].
+    unseen, away
+        Of what runs, what an earlier driver launched and this one has not heard of; nodes that the earlier one had.
     useful, taught, requeued
         Whether a task ran to its end in it; its wait was learned from; its job had to wait a second time.
     dependable
@@ -560,7 +573,7 @@ class Held:
     end_reason
         Why the job ended, or was refused, in the site's words.
     lender, recalled
-        The run that has the allocation of which this is a lease, and whether it wants it back.
+        The run that has the allocation of which this is a lease, and whether that recalled it.
     """
 
     request: JobRequest
@@ -597,8 +610,11 @@ class Held:
     recalled: bool = False
     nodes: dict[str, int] = field(default_factory=dict)
     hosts: dict[str, None] = field(default_factory=dict)
+    confirmed: bool = False
     running: dict[tuple[str, int], tuple[Resources, float]] = field(default_factory=dict)
     lost: dict[tuple[str, int], tuple[float, float]] = field(default_factory=dict)
+    unseen: dict[tuple[str, int], None] = field(default_factory=dict)
+    away: dict[str, None] = field(default_factory=dict)
     cores_busy: int = 0
     memory_busy: int = 0
     gpus_busy: int = 0
@@ -658,8 +674,7 @@ class Held:
     def room(self, task: Resources, ahead: float) -> int:
         """How many more such tasks it takes, with `ahead` times its capacity allowed to queue up inside it."""
         factor = 1.0 + ahead
-        cores = sum(self.nodes.values())
-        if task.cores > cores or not self._holds_abreast(task):
+        if not (cores := self._usable(task)):
             return 0
         room = int((cores * factor - self.cores_busy) // task.cores)
         if task.memory and self.request.resources.memory:
@@ -668,11 +683,25 @@ class Held:
             room = min(room, int((self.request.resources.gpus * factor - self.gpus_busy) // task.gpus))
         return max(room, 0)
 
-    def _holds_abreast(self, task: Resources) -> bool:
-        """Whether enough of its nodes are large enough for a task that spans some."""
-        if task.nodes is None:
-            return True
-        return sum(cores >= task.cores // task.nodes for cores in self.nodes.values()) >= task.nodes
+    def _usable(self, task: Resources) -> int:
+        """Cores that such tasks can use; 0 where there is no room for one of them, even if nothing else ran.
+
+        What is left of a node beside whole units is of no use. But a batch system may give other shapes, or less, than
+        it was asked for, of which tasks of the shape that was asked for make the best.
+        """
+        there = list(self.nodes.values())
+        if task.nodes is not None:
+            abreast = sum(cores >= task.cores // task.nodes for cores in there) >= task.nodes
+            return sum(there) if abreast and task.cores <= sum(there) else 0
+        unit = task.unit or task.cores
+        if (cores := sum(cores // unit for cores in there) * unit) >= task.cores:
+            return cores
+        asked = self.request.resources
+        if (asked.unit or asked.cores // (asked.nodes or 1)) < unit or asked.cores < task.cores:
+            return 0
+        if task.unit is None:
+            return sum(there) if task.cores <= sum(there) else 0
+        return task.cores if self.confirmed and self.hosts.keys() <= self.nodes.keys() else 0
 
     def take(self, task: tuple[str, int], needs: Resources, now: float) -> None:
         """Count a task in."""
@@ -685,6 +714,8 @@ class Held:
         """Count a task out; when it was launched [s since the epoch], or None when it was not here."""
         if (entry := self.running.pop(task, None)) is None:
             return None
+        if self.unseen:
+            self.unseen.pop(task, None)
         self._count(entry[0], -1)
         if not self.running:
             self.idle_since = now
@@ -812,11 +843,13 @@ class Pool:
                 held.move("AllocationStarted")
                 held.started = event.started
                 held.hosts |= dict.fromkeys(event.nodes)
-            case Requeued():  # of nodes only the executor tells: new ones may have joined before this became known
+                held.confirmed = bool(event.nodes)
+            case Requeued():  # the executor reports nodes: new ones may have joined before this became known
                 held.move("Requeued")
                 held.stop(event.at)
                 held.started, held.requeued = None, True
                 held.hosts.clear()
+                held.confirmed = False
             case Learned():
                 held.taught = True
             case Released():
@@ -857,13 +890,19 @@ class Pool:
         if change.throttle is not None:
             self.throttles[held.request.array] = change.throttle
 
-    def forget_nodes(self, now: float) -> None:
-        """A new driver took over: nodes join again, with fresh workers. Leases ended with the old one, at `now`."""
+    def forget_nodes(self, now: float, keeps: bool) -> None:
+        """A new driver took over: nodes join again; whether they still have what they ran, they say.
+
+        Leases ended with the old one, at `now`, and so did what ran unless it `keeps` that.
+        """
         for key, held in list(self.held.items()):
+            held.away = dict.fromkeys(held.nodes)
             held.nodes.clear()
             held.amending = None  # whether it was made is not known; making it again does no harm
-            for task in list(held.running):
-                held.drop(task, now)
+            if held.lender or not keeps:
+                for task in list(held.running):
+                    held.drop(task, now)
+            held.unseen = dict.fromkeys(held.running)
             held.idle_since = None
             if held.lender:
                 held.end("DriverStarted", "DriverStarted", now, "the driver was gone")
@@ -922,7 +961,7 @@ class FoldedRun:
     failed, failures
         How many attempts failed by their own fault; the first of them.
     cancelling
-        Why somebody wants it to end, or "".
+        Why it is to end, or "".
     trouble
         What the batch system last failed with, if it does not answer; else "".
     asked
@@ -990,6 +1029,8 @@ class FoldedRun:
         match event:
             case TaskFailed():
                 self._task_failed(event)
+            case TaskCancelled():
+                self.stages[event.stage].cancel(event.index)
             case JobEnded() | SubmitRefused():
                 self._job_ended(event)
             case LeaseEnded():
@@ -1002,6 +1043,8 @@ class FoldedRun:
                 self._run_started(event)
             case DriverStarted():
                 self._driver_started(event)
+            case TasksKept():
+                self._tasks_kept(event)
             case StageExpanded():
                 self.stages[event.stage].expand(event.width)
             case StageFailed():
@@ -1030,13 +1073,13 @@ class FoldedRun:
                 self.stages[spec.name] = StageProgress(spec, spec.width, calls, self.illegal)
 
     def _driver_started(self, event: DriverStarted) -> None:
-        """Workers are fresh: what ran runs again. Stages that failed get another go."""
+        """What runs goes on until its nodes say otherwise, but not in a lease. Stages that failed get another go."""
         self.drivers += 1
         for held in self.pool.held.values():
-            for stage, index in held.running:
+            for stage, index in held.running if held.lender or not event.keeps else ():
                 self.stages[stage].lose(index)
                 self.stages[stage].leave(self.last)  # the driver before was last seen then
-        self.pool.forget_nodes(self.last)
+        self.pool.forget_nodes(self.last, event.keeps)
         self.wanted = NOTHING
         self.outcome, self.message, self.ended, self.cancelling, self.trouble = RunState.RUNNING, "", None, "", ""
         for progress in self.stages.values():
@@ -1070,6 +1113,17 @@ class FoldedRun:
                 held.take((event.stage, index), stage.spec.task, event.at)
         return first
 
+    def _tasks_kept(self, event: TasksKept) -> None:
+        """What the nodes of an allocation do not have any more waits again."""
+        if (held := self.pool.held.get(event.allocation)) is None:
+            return
+        kept = set(event.tasks)
+        for task in [task for task in held.unseen if task not in kept]:
+            held.drop(task, event.at)
+            self.stages[task[0]].lose(task[1])
+            self.stages[task[0]].leave(event.at)
+        held.unseen.clear()
+
     def _task_done(self, event: TaskDone) -> None:
         stage, index, now = self.stages[event.stage], event.index, event.at
         self.attempts.add(event, 0)
@@ -1099,8 +1153,13 @@ class FoldedRun:
             return  # it counts as lost already, and waits or runs again
         stage.leave(event.at)
         if event.infrastructure:
-            held.lost[task] = launched, event.at
             self._lose(stage, index, event.error, event.at - launched)
+            if (
+                held.ends is None
+                or event.at < held.ends - UNRESPONSIVE_S
+                or not self._outlived(stage, index, event.at - launched, event.at)
+            ):
+                held.lost[task] = launched, event.at
             return
         held.useful = True  # it was the task that failed, not the allocation
         if stage.open:
@@ -1151,19 +1210,27 @@ class FoldedRun:
                 self._blame_longest(held, event.at)
         stages = [self.stages[name] for name in held.stages]
         drained = held.released is not None and held.drains is not None and held.released >= held.drains
-        stopped = _is_cancelled(event) and not held.ending and held.started is not None  # somebody wants it to stop
         if any(stage.open for stage in stages):
-            stopped = False
             of_use = held.useful or held.ending or bool(held.nodes)
         else:
             of_use = held.useful or (held.ending and not drained) or self._went_with_another(held, event)
             of_use |= self._was_replaced(held, event)
-        if of_use and not stopped:
+        withdrawn = _is_cancelled(event) and not held.ending and not self._went_with_another(held, event)
+        if of_use and not withdrawn:
             return
         # Stages further on are skipped with the one that fails, unless the job was theirs alone.
         started = [stage for stage in stages if stage.state is not StageState.WAITING]
         for stage in started or (() if drained else stages):
-            self._count_barren(stage, held, event, what)
+            if withdrawn:
+                self._count_withdrawn(stage, event, what)
+            else:
+                self._count_barren(stage, held, event, what)
+
+    def _count_withdrawn(self, stage: StageProgress, event: JobEnded | SubmitRefused, what: str) -> None:
+        """Somebody else cancelled an allocation: ask again, but not for ever."""
+        stage.withdrawn += 1
+        if stage.withdrawn >= CANCELLED_MOST:
+            stage.fail(f"{CANCELLED_MOST} of its jobs were cancelled, not by the run; the last: {what}", event.at)
 
     def _was_replaced(self, held: Held, event: JobEnded | SubmitRefused) -> bool:
         """Whether a job had nothing to do to its end in a run that borrows: its tasks ran in leases."""
@@ -1178,11 +1245,16 @@ class FoldedRun:
     def _blame_longest(self, held: Held, now: float) -> None:
         """Tasks that had a whole wall time, and were not done in it, would not be the next time either."""
         for (name, index), (launched, lost) in held.lost.items():
-            stage, ran = self.stages[name], lost - launched
-            at_the_end = lost >= now - UNRESPONSIVE_S and not stage.open  # not with a node that was lost before
-            if at_the_end and ran >= _NEARLY_ALL * stage.spec.walltime_s and not stage.is_done(index):
-                reason = f"task {index} ran for {brief(ran)} and reached the wall time: raise walltime="
-                self._blame(stage, index, reason, now)
+            if lost >= now - UNRESPONSIVE_S:  # not with a node that was lost before
+                self._outlived(self.stages[name], index, lost - launched, now)
+
+    def _outlived(self, stage: StageProgress, index: int, ran_s: float, now: float) -> bool:
+        """Blame a task that ran up to the end of its allocation, if it had nearly a whole wall time; whether it had."""
+        late = not stage.open and ran_s >= _NEARLY_ALL * stage.spec.walltime_s and not stage.is_done(index)
+        if late:
+            reason = f"task {index} ran for {brief(ran_s)} and reached the wall time: raise walltime="
+            self._blame(stage, index, reason, now)
+        return late
 
     def _went_with_another(self, held: Held, event: JobEnded | SubmitRefused) -> bool:
         """Whether a job is gone because of one that it waited for: no fault of its own stage.
@@ -1205,9 +1277,8 @@ class FoldedRun:
         """An allocation ended by itself before it was of use: ask again, but not for ever."""
         if isinstance(event, JobEnded) and event.state is JobState.LOST and held.handle is None:
             return  # the driver died before it was submitted
-        hopeless = isinstance(event, SubmitRefused) or (_is_cancelled(event) and not held.ending)
         stage.barren += 1
-        if hopeless:
+        if isinstance(event, SubmitRefused):
             stage.fail(what, event.at)
         elif stage.barren >= BARREN_MOST:
             stage.fail(

@@ -9,7 +9,7 @@ import copy
 import operator
 import signal
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from asa.core.errors import InvalidInput
@@ -30,6 +30,17 @@ _STRUCTURES = (list, tuple, set, frozenset, dict)
 
 
 @dataclass(frozen=True, slots=True)
+class Secrets:
+    """Variables for the environment of a stage's tasks, as (name, value), that nobody else is to see; not printed.
+
+    >>> Secrets((("LICENSE", "a1b2"),))
+    Secrets()
+    """
+
+    variables: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Task:
     """One call of a stage's function.
 
@@ -47,6 +58,10 @@ class Task:
         What it needs while it runs.
     launch
         How its ranks are started, or None for a plain call.
+    identity
+        The same, from one driver of a run to the next, exactly when what it is called with is the same.
+    secrets
+        For its environment, or None. They are no part of its identity.
     """
 
     stage: str
@@ -56,6 +71,8 @@ class Task:
     inputs: tuple[Value, ...]
     resources: Resources
     launch: Launch | None = None
+    identity: str = ""
+    secrets: Secrets | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from asa.core.stage import StageSpec, StageState
 class QueuedJob:
     """A job that waits, eligible to start. `walltime_s` is its wall time, or a prediction of its run time [s].
 
-    `user` and `name` are "" where nobody tells.
+    `user` and `name` are "" where they are not known.
     """
 
     key: JobKey
@@ -215,6 +215,8 @@ class WorkflowView:
         Longest time until it is noticed that a job has started [s].
     idle_core_s
         What allocations that came before their stage have cost by now: cores times the time they held nothing [s].
+    cores_per_node
+        Cores of the largest node, or None.
     """
 
     now: float
@@ -226,6 +228,7 @@ class WorkflowView:
     parks: bool = False
     poll_s: float = 0.0
     idle_core_s: float = 0.0
+    cores_per_node: int | None = None
 
     def __getitem__(self, name: str) -> StageView:
         for stage in self.stages:

@@ -21,11 +21,6 @@ def beliefs(learned: Path, site: str, partition: str) -> list[Row]:
 
     ``weights`` has pairs of a wait [s] and how likely it is thought to be, where an estimator weighs alternatives;
     those below 0.1 % are left out. Else it is empty. ``predicted_s`` is the wait that it would plan with now.
-
-    Raises
-    ------
-    StateError
-        When the store cannot be read.
     """
     from asa.estimators.waits import Waits  # here: importing it takes longer than all that is shown before
     from asa.log.database import LearnedStore
@@ -54,9 +49,9 @@ def beliefs(learned: Path, site: str, partition: str) -> list[Row]:
 
 
 class Beliefs:
-    """What was believed by some time, by geometry, as the log of a run tells; a fold of it.
+    """What was believed by some time, by geometry, as the log of a run has it; a fold of it.
 
-    Logs that do not tell, as older ones, have the run's own waits: `replay` teaches them to estimators that know
+    Logs without beliefs, as older ones, have the run's own waits: `replay` teaches them to estimators that know
     nothing else. What other runs had taught before is missing then.
 
     Parameters
@@ -67,17 +62,17 @@ class Beliefs:
 
     def __init__(self, estimator: str | None) -> None:
         self._estimator = estimator
-        self._told: dict[str, Believed] = {}
+        self._logged: dict[str, Believed] = {}
         self._lessons: list[tuple[str, Learned, Context | None]] = []
 
     @property
-    def told(self) -> bool:
-        """Whether the log tells of beliefs, so far."""
-        return bool(self._told)
+    def logged(self) -> bool:
+        """Whether the log has had beliefs so far."""
+        return bool(self._logged)
 
     def believe(self, event: Believed) -> None:
         """From now on this is believed."""
-        self._told[event.geometry] = event
+        self._logged[event.geometry] = event
 
     def learn(self, geometry: str, event: Learned, context: Context | None) -> None:
         """A job of this geometry, submitted in this context, has started, so its wait is known."""
@@ -86,7 +81,7 @@ class Beliefs:
 
     def table(self) -> dict[str, Row]:
         """Rows by geometry, as logged: as `beliefs` has them, with the time from when that was believed."""
-        return {name: _row(event, replayed=False) for name, event in self._told.items()}
+        return {name: _row(event, replayed=False) for name, event in self._logged.items()}
 
     def replay(self) -> dict[str, Row]:
         """The same, as the run's own waits would have it."""

@@ -21,7 +21,6 @@ class DashboardCommand:
     help = "serve a page that shows a run as it goes on, or replays it"
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
-        """Declare the options."""
         parser.add_argument(
             "run", metavar="RUN", nargs="?", default="", help="run or co-scheduled queue to show first (the newest run)"
         )
@@ -30,7 +29,6 @@ class DashboardCommand:
         parser.add_argument("--certificate", type=Path, metavar="FILE", help="PEM file with key and certificate: TLS")
 
     def run(self, options: argparse.Namespace) -> CommandResult:
-        """Serve until Ctrl-C."""
         from asa.dashboard.site import Dashboard  # here: the page of options needs no sockets
 
         port = _free_port(options.host) if options.port is None else options.port

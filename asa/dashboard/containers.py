@@ -1,4 +1,4 @@
-"""Containers on the agents of a run: as its log tells or, where it does not, as its pool's master tells now."""
+"""Containers on the agents of a run: from its log or, where that has none, from its pool's master."""
 
 from __future__ import annotations
 
@@ -42,18 +42,18 @@ def containers(pool: Path) -> list[dict[str, Any]] | None:
 
 
 class Containers:
-    """A run's containers by some time, with their quotas and use, as its log tells; a fold of it."""
+    """A run's containers by some time, with their quotas and use, as logged; a fold of the log."""
 
     def __init__(self) -> None:
-        self.told = False
+        self.logged = False
         self._now: dict[str, tuple[float, ContainerUse]] = {}
 
     def on(self, event: ContainersSeen | DriverStarted) -> None:
-        """Fold an event: a new driver tells of all that there are anew."""
+        """Fold an event: a new driver logs all containers again."""
         if isinstance(event, DriverStarted):
             self._now = {}
             return
-        self.told = True
+        self.logged = True
         self._now |= {use.container: (event.at, use) for use in event.seen}
         for name in event.gone:
             self._now.pop(name, None)
@@ -61,7 +61,7 @@ class Containers:
     def table(self, nodes: Collection[str]) -> dict[str, dict[str, Any]]:
         """Rows by container, of those on these nodes; ``at`` is when it was seen to be so [s since the epoch].
 
-        On a node that has left there are none, although nobody has looked since.
+        On a node that has left there are none, although no look since has said so.
         """
         return {
             name: {

@@ -18,9 +18,7 @@ from asa.core.event import (
     DriverStarted,
     Event,
     Learned,
-    RunEnded,
     RunStarted,
-    RunState,
     Submitting,
 )
 from asa.core.registry import Registry
@@ -56,8 +54,8 @@ class Model(Protocol[In]):
 
     def on(self, event: In, /) -> None: ...
 
-    def document(self, now: float, *, past: bool = ...) -> Document:
-        """The tables at a time [s], which is over if it is `past`."""
+    def document(self, now: float, *, past: bool = ..., written: bool = ...) -> Document:
+        """The tables at a time [s], which is over if it is `past`; whether the log is being `written`."""
 
     def bars_from(self, first: int) -> list[list[float]]: ...
 
@@ -69,7 +67,7 @@ class WatchedLog(Protocol[Item]):
         """Numbers and items above `after`, in order."""
 
     def is_written(self) -> bool:
-        """Whether somebody writes it now, as far as that can be known."""
+        """Whether it is being written now, as far as that can be known."""
 
     def follows_the_clock(self) -> bool:
         """Whether its times are those of the wall clock."""
@@ -83,7 +81,7 @@ class WatchedLog(Protocol[Item]):
 @dataclass(frozen=True)
 class View:
     """What a page shows at `now` [s]: its tables, and the first `bars` runs of tasks. `live` says that time goes on,
-    `written` that somebody writes the log."""
+    `written` that the log is being written."""
 
     document: Document
     bars: int
@@ -94,15 +92,6 @@ class View:
 
 class Feed(Generic[Item]):
     """A log with its model.
-
-    Parameters
-    ----------
-    log
-        What is followed.
-    model
-        Makes an empty model.
-    clock
-        The time [s since the epoch].
 
     Notes
     -----
@@ -128,20 +117,22 @@ class Feed(Generic[Item]):
     def advance(self) -> bool:
         """Read what is new; whether there was anything."""
         before = self._read
+        written = self._model.over or self._log.is_written()  # asked first: what ends meanwhile is read below
         for number, item in self._log.read(before):
             at = self._log.at(item)
             self._model.on(item)
             self._items.append(item)
             self._times.append(max(at, self._times[-1] if self._times else at))
             self._read = number
-        self._written = not self._model.over and self._log.is_written()
+        self._written = written and not self._model.over
         self._live = self._written and self._log.follows_the_clock()
         return self._read != before
 
     def look(self) -> View:
-        """The page as of now; of a log that nobody writes, as of its last item."""
+        """The page as of now; of a log that is not being written, as of its last item."""
         now = max(self._clock(), self._model.last) if self._live else self._model.last
-        return View(self._model.document(now), self._model.bars, now, self._live, self._written)
+        document = self._model.document(now, written=self._written)
+        return View(document, self._model.bars, now, self._live, self._written)
 
     def look_at(self, when: float) -> View:
         """The page as it was at a time [s]; it is replayed, whoever else reads meanwhile."""
@@ -154,7 +145,6 @@ class Feed(Generic[Item]):
         return self._model.bars_from(first)[: last - first] if last > first else []
 
     def close(self) -> None:
-        """Let go of the log."""
         self._log.close()
 
 
@@ -184,7 +174,6 @@ class RunLog:
         self._virtual = False
 
     def read(self, after: int) -> Iterable[tuple[int, Event]]:
-        """Numbers and events above `after`."""
         for number, event in self._log.read(after):
             if isinstance(event, RunStarted):
                 self._virtual = event.executor == VIRTUAL
@@ -192,18 +181,16 @@ class RunLog:
 
     def is_written(self) -> bool:
         """Whether a driver is at it."""
-        return self._directory.lock().holder() is not None
+        return self._directory.is_driven()
 
     def follows_the_clock(self) -> bool:
         """False for a run in virtual time."""
         return not self._virtual
 
     def at(self, event: Event) -> float:
-        """When it happened [s since the epoch]."""
         return event.at
 
     def close(self) -> None:
-        """Close the file."""
         self._log.close()
 
 
@@ -223,7 +210,7 @@ class QueueLog:
         yield from enumerate(self._entries[after:], after + 1)
 
     def is_written(self) -> bool:
-        """Taken to be: nobody can tell."""
+        """Taken to be: it cannot be known."""
         return True
 
     def follows_the_clock(self) -> bool:
@@ -231,7 +218,6 @@ class QueueLog:
         return False
 
     def at(self, entry: Entry) -> float:
-        """When it happened [s since the queue's start]."""
         return float(entry["at"])
 
     def close(self) -> None:
@@ -269,15 +255,6 @@ class Sources:
         return rows + [{"kind": QUEUES, "name": name} for name in list(self._queues())[:LISTED_MOST]]
 
     def open(self, kind: str, name: str) -> Feed[Any]:
-        """The feed of a run or a queue, by its full name.
-
-        Raises
-        ------
-        RunNotFound
-            When there is none.
-        StateError
-            When its log cannot be read.
-        """
         if kind == QUEUES and name in (queues := self._queues()):
             return Feed(queues[name], QueueModel)
         if kind != RUNS:
@@ -307,11 +284,8 @@ class Sources:
 
 def _row(directory: RunDirectory) -> dict[str, Any]:
     with EventLog(directory.events) as log:
-        started, ended = log.latest(RunStarted), log.latest(RunEnded, DriverStarted)
-    state = ended.state.value if isinstance(ended, RunEnded) else RunState.RUNNING.value
-    if state == RunState.RUNNING.value and directory.lock().holder() is None:
-        state = "interrupted"
-    row: dict[str, Any] = {"kind": RUNS, "name": directory.name, "state": state}
+        started, state = log.latest(RunStarted), directory.standing(log)
+    row: dict[str, Any] = {"kind": RUNS, "name": directory.name, "state": state.value}
     if isinstance(started, RunStarted):
         row |= {"workflow": started.workflow, "backend": started.backend, "strategy": started.strategy}
     return row
@@ -340,16 +314,13 @@ class RunModel:
 
     @property
     def last(self) -> float:
-        """The latest time of an event [s since the epoch]."""
         return 0.0 if self.plan is None else self.plan.last
 
     @property
     def bars(self) -> int:
-        """How many runs of tasks have been reported."""
         return 0 if self.plan is None else len(self.plan.attempts)
 
     def on(self, event: Event) -> None:
-        """Fold an event."""
         if isinstance(event, RunStarted) and self.plan is None:
             strategy = logged_strategy(event)
             self.plan, self.beliefs = logged_plan(event), Beliefs(None if strategy is None else strategy.estimator)
@@ -372,7 +343,7 @@ class RunModel:
             case ContainersSeen() | DriverStarted():
                 self.containers.on(event)
 
-    def document(self, now: float, *, past: bool = False) -> Document:
+    def document(self, now: float, *, past: bool = False, written: bool = True) -> Document:
         """All tables but `bars`, as of `now` [s since the epoch]; empty before the first event.
 
         Parameters
@@ -380,10 +351,13 @@ class RunModel:
         past
             Whether that time is over: what estimators have learned by now, which is asked for beside the log, is not
             what they believed then. Where the log does not tell, the run's own waits are replayed.
+        written
+            Whether a driver is at it; without one, a run that has no outcome is interrupted, and what had not ended
+            when it was last seen is of unknown state.
         """
         if (plan := self.plan) is None:
             return _EMPTY
-        run, held = summary(plan, now), plan.pool.held
+        run, held = summary(plan, now, driven=written), plan.pool.held
         numbers = {name: number for number, name in enumerate(plan.stages)}
         return {
             "run": rows.run_row(run, plan.trouble) | {"tells": self._tells()},
@@ -391,12 +365,12 @@ class RunModel:
                 stage.name: rows.stage_row(position, stage, run, plan.stages[stage.name].spec)
                 for position, stage in enumerate(run.stages)
             },
-            "jobs": {job.token: rows.job_row(job, plan.pool.ever[job.token]) for job in run.jobs},
+            "jobs": {job.token: rows.job_row(job, plan.pool.ever[job.token], run.state) for job in run.jobs},
             "underway": {key: found for key, item in held.items() if (found := rows.underway(item, numbers))},
             "nodes": rows.node_rows(held),
             "waits": {event.allocation: rows.wait_row(event, plan) for event in self.learned},
-            "why": rows.why_rows(reasons(plan, now)),
-            "beliefs": self.beliefs.replay() if past and not self.beliefs.told else self.beliefs.table(),
+            "why": rows.why_rows(reasons(plan, now, driven=written)),
+            "beliefs": self.beliefs.replay() if past and not self.beliefs.logged else self.beliefs.table(),
             "containers": self.containers.table({node for item in held.values() for node in item.nodes}),
             "names": self._names(plan),
         }
@@ -404,15 +378,15 @@ class RunModel:
     def bars_from(self, first: int) -> list[rows.Bar]:
         """Runs of tasks from this one on, in the order in which they were reported; times count from the run's start.
 
-        They never change, so nobody needs one twice.
+        They never change, so none is needed twice.
         """
         plan = self.plan
         assert plan is not None and plan.start is not None
         return rows.bars(plan.attempts, lambda name: plan.stages[name].spec, first, plan.start.at)
 
     def _tells(self) -> list[str]:
-        """What the log tells of that older logs do not."""
-        return [name for name in ("beliefs", "containers") if getattr(self, name).told]
+        """What the log has that older logs have not."""
+        return [name for name in ("beliefs", "containers") if getattr(self, name).logged]
 
     def _names(self, plan: Plan) -> dict[str, Any]:
         """What the numbers in `bars` stand for."""
@@ -448,7 +422,7 @@ class QueueModel:
         elif job := entry.get("job"):
             self._happened(entry, str(job), at)
 
-    def document(self, now: float, *, past: bool = False) -> Document:
+    def document(self, now: float, *, past: bool = False, written: bool = True) -> Document:
         """The queue's tables: all that is shown of one is in its log."""
         states = [job["state"] for job in self._jobs.values()]
         counts = {state: states.count(state) for state in ("running", "ended", "failed", "waiting")}
@@ -492,7 +466,7 @@ class QueueModel:
         return self._jobs.get(name, {"state": "waiting", "stays": [], "nodes": []})
 
     def _enter(self, name: str, at: float, host: str | None, share: float | None) -> None:
-        """It has these cores from now on. Rows are made anew, never changed: somebody may have been shown the old."""
+        """It has these cores from now on. Rows are made anew, never changed: a page may still hold the old."""
         stays = [*self._left(name, at), {"since": plain(at), "until": None, "host": host, "share": plain(share)}]
         self._jobs[name] = self._job(name) | {"state": "running", "stays": stays}
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from asa.core.event import Learned
-from asa.core.geometry import geometry_of
-from asa.core.reason import explained
+from asa.core.context import geometry_of
+from asa.core.event import Learned, RunState
+from asa.core.job import explained
 from asa.core.run import ATTEMPT, AttemptLog, FoldedRun, Held
 from asa.core.stage import StageSpec
 from asa.dashboard.document import plain
@@ -68,8 +68,11 @@ def stage_row(position: int, stage: StageSummary, run: RunSummary, spec: StageSp
     }
 
 
-def job_row(job: JobSummary, held: Held) -> Row:
-    """A job, or a lease; of one that runs, the last of `runs` has no end. `predicted` is when it was to start."""
+def job_row(job: JobSummary, held: Held, run: RunState) -> Row:
+    """A job, or a lease, of a run in this state; of one that runs, the last of `runs` has no end.
+
+    `predicted` is when it was to start.
+    """
     runs: list[list[float | None]] = [[plain(start), plain(end)] for start, end in job.runs]
     ends = held.ends if job.ended is None else None
     if ends is not None:
@@ -79,7 +82,7 @@ def job_row(job: JobSummary, held: Held) -> Row:
     return {
         "id": job.job_id,
         "for": list(job.stages),
-        "state": job.state.value,
+        "state": "unknown" if run is RunState.INTERRUPTED and job.ended is None else job.state.value,
         "leaving": held.ending,
         "cores": job.cores,
         "busy": busy,
@@ -144,9 +147,9 @@ def geometry(event: Learned, run: FoldedRun) -> str | None:
     return str(geometry_of(start.site, start.partition, job.request.resources.cores, job.request.walltime_s))
 
 
-def why_rows(told: Reasons) -> dict[str, str]:
+def why_rows(why: Reasons) -> dict[str, str]:
     """Why stages are not running, by stage; what the strategy says of itself has the key ""."""
-    words = ({"": told.strategy} if told.strategy else {}) | told.stages
+    words = ({"": why.strategy} if why.strategy else {}) | why.stages
     return {key: last_words(text, WORDS_MOST) for key, text in words.items()}
 
 

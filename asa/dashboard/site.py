@@ -2,14 +2,14 @@
 
 ::
 
-    GET  /                              anybody   the page, without a word about any run
-    GET  /page/NAME                     anybody   its scripts and style
+    GET  /                              all       the page, without a word about any run
+    GET  /page/NAME                     all       its scripts and style
     POST /api/session                   the code  a token, for all that follows
     GET  /api/list                      token     runs and queues
     GET  /api/KIND/NAME/stream          token     the page of a run or queue, then what changes: a line of JSON each
     GET  /api/KIND/NAME/at?t=SECONDS    token     the page as it was
     GET  /api/runs/NAME/beliefs         token     what estimators believe of waits now, in the whole queue
-    GET  /api/runs/NAME/containers      token     containers on the run's agents now: not every log tells
+    GET  /api/runs/NAME/containers      token     containers on the run's agents now: not every log has them
 """
 
 from __future__ import annotations
@@ -65,19 +65,7 @@ _Answer = Callable[[Request], _Answering]
 
 
 class Site:
-    """Answers requests for one state directory.
-
-    Parameters
-    ----------
-    sources
-        Runs and queues.
-    access
-        Who may look at them.
-    host, scheme
-        Where we listen, and how: ``http`` or ``https``.
-    opens
-        Kind and name of what the page shows first.
-    """
+    """Answers requests for one state directory."""
 
     def __init__(self, sources: Sources, access: Access, host: str, scheme: str, opens: tuple[str, str]) -> None:
         self._sources, self._access, self._host, self._scheme, self._opens = sources, access, host, scheme, opens
@@ -91,7 +79,6 @@ class Site:
             await self._watch(*self._opens)
 
     def end(self) -> None:
-        """End all streams."""
         for watch in list(self._watches.values()):
             watch.end()
 
@@ -173,7 +160,7 @@ class Site:
         key = (kind, name)
         if key not in self._watches:
             feed = await asyncio.to_thread(self._sources.open, kind, name)
-            if key in self._watches:  # somebody else was faster
+            if key in self._watches:  # another request was faster
                 feed.close()
             else:
                 self._watches[key] = Watch(feed, lambda: self._watches.pop(key))
@@ -249,10 +236,6 @@ class Access:
     ----------
     file
         Where the link with the next code is kept; mode 0600.
-    address
-        The page's, such as ``http://127.0.0.1:8765``.
-    clock
-        Seconds that never go backwards [s].
     """
 
     def __init__(self, file: Path, address: str, clock: Callable[[], float]) -> None:
@@ -268,13 +251,6 @@ class Access:
         return f"{self._address}/#{self._code}"
 
     def renew(self) -> None:
-        """Make a new code, and write the link with it to the file.
-
-        Raises
-        ------
-        StateError
-            When it cannot be written.
-        """
         self._code = secrets.token_urlsafe(32)
         write_private(self._file, f"{self.link}\n".encode())
 
@@ -301,19 +277,19 @@ class Access:
         """Raises `HTTPError` (401) when these headers have no token of ours."""
         scheme, _, rest = headers.get("Authorization", "").strip().partition(" ")
         given, known = rest.strip().encode(errors="replace"), False
-        for token in self._tokens:  # all of them: the time it takes tells nothing
+        for token in self._tokens:  # all of them: the time it takes reveals nothing
             known |= hmac.compare_digest(token.encode(), given)
         if scheme.lower() != "bearer" or not known:
             raise HTTPError(401, "expected the token of an open page: open the link that asa dashboard has written")
 
     def close(self) -> None:
-        """Nobody may look any more."""
+        """All tokens are revoked."""
         self._tokens.clear()
         self._file.unlink(missing_ok=True)
 
 
 def check_addressed(headers: Mapping[str, str], host: str, scheme: str) -> None:
-    """Refuse what a browser sends for the page of somebody else, even one whose name resolves to this machine.
+    """Refuse what a browser sends for another page, even one whose name resolves to this machine.
 
     Parameters
     ----------
@@ -406,7 +382,7 @@ BARS_MOST = 5000
 _log = logging.getLogger(__name__)
 _BEAT = b"\n"
 _BEAT_EVERY = 50
-_ALONE_MOST = 25  # looks at a log that nobody else looks at
+ALONE_MOST = 25  # looks at a log without viewers
 
 
 class Viewer:
@@ -416,20 +392,20 @@ class Viewer:
         self.stream = stream
         self._document: Document = {}
         self._bars = 0
-        self._sent: tuple[float, bool, bool] | None = None
+        self._sent: tuple[float, bool] | None = None
 
     def send(self, feed: Feed[Any], view: View) -> None:
         """Send what it does not have yet; nothing while it does not keep up."""
         if self.stream.waiting > BEHIND_MOST:
             return
         change, first = difference(self._document, view.document), self._bars
-        sent = (view.now, view.live, view.written)
+        sent = (view.now, view.live)
         if not change and view.bars == first and self._sent == sent:
             return
         self._document, self._bars, self._sent = view.document, view.bars, sent
         start, end = feed.span
         record = {"change": change, "now": view.now, "from": start, "to": max(end, view.now)}
-        record |= {"live": view.live, "written": view.written}
+        record["live"] = view.live
         for place in range(first, max(view.bars, first + 1), BARS_MOST):
             self.stream.put(line(record | {"bars": feed.bars(place, min(place + BARS_MOST, view.bars))}))
             record = {}
@@ -441,15 +417,7 @@ class Viewer:
 
 
 class Watch:
-    """One feed, and those who look at it; it is read while anybody does, and a little longer.
-
-    Parameters
-    ----------
-    feed
-        Closed at the end.
-    over
-        Called then.
-    """
+    """One feed, and those who look at it; it is read while there are viewers, and a little longer."""
 
     def __init__(self, feed: Feed[Any], over: Callable[[], object]) -> None:
         self.feed, self._over = feed, over
@@ -469,13 +437,11 @@ class Watch:
         self._viewers.discard(viewer)
 
     def end(self) -> None:
-        """End the streams of all viewers."""
         for viewer in list(self._viewers):
             viewer.stream.end()
 
     async def at(self, when: float) -> View:
-        """The page as it was at a time [s]."""
-        async with self._reading:  # nobody is served faster by two that replay at once
+        async with self._reading:  # two replays at once are no faster
             return await asyncio.to_thread(self.feed.look_at, when)
 
     async def _run(self) -> None:
@@ -485,7 +451,7 @@ class Watch:
             self._fail(f"the log cannot be read: {error}")
         except Exception:
             _log.exception("a log cannot be shown")
-            self._fail("the dashboard cannot show this log; what it has said where it was started tells why")
+            self._fail("the dashboard cannot show this log; its terminal says why")
         finally:
             self._over()
             self.feed.close()
@@ -495,12 +461,12 @@ class Watch:
             viewer.fail(words)
 
     async def _follow(self) -> None:
-        loop, told, alone, turn = asyncio.get_running_loop(), 0.0, 0, 0
-        while alone < _ALONE_MOST:
+        loop, looked, alone, turn = asyncio.get_running_loop(), 0.0, 0, 0
+        while alone < ALONE_MOST:
             news = await asyncio.to_thread(self.feed.advance)
-            due = self._view is None or (self._view.live and loop.time() >= told + REFRESH_S)
+            due = self._view is None or (self._view.live and loop.time() >= looked + REFRESH_S)
             if news or due:
-                self._view, told = await asyncio.to_thread(self.feed.look), loop.time()
+                self._view, looked = await asyncio.to_thread(self.feed.look), loop.time()
                 for viewer in list(self._viewers):
                     viewer.send(self.feed, self._view)
             turn, alone = turn + 1, 0 if self._viewers else alone + 1
@@ -545,8 +511,6 @@ class Dashboard:
 
     Parameters
     ----------
-    state
-        The state directory.
     name
         The run or queue that the page shows first, or a beginning of it; "" for the newest run.
     host
@@ -560,10 +524,6 @@ class Dashboard:
     ------
     InvalidInput
         When other machines could reach it without TLS.
-    RunNotFound
-        When there is no such run or queue.
-    StateError
-        When the certificate cannot be used.
     """
 
     def __init__(
@@ -598,17 +558,10 @@ class Dashboard:
 
     @property
     def shows(self) -> str:
-        """The name of what the page shows first."""
         return self._opens[1]
 
     def start(self) -> None:
-        """Listen, and write the link.
-
-        Raises
-        ------
-        StateError
-            When the port or the file cannot be had.
-        """
+        """Listen, and write the link."""
         self._thread.start(self._serve)
 
     def wait(self, timeout: float | None = None) -> None:

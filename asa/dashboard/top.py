@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 Row = Mapping[str, Any]
 _SIGNS = {"done": "✓", "completed": "✓", "succeeded": "✓", "running": "▶", "failed": "✕", "ready": "◔"}
+_SIGNS |= {"interrupted": "■", "unknown": "?"}
 _STYLES = {"done": "green", "completed": "green", "succeeded": "green", "running": "blue", "ready": "yellow"}
 _NUMBERS = ("Done", "Predicted", "Waited", "Cores busy", "Wall time left")
 _BAR = 12
@@ -154,12 +155,10 @@ class Top:
     help = "show a run as it goes on, in a terminal"
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
-        """Declare the options."""
         parser.add_argument("run", metavar="RUN", nargs="?", default="", help="name of the run (the newest)")
         parser.add_argument("--once", action="store_true", help="show it as it is now, and return")
 
     def run(self, options: argparse.Namespace) -> CommandResult:
-        """Show it."""
         from asa.dashboard.feed import RUNS, Sources  # here: the page of options does without NumPy
 
         sources = Sources(state_directory())
@@ -177,7 +176,7 @@ class Top:
 
 
 def _follow(feed: Any) -> None:
-    """Show it until nobody writes its log any more, or until Ctrl-C."""
+    """Show it until its driver has ended, or until Ctrl-C."""
     from rich.console import Console
     from rich.live import Live
 

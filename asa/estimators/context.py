@@ -151,7 +151,7 @@ class Contextual:
         if self._count >= self._due():
             self._grown, self._stale = self._count, True
         elif not self._stale:
-            self._leaves[:, slot] = forest.leaves_of_one(row.tolist(), self._trees)
+            self._leaves[:, slot] = forest.leaf_in_each(row.tolist(), self._trees)
 
     def state(self) -> dict[str, Any]:
         """Return the remembered jobs, JSON-able; the trees follow from them."""
@@ -214,7 +214,7 @@ class Contextual:
     def _likeness(self, row: Vector, known: Vector) -> Vector:
         if self._stale:
             self._grow()
-        own = np.array(forest.leaves_of_one(row.tolist(), self._trees), np.int32)
+        own = np.array(forest.leaf_in_each(row.tolist(), self._trees), np.int32)
         alike = forest.likeness(self._leaves[:, : len(known)], own, known)
         return alike if alike.any() else known
 
@@ -226,7 +226,7 @@ class Contextual:
         seeds = np.random.SeedSequence([self._seed, self._grown]).generate_state(len(self._leaves))
         forest.grow(columns, target, self._leaf, seeds.tolist(), self._column, self._threshold, self._child)
         self._stale = False
-        self._trees = list(zip(self._column.tolist(), self._threshold.tolist(), self._child.tolist(), strict=True))
+        self._trees = forest.as_lists(self._column, self._threshold, self._child)
         slots = slice(min(self._count, memory))
         self._leaves[:, slots] = forest.leaves(self._rows[slots], self._column, self._threshold, self._child)
 

@@ -12,8 +12,8 @@ from asa.estimators.loss import Vector
 
 Table = npt.NDArray[np.float32]
 Codes = npt.NDArray[np.int32]
-Trees = list[tuple[list[int], list[float], list[int]]]
-"""Columns, thresholds and children of each tree, as lists."""
+Trees = list[list[tuple[int, float, int]]]
+"""Of each tree its nodes: column, threshold and first child; of a leaf -1, any number, and itself."""
 
 _GAMMA = np.uint64(0x9E3779B97F4A7C15)
 
@@ -103,47 +103,66 @@ def _best_splits(
     draws: Vector,
 ) -> tuple[npt.NDArray[np.bool_], Codes, Table]:
     """Whether each node can be split, by which column, and at which value, shape (nodes,) each."""
+    tries, nodes = draws.shape[1], len(size)
     shares, flat = target[order], columns.ravel()
-    total = np.add.reduceat(shares, first)
-    best, chosen = np.full(len(size), -1.0), np.full(len(size), -1, np.int32)
-    cut = np.zeros(len(size), np.float32)
-    for attempt in range(draws.shape[1]):
-        tried = (draws[:, attempt, 0] * len(columns)).astype(np.int64)
-        values = flat.take(np.repeat(tried * columns.shape[1], size) + order)
-        limits = [values[first + (draws[:, attempt, 1 + which] * size).astype(np.int64)] for which in range(2)]
-        for limit in (np.minimum(*limits), np.maximum(*limits)):
-            is_low = values <= np.repeat(limit, size)
-            below, part = np.add.reduceat(is_low, first, dtype=np.int64), np.add.reduceat(is_low * shares, first)
-            above = size - below
-            fits = (below >= leaf) & (above >= leaf)
-            with np.errstate(divide="ignore", invalid="ignore"):
-                gain = np.where(fits, part * part / below + (total - part) * (total - part) / above, -1.0)
-            better = gain > best
-            best[better], chosen[better], cut[better] = gain[better], tried[better], limit[better]
-    return chosen >= 0, chosen, cut
+    tried = (draws[:, :, 0] * len(columns)).astype(np.int64).T
+    rows = (draws[:, :, 1:] * size[:, None, None]).astype(np.int64).transpose(1, 2, 0)
+    # Of each value that is tried: how many rows of each node are below it, and the sum of their targets.
+    limits = np.empty((tries, 2, nodes), np.float32)
+    below, part = np.empty((tries, 2, nodes)), np.empty((tries, 2, nodes))
+    for attempt in range(tries):
+        place = np.repeat(tried[attempt] * columns.shape[1], size)
+        place += order
+        values = flat.take(place, mode="clip")  # faster than to check, and none is outside
+        limits[attempt] = values[first + rows[attempt]]
+        limits[attempt].sort(axis=0)
+        for limit, count, amount in zip(limits[attempt], below[attempt], part[attempt], strict=True):
+            is_low = (values <= np.repeat(limit, size)).astype(np.float64)  # sums of one kind of number are fastest
+            np.add.reduceat(is_low, first, out=count)
+            is_low *= shares
+            np.add.reduceat(is_low, first, out=amount)
+    above, rest = size - below, np.add.reduceat(shares, first) - part
+    fits = (below >= leaf) & (above >= leaf)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        gain = np.where(fits, part * part / below + rest * rest / above, -1.0).reshape(2 * tries, nodes)
+    best, node = gain.argmax(axis=0), np.arange(nodes)  # of equal ones the first
+    return gain[best, node] >= 0.0, tried[best // 2, node], limits.reshape(2 * tries, nodes)[best, node]
 
 
 def leaves(rows: Table, column: Codes, threshold: Table, child: Codes) -> Codes:
     """The leaf of each tree into which each row falls, rows of shape (n, f): shape (trees, n)."""
-    trees, row = np.arange(len(column))[:, None], np.arange(len(rows))
-    node = np.zeros((len(column), len(rows)), np.int32)
-    while True:
-        asked = column[trees, node]
-        open_ = asked >= 0
-        if not open_.any():
-            return node
-        above = rows[row, asked] > threshold[trees, node]
-        node = np.where(open_, child[trees, node] + above, node).astype(np.int32)
+    values, width, nodes = rows.ravel(), rows.shape[1], column.shape[1]
+    asks, limits, goes = column.ravel(), threshold.ravel(), child.ravel()
+    root = np.repeat(np.arange(len(column)) * nodes, len(rows))
+    row = np.tile(np.arange(len(rows)) * width, len(column))
+    found = np.zeros(len(root), np.int32)
+    open_ = np.flatnonzero(asks[root] >= 0)
+    root, row = root[open_], row[open_]
+    at = root
+    while len(open_):
+        below = goes.take(at) + (values.take(row + asks.take(at)) > limits.take(at))
+        found[open_] = below
+        at = root + below
+        inner = asks.take(at) >= 0
+        open_, root, row, at = open_[inner], root[inner], row[inner], at[inner]
+    return found.reshape(len(column), len(rows))
 
 
-def leaves_of_one(row: list[float], trees: Trees) -> list[int]:
+def as_lists(column: Codes, threshold: Table, child: Codes) -> Trees:
+    """What `leaf_in_each` looks rows up in, of trees of shape (trees, nodes)."""
+    own = np.where(column < 0, np.arange(column.shape[1]), child)
+    trees = zip(column.tolist(), threshold.tolist(), own.tolist(), strict=True)
+    return [list(zip(*parts, strict=True)) for parts in trees]
+
+
+def leaf_in_each(row: list[float], trees: Trees) -> list[int]:
     """The leaf of each tree into which a row falls, shape (f,): what `leaves` returns, faster for one."""
     found = []
-    for column, threshold, child in trees:
-        node = 0
-        while (asked := column[node]) >= 0:
-            node = child[node] + (row[asked] > threshold[node])
-        found.append(node)
+    for nodes in trees:
+        asked, limit, below = nodes[0]
+        while asked >= 0:
+            asked, limit, below = nodes[below + 1 if row[asked] > limit else below]
+        found.append(below)
     return found
 
 
@@ -163,9 +182,9 @@ def likeness(leaves: Codes, own: Codes, weights: Vector) -> Vector:
     ----------
     N. Meinshausen, Quantile Regression Forests, JMLR 7 (2006).
     """
-    alike = leaves == own[:, None]
-    held = alike @ weights
+    tree, row = np.divmod(np.flatnonzero(leaves == own[:, None]), leaves.shape[1])
+    held = np.bincount(tree, weights[row], len(own))
     counted = held > 0.0
     shares = np.divide(1.0, held, out=np.zeros(len(held)), where=counted)
-    found: Vector = (shares @ alike) * weights
+    found: Vector = np.bincount(row, shares[tree], len(weights)) * weights
     return found / max(int(counted.sum()), 1)

@@ -9,9 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from asa.core.context import Context
+from asa.core.context import WALLTIME_CLASSES, Context, Geometry
 from asa.core.errors import InvalidInput, StateError
-from asa.core.geometry import WALLTIME_CLASSES, Geometry
 from asa.core.ports import Estimator
 from asa.core.registry import ESTIMATORS, Registry, parse_spec
 from asa.estimators.checks import check_positive, check_wait

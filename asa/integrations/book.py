@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from asa.core.errors import AsaError, RunFailed
-from asa.core.event import TaskDone, TaskFailed
+from asa.core.event import Event, TaskCancelled, TaskFailed
 from asa.core.job import Resources
 from asa.core.task import Task, Value
 from asa.integrations.call import call, raised
@@ -24,30 +24,22 @@ _NOTHING = dump(((None, (), {}), {}))
 
 
 class CallFuture(Future[Any]):
-    """A future that tells when it is cancelled."""
+    """A future that reports when it is cancelled."""
 
-    def __init__(self, tell: Callable[[], None]) -> None:
+    def __init__(self, on_cancel: Callable[[], None]) -> None:
         super().__init__()
-        self._tell = tell
+        self._on_cancel = on_cancel
 
     def cancel(self) -> bool:
         """Cancel the call, unless it was given to an allocation already; whether it is cancelled."""
         before, after = self.cancelled(), super().cancel()
         if after and not before:
-            self._tell()
+            self._on_cancel()
         return after
 
 
 class CallBook:
-    """Calls by number: made in the user's threads, sent and answered in the runner's.
-
-    Parameters
-    ----------
-    name
-        What the log calls them.
-    directory
-        Of the run.
-    """
+    """Calls by number: made in the user's threads, sent and answered in the runner's."""
 
     def __init__(self, name: str, directory: RunDirectory) -> None:
         self._name, self._values = name, directory.values
@@ -56,14 +48,17 @@ class CallBook:
         self._lock = threading.Lock()
         self._width = 0
         self._open: dict[int, tuple[CallFuture, Value]] = {}
-        self._cancelled: deque[int] = deque()
 
     # ------------------------------------------------------ in the user's threads
 
     def add(
-        self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], tell: Callable[[], None]
+        self,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        on_cancel: Callable[[int], None],
     ) -> Future[Any]:
-        """One more call; `tell` is called when it is cancelled. What cannot travel fails its future."""
+        """One more call; `on_cancel` gets its number when it is cancelled. What cannot travel fails its future."""
         called = getattr(function, "__qualname__", type(function).__qualname__)
         try:
             arguments = self._keep(dump_or_explain(((function, args, kwargs), {}), f"a call of {called}"))
@@ -73,12 +68,7 @@ class CallBook:
             return failed
         with self._lock:
             index, self._width = self._width, self._width + 1
-
-            def cancelled() -> None:
-                self._cancelled.append(index)
-                tell()
-
-            future = CallFuture(cancelled)
+            future = CallFuture(partial(on_cancel, index))
             self._open[index] = future, arguments
         return future
 
@@ -99,7 +89,6 @@ class CallBook:
     # ------------------------------------------------------ in the runner's thread
 
     def width(self, name: str = "") -> int:
-        """How many calls there have been."""
         with self._lock:
             return self._width
 
@@ -112,27 +101,21 @@ class CallBook:
             arguments = _NOTHING
         return Task(name, index, self._function, arguments, (), resources)
 
-    def cancelled(self) -> Iterator[int]:
-        """Calls that were cancelled since the last time."""
-        while self._cancelled:
-            index = self._cancelled.popleft()
-            if (future := self._close(index)) is not None:
-                future.set_running_or_notify_cancel()
-                yield index
-
-    def settle(self, event: TaskDone | TaskFailed) -> None:
-        """A call has ended."""
+    def settle(self, event: Event) -> None:
+        """A call has ended, if the event says so."""
         if isinstance(event, TaskFailed):
             if not event.infrastructure:
                 said = "\n".join(filter(None, (event.error, event.traceback.rstrip(), event.stderr.strip())))
                 self.fail(event.index, RunFailed(f"call {event.index} on node {event.node}: {said}", stage=self._name))
-            return
-        value = event.path if event.value is None else event.value
-        future = self._close(event.index)
-        if future is not None and value is not None:
-            _answer(future, value)
-        if event.path is not None:
-            Path(event.path).unlink(missing_ok=True)
+        elif isinstance(event, TaskCancelled):
+            if (future := self._close(event.index)) is not None:
+                future.set_running_or_notify_cancel()
+        elif (result := event.result) is not None:
+            value = result.path if result.value is None else result.value
+            if (future := self._close(result.task)) is not None and value is not None:
+                _answer(future, value)
+            if result.path is not None:
+                Path(result.path).unlink(missing_ok=True)
 
     def give_up(self, index: int, reason: str) -> None:
         """A call will not run any more."""

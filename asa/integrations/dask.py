@@ -142,12 +142,6 @@ class DaskPlace(ProcessInterface):
 
     Parameters
     ----------
-    scheduler
-        Its address.
-    name
-        The worker's name.
-    executor
-        Runs the worker.
     call
         What `asa.integrations.dask.serve` takes after the address.
     options
@@ -192,7 +186,7 @@ class DaskPlace(ProcessInterface):
 
     async def _retire(self, scheduler: Scheduler) -> None:
         await scheduler.retire_workers(names=[self.name], remove=True, close_workers=True, stimulus_id=_WHY)
-        if (address := scheduler.aliases.get(self.name)) is not None:  # nobody else could take what it holds
+        if (address := scheduler.aliases.get(self.name)) is not None:  # no other worker could take what it holds
             await scheduler.remove_worker(str(address), stimulus_id=_WHY, close=True)
 
     def _submit(self) -> None:
@@ -236,13 +230,9 @@ def serve(scheduler: str, certificates: str, walltime_s: float, options: Mapping
     options
         Of `distributed.Worker`.
     """
-    left_s = _began() + walltime_s - 2 * drain_margin(walltime_s) - time.time()
+    began = psutil.Process(os.getppid()).create_time()  # our parent is the allocation's supervisor
+    left_s = began + walltime_s - 2 * drain_margin(walltime_s) - time.time()
     return asyncio.run(_work(scheduler, certificates, max(_LEAST_S, left_s), options))
-
-
-def _began() -> float:
-    """When the allocation began, as nearly as can be known [s since the epoch]: our parent is its supervisor."""
-    return psutil.Process(os.getppid()).create_time()
 
 
 async def _work(scheduler: str, certificates: str, left_s: float, options: Mapping[str, Any]) -> str:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from contextvars import copy_context
 from dataclasses import replace
 from itertools import islice
 from typing import Any
 
 from asa.core.errors import InvalidInput, RunFailed
-from asa.core.event import Event, TaskDone, TaskFailed
+from asa.core.event import Event, TaskCancelled
 from asa.core.job import Capabilities, QueueRegime
 from asa.core.ports import Clock
 from asa.core.run import CALLS
@@ -19,14 +20,14 @@ from asa.core.stage import StageSpec
 from asa.integrations.book import CallBook
 from asa.integrations.call import call
 from asa.integrations.elastic import Elastic, Limits, slots
-from asa.log.events import EventLog
+from asa.log.messages import logged_in
 from asa.log.rundir import RunDirectory
 from asa.strategies.options import DEFAULT_ESTIMATOR
 from asa.workflows.assemble import Parts, assemble_parts
 from asa.workflows.graph import Graph, make_graph
 from asa.workflows.plan import Action, Expand
 from asa.workflows.settings import Settings
-from asa.workflows.stage import Stage, make_needs
+from asa.workflows.stage import PACK, Stage, make_needs
 
 _MOST_QUEUED = 8
 
@@ -36,10 +37,6 @@ class Driver:
 
     Parameters
     ----------
-    directory
-        A run's directory, new.
-    settings
-        Where jobs go, and how calls run there.
     limits
         How far allocations follow calls, as `Limits` takes it; without a ``maximum``, one allocation where there is no
         queue, else eight.
@@ -58,11 +55,6 @@ class Driver:
         Whether all nodes are this machine.
     over
         Set once the driver has ended, and all jobs with it.
-
-    Raises
-    ------
-    InvalidInput
-        When an option cannot be used.
     """
 
     def __init__(
@@ -72,31 +64,35 @@ class Driver:
         self._accepts, self._lock, self._why = True, threading.Lock(), ""
         bounds: Limits | None = None
 
-        def parts(site: Capabilities) -> Parts[Desk]:
+        def parts(site: Capabilities) -> Parts[CallPlan]:
             nonlocal bounds
             graph, self.spec = _size(settings.name, site, needs)
             self.local = site.regime is QueueRegime.IMMEDIATE
             bounds = _limits(limits, 1 if self.local else _MOST_QUEUED)
             self._book = CallBook(settings.name, directory)
-            self._desk = desk = Desk(Elastic(bounds, teaches=not self.local), self._book)
+            self._plan = plan = CallPlan(Elastic(bounds, teaches=not self.local), self._book)
             return Parts(
                 graph,
-                desk,
+                plan,
                 DEFAULT_ESTIMATOR,
                 CALLS,
                 True,
                 lambda _learned: (self.spec,),
                 lambda _log: self._book,
-                CallLedger,
-                lambda clock: PatientClock(clock, desk),
+                results=False,
+                clock=lambda clock: PatientClock(clock, plan),
             )
 
-        self._assembly = assemble_parts(directory, settings, parts)
+        with logged_in(directory.log):
+            self._assembly = assemble_parts(directory, settings, parts)
+            drive = copy_context()
         self._runner = self._assembly.runner
         assert bounds is not None
         self.slots = slots(self.spec)
         self.most = bounds.maximum * self.slots
-        self._thread = threading.Thread(target=self._drive, name=f"asa-{directory.name}", daemon=True)
+        self._thread = threading.Thread(
+            target=drive.run, args=(self._drive,), name=f"asa-{directory.name}", daemon=True
+        )
         self._thread.start()
 
     def submit(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Future[Any]:
@@ -110,7 +106,7 @@ class Driver:
         with self._lock:
             if not self._accepts:
                 raise RuntimeError(f"cannot schedule new futures after shutdown{self._why}")
-            future = self._book.add(function, args, kwargs, self._ring)
+            future = self._book.add(function, args, kwargs, self._cancelled)
         self._ring()
         return future
 
@@ -120,12 +116,16 @@ class Driver:
             self._accepts = False
         if cancel:
             self._book.cancel_all()
-        self._desk.closing = True
+        self._plan.closing = True
         self._ring()
 
     def cancel(self, reason: str) -> None:
         """Give all allocations back, with whatever runs in them. Returns at once."""
         self._runner.cancel(reason)
+
+    def _cancelled(self, index: int) -> None:
+        """The user has cancelled the future of a call."""
+        self._runner.inbox.post([TaskCancelled(self._runner.clock.now(), self.spec.name, index)])
 
     def _ring(self) -> None:
         """Have the runner look again."""
@@ -136,7 +136,7 @@ class Driver:
         try:
             self._runner.start_executor()
             self._runner.run()
-            error = RunFailed(self._desk.broken or "the executor was shut down", stage=self.spec.name)
+            error = RunFailed(self._plan.broken or "the executor was shut down", stage=self.spec.name)
         except BaseException as raised:
             error = raised
         with self._lock:
@@ -157,25 +157,18 @@ def _limits(limits: Mapping[str, Any], usual: int) -> Limits:
 
 def _size(name: str, site: Capabilities, needs: Mapping[str, Any]) -> tuple[Graph, StageSpec]:
     """Calls as a stage: by itself a workflow's, and as it is at a site, with a width that is never known."""
-    if needs.keys() & {"launcher", "retries"}:
-        raise InvalidInput("calls have neither a launcher nor retries: use @asa.stage for those")
+    if needs.keys() & {"launcher", "retries", "secrets"}:
+        raise InvalidInput("calls have neither a launcher, nor retries, nor secrets: use @asa.stage for those")
     if not needs.keys() & {"cores", "nodes"} and site.cores_per_node:
         task = needs.get("task_cores") or 1
-        needs = {**needs, "cores": max(site.cores_per_node // task, 1) * task}
+        needs = {**needs, "cores": max(site.cores_per_node // task, 1) * task, "spread": needs.get("spread", PACK)}
     graph = make_graph(Stage(call, make_needs(name, **needs), name)(None, (), {}))
     (spec,) = graph.specs(site)
     return graph, replace(spec, width=None)
 
 
-class Desk:
+class CallPlan:
     """An `Elastic` plan whose calls are futures; satisfies `asa.workflows.runner.Decider`.
-
-    Parameters
-    ----------
-    elastic
-        Decides.
-    book
-        Has the futures.
 
     Attributes
     ----------
@@ -195,32 +188,27 @@ class Desk:
 
     @property
     def broken(self) -> str:
-        """Why no allocation is of use, or ""."""
         return self._elastic.broken
 
     @property
     def busy(self) -> bool:
-        """Whether something is to happen although nobody calls."""
+        """Whether something is to happen although there is no new call."""
         elastic = self._elastic
         return self.closing or elastic.unfinished > 0 or self._book.width() > elastic.width
 
     def on(self, event: Event) -> None:
         """Fold an event, and settle the futures that it is about."""
         self._elastic.on(event)
-        if isinstance(event, TaskDone | TaskFailed):
-            self._book.settle(event)
+        self._book.settle(event)
         for stage in self.stages.values():
             for index, reason in islice(stage.given_up.items(), self._given_up, None):
                 self._book.give_up(index, reason)
             self._given_up = len(stage.given_up)
 
     def decide(self, now: float) -> list[Action]:
-        """What should be done now. What users did since the last time is heard first: no event tells of it."""
         closing = self.closing  # before the width is looked at: no call comes once it is set
         if self._book.width() > self._elastic.width:
             return [Expand(self._elastic.spec.name)]
-        for index in self._book.cancelled():
-            self._elastic.withdraw(index, now)
         self._elastic.closing = closing
         return self._elastic.decide(now)
 
@@ -232,26 +220,12 @@ class Desk:
 class PatientClock:
     """A clock in virtual time that stands still while no call is to be waited for."""
 
-    def __init__(self, clock: Clock, desk: Desk) -> None:
-        self._clock, self._desk = clock, desk
+    def __init__(self, clock: Clock, plan: CallPlan) -> None:
+        self._clock, self._plan = clock, plan
 
     def now(self) -> float:
-        """Virtual time [s]."""
         return self._clock.now()
 
     def wait(self, signal: threading.Event, until: float = math.inf) -> bool:
         """Let time pass until `signal` is set or the time `until` [s] has come; True when the signal was set."""
-        return self._clock.wait(signal, until) if self._desk.busy else signal.wait()
-
-
-class CallLedger:
-    """The event log, without what calls returned: nobody asks for that twice."""
-
-    def __init__(self, log: EventLog) -> None:
-        self._log = log
-
-    def append(self, events: Sequence[Event]) -> None:
-        """Write these events."""
-        self._log.append(
-            [replace(event, value=None, path=None) if isinstance(event, TaskDone) else event for event in events]
-        )
+        return self._clock.wait(signal, until) if self._plan.busy else signal.wait()

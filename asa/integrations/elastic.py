@@ -21,12 +21,12 @@ from dataclasses import dataclass
 from itertools import islice
 
 from asa.core.allocation import takes
-from asa.core.decision import Ask
+from asa.core.decision import Ask, Cancel
 from asa.core.errors import InvalidInput
 from asa.core.event import Event, RunState
 from asa.core.run import UNRESPONSIVE_S, FoldedRun, Held, StageProgress
 from asa.core.stage import StageSpec
-from asa.workflows.plan import Action, Cancel, Finish, LaunchTasks, Release, Submit, Teach
+from asa.workflows.plan import Action, Finish, LaunchTasks, Release, Submit, Teach
 
 _KEPT_LEAST_S = 5.0
 
@@ -73,8 +73,6 @@ class Elastic(FoldedRun):
 
     Parameters
     ----------
-    limits
-        How far allocations follow calls.
     teaches
         Whether waits are worth learning.
 
@@ -92,7 +90,6 @@ class Elastic(FoldedRun):
 
     @property
     def calls(self) -> StageProgress:
-        """All calls."""
         (stage,) = self.stages.values()
         return stage
 
@@ -103,12 +100,10 @@ class Elastic(FoldedRun):
 
     @property
     def width(self) -> int:
-        """How many calls there have been."""
         return self.calls.width or 0
 
     @property
     def broken(self) -> str:
-        """Why no allocation is of use, or ""."""
         return self.calls.error
 
     @property
@@ -129,18 +124,10 @@ class Elastic(FoldedRun):
         return max(self.limits.minimum, min(wanted, self.limits.maximum))
 
     def on(self, event: Event) -> None:
-        """Fold an event."""
         super().on(event)
         self._note_surplus(event.at)
 
-    def withdraw(self, index: int, now: float) -> None:
-        """A call is not to run any more, if it does not run already. The log does not tell of it."""
-        if not self.calls.is_running(index):
-            self.calls.give_up(index)
-        self._note_surplus(now)
-
     def decide(self, now: float) -> list[Action]:
-        """What should be done now."""
         changes: list[Action] = [*self._ask(now), *self._let_go(now)]
         return changes or self._fill(now, ahead=False) or self._fill(now, ahead=True) or [*self._rest()]
 
@@ -189,7 +176,7 @@ class Elastic(FoldedRun):
             yield Submit(f"{self.run}.{number}", Ask((self.spec.name,), self.spec.resources, self.spec.walltime_s))
 
     def _let_go(self, now: float) -> Iterator[Action]:
-        """Release or cancel allocations that nobody needs any more, those that wait first."""
+        """Release or cancel allocations that are not needed any more, those that wait first."""
         surplus = self._useful(now) - self.target
         for held in sorted(self.pool.held.values(), key=lambda held: held.started is not None):
             if held.handle is None or held.cancelled is not None:

@@ -12,7 +12,7 @@ from typing import Any
 
 
 def main(source: str, target: str) -> None:
-    """Call what was pickled into one file, and pickle what comes of it into another."""
+    """Call what was pickled into one file, and pickle its outcome into another."""
     with open(source, "rb") as file:
         path, call = pickle.load(file)
     sys.path += [entry for entry in path if entry not in sys.path]

@@ -65,13 +65,7 @@ class AsaBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc] 
         self._futures: weakref.WeakSet[Future[Any]] = weakref.WeakSet()
 
     def effective_n_jobs(self, n_jobs: int | None) -> int:
-        """How many calls may run at once.
-
-        Raises
-        ------
-        InvalidInput
-            When `n_jobs` is 0.
-        """
+        """How many calls may run at once."""
         if n_jobs == 0:
             raise InvalidInput("n_jobs=0 has no meaning: a positive number expected, or -1 for as many as fit")
         most = self._open().most
@@ -85,7 +79,6 @@ class AsaBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc] 
         return self.effective_n_jobs(n_jobs)
 
     def submit(self, func: Callable[[], Any], callback: Callable[[Future[Any]], None] | None = None) -> Future[Any]:
-        """Have a batch of calls run."""
         future = self._open().submit(func)
         self._futures.add(future)
         if callback is not None:

@@ -65,7 +65,6 @@ class RecordedRun:
         return self.start.stages
 
     def tasks(self, stage: str) -> range:
-        """Numbers of a stage's tasks."""
         return range(max(self._run.stages[stage].width or 0, max(self._ended.get(stage, {}), default=-1) + 1))
 
     def attempts(self, stage: str) -> list[LastAttempt]:

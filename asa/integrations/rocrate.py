@@ -48,8 +48,6 @@ def write_crate(events: Sequence[Event], folder: Path, version: str, license_: s
         The whole log.
     folder
         Made when missing; if there it must be empty, or hold a crate, which is overwritten.
-    version
-        Of ASA.
     license_
         Under which its contents may be used: an address, or words.
 

@@ -27,11 +27,6 @@ def wfformat(events: Iterable[Event], version: str) -> dict[str, Any]:
     were more than `EDGES_MOST` edges, a task ``STAGE.all`` of 0 s, which never ran, joins them. Only tasks that
     returned have an execution, that of the attempt that did. What tasks read and wrote is not in the log.
 
-    Parameters
-    ----------
-    version
-        Of ASA.
-
     Raises
     ------
     InvalidInput

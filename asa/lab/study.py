@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -24,24 +25,13 @@ from asa.lab.traces.load import load_trace
 
 @dataclass(frozen=True)
 class Figure:
-    """Rows of a study, and how they are shown.
-
-    Parameters
-    ----------
-    rows
-        What was measured: dataclasses, all of one kind; or an object of several that has a ``to_json()``.
-    lines
-        Makes the lines of a table for people.
-    picture
-        Draws the rows into a file.
-    """
+    """Rows of a study, and how they are shown."""
 
     rows: Any
     lines: Callable[[Any], list[dict[str, Any]]]
     picture: Callable[[Any, str | Path], None]
 
     def draw(self, path: str | Path) -> None:
-        """Draw it; the suffix of `path` decides the format."""
         self.picture(self.rows, path)
 
     def to_json(self) -> dict[str, Any]:
@@ -51,7 +41,6 @@ class Figure:
         return {"rows": [row.to_json() if hasattr(row, "to_json") else asdict(row) for row in self.rows]}
 
     def table(self) -> list[dict[str, Any]]:
-        """Lines for people."""
         return self.lines(self.rows)
 
 
@@ -107,11 +96,6 @@ def estimate(statistic: Statistic, values: Floats, *, seed: int = 0) -> Estimate
     Percentile bootstrap: seeds are drawn anew with replacement `RESAMPLES` times, all that belongs to a seed together,
     so that what was compared in pairs stays paired. With ten seeds it is somewhat too narrow (it covers about 90 %).
 
-    Raises
-    ------
-    InvalidInput
-        When there are no seeds.
-
     References
     ----------
     B. Efron and R. Tibshirani, "An introduction to the bootstrap", 1993, chapter 13.
@@ -131,6 +115,32 @@ def estimate(statistic: Statistic, values: Floats, *, seed: int = 0) -> Estimate
     drawn = drawn[np.isfinite(drawn)]
     low, high = np.quantile(drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2]).tolist()
     return Estimate(found, low, high)
+
+
+def reaches(found: Sequence[Estimate]) -> Floats:
+    """How far intervals reach below and above their values, shape (2, n); 0 where there is none.
+
+    >>> reaches([Estimate(3.0, 2.0, 5.0), Estimate(4.0)]).tolist()
+    [[1.0, 0.0], [2.0, 0.0]]
+    """
+    ends = [(each.value if end is None else end) - each.value for each in found for end in (each.low, each.high)]
+    sides: Floats = np.maximum(np.reshape(ends, (-1, 2)).T * [[-1.0], [1.0]], 0.0)
+    return sides
+
+
+def percent(found: Estimate, above: float = 0.0) -> str:
+    """A share and its interval in per cent, counted from `above`, as the ASA paper prints them.
+
+    >>> percent(Estimate(1.02, 0.99, 1.05), above=1.0), percent(Estimate(0.5)), percent(Estimate(math.nan))
+    ('+2.0 % [-1.0, +5.0]', '+50.0 %', '-')
+    """
+    if not math.isfinite(found.value):
+        return "-"
+    value, low, high = (
+        None if part is None else f"{100 * (part - above):+.1f}".replace("-0.0", "+0.0")
+        for part in (found.value, found.low, found.high)
+    )
+    return f"{value} %" if low is None or low == value == high else f"{value} % [{low}, {high}]"
 
 
 def _short(value: float) -> str:
@@ -156,17 +166,7 @@ def clocked(call: Callable[..., Made], *given: Any) -> tuple[Made, float, float]
 
 
 class DecisionTime(NamedTuple):
-    """A decision of a dispatcher.
-
-    Parameters
-    ----------
-    waiting
-        How many jobs waited.
-    decided
-        What it came to: how many starts and promises.
-    seconds, cpu_s
-        What it took [s], and the processor time of all threads meanwhile [s].
-    """
+    """A decision of a dispatcher."""
 
     waiting: int
     decided: int
@@ -175,18 +175,7 @@ class DecisionTime(NamedTuple):
 
 
 class TimedDispatcher:
-    """A dispatcher whose decisions are timed. Simulators ask it at the same instants as the one inside.
-
-    Parameters
-    ----------
-    rule
-        The dispatcher.
-
-    Attributes
-    ----------
-    timings
-        Of each decision, in order.
-    """
+    """A dispatcher whose decisions are timed. Simulators ask it at the same instants as the one inside."""
 
     def __init__(self, rule: Any) -> None:
         self._rule, self.timings = rule, list[DecisionTime]()
@@ -194,7 +183,6 @@ class TimedDispatcher:
         self.window = getattr(rule, "window", 0.0)
 
     def decide(self, view: Any) -> Sequence[DispatchDecision]:
-        """What it decides."""
         found: Sequence[DispatchDecision]
         found, seconds, cpu_s = clocked(self._rule.decide, view)
         self.timings.append(DecisionTime(len(view.waiting), len(found), seconds, cpu_s))
@@ -223,8 +211,6 @@ def log_case(trace: str | None = None, *, from_day: float = 0.0, to_day: float =
         A log. One of a machine of 24,048 cores is taken for KIT ForHLR II's. None: a quarter like Eurora's.
     from_day, to_day
         Jobs submitted in these days, counted in 24 hours from the log's first submission.
-    seed
-        Of the workload like Eurora's.
 
     Raises
     ------

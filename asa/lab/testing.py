@@ -37,12 +37,8 @@ class SimulatedRun:
 
     Parameters
     ----------
-    run
-        The run itself, for ``explain()`` and ``report(path)``.
     events
         All that happened, in order; times are those of the simulated cluster [s].
-    summary
-        Waits, makespan and core-hours.
     """
 
     run: Run
@@ -51,13 +47,7 @@ class SimulatedRun:
 
     @property
     def value(self) -> Any:
-        """The workflow's value.
-
-        Raises
-        ------
-        RunFailed
-            When it failed; the message tells the story.
-        """
+        """The workflow's value."""
         return self.run.result()
 
 
@@ -66,22 +56,13 @@ class SimulatedCluster:
 
     Parameters
     ----------
-    directory
-        Where its runs keep their logs.
-    nodes, cores_per_node
-        The machine.
     load
-        How much of it other people ask for; 0 for nobody.
+        How much of it other users ask for; 0 for no other users.
     seed
         Of their jobs: the same seed gives the same queue.
     options
         Others of `asa.lab.backend.scene.SimulationOptions`. With ``site=`` or ``trace=``, the four above but the seed
         are not used.
-
-    Attributes
-    ----------
-    backend
-        Its queue, for ``asa.run(..., backend=cluster.backend)``; its time goes on with every such run.
 
     Examples
     --------
@@ -115,18 +96,6 @@ class SimulatedCluster:
         """Run a workflow to the end of its last job.
 
         Every run begins at the same moment of the same queue, with nothing learned, so that runs can be compared.
-
-        Parameters
-        ----------
-        workflow
-            What calling stages returned.
-        strategy, options
-            As for `asa.run`.
-
-        Raises
-        ------
-        InvalidInput
-            When the workflow or an option cannot be used.
         """
         from asa.workflows import run as runs
 

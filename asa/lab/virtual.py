@@ -12,10 +12,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from asa.core.context import Context
+from asa.core.context import Context, Geometry, geometry_of
 from asa.core.errors import InvalidInput
 from asa.core.event import Event
-from asa.core.geometry import Geometry, geometry_of
 from asa.core.job import JobRequest, Resources
 from asa.core.ports import Estimator, Outcome, RunContext, Strategy, VirtualBackend
 from asa.core.registry import ESTIMATORS, is_pooled
@@ -49,8 +48,6 @@ def run_virtual(
         the queue has those of an earlier run (``times=``); every number of tasks is known from the start.
     backend
         The queue. Its time goes on; to begin at the same moment again, give each run a ``copy()``.
-    strategy
-        When jobs are asked for.
     waits
         What has been learned about the queue; goes on learning. By default nothing: a fresh `MemoryWaits`.
     pool
@@ -128,19 +125,11 @@ class MemoryLog:
         self.events: list[Event] = []
 
     def append(self, events: Sequence[Event]) -> None:
-        """Keep these."""
         self.events += events
 
 
 class MemoryWaits:
     """What estimators learned about one queue, in memory: the runner's `WaitBook`.
-
-    Parameters
-    ----------
-    estimator
-        Spec of what learns, one for each geometry.
-    seed
-        Of estimators that sample.
 
     Examples
     --------
@@ -185,20 +174,13 @@ class MemoryWaits:
 
 
 class Outlines:
-    """Tasks without content, and how long they take: what the runner launches, and the work that the executor does.
-
-    Raises
-    ------
-    InvalidInput
-        When a stage's run time, or its number of tasks, would only be known from a call.
-    """
+    """Tasks without content, and how long they take: what the runner launches, and the work that the executor does."""
 
     def __init__(self, graph: Graph, times: Times) -> None:
         check_known(graph, times)
         self._graph, self._times = graph, times
 
     def width(self, name: str) -> int:
-        """Number of tasks of a stage."""
         width = self._graph.width(name)
         assert width is not None, "was checked"
         return width
@@ -208,11 +190,9 @@ class Outlines:
         return Task(name, index, "", _NOTHING, (), resources)
 
     def seconds(self, task: Task) -> float | None:
-        """Its run time [s]."""
         return self._times.seconds(task.stage, task.index, lambda: self._arguments(task))
 
     def call(self, task: Task) -> Outcome:
-        """Nothing is called."""
         return Outcome(0.0, _NOTHING)
 
     def _arguments(self, task: Task) -> tuple[tuple[Any, ...], dict[str, Any]]:

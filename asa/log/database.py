@@ -106,8 +106,6 @@ class Database:
         The file, mode 0600.
     schema
         Statements that make the tables.
-    version
-        Version of the schema, >= 1; kept in the file.
     busy_s
         How long to wait for other processes [s].
 
@@ -226,11 +224,6 @@ _STORE_SCHEMA = (
 class LearnedStore:
     """A table from keys to JSON records. May be used from any thread, by any number of processes.
 
-    Parameters
-    ----------
-    path
-        The file; made with mode 0600 when missing.
-
     Raises
     ------
     StateError
@@ -241,13 +234,11 @@ class LearnedStore:
         self._database = Database(path, _STORE_SCHEMA, _STORE_VERSION)
 
     def get(self, key: str) -> Record | None:
-        """What is stored under `key`, or None."""
         rows = self._database.rows("SELECT value FROM records WHERE key = ?", key)
         found: Record | None = json.loads(rows[0][0]) if rows else None
         return found
 
     def keys(self, prefix: str = "") -> list[str]:
-        """All keys that begin with `prefix`, in order."""
         sql = "SELECT key FROM records WHERE substr(key, 1, ?) = ? ORDER BY key"
         rows = self._database.rows(sql, len(prefix), prefix)
         return [key for (key,) in rows]

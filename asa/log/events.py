@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from asa.core.errors import StateError
-from asa.core.event import Event, TaskDone, decode, encode
+from asa.core.event import Event, decode, encode
 from asa.core.task import Value
 from asa.log.database import Database
 
@@ -28,8 +28,8 @@ class EventLog:
 
     Parameters
     ----------
-    path
-        The file; made with mode 0600 when missing.
+    results
+        Whether to keep what tasks returned.
 
     Raises
     ------
@@ -37,8 +37,8 @@ class EventLog:
         When the file cannot be made, opened, or was written by another version of ASA.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._database = Database(path, _SCHEMA, _VERSION)
+    def __init__(self, path: Path, *, results: bool = True) -> None:
+        self._database, self._results = Database(path, _SCHEMA, _VERSION), results
 
     def append(self, events: Sequence[Event]) -> None:
         """Write these events and the results they carry, all of them or none.
@@ -51,11 +51,7 @@ class EventLog:
             When they cannot be written (full disk, read-only directory). The log is as it was before.
         """
         rows = [(kind, _to_text(fields)) for kind, fields in map(encode, events)]
-        results = [
-            (event.stage, event.index, event.value, event.path)
-            for event in events
-            if isinstance(event, TaskDone) and not (event.value is None and event.path is None)
-        ]
+        results = [result for event in events if self._results and (result := event.result) is not None]
         with self._database.transaction() as connection:
             connection.executemany("INSERT INTO events (kind, fields) VALUES (?, ?)", rows)
             connection.executemany("INSERT INTO results VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING", results)

@@ -10,22 +10,34 @@ import logging
 import os
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from asa.core.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser
 
 LOGGERS = ("asa", "executors", "coscheduler")
 LEVELS = ("debug", "info", "warning", "error")
 VARIABLE = "ASA_LOG_LEVEL"
 """Environment variable: the least level of messages that go into the log of a run, ``info`` unless it is set."""
 
+for _name in LOGGERS:  # what is said after a run's log was closed is not for the terminal
+    logging.getLogger(_name).addHandler(logging.NullHandler())
+
+_run: ContextVar[Path | None] = ContextVar("run", default=None)
+"""The log of the run that this thread works for."""
+
 _FORMAT = "%(asctime)s.%(msecs)03d %(levelname)-7s %(name)s: %(message)s"
 
 
 def notify(line: str) -> None:
-    """Print a line on standard error, at once."""
-    print(f"asa: {line}", file=sys.stderr, flush=True)
+    """Print a line on standard error, at once, where there is still somebody to read it."""
+    with suppress(OSError):
+        print(f"asa: {line}", file=sys.stderr, flush=True)
 
 
 def level_of(name: str, what: str) -> int:
@@ -51,16 +63,17 @@ def level_of(name: str, what: str) -> int:
     return int(getattr(logging, name.upper()))
 
 
+def add_log_level(parser: ArgumentParser, default: str | None = None) -> None:
+    """Declare the option whose value `log_to_terminal` takes."""
+    shown = "print messages of this level and above while it runs" + (f" ({default})" if default else "")
+    parser.add_argument("--log-level", choices=LEVELS, default=default, help=shown)
+
+
 @contextmanager
 def log_to_file(path: Path) -> Iterator[None]:
-    """Append messages to a file that only its owner may read; those of all runs that this process drives meanwhile.
+    """Append messages to a file that only its owner may read, but for those that are `logged_in` another run's.
 
     A file that cannot be written (a full disk) ends the log with a line on standard error, and nothing else.
-
-    Raises
-    ------
-    InvalidInput
-        When `VARIABLE` holds no level.
     """
     level = level_of(os.environ.get(VARIABLE, "info"), f"environment variable {VARIABLE}")
     others = [each.level for each in _ours(logging.getLogger(LOGGERS[0]))]
@@ -69,14 +82,18 @@ def log_to_file(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def log_to_terminal(name: str) -> Iterator[None]:
-    """Print messages of this level and above on standard error.
+def logged_in(path: Path) -> Iterator[None]:
+    """Messages of this thread meanwhile, and of threads that it gives its context, belong to the run with this log."""
+    token = _run.set(path)
+    try:
+        yield
+    finally:
+        _run.reset(token)
 
-    Raises
-    ------
-    InvalidInput
-        When it is none of `LEVELS`.
-    """
+
+@contextmanager
+def log_to_terminal(name: str) -> Iterator[None]:
+    """Print messages of this level and above on standard error."""
     with _attached(_Messages(sys.stderr), level_of(name, "--log-level")):
         yield
 
@@ -120,6 +137,7 @@ class _RunLog(_Messages):
     def __init__(self, path: Path) -> None:
         self._path = path
         super().__init__(os.fdopen(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "a"))
+        self.addFilter(lambda _: _run.get() in (None, path))
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
         """Stop writing, and print why."""
@@ -131,7 +149,6 @@ class _RunLog(_Messages):
         notify(f"the log {self._path} ends here: {error}")
 
     def close(self) -> None:
-        """Close the file."""
         try:
             self.stream.close()
         except OSError as error:

@@ -62,11 +62,11 @@ def environment(pid: int) -> bytes | None:
         return None
 
 
-def everybody() -> Iterator[int]:
+def pids() -> Iterator[int]:
     """The numbers of all processes."""
     return (int(name) for name in os.listdir("/proc") if name.isdecimal())
 
 
 def living() -> Iterator[tuple[int, Stat]]:
     """All processes that have not ended, by their numbers."""
-    return ((pid, found) for pid in everybody() if (found := stat(pid)) and not found.ended)
+    return ((pid, found) for pid in pids() if (found := stat(pid)) and not found.ended)

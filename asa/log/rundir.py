@@ -17,7 +17,9 @@ from pathlib import Path
 from typing import Self
 
 from asa.core.errors import InvalidInput, RunNotFound, StateError
+from asa.core.event import DriverStarted, RunEnded, RunState
 from asa.log import proc
+from asa.log.events import EventLog
 from asa.security.files import cannot, private_directory, write_private
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -30,8 +32,6 @@ class Holder:
 
     Parameters
     ----------
-    pid, host
-        Where it runs.
     born
         When it was started, in clock ticks since the boot: a later process with the same pid has another.
     """
@@ -89,7 +89,7 @@ class DriverLock:
         os.close(self._descriptor)
 
     def holder(self) -> Holder | None:
-        """Who drives the run, or None when nobody does. Asking changes nothing.
+        """Who drives the run, or None for no process. Asking changes nothing.
 
         Raises
         ------
@@ -143,7 +143,7 @@ def state_directory(environ: Mapping[str, str] = os.environ) -> Path:
     Raises
     ------
     StateError
-        When it cannot be made, belongs to somebody else, or is open to other users.
+        When it cannot be made, belongs to another user, or is open to other users.
     """
     if own := environ.get("ASA_STATE_DIR"):
         return private_directory(Path(own).expanduser().absolute())
@@ -155,13 +155,7 @@ def state_directory(environ: Mapping[str, str] = os.environ) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class RunDirectory:
-    """The files of one run, all of them private to their owner.
-
-    Parameters
-    ----------
-    path
-        The run's directory; its name is the run's name.
-    """
+    """The files of one run, all of them private to their owner."""
 
     path: Path
 
@@ -176,7 +170,6 @@ class RunDirectory:
 
     @property
     def functions(self) -> Path:
-        """Directory of pickled stage functions."""
         return self.path / "functions"
 
     @property
@@ -196,7 +189,6 @@ class RunDirectory:
 
     @property
     def tls(self) -> Path:
-        """Directory of the run's certificates."""
         return self.path / "tls"
 
     @property
@@ -223,8 +215,25 @@ class RunDirectory:
         return self.path.parent.parent
 
     def lock(self) -> DriverLock:
-        """The lock that the run's driver holds."""
         return DriverLock(self.path / "driver.lock")
+
+    def is_driven(self) -> bool:
+        """Whether its driver is alive: whoever says how a run stands asks here, *before* reading its events.
+
+        Raises
+        ------
+        StateError
+            When the lock cannot be looked at.
+        """
+        return self.lock().holder() is not None
+
+    def standing(self, log: EventLog) -> RunState:
+        """How the run stands, `log` being its events."""
+        driven = self.is_driven()
+        last = log.latest(RunEnded, DriverStarted)
+        if isinstance(last, RunEnded):
+            return last.state
+        return RunState.RUNNING if driven else RunState.INTERRUPTED
 
     @classmethod
     def create(cls, state: Path, run: str) -> RunDirectory:
@@ -282,13 +291,7 @@ def _none_like_it(runs: int) -> str:
 
 
 def list_runs(state: Path) -> list[RunDirectory]:
-    """All runs of a state directory, in the order in which they were submitted.
-
-    Raises
-    ------
-    StateError
-        When the state directory cannot be read.
-    """
+    """All runs of a state directory, in the order in which they were submitted."""
     try:
         found = [RunDirectory(Path(entry.path)) for entry in os.scandir(state / "runs") if _NAME.fullmatch(entry.name)]
     except FileNotFoundError:

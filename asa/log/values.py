@@ -31,11 +31,6 @@ def dump(value: Any, pickler: type[pickle.Pickler] | None = None) -> bytes:
     ----------
     pickler
         Of cloudpickle's kind, to use instead of it.
-
-    Raises
-    ------
-    Exception
-        Whatever the value's own pickling raises.
     """
     if _is_plain(value):
         return pickle.dumps(value, 5)
@@ -86,13 +81,7 @@ def fill(arguments: Any, inputs: Sequence[Value]) -> Any:
 
 
 def keep(data: bytes, directory: str | Path, stage: str, index: int) -> Value:
-    """A task's pickled result: as it is when it is short, else in a file of this directory, safely on disk.
-
-    Raises
-    ------
-    StateError
-        When it cannot be written.
-    """
+    """A task's pickled result: as it is when it is short, else in a file of this directory, safely on disk."""
     if len(data) <= INLINE_MOST:
         return data
     safe = re.sub(r"[^\w.-]", "_", stage, flags=re.ASCII)[:100]

@@ -211,14 +211,16 @@ def _plain(part: StageSummary | JobSummary) -> dict[str, Any]:
     return {name: to_json(getattr(part, name)) for name in part.__slots__}
 
 
-def summarise(events: Iterable[Event], now: float | None = None) -> RunSummary:
+def summarise(events: Iterable[Event], now: float | None = None, *, driven: bool = True) -> RunSummary:
     """Numbers of a run from its events, in the order of the log.
 
     Parameters
     ----------
     now
         Up to when jobs and stages without an end are counted [s since the epoch]; the time of the last event when not
-        given, as befits a log that nobody writes any more.
+        given, as befits a log that is complete.
+    driven
+        Whether the run's driver is alive; without one, a run that has no outcome is interrupted.
 
     Raises
     ------
@@ -228,10 +230,10 @@ def summarise(events: Iterable[Event], now: float | None = None) -> RunSummary:
     run = FoldedRun()
     for event in events:
         run.on(event)
-    return summary(run, now)
+    return summary(run, now, driven=driven)
 
 
-def summary(run: FoldedRun, now: float | None = None) -> RunSummary:
+def summary(run: FoldedRun, now: float | None = None, *, driven: bool = True) -> RunSummary:
     """Numbers of a run so far; see `summarise`."""
     start = run.start
     if start is None:
@@ -251,7 +253,7 @@ def summary(run: FoldedRun, now: float | None = None) -> RunSummary:
     run_times = [stage.run_time_s or 0.0 for stage in stages]
     return RunSummary(
         start=start,
-        state=run.outcome,
+        state=RunState.INTERRUPTED if run.outcome is RunState.RUNNING and not driven else run.outcome,
         message=run.message,
         ended=run.ended,
         now=now,

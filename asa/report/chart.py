@@ -1,4 +1,4 @@
-"""What a Gantt chart of a run shows, before anybody draws it. Times are seconds from the start of the run."""
+"""What a Gantt chart of a run shows, before it is drawn. Times are seconds from the start of the run."""
 
 from __future__ import annotations
 

@@ -36,24 +36,12 @@ _WAIT, _HELD, _EARLY, _BUSY = "#6b7280", "#e3e6eb", "#b35900", "#2b6cb0"
 
 
 def save(run: RunSummary, path: Path, *, dpi: int = DPI) -> None:
-    """Draw a run to a file.
-
-    Raises
-    ------
-    InvalidInput
-        When the file cannot be written, or matplotlib is not installed.
-    """
+    """Draw a run to a file."""
     save_figure(figure(run), path, dpi=dpi)
 
 
 def figure(run: RunSummary) -> Figure:
-    """Stages, jobs with their tasks, and the pool, one below the other on one time axis.
-
-    Raises
-    ------
-    InvalidInput
-        When matplotlib is not installed.
-    """
+    """Stages, jobs with their tasks, and the pool, one below the other on one time axis."""
     drawn = chart(run)
     heights = [_stages_height(drawn), _jobs_height(drawn), 1.0]
     made = new_figure(WIDTH_IN, sum(heights) + 0.9)

@@ -48,13 +48,7 @@ def check_output(what: str, path: str | Path, endings: Sequence[str] = ()) -> No
 
 
 def check_picture(what: str, path: str | Path) -> None:
-    """Refuse a picture that cannot be drawn; see `check_output`.
-
-    Raises
-    ------
-    InvalidInput
-        When it cannot be written, or matplotlib is not installed.
-    """
+    """Refuse a picture that cannot be drawn; see `check_output`."""
     check_output(what, path, PICTURES)
     check_matplotlib()
 
@@ -82,11 +76,6 @@ def check_outputs(options: argparse.Namespace, *files: str, picture: str = "") -
         Names of options that name a file.
     picture
         Name of the option that names a picture; "" for none.
-
-    Raises
-    ------
-    InvalidInput
-        When one cannot be written, or a picture cannot be drawn.
     """
     for name in ("json", *files):
         target = getattr(options, name)

@@ -35,13 +35,7 @@ Lines = Literal["x", "y", "both", ""]
 
 
 def new_figure(width_in: float, height_in: float) -> Figure:
-    """An empty figure of this size [in].
-
-    Raises
-    ------
-    InvalidInput
-        When matplotlib is not installed.
-    """
+    """An empty figure of this size [in]."""
     check_matplotlib()
     from matplotlib.figure import Figure
 
@@ -53,8 +47,6 @@ def charts(figure: Figure, rows: int = 1, columns: int = 1, *, grid: Lines = "bo
 
     Parameters
     ----------
-    grid
-        See `style_axes`.
     layout
         What else matplotlib's ``Figure.subplots`` takes: axes that are shared, ratios of widths and heights.
     """

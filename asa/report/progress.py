@@ -158,7 +158,6 @@ class ProgressDisplay:
             self.show(summary(self._run, now))
 
     def show(self, run: RunSummary) -> None:
-        """Show how a run stands."""
         if self._live is not None:
             self._live.update(table(run), refresh=True)
         else:

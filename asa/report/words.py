@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from asa.core.event import RunState
 from asa.core.registry import parse_spec
 from asa.core.stage import StageState
 from asa.core.units import brief, share
@@ -36,7 +37,7 @@ def core_hours(amount: float) -> str:
 
 def stage_state(stage: StageSummary, run: RunSummary) -> str:
     """State of a stage; one that a run left behind is not "running" for ever."""
-    if run.ended is None or stage.state.final:
+    if stage.state.final or (run.ended is None and run.state is not RunState.INTERRUPTED):
         return stage.state.value
     return "not run" if stage.started is None else "stopped"
 

@@ -12,19 +12,13 @@ from asa.report.outputs import PICTURES, check_matplotlib, check_output
 
 
 def check_report(path: str | Path) -> None:
-    """Refuse a report that cannot be written.
-
-    Raises
-    ------
-    InvalidInput
-        When the name asks for no form that there is, the file cannot be written, or a picture wants for matplotlib.
-    """
+    """Refuse a report that cannot be written."""
     check_output("report", path, (".html", ".json", *PICTURES))
     if Path(path).suffix.lower() in PICTURES:
         check_matplotlib()
 
 
-def write_report(events: Iterable[Event], path: str | Path) -> None:
+def write_report(events: Iterable[Event], path: str | Path, *, driven: bool = True) -> None:
     """Write a report of a run.
 
     Parameters
@@ -35,6 +29,8 @@ def write_report(events: Iterable[Event], path: str | Path) -> None:
         ``.html`` for a page, ``.png``, ``.pdf`` or ``.svg`` for a Gantt chart (they need matplotlib, the extra
         ``plots``), ``.json`` for the numbers. A file of that name is replaced. A run that goes on is counted up to its
         last event.
+    driven
+        Whether the run's driver is alive.
 
     Raises
     ------
@@ -44,7 +40,7 @@ def write_report(events: Iterable[Event], path: str | Path) -> None:
     path = Path(path)
     check_report(path)
     suffix = path.suffix.lower()
-    run = summarise(events)
+    run = summarise(events, driven=driven)
     if suffix == ".json":
         path.write_text(json.dumps(run.to_json(), indent=2) + "\n", encoding="utf-8")
     elif suffix == ".html":

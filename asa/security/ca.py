@@ -1,6 +1,6 @@
 """One certificate authority per run, and the mutual TLS 1.3 that driver, nodes and dask's processes speak under it.
 
-`create` signs one certificate for each role and forgets the authority's key: nobody can sign another. The role is in
+`create` signs one certificate for each role and forgets the authority's key: no other can be signed. The role is in
 the certificate's extended key usage, so a node's certificate cannot pose as the driver, nor the driver's as a node.
 Task libraries whose workers also talk to one another have a third role, which may listen and connect, but not under
 the driver's name.
@@ -111,13 +111,7 @@ def certificates(run: str, now: float) -> dict[str, bytes]:
 
 
 def driver_context(directory: Path) -> ssl.SSLContext:
-    """What the driver listens with: TLS 1.3, and only for nodes of this run.
-
-    Raises
-    ------
-    StateError
-        When the run's certificates are missing, damaged, or open to other users.
-    """
+    """What the driver listens with: TLS 1.3, and only for nodes of this run."""
     context = _context(ssl.PROTOCOL_TLS_SERVER, directory, "driver.pem")
     # A ticket arrives after the handshake: a peer that closes without having read it would reset the connection.
     context.num_tickets = 0
@@ -125,13 +119,7 @@ def driver_context(directory: Path) -> ssl.SSLContext:
 
 
 def node_context(directory: Path) -> ssl.SSLContext:
-    """What a node connects with: TLS 1.3, and only to this run's driver; pass ``server_hostname=DRIVER_NAME``.
-
-    Raises
-    ------
-    StateError
-        When the run's certificates are missing, damaged, or open to other users.
-    """
+    """What a node connects with: TLS 1.3, and only to this run's driver; pass ``server_hostname=DRIVER_NAME``."""
     return _context(ssl.PROTOCOL_TLS_CLIENT, directory, "node.pem")
 
 
@@ -150,13 +138,7 @@ def _context(protocol: int, directory: Path, own: str) -> ssl.SSLContext:
 
 
 def dask_security(directory: Path) -> Security:
-    """Mutual TLS 1.3 for dask: any node of the run may listen and connect, and nobody else. Imports dask.
-
-    Raises
-    ------
-    StateError
-        When the certificates are missing, or open to other users.
-    """
+    """Mutual TLS 1.3 for dask: any node of the run may listen and connect, and no other process. Imports dask."""
     from distributed.security import Security
 
     authority, own = (str(check_private(directory / name)) for name in ("ca.pem", "worker.pem"))

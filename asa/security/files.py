@@ -12,15 +12,10 @@ from asa.core.errors import StateError, cause
 def private_directory(path: Path) -> Path:
     """Make `path`, and what is missing above it, with mode 0700; a directory that exists already is checked instead.
 
-    Returns
-    -------
-    Path
-        `path`, for chaining.
-
     Raises
     ------
     StateError
-        When it cannot be made, is a symbolic link or no directory, belongs to somebody else, or is open to others.
+        When it cannot be made, is a symbolic link or no directory, belongs to another user, or is open to others.
     """
     try:
         if not path.parent.is_dir():

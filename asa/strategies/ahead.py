@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from asa.core.decision import Ask, StrategyDecision, Wake, Withdraw
+from asa.core.decision import Ask, Cancel, StrategyDecision, Wake
 from asa.core.stage import StageState
 from asa.core.view import AllocationView, StageView, WorkflowView
 from asa.strategies.asking import ask_for
@@ -39,7 +39,7 @@ def _end(stage: StageView, ready: float, now: float) -> float:
     """When a stage is expected to end [s since the epoch].
 
     Its allocation comes when the first of its jobs does; if none was asked for, a predicted wait from now on, or when
-    it is ready if nobody knows of a wait.
+    it is ready if no wait is known.
     """
     if stage.state.final:
         return now
@@ -58,12 +58,12 @@ def arrival(item: AllocationView, now: float) -> float:
 
 
 def retreat(stage: StageView, now: float, grace_s: float) -> list[StrategyDecision]:
-    """Withdraw allocations of a stage that waits which came too early and have idled for the grace [s]."""
+    """Cancel allocations of a stage that waits which came too early and have idled for the grace [s]."""
     decisions: list[StrategyDecision] = []
     for item in stage.allocations:
         if item.started is not None and not item.leaving and not item.busy and grace_s < math.inf:
             if now >= item.started + grace_s:
-                decisions.append(Withdraw(item.key, f"it came before its stage and idled for {grace_s:g} s"))
+                decisions.append(Cancel(item.key, f"it came before its stage and idled for {grace_s:g} s"))
             else:
                 decisions.append(Wake(item.started + grace_s))
     return decisions

@@ -29,18 +29,34 @@ class BigJob:
             return []
         if not any(stage.unlaunched for stage in left):
             return []  # the last tasks are running in an allocation that is about to end
-        needs = [stage.spec.resources for stage in left]
-        memories = [item.memory for item in needs if item.memory is not None]
-        nodes = [item.nodes for item in needs if item.nodes is not None]
-        cores, most_nodes = max(item.cores for item in needs), max(nodes, default=None)
-        if most_nodes is not None:  # each node holds what any stage has on one of its own
-            on_one = [item.cores // item.nodes for item in needs if item.nodes is not None]
-            cores = most_nodes * max(-(-cores // most_nodes), *on_one)
-        peak = Resources(
-            cores=cores,
-            nodes=most_nodes,
-            memory=max(memories, default=None),
-            gpus=max(item.gpus for item in needs),
-        )
+        peak = largest([stage.spec.resources for stage in left], view.cores_per_node)
         walltime_s = min(sum(stage.spec.walltime_s for stage in left), view.longest_s)
         return [Ask(tuple(stage.spec.name for stage in left), peak, walltime_s)]
+
+
+def largest(needs: Sequence[Resources], cores_per_node: int | None) -> Resources:
+    """The least that holds each of these: on nodes of its own where one needs that, else anywhere, in large units.
+
+    >>> largest([Resources(8, unit=1), Resources(6, unit=3)], 4)
+    Resources(cores=9, nodes=None, memory=None, gpus=0, unit=3)
+    >>> largest([Resources(12, unit=1), Resources(4, nodes=2)], 4).nodes
+    3
+    """
+    memory = max((item.memory for item in needs if item.memory is not None), default=None)
+    gpus = max(item.gpus for item in needs)
+    if any(item.nodes is not None for item in needs):
+        nodes = max(item.packed(cores_per_node).nodes or 1 for item in needs)
+        return Resources(nodes * max(_on_one(item, nodes) for item in needs), nodes, memory, gpus)
+    unit = max((item.unit for item in needs if item.unit is not None), default=None)
+    if unit is None:
+        return Resources(max(item.cores for item in needs), None, memory, gpus)
+    units = max(-(-(item.cores // (item.unit or 1)) // (unit // (item.unit or 1))) for item in needs)
+    return Resources(units * unit, None, memory, gpus, unit)
+
+
+def _on_one(need: Resources, nodes: int) -> int:
+    """Cores that each of so many nodes needs to hold what any stage has there."""
+    if need.nodes is not None:
+        return max(need.cores // need.nodes, -(-need.cores // nodes))
+    unit = need.unit or 1
+    return -(-(need.cores // unit) // nodes) * unit

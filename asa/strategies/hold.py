@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from asa.core.decision import Amend, Ask, Predict, StrategyDecision, Wake, Withdraw
+from asa.core.decision import Amend, Ask, Cancel, Predict, StrategyDecision, Wake
 from asa.core.errors import InvalidInput
 from asa.core.ports import Explains, PlaceHolding, Strategy
 from asa.core.stage import StageState
@@ -25,7 +25,7 @@ class Hold:
         How places are held: ``afterok``, ``aged-afterok``, ``array`` or ``parked``; ``auto`` for what the site's queue
         allows, which is never ``parked``.
     lead_s
-        How long before a stage is ready its job is let go [s]; at most the grace. With more than 0 the wait for nodes
+        How long before a stage is ready its job may start [s]; at most the grace. With more than 0 the wait for nodes
         to become free overlaps with the stage before, and the allocation idles when it comes early. It hardly ever
         pays (docs/waits.md).
     grace_s
@@ -117,7 +117,7 @@ class Hold:
         return {name: expected[name].ready for name in waiting if expected[name].distance <= 1}
 
     def _lost(self, view: WorkflowView, places: PlaceHolding) -> list[StrategyDecision]:
-        """Withdraw what has lost its place, and what stands behind it in its array."""
+        """Cancel what has lost its place, and what stands behind it in its array."""
         decisions: list[StrategyDecision] = []
         broken: set[str] = set()
         for stage in view.stages:
@@ -127,7 +127,7 @@ class Hold:
                 if not places.kept(item, view) or item.array in broken:
                     broken |= {item.array} - {""}
                     said = item.refused or f"the batch system says {item.reason or 'nothing'}, and it does not age"
-                    decisions.append(Withdraw(item.key, f"its place in the queue is lost: {said}", displaced=True))
+                    decisions.append(Cancel(item.key, f"its place in the queue is lost: {said}", displaced=True))
         return decisions
 
 
@@ -143,7 +143,7 @@ def _concerns(decision: StrategyDecision, stages: set[str], view: WorkflowView) 
             return bool(stages & {*decision.stages})
         case Predict():
             return decision.stage in stages
-        case Withdraw() | Amend():
+        case Cancel() | Amend():
             return any(item.key == decision.allocation for name in stages for item in view[name].allocations)
         case Wake():
             return True

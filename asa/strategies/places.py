@@ -10,9 +10,8 @@ from dataclasses import replace
 
 from asa.core.decision import Amend, Ask
 from asa.core.errors import UnknownName
-from asa.core.job import QueueRegime
+from asa.core.job import QueueRegime, Reason
 from asa.core.ports import PlaceHolding
-from asa.core.reason import Reason
 from asa.core.stage import StageState
 from asa.core.units import WEEK
 from asa.core.view import AllocationView, StageView, WorkflowView
@@ -214,7 +213,7 @@ def _free(view: WorkflowView, wanted: frozenset[str]) -> list[Amend]:
 
 
 def _waiting(view: WorkflowView, *, ready: bool = False) -> Iterable[tuple[StageView, AllocationView]]:
-    """Jobs in the queue of stages that wait, and of those that are ready, which nobody is changing now."""
+    """Jobs in the queue of stages that wait, and of those that are ready, and are not being changed."""
     states = (StageState.WAITING, StageState.READY) if ready else (StageState.WAITING,)
     for stage in view.stages:
         if stage.state in states:
@@ -232,7 +231,7 @@ def _ages(item: AllocationView, view: WorkflowView, reason: str) -> bool:
 def chains(stages: Sequence[StageView]) -> list[list[StageView]]:
     """Stages as chains; every stage is in one.
 
-    A stage follows the one of its predecessors that is expected to end last if nobody waits. Of several that follow the
+    A stage follows the one of its predecessors that is expected to end last if none waits. Of several that follow the
     same one, the widest does (of equal ones the longest), and the others begin chains of their own.
 
     Parameters

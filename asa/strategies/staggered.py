@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from asa.core.allocation import drain_margin
-from asa.core.decision import Predict, StrategyDecision, Wake, Withdraw
+from asa.core.decision import Cancel, Predict, StrategyDecision, Wake
 from asa.core.errors import InvalidInput
 from asa.core.stage import StageState
 from asa.core.units import share
@@ -113,10 +113,10 @@ class Staggered:
         if stage.state is StageState.WAITING:
             early = [item for item in there if not item.busy]
             decisions += self._early(stage, early, expected.ready, view)
-            if any(isinstance(item, Withdraw) for item in decisions):
+            if any(isinstance(item, Cancel) for item in decisions):
                 return decisions
         if there or not stage.unlaunched:
-            return decisions + [Withdraw(item.key, "its stage has an allocation already") for item in asked]
+            return decisions + [Cancel(item.key, "its stage has an allocation already") for item in asked]
         if stage.predicted_wait_s is None or view.now > (stage.predicted_at or view.now) + FRESH_S:
             late = self.late if self.patience is None else lead_quantile(self.patience, stage.spec.resources.cores)
             return [*decisions, Predict(stage.spec.name, late, self.soon)]
@@ -144,7 +144,7 @@ class Staggered:
             until = item.started + self._keep_s(item, stage, view)
             if view.now >= until or ready > until:
                 said = f"it came before its stage, and may idle for {until - item.started:.0f} s only"
-                decisions.append(Withdraw(item.key, said))
+                decisions.append(Cancel(item.key, said))
             else:
                 decisions.append(Wake(until))
         return decisions

@@ -24,11 +24,11 @@ from asa.core.job import (
     JobState,
     JobStatus,
     QueueRegime,
+    Reason,
     Refused,
     Resources,
 )
 from asa.core.ports import Dispatcher
-from asa.core.reason import Reason
 from asa.core.registry import DISPATCHERS
 from asa.core.view import QueueView
 
@@ -46,10 +46,6 @@ class FakeBatch:
 
     Parameters
     ----------
-    clock
-        Virtual time.
-    cores, memory, gpus
-        The machine.
     dispatcher
         Which waiting jobs start: EASY backfilling unless given; a dispatcher, or the name of one.
     run
@@ -60,7 +56,7 @@ class FakeBatch:
     refuse
         Why a request is turned down, or None when it is not.
     watch
-        Told of every change of a job's state, right after it.
+        Called after every change of a job's state.
     regime
         What `capabilities` says of a dependent job's place.
     poll
@@ -114,7 +110,6 @@ class FakeBatch:
     # -- the port ------------------------------------------------------------------------------------------------
 
     def capabilities(self) -> Capabilities:
-        """The machine and the regime it was made with."""
         capacity = self._queue.capacity
         return Capabilities(
             "fake", regime=self._regime, largest=capacity, cores_per_node=capacity.cores, poll_s=self._poll,
@@ -134,17 +129,14 @@ class FakeBatch:
             ]
 
     def query(self, handles: Sequence[JobHandle]) -> list[JobStatus]:
-        """How these jobs stand."""
         with self._call("query"):
             return [self._status(handle) for handle in handles]
 
     def find(self, tokens: Sequence[str]) -> dict[str, JobHandle]:
-        """Jobs by the token they were submitted under."""
         with self._call("find"):
             return self._queue.find(tokens)
 
     def update(self, handle: JobHandle, changes: JobChanges) -> None:
-        """Change a job that waits, or the throttle of its array."""
         with self._call("update"):
             for asked, there, what in (
                 (changes.throttle is not None, self._arrays, "has no job arrays"),
@@ -158,7 +150,6 @@ class FakeBatch:
             self._step()
 
     def cancel(self, handles: Sequence[JobHandle]) -> None:
-        """End jobs at once."""
         with self._call("cancel"):
             for handle in handles:
                 for entry in self._queue.cancel(handle, self._clock.now()):
@@ -166,7 +157,6 @@ class FakeBatch:
             self._step()
 
     def look(self) -> QueueView:
-        """The queue, in order, and what runs."""
         with self._call("look"):
             return self._queue.look(self._clock.now())
 

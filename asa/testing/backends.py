@@ -10,7 +10,7 @@ Subclass a half in a test module and give it the fixture ``site``::
             backend.close()
 
 The first half waits only through the clock, so a batch system in virtual time can pass it; its programs are those of
-`program`, which `run_of` reads. It needs at least two cores, and nobody else on the machine. Checks of what a backend
+`program`, which `run_of` reads. It needs at least two cores, and no other jobs on the machine. Checks of what a backend
 says it lacks (job arrays, parking) are skipped.
 """
 
@@ -138,7 +138,6 @@ class TestedSite:
         return handles
 
     def status(self, handle: JobHandle) -> JobStatus:
-        """How one job stands."""
         (status,) = self.backend.query([handle])
         assert status.handle == handle, "a status must be that of the job asked for"
         return status
@@ -162,7 +161,6 @@ class TestedSite:
         return self.status(handle)
 
     def sleep(self, seconds: float) -> None:
-        """Let time pass [s]."""
         self.clock.wait(threading.Event(), self.clock.now() + seconds)
 
     def later(self, first: float | None, second: float | None) -> bool:
@@ -245,12 +243,22 @@ class BatchSemantics:
         status = site.reach(second, JobState.COMPLETED)
         assert site.later(site.status(first).ended, status.started)
 
-    def test_afterok_of_a_job_that_failed_is_cancelled(self, site: TestedSite) -> None:
-        first = site.submit(site.request(exit_code=1))
+    def test_afterok_of_a_job_that_fails_is_cancelled(self, site: TestedSite) -> None:
+        first = site.submit(site.request(exit_code=1, begin=site.clock.now() + 2 * site.run_s))
         second = site.submit(site.request(dependencies=(Dependency(first, DependencyKind.AFTER_OK),)))
         third = site.submit(site.request(dependencies=(Dependency(second, DependencyKind.AFTER_OK),)))
         assert site.reach(second, JobState.CANCELLED).started is None
         assert site.reach(third, JobState.CANCELLED).started is None
+
+    def test_afterok_of_a_job_that_has_failed_is_refused_or_cancelled(self, site: TestedSite) -> None:
+        first = site.submit(site.request(exit_code=1))
+        site.reach(first, JobState.FAILED)
+        request = site.request(dependencies=(Dependency(first, DependencyKind.AFTER_OK),))
+        (outcome,) = site.backend.submit([request])
+        if isinstance(outcome, JobHandle):
+            assert site.reach(outcome, JobState.CANCELLED).started is None
+        else:
+            assert (outcome.token, bool(outcome.reason)) == (request.token, True)
 
     def test_afterany_waits_for_the_end(self, site: TestedSite) -> None:
         first = site.submit(site.request(exit_code=1))

@@ -198,11 +198,6 @@ CHECKS: tuple[Callable[[Make], None], ...] = (
 def check_estimator(make: Make) -> None:
     """Run all checks.
 
-    Raises
-    ------
-    AssertionError
-        If the estimator breaks one of the promises.
-
     Examples
     --------
     >>> from asa.estimators.baselines import Last

@@ -2,27 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 
 from asa.core.allocation import Allocation
 from asa.core.clock import ManualClock
-from asa.core.event import Event, NodeJoined, TaskDone, TaskFailed
+from asa.core.event import Event, NodeJoined, TaskDone, TaskFailed, TasksKept
 from asa.core.job import JobRequest, JobState, JobStatus
-from asa.core.ports import Post, RunContext
+from asa.core.ports import Report, RunContext
 from asa.core.task import Task
 from asa.testing.backend_fake import FakeBatch
+
+_Key = tuple[str, int]
 
 
 @dataclass
 class _Worker:
-    """One allocation's node: how many cores are taken, and what waits for them."""
+    """One allocation's node: what waits for its cores, what runs, and what ended and is not logged.
+
+    Until it is `settled`, it is not known what of that the driver wants.
+    """
 
     cores: int
-    waiting: list[Task]
-    busy: int = 0
-    incarnation: int = 0
+    waiting: list[Task] = field(default_factory=list)
+    running: dict[_Key, Task] = field(default_factory=dict)
+    ended: dict[_Key, tuple[str, Event]] = field(default_factory=dict)
+    settled: bool = True
+
+    @property
+    def busy(self) -> int:
+        return sum(task.resources.cores for task in self.running.values())
 
 
 class FakeNodes:
@@ -47,38 +57,60 @@ class FakeNodes:
     ) -> None:
         self._clock, self._batch, self._call, self._run_time = clock, batch, call, run_time
         self._workers: dict[str, _Worker] = {}
-        self._post: Post | None = None
-        self._driver = 0
-        self.done: list[tuple[str, int]] = []
+        self._files: dict[str, dict[_Key, tuple[str, Event]]] = {}
+        self._post: Report | None = None
+        self.done: list[_Key] = []
+        self.begun: list[_Key] = []
         batch.watch = self._on_job
 
-    def attach(self, post: Post) -> None:
-        """A driver listens from now on: every node joins, with fresh workers."""
-        self._post, self._driver = post, self._driver + 1
+    def attach(self, post: Report) -> None:
+        """A driver listens from now on: every node joins."""
+        self._post = post
         for key, worker in self._workers.items():
-            worker.waiting.clear()
-            worker.busy, worker.incarnation = 0, self._driver
             self._say([NodeJoined(self._clock.now(), key, "node", worker.cores)])
 
     def detach(self) -> None:
-        """The driver is gone: whatever runs is lost."""
+        """The driver is gone: what runs goes on, what ends is kept."""
         self._post = None
-        self._driver += 1
+        for key, worker in self._workers.items():
+            worker.waiting.clear()
+            worker.settled = False
+            self._files.setdefault(key, {}).update(worker.ended)
+
+    def recover(self, tasks: Sequence[Task], allocation: str) -> list[Event]:
+        """What of these has ended without a driver."""
+        files = self._files.get(allocation, {})
+        kept = [files.get((task.stage, task.index), ("", None)) for task in tasks]
+        return [
+            event for task, (identity, event) in zip(tasks, kept, strict=True) if event and identity == task.identity
+        ]
+
+    def adopt(self, tasks: Sequence[Task], allocation: str) -> None:
+        """The driver wants these of an earlier one's tasks, as far as they are still there; the others end."""
+        if (worker := self._workers.get(allocation)) is None:
+            return
+        wanted = {(task.stage, task.index): task.identity for task in tasks}
+        worker.running = {key: task for key, task in worker.running.items() if wanted.get(key) == task.identity}
+        worker.ended = {key: kept for key, kept in worker.ended.items() if wanted.get(key) == kept[0]}
+        worker.settled = True
+        if tasks:
+            self._say([TasksKept(self._clock.now(), allocation, (*worker.running, *worker.ended))])
+        for key in list(worker.ended):
+            self._report(worker, key)
+        self._fill(allocation, worker)
 
     def launch(self, tasks: Sequence[Task], allocation: str) -> None:
-        """Queue tasks in an allocation."""
         if (worker := self._workers.get(allocation)) is not None:
             worker.waiting += tasks
             self._fill(allocation, worker)
 
     def release(self, allocation: str) -> None:
-        """End an allocation's job with exit code 0."""
         if self._workers.pop(allocation, None) is not None:
             self._batch.end(allocation)
 
     def _on_job(self, request: JobRequest, status: JobStatus) -> None:
         if status.state is JobState.RUNNING:
-            self._workers[request.token] = _Worker(request.resources.cores, [], 0, self._driver)
+            self._workers[request.token] = _Worker(request.resources.cores)
             self._say([NodeJoined(self._clock.now(), request.token, "node", request.resources.cores)])
         else:
             self._workers.pop(request.token, None)
@@ -86,32 +118,45 @@ class FakeNodes:
     def _fill(self, allocation: str, worker: _Worker) -> None:
         while worker.waiting and worker.busy + worker.waiting[0].resources.cores <= worker.cores:
             task = worker.waiting.pop(0)
-            worker.busy += task.resources.cores
-            now = self._clock.now()
-            self._clock.call_at(
-                now + self._run_time(task), partial(self._end, allocation, worker, task, now, self._driver)
-            )
+            key, now = (task.stage, task.index), self._clock.now()
+            worker.running[key] = task
+            self.begun.append(key)
+            self._clock.call_at(now + self._run_time(task), partial(self._end, allocation, worker, task, now))
 
-    def _end(self, allocation: str, worker: _Worker, task: Task, started: float, driver: int) -> None:
-        if self._workers.get(allocation) is not worker or driver != self._driver:
-            return  # the allocation ended, or the driver died, while the task ran
-        worker.busy -= task.resources.cores
-        now = self._clock.now()
+    def _end(self, allocation: str, worker: _Worker, task: Task, started: float) -> None:
+        key, now = (task.stage, task.index), self._clock.now()
+        if self._workers.get(allocation) is not worker or worker.running.get(key) is not task:
+            return  # the allocation ended while the task ran, or a driver did not want it
+        del worker.running[key]
+        event: Event
         try:
             value = self._call(task)
         except Exception as error:
-            failed = TaskFailed(
+            event = TaskFailed(
                 now, task.stage, task.index, allocation, "node", started, f"{type(error).__name__}: {error}"
             )
-            self._say([failed])
         else:
-            self.done.append((task.stage, task.index))
-            self._say([TaskDone(now, task.stage, task.index, allocation, "node", started, value)])
+            self.done.append(key)
+            event = TaskDone(now, task.stage, task.index, allocation, "node", started, value)
+        worker.ended[key] = task.identity, event
+        if self._post is None:
+            self._files.setdefault(allocation, {})[key] = worker.ended[key]
+        elif worker.settled:
+            self._report(worker, key)
         self._fill(allocation, worker)
 
-    def _say(self, events: list[Event]) -> None:
+    def _report(self, worker: _Worker, key: _Key) -> None:
+        kept = worker.ended[key]
+
+        def logged() -> None:
+            if worker.ended.get(key) is kept:
+                del worker.ended[key]
+
+        self._say([kept[1]], logged)
+
+    def _say(self, events: list[Event], logged: Callable[[], None] | None = None) -> None:
         if self._post is not None:
-            self._post(events)
+            self._post(events, logged)
 
 
 class FakeExecutor:
@@ -124,18 +169,20 @@ class FakeExecutor:
         """A program that only the fake batch system understands."""
         return ("supervisor", allocation.key)
 
-    def start(self, context: RunContext, post: Post) -> None:
-        """Listen."""
+    def start(self, context: RunContext, post: Report) -> None:
         self._nodes.attach(post)
 
+    def recover(self, tasks: Sequence[Task], allocation: str, context: RunContext) -> Sequence[Event]:
+        return self._nodes.recover(tasks, allocation)
+
+    def adopt(self, tasks: Sequence[Task], allocation: str, nodes: Collection[str]) -> None:
+        self._nodes.adopt(tasks, allocation)
+
     def launch(self, tasks: Sequence[Task], allocation: str) -> None:
-        """Run tasks."""
         self._nodes.launch(tasks, allocation)
 
     def release(self, allocation: str) -> None:
-        """Let go of an allocation."""
         self._nodes.release(allocation)
 
     def close(self) -> None:
-        """Stop listening."""
         self._nodes.detach()

@@ -1,15 +1,15 @@
 """Conformance suite of executors: what a run may count on, whatever runs its tasks.
 
-Subclass it in a test module and give it the fixture ``ground``::
+Subclass it in a test module and give it the fixture ``bench``::
 
     class TestMine(ExecutorConformance):
         @pytest.fixture
-        def ground(self, tmp_path):
+        def bench(self, tmp_path):
             context = RunContext("mine", tmp_path / "run", str(tmp_path), tuple(sys.path))
-            with Ground(Mine, context) as ground:
-                yield ground
+            with Bench(Mine, context) as bench:
+                yield bench
 
-Programs of allocations start on this machine, unless the ground has another way. It takes two cores' worth of
+Programs of allocations start on this machine, unless the bench starts them in another way. It takes two cores' worth of
 tasks, but they may share a core.
 """
 
@@ -29,7 +29,7 @@ import cloudpickle
 import pytest
 
 from asa.core.allocation import Allocation
-from asa.core.event import Event, NodeJoined, NodeLost, TaskDone, TaskFailed
+from asa.core.event import Event, NodeJoined, NodeLost, TaskDone, TaskFailed, TasksKept
 from asa.core.job import Resources
 from asa.core.ports import Executor, RunContext
 from asa.core.task import Input, Task, Value
@@ -60,14 +60,18 @@ class ExecutorDriver:
 
     Parameters
     ----------
-    executor, context
-        Started by this.
+    tasks
+        What an earlier driver gave to allocation ``"a"``, of nodes ``"n1"``.
     """
 
-    def __init__(self, executor: Executor, context: RunContext) -> None:
+    def __init__(self, executor: Executor, context: RunContext, tasks: Sequence[Task] = ()) -> None:
         self.executor, self.context = executor, context
         self.events: list[Event] = []
+        self.given: list[Task] = []
         self._news = threading.Condition()
+        self._adopted: set[str] = set()
+        self._tasks = tasks
+        self.events += executor.recover(tasks, "a", context)
         executor.start(context, self._post)
 
     def launch(
@@ -83,13 +87,12 @@ class ExecutorDriver:
         """One task for each tuple of arguments; indices count from 0."""
         file = private_directory(self.context.directory) / f"{stage}-{id(function):x}.function"
         write_private(file, cloudpickle.dumps(function))
-        self.executor.launch(
-            [
-                Task(stage, index, str(file), pickle.dumps((call, {})), inputs, resources or Resources())
-                for index, call in enumerate(calls)
-            ],
-            allocation,
-        )
+        given = [
+            Task(stage, index, str(file), pickle.dumps((call, {})), inputs, resources or Resources(), None, f"{call}")
+            for index, call in enumerate(calls)
+        ]
+        self.given += given
+        self.executor.launch(given, allocation)
 
     def until(self, enough: Callable[[list[Event]], bool]) -> list[Event]:
         """All events, once there are `enough`; the test fails when that takes too long."""
@@ -102,8 +105,12 @@ class ExecutorDriver:
         self.until(lambda events: sum(isinstance(event, NodeJoined) for event in events) >= count)
         return [event for event in self.events if isinstance(event, NodeJoined)]
 
+    def kept(self) -> tuple[tuple[str, int], ...]:
+        """What goes on of an earlier driver's tasks."""
+        events = self.until(lambda events: any(isinstance(event, TasksKept) for event in events))
+        return next(event for event in events if isinstance(event, TasksKept)).tasks
+
     def lost(self) -> NodeLost:
-        """The first node that was lost."""
         events = self.until(lambda events: any(isinstance(event, NodeLost) for event in events))
         return next(event for event in events if isinstance(event, NodeLost))
 
@@ -126,10 +133,17 @@ class ExecutorDriver:
         assert isinstance(event, TaskFailed), event
         return event
 
-    def _post(self, events: Sequence[Event]) -> None:
+    def _post(self, events: Sequence[Event], logged: Callable[[], None] | None = None, /) -> None:
         with self._news:
             self.events += events
             self._news.notify_all()
+        if logged is not None:
+            logged()
+        for event in events:
+            if isinstance(event, NodeJoined) and event.allocation not in self._adopted:
+                self._adopted.add(event.allocation)
+                mine = self._tasks if event.allocation == "a" else ()
+                self.executor.adopt(mine, event.allocation, ["n1"] if mine else [])
 
 
 def value_of(event: Event) -> Any:
@@ -139,15 +153,11 @@ def value_of(event: Event) -> Any:
 
 
 @dataclass
-class Ground:
+class Bench:
     """Where an executor is tried: drivers and nodes, all ended at the end.
 
     Parameters
     ----------
-    make
-        Makes an executor.
-    context
-        The run.
     start
         Starts a job's program: its arguments, the node's name, the working directory.
     """
@@ -158,10 +168,10 @@ class Ground:
     drivers: list[ExecutorDriver] = field(default_factory=list)
     programs: list[TestProgram] = field(default_factory=list)
 
-    def driver(self) -> ExecutorDriver:
-        """A new driver of the run."""
+    def driver(self, tasks: Sequence[Task] = ()) -> ExecutorDriver:
+        """A driver, which takes over these `tasks` of an earlier one in allocation ``"a"``."""
         private_directory(self.context.directory)
-        self.drivers.append(ExecutorDriver(self.make(), self.context))
+        self.drivers.append(ExecutorDriver(self.make(), self.context, tasks))
         return self.drivers[-1]
 
     def node(
@@ -178,7 +188,7 @@ class Ground:
         """An empty directory for tasks."""
         return str(private_directory(Path(self.context.workdir, name)))
 
-    def __enter__(self) -> Ground:
+    def __enter__(self) -> Bench:
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -194,126 +204,126 @@ class ExecutorConformance:
     """What every executor must do."""
 
     @pytest.fixture
-    def ground(self) -> Ground:
+    def bench(self) -> Bench:
         """Where it is tried."""
         raise NotImplementedError("a subclass says where")
 
-    def test_a_node_joins_with_its_cores(self, ground: Ground) -> None:
-        driver = ground.driver()
-        ground.node("first", Resources(cores=2))
+    def test_a_node_joins_with_its_cores(self, bench: Bench) -> None:
+        driver = bench.driver()
+        bench.node("first", Resources(cores=2))
         (event,) = driver.joined()
         assert (event.allocation, event.cores) == ("first", 2)
 
-    def test_a_job_may_start_before_its_driver_listens(self, ground: Ground) -> None:
-        ground.node()
+    def test_a_job_may_start_before_its_driver_listens(self, bench: Bench) -> None:
+        bench.node()
         time.sleep(0.3)
-        driver = ground.driver()
+        driver = bench.driver()
         driver.joined()
 
-    def test_values_return(self, ground: Ground) -> None:
+    def test_values_return(self, bench: Bench) -> None:
         given = [None, 7, "text", b"bytes", Path("/a/b"), [1, {"two": (3.0, {4})}], "x" * 200_000]
-        driver = ground.driver()
+        driver = bench.driver()
         driver.launch(tasks.echo, [(value,) for value in given])
-        ground.node()
+        bench.node()
         assert driver.values(len(given)) == given
 
-    def test_functions_travel_by_value(self, ground: Ground) -> None:
-        driver, factor = ground.driver(), 6
+    def test_functions_travel_by_value(self, bench: Bench) -> None:
+        driver, factor = bench.driver(), 6
         driver.launch(lambda number: lambda: number * factor, [(7,)])
-        ground.node()
+        bench.node()
         assert driver.values(1)[0]() == 42
 
-    def test_inputs_take_their_places(self, ground: Ground) -> None:
-        file = Path(ground.context.workdir, "three.pkl")
+    def test_inputs_take_their_places(self, bench: Bench) -> None:
+        file = Path(bench.context.workdir, "three.pkl")
         file.write_bytes(pickle.dumps(3))
         inputs = (pickle.dumps(1), pickle.dumps(2), str(file))
-        driver = ground.driver()
+        driver = bench.driver()
         driver.launch(tasks.echo, [([Input(2), {"all": Input(0, 2)}, "4"],)], inputs=inputs)
-        ground.node()
+        bench.node()
         assert driver.values(1) == [[3, {"all": [1, 2]}, "4"]]
 
-    def test_tasks_run_in_the_working_directory(self, ground: Ground) -> None:
-        driver = ground.driver()
+    def test_tasks_run_in_the_working_directory(self, bench: Bench) -> None:
+        driver = bench.driver()
         driver.launch(tasks.where, [()])
-        ground.node()
+        bench.node()
         ((directory, pid),) = driver.values(1)
-        assert os.path.samefile(directory, ground.context.workdir) and pid != os.getpid()
+        assert os.path.samefile(directory, bench.context.workdir) and pid != os.getpid()
 
-    def test_many_tasks_are_reported_once_each(self, ground: Ground) -> None:
-        driver, count = ground.driver(), 500
-        ground.node()
+    def test_many_tasks_are_reported_once_each(self, bench: Bench) -> None:
+        driver, count = bench.driver(), 500
+        bench.node()
         driver.launch(tasks.echo, [(number,) for number in range(count)], stage="many")
         assert driver.values(count, "many") == list(range(count))
         driver.launch(tasks.echo, [("last",)])
         assert driver.values(1) == ["last"]
         assert sum(isinstance(event, TaskDone) for event in driver.events) == count + 1
 
-    def test_times_and_places_are_told(self, ground: Ground) -> None:
-        driver, began = ground.driver(), time.time()
-        ground.node(name="n7")
+    def test_times_and_places_are_told(self, bench: Bench) -> None:
+        driver, began = bench.driver(), time.time()
+        bench.node(name="n7")
         driver.launch(time.sleep, [(0.2,)])
         (event,) = driver.ended(1).values()
         assert (event.allocation, event.stage, event.index) == ("a", "s", 0)
         assert event.node == driver.joined()[0].node
         assert began < event.started <= event.at - 0.2 <= time.time()
 
-    def test_tasks_run_side_by_side_as_cores_allow(self, ground: Ground) -> None:
-        driver, place = ground.driver(), ground.directory("meeting")
-        ground.node()
+    def test_tasks_run_side_by_side_as_cores_allow(self, bench: Bench) -> None:
+        driver, place = bench.driver(), bench.directory("meeting")
+        bench.node()
         driver.launch(tasks.meet, [(place, number, 2) for number in range(2)])
         assert driver.values(2) == [True, True]
 
-    def test_a_task_has_its_cores_to_itself(self, ground: Ground) -> None:
-        driver, place = ground.driver(), ground.directory("room")
-        ground.node()
+    def test_a_task_has_its_cores_to_itself(self, bench: Bench) -> None:
+        driver, place = bench.driver(), bench.directory("room")
+        bench.node()
         driver.launch(tasks.alone, [(place, 0.03)] * 4, resources=Resources(cores=2))
         assert driver.values(4) == [True] * 4
 
-    def test_allocations_are_apart(self, ground: Ground) -> None:
-        driver = ground.driver()
+    def test_allocations_are_apart(self, bench: Bench) -> None:
+        driver = bench.driver()
         driver.launch(tasks.echo, [("second",)], allocation="b", stage="two")
-        ground.node("a", name="n1")
+        bench.node("a", name="n1")
         driver.launch(tasks.echo, [("first",)], allocation="a", stage="one")
         assert driver.values(1, "one") == ["first"]
         assert not any(isinstance(event, TaskDone) and event.stage == "two" for event in driver.events)
-        ground.node("b", name="n2")
+        bench.node("b", name="n2")
         (event,) = driver.ended(1, "two").values()
         assert value_of(event) == "second" and event.allocation == "b"
 
-    def test_an_exception_is_told_in_its_own_words(self, ground: Ground) -> None:
-        driver = ground.driver()
-        ground.node()
+    def test_an_exception_is_told_in_its_own_words(self, bench: Bench) -> None:
+        driver = bench.driver()
+        bench.node()
         driver.launch(tasks.fail, [("no such band: 7",)])
         failed = driver.failure()
         assert "ValueError: no such band: 7" in failed.error
         assert "fail" in failed.traceback and not failed.infrastructure
 
-    def test_the_last_words_on_standard_error_are_kept(self, ground: Ground) -> None:
-        driver = ground.driver()
-        ground.node()
+    def test_the_last_words_on_standard_error_are_kept(self, bench: Bench) -> None:
+        driver = bench.driver()
+        bench.node()
         driver.launch(tasks.shout, [("x" * 10_000 + "the end",)])
         failed = driver.failure()
         assert failed.stderr.rstrip().endswith("the end") and len(failed.stderr) <= 4096
 
-    def test_a_result_that_cannot_travel_is_named(self, ground: Ground) -> None:
-        driver = ground.driver()
-        ground.node()
+    def test_a_result_that_cannot_travel_is_named(self, bench: Bench) -> None:
+        driver = bench.driver()
+        bench.node()
         driver.launch(tasks.lock, [()])
         failed = driver.failure()
         assert "lock" in failed.error and "pickle" in failed.error and not failed.infrastructure
 
-    def test_a_dead_worker_costs_one_task(self, ground: Ground) -> None:
-        driver = ground.driver()
-        ground.node()
+    def test_a_dead_worker_costs_one_task(self, bench: Bench) -> None:
+        driver = bench.driver()
+        bench.node()
         driver.launch(tasks.die, [(3,)])
         failed = driver.failure()
         assert "3" in failed.error and not failed.infrastructure
         driver.launch(tasks.echo, [(number,) for number in range(20)], stage="after")
         assert driver.values(20, "after") == list(range(20))
 
-    def test_release_ends_the_job_well(self, ground: Ground) -> None:
-        driver, program = ground.driver(), ground.node()
-        file = Path(ground.context.workdir, "pid")
+    def test_release_ends_the_job_well(self, bench: Bench) -> None:
+        driver, program = bench.driver(), bench.node()
+        file = Path(bench.context.workdir, "pid")
         driver.launch(tasks.linger, [(str(file),)])
         pid = wait_for(file)
         driver.executor.release("a")
@@ -321,21 +331,27 @@ class ExecutorConformance:
         assert is_gone(pid)
         assert not any(isinstance(event, NodeLost) for event in driver.events)
 
-    def test_release_is_heard_by_a_node_that_comes_late(self, ground: Ground) -> None:
-        driver = ground.driver()
+    def test_release_is_heard_by_a_node_that_comes_late(self, bench: Bench) -> None:
+        driver = bench.driver()
         driver.executor.release("a")
-        assert ground.node().wait(PATIENCE_S) == 0
+        assert bench.node().wait(PATIENCE_S) == 0
 
-    def test_release_then_close(self, ground: Ground) -> None:
-        driver, program = ground.driver(), ground.node()
+    def test_release_is_heard_when_the_driver_is_gone(self, bench: Bench) -> None:
+        driver = bench.driver()
+        driver.executor.release("a")
+        driver.executor.close()
+        assert bench.node().wait(PATIENCE_S) == 0
+
+    def test_release_then_close(self, bench: Bench) -> None:
+        driver, program = bench.driver(), bench.node()
         driver.joined()
         driver.executor.release("a")
         driver.executor.close()
         assert program.wait(PATIENCE_S) == 0
 
-    def test_a_lost_node_is_told_and_not_blamed_on_its_tasks(self, ground: Ground) -> None:
-        driver, program = ground.driver(), ground.node()
-        file = Path(ground.context.workdir, "pid")
+    def test_a_lost_node_is_told_and_not_blamed_on_its_tasks(self, bench: Bench) -> None:
+        driver, program = bench.driver(), bench.node()
+        file = Path(bench.context.workdir, "pid")
         driver.launch(tasks.linger, [(str(file),)])
         pid = wait_for(file)
         program.kill()
@@ -343,21 +359,36 @@ class ExecutorConformance:
         assert is_gone(pid)
         assert all(event.infrastructure for event in driver.events if isinstance(event, TaskFailed))
 
-    def test_a_new_driver_takes_over(self, ground: Ground) -> None:
-        first, program = ground.driver(), ground.node()
-        file = Path(ground.context.workdir, "pid")
+    def test_a_new_driver_takes_over(self, bench: Bench) -> None:
+        first, program = bench.driver(), bench.node()
+        file = Path(bench.context.workdir, "pid")
         first.launch(tasks.linger, [(str(file),)])
         pid = wait_for(file)
         first.executor.close()
-        second = ground.driver()
+        second = bench.driver()
         second.launch(tasks.echo, [("again",)])
         assert second.values(1) == ["again"]
         assert is_gone(pid), "what ran for the first driver has ended"
         second.executor.release("a")
         assert program.wait(PATIENCE_S) == 0
 
-    def test_without_a_driver_the_job_ends_itself(self, ground: Ground) -> None:
-        driver, program = ground.driver(), ground.node(grace_s=0.5)
+    def test_a_task_that_runs_is_the_next_drivers_or_ends(self, bench: Bench) -> None:
+        first, program = bench.driver(), bench.node()
+        files = [str(Path(bench.context.workdir, name)) for name in ("pid", "go")]
+        first.launch(tasks.await_file, [tuple(files)])
+        pid = wait_for(Path(files[0]))
+        first.executor.close()
+        second = bench.driver(first.given)
+        if second.kept():
+            Path(files[1]).touch()
+            assert second.values(1) == [pid], "it has not begun again"
+        else:
+            assert is_gone(pid)
+        second.executor.release("a")
+        assert program.wait(PATIENCE_S) == 0
+
+    def test_without_a_driver_the_job_ends_itself(self, bench: Bench) -> None:
+        driver, program = bench.driver(), bench.node(grace_s=0.5)
         driver.joined()
         driver.executor.close()
         assert program.wait(PATIENCE_S) != 0

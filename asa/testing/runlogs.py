@@ -123,8 +123,6 @@ def run_log(stages: Sequence[MadeStage], *, start: float = 1_700_000_000.0, seed
     ----------
     start
         When the run starts [s since the epoch].
-    seed
-        For the spread of the tasks' run times.
     """
     return sorted(_events(stages, start, np.random.default_rng(seed)), key=lambda event: event.at)
 

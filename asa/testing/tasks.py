@@ -53,7 +53,7 @@ def meet(directory: str, number: int, others: int, patience_s: float = 20.0) -> 
 
 
 def alone(directory: str, seconds: float) -> bool:
-    """Whether nobody else was there for a while [s]."""
+    """Whether no other task was there for a while [s]."""
     place = Path(directory, "taken")
     try:
         place.touch(exist_ok=False)
@@ -70,3 +70,13 @@ def linger(file: str) -> None:
     draft.write_text(str(os.getpid()))
     draft.rename(file)
     threading.Event().wait()
+
+
+def await_file(file: str, go: str) -> int:
+    """Writes its process number, which it returns once there is a file `go`."""
+    draft = Path(file + ".new")
+    draft.write_text(str(os.getpid()))
+    draft.rename(file)
+    while not os.path.exists(go):
+        time.sleep(0.005)
+    return os.getpid()

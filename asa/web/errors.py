@@ -10,8 +10,6 @@ class HTTPError(Exception):
     ----------
     status
         400 for what makes no sense, 403 for what is not allowed now, 501 for what is not supported.
-    reason
-        What is wrong, what was expected.
     """
 
     def __init__(self, status: int, reason: str) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Coroutine
 from concurrent import futures
 from concurrent.futures import Future
 from contextlib import suppress
+from contextvars import copy_context
 from typing import Any, Generic, TypeVar
 
 Result = TypeVar("Result")
@@ -17,13 +18,7 @@ _SLICE_S = 1.0
 
 
 class LoopThread(Generic[Result]):
-    """Serves until what it serves has ended; then it can be started again.
-
-    Parameters
-    ----------
-    name
-        The thread's.
-    """
+    """Serves until what it serves has ended; then it can be started again."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -39,7 +34,9 @@ class LoopThread(Generic[Result]):
         """Run this; returns once it has set the result of the future that it is given, or raises what it died of."""
         started: Future[None] = Future()
         self._ended = Future()
-        self._thread = threading.Thread(target=self._run, args=(serve, started), name=self._name, daemon=True)
+        self._thread = threading.Thread(
+            target=copy_context().run, args=(self._run, serve, started), name=self._name, daemon=True
+        )
         self._thread.start()
         started.result()
 
@@ -67,7 +64,6 @@ class LoopThread(Generic[Result]):
         return self._ended.result()
 
     def join(self) -> None:
-        """Until the thread has ended."""
         if self._thread is not None:
             self._thread.join()
         self._thread = self._loop = None

@@ -2,7 +2,7 @@
 
 Requests are taken apart by `protocol`, without I/O, and answered in the order in which they came. Most calls are over
 within one turn of the event loop: their bytes come, they are carried out, the answer is written. Nothing of a body is
-kept before its head has been looked at, since anybody may send one.
+kept before its head has been looked at, since any peer may send one.
 
 Connections stay for as long as their peers want: one that finds its idle connection closed may take that for our end.
 """
@@ -229,7 +229,6 @@ class ResponseStream:
 
     @property
     def waiting(self) -> int:
-        """How many bytes wait to be written."""
         return self._bytes
 
     def begin(self) -> None:
@@ -359,7 +358,7 @@ class _Exchange:
 
 
 class Connection(asyncio.BufferedProtocol):
-    """One connection, of somebody who may be anybody."""
+    """One connection, of a peer that may be anyone."""
 
     __slots__ = (
         "_awaited", "_coming", "_job", "_listener", "_pieces", "_reader", "_sending", "_size", "_stuffed", "_timer",
@@ -570,7 +569,6 @@ class Connection(asyncio.BufferedProtocol):
         return None
 
     def _open(self) -> None:
-        """Begin the stream, if its turn has come."""
         if self._sending and (opened := self._sending[0].opened) is not None and not opened.stream.begun:
             headers = {"Content-Type": "application/json", "Transfer-Encoding": "chunked", **opened.headers}
             request = self._sending[0].request
@@ -672,7 +670,6 @@ class Listener:
         self._listening = await asyncio.get_running_loop().create_server(factory, sock=sock, backlog=_BACKLOG)
 
     def opened(self, connection: Connection) -> None:
-        """There is a new one."""
         self.connections.add(connection)
         if len(self._unauthenticated) >= UNAUTHENTICATED_MOST:
             oldest = next(iter(self._unauthenticated))
@@ -681,7 +678,6 @@ class Listener:
         self._unauthenticated[connection] = None
 
     def closed(self, connection: Connection) -> None:
-        """It is gone."""
         self.connections.discard(connection)
         self._unauthenticated.pop(connection, None)
 

@@ -8,27 +8,43 @@ last part in common, `make_runner`.
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from asa.allocations.watch import JobWatch, WatchCalls, WatchThread
+from asa.allocations.budget import CallLimits, SharedBudget
+from asa.allocations.watch import Budget, JobWatch, WatchCalls, WatchThread
 from asa.core.clock import SystemClock
+from asa.core.decision import Predict
 from asa.core.errors import AsaError, InvalidInput, RunNotFound
-from asa.core.event import VERSION, RunStarted, RunState
-from asa.core.job import Capabilities, QueueRegime
-from asa.core.ports import Backend, Clock, Executor, RunContext, Sharing, Strategy, VirtualBackend
+from asa.core.event import VERSION, Predicted, RunStarted, RunState, Submitted, Submitting
+from asa.core.job import Capabilities, JobHandle, JobRequest, QueueRegime
+from asa.core.ports import (
+    Backend,
+    Clock,
+    Executor,
+    KeepsSecrets,
+    Previews,
+    RunContext,
+    Sharing,
+    Strategy,
+    VirtualBackend,
+)
 from asa.core.registry import BACKENDS, EXECUTORS, STRATEGIES, is_pooled
 from asa.core.run import FoldedRun
 from asa.core.stage import StageSpec
+from asa.core.units import brief
 from asa.log.events import EventLog
 from asa.log.messages import log_to_file
 from asa.log.rundir import RunDirectory
+from asa.strategies.asking import ask_for
 from asa.workflows.graph import Graph
 from asa.workflows.learned import LearnedWaits
 from asa.workflows.payload import Payloads
-from asa.workflows.plan import Plan
-from asa.workflows.runner import Decider, Inbox, Log, Runner, TaskMaker, WaitBook
+from asa.workflows.plan import Plan, Submit
+from asa.workflows.runner import Decider, Inbox, Log, Runner, TaskMaker, WaitBook, job_request
 from asa.workflows.settings import Settings, save_settings
 
 VIRTUAL = "virtual"
@@ -86,8 +102,8 @@ class Parts(Generic[P]):
         The stages as they are at the site, from what was learned of them.
     payloads
         What makes the tasks, from the log.
-    ledger
-        What stands in for the log.
+    results
+        Whether the log keeps what tasks returned.
     clock
         What stands in for a clock in virtual time.
     """
@@ -99,13 +115,13 @@ class Parts(Generic[P]):
     shared: bool
     stages: Callable[[LearnedWaits], tuple[StageSpec, ...]]
     payloads: Callable[[EventLog], TaskMaker]
-    ledger: Callable[[EventLog], Log] = lambda log: log
+    results: bool = True
     clock: Callable[[Clock], Clock] = lambda clock: clock
 
 
 @dataclass(frozen=True)
 class Assembly(Generic[P]):
-    """A plan and its runner, and all that is let go of with them."""
+    """A plan and its runner, and all that is closed with them."""
 
     plan: P
     runner: Runner
@@ -128,6 +144,8 @@ def assemble(directory: RunDirectory, graph: Graph, settings: Settings) -> Assem
         When another driver is at it.
     """
 
+    secrets = graph.secrets(os.environ)
+
     def parts(site: Capabilities) -> Parts[Plan]:
         plan = make_plan(settings, site)
         return Parts(
@@ -137,7 +155,7 @@ def assemble(directory: RunDirectory, graph: Graph, settings: Settings) -> Assem
             chosen_strategy(settings, site),
             plan.shared,
             lambda learned: graph.specs(site, learned.run_time(settings.name)),
-            lambda log: Payloads(graph, directory.functions, directory.values, log.value),
+            lambda log: Payloads(graph, directory.functions, directory.values, log.value, secrets),
         )
 
     return assemble_parts(directory, settings, parts)
@@ -174,7 +192,7 @@ def assemble_parts(
             contextlib.closing(LearnedWaits(directory.state / "learned.db", parts.estimator, site))
         )
         # What happened so far.
-        log = held.enter_context(EventLog(directory.events))
+        log = held.enter_context(EventLog(directory.events, results=parts.results))
         payloads = parts.payloads(log)
         if log.last:
             _replay(parts.plan, log, virtual=isinstance(backend, VirtualBackend))
@@ -206,7 +224,7 @@ def assemble_parts(
             estimator=parts.estimator,
             executor=executor,
             payloads=payloads,
-            log=parts.ledger(log),
+            log=log,
             waits=learned,
             context=RunContext(
                 run=directory.name,
@@ -216,8 +234,10 @@ def assemble_parts(
                 orphan_grace_s=settings.orphan_grace_s,
                 local=site.regime is QueueRegime.IMMEDIATE,
                 pool=directory.state / "pools" / settings.pool_name if settings.pool_name else None,
+                secrets=parts.graph.withheld,
             ),
             outputs=str(directory.jobs),
+            budget=_budget(directory, backend, site),
         )
         learned.report(runner.inbox.post, runner.clock)
         return Assembly(parts.plan, runner, isinstance(backend, VirtualBackend), held.pop_all())
@@ -236,16 +256,25 @@ def make_runner(
     waits: WaitBook,
     context: RunContext,
     outputs: str,
+    budget: Budget | None = None,
 ) -> Runner:
     """The runner of these parts, and a watch over its jobs, which ends with `held`, as the executor does."""
     looks = backend.capabilities().regime is not QueueRegime.IMMEDIATE and is_pooled(estimator)
     inbox = Inbox()
-    watch = JobWatch(backend, timing.clock, inbox.post, timing.watcher.wake, looks=looks)
+    watch = JobWatch(backend, timing.clock, inbox.post, timing.watcher.wake, looks=looks, budget=budget)
     timing.listen(watch.hurry)
     held.callback(timing.watcher.close)
     timing.watcher.start(watch)
     held.callback(executor.close)
     return Runner(plan, payloads, executor, watch, log, waits, timing.clock, context, outputs, inbox)
+
+
+def _budget(directory: RunDirectory, backend: Backend, site: Capabilities) -> SharedBudget | None:
+    """How often the site may be called, which all runs of the user share; None where there is no queue."""
+    if isinstance(backend, VirtualBackend) or site.regime is QueueRegime.IMMEDIATE:
+        return None
+    limits = CallLimits.of()
+    return None if limits is None else SharedBudget(directory.state / "scheduler-budget.json", limits)
 
 
 def first_event(
@@ -297,6 +326,10 @@ def _executor(directory: RunDirectory, settings: Settings, graph: Graph, backend
     if settings.pool_name and not isinstance(executor, Sharing):
         problem = f"runs share nodes through agents, and executor {_spec(chosen)!r} has none"
         raise settings.unshareable(problem, "leave executor= out, or say executor='mesos'")
+    if names := graph.withheld:
+        why = executor.exposes() if isinstance(executor, KeepsSecrets) else "it cannot keep them: say executor='local'"
+        if why:
+            raise InvalidInput(f"executor {_spec(chosen)!r} is to give {', '.join(names)} to tasks as secrets: {why}")
     return chosen, executor
 
 
@@ -335,7 +368,7 @@ def _replay(plan: Decider, log: EventLog, *, virtual: bool) -> None:
 
 
 def logged_strategy(start: RunStarted) -> Strategy | None:
-    """A run's strategy; None where it is an object of somebody's own: the log has only what it is called."""
+    """A run's strategy; None where it is an object of the user's: the log has only its name."""
     try:
         found: Strategy = STRATEGIES.create(start.strategy)
     except AsaError:
@@ -388,3 +421,118 @@ def chosen_strategy(settings: Settings, site: Capabilities) -> Any:
     """The strategy asked for, or the site's default: `auto` where there is a queue, else one allocation."""
     default = "big-job" if site.regime is QueueRegime.IMMEDIATE else "auto"
     return default if settings.strategy is None else settings.strategy
+
+
+# ---------------------------------------------------------------- before anything is started
+
+
+@dataclass(frozen=True)
+class PreviewedJob:
+    """A job that a run would submit.
+
+    Parameters
+    ----------
+    stages
+        What it is for.
+    at_once
+        Whether it would be submitted when the run starts; others when their time comes.
+    commands
+        How, in the batch system's words; the first element of a job array has those of all.
+    cores, walltime_s
+        Its size and wall time [s]: it is charged their product at most.
+    """
+
+    stages: tuple[str, ...]
+    at_once: bool
+    commands: tuple[str, ...]
+    cores: int
+    walltime_s: float
+
+
+def preview(graph: Graph, settings: Settings, state: Path) -> list[PreviewedJob]:
+    """The jobs that a run would submit, each once, as far as is known before it starts; nothing is started.
+
+    What the strategy asks for at once, were all waits 0, and a job of its own for each other stage. The site is asked
+    what it is.
+
+    Raises
+    ------
+    InvalidInput
+        When a name is unknown, a stage does not fit the site, or a secret is missing.
+    """
+    hidden = [value for secrets in graph.secrets(os.environ).values() for _, value in secrets.variables if value]
+    backend: Backend = BACKENDS.create(settings.backend)
+    try:
+        site, clock = backend.capabilities(), SystemClock()
+        graph.check(site)
+        plan, now = make_plan(settings, site), clock.now()
+        start = first_event(
+            settings,
+            site,
+            graph.specs(site),
+            run=settings.name,
+            strategy=chosen_strategy(settings, site),
+            executor=settings.executor,
+            shared=plan.shared,
+            at=now,
+        )
+        plan.on(start)
+        directory = state / "runs" / settings.name
+        context = RunContext(settings.name, directory, settings.workdir, (), secrets=graph.withheld)
+        outputs = str(directory / "jobs")
+        found = _asked_at_once(plan, context, outputs, now)
+        count = len(found)
+        covered = {name for stages, _ in found for name in stages}
+        for stage in plan.view(now).stages:
+            if stage.spec.name not in covered:
+                action = Submit(f"{settings.name}.{len(found)}", ask_for(stage))
+                found.append((action.ask.stages, job_request(action, (), (), context, outputs, now)))
+        groups: dict[str, list[JobRequest]] = {}
+        for _, request in found:
+            groups.setdefault(request.array or request.token, []).append(request)
+        jobs = []
+        for number, (stages, request) in enumerate(found):
+            group = groups[request.array or request.token]
+            commands = _commands(backend, group) if request is group[0] else []
+            for value in hidden:
+                commands = [line.replace(value, "***") for line in commands]
+            spec = plan.stages[stages[0]].spec  # an element of an array gets its own size before it starts
+            sized = spec if request.array else request
+            jobs.append(
+                PreviewedJob(stages, number < count, tuple(commands), sized.resources.cores, sized.walltime_s)
+            )
+        return jobs
+    finally:
+        backend.close()
+
+
+def _commands(backend: Backend, requests: list[JobRequest]) -> list[str]:
+    if isinstance(backend, Previews):
+        return backend.preview(requests)
+    return [f"{request.resources} for {brief(request.walltime_s)}" for request in requests]
+
+
+_Asked = list[tuple[tuple[str, ...], JobRequest]]
+
+
+def _asked_at_once(plan: Plan, context: RunContext, outputs: str, now: float) -> _Asked:
+    """What the plan submits before anything has happened, and for which stages."""
+    found: _Asked = []
+    handles: dict[str, JobHandle] = {}
+    for _ in range(2 * len(plan.stages) + 2):
+        actions = [action for action in plan.decide(now) if isinstance(action, Submit | Predict)]
+        for action in actions:
+            if isinstance(action, Predict):
+                plan.on(Predicted(now, action.stage, 0.0, None if action.soon is None else 0.0))
+                continue
+            ask = action.ask
+            after = [handles[key] for key in ask.after if key in handles]
+            request = job_request(action, after, (), context, outputs, now)
+            found.append((ask.stages, request))
+            index = sum(other.array == ask.array for _, other in found) - 1 if ask.array else None
+            handles[action.token] = JobHandle(action.token, action.token, now, index)  # the name stands for the id
+            plan.on(Submitting(now, action.token, request, ask.stages, ask.after))
+            plan.on(Submitted(now, action.token, handles[action.token]))
+        if not actions:
+            break
+    return found

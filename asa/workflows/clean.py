@@ -21,7 +21,7 @@ from asa.workflows.settings import load_settings
 
 @dataclass(frozen=True)
 class Leftover:
-    """A job that nobody looks after.
+    """A job that no driver looks after.
 
     Parameters
     ----------
@@ -44,7 +44,7 @@ class Leftover:
 def leftovers(state: Path) -> Iterator[Leftover]:
     """Jobs of runs without a driver that have not ended, over all runs of a state directory."""
     for run in list_runs(state):
-        if run.lock().holder() is not None or not run.events.exists():
+        if run.is_driven() or not run.events.exists():
             continue
         with EventLog(run.events) as log:
             pool = Pool()
@@ -79,7 +79,7 @@ def cancel(left: list[Leftover]) -> None:
 
 
 class _StartNothing:
-    """A dispatcher for the embedded batch system while somebody only looks at it."""
+    """A dispatcher for the embedded batch system that is only looked at."""
 
     def decide(self, view: QueueView) -> Sequence[DispatchDecision]:
         return ()

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from asa.core.event import RunState
+from asa.core.job import explained
 from asa.core.ports import Explains
-from asa.core.reason import explained
 from asa.core.run import Held, StageProgress
 from asa.core.stage import StageState
 from asa.core.units import brief
@@ -32,9 +32,9 @@ class Reasons(NamedTuple):
     trouble: str
 
 
-def explain(plan: Plan, now: float) -> str:
+def explain(plan: Plan, now: float, *, driven: bool = True) -> str:
     """`reasons`, a line for each."""
-    found = reasons(plan, now)
+    found = reasons(plan, now, driven=driven)
     lines = [f"{name}: {words}" for name, words in found.stages.items()]
     if found.strategy:
         lines.insert(0, f"strategy: {found.strategy}")
@@ -43,22 +43,24 @@ def explain(plan: Plan, now: float) -> str:
     return "\n".join(lines)
 
 
-def reasons(plan: Plan, now: float) -> Reasons:
-    """Why stages are not running, asked at the time `now` [s since the epoch]."""
-    strategy, underway = plan.strategy, plan.outcome is RunState.RUNNING
+def reasons(plan: Plan, now: float, *, driven: bool = True) -> Reasons:
+    """Why stages are not running, asked at the time `now` [s since the epoch]; `driven`: the run's driver is alive."""
+    strategy, underway = plan.strategy, plan.outcome is RunState.RUNNING and driven
     return Reasons(
         strategy.explain(plan.view(now)) if underway and isinstance(strategy, Explains) else "",
-        {name: _stage(plan, name, stage, now) for name, stage in plan.stages.items()},
-        "" if plan.closed else plan.trouble,
+        {name: _stage(plan, name, stage, now, underway) for name, stage in plan.stages.items()},
+        "" if plan.closed or not driven else plan.trouble,
     )
 
 
-def _stage(plan: Plan, name: str, stage: StageProgress, now: float) -> str:
+def _stage(plan: Plan, name: str, stage: StageProgress, now: float, underway: bool) -> str:
     width = "?" if stage.width is None else stage.width
     held = [item for item in plan.pool.held.values() if name in item.stages]
     jobs = "; ".join(_job(item, now) for item in held) or "no job was asked for yet"
-    if plan.outcome is not RunState.RUNNING and not stage.state.final:
+    if not underway and not stage.state.final:
         begun = f"stopped, {stage.done} of {width} tasks done" if stage.state is StageState.RUNNING else "not run"
+        if held and plan.outcome is RunState.RUNNING:
+            return f"{begun}; when its driver was last seen, {jobs}"
         return f"{begun}; {jobs}" if held else begun
     match stage.state:
         case StageState.DONE:
@@ -81,7 +83,7 @@ def _stage(plan: Plan, name: str, stage: StageProgress, now: float) -> str:
 def _job(held: Held, now: float) -> str:
     if held.handle is None:
         return "its job is being submitted"
-    name = f"job {held.handle.job_id}"
+    name, size = f"job {held.handle.job_id}", held.request.resources
     because = f": {held.dismissed}" if held.dismissed else ""
     if held.cancelled is not None:
         return f"{name} is being cancelled{because}"
@@ -90,9 +92,11 @@ def _job(held: Held, now: float) -> str:
     if held.started is None:
         after = f", after {', '.join(held.after)}" if held.after else ""
         why = f" ({explained(held.reason)})" if held.reason else ""
-        return f"{name} has been in the queue for {brief(now - held.handle.submitted)}{after}{why}"
+        asked = f", asks for {size} (charged {size.cores})"
+        return f"{name} has been in the queue for {brief(now - held.handle.submitted)}{after}{why}{asked}"
     if not held.nodes:
         return f"{name} started {brief(now - held.started)} ago, its nodes have not joined yet"
     assert held.ends is not None
     left = brief(max(0.0, held.ends - now))
-    return f"{name} runs on {', '.join(held.nodes)} with {held.cores_busy} cores busy, {left} of wall time left"
+    busy = f"{held.cores_busy} cores busy"
+    return f"{name} runs on {', '.join(held.nodes)} with {busy}, {left} of wall time left"

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from asa.core.errors import GraphError, InvalidInput
 from asa.core.job import Capabilities, QueueRegime, Resources
 from asa.core.stage import StageSpec
+from asa.core.task import Secrets
 from asa.core.units import brief
-from asa.workflows.stage import Needs, Node, Stage, nodes_in
+from asa.workflows.stage import PACK, Needs, Node, Stage, nodes_in
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,32 @@ class Graph:
             for name, node in self.nodes.items()
         )
 
+    @property
+    def withheld(self) -> tuple[str, ...]:
+        """Names of all secrets, which no job is to have in its environment."""
+        return tuple(sorted({name for node in self.nodes.values() for name in node.stage.needs.secrets}))
+
+    def secrets(self, environ: Mapping[str, str]) -> dict[str, Secrets]:
+        """Stage -> its secrets, where it has some.
+
+        Raises
+        ------
+        GraphError
+            When one is not in the environment.
+        """
+        found = {}
+        for name, node in self.nodes.items():
+            names = node.stage.needs.secrets
+            for variable in names:
+                if variable not in environ:
+                    raise GraphError(
+                        f"stage {name!r} needs the secret {variable}, and there is no such variable in this "
+                        f"environment: set it where the run is started, as in 'read -rs {variable}; export {variable}'"
+                    )
+            if names:
+                found[name] = Secrets(tuple((variable, environ[variable]) for variable in names))
+        return found
+
     def check(self, site: Capabilities) -> None:
         """Whether every stage can ever run there.
 
@@ -83,15 +110,16 @@ class Graph:
                 )
 
     def __str__(self) -> str:
+        return self.described(Capabilities(site=""))
+
+    def described(self, site: Capabilities) -> str:
+        """A line for each stage: its tasks, what its job asks for there and is charged for, and what it waits for."""
         rows = []
         for name, node in self.nodes.items():
             needs, width = node.stage.needs, self.width(name)
             tasks = "tasks known at run time" if width is None else f"{width} task{'s' * (width != 1)}"
             after = f"  after {', '.join(self.predecessors[name])}" if self.predecessors[name] else ""
-            rows.append(
-                f"{name}: {tasks}, {needs.resources.cores} core{'s' * (needs.resources.cores != 1)}, "
-                f"{_ranks(node.stage)}{brief(needs.walltime_s)}{after}"
-            )
+            rows.append(f"{name}: {tasks}, {_asked(needs, site)}, {_ranks(node.stage)}{brief(needs.walltime_s)}{after}")
         return "\n".join(rows)
 
     def to_dot(self) -> str:
@@ -106,7 +134,20 @@ class Graph:
 
 
 def _resources(needs: Needs, site: Capabilities) -> Resources:
-    return spread(needs.resources, site.cores_per_node, needs.task.cores if needs.launcher else 1)
+    """What a stage's job asks for there: a machine without a queue is one node; GPUs have their cores beside them."""
+    whole = needs.resources
+    if whole.nodes is not None or site.regime is QueueRegime.IMMEDIATE:
+        return whole
+    if needs.spread == PACK or whole.gpus:
+        return whole.packed(site.cores_per_node, needs.task.cores)
+    return replace(whole, unit=needs.task.cores)
+
+
+def _asked(needs: Needs, site: Capabilities) -> str:
+    """What a stage's job asks for, and is charged for."""
+    asked = _resources(needs, site)
+    packs = needs.spread == PACK and asked.nodes is None and asked.cores > 1
+    return f"{asked}{' on as few nodes as hold them' * packs} (charged {asked.cores})"
 
 
 def _task(needs: Needs, site: Capabilities) -> Resources:
@@ -123,25 +164,6 @@ def _ranks(stage: Stage[..., Any]) -> str:
     nodes = stage.needs.resources.nodes
     over = "" if nodes is None else f" on {nodes} node{'s' * (nodes != 1)}"
     return f"{launch.ranks} rank{'s' * (launch.ranks != 1)}{over} by {launch.kind}, "
-
-
-def spread(needs: Resources, cores_per_node: int | None, unit: int = 1) -> Resources:
-    """The same needs on as few nodes as hold them, with as many cores on each; left as they are when nodes are given.
-
-    `unit` cores are never parted.
-
-    >>> spread(Resources(cores=100), 28)
-    Resources(cores=100, nodes=4, memory=None, gpus=0)
-    >>> spread(Resources(cores=57), 28)
-    Resources(cores=57, nodes=3, memory=None, gpus=0)
-    >>> spread(Resources(cores=32), 28, 8)
-    Resources(cores=32, nodes=2, memory=None, gpus=0)
-    """
-    if needs.nodes is not None or cores_per_node is None:
-        return needs
-    units = max(1, needs.cores // unit)
-    nodes = -(-units // max(1, cores_per_node // unit))
-    return replace(needs, nodes=nodes, cores=-(-units // nodes) * nodes * unit)
 
 
 def make_graph(result: Any) -> Graph:
@@ -181,7 +203,7 @@ def _widths(order: list[Node], names: dict[Node, str]) -> dict[str, int | None]:
             found = {_length(item, widths, names) for item in node.args}
         if len(known := sorted(width for width in found if width is not None)) > 1:
             raise GraphError(f"stage {names[node]!r} maps over lists of different lengths: {known}")
-        # An empty list makes no task, and with it nobody who would notice that another list is longer.
+        # An empty list makes no task, so that no task would notice that another list is longer.
         widths[names[node]] = known[0] if known and (known != [0] or None not in found) else None
     return widths
 

@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from asa.allocations.watch import JobWatch
-from asa.core.context import Context
+from asa.core.context import Context, Geometry, geometry_of
 from asa.core.errors import InvalidInput
 from asa.core.event import Believed
-from asa.core.geometry import Geometry, geometry_of
 from asa.core.job import Capabilities, JobRequest, QueueRegime, Resources
 from asa.core.ports import Clock, Estimator, Post, RunTimePredictor
 from asa.core.registry import ESTIMATORS, Registry, parse_spec
@@ -37,7 +36,7 @@ class Contexts:
     pool
         The run's own jobs.
     watch
-        Looks at the queue, where anybody wants to know.
+        Looks at the queue, where the estimator needs that.
     """
 
     def __init__(self, pool: Pool, watch: JobWatch) -> None:

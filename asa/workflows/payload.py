@@ -6,18 +6,20 @@ passed on as it is, without being opened here.
 
 from __future__ import annotations
 
+import hashlib
 import pickle
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NoReturn
 
 import cloudpickle
 
 from asa.core.errors import GraphError, Unpicklable
 from asa.core.job import Resources
-from asa.core.task import Input, Task, Value
+from asa.core.task import Input, Secrets, Task, Value
 from asa.log.values import INLINE_MOST, dump, load
 from asa.security.files import write_private
 from asa.workflows.graph import Graph
@@ -41,10 +43,14 @@ class _ArgumentPickler(cloudpickle.Pickler):  # type: ignore[misc]  # it is not 
 
 @dataclass
 class _Mapped:
-    """A parallel stage, prepared once: lists to take elements from, and what all its tasks share."""
+    """A parallel stage, prepared once: lists to take elements from, and what all its tasks share.
+
+    `made` are those of the lists that a task of the run has made: reading it again may give another order.
+    """
 
     width: int
     columns: list[list[Any] | Node]
+    made: list[list[Any]]
     common: dict[str, Any]
     shared: list[Value] = field(default_factory=list)
 
@@ -60,9 +66,19 @@ class Payloads:
         Directories (0700) for pickled functions and for large values.
     result
         Gives the stored result of a task, by stage and index.
+    secrets
+        Of the stages that have some.
     """
 
-    def __init__(self, graph: Graph, functions: Path, values: Path, result: Callable[[str, int], Value]) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        functions: Path,
+        values: Path,
+        result: Callable[[str, int], Value],
+        secrets: Mapping[str, Secrets] = MappingProxyType({}),
+    ) -> None:
+        self._secrets = secrets
         self._graph, self._functions, self._values, self._result = graph, functions, values, result
         self._files = {name: str(functions / f"{number:04d}.pkl") for number, name in enumerate(graph.nodes)}
         self._mapped: dict[str, _Mapped] = {}
@@ -111,6 +127,7 @@ class Payloads:
         """
         node = self._graph.nodes[name]
         inputs: list[Value] = []
+        elements: list[bytes] = []
 
         def place(other: Node) -> Any:
             return self._place(other, inputs)
@@ -120,27 +137,32 @@ class Payloads:
             inputs += mapped.shared
             args = tuple(self._element(column, index, inputs) for column in mapped.columns)
             kwargs = mapped.common
+            elements = [dump_or_explain(column[index], f"an argument of stage {name!r}") for column in mapped.made]
         else:
             args, kwargs = replace_nodes((node.args, node.kwargs), place)
         arguments = self._value(
             self._dump_arguments(name, args, kwargs), f"{Path(self._files[name]).stem}-{index}-args"
         )
-        return Task(name, index, self._files[name], arguments, tuple(inputs), resources, node.stage.launch)
+        launch, identity = node.stage.launch, _identity([*inputs, *elements])
+        secrets = self._secrets.get(name)
+        return Task(name, index, self._files[name], arguments, tuple(inputs), resources, launch, identity, secrets)
 
     def _prepare(self, name: str) -> _Mapped:
         if name in self._mapped:
             return self._mapped[name]
         node = self._graph.nodes[name]
         columns: list[list[Any] | Node] = []
+        made: list[list[Any]] = []
         for column in node.args:
             if isinstance(column, Node) and not column.mapped:
-                columns.append(self._listed(name, column))
+                made.append(self._listed(name, column))
+                columns.append(made[-1])
             else:
                 columns.append(column)
         lengths = {self.width(self._graph.names[item]) if isinstance(item, Node) else len(item) for item in columns}
         if len(lengths) > 1:
             raise GraphError(f"stage {name!r} maps over lists of different lengths: {sorted(lengths)}")
-        mapped = _Mapped(lengths.pop(), columns, {})
+        mapped = _Mapped(lengths.pop(), columns, made, {})
         for key, value in node.kwargs.items():
             placed = replace_nodes(value, lambda other: self._place(other, mapped.shared))
             data = dump_or_explain(placed, f"argument {key!r} of stage {name!r}", _ArgumentPickler)
@@ -200,6 +222,15 @@ class Payloads:
         path = self._values / f"{stem}.pkl"
         write_private(path, data)
         return str(path)
+
+
+def _identity(values: Sequence[Value]) -> str:
+    """What a task is called with that the workflow itself does not say: results, which a file's name stands for."""
+    found = hashlib.blake2b(digest_size=16)
+    for value in values:
+        data = value.encode() if isinstance(value, str) else value
+        found.update(b"%d %d " % (isinstance(value, str), len(data)) + data)
+    return found.hexdigest()
 
 
 def pack(value: Any, sys_path: Sequence[str]) -> bytes:

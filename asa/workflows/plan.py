@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 from asa.core.allocation import takes
-from asa.core.decision import Amend, Ask, Predict, StrategyDecision, Wake, Withdraw
+from asa.core.decision import Amend, Ask, Cancel, Predict, StrategyDecision, Wake
 from asa.core.event import RunState
 from asa.core.job import Capabilities, DependencyKind, QueueRegime, Resources
 from asa.core.ports import Strategy
@@ -26,22 +26,6 @@ class Submit:
 
     token: str
     ask: Ask
-
-
-@dataclass(frozen=True, slots=True)
-class Cancel:
-    """Cancel a job that is pending, holds no live work, or does not answer."""
-
-    allocation: str
-    reason: str
-    displaced: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Update:
-    """Change a job that was submitted."""
-
-    change: Amend
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,15 +50,6 @@ class Expand:
     """Find out how many tasks a stage has: its predecessors are done."""
 
     stage: str
-
-
-@dataclass(frozen=True, slots=True)
-class AskWait:
-    """Ask the estimator how long a job for this stage would wait, at these quantiles."""
-
-    stage: str
-    late: float | None = None
-    soon: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +78,8 @@ class Finish:
     stage: str = ""
 
 
-Action = Submit | Cancel | Update | Release | LaunchTasks | Expand | AskWait | Teach | Want | Finish
+Action = Submit | Cancel | Amend | Release | LaunchTasks | Expand | Predict | Teach | Want | Finish
+"""What the runner carries out; `Cancel`, `Amend` and `Predict` are the strategy's own decisions, when they may be."""
 
 
 class Plan(FoldedRun):
@@ -163,6 +139,7 @@ class Plan(FoldedRun):
             arrays=self.site.arrays,
             parks=self.site.parks,
             poll_s=self.site.poll_s,
+            cores_per_node=self.site.cores_per_node,
             idle_core_s=self.pool.idle_core_s + sum(held.idle_core_s(now) for held in self.pool.held.values()),
         )
 
@@ -191,23 +168,23 @@ class Plan(FoldedRun):
                         yield Submit(f"{self.run}.{number}", decision)
                         number += 1
                 case Predict():
-                    yield AskWait(decision.stage, decision.late, decision.soon)
+                    yield decision
                 case Amend():
                     held = self.pool.held.get(decision.allocation)
                     free = held is not None and held.handle and not held.amending
                     if free and self._are_queued(decision.after or ()):
-                        yield Update(decision)
-                case Withdraw():
+                        yield decision
+                case Cancel():
                     held = self.pool.held.get(decision.allocation)
                     if held is not None and held.handle and not held.running and not held.ending:
-                        yield Cancel(decision.allocation, decision.reason, decision.displaced)
+                        yield decision
 
     def _are_queued(self, keys: Iterable[str]) -> bool:
         """Whether the batch system has all of these jobs, as far as they have not ended."""
         return all(held is None or held.handle is not None for held in map(self.pool.held.get, keys))
 
     def _let_go(self, now: float, changing: Collection[str] = ()) -> Iterator[Action]:
-        """Release allocations whose work is done, cancel pending ones nobody needs any more.
+        """Release allocations whose work is done, cancel pending ones that no stage needs.
 
         An element of a job array that is about to be throttled otherwise ends only afterwards: before that, the room
         that it leaves might go to the wrong one.
@@ -248,7 +225,7 @@ class Plan(FoldedRun):
         if lease.running:
             return ""
         if lease.recalled:
-            return "its lender wants it back"
+            return "its lender recalled it"
         waiting = [(name, stage) for name, stage in self.stages.items() if stage.unlaunched]
         takes_some = any(self._may_take(lease, name, stage, now) for name, stage in waiting)
         return "it takes none of the tasks that wait" if lease.nodes and waiting and not takes_some else ""
@@ -315,7 +292,7 @@ class Plan(FoldedRun):
         waiting = [stage for stage in self.stages.values() if stage.unlaunched]
         if not waiting:
             return NOTHING
-        task = min((stage.spec.task for stage in waiting), key=lambda task: task.nodes or 1)
+        task = min((stage.spec.task for stage in waiting), key=lambda task: (task.unit is not None, task.nodes or 1))
         leases = [held for held in self.pool.held.values() if held.lender and not held.ending]
         coming = sum(lease.request.resources.cores for lease in leases if not lease.nodes)
         count = sum(stage.unlaunched for stage in waiting if stage.spec.task == task) - coming // task.cores
@@ -339,7 +316,7 @@ class Plan(FoldedRun):
 
 def _arrays(actions: Iterable[Action], pool: Pool, now: float) -> set[str]:
     """Job arrays that are about to be changed, or are being changed, unless the batch system does not answer."""
-    keys = {action.change.allocation for action in actions if isinstance(action, Update)}
+    keys = {action.allocation for action in actions if isinstance(action, Amend)}
     held = [item for item in pool.held.values() if item.request.array]
     being = (item for item in held if item.amending and now < item.amending.at + UNRESPONSIVE_S)
     return {item.request.array for item in (*being, *(item for item in held if item.key in keys))}

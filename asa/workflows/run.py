@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 import math
+import re
 import threading
 from collections.abc import Callable, Iterator
+from contextvars import copy_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from asa.core.errors import RunFailed
-from asa.core.event import DriverStarted, Event, RunEnded, RunStarted, RunState
+from asa.core.event import DriverStarted, Event, RunEnded, RunStarted, RunState, SubmitRefused, Submitted
+from asa.core.units import brief
 from asa.log.events import EventLog
+from asa.log.messages import logged_in
 from asa.log.rundir import RunDirectory
 from asa.log.values import load
 from asa.workflows.assemble import VIRTUAL, Assembly, assemble, restore_plan
@@ -21,6 +26,12 @@ from asa.workflows.stage import Node, replace_nodes
 
 if TYPE_CHECKING:
     from asa.metrics.workflow import RunSummary
+
+
+_MAY_PASS = re.compile("limit|policy|temporar", re.IGNORECASE)
+"""Refusals of a site that may not be its last word."""
+
+_log = logging.getLogger(__name__)
 
 
 class Run:
@@ -45,7 +56,7 @@ class Run:
         Raises
         ------
         RunFailed
-            When a stage failed or the run was cancelled; the message tells the story.
+            When a stage failed or the run was cancelled; the message says why.
         StateError
             When the state directory could not be written any more.
         TimeoutError
@@ -74,6 +85,18 @@ class Run:
         if self._assembly is not None:
             self._assembly.runner.cancel(reason)
 
+    def leave(self, reason: str) -> None:
+        """End the driver alone: jobs go on as when it dies, for the grace that they were given, and a `resume` in that
+        time takes them over with what they run. The run's log says so. A run in virtual time is cancelled."""
+        if self._assembly is None:
+            return
+        if self._assembly.virtual:
+            self.cancel(reason)
+            return
+        grace = brief(self._assembly.runner.context.orphan_grace_s)
+        _log.warning("%s: the driver ends, jobs go on for %s without one; %s", reason, grace, self._hint())
+        self._assembly.runner.leave()
+
     def now(self) -> float:
         """The run's own time [s since the epoch], which may be virtual; once it is over, that of its last event."""
         if self._assembly is not None and not self.decided.is_set():
@@ -84,8 +107,7 @@ class Run:
     @property
     def status(self) -> RunState:
         """How the run stands."""
-        ended = self._ended()
-        return RunState.RUNNING if ended is None else ended.state
+        return self.directory.standing(self._log)
 
     @property
     def decided(self) -> threading.Event:
@@ -103,11 +125,16 @@ class Run:
     @property
     def summary(self) -> RunSummary:
         """Waits, makespan and core-hours, of the whole run and of every stage and job, to the last one's end."""
+        return self.summarise()
+
+    def summarise(self, patience: float = math.inf) -> RunSummary:
+        """As `summary`; jobs of a run that is over have so long to end [s], or count as far as they are known."""
         from asa.metrics.workflow import summarise
 
         if self.decided.is_set():
-            self.wait()
-        return summarise(event for _, event in self._log.read())
+            self.wait(patience)
+        driven = self.directory.is_driven()
+        return summarise((event for _, event in self._log.read()), driven=driven)
 
     def explain(self) -> str:
         """Why every stage that is not running is not running, in plain words."""
@@ -115,9 +142,10 @@ class Run:
 
         if self._assembly is not None:
             return explain(self._assembly.plan, self.now())
-        text = explain(restore_plan(self.name, self._log), self.now())
-        gone = self.status is RunState.RUNNING and self.directory.lock().holder() is None
-        return f"{text}\ndriver: gone ({self._hint()})" if gone else text
+        driven = self.directory.is_driven()
+        plan = restore_plan(self.name, self._log)
+        text = explain(plan, self.now(), driven=driven)
+        return text if driven or plan.outcome is not RunState.RUNNING else f"driver: gone ({self._hint()})\n{text}"
 
     def report(self, path: str | Path) -> Path:
         """Write a report, by the file's ending: ``.html``, ``.png`` or ``.json``."""
@@ -125,7 +153,8 @@ class Run:
 
         if self.decided.is_set():
             self.wait()
-        write_report([event for _, event in self._log.read()], Path(path))
+        driven = self.directory.is_driven()
+        write_report([event for _, event in self._log.read()], Path(path), driven=driven)
         return Path(path)
 
     def __repr__(self) -> str:
@@ -144,6 +173,9 @@ class Run:
         started = self._log.latest(RunStarted)
         if isinstance(started, RunStarted) and started.executor == VIRTUAL:
             return "it was in virtual time: run it again, it cannot be resumed"
+        refused = self._log.latest(SubmitRefused, Submitted, DriverStarted)
+        if isinstance(refused, SubmitRefused) and self._ended() and not _MAY_PASS.search(refused.reason):
+            return "the same job would be refused again: change what it asks for, and run the workflow again"
         return f"`asa resume {self.name}` runs only what is not done"
 
     def _value(self, graph: Graph, node: Node) -> Any:
@@ -170,7 +202,7 @@ class Run:
                 finally:
                     self._over.set()
 
-        self._thread = threading.Thread(target=drive, name=f"asa-run-{self.name}")
+        self._thread = threading.Thread(target=copy_context().run, args=(drive,), name=f"asa-run-{self.name}")
         self._thread.start()
         try:
             if not assembly.virtual:
@@ -285,24 +317,31 @@ def open_run(name: str, *, state: str | Path | None = None) -> Run:
 
 
 def finish(run: Run, while_waiting: Callable[[Run], None] | None = None) -> Run:
-    """Wait for a run's outcome, not for its last job; Ctrl-C cancels it, lets its jobs go, and comes through."""
+    """Wait for a run's outcome, not for its last job.
+
+    Ctrl-C cancels it, lets its jobs go, and comes through; so does SIGTERM on the command line. SIGHUP, a terminal that
+    was closed, ends the driver alone: see `Run.leave`.
+    """
     try:
         if while_waiting is not None:
             while_waiting(run)
         run.decided.wait()
-    except KeyboardInterrupt:
-        run.cancel("interrupted from the keyboard")
+    except KeyboardInterrupt as interrupt:  # the command line names the signal, if it was not Ctrl-C
+        reason = f"interrupted by {interrupt.args[0]}" if interrupt.args else "interrupted from the keyboard"
+        with logged_in(run.directory.log):
+            run.leave(reason) if interrupt.args == ("SIGHUP",) else run.cancel(reason)
         run.wait()
         raise
     return run
 
 
 def _go(directory: RunDirectory, graph: Graph, settings: Settings) -> Run:
-    assembly = assemble(directory, graph, settings)
-    result = Run(directory, graph, assembly)
-    if assembly.plan.outcome is RunState.SUCCEEDED:
-        assembly.runner.decided.set()
-        assembly.close()
-    else:
-        result._start()
-    return result
+    with logged_in(directory.log):
+        assembly = assemble(directory, graph, settings)
+        result = Run(directory, graph, assembly)
+        if assembly.plan.outcome is RunState.SUCCEEDED:
+            assembly.runner.decided.set()
+            assembly.close()
+        else:
+            result._start()
+        return result

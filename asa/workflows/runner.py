@@ -1,4 +1,4 @@
-"""The runner: carries out what the plan decides, and tells the plan what happened.
+"""The runner: carries out what the plan decides, and reports to it what happened.
 
 It is a loop around three steps: take the events that came in, log them, fold them into the plan; then do what the plan
 decides, logging what is about to be done *before* it is done. Whatever is in the log can be resumed. Only a lesson is
@@ -12,13 +12,15 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from asa.allocations.watch import JobWatch
 from asa.core.allocation import Allocation
+from asa.core.clock import SystemClock
 from asa.core.context import Context
-from asa.core.decision import Amend
+from asa.core.decision import Amend, Cancel, Predict
 from asa.core.errors import InvalidInput
 from asa.core.event import (
     AllocationStarted,
@@ -42,25 +44,23 @@ from asa.core.event import (
     Submitted,
     Submitting,
     TaskFailed,
+    TasksKept,
     TasksLaunched,
     Wanted,
 )
-from asa.core.job import Dependency, JobChanges, JobRequest, Resources
+from asa.core.job import Dependency, JobChanges, JobHandle, JobRequest, Resources
 from asa.core.ports import Clock, Executor, RunContext, Sharing
-from asa.core.run import Pool, StageProgress
+from asa.core.run import Held, Pool, StageProgress
 from asa.core.task import Task
 from asa.workflows.learned import Contexts
 from asa.workflows.plan import (
     Action,
-    AskWait,
-    Cancel,
     Expand,
     Finish,
     LaunchTasks,
     Release,
     Submit,
     Teach,
-    Update,
     Want,
 )
 
@@ -71,26 +71,35 @@ class Inbox:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._events: list[Event] = []
+        self._logged: list[Callable[[], None]] = []
         self.signal = threading.Event()
 
-    def post(self, events: Sequence[Event]) -> None:
-        """Hand events over; returns at once."""
+    def post(self, events: Sequence[Event], logged: Callable[[], None] | None = None, /) -> None:
+        """Hand events over, and what to call once they are logged; returns at once."""
         with self._lock:
             self._events.extend(events)
+            if logged is not None:
+                self._logged.append(logged)
         self.signal.set()
 
-    def take(self) -> list[Event]:
-        """All events that have come in since the last call."""
+    def take(self) -> tuple[list[Event], list[Callable[[], None]]]:
+        """All events that have come in since the last call, and what to call once they are logged."""
         with self._lock:
             self.signal.clear()
             events, self._events = self._events, []
-        return events
+            logged, self._logged = self._logged, []
+        return events, logged
 
 
 CLOSING_S = 60.0
 """How long a run whose outcome is known waits for its jobs to end [s]; `asa clean` finds those that did not."""
 
-_ROUNDS_MOST = 10_000
+ENDING_S = 0.25
+"""How long a job takes to end, about, once it is released [s]: before that there is no point in asking for it."""
+
+_LOOK_S = 0.05
+
+ROUNDS_MOST = 10_000
 
 _log = logging.getLogger(__name__)
 
@@ -104,7 +113,7 @@ class Decider(Protocol):
 
     @property
     def stages(self) -> Mapping[str, StageProgress]:
-        """What it names in `LaunchTasks` and `AskWait`, by name."""
+        """What it names in `LaunchTasks` and `Predict`, by name."""
 
     @property
     def closed(self) -> bool:
@@ -184,6 +193,7 @@ class Runner:
     inbox: Inbox = field(default_factory=Inbox)
     decided: threading.Event = field(default_factory=threading.Event)
     _deadline: float = math.inf
+    _leaving: bool = False
     _joined: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -194,7 +204,9 @@ class Runner:
         self.executor.start(self.context, self.inbox.post)
 
     def run(self) -> None:
-        """Drive the plan until its outcome is known and its jobs have ended.
+        """Drive the plan until its outcome is known and its jobs have ended, or until `leave`.
+
+        When the program ends first, the jobs that are left need only have been told to end.
 
         Raises
         ------
@@ -207,18 +219,50 @@ class Runner:
             until = self.plan.wake_at(now)
             if self.decided.is_set():
                 until = min(until, self._deadline)
-                if self.plan.closed or now >= self._deadline:
+                if self.plan.closed or now >= self._deadline or self._may_leave():
                     return
+                if isinstance(self.clock, SystemClock):
+                    until = min(until, now + _LOOK_S)
             self.clock.wait(self.inbox.signal, until)
-            self._record(self.inbox.take())
+            if self._leaving:
+                return
+            events, logged = self.inbox.take()
+            self._record(events)
+            for call in logged:
+                call()
+
+    def _may_leave(self) -> bool:
+        """Whether the program has ended, and what is left ends by itself: its nodes know, or its job is cancelled."""
+        if threading.main_thread().is_alive() or self.watch.busy:
+            return False
+        left = [item for item in self.plan.pool.held.values() if not item.lender]
+        for item in left:
+            all_know = self.context.pool is None or (item.nodes and item.nodes.keys() >= item.hosts.keys())
+            if item.cancelled is None and (item.released is None or not all_know):
+                return False
+        for item in left:
+            if item.released is not None and item.key not in self._joined:
+                with suppress(InvalidInput):  # the executor did not start
+                    self.executor.release(item.key)
+        names = ", ".join(item.handle.job_id if item.handle else item.key for item in left)
+        _log.info("the program ends; jobs %s end by themselves", names)
+        return True
 
     def cancel(self, reason: str) -> None:
         """Ask for the end of the run; may be called from any thread."""
         self.inbox.post([CancelAsked(self.clock.now(), reason)])
 
+    def leave(self) -> None:
+        """Stop driving it, whatever its state, as if this process had died; may be called from any thread."""
+        self._leaving = True
+        self.inbox.signal.set()
+
     def _adopt(self) -> None:
         """Take over whatever an earlier driver of this run left."""
-        self._record([DriverStarted(self.clock.now(), os.getpid(), socket.gethostname())])
+        self._record([DriverStarted(self.clock.now(), os.getpid(), socket.gethostname(), keeps=True)])
+        for item in list(self.plan.pool.held.values()):
+            if item.unseen:
+                self._record(self.executor.recover(self._unseen(item), item.key, self.context))
         held = self.plan.pool.held.values()
         self.watch.adopt(
             {item.key: item.handle for item in held if item.handle is not None},
@@ -243,7 +287,9 @@ class Runner:
             self.plan.on(event)
             if isinstance(event, NodeJoined):
                 self._welcome(event.allocation)
-            elif isinstance(event, Released | Cancelled):
+            elif isinstance(event, Released):
+                self.watch.hurry(ENDING_S)
+            elif isinstance(event, Cancelled):
                 self.watch.hurry()
             elif isinstance(event, JobEnded):
                 self._release(event.allocation)
@@ -253,22 +299,33 @@ class Runner:
 
     def _welcome(self, allocation: str) -> None:
         """A node has joined; it leaves again if its allocation was released, or its job has ended, before it came."""
+        first = allocation not in self._joined
         self._joined.add(allocation)
         self.watch.hurry()
         held = self.plan.pool.held.get(allocation)
         if held is None or held.released is not None:
             self._release(allocation)
+        elif first:
+            self.executor.adopt(self._unseen(held), allocation, held.away)
+
+    def _unseen(self, held: Held) -> list[Task]:
+        """What an earlier driver gave to an allocation, and was not reported."""
+        tasks: list[Task] = []
+        for stage, index in held.unseen:
+            with suppress(InvalidInput):  # it is said when the task is launched
+                tasks.append(self.payloads.task(stage, index, self.plan.stages[stage].spec.task))
+        return tasks
 
     def _release(self, allocation: str) -> None:
         if allocation in self._joined:  # otherwise when it joins; until one has, the executor may still be starting
             self.executor.release(allocation)
 
     def _act(self) -> float:
-        """Do what the plan decides, until it wants nothing more; as of when it does [s since the epoch].
+        """Do what the plan decides, until that is nothing; as of when it does [s since the epoch].
 
         What was due after that has not been looked at, however long the effects took.
         """
-        for _ in range(_ROUNDS_MOST):
+        for _ in range(ROUNDS_MOST):
             now = self.clock.now()
             actions = self.plan.decide(now)
             if not actions:
@@ -301,14 +358,14 @@ class Runner:
                     Cancelled(now, action.allocation, action.reason, action.displaced),
                     _nothing if handle is None else lambda: self.watch.cancel(handle),
                 )
-            case Update():
-                return self._update(action.change, now)
+            case Amend():
+                return self._amend(action, now)
             case Expand():
                 try:
                     return StageExpanded(now, action.stage, self.payloads.width(action.stage)), _nothing
                 except InvalidInput as error:
                     return StageFailed(now, action.stage, str(error)), _nothing
-            case AskWait():
+            case Predict():
                 return self._predict(action, now), _nothing
             case Teach():
                 return self._teach(action, now), _nothing
@@ -317,7 +374,7 @@ class Runner:
             case Finish():
                 return RunEnded(now, action.state, action.message, action.stage), _nothing
 
-    def _predict(self, action: AskWait, now: float) -> Event:
+    def _predict(self, action: Predict, now: float) -> Event:
         spec = self.plan.stages[action.stage].spec
         context = self._contexts.of(spec.resources, spec.walltime_s, now)
         quantiles = [action.late] if action.soon is None else [action.soon, action.late]
@@ -327,18 +384,9 @@ class Runner:
     def _submit(self, action: Submit, now: float) -> tuple[Event, Effect]:
         ask, held = action.ask, self.plan.pool.held
         handles = [held[key].handle for key in ask.after if key in held]
-        request = JobRequest(
-            token=action.token,
-            resources=ask.resources,
-            walltime_s=ask.walltime_s,
-            argv=self.executor.bootstrap(Allocation(action.token, ask.resources, ask.walltime_s), self.context),
-            workdir=self.context.workdir,
-            output=f"{self.outputs}/{action.token}.out",
-            dependencies=tuple(Dependency(handle) for handle in handles if handle is not None),
-            begin=now + ask.delay_s if ask.delay_s else None,
-            deadline=None if ask.lives_s is None else now + ask.lives_s,
-            array=ask.array,
-        )
+        program = self.executor.bootstrap(Allocation(action.token, ask.resources, ask.walltime_s), self.context)
+        after = [handle for handle in handles if handle is not None]
+        request = job_request(action, after, program, self.context, self.outputs, now)
         context = self._contexts.of(ask.resources, ask.walltime_s, now)
         if context.queue is not None:  # kept until the wait is known: not as a table, which changes
             context = replace(context, queue=context.queue.plain())
@@ -354,7 +402,7 @@ class Runner:
         )
         return event, _nothing
 
-    def _update(self, change: Amend, now: float) -> tuple[Event, Effect]:
+    def _amend(self, change: Amend, now: float) -> tuple[Event, Effect]:
         held = self.plan.pool.held
         handle, dependencies = held[change.allocation].handle, None
         assert handle is not None, "the plan changes jobs that were submitted"
@@ -401,6 +449,26 @@ class Runner:
         return Learned(now, wait.request.token, wait.stage, action.wait_s, wait.predicted_s, action.censored)
 
 
+def job_request(
+    action: Submit, after: Sequence[JobHandle], program: tuple[str, ...], context: RunContext, outputs: str, now: float
+) -> JobRequest:
+    """The job that the plan wants submitted, after these, with its output in a file of the directory `outputs`."""
+    ask = action.ask
+    return JobRequest(
+        token=action.token,
+        resources=ask.resources,
+        walltime_s=ask.walltime_s,
+        argv=program,
+        withheld=context.secrets,
+        workdir=context.workdir,
+        output=f"{outputs}/{action.token}.out",
+        dependencies=tuple(map(Dependency, after)),
+        begin=now + ask.delay_s if ask.delay_s else None,
+        deadline=None if ask.lives_s is None else now + ask.lives_s,
+        array=ask.array,
+    )
+
+
 def _note(event: Event) -> None:
     """Write what people look for first into the log of messages."""
     match event:
@@ -428,6 +496,8 @@ def _note(event: Event) -> None:
             _log.info("%s: %s%s", event.allocation, type(event).__name__, _reason(event))
         case JobEnded():
             _log.info("job %s ended: %s%s", event.allocation, event.state.value, _reason(event))
+        case TasksKept():
+            _log.info("%s: %d tasks of an earlier driver go on", event.allocation, len(event.tasks))
         case DriverStarted():
             _log.info("driver %d on %s", event.pid, event.host)
         case RunEnded():

@@ -19,7 +19,7 @@ import cloudpickle
 
 from asa.core.errors import AsaError, InvalidInput, RunNotFound, StateError, UnknownName
 from asa.core.event import VERSION, RunStarted
-from asa.core.specs import convert
+from asa.core.registry import convert
 from asa.core.units import duration
 from asa.log.events import EventLog
 from asa.log.rundir import RunDirectory, state_directory
@@ -198,7 +198,7 @@ def load_workflow(target: str, arguments: Mapping[str, Any] | None = None) -> An
     ------
     InvalidInput
         When there is no such file or name, or it is no workflow; when the file, or the function, raises an error, which
-        is told with the lines of the user's own that led to it.
+        is reported with the lines of the user's own that led to it.
     """
     file, _, name = target.partition(":")
     path = Path(file).resolve()

@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import os
+import re
 import shlex
 import string
 import subprocess
@@ -14,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 from asa.core import units
@@ -27,7 +28,11 @@ from asa.core.task import ending, substitute
 P = ParamSpec("P")
 R = TypeVar("R")
 RunTime = float | Callable[..., float]
-"""How long one task takes [s], or what tells it from the task's arguments."""
+"""How long one task takes [s], or a function of the task's arguments that returns it."""
+
+
+PACK, ANY = SPREADS = ("pack", "any")
+"""Where the cores of a stage may lie, as in `stage`."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +45,8 @@ class Needs:
     retries: int
     launcher: tuple[str, ...] = ()
     run_time: RunTime | None = None
+    spread: str = ANY
+    secrets: tuple[str, ...] = ()
 
 
 class Node:
@@ -173,6 +180,8 @@ def make_needs(
     retries: int | None = None,
     launcher: str | None = None,
     run_time: float | str | timedelta | Callable[..., float] | None = None,
+    spread: str | None = None,
+    secrets: Sequence[str] | None = None,
     **unknown: Any,
 ) -> Needs:
     """Needs of a stage from the keywords of `stage`; what is not given is taken from `base`."""
@@ -187,7 +196,7 @@ def make_needs(
                 raise InvalidInput(f"{what} must be a whole number of at least 1, not {count!r}")
         if retries is not None and (type(retries) is not int or retries < 0):
             raise InvalidInput(f"retries must be a whole number of at least 0, not {retries!r}")
-        task_cores = base.task.cores if task_cores is None else task_cores
+        given, task_cores = cores, base.task.cores if task_cores is None else task_cores
         if nodes is None and tasks_per_node is None and cores is None:
             cores, nodes = base.resources.cores, base.resources.nodes
         elif cores is None:
@@ -195,20 +204,67 @@ def make_needs(
             cores = nodes * (1 if tasks_per_node is None else tasks_per_node) * task_cores
         elif tasks_per_node is not None:
             raise InvalidInput("give either cores=, or nodes= with tasks_per_node=; not all of them")
-        cores = max(cores, task_cores)
+        if given is None and cores == base.task.cores:  # one task's, unless more is said
+            cores = max(cores, task_cores)
+        _check_units(cores, nodes, task_cores)
+        if spread is not None and spread not in SPREADS:
+            raise UnknownName("spread", spread, SPREADS)
+        if spread is not None and nodes is not None:
+            raise InvalidInput(
+                f"spread={spread!r} says where cores= lie, and with nodes= they lie on whole nodes: drop it"
+            )
         gpus = base.resources.gpus if gpus is None else gpus
         size = base.resources.memory if memory is None else units.memory(memory)
         if run_time is None:
             run_time = base.run_time
         elif not callable(run_time):
             run_time = units.duration(run_time, what="run_time")
+        words = base.launcher if launcher is None else words_of(launcher)
+        hidden = base.secrets if secrets is None else _secrets(secrets)
+        if hidden and words and PurePath(words[0]).name == "srun":
+            raise InvalidInput("secrets cannot go with srun, which sends them to nodes in plain: say launcher='mpirun'")
         return Needs(
             resources=Resources(cores, nodes, size, gpus),
             task=_one_task(cores // task_cores, task_cores, size, gpus),
             walltime_s=base.walltime_s if walltime is None else units.duration(walltime, what="walltime"),
             retries=base.retries if retries is None else retries,
-            launcher=base.launcher if launcher is None else words_of(launcher),
+            launcher=words,
             run_time=run_time,
+            spread=base.spread if spread is None else spread,
+            secrets=hidden,
+        )
+
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_NO_SECRET = re.compile(
+    r"PATH|HOME|USER|SHELL|TMPDIR|PYTHON.*|LD_.+|(SLURM|SBATCH|SRUN|PBS|FLUX|ASA|OMPI|PMIX?|CUDA)_.*"
+)
+
+
+def _secrets(names: Any) -> tuple[str, ...]:
+    """Names of variables, checked: those by which nodes, jobs and programs are found are nobody's secret."""
+    if isinstance(names, str) or not all(isinstance(name, str) for name in names):
+        raise InvalidInput("secrets must be a list of names of variables, such as ['LICENSE']")
+    for name in names:
+        if not _NAME.fullmatch(name):  # it may be a value: it is not repeated
+            raise InvalidInput("secrets must be names of variables, such as ['LICENSE'], and one of these is no name")
+        if _NO_SECRET.fullmatch(name):
+            raise InvalidInput(f"secrets: {name} is needed by more than the tasks: choose another name")
+    return tuple(dict.fromkeys(names))
+
+
+def _check_units(cores: int, nodes: int | None, task_cores: int) -> None:
+    """Refuse cores that no task could use."""
+    if cores % task_cores:
+        more = -(-cores // task_cores) * task_cores
+        fewer = f"cores={more - task_cores} or " if more > task_cores else ""
+        raise InvalidInput(
+            f"cores={cores} is no multiple of task_cores={task_cores}, so some would be idle: write {fewer}cores={more}"
+        )
+    if nodes is not None and not cores % nodes and cores // nodes % task_cores:
+        raise InvalidInput(
+            f"nodes={nodes} with cores={cores} has {cores // nodes} cores on each node, no multiple of "
+            f"task_cores={task_cores}: write nodes= and tasks_per_node= instead of cores="
         )
 
 
@@ -250,6 +306,8 @@ def stage(
     retries: int | None = None,
     launcher: str | None = None,
     run_time: float | str | timedelta | Callable[..., float] | None = None,
+    spread: str | None = None,
+    secrets: Sequence[str] | None = None,
 ) -> Callable[[Callable[P, R]], Stage[P, R]]: ...
 def stage(function: Callable[..., Any] | None = None, /, *, name: str | None = None, **needs: Any) -> Any:
     """Make a stage of a plain function: ``@asa.stage`` or ``@asa.stage(cores=16, walltime="30m")``.
@@ -259,11 +317,20 @@ def stage(function: Callable[..., Any] | None = None, /, *, name: str | None = N
     name
         What the stage is called; default the function's name.
     cores
-        Cores of the allocation that the stage asks for; default 1.
+        Cores of the allocation that the stage asks for, a multiple of `task_cores`; by default one task's.
     nodes, tasks_per_node
-        Instead of `cores`: whole nodes, and how many tasks run on each at once.
+        Instead of `cores`: a shape, so many tasks at once on each of so many nodes. sbatch gets ``--nodes`` and
+        ``--ntasks-per-node``.
     task_cores
         Cores of each task; default 1.
+    spread
+        Where `cores` may lie. ``"any"``, the default: wherever there are some, in uneven parts if need be, the cores of
+        one task together; sbatch gets ``--ntasks=CORES/TASK_CORES --cpus-per-task=TASK_CORES``. ``"pack"``: on as few
+        nodes as hold them, as many tasks on each, what may round `cores` up; sbatch gets ``--nodes`` and
+        ``--ntasks-per-node``, and waits for nodes with so many cores free. A stage with GPUs is always packed.
+    secrets
+        Names of variables in the driver's environment that only tasks of this stage are to have in theirs, such as
+        ``["LICENSE"]``. They travel encrypted, and are in no job's environment, file, command line or log.
     memory
         Memory of the allocation, in bytes or like ``"4G"``; shared evenly by the tasks that run at once.
     gpus

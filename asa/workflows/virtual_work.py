@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from asa.core.errors import InvalidInput
-from asa.core.event import TaskDone
 from asa.core.ports import Outcome
+from asa.core.run import FoldedRun, TaskOutcome
 from asa.core.task import Task, last_words
 from asa.log.events import EventLog
 from asa.log.rundir import RunDirectory
 from asa.log.values import dump, fill, keep, load
+from asa.metrics.attempts import attempts_of
 from asa.workflows.graph import Graph
 from asa.workflows.stage import RunTime
 
@@ -52,7 +53,7 @@ class Times:
         return stage in self.declared or bool(self.recorded.get(stage))
 
     def seconds(self, stage: str, index: int, arguments: Arguments) -> float | None:
-        """Run time of a task [s], or None when nothing tells.
+        """Run time of a task [s], or None when it is not known.
 
         Raises
         ------
@@ -101,13 +102,16 @@ def recorded(times: str | Path, state: Path | None) -> dict[str, dict[int, float
         path = RunDirectory.open(state, str(times)).events
     if not path.is_file():
         raise InvalidInput(f"times={str(times)!r}: there is no such event log")
-    found: dict[str, dict[int, float]] = {}
+    run = FoldedRun()
     with EventLog(path) as log:
         for _, event in log.read():
-            if isinstance(event, TaskDone):
-                found.setdefault(event.stage, {}).setdefault(event.index, event.at - event.started)
+            run.on(event)
+    found: dict[str, dict[int, float]] = {}
+    for attempt in attempts_of(run):
+        if attempt.outcome is TaskOutcome.DONE:
+            found.setdefault(attempt.stage, {}).setdefault(attempt.index, attempt.ended - attempt.started)
     if not found:
-        raise InvalidInput(f"times={str(times)!r}: no task of that run has ended, so it tells no run times")
+        raise InvalidInput(f"times={str(times)!r}: no task of that run has ended, so it has no run times")
     return found
 
 

@@ -1,6 +1,6 @@
 """Containers of a framework: asked for, launched when their node offers, running, ended. No I/O; time is an argument.
 
-Calls and events go in; what a driver is to do comes out, and `news` collects what happened to containers.
+Calls and events go in; decisions for a driver come out, and `news` collects what happened to containers.
 """
 
 from __future__ import annotations
@@ -31,13 +31,7 @@ from executors.mesos.resources import LEAST_CPUS, NONE, THOUSAND, Resources
 
 
 class Allotment:
-    """The offers of one agent together; parts of them are taken, all are accepted.
-
-    Parameters
-    ----------
-    offers
-        At least one, all of the same agent.
-    """
+    """The offers of one agent together; parts of them are taken, all are accepted."""
 
     def __init__(self, offers: tuple[Offered, ...]) -> None:
         self.ids = tuple(offer.id for offer in offers)
@@ -82,18 +76,7 @@ class Offers:
         return None
 
     def offered(self, offer: Message, now: float) -> str:
-        """Withhold an offer; returns its agent.
-
-        Parameters
-        ----------
-        now
-            When it came [s].
-
-        Raises
-        ------
-        BadMessage
-            When it is none.
-        """
+        """Withhold an offer; returns its agent."""
         found = parse_offer(offer, now)
         agent = self._agents.setdefault(found.agent, _OfferingAgent())
         agent.offers[found.id] = found
@@ -180,8 +163,6 @@ def command_task(
 
     Parameters
     ----------
-    name
-        The container's, and the task's.
     limit
         Cores of the processor; infinite, or None, for no limit. Memory has none.
     """
@@ -344,13 +325,7 @@ class AgentContainers:
         return asked + [decision for agent in agents for decision in self._launch(agent)]
 
     def update(self, status: Message) -> list[AgentDecision]:
-        """The status of a task.
-
-        Raises
-        ------
-        BadMessage
-            When it is none.
-        """
+        """The status of a task."""
         name, state = value_of(status, "task_id"), field_of(status, "state", str)
         container = self._all.get(name)
         if container is None:

@@ -40,10 +40,10 @@ ORPHAN_GRACE_S = 5.0
 """How long containers go on when their agent has died [s]."""
 
 _PATIENCE_S = 60.0
-_ENDING_S, _JOB_ENDS_S = 15.0, 30.0
-_AGENTS_S = 120.0  # from the start of the batch job until its agents have registered
+ENDING_S, JOB_ENDS_S = 15.0, 30.0
+AGENTS_S = 120.0  # from the start of the batch job until its agents have registered
 _LONE_S = 10.0  # how long an agent looks for a master: that of a dead co-scheduler does not come back
-_PING_S, _PINGS = 2.0, 5  # an agent is lost after about 10 s of silence
+PING_S, PINGS = 2.0, 5  # an agent is lost after about 10 s of silence
 _LOOK_S = 0.5
 _OUTPUT_MOST = 2000
 
@@ -72,12 +72,7 @@ class AgentGroup(Protocol):
 
 
 class NamedPool:
-    """The agents of a pool that somebody else runs.
-
-    Parameters
-    ----------
-    path
-        Its directory.
+    """The agents of a pool that runs already.
 
     Raises
     ------
@@ -115,7 +110,7 @@ class OwnMaster:
 
     def __init__(self, above: Path | None, address: str) -> None:
         self.path = private_directory(Path(tempfile.mkdtemp(prefix="asa-cosched-", dir=above)))
-        options = MasterOptions(user=getpass.getuser(), ping_s=_PING_S, pings=_PINGS)
+        options = MasterOptions(user=getpass.getuser(), ping_s=PING_S, pings=PINGS)
         with ExitStack() as undo:
             undo.callback(self._remove)
             self.directory = PoolDirectory.create(self.path / "pool", "cosched")
@@ -141,11 +136,34 @@ class OwnMaster:
 
 
 class LocalAgents:
-    """Agents on this machine, each a process of its own, and their master: what `local_agents` starts."""
+    """Agents on this machine, each a process of its own, and their master in this process.
+
+    Each agent and its containers are bound to as many processors as its capacity needs, in turn. Otherwise requests
+    would mean little: a container that finds another processor free has no competitor there, and a capacity that is
+    used up from two processors is used up in equal parts.
+
+    Parameters
+    ----------
+    cores
+        That each agent offers; None for all that this process may use.
+    capacity
+        Cores of the processor that all containers of one agent may use together; None for as many as there are.
+
+    Raises
+    ------
+    InvalidInput
+        When a number is out of range.
+    """
 
     patience_s = _PATIENCE_S
 
-    def __init__(self, nodes: int, cores: int, capacity: float | None) -> None:
+    def __init__(self, nodes: int = 1, cores: int | None = None, capacity: float | None = None) -> None:
+        cores = node.cores(None, os.environ) if cores is None else cores
+        if nodes < 1 or cores < 1 or (capacity is not None and not capacity > 0):
+            raise InvalidInput(
+                f"{nodes} nodes of {cores} cores with a capacity of {capacity}: expected at least 1 node, 1 core and a "
+                "capacity above 0"
+            )
         self.nodes = nodes
         self.own = OwnMaster(None, LOOPBACK)
         self.directory = self.own.directory
@@ -173,12 +191,12 @@ class LocalAgents:
     def close(self) -> None:
         for agent in self.agents.values():
             agent.terminate()
-        deadline = time.monotonic() + _ENDING_S
+        deadline = time.monotonic() + ENDING_S
         for name, agent in self.agents.items():
             try:
                 agent.wait(max(0.0, deadline - time.monotonic()))
             except subprocess.TimeoutExpired:
-                _log.warning("the agent %s has not ended %g s after SIGTERM: SIGKILL", name, _ENDING_S)
+                _log.warning("the agent %s has not ended %g s after SIGTERM: SIGKILL", name, ENDING_S)
                 agent.send_signal(signal.SIGKILL)
                 agent.wait()
         self.own.close()
@@ -203,36 +221,6 @@ class LocalAgents:
         return "it has said nothing"
 
 
-def local_agents(nodes: int = 1, cores: int | None = None, capacity: float | None = None) -> LocalAgents:
-    """Agents on this machine, each a process of its own, and their master in this process.
-
-    Each agent and its containers are bound to as many processors as its capacity needs, in turn. Otherwise requests
-    would mean little: a container that finds another processor free has no competitor there, and a capacity that is
-    used up from two processors is used up in equal parts.
-
-    Parameters
-    ----------
-    cores
-        That each agent offers; None for all that this process may use.
-    capacity
-        Cores of the processor that all containers of one agent may use together; None for as many as there are.
-
-    Raises
-    ------
-    InvalidInput
-        When a number is out of range.
-    StateError
-        When master or agents cannot be started.
-    """
-    cores = node.cores(None, os.environ) if cores is None else cores
-    if nodes < 1 or cores < 1 or (capacity is not None and not capacity > 0):
-        raise InvalidInput(
-            f"{nodes} nodes of {cores} cores with a capacity of {capacity}: expected at least 1 node, 1 core and a "
-            "capacity above 0"
-        )
-    return LocalAgents(nodes, cores, capacity)
-
-
 def _processors(number: int, count: int) -> set[int]:
     """Processors of an agent: other ones than those of the agents before it, while there are."""
     allowed = sorted(os.sched_getaffinity(0))
@@ -240,15 +228,40 @@ def _processors(number: int, count: int) -> set[int]:
 
 
 class BatchAgents:
-    """Agents in a batch job, one on each of its nodes, and their master: what `batch_agents` submits."""
+    """Agents, one on each node of a batch job, and their master in this process.
+
+    Its directory is in the state directory, which all nodes must see. How long the job waits is not limited.
+
+    Parameters
+    ----------
+    cores
+        On each node.
+    walltime_s
+        Of the job [s].
+    backend
+        Where it is submitted, with options: ``slurm:partition=core``.
+
+    Raises
+    ------
+    InvalidInput
+        When a number is out of range.
+    BackendError
+        When the batch system refuses the job.
+    """
 
     patience_s = math.inf
 
-    def __init__(self, nodes: int, cores: int, walltime_s: float, backend: Backend) -> None:
-        self.nodes, self.backend = nodes, backend
+    def __init__(self, nodes: int, cores: int, walltime_s: float, backend: str = "slurm") -> None:
+        if nodes < 1 or cores < 1 or not walltime_s > 0:
+            raise InvalidInput(
+                f"a job of {nodes} nodes of {cores} cores for {walltime_s:g} s: expected at least 1 node, 1 core, and "
+                "a wall time above 0"
+            )
+        self.nodes = nodes
+        self.backend: Backend = BACKENDS.create(backend)
         with ExitStack() as undo:
-            undo.callback(backend.close)
-            self.poll_s = backend.capabilities().poll_s
+            undo.callback(self.backend.close)
+            self.poll_s = self.backend.capabilities().poll_s
             """How often the batch system is asked about the job, at most [s]."""
             self._own = OwnMaster(state_directory(), "")
             undo.callback(self._own.close)
@@ -268,9 +281,9 @@ class BatchAgents:
         if status.state.final:
             problem = f"has ended ({_described(status)}), and none of the queue's jobs was run"
             raise StateError(f"job {self.job.job_id} {problem}. {self.last_words()}")
-        if status.state is JobState.RUNNING and status.started and time.time() > status.started + _AGENTS_S:
+        if status.state is JobState.RUNNING and status.started and time.time() > status.started + AGENTS_S:
             raise StateError(
-                f"job {self.job.job_id} runs, but not all of its agents have come within {_AGENTS_S:g} s. "
+                f"job {self.job.job_id} runs, but not all of its agents have come within {AGENTS_S:g} s. "
                 f"{self.last_words()}"
             )
         if (shown := _described(status)) != self._shown:
@@ -322,7 +335,7 @@ class BatchAgents:
     def _dismissed(self) -> bool:
         """Mark the agents gone until the job has ended; False when it was not running, or does not end."""
         self._query_quietly()
-        deadline, pause_s = time.monotonic() + _JOB_ENDS_S, _LOOK_S
+        deadline, pause_s = time.monotonic() + JOB_ENDS_S, _LOOK_S
         with Operator(self.directory) as operator:
             while self._status is not None and self._status.state is JobState.RUNNING:
                 if time.monotonic() > deadline:
@@ -345,37 +358,6 @@ class BatchAgents:
             self.backend.cancel([self.job])
         except AsaError as error:
             notify(f"job {self.job.job_id} could not be cancelled: {error}")
-
-
-def batch_agents(nodes: int, cores: int, walltime_s: float, backend: str = "slurm") -> BatchAgents:
-    """Agents, one on each node of a batch job, and their master in this process.
-
-    Its directory is in the state directory, which all nodes must see. How long the job waits is not limited.
-
-    Parameters
-    ----------
-    cores
-        On each node.
-    walltime_s
-        Of the job [s].
-    backend
-        Where it is submitted, with options: ``slurm:partition=core``.
-
-    Raises
-    ------
-    InvalidInput
-        When a number is out of range, or the backend's name or an option is not known.
-    BackendError
-        When the batch system refuses the job, or does not answer.
-    StateError
-        When the directory, or the master's port, cannot be used.
-    """
-    if nodes < 1 or cores < 1 or not walltime_s > 0:
-        raise InvalidInput(
-            f"a job of {nodes} nodes of {cores} cores for {walltime_s:g} s: expected at least 1 node, 1 core, and a "
-            "wall time above 0"
-        )
-    return BatchAgents(nodes, cores, walltime_s, BACKENDS.create(backend))
 
 
 def _described(status: JobStatus) -> str:

@@ -31,22 +31,14 @@ from executors.mesos.pool_directory import PoolDirectory
 ANSWER_S = 1.0
 """How long an agent may take to say what its containers have used [s]; then it is left out this time."""
 
-_AGAIN_S = 1.0
+AGAIN_S = 1.0
 _ATTEMPTS = 5
 
 _log = logging.getLogger(__name__)
 
 
 class AgentCalls:
-    """Calls the agents of a pool; those to one agent are made in order.
-
-    Parameters
-    ----------
-    directory
-        The pool's.
-    now
-        The clock that shares are timed with [s].
-    """
+    """Calls the agents of a pool; those to one agent are made in order."""
 
     def __init__(self, directory: PoolDirectory, now: Callable[[], float] = time.monotonic) -> None:
         self._directory, self._now = directory, now
@@ -95,7 +87,7 @@ class AgentCalls:
                 return
             except (BackendError, BadMessage) as error:
                 _log.warning("agent %s has not taken the share of container %s: %s", share.agent, share.id, error)
-            if share.until is not None or line.closing.wait(_AGAIN_S):
+            if share.until is not None or line.closing.wait(AGAIN_S):
                 return
 
 
@@ -129,14 +121,14 @@ class _Line:
 
 
 def _report(call: Future[None]) -> None:
-    """Log the failure of a call whose result nobody reads."""
+    """Log the failure of a call whose result is not read."""
     if (error := call.exception()) is not None:
         _log.error("a call to an agent has failed", exc_info=error)
 
 
 _NAME = "asa cosched"
 _ROLE = "cosched"
-_MASTER_S = 30.0
+MASTER_S = 30.0
 _FAILOVER_S = 30.0  # a connection may break; leases protect hosts meanwhile
 _ENDING_S = 10.0
 _LOOK_S = 0.5
@@ -204,13 +196,7 @@ class AgentMachine:
         return self._containers.offers.nodes
 
     def start(self, container: str, node: str, program: ContainerProgram, request: float, limit: float) -> None:
-        """Start a container; `news` says what becomes of it. See `SharedMachine.start`.
-
-        Raises
-        ------
-        InvalidInput
-            When its name was used before, or request or limit are out of range.
-        """
+        """Start a container; `news` says what becomes of it. See `SharedMachine.start`."""
         self._hear()
         self._do(self._containers.start(container, node, program, request, limit, now=time.monotonic()))
 
@@ -223,11 +209,6 @@ class AgentMachine:
 
         Returns at once. A permanent change is retried for some seconds when the agent does not answer, a leased one is
         not. A lease of 0 s ends the present one.
-
-        Raises
-        ------
-        InvalidInput
-            When there was no such container.
         """
         self._hear()
         until = None if lease_s is None else time.monotonic() + lease_s
@@ -279,11 +260,11 @@ class AgentMachine:
     # ------------------------------------------------------- inside
 
     def _await_master(self) -> None:
-        deadline = time.monotonic() + _MASTER_S
+        deadline = time.monotonic() + MASTER_S
         while not self._driver.connected:
             self._hear(_LOOK_S / 10)
             if self._problem or time.monotonic() > deadline:
-                what = self._problem or f"it has not answered for {_MASTER_S:g} s"
+                what = self._problem or f"it has not answered for {MASTER_S:g} s"
                 raise StateError(f"the master of {self._group.directory.path} does not take the co-scheduler: {what}")
 
     def _await_nodes(self) -> None:

@@ -97,7 +97,7 @@ class Places:
         self._free[node] = self._free.get(node, 0) + cores
 
     def lose(self, node: str) -> None:
-        """A node is gone; nobody may have cores of it any more."""
+        """A node is gone; no job may have cores of it any more."""
         assert all(place.node != node for places in self._of.values() for place in places), "jobs leave it first"
         del self._free[node]
 
@@ -167,7 +167,7 @@ class Leases:
         cores
             Of the node, that its job has there.
         limit
-            What it may have at most [cores], to its end if nobody says otherwise.
+            What it may have at most [cores], to its end unless that is changed.
         """
         own = self._all[container] = _LeasedContainer(cores * (FLOOR if guest else 1 - RESERVED), limit)
         return own.request, own.limit
@@ -230,8 +230,6 @@ class JobGang:
 
     Parameters
     ----------
-    job
-        Its name.
     containers, places
         In order of rank.
     directory
@@ -259,8 +257,6 @@ class Gangs:
 
     Parameters
     ----------
-    machine
-        Runs the containers.
     directory
         Private one; below it each run of a job has a directory of its own, ``JOB/NUMBER``.
     """
@@ -268,7 +264,7 @@ class Gangs:
     def __init__(self, machine: SharedMachine, directory: Path) -> None:
         self.nodes: dict[str, SharedNode] = {node.name: node for node in machine.nodes}
         self._machine, self._directory = machine, directory
-        self._leases = Leases(machine)
+        self.leases = Leases(machine)
         self._gangs: dict[str, JobGang] = {}
         self._owners: dict[str, JobGang] = {}
         self._runs: dict[str, int] = {}
@@ -282,11 +278,6 @@ class Gangs:
         ----------
         limits
             Of a guest: cores that it has on each node at most; None for a job with cores of its own.
-
-        Raises
-        ------
-        StateError
-            When its directory cannot be made.
         """
         name = command.request.name
         number = self._runs.get(name, 0) + 1
@@ -299,7 +290,7 @@ class Gangs:
         for rank, (container, place) in enumerate(zip(containers, places, strict=True)):
             self._owners[container] = gang
             limit = self.nodes[place.node].cores if limits is None else limits[place.node]
-            request, limit = self._leases.begin(container, place.cores, guest=limits is not None, limit=float(limit))
+            request, limit = self.leases.begin(container, place.cores, guest=limits is not None, limit=float(limit))
             program = _program(command.line, gang, rank, limits is not None)
             _log.info("container %s starts on %s: request %g, limit %g", container, place.node, request, limit)
             self._machine.start(container, place.node, program, request, limit)
@@ -310,7 +301,7 @@ class Gangs:
         gang = self._gangs.pop(job)
         for container in gang.containers:
             self._owners.pop(container, None)
-            self._leases.end(container)
+            self.leases.end(container)
         for container in gang.left:
             self._machine.stop(container)
 
@@ -321,7 +312,7 @@ class Gangs:
             if not isinstance(each, ContainerEnded) or (gang := self._owners.pop(each.container, None)) is None:
                 continue
             _log.info("container %s has ended: %s", each.container, each.problem or "well")
-            self._leases.end(each.container)
+            self.leases.end(each.container)
             gang.left.discard(each.container)
             gang.lost |= each.lost  # other containers may have failed because of that, and have ended before
             if each.problem and not gang.problem:
@@ -344,7 +335,7 @@ class Gangs:
     def inherit(self, job: str, now: float) -> None:
         """A guest has the cores that it runs on to itself from now on [s]."""
         for container, place in self._alive(job):
-            self._leases.inherit(container, place.cores, float(self.nodes[place.node].cores), now)
+            self.leases.inherit(container, place.cores, float(self.nodes[place.node].cores), now)
 
     def share_out(self, host: str, shares: Mapping[str, float], *, hard: bool, now: float) -> None:
         """Give every guest its share of its host's cores, on each of their nodes, and the host what is left there.
@@ -354,9 +345,7 @@ class Gangs:
         shares
             Guest -> share of the host's cores.
         hard
-            Whether nobody may have more than that, be it idle.
-        now
-            [s].
+            Whether no job may have more than that, be it idle.
         """
         cores = {place.node: place.cores for place in self._gangs[host].places}
         left = dict.fromkeys(cores, 1.0)
@@ -366,19 +355,11 @@ class Gangs:
             self._want(guest, dict.fromkeys(cores, share), cores, hard=hard, now=now)
         self._want(host, left, cores, hard=hard, now=now)
 
-    def next_renewal(self) -> float:
-        """When `renew` is to be called again [s]; infinite while nothing is leased."""
-        return self._leases.due()
-
-    def renew(self, now: float) -> None:
-        """Renew shares, before they fall back to what they were."""
-        self._leases.renew(now)
-
     def _want(self, job: str, shares: Mapping[str, float], cores: Mapping[str, int], *, hard: bool, now: float) -> None:
         for container, place in self._alive(job):
             request = shares[place.node] * cores[place.node]
             limit = request if hard and shares[place.node] < 1 else float(self.nodes[place.node].cores)
-            self._leases.want(container, request, limit, now)
+            self.leases.want(container, request, limit, now)
 
     def _alive(self, job: str) -> list[tuple[str, NodeCores]]:
         gang = self._gangs[job]

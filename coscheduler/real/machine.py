@@ -13,8 +13,6 @@ class SharedNode:
 
     Parameters
     ----------
-    name
-        Nobody else's.
     cores
         Whole cores that it offers, at least 1.
     memory
@@ -80,7 +78,7 @@ class SharedMachine(Protocol):
         Parameters
         ----------
         container
-            Letters, digits, ``-``, ``_`` and ``.``; nobody else's, ever.
+            Letters, digits, ``-``, ``_`` and ``.``; never used twice.
         request
             Cores of this node that it has when others want theirs too: its weight; in (0, cores of the node].
         limit

@@ -39,8 +39,6 @@ class RealWorld:
     ----------
     jobs
         Commands that will be submitted, at the times they say.
-    machine
-        Nodes.
     directory
         Private one; each job gets one below it, where its output is.
     period_s
@@ -51,14 +49,6 @@ class RealWorld:
         Called with every decision, and with jobs that start and end, as it happens.
     since
         The time now [s]: where a queue that is gone on with has stopped, else 0.
-    clock
-        Returns a time [s] that only grows.
-
-    Raises
-    ------
-    InvalidInput
-        When two jobs have one name, or a name cannot be that of a directory, or a job never fits, or rules are to be
-        asked without end.
     """
 
     def __init__(
@@ -85,13 +75,7 @@ class RealWorld:
         self._look_at = self._monitor_at = self._changed_at = since
 
     def advance(self) -> SharingView | None:
-        """Wait for the next moment at which a rule is asked; None once all jobs have ended.
-
-        Raises
-        ------
-        Starved
-            When jobs wait, none runs and none will be submitted: the rule has started none.
-        """
+        """Wait for the next moment at which a rule is asked; None once all jobs have ended."""
         news = self._arrivals.submit(self._now())
         while not news and self._now() < self._look_at:
             if not self._ledger.running and math.isinf(self._arrivals.next):
@@ -103,13 +87,7 @@ class RealWorld:
         return self._view()
 
     def apply(self, decisions: Iterable[SharingDecision]) -> None:
-        """Do what a rule has decided, in order.
-
-        Raises
-        ------
-        IllegalDecision
-            When one breaks a law; those before it were done.
-        """
+        """Do what a rule has decided, in order."""
         for decision in decisions:
             now = self._now()
             started = self._ledger.apply(decision, now)
@@ -146,7 +124,7 @@ class RealWorld:
 
     def _wait(self) -> bool:
         """Wait for the next event or time limit; whether the rule is to be asked."""
-        until = min(self._look_at, self._monitor_at, self._gangs.next_renewal(), self._arrivals.next)
+        until = min(self._look_at, self._monitor_at, self._gangs.leases.due(), self._arrivals.next)
         over = self._gangs.on(self._machine.news(max(0.0, until - self._now())))
         now = self._now()
         if now >= self._monitor_at or over:
@@ -159,7 +137,7 @@ class RealWorld:
         changed = bool(over) | self._count_nodes()
         self._changed_at = now if changed else self._changed_at
         self._guard_memory()
-        self._gangs.renew(now)
+        self._gangs.leases.renew(now)
         return self._arrivals.submit(self._now()) or changed
 
     def _start(self, name: str, now: float) -> None:

@@ -491,7 +491,7 @@ class Scavenger:
         )
 
     def _remember(self, running: RunningJobs, job: WaitingJob, host: int, own: float, harm: float) -> None:
-        """What is predicted for a guest, and for its host, to be compared with what comes of it."""
+        """What is predicted for a guest, and for its host, to be compared with what happens."""
         name = running.names[host]
         pair = (running.applications[int(running.application[host])], job.application)
         for who, expected in ((job.name, own), (name, harm - own)):

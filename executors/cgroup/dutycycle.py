@@ -25,14 +25,14 @@ from executors.cgroup.group import GroupUsage, unbounded
 log = logging.getLogger(__name__)
 
 _CORES = "ASA_GROUP_CORES"
-"""Environment variable: its limit at its start, for an agent that comes after one that died; empty for none."""
+"""Environment variable: its limit at its start, for an agent that is started after one that died; empty for none."""
 _CALM = 3
 """So many scans must find no process: while a program is being loaded it has no environment for a moment."""
-_PATIENCE_S = 8.0
-_ANSWER_S = 30.0
+PATIENCE_S = 8.0
+ANSWER_S = 30.0
 _ATTEMPTS = 4
 _ROOT = str(Path(__file__).parents[2])
-_PROGRAM = f"import sys; sys.path.insert(0, {_ROOT!r}); from executors.cgroup.throttle import main; main()"
+PROGRAM = f"import sys; sys.path.insert(0, {_ROOT!r}); from executors.cgroup.throttle import main; main()"
 
 
 _First = tuple[int, int]
@@ -97,7 +97,7 @@ class DutyGroup:
         return list(self._throttle.ask(do="look", name=self._name).get("pids", ()))
 
     def kill(self) -> None:
-        deadline, pause = time.monotonic() + _PATIENCE_S, 0.001
+        deadline, pause = time.monotonic() + PATIENCE_S, 0.001
         while self._throttle.ask(do="kill", name=self._name).get("alive", 0) and time.monotonic() < deadline:
             time.sleep(pause)
             pause = min(2 * pause, 0.02)
@@ -119,7 +119,7 @@ class ThrottleProcess:
         """A new group, or an old one that has processes; with the first the process starts, in 30 ms."""
         with self._lock:
             if name in self.groups:
-                raise StateError(f"there is a group {name} already: its name must be nobody else's")
+                raise StateError(f"there is a group {name} already: each group has a name of its own")
             self.groups[name] = (cores, None if pid is None else _first(pid))
             try:
                 if self.process is not None:
@@ -182,7 +182,7 @@ class ThrottleProcess:
 
     def _start(self) -> subprocess.Popen[bytes]:
         self.process = process = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", _PROGRAM],
+            [sys.executable, "-I", "-S", "-c", PROGRAM],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             bufsize=0,
@@ -201,7 +201,7 @@ class ThrottleProcess:
         self._exchange(process, {"do": "add", "cores": cores, "old": old} | whose)
 
     def _restart(self, process: subprocess.Popen[bytes]) -> None:
-        """When somebody kills it, what it had stopped would be stopped for ever: another one continues it."""
+        """If it is killed, what it had stopped would be stopped for ever: another one continues that."""
         code = process.wait()
         log.info("throttle %d has ended with exit code %d", process.pid, code)
         with self._lock, suppress(StateError):
@@ -216,7 +216,7 @@ class ThrottleProcess:
             process.stdin.close()
             process.stdout.close()
             with suppress(subprocess.TimeoutExpired):
-                process.wait(_PATIENCE_S)
+                process.wait(PATIENCE_S)
                 return
             process.kill()
 
@@ -224,12 +224,12 @@ class ThrottleProcess:
     def _exchange(process: subprocess.Popen[bytes], request: dict[str, Any]) -> dict[str, Any]:
         assert process.stdin and process.stdout
         process.stdin.write(json.dumps(request).encode() + b"\n")
-        answer, deadline = b"", time.monotonic() + _ANSWER_S
+        answer, deadline = b"", time.monotonic() + ANSWER_S
         while not answer.endswith(b"\n"):
             ready, _, _ = select.select([process.stdout], [], [], max(0.0, deadline - time.monotonic()))
             data = os.read(process.stdout.fileno(), 65536) if ready else b""
             if not data:
-                raise OSError("it has ended" if ready else f"it is silent for {_ANSWER_S:g} s")
+                raise OSError("it has ended" if ready else f"it is silent for {ANSWER_S:g} s")
             answer += data
         found = json.loads(answer)
         assert isinstance(found, dict)
@@ -278,7 +278,7 @@ class DutyCycle:
 
     def sweep(self, keep: Collection[str]) -> None:
         """As `Quotas.sweep`; processes of groups in `keep` are continued."""
-        deadline, calm = time.monotonic() + _PATIENCE_S, 0
+        deadline, calm = time.monotonic() + PATIENCE_S, 0
         while calm < _CALM and time.monotonic() < deadline:
             left = throttle.marked(self.program.space)
             for pid in (pid for name in left.keys() & set(keep) for pid in left[name]):

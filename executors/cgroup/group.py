@@ -80,7 +80,7 @@ class Quotas(Protocol):
         Parameters
         ----------
         name
-            Letters, digits, ``-``, ``_`` and ``.``; nobody else's.
+            Letters, digits, ``-``, ``_`` and ``.``; of no other group.
         weight
             Cores it should have when others want theirs too; > 0.
         cores

@@ -37,7 +37,7 @@ SLICE_US = 5000
 LEAST_US = 1000
 """The smallest quota that the kernel takes [us]."""
 
-_PATIENCE_S = 8.0
+PATIENCE_S = 8.0
 _STALE_S = 60.0
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}")
 _V1_CONTROLLERS, _V2_CONTROLLERS = ("cpu", "cpuacct", "memory", "freezer"), ("cpu", "memory")
@@ -236,7 +236,7 @@ def kill_members(directories: Collection[Path]) -> None:
 
     Returns when none is left, or after a few seconds when one is stuck in the kernel.
     """
-    deadline, pause = time.monotonic() + _PATIENCE_S, 0.0005
+    deadline, pause = time.monotonic() + PATIENCE_S, 0.0005
     while (found := members(directories)) and time.monotonic() < deadline:
         log.debug("kill %s in %s", found, next(iter(directories)))
         for pid in found:
@@ -257,7 +257,7 @@ def make_group(base: Path, name: str) -> Path:
     try:
         (base / name).mkdir()
     except FileExistsError as error:
-        raise StateError(f"there is a group {base / name} already: its name must be nobody else's") from error
+        raise StateError(f"there is a group {base / name} already: each group has a name of its own") from error
     except OSError as error:
         raise StateError(f"cannot make the group {base / name}: {error.strerror}") from error
     log.debug("made the group %s", base / name)
@@ -719,10 +719,10 @@ def _clear(own: Path) -> None:
 
 
 def claimed_by(own: Path) -> str | None:
-    """Who manages this group, so that it must not be divided, and why; None when nobody does.
+    """Who manages this group, so that it must not be divided, and why; None when no other program does.
 
     Slurm finds what it has to end with a job by the job's groups, and looks into none that it did not make. systemd
-    marks what it leaves to whoever runs in it; below a user's own manager only a mark of that manager's counts.
+    marks what it leaves to those that run in it; below a user's own manager only a mark of that manager's counts.
     Elsewhere a group that belongs to its user has been given to it, by whatever means.
     """
     if any(part.startswith("slurm") for part in own.parts):

@@ -21,7 +21,7 @@ from executors.cgroup.systemd import Systemd
 
 log = logging.getLogger(__name__)
 
-_PATIENCE_S = 10.0
+PATIENCE_S = 10.0
 
 
 class Found(NamedTuple):
@@ -145,7 +145,7 @@ def _observe(group: Group, process: subprocess.Popen[bytes]) -> None:
     group.limit(0.25)
     group.usage()
     group.kill()
-    deadline = time.monotonic() + _PATIENCE_S
+    deadline = time.monotonic() + PATIENCE_S
     while process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.002)
     if process.poll() is None:

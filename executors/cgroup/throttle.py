@@ -20,7 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from asa.log.proc import Stat, environment, everybody, living, stat
+from asa.log.proc import Stat, environment, living, pids, stat
 
 MARK = "ASA_GROUP"
 """Environment variable, ``SPACE/NAME``: whatever a container starts inherits it."""
@@ -176,7 +176,7 @@ class ProcessTable:
 
     def scan(self) -> dict[str, float]:
         """Find new members, remove ended ones; CPU time that `ContainerProcesses.spent` has not counted [s] by name."""
-        alive = set(everybody())
+        alive = set(pids())
         spent = {name: family.update(alive) + family.spent() for name, family in self._families.items()}
         self._strangers &= alive
         known = {pid for family in self._families.values() for pid in family.members}
@@ -292,7 +292,7 @@ class ThrottledContainer:
         return self.budget / (busy - self.cores) if busy > self.cores else _SCAN_S
 
     def hold(self) -> None:
-        """Stop its processes, again if somebody continued them, except those that others have stopped."""
+        """Stop its processes, again if another process continued them, except those that others have stopped."""
         for pid, member in self.family.members.items():
             if pid in self.stopped or member.stat.state not in "TtZX":
                 self.stopped[pid] = member  # before it is: SIGTERM may come between the two
@@ -416,7 +416,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     throttle, rest = Throttle(), b""
     try:
-        # The pipe's other end may have been inherited by another process: then only the parent's number tells.
+        # The pipe's other end may have been inherited by another process: then only the parent's number says so.
         while os.getppid() == parent:
             ready, _, _ = select.select([0], [], [], throttle.step())
             if not ready:

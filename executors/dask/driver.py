@@ -22,6 +22,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager, suppress
+from contextvars import copy_context
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -42,7 +43,7 @@ from executors.wire import (
 log = logging.getLogger(__name__)
 
 _OVERDUE_S = 0.25
-_STUCK_S = 0.25
+STUCK_S = 0.25
 _AHEAD_MOST = 1 << 19
 
 
@@ -144,7 +145,7 @@ class WorkerAssignment:
                 )
         asked, self._asked = self._asked, []
         returned = []
-        if self._queue and len(self._workers) >= self._slots.cores and now - self._moved > _STUCK_S:
+        if self._queue and len(self._workers) >= self._slots.cores and now - self._moved > STUCK_S:
             returned = [order.ticket for order in self._queue]
             self._queue.clear()
         return asked, returned
@@ -153,7 +154,7 @@ class WorkerAssignment:
         """In how many seconds [s] to `review` again although nothing happens, or None."""
         due = [worker.moved + _OVERDUE_S for worker in self._workers.values() if len(worker.orders) > 1]
         if self._queue and len(self._workers) >= self._slots.cores:
-            due.append(self._moved + _STUCK_S)
+            due.append(self._moved + STUCK_S)
         return max(0.0, min(due) - now) + 0.001 if due else None
 
     # -------------------------------------------------------------- choosing
@@ -440,12 +441,12 @@ class DaskProxy:
         self._serials = itertools.count(1)
         self._begun, self._ready = threading.Event(), threading.Event()
         self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, name="asa-dask", daemon=True)
+        self._thread = threading.Thread(target=copy_context().run, args=(self._run,), name="asa-dask", daemon=True)
         self._thread.start()
         self._begun.wait()
 
     def front(self, listener: ChannelListener) -> ProxyListener:
-        """The hub's listener, with a proxy in the middle of each connection that comes to `listener`."""
+        """The hub's listener, with a proxy in the middle of each connection to `listener`."""
         return ProxyListener(listener, self.adopt)
 
     def adopt(self, node: Channel, hub: Channel) -> None:

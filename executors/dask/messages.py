@@ -23,7 +23,7 @@ class WorkerPlace(NamedTuple):
     """Where a worker works.
 
     `certificates`: directory of the run's. `values`: directory for long results. `scratch`: the pool's own directory,
-    on the node's disk. `threads`: variables that tell libraries how many threads to use. `gpus`: the node's.
+    on the node's disk. `threads`: variables by which libraries know how many threads to use. `gpus`: the node's.
     """
 
     scheduler: SchedulerAddress

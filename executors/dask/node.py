@@ -76,7 +76,7 @@ class ScratchDirectory:
     def __init__(self, parent: str | None = None) -> None:
         parent = parent or node.scratch(os.environ)
         for left in Path(parent).glob(f"{_PREFIX}*"):
-            with suppress(OSError):  # it belongs to somebody else, or is in use, or gone
+            with suppress(OSError):  # it is another user's, or in use, or gone
                 held = _lock(left)
                 try:
                     shutil.rmtree(left)
@@ -137,7 +137,7 @@ class DaskWorkerPool:
     Parameters
     ----------
     hello, welcome
-        The node, and what the driver wants.
+        The node, and the driver's options.
     selector
         Where the pool registers what it waits for; the data of each registration is a function to call.
     report
@@ -297,7 +297,7 @@ class DaskWorkerPool:
 
     def _answer(self) -> None:
         if (line := self._listener.accept()) is not None:
-            line.largest = LARGEST  # of our own user, from a directory that nobody else can enter
+            line.largest = LARGEST  # of our own user, from a directory that no other can enter
             self._lines[line] = None
             self._selector.register(line, selectors.EVENT_READ, lambda mask: self._listen(line))
 

@@ -3,7 +3,7 @@
 An agent opens one stream, ``POST /asa/v1/agent`` with ``REGISTER``, and keeps it open: what the master has to say comes
 down as records. What the agent has to say goes up as further POSTs of ``{"type": "BATCH", "batch": {"items": [...]}}``
 to the same address with the header ``Mesos-Stream-Id`` of the stream, one at a time, in order; the answer is 202. When
-the stream breaks the agent registers anew, with its id, and tells what it has.
+the stream breaks the agent registers anew, with its id, and reports what it has.
 
 Up, from agent to master (`from_agent` in the master's machine):
 
@@ -34,9 +34,9 @@ Down, from master to agent:
     It is known by this id. The master pings every `ping_s` [s] and gives the agent up after `pings` unanswered ones; an
     agent that hears nothing for as long looks for the master anew.
 ``PING {}``
-``RUN {framework_info, executor_info, tasks, group}``
+``RUN {framework_info, executor_info, tasks}``
     Launch TaskInfos. `executor_info` is that of the tasks' executor or, for command tasks (without ``executor``),
-    absent; `group` says that they are a task group: all or none.
+    absent.
 ``KILL {framework_id, task_id, kill_policy?}``
 ``ACKNOWLEDGE {framework_id, task_id, uuid}``
     A scheduler has acknowledged this update: the next one may be sent.

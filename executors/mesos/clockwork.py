@@ -7,20 +7,15 @@ import logging
 import time
 from collections.abc import Callable
 
-_SOONEST_S, _LATEST_S, _AGAIN_S = 0.001, 600.0, 1.0
+_SOONEST_S, _LATEST_S, AGAIN_S = 0.001, 600.0, 1.0
 
 _log = logging.getLogger(__name__)
 
 
 class Clockwork:
-    """Wakes a machine, with one timer.
+    """Wakes a machine, with one timer, at the time that `due` returns [s since the epoch].
 
-    Parameters
-    ----------
-    due
-        When it wants to be woken [s since the epoch].
-    wake
-        Wakes it; called when that time has come. Should it raise, it is called again a second later.
+    Should `wake` raise, it is called again a second later.
     """
 
     def __init__(self, due: Callable[[], float], wake: Callable[[], object]) -> None:
@@ -69,6 +64,6 @@ class Clockwork:
                 self._wake()
         except Exception:  # a fault of ours: what else is asked of the machine is done all the same
             _log.exception("a machine's timer failed")
-            self._set(self.now() + _AGAIN_S)
+            self._set(self.now() + AGAIN_S)
         else:
             self.arm()

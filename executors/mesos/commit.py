@@ -16,7 +16,7 @@ from executors.mesos.journal import Entry, Journal, entries
 RETRY_S = 1.0
 """After how long a transaction that could not be written is tried again [s]."""
 LAZY_S = 0.002
-"""How long what nobody waits for may wait for more to be written with it [s]."""
+"""How long rows that are not urgent may wait for more to be written with them [s]."""
 
 _log = logging.getLogger(__name__)
 
@@ -44,9 +44,9 @@ class GroupCommit(Generic[Other]):
     deliver
         Takes what is to be done then: records to be sent, and effects of other kinds as they are.
     strict
-        What happens when the journal cannot be written (a full disk, say). If so, everything waits until it can: nobody
-        is sent what is not durable. If not, the rest is done, and `trouble` says why nothing that came is durable yet;
-        only who waits for that goes on waiting. Nothing is forgotten in either case.
+        What happens when the journal cannot be written (a full disk, say). If so, everything waits until it can:
+        nothing is sent that is not durable. If not, the rest is done, and `trouble` says why nothing that came is
+        durable yet; only callers who wait for that go on waiting. Nothing is forgotten in either case.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class GroupCommit(Generic[Other]):
         Parameters
         ----------
         lazily
-            Whether nobody waits: then there is time for more to come.
+            Whether the caller does not wait: then there is time for more rows.
         """
         keeps, parcels = _taken_apart(effects)
         rows = entries(keeps)

@@ -15,18 +15,11 @@ import importlib.util
 import sys
 import types
 
-import httptools
-
-_OK, _BAD = 0, 1
+from asa.web.protocol import BodyData, EndOfMessage, ResponseHead, ResponseReader
 
 
 class HttpParser:
-    """Takes one HTTP message apart, a response or a request, with the methods that pymesos asks for.
-
-    Parameters
-    ----------
-    kind
-        0 for a request, 1 for a response, 2 for what the first bytes say.
+    """Takes one response apart, with the methods that pymesos calls; of a request it makes nothing.
 
     Examples
     --------
@@ -36,41 +29,29 @@ class HttpParser:
     (True, 200, b'ab')
     """
 
-    def __init__(self, kind: int = 2) -> None:
-        self._kind = kind
-        self._parser: httptools.HttpResponseParser | httptools.HttpRequestParser | None = None
-        self._start = b""
-        self._headers: dict[str, str] = {}
-        self._url = ""
+    def __init__(self) -> None:
+        self._reader = ResponseReader()
+        self._head: ResponseHead | None = None
         self._body = bytearray()
-        self._headed, self._complete, self._bad = False, False, False
+        self._complete = self._bad = False
 
     def execute(self, data: bytes, length: int) -> int:
         """Take `length` bytes; how many of them were understood, which is fewer only when they are no HTTP."""
-        if self._bad:
-            return 0
-        piece = bytes(data[:length])
-        if self._parser is None:
-            self._start += piece
-            if self._kind == 2 and len(self._start) < len(b"HTTP/") and b"HTTP/".startswith(self._start):
-                return length
-            piece, self._parser = self._start, self._made()
-        try:
-            self._parser.feed_data(piece)
-        except httptools.HttpParserUpgrade:
-            self._complete = True
-        except httptools.HttpParserError:
-            self._bad = True
-            return 0
-        return length
-
-    def _made(self) -> httptools.HttpResponseParser | httptools.HttpRequestParser:
-        response = self._kind == 1 or (self._kind == 2 and self._start.startswith(b"HTTP/"))
-        return httptools.HttpResponseParser(self) if response else httptools.HttpRequestParser(self)
+        for event in self._reader.receive(bytes(data[:length])):
+            match event:
+                case ResponseHead():
+                    self._head = event
+                case BodyData(body):
+                    self._body += body
+                case EndOfMessage():
+                    self._complete = True
+                case _:
+                    self._bad = True
+        return 0 if self._bad else length
 
     def is_headers_complete(self) -> bool:
         """Whether all headers have come."""
-        return self._headed
+        return self._head is not None
 
     def is_partial_body(self) -> bool:
         """Whether there is some of the body that `recv_body` has not returned yet."""
@@ -82,7 +63,7 @@ class HttpParser:
 
     def is_chunked(self) -> bool:
         """Whether the body comes in chunks."""
-        return self._headers.get("TRANSFER-ENCODING", "").lower().endswith("chunked")
+        return self.get_headers().get("TRANSFER-ENCODING", "").lower().endswith("chunked")
 
     def recv_body(self) -> bytes:
         """What has come of the body since the last call."""
@@ -91,44 +72,16 @@ class HttpParser:
         return found
 
     def get_status_code(self) -> int:
-        """The status of a response; 0 for a request."""
-        found = self._parser
-        return found.get_status_code() if isinstance(found, httptools.HttpResponseParser) else 0
+        """The status; 0 before it has come."""
+        return self._head.status if self._head else 0
 
     def get_headers(self) -> dict[str, str]:
         """All headers, by name in capitals."""
-        return dict(self._headers)
-
-    def get_method(self) -> str:
-        """The method of a request; an empty text for a response."""
-        found = self._parser
-        return found.get_method().decode() if isinstance(found, httptools.HttpRequestParser) else ""
-
-    def get_url(self) -> str:
-        """The target of a request; an empty text for a response."""
-        return self._url
+        return {name.upper(): value for name, value in self._head.headers.items()} if self._head else {}
 
     def get_errno(self) -> int:
         """0 when all was well."""
-        return _BAD if self._bad else _OK
-
-    # ------------------------------------------------------- called by httptools
-
-    def on_url(self, url: bytes) -> None:
-        self._url += url.decode("latin-1")
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        key, text = name.decode("latin-1").upper(), value.decode("latin-1")
-        self._headers[key] = f"{self._headers[key]}, {text}" if key in self._headers else text
-
-    def on_headers_complete(self) -> None:
-        self._headed = True
-
-    def on_body(self, body: bytes) -> None:
-        self._body += body
-
-    def on_message_complete(self) -> None:
-        self._complete = True
+        return int(self._bad)
 
 
 def enable_pymesos() -> bool:

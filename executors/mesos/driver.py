@@ -4,18 +4,33 @@ It speaks TLS, shows a token, notices a master that has fallen silent, waits lon
 sends calls without waiting for their answers. A scheduler that was written for ``pymesos.MesosSchedulerDriver`` with
 ``use_addict=False`` runs on it as it is; and one that was written for it runs on pymesos if it keeps to what pymesos
 has.
+
+A thread of its own does it all and calls the scheduler back. Two connections belong together: events come down the one
+that subscribed, calls go up the other, one behind the other, without waiting for answers. When either breaks both are
+given up and a new pair subscribes. Calls that were not answered by then are lost, whether or not they were carried out:
+that cannot be known, and an ACCEPT that is carried out twice would be answered with the loss of tasks that run.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping, Sequence
+import os
+import random
+import selectors
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from contextvars import copy_context
 from typing import Any, NamedTuple
 
-from executors.mesos.client import SchedulerClient
-from executors.mesos.codec import BadMessage, Message
-from executors.mesos.endpoint import basic, bearer, of_pool, of_url
+from asa.core.errors import AsaError
+from executors.mesos.agent_protocol import STREAM_HEADER
+from executors.mesos.client import ClientConnection, HTTPAnswer
+from executors.mesos.codec import BadMessage, Message, Records, encode
+from executors.mesos.endpoint import Endpoint, Finder, basic, bearer, of_pool, of_url
 from executors.mesos.messages import SCHEDULER_PATH, field, identity
 from executors.mesos.pool_directory import PoolDirectory
 
@@ -27,9 +42,7 @@ class Callback(NamedTuple):
     arguments: tuple[Any, ...] = ()
 
 
-_Needed = tuple[str, tuple[tuple[str, type], ...]]
-
-_SCHEDULER: dict[str, _Needed] = {
+_SCHEDULER: dict[str, tuple[str, tuple[tuple[str, type], ...]]] = {
     "OFFERS": ("resourceOffers", (("offers", list),)),
     "RESCIND": ("offerRescinded", (("offer_id", dict),)),
     "UPDATE": ("statusUpdate", (("status", dict),)),
@@ -52,32 +65,30 @@ def of_scheduler(event: Message) -> Callback | None:
     >>> of_scheduler({"type": "RESCIND", "rescind": {"offer_id": {"value": "O1"}}})
     Callback(name='offerRescinded', arguments=({'value': 'O1'},))
     """
-    if event.get("type") == "FAILURE":
+    kind = field(event, "type", str)
+    if kind == "FAILURE":
         failure = field(event, "failure", dict)
         agent = field(failure, "agent_id", dict)
         if "executor_id" not in failure:
             return Callback("slaveLost", (agent,))
         return Callback("executorLost", (field(failure, "executor_id", dict), agent, field(failure, "status", int, -1)))
-    found = _callback(event)
-    if found is not None and found.name == "statusUpdate":
-        status = found.arguments[0]
-        for name in ("task_id", "agent_id") if "uuid" in status else ("task_id",):
-            field(status, f"{name}.value", str)
-    return None if found is not None and found.arguments == ([],) else found
-
-
-def _callback(event: Message) -> Callback | None:
-    kind = field(event, "type", str)
     if kind not in _SCHEDULER:
         return None
     name, needed = _SCHEDULER[kind]
     payload = field(event, kind.lower(), dict, {})
-    return Callback(name, tuple(field(payload, path, shape) for path, shape in needed))
+    arguments = tuple(field(payload, path, shape) for path, shape in needed)
+    if kind == "UPDATE":
+        for id in ("task_id", "agent_id") if "uuid" in arguments[0] else ("task_id",):
+            field(arguments[0], f"{id}.value", str)
+    return None if arguments == ([],) else Callback(name, arguments)
 
 
 _LOG = logging.getLogger(__name__)
 _FAILOVER_S = 100.0
-_GOODBYE_S = 5.0
+_FIRST_S, _LONGEST_S, GOODBYE_S = 0.05, 15.0, 5.0
+_REDIRECTS_MOST = 8
+_FLIGHT_MOST, _UNSENT_MOST = 256, 1 << 20
+_SILENT, _UNANSWERED_S = 5, 75.0
 
 Ids = Message | Sequence[Message]
 """One id or several, each ``{"value": TEXT}``."""
@@ -148,7 +159,7 @@ class SchedulerDriver:
             def find() -> Any:
                 return endpoint
 
-        self._client = SchedulerClient(find, SCHEDULER_PATH, _DriverHandler(self))
+        self._client = SchedulerClient(find, _DriverHandler(self))
 
     # ------------------------------------------------------- what it is
 
@@ -188,7 +199,7 @@ class SchedulerDriver:
     def stop(self, failover: bool = False) -> None:
         """End; tasks and executors end too, unless `failover`. Returns at once: `join` waits."""
         keep = failover or self._failover
-        self._client.stop(None if keep else self._call("TEARDOWN"), _GOODBYE_S)
+        self._client.stop(None if keep else self._call("TEARDOWN"), GOODBYE_S)
 
     def abort(self) -> None:
         """End at once, and leave the tasks alone: another driver may come with the same id."""
@@ -269,7 +280,7 @@ class SchedulerDriver:
 
 
 class _DriverHandler:
-    """The driver as its client's handler."""
+    """What the client calls, on its thread. What is raised here ends the client, and is raised again by `join`."""
 
     def __init__(self, driver: SchedulerDriver) -> None:
         self._driver = driver
@@ -337,3 +348,339 @@ def _given(**fields: Any) -> dict[str, Any]:
 
 def _roles(framework: Message) -> list[str]:
     return list(framework.get("roles") or [framework.get("role", "*")])
+
+
+# ---------------------------------------------------------------------- the subscription
+
+
+class Subscription:
+    """One subscription: its two connections, and the calls on their way. Other threads write to `wakeup`."""
+
+    def __init__(self, endpoint: Endpoint, handler: _DriverHandler, wakeup: int) -> None:
+        self.endpoint, self.subscribed = endpoint, False
+        self.muted = False
+        """Whether events are handed over no more."""
+        self.calls = deque[bytes]()
+        """Calls that are not sent yet; others may add to it."""
+        self._handler, self._wakeup = handler, wakeup
+        self._flying = deque[tuple[bytes, float]]()
+        self._records = Records()
+        self._identity: dict[str, str] = {}
+        self._patience = _UNANSWERED_S
+        self._watched = False
+        self._selector = selectors.DefaultSelector()
+        self._stream: ClientConnection | None = None
+        self._caller: ClientConnection | None = None
+        self._received_at = time.monotonic()
+
+    @property
+    def busy(self) -> bool:
+        """Whether calls are not answered yet."""
+        return self.subscribed and bool(self.calls or self._flying)
+
+    def begin(self) -> None:
+        """Connect and subscribe; raises `OSError`."""
+        self._selector.register(self._wakeup, selectors.EVENT_READ)
+        self._stream = ClientConnection(self.endpoint)
+        self._stream.post(SCHEDULER_PATH, encode(_call_back(self._handler.subscribe)), {})
+        self._selector.register(self._stream, selectors.EVENT_READ | selectors.EVENT_WRITE)
+        self._received_at = time.monotonic()
+
+    def step(self, ends: float | None) -> None:
+        """Wait for something, at the latest until `ends`, and do it.
+
+        Raises
+        ------
+        OSError
+            When a connection broke or has been silent for too long.
+        """
+        ready = self._selector.select(self._timeout(ends))
+        active = {key.fileobj for key, _ in ready}
+        for key, mask in ready:
+            if key.fileobj == self._wakeup:
+                _clear_wakeup(self._wakeup)
+            elif key.fileobj is self._stream:
+                self._read(self._stream, mask)
+            elif self._caller is not None:
+                self._answers(self._caller, mask)
+        self._send()
+        self._check(self._stream in active, self._caller in active)
+
+    def close(self) -> None:
+        """Close both connections."""
+        for connection in (self._stream, self._caller):
+            if connection is not None:
+                connection.close()
+        self._selector.close()
+
+    def _check(self, speaking: bool, answering: bool) -> None:
+        """Give up a silent peer; it does not matter if we slept, since what came meanwhile has been read by now."""
+        now = time.monotonic()
+        if not speaking and now - self._received_at > self._patience and (self._watched or not self.subscribed):
+            raise TimeoutError(f"nothing was received for {now - self._received_at:.0f} s")
+        if not answering and self._flying and now - self._flying[0][1] > self._patience:
+            raise TimeoutError(f"a call was not answered for {now - self._flying[0][1]:.0f} s")
+
+    def _timeout(self, ends: float | None) -> float:
+        often = self._patience / 4
+        return often if ends is None else max(0.0, min(often, ends - time.monotonic()))
+
+    def _read(self, stream: ClientConnection, mask: int) -> None:
+        if mask & selectors.EVENT_WRITE:
+            stream.flush()
+            if not stream.unsent:
+                self._selector.modify(stream, selectors.EVENT_READ)
+        if not mask & selectors.EVENT_READ:
+            return
+        stream.receive()
+        self._received_at = time.monotonic()
+        if not stream.answers:
+            return
+        answer = stream.answers[0]
+        if answer.status == 200:
+            data = bytes(answer.body)
+            answer.body.clear()
+            self._identity = {STREAM_HEADER: answer.headers[STREAM_HEADER]} if _has_stream(answer) else {}
+            try:
+                for message in self._records.feed(data):
+                    if not self.muted:
+                        self._subscribed_by(message)
+                        _call_back(self._handler.event, message)
+            except BadMessage as error:
+                raise ConnectionAbortedError(f"the stream makes no sense: {error}") from error
+            if answer.complete:
+                raise ConnectionResetError("the stream was ended")
+        elif answer.complete:
+            _raise_for(answer)
+
+    def _subscribed_by(self, message: Message) -> None:
+        if message.get("type") == "SUBSCRIBED":
+            interval: float = field(message, "subscribed.heartbeat_interval_seconds", float, 0.0)
+            if interval > 0:
+                self._patience, self._watched = _SILENT * interval, True
+            self.subscribed = True
+            _LOG.info("subscribed at %s:%s", self.endpoint.hosts[0], self.endpoint.port)
+
+    def _answers(self, caller: ClientConnection, mask: int) -> None:
+        if mask & selectors.EVENT_WRITE:
+            caller.flush()
+        if mask & selectors.EVENT_READ:
+            caller.receive()
+        while caller.answers and caller.answers[0].complete:
+            answer = caller.answers.popleft()
+            if not self._flying:
+                raise ConnectionAbortedError("an answer came to no call")
+            call, _ = self._flying.popleft()
+            if answer.status >= 300:
+                _call_back(self._handler.refused, call, answer.status, _text(answer))
+
+    def _send(self) -> None:
+        if self.calls and self._caller is None:
+            self._caller = ClientConnection(self.endpoint)
+            self._selector.register(self._caller, selectors.EVENT_READ)
+        if self._caller is None:
+            return
+        while self.calls and len(self._flying) < _FLIGHT_MOST and self._caller.unsent < _UNSENT_MOST:
+            call = self.calls.popleft()
+            self._flying.append((call, time.monotonic()))
+            self._caller.post(SCHEDULER_PATH, call, self._identity)
+        self._caller.flush()
+        writing = selectors.EVENT_WRITE if self._caller.unsent else 0
+        self._selector.modify(self._caller, selectors.EVENT_READ | writing)
+
+
+class CallbackFailed(Exception):
+    """The handler raised something, which is the cause: it must not be taken for a broken connection."""
+
+
+class Moved(Exception):
+    """The master sends us to the location that is its argument."""
+
+
+class Busy(Exception):
+    """The master asks us to try again after as many seconds as its argument says."""
+
+
+class Rejected(Exception):
+    """The master refuses this framework, for the reason that is its argument."""
+
+
+def _call_back(callback: Callable[..., Any], *arguments: Any) -> Any:
+    try:
+        return callback(*arguments)
+    except Exception as error:
+        raise CallbackFailed from error
+
+
+def _raise_for(answer: HTTPAnswer) -> None:
+    if answer.status in (307, 308) and "location" in answer.headers:
+        raise Moved(answer.headers["location"])
+    if answer.status >= 500:
+        seconds = 1.0
+        with suppress(KeyError, ValueError):
+            seconds = min(max(0.0, float(answer.headers["retry-after"])), 60.0)
+        raise Busy(seconds)
+    raise Rejected(f"the subscription was answered with {answer.status}: {_text(answer)}")
+
+
+def _text(answer: HTTPAnswer) -> str:
+    return bytes(answer.body[:1000]).decode(errors="replace").strip()
+
+
+def _has_stream(answer: HTTPAnswer) -> bool:
+    value = answer.headers.get(STREAM_HEADER, "")
+    return 0 < len(value) <= 128 and value.isascii() and value.isprintable()
+
+
+def _clear_wakeup(wakeup: int) -> None:
+    with suppress(BlockingIOError):
+        os.eventfd_read(wakeup)
+
+
+class SchedulerClient:
+    """Keeps a subscription alive on a thread of its own; `find` looks for the master, at each connection anew."""
+
+    def __init__(self, find: Finder, handler: _DriverHandler) -> None:
+        self._find, self._handler = find, handler
+        self._wakeup = -1
+        self._lock = threading.Lock()
+        self._session: Subscription | None = None
+        self._ends: float | None = None  # when even unanswered calls are given up; None before `stop`
+        self._raised: BaseException | None = None
+        self._thread = threading.Thread(target=copy_context().run, args=(self._run,), name="asa-mesos", daemon=True)
+
+    @property
+    def running(self) -> bool:
+        """Whether events may still come."""
+        return self._ends is None and self._thread.is_alive()
+
+    @property
+    def endpoint(self) -> Endpoint | None:
+        """Where it is subscribed; None while it is not."""
+        session = self._session
+        return session.endpoint if session is not None and session.subscribed else None
+
+    def start(self) -> None:
+        """Begin to connect."""
+        self._wakeup = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._thread.start()
+
+    def call(self, message: Message) -> bool:
+        """Queue a call; False when there is no subscription. From any thread."""
+        call = encode(message)
+        with self._lock:  # so that a call is never queued for a connection that is gone already
+            queued = self._ends is None and self._queued(call)
+        self._wake()
+        return queued
+
+    def stop(self, last: Message | None = None, wait_s: float = GOODBYE_S) -> None:
+        """No more events; end once the calls so far, and `last`, are answered, at the latest after `wait_s` [s]."""
+        with self._lock:
+            if self._ends is not None:
+                return
+            self._ends = time.monotonic() + wait_s
+            if last is not None:
+                self._queued(encode(last))
+            if self._session is not None:
+                self._session.muted = True
+        self._wake()
+
+    def _queued(self, call: bytes) -> bool:
+        session = self._session
+        if session is None or not session.subscribed:
+            return False
+        session.calls.append(call)
+        return True
+
+    def join(self, timeout: float | None = None) -> None:
+        """Wait for its end; raises what the handler raised."""
+        if threading.current_thread() is not self._thread and self._thread.ident is not None:
+            self._thread.join(timeout)
+            raised, self._raised = self._raised, None
+            if raised is not None:
+                raise raised
+
+    def _wake(self) -> None:
+        if threading.current_thread() is not self._thread:
+            with self._lock:
+                if self._wakeup >= 0:
+                    os.eventfd_write(self._wakeup, 1)
+
+    # ------------------------------------------------------- the client's thread
+
+    def _run(self) -> None:
+        try:
+            self._stay_subscribed()
+        except Exception as error:
+            cause = error.__cause__ if isinstance(error, CallbackFailed) else error
+            _LOG.error("the driver ends, since this was raised", exc_info=cause)
+            self._raised = cause
+            with suppress(Exception):  # it is raised on the thread that joins; which may not happen
+                self._handler.failed(f"the driver has ended: {cause!r}")
+        finally:
+            self._ends = self._ends or time.monotonic()
+            self._disconnect()
+            with self._lock:
+                os.close(self._wakeup)
+                self._wakeup = -1
+
+    def _stay_subscribed(self) -> None:
+        pause, redirects = _FIRST_S, 0
+        moved: Endpoint | None = None
+        while self._ends is None:
+            retry_s = 0.0
+            try:
+                endpoint, moved = moved or self._find(), None
+                if endpoint is None:
+                    raise ConnectionError("there is no master yet")
+                try:
+                    self._serve(endpoint)
+                except Moved as found:
+                    redirects += 1
+                    if redirects <= _REDIRECTS_MOST:
+                        moved = endpoint.redirected(found.args[0])
+                        self._disconnect()
+                        continue
+            except Rejected as rejected:
+                return self._handler.failed(rejected.args[0])
+            except AsaError as error:
+                return self._handler.failed(str(error))
+            except Busy as busy:
+                retry_s = busy.args[0]
+            except OSError as error:
+                if self._ends is None:
+                    _LOG.warning("no connection to a master: %s", error)
+            redirects = 0
+            if self._disconnect():
+                pause = _FIRST_S
+                if self._ends is None:
+                    self._handler.lost()
+            if self._ends is None:
+                self._pause(max(retry_s, pause * random.uniform(0.5, 1.0)))
+                pause = min(2 * pause, _LONGEST_S)
+        return None
+
+    def _serve(self, endpoint: Endpoint) -> None:
+        session = Subscription(endpoint, self._handler, self._wakeup)
+        with self._lock:
+            self._session = session
+        session.begin()
+        while self._ends is None or (session.busy and time.monotonic() < self._ends):
+            session.step(self._ends)
+
+    def _disconnect(self) -> bool:
+        """Close the connections; whether it had been subscribed."""
+        with self._lock:
+            session, self._session = self._session, None
+        if session is None:
+            return False
+        session.close()
+        return session.subscribed
+
+    def _pause(self, seconds: float) -> None:
+        until = time.monotonic() + seconds
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._wakeup, selectors.EVENT_READ)
+            while self._ends is None and (left := until - time.monotonic()) > 0:
+                if selector.select(left):
+                    _clear_wakeup(self._wakeup)

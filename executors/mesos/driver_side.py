@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import getpass
+import logging
 import queue
 import secrets
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from contextvars import copy_context
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,8 +19,7 @@ from asa.core.allocation import Allocation
 from asa.core.errors import AsaError, StateError
 from asa.core.event import ContainersSeen, ContainerUse
 from asa.core.job import Resources
-from asa.core.ports import Post, RunContext
-from asa.log.messages import notify
+from asa.core.ports import Post, Report, RunContext
 from asa.security.files import write_private
 from asa.web.hosts import LOOPBACK
 from executors.hub import HubExecutor
@@ -39,12 +40,12 @@ from executors.mesos.framework import (
 from executors.mesos.master.server import MasterService
 from executors.mesos.master.state import MasterOptions
 from executors.mesos.master_command import start_master
-from executors.mesos.messages import identity
+from executors.mesos.messages import attribute, identity
 from executors.mesos.operator import Operator
 from executors.mesos.pool_directory import READER, PoolDirectory
 from executors.mesos.pool_rows import containers
 from executors.mesos.scheduler import FrameworkScheduler
-from executors.mesos.sharing import ALLOCATION, Tenant, attribute, framework_labels, framework_name, look_at_pool
+from executors.mesos.sharing import ALLOCATION, Tenant, framework_labels, framework_name, look_at_pool
 
 WATCH_EVERY_S = 5.0
 """How often containers are looked at [s]."""
@@ -54,6 +55,8 @@ NEWS = 0.1
 """What use must change by to be news: a share of the quota, or of a core without one; of throttled periods likewise."""
 
 _WATCH_CLOSING_S = 2.0
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,22 +110,14 @@ class ContainerChanges:
 
 
 class ContainerWatch:
-    """Looks at the containers of one framework, on a thread of its own, and posts what is news.
-
-    Parameters
-    ----------
-    directory
-        The pool's.
-    framework_id
-        Whose containers; not those of other runs in the same pool.
-    post
-        Where events go.
-    """
+    """Looks at the containers of one framework, on a thread of its own, and posts what is news."""
 
     def __init__(self, directory: PoolDirectory, framework_id: str, post: Post, every_s: float = WATCH_EVERY_S) -> None:
         self._directory, self._framework_id, self._post, self._every_s = directory, framework_id, post, every_s
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="asa-containers", daemon=True)
+        self._thread = threading.Thread(
+            target=copy_context().run, args=(self._run,), name="asa-containers", daemon=True
+        )
         self._thread.start()
 
     def close(self) -> None:
@@ -173,19 +168,11 @@ _MISSED_S = 3.0
 class DriverSide:
     """Starts the master, or finds that of a pool that others share; then `subscribe` makes our framework known.
 
-    Parameters
-    ----------
-    path
-        The pool's directory.
-    context
-        The run.
-    inner
-        The executor whose supervisors are started on all nodes.
-    released
-        Allocations whose agents are to go; `allocation_released` says that there is a new one.
+    `inner` is the executor whose supervisors are started on all nodes. `released` are allocations whose agents are to
+    go; `allocation_released` says that there is a new one.
     """
 
-    def __init__(self, path: Path, context: RunContext, inner: HubExecutor, released: set[str], post: Post) -> None:
+    def __init__(self, path: Path, context: RunContext, inner: HubExecutor, released: set[str], post: Report) -> None:
         self._context, self._inner, self._released, self._post = context, inner, released, post
         self._directory = PoolDirectory.create(path, context.run)
         self._kept: Path = context.directory / _FRAMEWORK
@@ -207,7 +194,7 @@ class DriverSide:
         self._driver: SchedulerDriver | None = None
         self._watch: ContainerWatch | None = None
         self.tenant: Tenant | None = None
-        self._thread = threading.Thread(target=self._run, name="asa-pool", daemon=True)
+        self._thread = threading.Thread(target=copy_context().run, args=(self._run,), name="asa-pool", daemon=True)
 
     def subscribe(self) -> None:
         """Make our framework known to the master: as the one that it was before, if the master still has that one.
@@ -232,7 +219,7 @@ class DriverSide:
         self._thread.start()
         answered = self._scheduler.ready.wait(_READY_S)
         if known and self._scheduler.error_text:  # it was away for longer than its failover timeout
-            notify("the run goes on as another framework of its pool")
+            _log.warning("the run goes on as another framework of its pool")
             self._driver.join()
             self._scheduler.reset()
             known, self._driver = "", self._registering("")
@@ -322,13 +309,13 @@ class DriverSide:
         return key not in self._released
 
     def report(self, outcomes: Sequence[FrameworkOutcome]) -> None:
-        """Print why a supervisor could not run; nodes that come and go are events of the hub."""
+        """Log why a supervisor could not run; nodes that come and go are events of the hub."""
         for outcome in outcomes:
             if self.tenant is not None and self.tenant.on_outcome(outcome):
                 continue
             if outcome.state == "failed" and outcome.agent not in self._dismissed:
                 who = f"agent {outcome.agent}" if outcome.agent else f"our {outcome.key}"
-                notify(f"{who}: {outcome.reason}")
+                _log.warning("%s: %s", who, outcome.reason)
 
     # ------------------------------------------------------------- its thread
 
@@ -349,7 +336,7 @@ class DriverSide:
                         self._operator.call("MARK_AGENT_GONE", agent_id=identity(node.agent))
 
     def _next_turn(self) -> bool:
-        """Wait for a letter or for the time; False when it is over."""
+        """Wait for a request or for the time; False when it is over."""
         tenant = self.tenant
         period = None if tenant is None else _SOON_S if tenant.leaving else LOOK_EVERY_S
         try:

@@ -33,7 +33,7 @@ class KeepRow(NamedTuple):
 
 
 class CopyRow(KeepRow):
-    """A `KeepRow` of what somebody else keeps too, and would tell us again: what comes with it need not wait for it."""
+    """A `KeepRow` of what another process keeps too, and would send again: what comes with it need not wait for it."""
 
     __slots__ = ()
 

@@ -21,16 +21,8 @@ PORT = 5050
 class Endpoint:
     """Where a server listens, and how clients prove who they are.
 
-    Parameters
-    ----------
-    hosts
-        Names and addresses of its machine; the first that answers is taken.
-    port
-        TCP port.
-    authorization
-        The header's value; None to send none.
-    context, name
-        TLS, and the name in the server's certificate; None for plain HTTP.
+    The first of `hosts` that answers is taken. `context` and `name`, that in the server's certificate, are for TLS;
+    None for plain HTTP.
     """
 
     hosts: tuple[str, ...]

@@ -4,10 +4,10 @@
 
     driver                                              node
     ------------------------------------------------    -----------------------------------------------
-    Mesos (here), DriverSide (driver_side.py)           agent (agent_command.py), the job's own program
+    Mesos (here), DriverSide (driver_side.py)           agent (agent/command.py), the job's own program
       MasterService            <-- asa/v1/agent -->       supervisor, a Mesos task in a container of its own
       Scheduler, Framework     <-- v1 scheduler -->         workers
-      Station (station.py)     <---- wire ------------------'
+      HubExecutor (hub.py)     <---- wire ------------------'
 
 The agent is what the batch job runs. The framework takes all that an agent offers for one task, the supervisor that the
 `local` and `dask` executors start directly; from there on tasks run as they do without agents.
@@ -19,17 +19,19 @@ other runs leave idle (`tenant`).
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from asa.core.allocation import Allocation
 from asa.core.errors import InvalidInput
+from asa.core.event import Event
 from asa.core.job import Resources
-from asa.core.ports import Post, RunContext
+from asa.core.ports import Report, RunContext
 from asa.core.task import Task
 from executors.dask import dask
 from executors.hub import HubExecutor, local, node_program, node_resources
+from executors.wire import RELEASED
 
 if TYPE_CHECKING:  # with the HTTP libraries that it needs, imported when a run starts
     from executors.mesos.driver_side import DriverSide
@@ -81,12 +83,13 @@ class Mesos:
             "lasts": allocation.walltime_s,
             # a run that misses the master of a shared pool starts another one
             "patience": max(context.orphan_grace_s, _MASTER_S) if context.pool else context.orphan_grace_s,
+            "released": context.directory / RELEASED / allocation.key,
             "orphan-grace": 0,  # an agent is not started again inside a batch job
             "margin": 0,  # the plan sees to it that nothing is cut off by the wall time
         }
         return node_program("executors.mesos.agent.command", options | node_resources(allocation, context))
 
-    def start(self, context: RunContext, post: Post) -> None:
+    def start(self, context: RunContext, post: Report) -> None:
         """Start the master and the framework, and listen for nodes.
 
         Raises
@@ -110,6 +113,18 @@ class Mesos:
         with self._lock:
             self._side = side
             self._want()
+
+    def recover(self, tasks: Sequence[Task], allocation: str, context: RunContext) -> Sequence[Event]:
+        """What supervisors of this allocation have left in files of these tasks' outcomes."""
+        return self._inner.recover(tasks, allocation, context)
+
+    def adopt(self, tasks: Sequence[Task], allocation: str, nodes: Collection[str]) -> None:
+        """An earlier driver gave these tasks to this allocation, and these nodes had joined it."""
+        self._inner.adopt(tasks, allocation, nodes)
+
+    def exposes(self) -> str:
+        """Why others than their tasks could see secrets, or "": they do not go through master and agents."""
+        return self._inner.exposes()
 
     def launch(self, tasks: Sequence[Task], allocation: str) -> None:
         """Run these tasks in this allocation, in order, as its nodes have room."""

@@ -2,8 +2,8 @@
 
 In a pool that several runs share it borrows, too: cores serve the run whose allocation they are, as long as it has work
 for them. So an offer of another run's agent is declined at first: the master offers the same to that run at once. What
-comes again a little later nobody else wanted, or those who did have more already, for the master serves first who has
-least.
+is offered again a little later no other run wanted, or those that did have more already, since the master serves first
+the one that has least.
 
 It withholds offers while a gang waits for more of them, for a limited time, so that other frameworks do not starve. A
 gang that has waited for long is not overtaken by others any more. With nothing to start it suppresses offers.
@@ -75,16 +75,8 @@ Call = Accept | Decline | Kill | Reconcile | Revive | Suppress
 class FrameworkOutcome(NamedTuple):
     """What became of a gang, of a lease, or of a node program's task on one agent.
 
-    Parameters
-    ----------
-    key
-        Of the gang, lease or program.
-    state
-        ``started`` (all of it), ``retried`` (rolled back, waits again), ``leased``, ``finished`` or ``failed``.
-    reason
-        In words, for those that did not go well.
-    agent
-        For a node program's task, which agent.
+    `state` is ``started`` (all of it), ``retried`` (rolled back, waits again), ``leased``, ``finished`` or ``failed``;
+    `reason` says in words why it did not go well.
     """
 
     key: str
@@ -99,22 +91,9 @@ CAPACITY = "capacity"
 
 @dataclass(frozen=True)
 class Offered:
-    """What one agent offers.
+    """What one agent offers: `resources` is what is left of it, `made` when it was made [s since the epoch].
 
-    Parameters
-    ----------
-    id, agent, hostname
-        Of the offer, and whose it is.
-    role
-        As which the framework may use it.
-    resources
-        What is left of it.
-    attributes
-        The agent's, as texts.
-    ends
-        When the agent becomes unavailable [s since the epoch]; None when that is not known.
-    made
-        When the offer came [s since the epoch].
+    `ends` is when the agent becomes unavailable [s since the epoch], None when that is not known.
     """
 
     id: str
@@ -225,22 +204,10 @@ _NOT_STARTED = ("TASK_STAGING", "TASK_STARTING")
 
 @dataclass(frozen=True)
 class TaskGang:
-    """What is to start together.
+    """What is to start together: one member for each program, each of which takes `need`.
 
-    Parameters
-    ----------
-    key
-        Its name, which nothing else in the framework has.
-    programs
-        One for each member.
-    need
-        What each member takes.
-    wall_s
-        How long it is expected to take [s]: agents that become unavailable sooner are not used.
-    attributes
-        Which agents may be used: those that have these.
-    apart
-        Whether every member must have an agent of its own.
+    Agents without `attributes`, and those that become unavailable before `wall_s` [s] are over, are not used. `apart`
+    gives each member an agent of its own.
     """
 
     key: str
@@ -288,19 +255,7 @@ class GangMember:
 
 @dataclass
 class GangAttempt:
-    """A gang, and how it stands.
-
-    Parameters
-    ----------
-    since
-        When it was asked for [s since the epoch].
-    number
-        How often its start has been tried.
-    members
-        Its tasks by id, in the attempt of that number.
-    reason
-        Why it is rolled back, or ends.
-    """
+    """A gang asked for at `since` [s since the epoch], in the attempt of this `number`; `members` by task id."""
 
     gang: TaskGang
     since: float
@@ -331,18 +286,7 @@ class GangAttempt:
 
 
 def first_fit(gang: TaskGang, offers: Sequence[Offered], now: float) -> list[tuple[Offered, Resources]] | None:
-    """A place for every member, offers in their order; None when there are not enough.
-
-    Parameters
-    ----------
-    offers
-        What is left of each.
-
-    Returns
-    -------
-    list of (Offered, Resources)
-        By rank: the offer, and what the member takes of it.
-    """
+    """A place for every member, offers in their order; None when there are not enough."""
     places: list[tuple[Offered, Resources]] = []
     for offer in offers:
         if not (offer.has(gang.attributes) and offer.lasts(now + gang.wall_s)):
@@ -374,18 +318,9 @@ _STALE_S = 30.0  # its owner may have used what was passed so long ago
 
 
 class Lease(NamedTuple):
-    """Part of an agent of another run, for a supervisor of this run.
+    """Part of an agent of another run, for a supervisor of this run; `key` is also the name of its task.
 
-    Parameters
-    ----------
-    key
-        Its name, and that of its task.
-    agent, lender
-        Whose it is: the agent, and the run that has it.
-    need
-        What it holds.
-    until
-        When the agent becomes unavailable [s since the epoch].
+    The agent becomes unavailable at `until` [s since the epoch].
     """
 
     key: str
@@ -397,18 +332,9 @@ class Lease(NamedTuple):
 
 @dataclass
 class Borrower:
-    """Takes what others leave, as long as more is wanted.
+    """Takes what others leave, as long as more is wanted; `leases` are those that have not ended, by key.
 
-    Parameters
-    ----------
-    run
-        Ours. Leases are called by it, by `name`, and by a number.
-    name
-        As that of the framework.
-    program
-        Makes the program of a lease from the offer.
-    leases
-        Those that have not ended, by key.
+    They are named by our run, by `name`, which is that of the framework, and by a number.
     """
 
     run: str
@@ -492,15 +418,6 @@ class NodeProgram:
     """A program that is to run once on every agent with these attributes, and take all that the agent offers.
 
     Where it has ended well it does not run again before that is asked for; where it failed, it is tried a few times.
-
-    Parameters
-    ----------
-    key
-        Its name, which nothing else in the framework has.
-    program
-        Makes the program for an agent from its offer.
-    attributes
-        Which agents.
     """
 
     key: str
@@ -537,14 +454,7 @@ class Patience:
 class Framework:
     """See the module. Every method returns the calls to make, in order.
 
-    Parameters
-    ----------
-    name
-        Part of the ids of its tasks: those of an earlier life of the framework must have had another.
-    patience
-        How offers are treated.
-    borrower
-        Takes what other runs lend, if there are any.
+    `name` is part of the ids of its tasks: those of an earlier life of the framework must have had another.
     """
 
     name: str = "1"

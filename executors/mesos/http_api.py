@@ -25,12 +25,12 @@ from executors.mesos.pool_directory import AGENT_NAME, MASTER_NAME, READER, ROLE
 
 JSON = "application/json"
 ANYONE = "anyone"
-"""The role of all who come where no authentication is asked for: everything."""
+"""The role of all clients where no authentication is required: everything."""
 
 EXECUTOR = "executor"
 """Whose calls an agent passes on to the master: they have to fit into what that takes. No role has this name."""
 
-_BODIES = {READER: 1 << 20, WRITER: 16 << 20, EXECUTOR: 16 << 20}
+BODIES = {READER: 1 << 20, WRITER: 16 << 20, EXECUTOR: 16 << 20}
 _LOOK_S = 1.0
 _NAME_MOST = 255
 _ACCEPTED = frozenset({JSON, "application/*", "*/*", "application/recordio"})
@@ -38,15 +38,7 @@ _log = logging.getLogger(__name__)
 
 
 class Principal(NamedTuple):
-    """Who has come.
-
-    Parameters
-    ----------
-    role
-        One of `pool_directory.ROLES`, or `ANYONE`.
-    name
-        The user name of ``Basic``, which a framework's principal must equal; None when none was given.
-    """
+    """A role, and the user name of ``Basic``, which a framework's principal must equal; None when none was given."""
 
     role: str
     name: str | None = None
@@ -61,16 +53,8 @@ class TokenAccess:
     """Authentication: finds the role whose token a request has.
 
     Who has the right token always comes in, since on a shared machine others may fail from the same address. Who has
-    not is refused, and after some failures is only answered to wait.
-
-    Parameters
-    ----------
-    directory
-        Where the tokens are; they are read again when their files change.
-    required
-        False lets everybody in, whatever they say.
-    clock
-        Seconds that never go backwards [s].
+    not is refused, and after some failures is only answered to wait. Tokens are read again when their files change.
+    Unless `required`, every client is let in.
     """
 
     def __init__(
@@ -149,7 +133,7 @@ def _stamp(directory: PoolDirectory, role: str) -> tuple[int, ...]:
 
 def body_limit(role: str) -> int:
     """Longest body that is taken from a role [bytes]."""
-    return _BODIES.get(role, LARGEST)
+    return BODIES.get(role, LARGEST)
 
 
 def host_names(hosts: Collection[str]) -> frozenset[str]:

@@ -43,16 +43,10 @@ def entries(keeps: Iterable[KeepRow]) -> list[Entry]:
 
 
 class Journal:
-    """The file; made when it is missing. May be used from any thread.
+    """The file, of mode 0600; made when it is missing. May be used from any thread. `holds` is what it knows of, in
+    words.
 
     What was kept survives the death of the process and, where the file is not on a disk of this machine, the machine's.
-
-    Parameters
-    ----------
-    path
-        The file, mode 0600, in a directory that exists.
-    holds
-        What it knows of, for people.
 
     Raises
     ------

@@ -13,6 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from asa.core.command import CommandResult
+from asa.log.messages import VARIABLE
 from asa.security.files import cannot
 from asa.web.hosts import LOOPBACK
 from executors.mesos.pool_directory import MasterAddress, PoolDirectory
@@ -60,7 +61,7 @@ class MasterCommand:
 
     def run(self, options: argparse.Namespace) -> CommandResult:
         """Serve; returns once a signal has come."""
-        # Imported late: the command line stays quick, and does without aiohttp.
+        # imported late: the command line stays quick
         from executors.mesos.master.server import MasterService
         from executors.mesos.master.state import MasterOptions
         from executors.mesos.sharing import OrphanWatch
@@ -130,6 +131,7 @@ def start_master(directory: PoolDirectory, *, local: bool) -> None:
     """
     words = [sys.executable, "-P", "-m", "asa", "master", "--directory", str(directory.path), "--idle", str(IDLE_S)]
     words += ["--host", LOOPBACK] if local else []
+    words += ["--log-level", os.environ[VARIABLE]] if VARIABLE in os.environ else []
     path = directory.path / LOG
     try:
         log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)

@@ -109,6 +109,14 @@ def values(items: Iterable[Any], what: str) -> list[str]:
     return [field({what: item}, f"{what}.value", str) for item in items]
 
 
+def attribute(source: Mapping[str, Any], name: str, default: Any = "") -> Any:
+    """A text among the attributes of an offer, or of an agent's info; of other types the default."""
+    for item in field(source, "attributes", list, []):
+        if field(item, "name", str, "") == name:
+            return field(item, "text.value", str, default)
+    return default
+
+
 def octets(source: Mapping[str, Any], path: str, default: Any = ...) -> Any:
     """The bytes at a dotted path, which travel as base64, standard or URL-safe; raises as `field` does."""
     text = field(source, path, str, None if default is not ... else ...)
@@ -126,6 +134,23 @@ _URL_SAFE = str.maketrans("-_", "+/")
 def base64_of(data: bytes) -> str:
     """Bytes as they travel."""
     return base64.b64encode(data).decode()
+
+
+def redacted(value: Any) -> Any:
+    """A message, without the data of a ``Secret`` and the values of variables that are secret, however deep they are.
+
+    >>> redacted({"name": "TOKEN", "type": "SECRET", "secret": {"type": "VALUE", "value": {"data": "aHVzaA=="}}})
+    {'name': 'TOKEN', 'type': 'SECRET', 'secret': {'type': 'VALUE', 'value': {'data': ''}}}
+    """
+    if isinstance(value, list):
+        return [redacted(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    kind, inner = value.get("type"), value.get("value")
+    found = {name: redacted(item) for name, item in value.items() if (name, kind) != ("value", "SECRET")}
+    if isinstance(inner, dict) and "data" in inner and "value" in found:
+        found["value"] = found["value"] | {"data": ""}
+    return found
 
 
 def task_status(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import socket
 from collections.abc import Mapping
-from types import TracebackType
 from typing import Any, Self
 
 import requests
@@ -31,19 +30,10 @@ class CallRefused(InvalidInput):
 
 
 class Operator:
-    """Calls a pool's master and its agents; a context manager.
+    """Calls a pool's master and its agents; a context manager. With the role `READER` nothing can be changed.
 
-    Parameters
-    ----------
-    directory
-        The pool's: its master is found there, and how to know it.
-    role
-        Whose token is shown: with `READER` of `pool_directory` nothing can be changed.
-
-    Notes
-    -----
-    Methods raise `CallRefused` when a call was refused, with the words of who refused it, and `BackendError`, which is
-    transient, when nobody answers.
+    Methods raise `CallRefused` when a call was refused, with the reason it gave, and `BackendError`, which is
+    transient, when there is no answer.
     """
 
     def __init__(self, directory: PoolDirectory, role: str = WRITER) -> None:
@@ -55,9 +45,7 @@ class Operator:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -71,10 +59,7 @@ class Operator:
     def call(self, name: str, **payload: Any) -> Message:
         """Call the master: ``call("GET_STATE")``, ``call("TEARDOWN", framework_id={"value": "F1"})``.
 
-        Returns
-        -------
-        Message
-            What the answer says, its type left out; empty for an empty one.
+        The result is what the answer says, its type left out; empty for an empty one.
         """
         return self._ask(self._master(), MASTER_NAME, name, payload)
 

@@ -19,7 +19,7 @@ Address = tuple[str, int]
 def is_ours(local: Address, remote: Address) -> bool:
     """Whether the process that connected from `remote` to our `local` belongs to our own user.
 
-    To be asked once, when the connection has just been accepted. One that the peer has closed already is nobody's.
+    To be asked once, when the connection has just been accepted. One that the peer has closed already has no owner.
     """
     for name in ("tcp", "tcp6"):
         try:

@@ -94,7 +94,7 @@ def _set_quota(operator: Operator, options: argparse.Namespace) -> str:
 def _limit(word: str) -> tuple[str, float]:
     name, equals, amount = word.partition("=")
     if name and equals and name not in _RESOURCES:
-        raise UnknownName("resource", name, _RESOURCES)  # the master would keep it, and nobody would be limited
+        raise UnknownName("resource", name, _RESOURCES)  # the master would keep it, and it would limit nothing
     try:
         number = float(amount)
         if name and equals and 0 <= number < math.inf:

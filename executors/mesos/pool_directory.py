@@ -26,7 +26,7 @@ from asa.security.files import check_private, private_directory, write_private
 
 FRAMEWORK, AGENT, READER, WRITER = "framework", "agent", "operator-read", "operator-write"
 ROLES = (FRAMEWORK, AGENT, READER, WRITER)
-"""Who may come: frameworks and their executors; agents; operators who look; operators who change."""
+"""Frameworks and their executors; agents; operators who look; operators who change."""
 
 MASTER_NAME, AGENT_NAME = "asa-driver", "asa-worker"
 """Names in the certificates that master and agents listen with, whatever host they are on."""
@@ -36,21 +36,7 @@ _ADDRESS, _TLS, _TOKENS = "master.json", "tls", "tokens"
 
 @dataclass(frozen=True)
 class MasterAddress:
-    """Where a server listens.
-
-    Parameters
-    ----------
-    hosts
-        Names and addresses of its machine, the likeliest first.
-    port
-        TCP port.
-    tls
-        Whether it speaks TLS.
-    pid
-        Its process, on the machine ``hosts[0]``.
-    id
-        A new one each time it starts.
-    """
+    """Where a server listens: the likeliest host first, on which is its process `pid`; `id` is new at each start."""
 
     hosts: tuple[str, ...]
     port: int
@@ -61,24 +47,13 @@ class MasterAddress:
 
 @dataclass(frozen=True)
 class PoolDirectory:
-    """The directory of one pool, which its owner alone can enter.
-
-    Parameters
-    ----------
-    path
-        Where; on a cluster, a directory that all nodes see.
-    """
+    """The directory of one pool, which its owner alone can enter; on a cluster, one that all nodes see."""
 
     path: Path
 
     @classmethod
     def create(cls, path: Path, name: str) -> PoolDirectory:
         """Make the directory with certificates and tokens; what is there already is kept.
-
-        Parameters
-        ----------
-        name
-            The pool's, for people who look into a certificate.
 
         Raises
         ------
@@ -95,7 +70,7 @@ class PoolDirectory:
         return cls(path)
 
     def is_whole(self) -> bool:
-        """Whether all is there that `create` makes: whoever is too early waits for that."""
+        """Whether all is there that `create` makes; a program that is too early waits for that."""
         return self.token_file(ROLES[-1]).exists()
 
     def token(self, role: str) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 
 from asa.core.errors import BackendError
 from executors.mesos.codec import Message
-from executors.mesos.messages import field
+from executors.mesos.messages import attribute, field
 from executors.mesos.operator import Operator
 from executors.mesos.pool_directory import READER, PoolDirectory
 from executors.mesos.resources import Resources, parse
@@ -30,12 +30,12 @@ def nodes(operator: Operator) -> list[Row]:
 
 
 def _node(agent: Message, ends: Mapping[str, float]) -> Row:
-    own = field(agent, "agent_info.id.value", str)
+    own, info = field(agent, "agent_info.id.value", str), field(agent, "agent_info", dict)
     total, used = _resources(agent, "total_resources"), _resources(agent, "allocated_resources")
     return {
         "node": field(agent, "agent_info.hostname", str, ""),
         "agent": own,
-        "allocation": _attribute(agent, "slurm_job_id") or _attribute(agent, "allocation"),
+        "allocation": attribute(info, "slurm_job_id") or attribute(info, "allocation") or None,
         "state": _state(agent),
         "cores": total.scalar("cpus"),
         "used": used.scalar("cpus"),
@@ -67,7 +67,7 @@ def allocations(operator: Operator) -> list[Row]:
 
 
 def containers_in(directory: Path) -> list[Row]:
-    """What runs on the nodes of the pool in this directory, for who may only look."""
+    """What runs on the nodes of the pool in this directory."""
     with Operator(PoolDirectory(directory), READER) as operator:
         return containers(operator)
 
@@ -139,11 +139,3 @@ def quota(operator: Operator) -> list[Row]:
 
 def _resources(item: Message, name: str) -> Resources:
     return parse(field(item, name, list, []))
-
-
-def _attribute(agent: Message, name: str) -> str | None:
-    for item in field(agent, "agent_info.attributes", list, []):
-        if field(item, "name", str, "") == name:
-            text: str | None = field(item, "text.value", str, None)
-            return text
-    return None

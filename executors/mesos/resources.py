@@ -21,8 +21,8 @@ LARGEST = 10**15
 
 Range = tuple[int, int]
 """First and last, both included."""
-Amount = int | tuple[Range, ...] | frozenset[str]
-"""Thousandths of a scalar; disjoint ranges in order; a set."""
+Amount = int | tuple[Range, ...]
+"""Thousandths of a scalar; disjoint ranges in order."""
 
 
 @dataclass(frozen=True)
@@ -135,12 +135,7 @@ def _amount(item: Message) -> Amount:
         return round(number * THOUSAND)
     if shape == "RANGES":
         return _merged(_range(one, name) for one in field(item, "ranges.range", list))
-    if shape == "SET":
-        members = field(item, "set.item", list)
-        if not all(isinstance(member, str) for member in members):
-            raise BadMessage(f"resource {name!r} must be a set of texts")
-        return frozenset(members)
-    raise BadMessage(f"resource {name!r} has type {shape!r}: expected SCALAR, RANGES or SET")
+    raise BadMessage(f"resource {name!r} has type {shape!r}: expected SCALAR or RANGES")
 
 
 def _range(one: Any, name: str) -> Range:
@@ -154,8 +149,6 @@ def _item(name: str, amount: Amount, allocated_to: str | None) -> Message:
     item: Message = {"name": name}
     if isinstance(amount, int):
         item |= {"type": "SCALAR", "scalar": {"value": amount / THOUSAND}}
-    elif isinstance(amount, frozenset):
-        item |= {"type": "SET", "set": {"item": sorted(amount)}}
     else:
         item |= {"type": "RANGES", "ranges": {"range": [{"begin": first, "end": last} for first, last in amount]}}
     item["role"] = "*"
@@ -167,8 +160,6 @@ def _item(name: str, amount: Amount, allocated_to: str | None) -> Message:
 def _add(one: Amount, other: Amount) -> Amount:
     if isinstance(one, int) and isinstance(other, int):
         return one + other
-    if isinstance(one, frozenset) and isinstance(other, frozenset):
-        return one | other
     if isinstance(one, tuple) and isinstance(other, tuple):
         return _merged((*one, *other))
     raise BadMessage("one resource is given as amounts of different types")
@@ -177,8 +168,6 @@ def _add(one: Amount, other: Amount) -> Amount:
 def _subtract(one: Amount, other: Amount) -> Amount:
     if isinstance(one, int) and isinstance(other, int):
         return max(0, one - other)
-    if isinstance(one, frozenset) and isinstance(other, frozenset):
-        return one - other
     if isinstance(one, tuple) and isinstance(other, tuple):
         return _without(one, other)
     raise BadMessage("one resource is given as amounts of different types")
@@ -186,8 +175,6 @@ def _subtract(one: Amount, other: Amount) -> Amount:
 
 def _covers(one: Amount, other: Amount) -> bool:
     if isinstance(one, int) and isinstance(other, int):
-        return one >= other
-    if isinstance(one, frozenset) and isinstance(other, frozenset):
         return one >= other
     if isinstance(one, tuple) and isinstance(other, tuple):
         return not _without(other, one)

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from contextvars import copy_context
 from typing import Any, Protocol
 
 from executors.mesos.codec import BadMessage, Message
@@ -38,14 +39,8 @@ class PymesosDriver(Protocol):
 class FrameworkScheduler:
     """The callbacks of a scheduler driver, around a `Framework`. Calls come from any thread.
 
-    Parameters
-    ----------
-    framework
-        What decides.
-    tell
-        Takes what became of gangs and node programs.
-    seen
-        Is shown every offer before the framework has it; offers for which it returns False are declined for good.
+    `tell` takes what became of gangs and node programs. `seen` is shown every offer before the framework has it; offers
+    for which it returns False are declined for good.
     """
 
     def __init__(
@@ -59,7 +54,7 @@ class FrameworkScheduler:
         self._driver: PymesosDriver | None = None
         self._changed = threading.Event()
         self._over = False
-        self._clock = threading.Thread(target=self._wake, name="asa-framework", daemon=True)
+        self._clock = threading.Thread(target=copy_context().run, args=(self._wake,), name="asa-framework", daemon=True)
         self._clock.start()
         self.framework_id = ""
         """What the master calls us, where it was the one to choose."""

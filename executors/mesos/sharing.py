@@ -1,7 +1,7 @@
 """A run's part in a pool that it shares with other runs: what it wants, lends, and returns.
 
 Cores serve the run whose allocation they are, as long as it has work for them. A node that has had nothing to do for a
-while is lent, once somebody wants it: its supervisor ends, and what it held is offered. A run takes what is offered
+while is lent, once another run wants it: its supervisor ends, and what it held is offered. A run takes what is offered
 (`framework.Borrower`) until the lender, or a run that has less, wants it back: from then on the lease takes no more
 tasks, and ends with those it has. When the lender's allocation is released, they have `NOTICE_S` left.
 """
@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
 
 from asa.core.errors import AsaError
 from asa.core.event import Event, Leased, LeaseEnded, Recalled
@@ -21,7 +20,7 @@ from asa.core.job import Resources
 from asa.core.ports import Post
 from executors.mesos.codec import BadMessage, Message
 from executors.mesos.framework import RUN, Borrower, FrameworkOutcome, Lease, TaskNeed
-from executors.mesos.messages import field, identity
+from executors.mesos.messages import attribute, field, identity
 from executors.mesos.operator import Operator
 from executors.mesos.pool_directory import PoolDirectory
 from executors.mesos.resources import parse
@@ -36,17 +35,7 @@ _WAITS = "asa.waits"
 
 @dataclass(frozen=True, slots=True)
 class PoolRun:
-    """A run's framework.
-
-    Parameters
-    ----------
-    connected
-        Whether the run has a driver.
-    waits
-        Whether it has tasks that wait for room.
-    cores
-        What it holds of the pool.
-    """
+    """A run's framework: whether it has a driver, whether tasks of it wait for room, and how many cores it holds."""
 
     run: str
     connected: bool
@@ -56,18 +45,10 @@ class PoolRun:
 
 @dataclass(frozen=True, slots=True)
 class PoolNode:
-    """An agent.
+    """An agent; run and allocation are "" for one that was started by hand.
 
-    Parameters
-    ----------
-    run, allocation
-        Whose it is; "" for one that was started by hand.
-    grace_s
-        How long it outlives the run's driver [s].
-    active
-        False once nothing new is to run on it.
-    used
-        Cores that anybody's tasks hold.
+    It outlives the run's driver by `grace_s` [s]. Nothing new is to run on it unless it is `active`. `used` are the
+    cores that tasks of all runs hold.
     """
 
     agent: str
@@ -101,15 +82,6 @@ def framework_name(run: str) -> str:
 def framework_labels(*, waits: bool) -> Message:
     """Labels of a framework, from which the other runs see whether it waits."""
     return {"labels": [{"key": _WAITS, "value": "true"}] if waits else []}
-
-
-def attribute(message: Message, name: str, default: str = "") -> str:
-    """An attribute of an offer, or of an agent's info."""
-    for item in field(message, "attributes", list, []):
-        if field(item, "name", str, "") == name:
-            found: Any = field(item, "text.value", str, default)
-            return str(found)
-    return default
 
 
 def _pool_run(item: Message) -> PoolRun | None:
@@ -147,18 +119,8 @@ NOTICE_S = 20.0
 class Tenant:
     """See the module. `step` is to be called about every second, by one thread; the others may come from any.
 
-    Parameters
-    ----------
-    borrower
-        That of the framework.
-    scheduler
-        Carries out what the framework decides.
-    tell
-        Tells the others whether we wait for room.
-    dismiss_idle
-        Ends our supervisors on nodes that were idle for so long [s].
-    post
-        Where events go.
+    `tell` informs the other runs whether ours waits for room; `dismiss_idle` ends our supervisors on nodes that were
+    idle for so long [s].
     """
 
     def __init__(
@@ -188,7 +150,9 @@ class Tenant:
             self._tell(waits)
             if waits:
                 self._scheduler.want(lambda framework, now: framework.renew(now))
-        if task is None or (task.nodes or 1) > 1:  # what spans nodes needs an allocation of its own
+        if (
+            task is None or (task.nodes or 1) > 1 or task.unit is not None
+        ):  # what spans nodes needs an allocation of its own
             task, count = Resources(), 0
         need = TaskNeed(task.cores, task.memory or 0, task.gpus)
         self._scheduler.want(lambda framework, now: framework.borrow(need, count, now))
@@ -230,7 +194,7 @@ class Tenant:
             if node.active:
                 operator.deactivate(node.agent)
         else:
-            operator.call("MARK_AGENT_GONE", agent_id={"value": node.agent})
+            operator.call("MARK_AGENT_GONE", agent_id=identity(node.agent))
 
 
 def _leased_event(lease: Lease) -> Leased:
@@ -253,7 +217,7 @@ def _recall_reason(lease: Lease, pool: PoolSnapshot, ours: str) -> str:
     return next((f"run {item.run} waits, and has less" for item in poorer if item.cores < left), "")
 
 
-_EVERY_S = 2.0
+ORPHANS_EVERY_S = 2.0
 
 
 class OrphanWatch:
@@ -296,6 +260,6 @@ class OrphanWatch:
         self._since = alone
 
     def _run(self) -> None:
-        while not self._over.wait(_EVERY_S):
+        while not self._over.wait(ORPHANS_EVERY_S):
             with suppress(AsaError, BadMessage, OSError):  # an agent may just have gone; or the master ends
                 self.step(time.time())

@@ -1,6 +1,6 @@
 """A way to the master for programs of the same user that know neither TLS nor tokens, such as pymesos.
 
-It listens on loopback, where on a login node everybody can connect: only connections of the same user are taken.
+It listens on loopback, where on a login node every user can connect: only connections of the same user are taken.
 Requests are parsed, so that nothing is smuggled past it, and sent on with two headers replaced: ``Host``, and
 ``Authorization`` with the pool's token. What web pages make a browser send is refused, since the browser is ours too.
 """
@@ -8,44 +8,34 @@ Requests are parsed, so that nothing is smuggled past it, and sent on with two h
 from __future__ import annotations
 
 import asyncio
-import re
 import socket
 import threading
 from collections.abc import Coroutine
 from contextlib import suppress
+from contextvars import copy_context
 from typing import Any
-
-import httptools
 
 from asa.web.errors import HTTPError
 from asa.web.hosts import LOOPBACK, check_addressed
+from asa.web.protocol import BodyData, EndOfMessage, RequestHead, RequestReader
 from executors.mesos import peer
 from executors.mesos.endpoint import CONNECT_S, Endpoint, of_agent, of_pool
 from executors.mesos.pool_directory import FRAMEWORK, PoolDirectory
 
-_HEAD_MOST = 1 << 16
-_REPLACED = frozenset({b"host", b"authorization"})
-_LINE = re.compile(rb"[\x20-\x7e\x80-\xff\t]*")
+_REPLACED = frozenset({"host", "authorization"})
 
 
 class ForwardedRequests:
     """Takes requests apart and puts them together again, with other ``Host`` and ``Authorization`` headers.
 
-    Parameters
-    ----------
-    host, authorization
-        What the two headers are to say.
-    local
-        The address that clients connect to, and may name.
+    `local` is the address that clients connect to, and may name.
     """
 
     def __init__(self, host: str, authorization: str, local: str) -> None:
-        self._own = f"Host: {host}\r\nAuthorization: {authorization}\r\n".encode()
+        self._own = f"Host: {host}\r\nAuthorization: {authorization}\r\n"
         self._local = local
-        self._parser = httptools.HttpRequestParser(self)
-        self._out = bytearray()
-        self._refused: HTTPError | None = None
-        self._begin()
+        self._reader = RequestReader()
+        self._chunked = False
 
     def feed(self, data: bytes) -> bytes:
         """What to send on for `data`.
@@ -55,62 +45,30 @@ class ForwardedRequests:
         HTTPError
             When it is no HTTP request, or none that may be forwarded; the connection is of no more use.
         """
-        try:
-            self._parser.feed_data(data)
-        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
-            raise self._refused or HTTPError(400, f"no HTTP request that can be forwarded: {error}") from None
-        found = bytes(self._out)
-        self._out.clear()
-        return found
+        found = bytearray()
+        for event in self._reader.receive(data):
+            match event:
+                case RequestHead():
+                    found += self._head(event).encode("latin-1")
+                case BodyData(body):
+                    found += b"%x\r\n%b\r\n" % (len(body), body) if self._chunked else body
+                case EndOfMessage():
+                    found += b"0\r\n\r\n" if self._chunked else b""
+                case _:
+                    raise HTTPError(400, "no HTTP request that can be forwarded")
+        return bytes(found)
 
-    def _begin(self) -> None:
-        self._url, self._size = b"", 0
-        self._headers: list[tuple[bytes, bytes]] = []
-        self._chunked = False
-
-    def _refuse(self, refused: HTTPError) -> None:
-        self._refused = refused
-        raise refused
-
-    # ------------------------------------------------------- called by httptools
-
-    def on_message_begin(self) -> None:
-        self._begin()
-
-    def on_url(self, url: bytes) -> None:
-        self._url += url
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        self._size += len(name) + len(value)
-        if self._size > _HEAD_MOST or not (_LINE.fullmatch(name) and _LINE.fullmatch(value)):
-            self._refuse(HTTPError(400, f"expected headers of at most {_HEAD_MOST} bytes"))
-        self._headers.append((name, value))
-
-    def on_headers_complete(self) -> None:
-        if not self._url.startswith(b"/"):
-            self._refuse(HTTPError(400, "expected a path: this is no proxy"))
-        named = {name.decode("latin-1").title(): value.decode("latin-1") for name, value in self._headers}
-        try:
-            check_addressed(named, frozenset({"localhost"}), self._local)
-        except HTTPError as refused:
-            self._refuse(refused)
-        self._chunked = named.get("Transfer-Encoding", "").lower().endswith("chunked")
-        self._out += b"%b %b HTTP/1.1\r\n" % (self._parser.get_method(), self._url) + self._own
-        for name, value in self._headers:
-            if name.lower() not in _REPLACED:
-                self._out += b"%b: %b\r\n" % (name, value)
-        self._out += b"\r\n"
-
-    def on_body(self, body: bytes) -> None:
-        self._out += b"%x\r\n%b\r\n" % (len(body), body) if self._chunked else body
-
-    def on_message_complete(self) -> None:
-        if self._chunked:
-            self._out += b"0\r\n\r\n"
+    def _head(self, head: RequestHead) -> str:
+        if not head.target.startswith("/"):
+            raise HTTPError(400, "expected a path: this is no proxy")
+        check_addressed(head.headers, frozenset({"localhost"}), self._local)
+        self._chunked = head.headers.get("Transfer-Encoding", "").lower().endswith("chunked")
+        rest = "".join(f"{name}: {value}\r\n" for name, value in head.headers.items() if name not in _REPLACED)
+        return f"{head.method} {head.target} HTTP/1.1\r\n{self._own}{rest}\r\n"
 
 
 _CHUNK = 1 << 16
-_HOLD_S, _LINGER_S = 1.0, 1.0
+HOLD_S, _LINGER_S = 1.0, 1.0
 
 
 class Tunnel:
@@ -130,7 +88,7 @@ class Tunnel:
         self._find = of_pool(directory, role) if agent is None else of_agent(directory, agent, role)
         self._socket = socket.create_server((LOOPBACK, 0), backlog=128)
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._run, name="asa-tunnel", daemon=True)
+        self._thread = threading.Thread(target=copy_context().run, args=(self._run,), name="asa-tunnel", daemon=True)
         self._open = set[asyncio.Task[None]]()
         self._ended = asyncio.Event()
         self.address = f"{LOOPBACK}:{self._socket.getsockname()[1]}"
@@ -252,7 +210,7 @@ async def _until_one_ends(*ways: Coroutine[Any, Any, None]) -> None:
 
 async def _refuse_later(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, reason: str) -> None:
     """Say that there is no master, but not at once: pymesos would ask again without a pause."""
-    await asyncio.sleep(_HOLD_S)
+    await asyncio.sleep(HOLD_S)
     await _answer(reader, writer, 503, reason)
 
 

@@ -62,6 +62,11 @@ def local(tmp_path: Path) -> Iterator[Callable[..., Local]]:
         batch.close()
 
 
+@pytest.fixture
+def batch(local: Callable[..., Local]) -> Local:
+    return local()
+
+
 def records(tmp_path: Path) -> list[dict[str, Any]]:
     return [json.loads(path.read_bytes()) for path in sorted((tmp_path / "jobs").glob("*.json"))]
 
@@ -91,7 +96,7 @@ def reach(batch: Local, handle: JobHandle, state: JobState) -> JobStatus:
 
 
 def gone(pid: int) -> bool:
-    """Whether a process has ended, be it that nobody has waited for it yet."""
+    """Whether a process has ended, even if it has not been waited for."""
     try:
         return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -154,7 +159,7 @@ def test_a_recycled_process_number_is_not_taken_for_the_job(
         status = reach(local(), handle, JobState.NODE_FAIL)
         assert "no exit code" in status.reason
         time.sleep(0.1)
-        assert innocent.poll() is None, "somebody else's process was killed"
+        assert innocent.poll() is None, "another process was killed"
         innocent.kill()
         os.killpg(wrapper, signal.SIGKILL)
 
@@ -252,14 +257,12 @@ def test_a_wrapper_whose_gate_is_closed_runs_nothing(work: Path) -> None:
     assert not (work / "exit").exists()
 
 
-def test_an_idle_machine_starts_a_job_before_submit_returns(work: Path, local: Callable[..., Local]) -> None:
-    batch = local()
+def test_an_idle_machine_starts_a_job_before_submit_returns(work: Path, batch: Local) -> None:
     put(batch, sh("a", "echo $$ >pid; sleep 60", work))
     wait_until(lambda: (work / "pid").exists())  # without another call
 
 
-def test_a_program_may_end_in_its_own_way(work: Path, local: Callable[..., Local]) -> None:
-    batch = local()
+def test_a_program_may_end_in_its_own_way(work: Path, batch: Local) -> None:
     on_term = "trap 'sleep 0.2; touch saved; exit 0' TERM; "
     handle = put(batch, sh("a", on_term + "touch on; while :; do sleep 0.05; done", work))
     wait_until((work / "on").exists)
@@ -269,32 +272,28 @@ def test_a_program_may_end_in_its_own_way(work: Path, local: Callable[..., Local
     assert batch.query([handle])[0].state is JobState.CANCELLED
 
 
-def test_children_in_process_groups_of_their_own_are_killed_too(work: Path, local: Callable[..., Local]) -> None:
-    batch = local()
+def test_children_in_process_groups_of_their_own_are_killed_too(work: Path, batch: Local) -> None:
     child = "import os, time; os.setpgid(0, 0); open('pid', 'w').write(str(os.getpid())); time.sleep(60)"
     handle = put(batch, sh("a", f'"{sys.executable}" -IS -c "{child}" & while ! [ -s pid ]; do sleep 0.05; done', work))
     reach(batch, handle, JobState.COMPLETED)
     assert gone(int((work / "pid").read_text()))
 
 
-def test_an_exit_code_is_known_even_if_somebody_else_waited_for_the_process(
-    tmp_path: Path, work: Path, local: Callable[..., Local]
+def test_an_exit_code_is_known_even_if_another_part_of_the_program_waited_for_the_process(
+    tmp_path: Path, work: Path, batch: Local
 ) -> None:
-    batch = local()
     handle = put(batch, sh("a", "exit 5", work))
     (record,) = records(tmp_path)
     os.waitpid(record["process"]["pid"], 0)
     assert reach(batch, handle, JobState.FAILED).exit_code == 5
 
 
-def test_a_program_killed_by_a_signal_is_failed(work: Path, local: Callable[..., Local]) -> None:
-    batch = local()
+def test_a_program_killed_by_a_signal_is_failed(work: Path, batch: Local) -> None:
     assert reach(batch, put(batch, sh("a", "kill -KILL $$", work)), JobState.FAILED).exit_code == 137
     assert reach(batch, put(batch, sh("b", "kill -KILL $PPID; sleep 60", work)), JobState.FAILED).exit_code == 137
 
 
-def test_output_is_private_and_relative_to_the_working_directory(work: Path, local: Callable[..., Local]) -> None:
-    batch = local()
+def test_output_is_private_and_relative_to_the_working_directory(work: Path, batch: Local) -> None:
     request = JobRequest("a", Resources(), 60.0, ("sh", "-c", "umask; ps -o sid= -p $$"), str(work), "out")
     reach(batch, put(batch, request), JobState.COMPLETED)
     umask, session = (work / "out").read_text().split()
@@ -305,8 +304,7 @@ def test_output_is_private_and_relative_to_the_working_directory(work: Path, loc
     assert int(umask, 8) == mine
 
 
-def test_a_job_that_cannot_be_started_is_failed_and_makes_room(work: Path, local: Callable[..., Local]) -> None:
-    batch = local()
+def test_a_job_that_cannot_be_started_is_failed_and_makes_room(work: Path, batch: Local) -> None:
     nowhere = JobRequest("a", Resources(cores=4), 60.0, ("true",), str(work / "nowhere"))
     first, second = batch.submit([nowhere, sh("b", "exit 0", work, cores=4)])
     assert isinstance(first, JobHandle)
@@ -316,14 +314,13 @@ def test_a_job_that_cannot_be_started_is_failed_and_makes_room(work: Path, local
     reach(batch, second, JobState.COMPLETED)
 
 
-def test_a_job_of_several_nodes_runs_once_on_this_one(work: Path, local: Callable[..., Local]) -> None:
-    batch = local()
+def test_a_job_of_several_nodes_runs_once_on_this_one(work: Path, batch: Local) -> None:
     request = replace(sh("a", "echo once >>ran", work), resources=Resources(cores=4, nodes=2))
     assert len(reach(batch, put(batch, request), JobState.COMPLETED).nodes) == 1
     assert (work / "ran").read_text() == "once\n"
 
 
-def test_close_lets_jobs_go_on_and_keeps_what_finds_them_again(work: Path, local: Callable[..., Local]) -> None:
+def test_close_leaves_jobs_running_and_findable(work: Path, local: Callable[..., Local]) -> None:
     batch = local()
     handle = put(batch, sh("a", "sleep 0.3; touch done", work))
     batch.close()
@@ -338,9 +335,9 @@ def test_the_next_driver_knows_arrays_throttles_and_parked_jobs(work: Path, loca
     batch.update(handles[1], JobChanges(parked=True))
     batch.update(handles[0], JobChanges(throttle=2))
     again = local()
-    told = again.query(handles)
-    assert [status.state.value for status in told] == ["running", "pending", "running", "pending"]
-    assert [told[k].reason for k in (1, 3)] == ["BadConstraints", "JobArrayTaskLimit"]
+    found = again.query(handles)
+    assert [status.state.value for status in found] == ["running", "pending", "running", "pending"]
+    assert [found[k].reason for k in (1, 3)] == ["BadConstraints", "JobArrayTaskLimit"]
     assert again.find(["c"]) == {"c": handles[2]}
     again.update(handles[1], JobChanges(parked=False))
     again.cancel(handles[:1])
@@ -361,7 +358,7 @@ def test_a_temporary_directory_goes_with_the_last_job(
     assert not directory.exists()
 
 
-def test_what_is_too_large_is_refused_with_the_way_out(work: Path) -> None:
+def test_a_job_too_large_is_refused_with_a_remedy(work: Path) -> None:
     batch = Local(cores=2, memory="1G")
     too_large = JobRequest("big", Resources(cores=64, memory=2**31), 60.0, ("true",))
     (outcome,) = batch.submit([too_large])
@@ -400,7 +397,7 @@ def test_a_gate_that_is_opened_twice_lets_the_program_run_once(tmp_path: Path) -
         assert time.monotonic() < deadline
         time.sleep(0.005)
     assert (tmp_path / "ran").read_text() == "again\n"
-    program.kill()  # there is nobody any more
+    program.kill()  # no process is left
     later = JobProcess(program.identity, tmp_path / "exit")  # as the next driver finds it
     later.kill()
     assert later.poll() == program.poll()
@@ -413,9 +410,8 @@ def test_arguments_that_no_program_can_have_leave_nothing_open(tmp_path: Path) -
     assert os.listdir("/proc/self/fd") == before
 
 
-def test_processes_are_logged(work: Path, local: Callable[..., Local], caplog: pytest.LogCaptureFixture) -> None:
+def test_processes_are_logged(work: Path, batch: Local, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "asa.backends")
-    batch = local()
     handle = put(batch, sh("a", "exit 3", work))
     reach(batch, handle, JobState.FAILED)
     nowhere = put(batch, JobRequest("b", Resources(), 60.0, ("true",), str(work / "nowhere")))

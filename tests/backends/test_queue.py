@@ -1,8 +1,12 @@
+"""The queue, its two drivers (the embedded batch system has a file of its own), and the conformance suite over both."""
+
 from __future__ import annotations
 
 import contextlib
 import math
+from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,19 +14,58 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, multiple, rule
 
+from asa.backends.local import Local
 from asa.backends.queue import BatchQueue, QueueEntry
+from asa.core.clock import ManualClock, SystemClock
 from asa.core.decision import DispatchDecision, Reject, Start
 from asa.core.errors import BackendError
-from asa.core.job import Dependency, DependencyKind, JobChanges, JobHandle, JobState, Refused, Resources
-from asa.core.reason import Reason
+from asa.core.job import (
+    Dependency,
+    DependencyKind,
+    JobChanges,
+    JobHandle,
+    JobRequest,
+    JobState,
+    Reason,
+    Refused,
+    Resources,
+)
 from asa.core.serial import from_json, to_json
 from asa.core.view import QueueView
 from asa.lab.dispatchers.backfill import Easy, Fcfs
-from tests.backends.queues import CAPACITY, array, put, request, started
+from asa.testing.backend_fake import FakeBatch
+from asa.testing.backends import BatchSemantics, RealPrograms, TestedSite, run_of
+
+CAPACITY = Resources(cores=4, memory=100, gpus=1)
 
 
-def test_jobs_start_in_order_and_the_others_say_why_they_wait() -> None:
-    queue = BatchQueue(CAPACITY, Easy())
+def request(token: str = "a", cores: int = 1, walltime_s: float = 10.0, **fields: Any) -> JobRequest:
+    return replace(JobRequest(token, Resources(cores=cores), walltime_s, ("true",)), **fields)
+
+
+def put(queue: BatchQueue, job: JobRequest, now: float = 0.0) -> JobHandle:
+    (outcome,) = queue.submit([job], now)
+    assert isinstance(outcome, JobHandle)
+    return outcome
+
+
+def started(queue: BatchQueue, now: float) -> list[str]:
+    return [entry.request.token for entry in queue.tick(now).start]
+
+
+def array(queue: BatchQueue, *jobs: JobRequest, now: float = 0.0) -> list[JobHandle]:
+    outcomes = queue.submit([replace(job, array="a") for job in jobs], now)
+    handles = [outcome for outcome in outcomes if isinstance(outcome, JobHandle)]
+    assert len(handles) == len(jobs)
+    return handles
+
+
+@pytest.fixture
+def queue() -> BatchQueue:
+    return BatchQueue(CAPACITY, Easy())
+
+
+def test_jobs_start_in_order_and_the_others_say_why_they_wait(queue: BatchQueue) -> None:
     put(queue, request("a", cores=3))
     whole, small = put(queue, request("whole", cores=4)), put(queue, request("long", walltime_s=11.0))
     short = put(queue, request("short"))
@@ -32,7 +75,7 @@ def test_jobs_start_in_order_and_the_others_say_why_they_wait() -> None:
     assert queue.status(short).state is JobState.RUNNING
 
 
-def test_what_the_dispatcher_rejects_is_cancelled_and_so_is_what_needs_it() -> None:
+def test_a_rejected_job_is_cancelled_with_its_dependents() -> None:
     class Picky:
         name = "picky"
 
@@ -53,8 +96,7 @@ def test_what_the_dispatcher_rejects_is_cancelled_and_so_is_what_needs_it() -> N
     assert (queue.status(after).state, queue.status(after).reason) == (JobState.CANCELLED, Reason.NEVER)
 
 
-def test_wall_time_kills_once_and_room_is_free_when_the_program_is_gone() -> None:
-    queue = BatchQueue(CAPACITY, Easy())
+def test_wall_time_kills_once_and_room_is_free_when_the_program_is_gone(queue: BatchQueue) -> None:
     handle = put(queue, request("a", cores=4))
     put(queue, request("b", cores=4))
     queue.tick(0.0)
@@ -69,8 +111,7 @@ def test_wall_time_kills_once_and_room_is_free_when_the_program_is_gone() -> Non
     assert started(queue, 12.0) == ["b"]
 
 
-def test_a_cancelled_job_that_exits_well_is_cancelled_all_the_same() -> None:
-    queue = BatchQueue(CAPACITY, Easy())
+def test_a_cancelled_job_that_exits_well_is_cancelled_all_the_same(queue: BatchQueue) -> None:
     handle = put(queue, request())
     queue.tick(0.0)
     assert [entry.job_id for entry in queue.cancel(handle, 1.0)] == [handle.job_id]
@@ -92,8 +133,7 @@ def test_a_dependent_job_is_eligible_from_the_end_of_the_other_and_keeps_its_pla
     assert queue.status(dependent).eligible == 5.0
 
 
-def test_a_chain_on_a_failed_job_is_cancelled_at_once() -> None:
-    queue = BatchQueue(CAPACITY, Easy())
+def test_a_chain_on_a_failed_job_is_cancelled_at_once(queue: BatchQueue) -> None:
     first = put(queue, request("first"))
     second = put(queue, request("second", dependencies=(Dependency(first),)))
     third = put(queue, request("third", dependencies=(Dependency(second),)))
@@ -106,8 +146,7 @@ def test_a_chain_on_a_failed_job_is_cancelled_at_once() -> None:
     assert queue.status(anyway).state is JobState.RUNNING
 
 
-def test_a_chain_against_the_order_of_submission_is_cancelled_at_once_too() -> None:
-    queue = BatchQueue(CAPACITY, Easy())
+def test_a_chain_against_the_order_of_submission_is_cancelled_at_once_too(queue: BatchQueue) -> None:
     last, middle, first = (put(queue, request(token, begin=1.0)) for token in ("last", "middle", "first"))
     queue.update(last, JobChanges(dependencies=(Dependency(middle),)))
     queue.update(middle, JobChanges(dependencies=(Dependency(first),)))
@@ -116,8 +155,7 @@ def test_a_chain_against_the_order_of_submission_is_cancelled_at_once_too() -> N
     assert {queue.status(handle).state for handle in (last, middle, first)} == {JobState.CANCELLED}
 
 
-def test_after_is_satisfied_by_a_start_or_by_a_cancellation() -> None:
-    queue = BatchQueue(CAPACITY, Easy())
+def test_after_is_satisfied_by_a_start_or_by_a_cancellation(queue: BatchQueue) -> None:
     late = put(queue, request("late", begin=100.0))
     after = put(queue, request("after", dependencies=(Dependency(late, DependencyKind.AFTER),)))
     assert started(queue, 0.0) == []
@@ -126,8 +164,7 @@ def test_after_is_satisfied_by_a_start_or_by_a_cancellation() -> None:
     assert queue.status(after).eligible == 1.0
 
 
-def test_begin_time_is_the_time_of_eligibility() -> None:
-    queue = BatchQueue(CAPACITY, Easy())
+def test_begin_time_is_the_time_of_eligibility(queue: BatchQueue) -> None:
     handle = put(queue, request(begin=50.0))
     queue.tick(49.0)
     assert queue.status(handle).reason == "BeginTime"
@@ -136,39 +173,27 @@ def test_begin_time_is_the_time_of_eligibility() -> None:
 
 
 @pytest.mark.parametrize(
-    ("need", "words"),
+    ("job", "words"),
     [
-        (Resources(cores=5), "5 cores"),
-        (Resources(memory=101), "101 bytes of memory"),
-        (Resources(gpus=2), "2 GPUs"),
-    ],
-)
-def test_what_is_too_large_is_refused_by_name(need: Resources, words: str) -> None:
-    (outcome,) = BatchQueue(CAPACITY, Easy()).submit([request(resources=need)], 0.0)
-    assert isinstance(outcome, Refused)
-    assert words in outcome.reason
-
-
-def test_a_wall_time_of_nothing_and_an_unknown_dependency_are_refused() -> None:
-    queue = BatchQueue(CAPACITY, Easy())
-    for job, words in (
+        (request(resources=Resources(cores=5)), "5 cores"),
+        (request(resources=Resources(memory=101)), "101 bytes of memory"),
+        (request(resources=Resources(gpus=2)), "2 GPUs"),
         (request(walltime_s=0.0), "wall time"),
         (request(walltime_s=math.nan), "wall time"),
-        (request(dependencies=(Dependency(JobHandle("7", "nobody", 0.0)),)), "'nobody'"),
-    ):
-        (outcome,) = queue.submit([job], 0.0)
-        assert isinstance(outcome, Refused)
-        assert words in outcome.reason
+        (request(dependencies=(Dependency(JobHandle("7", "unknown", 0.0)),)), "'unknown'"),
+    ],
+)
+def test_a_job_that_could_never_run_is_refused(queue: BatchQueue, job: JobRequest, words: str) -> None:
+    (outcome,) = queue.submit([job], 0.0)
+    assert isinstance(outcome, Refused) and words in outcome.reason
 
 
-def test_a_handle_of_another_time_is_lost() -> None:
-    queue = BatchQueue(CAPACITY, Easy())
+def test_a_handle_of_another_time_is_lost(queue: BatchQueue) -> None:
     handle = put(queue, request())
     assert queue.status(replace(handle, submitted=1.0)).state is JobState.LOST
 
 
-def test_only_waiting_jobs_can_be_changed_and_only_to_what_can_run() -> None:
-    queue = BatchQueue(CAPACITY, Easy())
+def test_only_waiting_jobs_can_be_changed_and_only_to_what_can_run(queue: BatchQueue) -> None:
     running, waiting = put(queue, request("running", cores=4)), put(queue, request("waiting", cores=4))
     queue.tick(0.0)
     with pytest.raises(BackendError, match="'running' is running"):
@@ -182,8 +207,7 @@ def test_only_waiting_jobs_can_be_changed_and_only_to_what_can_run() -> None:
     assert queue.tick(23.0).kill, "the new wall time counts"
 
 
-def test_a_job_that_was_eligible_can_be_made_to_wait() -> None:
-    queue = BatchQueue(CAPACITY, Easy())
+def test_a_job_that_was_eligible_can_be_made_to_wait(queue: BatchQueue) -> None:
     first, second = put(queue, request("first", cores=4)), put(queue, request("second"))
     third = put(queue, request("third"))
     queue.tick(0.0)
@@ -194,8 +218,7 @@ def test_a_job_that_was_eligible_can_be_made_to_wait() -> None:
     assert [queue.status(handle).reason for handle in (second, third)] == ["BeginTime", "Dependency"]
 
 
-def test_a_requeued_job_starts_again_and_counts_it() -> None:
-    queue = BatchQueue(CAPACITY, Easy())
+def test_a_requeued_job_starts_again_and_counts_it(queue: BatchQueue) -> None:
     handle = put(queue, request(cores=4))
     put(queue, request("b", cores=4))
     queue.tick(0.0)
@@ -206,8 +229,7 @@ def test_a_requeued_job_starts_again_and_counts_it() -> None:
     assert queue.status(handle).started == 5.0
 
 
-def test_a_forgotten_job_is_lost_and_frees_its_room() -> None:
-    queue = BatchQueue(CAPACITY, Easy())
+def test_a_forgotten_job_is_lost_and_frees_its_room(queue: BatchQueue) -> None:
     handle = put(queue, request(cores=4))
     put(queue, request("b", cores=4))
     put(queue, request("ok", dependencies=(Dependency(handle),)))
@@ -217,11 +239,10 @@ def test_a_forgotten_job_is_lost_and_frees_its_room() -> None:
     assert queue.status(handle).state is JobState.LOST
     assert started(queue, 1.0) == ["b"]
     queue.ended("2", 2.0, 0)
-    assert started(queue, 2.0) == ["any"], "how it ended is not known: nobody can say that it ended well"
+    assert started(queue, 2.0) == ["any"], "how it ended is not known"
 
 
-def test_an_end_is_never_before_its_start() -> None:
-    queue = BatchQueue(CAPACITY, Easy())
+def test_an_end_is_never_before_its_start(queue: BatchQueue) -> None:
     handle = put(queue, request())
     queue.tick(5.0)
     queue.ended(handle.job_id, 4.99, 0)
@@ -244,8 +265,7 @@ def test_a_parked_job_keeps_its_place() -> None:
     assert queue.status(parked).ages_since is None, "it runs"
 
 
-def test_a_look_shows_what_the_dispatcher_sees_and_changes_nothing() -> None:
-    queue = BatchQueue(CAPACITY, Easy())
+def test_a_look_shows_what_the_dispatcher_sees_and_changes_nothing(queue: BatchQueue) -> None:
     handles = array(queue, request("a", cores=3), request("b", cores=4), request("c"))
     waiting, _ = put(queue, request("waiting", cores=2)), put(queue, request("later", begin=50.0))
     queue.tick(0.0)
@@ -256,8 +276,7 @@ def test_a_look_shows_what_the_dispatcher_sees_and_changes_nothing() -> None:
     assert (queue.status(waiting).reason, queue.status(waiting).planned) == ("Resources", 10.0)
 
 
-def test_elements_have_places_of_their_own_and_names_hold_for_one_call() -> None:
-    queue = BatchQueue(CAPACITY, Easy())
+def test_elements_have_places_of_their_own_and_names_hold_for_one_call(queue: BatchQueue) -> None:
     first = array(queue, request("a"), request("b", walltime_s=5.0))
     alone, *second = queue.submit([request("c"), *(request(name, array="a") for name in "de")], 0.0)
     assert [handle.array_index for handle in first] == [0, 1]
@@ -267,8 +286,7 @@ def test_elements_have_places_of_their_own_and_names_hold_for_one_call() -> None
     assert queue.status(first[1]).ages_since == 0.0
 
 
-def test_a_throttle_counts_what_runs_and_what_goes_next() -> None:
-    queue = BatchQueue(CAPACITY, Easy())
+def test_a_throttle_counts_what_runs_and_what_goes_next(queue: BatchQueue) -> None:
     first, second, third = array(queue, request("a", cores=3), request("b", cores=2), request("c", walltime_s=99.0))
     assert started(queue, 0.0) == ["a"]
     queue.update(third, JobChanges(throttle=2))
@@ -291,8 +309,9 @@ def test_a_throttle_counts_what_runs_and_what_goes_next() -> None:
         (JobChanges(throttle=2, resources=Resources(cores=5)), "5 cores"),
     ],
 )
-def test_a_throttle_that_cannot_be_is_refused_and_nothing_changes(changes: JobChanges, words: str) -> None:
-    queue = BatchQueue(CAPACITY, Easy())
+def test_a_throttle_that_cannot_be_is_refused_and_nothing_changes(
+    changes: JobChanges, words: str, queue: BatchQueue
+) -> None:
     first, second = array(queue, request("a"), request("b"))
     with pytest.raises(BackendError, match=words):
         queue.update(second, changes)
@@ -301,8 +320,7 @@ def test_a_throttle_that_cannot_be_is_refused_and_nothing_changes(changes: JobCh
     assert started(queue, 1.0) == ["b"]
 
 
-def test_a_throttle_needs_an_array_that_lives() -> None:
-    queue = BatchQueue(CAPACITY, Easy())
+def test_a_throttle_needs_an_array_that_lives(queue: BatchQueue) -> None:
     alone = put(queue, request("alone"))
     with pytest.raises(BackendError, match="'alone' cannot be changed: it is no element"):
         queue.update(alone, JobChanges(throttle=2))
@@ -408,3 +426,25 @@ class Books(RuleBasedStateMachine):
 
 TestBooks = Books.TestCase
 TestBooks.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+
+
+# Conformance.
+
+
+class TestLocal(BatchSemantics, RealPrograms):
+    @pytest.fixture
+    def site(self, tmp_path: Path) -> Iterator[TestedSite]:
+        directory = tmp_path / "work"
+        directory.mkdir()
+        backend = Local(cores=4, directory=tmp_path / "jobs", poll_s=0.01, grace_s=0.3)
+        # An end is the time of a file, which is that of the last tick: up to 10 ms ago.
+        yield TestedSite(backend, SystemClock(), directory, run_s=0.1, shortest_s=0.2, resolution_s=0.01)
+        backend.close()
+
+
+class TestFake(BatchSemantics):
+    @pytest.fixture
+    def site(self, tmp_path: Path) -> TestedSite:
+        clock = ManualClock(1000.0)
+        batch = FakeBatch(clock, cores=4, run=run_of)
+        return TestedSite(batch, clock, tmp_path, run_s=10.0, shortest_s=60.0, walltime_s=600.0, patience_s=200.0)

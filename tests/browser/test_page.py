@@ -162,7 +162,7 @@ def test_keys_do_it_all(dashboard: Dashboard, open_page: Open) -> None:
     holds(page, "document.querySelector('#play').textContent === '▶'")
 
 
-def test_pointing_at_the_chart_tells_more(dashboard: Dashboard, open_page: Open) -> None:
+def test_pointing_at_the_chart_shows_details(dashboard: Dashboard, open_page: Open) -> None:
     page = open_page(dashboard.link)
     badge(page, "succeeded")
     box = page.locator("#gantt").bounding_box()

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
+from asa.core.context import geometry_of
 from asa.core.event import Believed, ContainersSeen, ContainerUse, Event, Learned, NodeJoined, RunStarted, Submitting
-from asa.core.geometry import geometry_of
 from asa.core.registry import ESTIMATORS
-from asa.dashboard.beliefs import weights
 from asa.log.rundir import list_runs
 from asa.testing.runlogs import montage, run_log
+from asa.workflows.learned import weights
 from tests.browser.conftest import Open, Serve, Shoot
 from tests.browser.looking import badge, holds, move, write
 from tests.waiting import until

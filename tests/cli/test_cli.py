@@ -13,10 +13,11 @@ import pytest
 
 import asa
 from asa.cli.main import main
+from asa.core.event import NodeJoined, TasksLaunched
 from asa.core.registry import COMMANDS
 from asa.log.events import EventLog
 from asa.log.rundir import RunDirectory
-from asa.testing.runlogs import run_begins, stage_spec
+from asa.testing.runlogs import job_asked, run_begins, stage_spec
 
 FILE = """
 import asa
@@ -112,14 +113,14 @@ def test_json_on_standard_output_is_nothing_else(capsys: pytest.CaptureFixture[s
 
 def test_graph(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["graph", "doubles.py:broken"]) == 0
-    assert "double: 1 task, 1 core, 1 h  after fail" in capsys.readouterr().out
+    assert "double: 1 task, 1 core (charged 1), 1 h  after fail" in capsys.readouterr().out
     assert main(["graph", "doubles.py", "--set", "n=5"]) == 0
     assert "double: 5 tasks" in capsys.readouterr().out
     assert main(["graph", "doubles.py", "--dot"]) == 0
     assert capsys.readouterr().out.startswith("digraph")
 
 
-def test_graph_tells_what_cannot_run_there(capsys: pytest.CaptureFixture[str]) -> None:
+def test_graph_names_a_stage_that_cannot_run_there(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["graph", "doubles.py", "--backend", "local:cores=2"]) == 0
     assert main(["graph", "doubles.py:wide", "--backend", "local:cores=2"]) == 1
     assert "stage 'wide'" in capsys.readouterr().err
@@ -165,12 +166,14 @@ def test_figure(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (["explain", "nothing"], 1, "no run 'nothing'"),
     ],
 )
-def test_what_is_wrong_is_named(words: list[str], code: int, expected: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_mistakes_are_named(
+    words: list[str], code: int, expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(words) == code
     assert expected in capsys.readouterr().err
 
 
-def test_an_unknown_option_is_told_with_those_that_the_command_has(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_option_shows_the_usage_of_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         main(["run", "doubles.py", "--backnd", "local"])
     assert caught.value.code == 2
@@ -210,6 +213,36 @@ def test_a_run_whose_driver_is_gone_is_listed_as_such(folder: Path, capsys: pyte
     assert begun["strategy"] is not None and early["strategy"] is early["started"] is None
 
 
+def test_all_commands_say_the_same_of_a_run_whose_driver_is_gone(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "state").mkdir(0o700)
+    log = run_begins(stage_spec("a", 8, 8))
+    begun = [*log, *job_asked(log[0].at + 1, "j0", 8, "a"), NodeJoined(log[0].at + 5, "j0", "n1", 8)]
+    directory = RunDirectory.create(folder / "state", "dead")
+    with EventLog(directory.events) as events:
+        events.append([*begun, TasksLaunched(log[0].at + 6, "a", ((0, 8),), "j0")])
+
+    def said() -> list[dict[str, Any]]:
+        found = []
+        for command in (["runs"], ["explain", "dead"], ["top", "dead", "--once"], ["report", "dead", "-o", "a.json"]):
+            assert main([*command, "--json", "-"]) == 0
+            found.append(json.loads(capsys.readouterr().out))
+        return found
+
+    runs, explained, top, report = said()
+    states = [runs["rows"][0]["state"], explained["state"], top["run"]["state"], report["state"]]
+    assert states == ["interrupted"] * 4
+    assert explained["stages"]["a"] == top["why"]["a"]
+    assert explained["stages"]["a"].startswith("stopped, 0 of 8 tasks done; when its driver was last seen, job ")
+    assert (top["stages"]["a"]["state"], top["jobs"]["j0"]["state"], top["live"]) == ("stopped", "unknown", False)
+    with directory.lock():
+        runs, explained, top, report = said()
+    states = [runs["rows"][0]["state"], explained["state"], top["run"]["state"], report["state"]]
+    assert states == ["running"] * 4
+    assert (top["stages"]["a"]["state"], top["jobs"]["j0"]["state"], top["live"]) == ("running", "running", True)
+
+
 def test_a_job_of_a_queue_is_explained_like_a_run(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "queue.toml").write_text(QUEUE)
     (folder / "state" / "cosched").mkdir(0o700, parents=True)
@@ -223,7 +256,7 @@ def test_a_job_of_a_queue_is_explained_like_a_run(folder: Path, capsys: pytest.C
     assert "no run 'nothing'" in capsys.readouterr().err
 
 
-def test_a_run_that_never_began_is_told_from_one_that_did(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_that_never_began_is_named_so(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "doubles.py", "--quiet"]) == 0
     name = run_of(folder)
     (folder / "state" / "runs" / name / "settings").unlink()
@@ -266,3 +299,20 @@ def test_a_reader_that_goes_away_is_no_crash(folder: Path, unbuffered: str) -> N
 def test_every_command_has_help() -> None:
     for name in COMMANDS:
         assert COMMANDS.load(name)().help
+
+
+def test_a_dry_run_says_what_would_be_submitted_and_leaves_nothing(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("ASA_STATE_DIR", str(tmp_path / "state"))
+    command = ["run", "doubles.py:broken", "--dry-run", "--json", "preview.json"]
+    assert main([*command, "--backend", "local:cores=4", "--strategy", "per-stage"]) == 0
+    said = capsys.readouterr().out
+    assert "fail: at once, 1 core for 1 h, at most 1 core-hours" in said
+    assert "double: later, 1 core for 1 h, at most 1 core-hours" in said
+    assert "2 jobs, at most 2 core-hours if each runs once; nothing was submitted" in said
+    told = json.loads(Path("preview.json").read_text())
+    assert told["core_hours"] == 2.0 and [row["at_once"] for row in told["rows"]] == [True, False]
+    assert main([*command, "--backend", "local:cores=4", "--strategy", "big-job"]) == 0
+    assert "fail, double: at once, 1 core for 2 h, at most 2 core-hours" in capsys.readouterr().out
+    assert not (tmp_path / "state" / "runs").exists()

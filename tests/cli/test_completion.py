@@ -121,7 +121,7 @@ def test_parsers_are_read() -> None:
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-def test_what_help_says_is_never_run(shell: str, tmp_path: Path) -> None:
+def test_help_texts_are_never_run(shell: str, tmp_path: Path) -> None:
     sly = "it's $(touch RUN) `touch RUN`; touch RUN"
     script = tmp_path / "script"
     asa = CommandNode((), (Option(("--a",), sly, ("'$(touch RUN)'",)),), (("b", sly),), ())

@@ -17,37 +17,12 @@ import pytest
 import requests
 
 from asa.cli.main import main
-from asa.core.event import Event
-from asa.dashboard import command, top
-from asa.dashboard.feed import Feed, RunModel
 from asa.log.events import EventLog
 from asa.log.rundir import RunDirectory
 from asa.testing.runlogs import job_asked, montage, run_begins, run_log, stage_spec
 from tests.waiting import until
 
 RUN = "montage-3fa1"
-
-
-class Written:
-    """The log of a run while it is written: half of it, and at every look the rest of it."""
-
-    def __init__(self) -> None:
-        self._log = run_log(montage(2))
-
-    def read(self, after: int) -> list[tuple[int, Event]]:
-        until = len(self._log) if after else len(self._log) // 2
-        return list(enumerate(self._log[after:until], after + 1))
-
-    def is_written(self) -> bool:
-        return True
-
-    def follows_the_clock(self) -> bool:
-        return True
-
-    def at(self, event: Event) -> float:
-        return event.at
-
-    def close(self) -> None: ...
 
 
 @pytest.fixture
@@ -64,7 +39,7 @@ def links(state: Path) -> list[Path]:
 
 
 @pytest.mark.slow
-def test_it_serves_until_it_is_told_to_end(state: Path) -> None:
+def test_it_serves_until_it_is_stopped(state: Path) -> None:
     command = [sys.executable, "-P", "-m", "asa", "dashboard", "mont", "--port", "0", "--json", "-"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as program:
         try:
@@ -135,34 +110,38 @@ def test_top_says_why_a_stage_waits(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "160")
     log = [*run_begins(stage_spec("a", 2, 1), stage_spec("b[red]", 2, 1, "a"), at=1e9), *job_asked(1e9, "j", 2, "a")]
-    with EventLog(RunDirectory.create(state, "second").events) as events:
+    directory = RunDirectory.create(state, "second")
+    with EventLog(directory.events) as events:
         events.append(log)
-    assert main(["top", "second", "--once"]) == 0
+    with directory.lock():
+        assert main(["top", "second", "--once"]) == 0
     said = capsys.readouterr().out
     assert "b[red]" in said
     assert "waits for a; no job was asked for yet" in said
     assert "J" in said
 
 
-def test_top_follows_a_run_to_its_end(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_top_follows_a_run_until_it_ends_or_ctrl_c(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = run_log(montage(2))
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     monkeypatch.setenv("FORCE_COLOR", "1")  # a terminal, for all that rich knows
-    monkeypatch.setattr(top, "_EVERY_S", 0.0)
-    feed, log = Feed(Written(), RunModel, lambda: 0.0), run_log(montage(2))
-    feed.advance()
-    top._follow(feed)
-    assert feed.span == (log[0].at, log[-1].at)
-    assert "running" in capsys.readouterr().out
+    tmp_path.chmod(0o700)
+    monkeypatch.setenv("ASA_STATE_DIR", str(tmp_path))
+    directory = RunDirectory.create(tmp_path, RUN)
 
-
-def test_top_is_left_by_ctrl_c(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(_seconds: float) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("time.sleep", interrupt)
-    feed = Feed(Written(), RunModel, lambda: 0.0)
-    feed.advance()
-    top._follow(feed)
-    assert feed.look().live
+    with EventLog(directory.events) as events, directory.lock():
+        events.append(log[: len(log) // 2])
+        monkeypatch.setattr("time.sleep", interrupt)
+        assert main(["top"]) == 0
+        assert "running" in capsys.readouterr().out
+        monkeypatch.setattr("time.sleep", lambda _seconds: events.append(log[len(log) // 2 :]))
+        assert main(["top"]) == 0
+        assert "succeeded" in capsys.readouterr().out
 
 
 def test_top_on_a_terminal_leaves_a_run_that_is_over_on_it(
@@ -180,9 +159,16 @@ def test_top_is_not_for_queues(state: Path, capsys: pytest.CaptureFixture[str]) 
     assert "day-1 is a queue: look at it with asa dashboard day-1" in capsys.readouterr().err
 
 
-def test_a_port_that_is_taken_is_left_to_its_owner() -> None:
+def test_any_port_serves_where_the_usual_one_is_taken(
+    state: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(_page: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("asa.dashboard.site.Dashboard.wait", interrupt)
     with socket.socket() as taken:
-        with contextlib.suppress(OSError):  # somebody else has it: just as well
-            taken.bind(("127.0.0.1", command._DEFAULT_PORT))
+        with contextlib.suppress(OSError):  # another process has it: just as well
+            taken.bind(("127.0.0.1", 8765))
             taken.listen()
-        assert command._free_port("127.0.0.1") == 0
+        assert main(["dashboard", "--json", "-"]) == 0
+    assert not json.loads(capsys.readouterr().out)["url"].endswith(":8765")

@@ -43,7 +43,7 @@ def test_all_is_well_on_a_machine_without_slurm(
     assert "not tried: workflows on Slurm" in capsys.readouterr().out
 
 
-def test_half_a_slurm_is_told(
+def test_half_a_slurm_is_reported(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "squeue").touch(0o755)
@@ -67,19 +67,19 @@ def test_a_backend_that_cannot_be_had_is_a_row(capsys: pytest.CaptureFixture[str
     assert "local:cores=0: queue" not in rows and works["workflows on Slurm"] is None
 
 
-def test_what_else_a_backend_tells_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_details_of_a_backend_are_rows(capsys: pytest.CaptureFixture[str]) -> None:
     rows, _ = looked(capsys, "--backend", "sim:nodes=2,cores=4")
     details = BACKENDS.create("sim:nodes=2,cores=4").capabilities().details
     assert details and all(rows[f"sim:nodes=2,cores=4: {name}"]["found"] == value for name, value in details.items())
 
 
-def test_an_event_log_that_cannot_be_kept_is_told(tmp_path: Path) -> None:
+def test_an_event_log_that_cannot_be_kept_is_reported(tmp_path: Path) -> None:
     (tmp_path / "events.db").write_text("no database, but long enough to be taken for the head of one " * 9)
     found = doctor_machine.event_log(tmp_path, local=True)
     assert not found["ok"] and str(tmp_path / "events.db") in found["found"]
 
 
-def test_a_machine_without_ports_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_without_ports_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise PermissionError(1, "Operation not permitted")
 
@@ -88,7 +88,7 @@ def test_a_machine_without_ports_is_told(monkeypatch: pytest.MonkeyPatch) -> Non
     assert not found["ok"] and "Operation not permitted: a firewall or a sandbox forbids it" in found["found"]
 
 
-def test_locks_that_keep_nobody_out_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_locks_that_exclude_no_process_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert doctor_machine.locks(tmp_path)["ok"]
     monkeypatch.setattr(fcntl, "lockf", lambda *_: None)  # as on a file system that only says yes
     found = doctor_machine.locks(tmp_path)
@@ -109,7 +109,7 @@ def test_a_directory_without_sockets_is_found(tmp_path: Path, monkeypatch: pytes
     assert not found["ok"] and os.strerror(98) in found["found"]
 
 
-def test_a_name_that_leads_nowhere_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unresolved_name_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     assert doctor_machine.ports()["ok"]
     monkeypatch.setattr(socket, "gethostname", lambda: "no-such-host.invalid")
     assert "no-such-host.invalid leads nowhere" in doctor_machine.ports()["found"]
@@ -137,7 +137,7 @@ def test_a_command_that_cannot_be_loaded_hides_no_other(
     assert main(["theirs"]) == 1
 
 
-def test_what_was_not_looked_at_is_not_said_to_work() -> None:
+def test_what_was_not_tried_is_not_reported_as_working() -> None:
     assert set(conclusions([]).values()) == {None}
     assert conclusions([{"what": "cpu quotas: cgroup v2", "ok": False}])["CPU limits of containers"] is False
 

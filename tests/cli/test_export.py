@@ -54,7 +54,7 @@ def test_a_run_as_a_crate(run: asa.Run, here: Path) -> None:
     assert (here / "mine" / "events.jsonl").is_file()
 
 
-def test_what_cannot_be_written_is_told_before(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_outputs_that_cannot_be_written_are_refused_first(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["export", "sums", "-o", "nowhere/run.json"]) == 1
     assert "there is no directory 'nowhere'" in capsys.readouterr().err
     (here / "run.txt").touch()

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.cluster import accounting, cluster, daemons, host, layout
+from tests.cluster import cluster, daemons, host, layout
 from tests.cluster.config import REGIMES
 
 
@@ -37,8 +37,6 @@ def _up(options: argparse.Namespace) -> int:
         min_job_age=options.min_job_age,
         settings=tuple(options.set),
     )
-    for name in accounting.make_users(users):
-        print(f"made the system user {name}", file=sys.stderr)
     cluster.up(config)
     print(f"SLURM_CONF={config.slurm_conf}")
     return 0

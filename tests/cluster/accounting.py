@@ -1,8 +1,10 @@
 """Slurm's accounting on a MariaDB of the cluster's own; without it all ages and shares count the same."""
 
+import fcntl
 import pwd
 import secrets
 import subprocess
+from collections.abc import Iterable
 from pathlib import Path
 
 from tests.cluster import daemons
@@ -28,14 +30,13 @@ def start(config: ClusterConfig) -> None:
         _sacctmgr(config, "add", "user", user, f"Account={ACCOUNT}", f"Cluster={CLUSTER_NAME}")
 
 
-def make_users(names: tuple[str, ...]) -> list[str]:
-    """Make those system users that do not exist yet, without home or password; returns whom it made."""
-    known = {entry.pw_name for entry in pwd.getpwall()}
-    made = [name for name in names if name not in known]
-    for name in made:
-        options = ["--system", "--no-create-home", "--home-dir", "/nonexistent", "--shell", "/bin/sh"]
-        subprocess.run([daemons.program("useradd"), *options, name], check=True, timeout=30)
-    return made
+def make_users(names: Iterable[str]) -> None:
+    """Make those system users that do not exist yet, without home or password."""
+    options = ["--system", "--no-create-home", "--home-dir", "/nonexistent", "--shell", "/bin/sh"]
+    with Path("/run/lock/asa-test-users").open("w") as lock:  # several clusters may start at the same time
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for name in set(names) - {entry.pw_name for entry in pwd.getpwall()}:
+            subprocess.run([daemons.program("useradd"), *options, name], check=True, timeout=30)
 
 
 def _start_mariadbd(config: ClusterConfig) -> None:
@@ -79,6 +80,7 @@ def _start_mariadbd(config: ClusterConfig) -> None:
         "port": config.ports.mariadb,
         "user": "root",
         "innodb-buffer-pool-size": "32M",
+        "loose-innodb-snapshot-isolation": "OFF",  # slurmdbd needs this of MariaDB 11.8; older ones do not know it
         "innodb-flush-log-at-trx-commit": "0",  # nothing here has to survive a power cut
     }
     argv = [daemons.program("mariadbd"), "--no-defaults", "--skip-name-resolve", "--skip-log-bin"]

@@ -1,5 +1,6 @@
 """A real Slurm cluster on this host: bring it up in a directory of its own, talk to it, take it down."""
 
+import re
 import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -8,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from tests.cluster import accounting, daemons, freezer, host, layout, processes
-from tests.cluster.config import ClusterConfig
+from tests.cluster.config import REST_USER, ClusterConfig
 from tests.cluster.processes import Process
 
 _READY = ("IDLE", "MIXED", "ALLOCATED")
@@ -29,6 +30,11 @@ class Cluster:
     def nodes(self) -> tuple[str, ...]:
         """Names of the nodes."""
         return self.config.nodes
+
+    @property
+    def version(self) -> tuple[int, ...]:
+        """Slurm's, such as (22, 5, 8)."""
+        return tuple(map(int, re.findall(r"\d+", self.run("sinfo", "--version"))))
 
     def run(self, *command: str, user: str | None = None, check: bool = True, timeout: float = 30) -> str:
         """Run a client command such as ``squeue`` in the base directory and return what it printed.
@@ -112,6 +118,7 @@ def up(config: ClusterConfig) -> Cluster:
     reason = host.obstacle(database=config.database, rest=config.rest)
     if reason is not None:
         raise RuntimeError(reason)
+    accounting.make_users((*config.users, *([REST_USER] if config.rest else [])))
     layout.make(config)
     cluster = Cluster(config)
     try:

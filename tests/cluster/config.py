@@ -13,6 +13,10 @@ CLUSTER_NAME = "asa"
 ACCOUNT = "asa"
 DATABASE_NAME = "slurm_acct"
 DATABASE_USER = "slurm"
+REST_USER = "asa-rest"
+"""Who runs slurmrestd: it refuses root, and since 26.05 nobody, too."""
+ORDINARY_USERS = ("asa-ann", "asa-ben")
+"""Names for users that submit jobs, see `ClusterConfig.users`."""
 PARTITIONS = ("main", "share")
 LOOPBACK = "127.0.0.1"
 
@@ -72,7 +76,8 @@ class ClusterConfig:
     rest
         Also run slurmrestd, authenticated by JSON web tokens; it needs `database`.
     users
-        Who may submit besides root. With any, the base directory may be entered (not listed) by everybody.
+        Who may submit besides root; made where the system does not know them. With any, the base directory may be
+        entered (not listed) by everybody.
     min_job_age
         How long the controller remembers an ended job [s], at least 2; it forgets up to ten seconds later.
     cred_expire

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from tests.cluster import processes
-from tests.cluster.config import LOOPBACK, ClusterConfig
+from tests.cluster.config import LOOPBACK, REST_USER, ClusterConfig
 from tests.cluster.processes import Process
 
 _PATH = os.pathsep.join(("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"))
@@ -75,9 +75,9 @@ def start_slurmd(config: ClusterConfig, node: str) -> None:
 
 
 def start_slurmrestd(config: ClusterConfig) -> None:
-    """Start the REST service as nobody (it refuses to run as root) and wait until it listens."""
+    """Start the REST service as a user of its own (it refuses to run as root) and wait until it listens."""
     address = f"{LOOPBACK}:{config.ports.slurmrestd}"
-    argv = [program("slurmrestd"), "-a", "rest_auth/jwt", "-u", "nobody", address]
+    argv = [program("slurmrestd"), "-a", "rest_auth/jwt", "-u", REST_USER, address]
     spawn(config, "slurmrestd", argv, SLURM_JWT="daemon")
     await_ready(config, "slurmrestd", lambda: listening(config.ports.slurmrestd), timeout=10)
 

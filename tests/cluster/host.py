@@ -1,5 +1,6 @@
 """What this host offers a cluster: programs, free ports, a directory, a way to track processes."""
 
+import fcntl
 import os
 import random
 import secrets
@@ -13,6 +14,7 @@ from tests.cluster import daemons, freezer
 from tests.cluster.config import LOOPBACK, ClusterConfig, Ports
 
 _LOWEST_PORT = 10000
+_BLOCK = 256  # ports
 
 
 def configure(base: Path | None = None, *, nodes: int = 4, **fields: Any) -> ClusterConfig:
@@ -54,15 +56,28 @@ def _free_ports(nodes: int) -> Ports:
     # Below the range of outgoing connections, if there is room, so that none takes a port before its daemon.
     outgoing = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     end = outgoing if outgoing > 2 * _LOWEST_PORT else 65536
-    # Neighbours: two clusters that choose at the same time, before either's daemons listen, hardly ever meet.
-    count = 4 * (nodes + 4)
-    first = random.SystemRandom().randrange(_LOWEST_PORT, end - count)
+    # From a block of its own: two clusters may choose at the same time, before either's daemons listen.
+    blocks = range(_LOWEST_PORT, end - _BLOCK, _BLOCK)
+    first = next(filter(_reserve, random.SystemRandom().sample(blocks, len(blocks))))
     found: list[int] = []
     with ExitStack() as held:
-        for port in range(first, first + count):
+        for port in range(first, first + _BLOCK):
             probe = held.enter_context(socket.socket())
             with suppress(OSError):
                 probe.bind((LOOPBACK, port))
                 found.append(port)
     slurmctld, slurmdbd, mariadb, slurmrestd, *slurmd = found[: nodes + 4]
     return Ports(slurmctld, tuple(slurmd), slurmdbd, mariadb, slurmrestd)
+
+
+def _reserve(first: int) -> bool:
+    """Whether this block of ports is this process's, until it ends."""
+    folder = Path(tempfile.gettempdir(), f"asa-test-ports-{os.geteuid()}")
+    folder.mkdir(mode=0o700, exist_ok=True)
+    lock = os.open(folder / str(first), os.O_RDWR | os.O_CREAT, 0o600)  # stays open
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        return False
+    return True

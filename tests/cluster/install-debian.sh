@@ -7,13 +7,14 @@
 #   mpi       Open MPI, and what compiles a program for it
 #   browser   Chromium, in which the dashboard is tested
 #   shells    zsh and fish, in which completion is tested
+#   trees     mmdebstrap, which makes the trees of other releases (tests/cluster/tree)
 #   all       every group above
 # Idempotent: what is installed already is left as it is, and the package lists are refreshed only when they do not
 # offer a missing package. No service is left running by the installation.
 set -eu
 
 usage() {
-    sed -n '2,10s/^# \{0,1\}//p' "$0" >&2
+    sed -n '2,11s/^# \{0,1\}//p' "$0" >&2
     exit 2
 }
 
@@ -28,9 +29,10 @@ for group in "$@"; do
         mpi) packages="$packages openmpi-bin libopenmpi-dev gcc libc6-dev" ;;
         browser) packages="$packages chromium" ;;
         shells) packages="$packages zsh fish" ;;
+        trees) packages="$packages mmdebstrap" ;;
         all) packages="$packages slurmctld slurmd slurm-client munge slurmdbd mariadb-server slurmrestd"
              packages="$packages slurm-wlm-jwt-plugin ncbi-blast+ montage openmpi-bin libopenmpi-dev gcc libc6-dev"
-             packages="$packages chromium zsh fish" ;;
+             packages="$packages chromium zsh fish mmdebstrap" ;;
         *) usage ;;
     esac
 done

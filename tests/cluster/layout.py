@@ -31,7 +31,7 @@ def make(config: ClusterConfig) -> None:
         raise PermissionError(f"{base} belongs to another user: take another directory")
     if any(base.iterdir()):
         raise FileExistsError(f"{base} is not empty: take another, or end the cluster in it with `down`")
-    # Other users (nobody, for REST) read slurm.conf, reach munged, and run scripts in the spool directory.
+    # Other users (REST_USER is one) read slurm.conf, reach munged, and run scripts in the spool directory.
     shared = bool(config.users) or config.rest
     base.chmod(0o711 if shared else 0o700)
     for name in _DIRECTORIES:

@@ -92,7 +92,7 @@ def test_a_machine_that_shrank_has_nothing_free_until_enough_is_back() -> None:
     assert profile.earliest(Resources(cores=2), 1.0) == 20.0
 
 
-def test_what_is_larger_than_the_machine_never_fits() -> None:
+def test_a_job_larger_than_the_machine_never_fits() -> None:
     assert Profile(CAPACITY, 0.0).earliest(Resources(gpus=3), 1.0) == math.inf
 
 

@@ -122,7 +122,7 @@ def test_an_entry_point_that_leads_nowhere_is_named(registry: Registry, name: st
     assert registry.create("good:size=3").options == (3, None, "", False)
 
 
-def test_what_is_made_has_the_methods_that_are_called(registry: Registry) -> None:
+def test_a_created_object_must_have_the_methods(registry: Registry) -> None:
     owing = Registry("thing", registry.targets(), owes=("options", "decide"))
     with pytest.raises(InvalidInput, match="'sized' makes a Sized, which has no method options, decide: it must have"):
         owing.create("sized:size=1")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,6 @@ from asa.core.event import (
     DriverStarted,
     Event,
     JobEnded,
-    Learned,
     Leased,
     LeaseEnded,
     NodeJoined,
@@ -25,14 +25,17 @@ from asa.core.event import (
     Recalled,
     Released,
     Requeued,
+    StageExpanded,
     SubmitRefused,
     Submitted,
     Submitting,
+    TaskCancelled,
     TaskDone,
+    TasksKept,
     TasksLaunched,
 )
 from asa.core.job import JobHandle, JobRequest, JobState, Resources
-from asa.core.run import FAILURES_KEPT, TABLES, FoldedRun, Held, Pool, StageProgress, TaskState, drawn
+from asa.core.run import CALLS, FAILURES_KEPT, TABLES, FoldedRun, Held, Pool, StageProgress, TaskState, drawn
 from asa.core.stage import StageSpec, StageState
 from asa.testing.runlogs import MadeStage, job_asked, run_begins, run_log, stage_spec
 
@@ -84,7 +87,7 @@ def test_a_task_that_is_done_is_neither_done_again_nor_lost() -> None:
     assert (progress.done, progress.longest_s, progress.unlaunched) == (1, 5.0, 0)
 
 
-def test_what_was_launched_too_late_to_matter_does_not_bring_a_stage_back() -> None:
+def test_a_late_launch_does_not_revive_a_failed_stage() -> None:
     progress = stage()
     progress.fail("one", 1.0)
     progress.fail("two", 2.0)
@@ -169,12 +172,7 @@ def test_an_allocation_from_asking_to_its_end() -> None:
     assert not pool_after(SubmitRefused(10.0, "run.0", "no")).held
 
 
-def test_what_concerns_no_allocation_that_is_held_changes_nothing() -> None:
-    pool = pool_after(JobEnded(70.0, "run.0", JobState.LOST), NodeJoined(71.0, "run.0", "n1", 4))
-    assert pool.held == {}
-
-
-def test_a_node_that_joins_first_tells_the_start_until_the_batch_system_does() -> None:
+def test_a_node_that_joins_first_marks_the_start_until_the_batch_system_reports_it() -> None:
     assert held_after(NodeJoined(61.0, "run.0", "n1", 4)).started == 61.0
     late = (NodeJoined(61.0, "run.0", "n1", 4), AllocationStarted(62.0, "run.0", 50.0))
     assert held_after(*late).started == 50.0
@@ -187,7 +185,7 @@ def test_a_requeued_job_waits_again_and_its_nodes_go_when_the_executor_says_so()
     assert lost.nodes == {}
 
 
-def test_when_it_takes_no_more_tasks() -> None:
+def test_a_draining_released_or_cancelled_allocation_takes_no_more_tasks() -> None:
     running = held_after(*JOINED)
     assert not running.leaving(1019.0) and running.leaving(1020.0)
     assert held_after(*JOINED, Released(62.0, "run.0")).leaving(63.0)
@@ -204,6 +202,32 @@ def test_room_is_counted_by_cores() -> None:
     assert held.room(ONE, 0.0) == 4
     assert held.drop(("a", 0), 80.0) is None
     assert held.room(ONE, 0.0) == 4, "a task goes once"
+
+
+def pieces(asked: Resources, *cores: int, complete: bool = True) -> Held:
+    """An allocation whose nodes have so many cores."""
+    nodes = [f"n{number}" for number, _ in enumerate(cores)]
+    joined = (NodeJoined(61.0, "run.0", node, count) for node, count in zip(nodes, cores, strict=True))
+    started = AllocationStarted(60.0, "run.0", 50.0, tuple(nodes) if complete else (*nodes, "late"))
+    job = JobRequest("run.0", asked, 1000.0, ("x",))
+    return held_after(Submitted(11.0, "run.0", HANDLE), started, *joined, job=job)
+
+
+def test_uneven_pieces_are_used_whole_and_tasks_are_not_parted() -> None:
+    held = pieces(Resources(8, unit=1), 1, 3, 4)
+    assert [held.room(Resources(cores), 0.0) for cores in (1, 2, 3, 4, 5)] == [8, 3, 2, 1, 0]
+    assert held.room(Resources(8, unit=1), 0.0) == 1, "ranks are anywhere"
+    assert held.room(Resources(8, unit=2), 0.0) == 0 and held.room(Resources(6, unit=2), 0.0) == 1
+    held.take(("a", 0), TWO, 70.0)
+    assert (held.room(TWO, 0.0), held.room(ONE, 0.0)) == (2, 6)
+
+
+def test_less_than_was_asked_for_is_used_all_the_same() -> None:
+    ranks = Resources(8, unit=2)
+    assert pieces(ranks, 2, 2, 2).room(ranks, 0.0) == 1
+    assert pieces(ranks, 2, 2, complete=False).room(ranks, 0.0) == 0, "another node is to come"
+    assert pieces(ranks, 2, 2, 2).room(Resources(8, unit=4), 0.0) == 0, "it is another stage's"
+    assert pieces(Resources(4, unit=4), 3, 1).room(Resources(4), 0.0) == 1
 
 
 def test_without_nodes_there_is_no_room() -> None:
@@ -230,12 +254,22 @@ def test_memory_and_gpus_may_be_what_is_short() -> None:
 def test_a_new_driver_knows_no_nodes() -> None:
     pool = pool_after(*JOINED)
     pool.held["run.0"].take(("a", 0), ONE, 70.0)
-    pool.forget_nodes(80.0)
+    pool.forget_nodes(80.0, keeps=False)
     held = pool.held["run.0"]
     assert (held.nodes, held.running, held.cores_busy, held.started) == ({}, {}, 0, 50.0)
 
 
-def test_what_a_strategy_sees() -> None:
+def test_what_runs_is_unseen_by_a_new_driver_that_keeps_it() -> None:
+    pool = pool_after(*JOINED)
+    pool.held["run.0"].take(("a", 0), ONE, 70.0)
+    pool.forget_nodes(80.0, keeps=True)
+    held = pool.held["run.0"]
+    assert (held.nodes, list(held.away), list(held.unseen), held.cores_busy) == ({}, ["n1"], [("a", 0)], 1)
+    held.drop(("a", 0), 90.0)
+    assert not held.unseen
+
+
+def test_view_of_an_allocation() -> None:
     view = held_after().view(100.0)
     assert (view.key, view.submitted, view.queued, view.started, view.busy) == ("run.0", 10.0, False, None, False)
     held = held_after(*JOINED)
@@ -244,11 +278,6 @@ def test_what_a_strategy_sees() -> None:
     assert (view.submitted, view.queued, view.started, view.ends, view.busy) == (11.0, True, 50.0, 1050.0, True)
     held.dependable = False
     assert not held.view(100.0).queued
-
-
-@pytest.mark.parametrize("times", [1, 2])
-def test_a_wait_that_was_learned_is_marked(times: int) -> None:
-    assert held_after(*JOINED, *[Learned(70.0, "run.0", "a", 39.0)] * times).taught
 
 
 # ------------------------------------------------------------------------------------------------ held places
@@ -266,7 +295,7 @@ def test_a_change_shows_once_the_batch_system_has_made_it() -> None:
     assert (refused.view(14.0).refused, refused.after, refused.gated) == ("denied", (), False)
 
 
-def test_what_was_said_of_the_place_is_asked_anew_after_a_change() -> None:
+def test_the_reason_of_a_held_place_is_asked_anew_after_a_change() -> None:
     said = Queued(12.0, "run.0", "Dependency", 11.0)
     held = held_after(QUEUED, said)
     assert (held.reason, held.ages_since) == ("Dependency", 11.0)
@@ -287,11 +316,11 @@ def test_a_throttle_is_the_array_s() -> None:
 
 def test_a_new_driver_does_not_know_whether_a_change_was_made() -> None:
     pool = pool_after(QUEUED, Amending(12.0, "run.0", parked=True))
-    pool.forget_nodes(80.0)
+    pool.forget_nodes(80.0, keeps=True)
     assert not pool.held["run.0"].view(13.0).amending
 
 
-def test_what_an_allocation_held_before_its_first_task_is_counted() -> None:
+def test_core_hours_before_the_first_task_are_counted() -> None:
     held = held_after(*JOINED)
     assert held.idle_core_s(90.0) == 4 * (90.0 - 50.0)
     held.take(("a", 0), ONE, 70.0)
@@ -325,24 +354,9 @@ def test_a_lease_takes_no_more_near_its_end_nor_once_it_is_recalled() -> None:
     assert recalled.recalled and recalled.leaving(31.0)
 
 
-def test_one_that_came_too_late_has_no_time() -> None:
+def test_a_lease_that_came_too_late_has_no_time() -> None:
     lease = pool_after(Leased(20.0, "run.lease-1", ONE, "other", 19.0)).held["run.lease-1"]
     assert lease.ends == 20.0 and lease.leaving(20.0)
-
-
-def test_nobody_counts_what_a_lease_held_before_its_first_task() -> None:
-    pool = pool_after(LEASED, FAR)
-    assert pool.held["run.lease-1"].idle_core_s(90.0) == 0.0
-    pool.on(LeaseEnded(90.0, "run.lease-1"))
-    assert pool.idle_core_s == 0.0
-
-
-def test_a_new_driver_knows_no_leases() -> None:
-    pool = pool_after(*JOINED, LEASED, FAR)
-    pool.forget_nodes(80.0)
-    assert list(pool.held) == ["run.0"]
-    pool.on(LeaseEnded(30.0, "run.lease-1"))
-    assert list(pool.held) == ["run.0"]
 
 
 # ------------------------------------------------------------------------------------------------ tasks that span nodes
@@ -423,6 +437,20 @@ def test_number_of_failures_kept_is_bounded(bad: int) -> None:
     assert run.failed == bad and len(run.failures) == min(bad, FAILURES_KEPT)
 
 
+def test_a_call_that_is_cancelled_never_runs_unless_it_runs_already() -> None:
+    calls = run_begins(stage_spec("calls", 2, None))
+    calls[0] = replace(calls[0], strategy=CALLS)
+    launched = TasksLaunched(2.0, "calls", ((0, 1),), "j0")
+    run = folded(*calls, StageExpanded(1.0, "calls", 2), *job_asked(1.0, "j0", 2, "calls"), launched)
+    for index in (0, 1, 3):  # the last one before it was counted
+        run.on(TaskCancelled(3.0, "calls", index))
+    (stage,) = run.stages.values()
+    assert (stage.width, stage.running, list(stage.waiting()), stage.unlaunched) == (4, 1, [2], 1)
+    run.on(StageExpanded(4.0, "calls", 5))
+    run.on(TaskDone(5.0, "calls", 0, "j0", "n", 2.0))
+    assert (stage.done, list(stage.waiting()), stage.unlaunched, run.illegal) == (1, [2, 4], 2, [])
+
+
 LEASE = (
     *run_begins(stage_spec("a", 2, 2)),
     Leased(10.0, "l1", Resources(2), "other", 500.0),
@@ -442,11 +470,24 @@ def test_a_lease_runs_from_when_it_was_given() -> None:
 
 
 @pytest.mark.parametrize(("reason", "state"), [("", JobState.COMPLETED), ("the agent is gone", JobState.FAILED)])
-def test_what_ran_in_a_lease_that_ends_has_to_run_again(reason: str, state: JobState) -> None:
+def test_tasks_of_a_lease_that_ends_run_again(reason: str, state: JobState) -> None:
     run = folded(*LEASE, TaskDone(15.0, "a", 0, "l1", "n", 12.0), LeaseEnded(20.0, "l1", reason))
     lease = run.pool.ever["l1"]
     assert (lease.job, lease.runs, lease.ended, lease.why_ended) == (state, [(10.0, 20.0)], 20.0, reason)
     assert (run.stages["a"].running, run.stages["a"].done) == (0, 1)
+
+
+def test_what_the_nodes_have_not_kept_waits_again() -> None:
+    asked = Submitting(10.0, "run.0", request(), ("a",), ())
+    began = (*run_begins(stage_spec("a", 4, 4)), asked, *JOINED, TasksLaunched(70.0, "a", ((0, 4),), "run.0"))
+    run = folded(*began, TaskDone(75.0, "a", 0, "run.0", "n1", 70.0), DriverStarted(90.0, 2, "host", keeps=True))
+    stage, held = run.stages["a"], run.pool.held["run.0"]
+    assert (stage.running, stage.unlaunched, list(held.unseen)) == (3, 0, [("a", 1), ("a", 2), ("a", 3)])
+    for event in (NodeJoined(91.0, "run.0", "n1", 4), TasksKept(92.0, "run.0", (("a", 1), ("a", 3)))):
+        run.on(event)
+    assert (stage.running, stage.unlaunched, list(stage.waiting())) == (2, 1, [2])
+    assert list(held.running) == [("a", 1), ("a", 3)] and not held.unseen
+    assert run.illegal == []
 
 
 def test_leases_end_with_their_driver() -> None:
@@ -476,7 +517,7 @@ def test_the_documentation_has_the_tables_as_they_are(name: str) -> None:
     assert f"### {name.capitalize()}\n\n```mermaid\n{drawn(TABLES[name])}\n```" in page.read_text()
 
 
-def test_what_cannot_happen_changes_no_state_and_is_noticed(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_illegal_event_changes_no_state_and_is_noted(caplog: pytest.LogCaptureFixture) -> None:
     begun = (*run_begins(stage_spec("a", 2, 2)), *job_asked(0.0, "j0", 2, "a"), NodeJoined(1.0, "j0", "n", 2))
     twice = TasksLaunched(2.0, "a", ((0, 1),), "j0")
     with caplog.at_level(logging.DEBUG, "asa.core.run"):
@@ -517,7 +558,7 @@ def test_a_task_has_to_be_done_before_the_margin() -> None:
 
 @pytest.mark.parametrize("task_s", [96.0, 100.0, 1e9])
 def test_a_fresh_allocation_takes_any_task(task_s: float) -> None:
-    """A newer one would be no better; if the task is too long it fails there, which is told."""
+    """A newer one would be no better; if the task is too long it fails there, with a reason."""
     assert takes(task_s, now=0.0, ends=100.0, walltime_s=100.0)
     assert takes(task_s, now=15.0, ends=100.0, walltime_s=100.0)
     assert not takes(task_s, now=16.0, ends=100.0, walltime_s=100.0)

@@ -5,10 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +28,10 @@ from coscheduler.nouns import WaitingJob
 from coscheduler.queuefile import QueuedCommand
 from coscheduler.real.machine import ContainerProgram
 from coscheduler.workload import PAPER_LIKE, Contention, named
-from executors.cgroup import probe
-from tests.coscheduler.real.fake_machine import FakeMachine, nodes
+from tests.coscheduler.fake_machine import FakeMachine, needs_weights, nodes
 
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).parents[2]
 APPLICATIONS = (
     AloneRun("busy", "busy-8", 8, 1800.0, 0.99, 1.0, 0.1),
     AloneRun("alternating", "alternating-8", 8, 1200.0, 0.5, 0.5, 0.1),
@@ -286,7 +280,7 @@ def test_what_is_asked_for_is_checked_before_anything_runs(tmp_path: Path, monke
     assert list(tmp_path.glob("state/cosched/*")) == []
 
 
-def test_a_machine_that_is_not_idle_is_told_of(
+def test_a_busy_machine_gets_a_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("ASA_STATE_DIR", str(tmp_path / "state"))
@@ -300,15 +294,7 @@ def test_a_machine_that_is_not_idle_is_told_of(
     assert told == [False, True]
 
 
-def _has_weights() -> bool:
-    try:
-        return probe.best(f"test-{os.getpid()}").name.startswith("cgroup")
-    except StateError:
-        return False
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not _has_weights(), reason="needs control groups that may be written")
+@needs_weights
 def test_a_real_calibration(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -351,36 +337,3 @@ def test_the_output_of_a_job_that_failed_stays(tmp_path: Path, monkeypatch: pyte
         asked(short(tmp_path, monkeypatch, "echo 'oh no' >&2; exit 3"), "--shares", "0.05")
     (said,) = tmp_path.glob("state/cosched/*/1/*/*/stderr.0")
     assert said.read_text() == "oh no\n"
-
-
-DRIVER = """
-import argparse, signal, sys
-from coscheduler.cli import CalibrateContention
-signal.signal(signal.SIGINT, signal.default_int_handler)
-command, parser = CalibrateContention(), argparse.ArgumentParser()
-command.configure(parser)
-try:
-    command.run(parser.parse_args(sys.argv[1:]))
-except KeyboardInterrupt:
-    sys.exit(130)
-"""
-
-
-def test_interrupted_it_leaves_nothing(tmp_path: Path) -> None:
-    started = tmp_path / "started"
-    queue = written(tmp_path / "queue.toml", QUEUE.replace(COUNT, f"touch {started}; exec sleep 63"))
-    environment = os.environ | {"ASA_STATE_DIR": str(tmp_path / "state"), "TMPDIR": str(tmp_path)}
-    argv = [sys.executable, "-c", DRIVER, queue, "--nodes", "2"]
-    with subprocess.Popen(argv, cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True) as process:
-        deadline = time.monotonic() + 60
-        while not started.exists() and time.monotonic() < deadline and process.poll() is None:
-            time.sleep(0.05)
-        process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=60)
-    assert started.exists(), err
-    assert process.returncode == 130, err
-    assert list(tmp_path.glob("state/cosched/*")) == []
-    assert list(tmp_path.glob("asa-cosched-*")) == []
-    left = subprocess.run(["pgrep", "--full", "--list-full", str(tmp_path)], capture_output=True, text=True).stdout
-    assert left == ""
-    assert subprocess.run(["pgrep", "--exact", "--full", "sleep 63"], capture_output=True, text=True).stdout == ""

@@ -5,8 +5,7 @@ import signal
 import stat
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from asa.core.errors import InvalidInput, StateError
 from asa.security.files import private_directory
 from coscheduler.ranks import OtherRankFailed, Rank, RankFiles, Workers, rank_of, run_rank
 from executors.wire import TaskOrder
+from tests.waiting import until
 
 
 def test_a_task_that_asks_for_more_than_a_rank_has_fails_at_once(tmp_path: Path) -> None:
@@ -196,13 +196,6 @@ def job(tmp_path: Path) -> Iterator[Job]:
         process.communicate(timeout=BOUND_S)
 
 
-def until(condition: str, true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + BOUND_S
-    while not true():
-        assert time.monotonic() < deadline, f"it never came to be that {condition}"
-        time.sleep(0.01)
-
-
 @pytest.mark.parametrize(("ranks", "cores"), [(1, 1), (3, 1), (2, 2)])
 def test_any_number_of_ranks_computes_the_same(job: Job, ranks: int, cores: int) -> None:
     ends = job.start("flow", ranks, cores, ["count=5"]).end()
@@ -212,7 +205,7 @@ def test_any_number_of_ranks_computes_the_same(job: Job, ranks: int, cores: int)
     assert not job.left()
 
 
-def test_every_rank_tells_its_progress(job: Job) -> None:
+def test_every_rank_reports_its_progress(job: Job) -> None:
     job.start("flow", 3).end()
     # 7 tasks in each of three stages and 3 single ones, those of rank 0
     assert job.told() == [(12, 12), (6, 6), (6, 6)]
@@ -231,26 +224,20 @@ def test_a_rank_runs_as_many_tasks_at_once_as_it_has_cores(job: Job) -> None:
     assert (code, out.strip()) == (0, "[0, 1, 2]"), error
 
 
-def test_a_task_that_fails_fails_all_ranks_with_its_reason(job: Job) -> None:
-    ends = job.start("failing", 3).end()
-    reason = "stage 'picky', task 4 of 6: ValueError: no such band: 4"
-    for code, out, error in ends:
+@pytest.mark.parametrize(
+    ("name", "ranks", "reason", "first"),
+    [
+        ("failing", 3, "stage 'picky', task 4 of 6: ValueError: no such band: 4", "rank 1 of 3"),
+        ("dying", 1, "stage 'dies', task 1 of 2: the worker process ended with exit code 3", "rank 0 of 1"),
+        ("refuses", 2, "there is no catalogue", "rank 0 of 2"),
+    ],
+)
+def test_a_failure_fails_all_ranks_with_its_reason(job: Job, name: str, ranks: int, reason: str, first: str) -> None:
+    for code, out, error in job.start(name, ranks).end():
         assert (code, out) == (1, "")
         assert reason in error
-    assert (job.directory / "failed").read_text().startswith(f"rank 1 of 3: {reason}")
+    assert (job.directory / "failed").read_text().startswith(f"{first}: {reason}")
     assert not job.left()
-
-
-def test_a_process_that_dies_fails_its_task(job: Job) -> None:
-    [(code, _, error)] = job.start("dying", 1).end()
-    assert code == 1
-    assert "stage 'dies', task 1 of 2: the worker process ended with exit code 3" in error
-
-
-def test_a_workflow_that_cannot_be_made_fails_all_ranks(job: Job) -> None:
-    for code, _, error in job.start("refuses", 2).end():
-        assert code == 1
-        assert "there is no catalogue" in error
 
 
 def test_tasks_are_tried_again_as_often_as_their_stage_says(job: Job) -> None:
@@ -260,7 +247,7 @@ def test_tasks_are_tried_again_as_often_as_their_stage_says(job: Job) -> None:
 
 def test_sigterm_ends_everything(job: Job) -> None:
     job.start("sleeping", 2, cores=2)
-    until("both ranks' tasks run", lambda: job.asleep(3))
+    until(lambda: job.asleep(3), "both ranks' tasks to run")
     job.processes[0].send_signal(signal.SIGTERM)
     (ended, _, _), (other, _, error) = job.end()
     assert (ended, other) == (130, 1)
@@ -270,9 +257,9 @@ def test_sigterm_ends_everything(job: Job) -> None:
 
 def test_a_rank_that_is_killed_leaves_no_task(job: Job) -> None:
     job.start("sleeping", 1)
-    until("its task runs", lambda: job.asleep(2))
+    until(lambda: job.asleep(2), "its task to run")
     job.processes[0].kill()
-    until("nothing is left", lambda: not job.left())
+    until(lambda: not job.left(), "its processes to end")
 
 
 def test_by_hand_it_is_the_only_rank_and_leaves_nothing_but_what_tasks_write(job: Job) -> None:
@@ -296,7 +283,7 @@ def test_a_rank_is_what_its_environment_says() -> None:
         assert rank.progress is None
 
 
-def test_the_first_failure_is_the_one_that_is_told(tmp_path: Path) -> None:
+def test_the_first_failure_is_reported(tmp_path: Path) -> None:
     files = RankFiles(Rank(0, 2, 1, private_directory(tmp_path / "job"), None))
     files.look()
     files.fail("rank 1 of 2: out of memory")

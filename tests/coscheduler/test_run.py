@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from coscheduler.agents.groups import local_agents
+from coscheduler.agents.groups import LocalAgents
 from coscheduler.queuefile import NAME, read
 from coscheduler.real.gangs import LEASE_S
 from executors.mesos.operator import Operator
@@ -127,7 +127,7 @@ def test_killed_it_goes_on(tmp_path):
 @pytest.fixture
 def pool(tmp_path):
     """A pool of one node that somebody else looks after."""
-    pool = local_agents(1, cores=2)
+    pool = LocalAgents(1, cores=2)
     yield pool
     pool.close()
 

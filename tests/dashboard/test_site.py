@@ -1,4 +1,4 @@
-"""The server, from outside: who is let in, and what is answered."""
+"""The page's files and its server, from outside: who is let in, and what is answered."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import gzip
 import http.client
 import json
+import re
 import stat
 from collections.abc import Callable
 from pathlib import Path
@@ -14,16 +15,18 @@ from typing import Any
 import pytest
 import requests
 
+import asa.dashboard
 from asa.core.errors import InvalidInput, RunNotFound, StateError
 from asa.core.event import RunEnded, RunState, StageExpanded
 from asa.dashboard import site as watching
 from asa.dashboard.feed import Feed, RunModel, View
-from asa.dashboard.site import BARS_MOST, BEHIND_MOST, POLICY, SESSIONS_MOST, Dashboard, Viewer, Watch
+from asa.dashboard.site import BARS_MOST, BEHIND_MOST, POLICY, SESSIONS_MOST, Dashboard, Viewer, Watch, files, take
 from asa.log.events import EventLog
 from asa.log.rundir import RunDirectory
 from asa.security.ca import certificates
 from asa.testing.runlogs import run_begins, stage_spec
-from tests.dashboard.test_feed import Growing
+from asa.web.errors import HTTPError
+from tests.dashboard.test_models import Growing
 from tests.waiting import until
 
 RUN = "/api/runs/montage-3fa1"
@@ -174,7 +177,7 @@ def test_a_stream_begins_with_the_whole(dashboard: Dashboard) -> None:
     assert len(first["bars"]) == sum(row["done"] for row in first["change"]["stages"]["put"].values()) + 3 + 16
 
 
-def test_what_is_logged_meanwhile_is_told(dashboard: Dashboard, state: Path) -> None:
+def test_new_events_are_streamed(dashboard: Dashboard, state: Path) -> None:
     session = enter(dashboard)
     with session.get(f"{dashboard.address.url}{RUN}/stream", stream=True, timeout=30) as answer:
         told = records(answer)
@@ -206,7 +209,7 @@ def test_the_page_of_another_time(dashboard: Dashboard, state: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ["/api/runs/nothing/stream", "/api/queues/nothing/stream", "/api/runs/montage/stream"])
-def test_what_is_not_there(dashboard: Dashboard, path: str) -> None:
+def test_unknown_runs_and_queues_are_404(dashboard: Dashboard, path: str) -> None:
     assert get(enter(dashboard), dashboard, path).status_code == 404
 
 
@@ -215,7 +218,7 @@ def test_other_paths_are_not_there(dashboard: Dashboard, path: str) -> None:
     assert get(enter(dashboard), dashboard, path).status_code == 404
 
 
-def test_a_damaged_log_is_told(dashboard: Dashboard, state: Path) -> None:
+def test_a_damaged_log_is_503(dashboard: Dashboard, state: Path) -> None:
     file = RunDirectory.create(state, "broken").events
     file.write_bytes(b"no database, certainly" * 100)
     file.chmod(0o600)
@@ -225,7 +228,7 @@ def test_a_damaged_log_is_told(dashboard: Dashboard, state: Path) -> None:
     assert [row["name"] for row in get(enter(dashboard), dashboard, "/api/list").json()["rows"]] == ["montage-3fa1"]
 
 
-def test_a_log_that_makes_no_sense_is_told(dashboard: Dashboard, state: Path) -> None:
+def test_a_log_that_makes_no_sense_ends_the_stream_with_an_error(dashboard: Dashboard, state: Path) -> None:
     begins = run_begins(stage_spec("a", 1, 1))
     with EventLog(RunDirectory.create(state, "odd").events) as log:
         log.append([*begins, StageExpanded(1.0, "there is no such stage", 3)])
@@ -240,8 +243,8 @@ def test_beliefs_and_containers_are_there_where_there_are_any(dashboard: Dashboa
     assert get(session, dashboard, f"{RUN}/containers").json()["rows"] is None
 
 
-def test_a_log_is_let_go_when_nobody_looks(dashboard: Dashboard, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("asa.dashboard.site._ALONE_MOST", 1)
+def test_a_log_without_viewers_is_closed(dashboard: Dashboard, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("asa.dashboard.site.ALONE_MOST", 1)
     session = enter(dashboard)
     with session.get(f"{dashboard.address.url}{RUN}/stream", stream=True, timeout=30) as answer:
         next(records(answer))
@@ -325,7 +328,7 @@ def viewer(reader: Reader) -> Viewer:
     return Viewer(reader)  # type: ignore[arg-type]
 
 
-def test_a_viewer_is_told_only_what_is_new() -> None:
+def test_a_viewer_is_sent_only_what_is_new() -> None:
     reader, log = Reader(), Growing(10)
     feed = Feed(log, RunModel, lambda: 0.0)
     told = viewer(reader)
@@ -351,7 +354,7 @@ def test_many_bars_come_in_several_records() -> None:
     assert [bar for record in reader.records for (bar,) in record["bars"]] == list(range(count))
 
 
-def test_who_does_not_keep_up_is_told_later() -> None:
+def test_a_slow_viewer_is_sent_changes_later() -> None:
     reader = Reader()
     told = viewer(reader)
     reader.waiting = BEHIND_MOST + 1
@@ -364,7 +367,7 @@ def test_who_does_not_keep_up_is_told_later() -> None:
     assert record["bars"] == [[0], [1], [2]]
 
 
-def test_it_is_said_why_nothing_more_comes() -> None:
+def test_a_failed_stream_ends_with_its_reason() -> None:
     reader = Reader()
     viewer(reader).fail("the disk is gone")
     assert reader.records == [{"error": "the disk is gone"}]
@@ -385,7 +388,7 @@ async def told(done: Callable[[], object]) -> None:
         await asyncio.sleep(0.001)
 
 
-def test_who_comes_later_is_told_the_whole_at_once_and_of_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_later_viewer_gets_the_whole_at_once_and_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watching, "LOOK_S", 0.0)
     first, second, log, over = Reader(), Reader(), Broken(10, written=True), list[bool]()
 
@@ -404,3 +407,64 @@ def test_who_comes_later_is_told_the_whole_at_once_and_of_the_end(monkeypatch: p
     asyncio.run(asyncio.wait_for(look(), 30))
     assert first.records[-1] == {"error": "the log cannot be read: [Errno 5] Input/output error"}
     assert log.closed
+
+
+PAGE = Path(asa.dashboard.__file__).parent / "page"
+SCRIPTS = sorted(PAGE.glob("*.js"))
+INDEX = (PAGE / "index.html").read_text()
+
+
+def test_all_files_are_served_and_small() -> None:
+    assert set(files()) == {path.name for path in PAGE.iterdir()}
+    assert sum(path.stat().st_size for path in PAGE.iterdir()) < 300_000  # of the 1.5 MB that a page may have
+    assert sum(map(len, files().values())) < 100_000
+
+
+def test_nothing_is_inline_and_nothing_comes_from_elsewhere() -> None:
+    assert not re.search(r"<script(?![^>]*\bsrc=\"/page/)", INDEX)
+    assert not re.search(r"<style|\sstyle=|\son\w+=", INDEX)
+    for path in PAGE.iterdir():
+        text = path.read_text().replace("http://www.w3.org/2000/svg", "")
+        assert not re.search(r"https?://|//cdn|@import", text), path.name
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)
+def test_no_text_becomes_a_page(path: Path) -> None:
+    text = path.read_text()
+    assert not re.search(
+        r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|new Function|setTimeout\(\"", text
+    )
+    assert "localStorage" not in text
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)
+def test_what_a_script_imports_is_there(path: Path) -> None:
+    for names, home in re.findall(r"import \{([^}]*)\} from \"\./([\w.]+)\"", path.read_text()):
+        exported = set(
+            re.findall(r"export (?:const|function|class|let|async function) (\w+)", (PAGE / home).read_text())
+        )
+        exported |= {name for group in re.findall(r"export const ([A-Z_]+ = .*);", (PAGE / home).read_text())
+                     for name in re.findall(r"(\w+) =", group)}  # fmt: skip
+        assert {name.strip() for name in names.split(",")} <= exported, home
+
+
+def test_all_scripts_are_fetched_at_once() -> None:
+    assert re.findall(r"modulepreload\" href=\"/page/([\w.]+)\"", INDEX) == [path.name for path in SCRIPTS]
+
+
+def test_what_scripts_look_for_is_on_the_page() -> None:
+    there = set(re.findall(r"\bid=\"([\w-]+)\"", INDEX))
+    wanted = {name for path in SCRIPTS for name in re.findall(r"byId\(\"([\w-]+)\"\)", path.read_text())}
+    assert wanted <= there
+
+
+@pytest.mark.parametrize("path", ["/x", "/page/x.js", "/page/index.html/", "page/main.js", ""])
+def test_other_files_are_refused(path: str) -> None:
+    with pytest.raises(HTTPError):
+        take(path, "")
+
+
+def test_colours_differ_for_all_eyes() -> None:
+    """The seven of Okabe and Ito's colours that are neither black nor white."""
+    palette = re.findall(r"#[0-9a-f]{6}", (PAGE / "palette.js").read_text())
+    assert sorted(palette) == sorted(["#e69f00", "#56b4e9", "#009e73", "#f0e442", "#0072b2", "#d55e00", "#cc79a7"])

@@ -97,3 +97,18 @@ def _run(argv: list[str], folder: Path, env: Mapping[str, str], *, fails: bool, 
     )
     assert (done.returncode != 0) is fails, f"{shown}\nended with {done.returncode}:\n{done.stdout}"
     return done.stdout
+
+
+def printed(program: str, folder: Path, environment: Mapping[str, str]) -> str:
+    """What a reader's program prints, in this folder."""
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=folder,
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout

@@ -52,7 +52,7 @@ def test_a_page_is_followed(tmp_path: Path) -> None:
         ('== "1', '== "2'),
     ],
 )
-def test_what_is_not_so_is_found(tmp_path: Path, true: str, false: str) -> None:
+def test_wrong_pages_are_found(tmp_path: Path, true: str, false: str) -> None:
     with pytest.raises(AssertionError):
         follow(PAGE.replace(true, false), tmp_path)
 

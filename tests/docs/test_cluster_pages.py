@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-import shutil
-import subprocess
+import platform
+import re
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,8 @@ import pytest
 
 from tests.cluster.cluster import Cluster
 from tests.definitions import ROOT
-from tests.docs.blocks import read, steps
+from tests.docs.blocks import printed, read, steps
+from tests.executors.mpi import needs_mpirun, open_mpi
 
 pytest_plugins = ("tests.cluster.fixtures",)
 pytestmark = [pytest.mark.slow, pytest.mark.slurm, pytest.mark.root, pytest.mark.timeout(300)]
@@ -55,7 +57,7 @@ print(asa.run(solve(Path("case.inp")), backend="slurm:poll_s=1").result())
 """
 
 
-def printed(program: str, cluster: Cluster, folder: Path) -> str:
+def on_cluster(program: str, cluster: Cluster, folder: Path) -> str:
     """What a reader's program prints that is run on this cluster."""
     given = {
         "SLURM_CONF": str(cluster.config.slurm_conf),
@@ -63,17 +65,7 @@ def printed(program: str, cluster: Cluster, folder: Path) -> str:
         "PYTHONPATH": f"{folder}:{ROOT}",
         "PATH": f"{folder}:{os.environ['PATH']}",
     }
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        cwd=folder,
-        env=os.environ | given,
-        capture_output=True,
-        text=True,
-        timeout=200,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    return printed(program, folder, given)
 
 
 def test_a_test_of_ones_own_has_a_cluster(slurm_cluster: Cluster) -> None:
@@ -85,14 +77,41 @@ def test_a_test_of_ones_own_has_a_cluster(slurm_cluster: Cluster) -> None:
 
 def test_a_function_in_every_rank(slurm_cluster: Cluster, tmp_path: Path) -> None:
     (tmp_path / "mpi4py.py").write_text(MPI4PY)
-    assert printed(f"{MPI}{RUN}", slurm_cluster, tmp_path) == "56.0\n"
+    assert on_cluster(f"{MPI}{RUN}", slurm_cluster, tmp_path) == "56.0\n"
     assert len(list(tmp_path.glob("rank-?"))) == 8
 
 
-@pytest.mark.skipif(shutil.which("mpirun") is None, reason="not on PATH: mpirun (Debian package openmpi-bin)")
+def this_version(cluster: Cluster, release: str) -> str:
+    """The line that a table of tested versions has of a cluster on this Debian release."""
+    shown = cluster.run("scontrol", "show", "config")
+    plugins = Path(re.findall(r"^PluginDir\s*= (.*)$", shown, re.MULTILINE)[0]).glob("*_v0*.so")
+    found = (re.search(r"(?:data_parser|openapi)_(v0[._]0[._]\d+)", path.name) for path in plugins)
+    spoken = ", ".join(sorted({item[1].replace("_", ".") for item in found if item}))
+    slurm = ".".join(f"{part:02}" for part in cluster.version[:2])
+    python = ".".join(map(str, sys.version_info[:2]))
+    return f"| {slurm} | {release} | {python} | {spoken} | Open MPI {open_mpi()} |"
+
+
+def test_the_table_of_tested_versions_has_this_one(slurm_cluster: Cluster) -> None:
+    """With ASA_WRITE_TABLES set, its line is put in. Of a release to come, another version is a warning."""
+    page, system = ROOT / "docs/howto/slurm.md", platform.freedesktop_os_release()
+    release = system["VERSION_CODENAME"]
+    line, text = this_version(slurm_cluster, release), page.read_text()
+    table = text[text.index("| Slurm | Debian |") :].partition("\n\n")[0]
+    if os.environ.get("ASA_WRITE_TABLES"):
+        head, rows = table.splitlines()[:2], table.splitlines()[2:]
+        kept = [row for row in rows if f"| {release} |" not in row]
+        page.write_text(text.replace(table, "\n".join([*head, *sorted([*kept, line])])))
+    elif line not in table and "VERSION_ID" not in system:
+        warnings.warn(f"not in docs/howto/slurm.md: {line}; write it with ASA_WRITE_TABLES=1", stacklevel=1)
+    else:
+        assert line in table, "written by this test with ASA_WRITE_TABLES=1"
+
+
+@needs_mpirun
 def test_a_program_of_many_ranks(slurm_cluster: Cluster, tmp_path: Path) -> None:
     (tmp_path / "solver").write_text(SOLVER)
     (tmp_path / "solver").chmod(0o700)
     program = f"{MPI}{SOLVE}".replace("tasks_per_node=28", "tasks_per_node=2").replace('"mpirun"', f'"{MPIRUN}"')
-    assert printed(program, slurm_cluster, tmp_path) == "case.h5\n"
+    assert on_cluster(program, slurm_cluster, tmp_path) == "case.h5\n"
     assert (tmp_path / "case.h5").read_text() == 8 * "rank of 8: -i case.inp -o case.h5\n"

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 
 import pytest
 
 from executors.mesos.pool_directory import PoolDirectory
 from tests.definitions import ROOT
-from tests.docs.blocks import read, steps
+from tests.docs.blocks import printed, read, steps
 from tests.executors.mesos import live
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
@@ -52,32 +49,22 @@ def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PoolDirectory]:
         yield directory
 
 
-def printed(program: str, pool: PoolDirectory) -> str:
+def in_pool(program: str, pool: PoolDirectory) -> str:
     """What a program prints that a reader has made of the page's pieces."""
     program = program.replace('Path("DIR")', f"Path({str(pool.path)!r})").replace('"me"', repr(live.USER))
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        cwd=pool.path,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    return printed(program, pool.path, {"PYTHONPATH": str(ROOT)})
 
 
 def test_a_scheduler_on_our_driver(pool: PoolDirectory) -> None:
-    assert printed(MINE + OURS, pool) == "registered\n"
+    assert in_pool(MINE + OURS, pool) == "registered\n"
 
 
 def test_a_gang(pool: PoolDirectory) -> None:
     imports = OURS.partition("\n\n")[0]
-    assert printed(f"{imports}\n{TELLING}\n{GANG}", pool) == "trio started\ntrio finished\n"
+    assert in_pool(f"{imports}\n{TELLING}\n{GANG}", pool) == "trio started\ntrio finished\n"
 
 
 @pytest.mark.mesos
 @pytest.mark.skipif(importlib.util.find_spec("pymesos") is None, reason="pymesos is not installed")
 def test_pymesos_in_a_tunnel(pool: PoolDirectory) -> None:
-    assert printed(PYMESOS + THEIRS + TUNNEL, pool) == "registered\n"
+    assert in_pool(PYMESOS + THEIRS + TUNNEL, pool) == "registered\n"

@@ -61,13 +61,13 @@ FRAGMENTS = {
 """Pages, what a reader has before them, and how many blocks of Python they have."""
 
 ELSEWHERE = {
-    "howto/doors.md": "tests/integrations/test_page.py",
+    "howto/integrations.md": "tests/integrations/test_page.py",
     "howto/mpi.md": "tests/docs/test_cluster_pages.py",
     "howto/simulate-a-trace.md": "tests/docs/test_pages.py",
-    "howto/simulated-backend.md": "tests/lab/test_virtual.py",
+    "howto/simulated-backend.md": "tests/lab/test_study.py",
     "howto/test-cluster.md": "tests/docs/test_cluster_pages.py",
     "howto/test-your-workflow.md": "tests/testing/test_plugin.py",
-    "howto/write-a-sharing-rule.md": "tests/coscheduler/test_howto.py",
+    "howto/write-a-sharing-rule.md": "tests/coscheduler/test_queues.py",
     "howto/write-an-estimator.md": "tests/estimators/test_howto.py",
     "howto/write-an-executor.md": "tests/executors/test_howto.py",
     "mesos.md": "tests/docs/test_mesos_page.py",

@@ -212,9 +212,9 @@ def test_each_leaf_holds_enough_rows_and_only_rows_on_its_side(count, leaf, seed
     columns = source.integers(0, 5, (count, 4)).astype(np.float32)
     trees, (leaves,) = grown(columns, source.normal(size=count), leaf, [seed])
     assert min(np.bincount(leaves)[np.unique(leaves)]) >= min(leaf, count)
-    lists = list(zip(*(part.tolist() for part in trees), strict=True))
+    lists = forest.as_lists(*trees)
     for row, found in zip(columns, leaves.tolist(), strict=True):
-        assert forest.leaves_of_one(row.tolist(), lists) == [found]
+        assert forest.leaf_in_each(row.tolist(), lists) == [found]
 
 
 def test_likeness_is_the_mean_share_of_the_leaves():

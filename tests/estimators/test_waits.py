@@ -7,9 +7,8 @@ import types
 
 import pytest
 
-from asa.core.context import Context
+from asa.core.context import Context, Geometry
 from asa.core.errors import InvalidInput, StateError, UnknownName
-from asa.core.geometry import Geometry
 from asa.core.ports import RunTimePredictor
 from asa.core.registry import Registry
 from asa.estimators.waits import StageTimes, WaitRow, Waits

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from asa.core.ports import RunContext
-from asa.testing.executors import Ground
+from asa.testing.executors import Bench
 from executors.hub import local
 
 
@@ -16,6 +16,6 @@ def context(tmp_path: Path) -> RunContext:
 
 
 @pytest.fixture
-def ground(context: RunContext) -> Iterator[Ground]:
-    with Ground(local, context) as ground:
-        yield ground
+def bench(context: RunContext) -> Iterator[Bench]:
+    with Bench(local, context) as bench:
+        yield bench

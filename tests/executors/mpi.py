@@ -5,8 +5,13 @@ PYTEST_DONT_REWRITE: nothing is asserted here, and a search for doctests imports
 
 from __future__ import annotations
 
+import os
+import re
 import shutil
+import signal
 import subprocess
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -27,6 +32,22 @@ int main(int argc, char **argv) {
 """
 
 
+def open_mpi() -> int:
+    """Major version of the Open MPI whose mpirun is on PATH; 0 without one."""
+    if shutil.which("mpirun") is None:
+        return 0
+    said = subprocess.run(["mpirun", "--version"], capture_output=True, text=True, timeout=30).stdout
+    found = re.search(r"\(Open MPI\) (\d+)", said)
+    return int(found[1]) if found else 0
+
+
+needs_mpirun = pytest.mark.skipif(
+    open_mpi() not in (4, 5),
+    reason="not on PATH: mpirun of Open MPI 4 or 5 (Debian package openmpi-bin); 6 hangs where nodes share a host name",
+)
+"""For tests of several nodes, all of which are this machine."""
+
+
 @pytest.fixture(scope="session")
 def hello(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """It says how many ranks there are, and the sum of their numbers."""
@@ -36,3 +57,15 @@ def hello(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "hello.c").write_text(HELLO)
     subprocess.run(["mpicc", "-o", folder / "hello", folder / "hello.c"], check=True, timeout=60)
     return folder / "hello"
+
+
+@pytest.fixture
+def pids(tmp_path: Path) -> Iterator[Path]:
+    """A folder in which ranks leave files with their process numbers; none outlives the test."""
+    folder = tmp_path / "pids"
+    folder.mkdir()
+    yield folder
+    for name in os.listdir(folder):
+        if name.isdecimal():
+            with suppress(ProcessLookupError):
+                os.kill(int(name), signal.SIGKILL)

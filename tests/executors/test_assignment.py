@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from asa.core.launch import Launch
 from executors import node as host
 from executors.assignment import AssignedNode, Assignment, Batching
-from executors.wire import Hello, TaskOrder
+from executors.wire import Hello, KeptOrder, TaskOrder
 
 
 def node(name: str = "n1", cores: int = 2, memory: int = 0, gpus: int = 0) -> AssignedNode:
@@ -202,7 +202,7 @@ def test_no_more_than_so_many() -> None:
     assert pace.fit("s", 10.0) == 128
 
 
-def test_slurm_says_what_is_ours_and_the_machine_says_it_elsewhere() -> None:
+def test_resources_are_slurms_or_else_the_machines() -> None:
     of_job = {"SLURM_CPUS_ON_NODE": "3", "SLURM_MEM_PER_NODE": "64", "SLURMD_NODENAME": "n3"}
     assert (host.cores(None, of_job), host.memory(None, of_job), host.name(of_job)) == (3, 64 << 20, "n3")
     assert host.cores(None, {}) == len(os.sched_getaffinity(0)) and host.name({})
@@ -227,3 +227,77 @@ def test_files_go_where_they_may(tmp_path: Path) -> None:
     slurms.unlink()
     slurms.mkdir()
     assert host.scratch(environ) == str(slurms)
+
+
+def launched(ranks: int, cores: int = 1, memory: int = 0) -> TaskOrder:
+    """Ranks wherever there are cores."""
+    return TaskOrder(1, "s", 0, "f", b"", (), ranks * cores, memory, 0, 0, Launch(("srun",), ranks, cores))
+
+
+def test_ranks_take_uneven_pieces_whole_and_give_them_back() -> None:
+    share = share_of(node("n1", 1), node("n2", 3), node("n3", 4))
+    share.queue.append(launched(8))
+    ((first, [sent]),) = share.assign(Batching(), lambda node: True).items()
+    assert (first.name, sent.cores, sent.nodes) == ("n1", 1, 3), "as much as its ranks take there"
+    assert dict(zip(sent.hosts, sent.ranks, strict=True)) == {"n1": 1, "n2": 3, "n3": 4}
+    share.queue.extend(orders(3, first=2))
+    assert deal(share) == {}, "nothing is free"
+    assert not any(share.is_idle(each) for each in share.nodes)
+    finished = share.finish(first, 1)
+    assert finished is not None and finished.nodes == 0
+    assert sum(map(len, deal(share).values())) == 3
+
+
+def test_ranks_of_several_cores_are_not_parted() -> None:
+    share = share_of(node("n1", 1), node("n2", 3, 300), node("n3", 4, 400))
+    share.queue.append(launched(3, 2, memory=600))
+    ((_, [sent]),) = share.assign(Batching(), lambda node: True).items()
+    assert (sent.hosts, sent.ranks, sent.cores, sent.memory) == (("n2", "n3"), (1, 2), 2, 200)
+
+
+def test_ranks_wait_for_room_but_not_for_more_than_there_is() -> None:
+    share = share_of(node("n1", 2), node("n2", 2))
+    share.queue.extend([*orders(1, first=7), launched(5)])
+    assert deal(share) == {"n1": [7]}
+    share.finish(share.nodes[0], 7)
+    ((_, [sent]),) = share.assign(Batching(), lambda node: True).items()
+    assert sent.ranks == (3, 2), "a batch system may give less than it was asked for"
+
+
+def test_ranks_are_lost_with_one_of_their_nodes() -> None:
+    share = share_of(node("n1", 1), node("n2", 3), node("n3", 4))
+    share.queue.append(launched(8))
+    deal(share)
+    share.queue.append(launched(8)._replace(ticket=2))
+    assert [order.ticket for order in share.leave(share.nodes[1])] == [2], "what waited has lost its room"
+    assert share.is_hurt(1)
+
+
+def test_ranks_that_come_back_wait_as_they_came() -> None:
+    share = share_of(node("n1", 1), node("n2", 3))
+    share.queue.append(launched(4))
+    deal(share)
+    share.take_back(share.nodes[0], [1])
+    (order,) = share.queue
+    assert order._replace(hosts=(), ranks=()) == launched(4)
+
+
+def test_a_task_is_not_given_to_a_node_that_is_too_small_while_there_are_larger_ones() -> None:
+    share = share_of(node("n1", 1), node("n2", 3), node("n3", 4))
+    share.queue.extend(orders(4, cores=2))
+    given = deal(share)
+    assert "n1" not in given and sorted(ticket for tickets in given.values() for ticket in tickets) == [1, 2, 3]
+
+
+def test_ranks_of_an_earlier_driver_hold_what_they_have_on_each_node() -> None:
+    n1, n2, n3 = node("n1", 1), node("n2", 3), node("n3", 4)
+    share = share_of(n1, n2)
+    share.adopt([launched(6)._replace(identity="i")], ["n1"], 10.0)
+    kept = KeptOrder(9, "s", 0, "i", ("n1", "n2", "n3"), (1, 3, 2))
+    assert share.claim(n1, [kept]) == [9]
+    share.join(n3)
+    share.queue.extend(orders(3, first=2))
+    assert deal(share) == {"n3": [2, 3]}, "two cores are left"
+    share.finish(n1, 9)
+    assert sum(map(len, deal(share).values())) == 1
+    assert share.is_idle(n1) or share.is_idle(n2)

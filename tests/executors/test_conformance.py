@@ -1,39 +1,26 @@
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
 
-from asa.core.ports import RunContext
-from asa.testing.executors import ExecutorConformance, Ground
+from asa.core.ports import Executor, RunContext
+from asa.testing.executors import Bench, ExecutorConformance
 from executors.dask import dask
 from executors.hub import local
 
 pytestmark = pytest.mark.slow
 
-
-class TestProcesses(ExecutorConformance):
-    @pytest.fixture
-    def ground(self, context: RunContext) -> Iterator[Ground]:
-        with Ground(local, context) as ground:
-            yield ground
-
-
-class TestThreads(ExecutorConformance):
-    @pytest.fixture
-    def ground(self, context: RunContext) -> Iterator[Ground]:
-        with Ground(lambda: local(workers="threads"), context) as ground:
-            yield ground
+KINDS: dict[str, tuple[Callable[[], Executor], bool]] = {
+    "processes": (local, True),
+    "threads": (lambda: local(workers="threads"), True),
+    "tls": (local, False),
+    "dask": (dask, True),
+}
 
 
-class TestTls(ExecutorConformance):
-    @pytest.fixture
-    def ground(self, context: RunContext) -> Iterator[Ground]:
-        with Ground(local, replace(context, local=False)) as ground:
-            yield ground
-
-
-class TestDask(ExecutorConformance):
-    @pytest.fixture
-    def ground(self, context: RunContext) -> Iterator[Ground]:
-        with Ground(dask, context) as ground:
-            yield ground
+class TestExecutors(ExecutorConformance):
+    @pytest.fixture(params=KINDS)
+    def bench(self, request: pytest.FixtureRequest, context: RunContext) -> Iterator[Bench]:
+        make, is_local = KINDS[request.param]
+        with Bench(make, replace(context, local=is_local)) as bench:
+            yield bench

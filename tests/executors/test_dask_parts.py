@@ -97,7 +97,7 @@ def test_one_that_another_crew_tidies_up_before_it_is_locked_is_made_again(
     scratch.close()
 
 
-def test_a_file_system_without_locks_is_told_and_left_as_it_was(
+def test_a_file_system_without_locks_is_named_and_left_as_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(descriptor: int, operation: int) -> None:
@@ -176,47 +176,45 @@ def play(scenario: Callable[[Scene], Awaitable[None]]) -> None:
     asyncio.run(main())
 
 
-def test_what_is_about_the_node_passes() -> None:
-    async def scenario(scene: Scene) -> None:
-        scheduler = await scene.introduce()
-        assert (scheduler.hosts, scheduler.port) == (("h",), 8) and scheduler.prefix == scene.relay.prefix
-        scene.node.send(Alive())
-        assert await scene.hear(scene.hub) == Alive()
-        scene.hub.send(ReleaseNode())
-        assert await scene.hear(scene.node) == ReleaseNode()
-
-    play(scenario)
+def played(scenario: Callable[[Scene], Awaitable[None]]) -> Callable[[], None]:
+    return lambda: play(scenario)
 
 
-def test_orders_turn_off_to_dask_and_outcomes_come_from_the_crew() -> None:
-    async def scenario(scene: Scene) -> None:
-        await scene.introduce()
-        scene.hub.send(RunOrders([order(1), order(2)]))
-        scene.relay.add_worker("n1-x:1", "tls://w")
-        await scene.until(lambda: scene.farm.given)
-        assert [(each.order.ticket, each.address) for each in scene.farm.given] == [(1, "tls://w")]
-        outcome = OrderOutcome(1, 0.0, 9.0, b"value")
-        scene.node.send(TaskReport([outcome], []))
-        assert await scene.hear(scene.hub) == TaskReport([outcome], [])
-        assert scene.farm.forgotten == [1] and [each.order.ticket for each in scene.farm.given] == [1, 2]
-
-    play(scenario)
+@played
+async def test_messages_about_the_node_pass(scene: Scene) -> None:
+    scheduler = await scene.introduce()
+    assert (scheduler.hosts, scheduler.port) == (("h",), 8) and scheduler.prefix == scene.relay.prefix
+    scene.node.send(Alive())
+    assert await scene.hear(scene.hub) == Alive()
+    scene.hub.send(ReleaseNode())
+    assert await scene.hear(scene.node) == ReleaseNode()
 
 
-def test_a_worker_that_is_gone_is_no_matter_of_the_hubs() -> None:
-    async def scenario(scene: Scene) -> None:
-        await scene.introduce()
-        scene.hub.send(RunOrders([order(1)]))
-        scene.relay.add_worker("n1-x:1", "tls://w1")
-        await scene.until(lambda: scene.farm.given)
-        scene.node.send(WorkerGone("n1-x:1"))
-        await scene.until(lambda: scene.farm.forgotten)
-        scene.relay.add_worker("n1-x:2", "tls://w2")
-        assert [(each.order.ticket, each.address) for each in scene.farm.given] == [(1, "tls://w1"), (1, "tls://w2")]
-        scene.node.send(Alive())
-        assert await scene.hear(scene.hub) == Alive()
+@played
+async def test_orders_go_to_dask_and_outcomes_come_from_the_workers(scene: Scene) -> None:
+    await scene.introduce()
+    scene.hub.send(RunOrders([order(1), order(2)]))
+    scene.relay.add_worker("n1-x:1", "tls://w")
+    await scene.until(lambda: scene.farm.given)
+    assert [(each.order.ticket, each.address) for each in scene.farm.given] == [(1, "tls://w")]
+    outcome = OrderOutcome(1, 0.0, 9.0, b"value")
+    scene.node.send(TaskReport([outcome], []))
+    assert await scene.hear(scene.hub) == TaskReport([outcome], [])
+    assert scene.farm.forgotten == [1] and [each.order.ticket for each in scene.farm.given] == [1, 2]
 
-    play(scenario)
+
+@played
+async def test_a_worker_that_is_gone_is_not_reported_to_the_hub(scene: Scene) -> None:
+    await scene.introduce()
+    scene.hub.send(RunOrders([order(1)]))
+    scene.relay.add_worker("n1-x:1", "tls://w1")
+    await scene.until(lambda: scene.farm.given)
+    scene.node.send(WorkerGone("n1-x:1"))
+    await scene.until(lambda: scene.farm.forgotten)
+    scene.relay.add_worker("n1-x:2", "tls://w2")
+    assert [(each.order.ticket, each.address) for each in scene.farm.given] == [(1, "tls://w1"), (1, "tls://w2")]
+    scene.node.send(Alive())
+    assert await scene.hear(scene.hub) == Alive()
 
 
 @pytest.mark.parametrize("end", ["node", "hub"])
@@ -232,39 +230,35 @@ def test_one_end_that_hangs_up_ends_the_other(end: str) -> None:
     play(scenario)
 
 
-def test_a_node_that_is_gone_before_dask_is_there() -> None:
-    async def scenario(scene: Scene) -> None:
-        scene.node.send(HELLO)
+@played
+async def test_a_node_that_is_gone_before_dask_is_there(scene: Scene) -> None:
+    scene.node.send(HELLO)
+    await scene.hear(scene.hub)
+    scene.hub.send(WELCOME)
+    await scene.hear(scene.node)
+    scene.node.close()
+    scene.relay.use(scene.farm, ("h",), 8)
+    assert scene.left
+
+
+@played
+async def test_nonsense_from_a_node_ends_its_connection(scene: Scene) -> None:
+    stream = socket.fromfd(scene.node.fileno(), socket.AF_UNIX, socket.SOCK_STREAM)
+    stream.sendall(b"\xff" * 100)
+    stream.close()
+    with pytest.raises(ConnectionResetError):
         await scene.hear(scene.hub)
-        scene.hub.send(WELCOME)
-        await scene.hear(scene.node)
-        scene.node.close()
-        scene.relay.use(scene.farm, ("h",), 8)
-        assert scene.left
-
-    play(scenario)
-
-
-def test_nonsense_from_a_node_ends_its_connection() -> None:
-    async def scenario(scene: Scene) -> None:
-        stream = socket.fromfd(scene.node.fileno(), socket.AF_UNIX, socket.SOCK_STREAM)
-        stream.sendall(b"\xff" * 100)
-        stream.close()
-        with pytest.raises(ConnectionResetError):
-            await scene.hear(scene.hub)
-
-    play(scenario)
 
 
 def test_what_waits_for_long_goes_back_to_the_hub(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("executors.dask.driver._STUCK_S", 0.02)
+    monkeypatch.setattr("executors.dask.driver.STUCK_S", 0.02)
 
     async def scenario(scene: Scene) -> None:
         await scene.introduce()
         scene.relay.add_worker("n1-x:1", "tls://w")
         scene.hub.send(RunOrders([order(1), order(2)]))
         assert await scene.hear(scene.hub) == TaskReport([], [2])
-        monkeypatch.setattr("executors.dask.driver._STUCK_S", 1000.0)
+        monkeypatch.setattr("executors.dask.driver.STUCK_S", 1000.0)
         scene.hub.send(RunOrders([order(3)]))
         await scene.until(lambda: scene.relay.timer)
         scene.relay.close()
@@ -273,33 +267,29 @@ def test_what_waits_for_long_goes_back_to_the_hub(monkeypatch: pytest.MonkeyPatc
     play(scenario)
 
 
-def test_a_long_message_passes_to_a_node_that_is_slow_to_read() -> None:
-    async def scenario(scene: Scene) -> None:
-        long = WELCOME._replace(values="/values" * 600_000)
-        scene.hub.send(long)
-        while scene.hub.unsent:
-            scene.hub.flush()
-            await asyncio.sleep(0.001)
-        await scene.until(lambda: scene.relay.node.unsent)
-        assert await scene.hear(scene.node) == long
-
-    play(scenario)
+@played
+async def test_a_long_message_passes_to_a_node_that_is_slow_to_read(scene: Scene) -> None:
+    long = WELCOME._replace(values="/values" * 600_000)
+    scene.hub.send(long)
+    while scene.hub.unsent:
+        scene.hub.flush()
+        await asyncio.sleep(0.001)
+    await scene.until(lambda: scene.relay.node.unsent)
+    assert await scene.hear(scene.node) == long
 
 
-def test_what_comes_before_hello_or_before_dask_is_no_harm() -> None:
-    async def scenario(scene: Scene) -> None:
-        scene.relay.add_worker("n1-x:1", "tls://w")
-        scene.node.send(HELLO)
-        assert await scene.hear(scene.hub) == HELLO
-        outcome = OrderOutcome(1, 0.0, 9.0, b"value")
-        scene.node.send(TaskReport([outcome], []))
-        assert await scene.hear(scene.hub) == TaskReport([outcome], [])
-        assert scene.farm.forgotten == []
-
-    play(scenario)
+@played
+async def test_what_comes_before_hello_or_before_dask_is_no_harm(scene: Scene) -> None:
+    scene.relay.add_worker("n1-x:1", "tls://w")
+    scene.node.send(HELLO)
+    assert await scene.hear(scene.hub) == HELLO
+    outcome = OrderOutcome(1, 0.0, 9.0, b"value")
+    scene.node.send(TaskReport([outcome], []))
+    assert await scene.hear(scene.hub) == TaskReport([outcome], [])
+    assert scene.farm.forgotten == []
 
 
-def test_who_knocks_at_the_front_is_the_hubs_guest_through_a_relay(tmp_path: Path) -> None:
+def test_a_node_that_connects_to_the_front_reaches_the_hub_through_a_relay(tmp_path: Path) -> None:
     adopted: list[tuple[Channel, Channel]] = []
     listener = UnixListener(tmp_path, "door")
     front = ProxyListener(listener, lambda node, hub: adopted.append((node, hub)))
@@ -440,7 +430,7 @@ def test_a_dead_workers_orders_wait_again_and_first() -> None:
     assert [(each.order.ticket, each.address) for each in node.assign(0.0)] == [(1, "tls://w2")]
 
 
-def test_what_was_told_of_a_dead_workers_order_counts() -> None:
+def test_an_outcome_of_a_dead_workers_order_counts() -> None:
     node = bench()
     node.accept([plain(1)], 0.0)
     node.assign(0.0)
@@ -487,7 +477,7 @@ def test_more_gpus_than_the_node_has() -> None:
 
 
 @pytest.mark.slow
-def test_what_keeps_the_scheduler_from_listening_is_told_and_nodes_are_sent_away(tmp_path: Path) -> None:
+def test_a_scheduler_that_cannot_listen_is_named_and_nodes_are_sent_away(tmp_path: Path) -> None:
     cluster = DaskProxy(str(tmp_path / "none"), "127.0.0.1", ("127.0.0.1",), None)
     with pytest.raises(StateError, match="none"):
         cluster.wait()

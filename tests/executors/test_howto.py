@@ -6,7 +6,7 @@ import pytest
 
 from asa.core.ports import RunContext
 from asa.testing import tasks
-from asa.testing.executors import PATIENCE_S, Ground
+from asa.testing.executors import PATIENCE_S, Bench
 
 HOWTO = Path(__file__).parents[2] / "docs" / "howto" / "write-an-executor.md"
 
@@ -19,8 +19,8 @@ def test_the_example_runs_tasks(context: RunContext, tmp_path: Path, monkeypatch
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    with Ground(module.serial, context) as ground:
-        driver, program = ground.driver(), ground.node()
+    with Bench(module.serial, context) as bench:
+        driver, program = bench.driver(), bench.node()
         driver.launch(tasks.echo, [(number,) for number in range(10)])
         driver.launch(tasks.fail, [("as it should",)], stage="failing")
         assert driver.values(10) == list(range(10))

@@ -1,25 +1,39 @@
 import json
+import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from asa.core.event import Event, NodeJoined, NodeLost, TaskDone, TaskFailed
+from asa.core.allocation import Allocation
+from asa.core.errors import InvalidInput, StateError
+from asa.core.event import Event, NodeJoined, NodeLost, TaskDone, TaskFailed, TasksKept
 from asa.core.job import Resources
+from asa.core.ports import Executor, RunContext
+from asa.core.registry import EXECUTORS
 from asa.core.task import Task
 from asa.security.files import write_private
-from executors.hub import Hub
+from executors.dask import dask
+from executors.hub import Hub, HubExecutor, listen, local, node_resources, task_order
 from executors.wire import (
     LARGEST,
     RENDEZVOUS,
+    Alive,
+    ChannelListener,
     CommandEnded,
     CommandRefused,
     Hello,
+    KeepOrders,
+    KeptOrder,
+    KeptOrders,
     Leaving,
     OrderOutcome,
+    OutcomesLogged,
     ReleaseNode,
     RemoteCommand,
     RunOrders,
@@ -37,7 +51,7 @@ WELCOME = Welcome("module:Crew", {}, "/values", "/work", (), 15.0)
 
 
 class Guest:
-    """Somebody who knocks, by hand."""
+    """A client of the hub, by hand."""
 
     def __init__(self, directory: Path, introduction: object) -> None:
         self.channel = connect(str(directory))
@@ -70,9 +84,11 @@ class Post:
 
     def __init__(self) -> None:
         self.events: list[Event] = []
+        self.logged: Callable[[], None] | None = None
 
-    def __call__(self, events: Any) -> None:
+    def __call__(self, events: Any, logged: Any = None) -> None:
         self.events += events
+        self.logged = logged
 
     def wait(self, kind: type, count: int = 1) -> list[Any]:
         until(lambda: sum(isinstance(event, kind) for event in self.events) >= count, lambda: f"more of {self.events}")
@@ -133,7 +149,7 @@ def test_outcomes_become_events(hub: Hub, tmp_path: Path, post: Post) -> None:
     ]
 
 
-def test_what_a_node_hands_back_is_given_again(hub: Hub, tmp_path: Path, post: Post) -> None:
+def test_orders_that_a_node_returns_are_sent_again(hub: Hub, tmp_path: Path, post: Post) -> None:
     hub.launch([task()], "a")
     node = Node(tmp_path)
     (order,) = node.hear(RunOrders).orders
@@ -141,7 +157,7 @@ def test_what_a_node_hands_back_is_given_again(hub: Hub, tmp_path: Path, post: P
     assert node.hear(RunOrders).orders == [order]
 
 
-def test_nodes_that_hand_back_are_not_sent_ahead_again(hub: Hub, tmp_path: Path, post: Post) -> None:
+def test_nodes_that_return_orders_are_not_sent_ahead_again(hub: Hub, tmp_path: Path, post: Post) -> None:
     node = Node(tmp_path)
     hub.launch([task(0)], "a")
     (first,) = node.hear(RunOrders).orders
@@ -155,7 +171,7 @@ def test_nodes_that_hand_back_are_not_sent_ahead_again(hub: Hub, tmp_path: Path,
     assert [order.number for order in node.hear(RunOrders).orders] == [2]
 
 
-def test_a_node_that_talks_nonsense_is_dropped_and_others_stay(hub: Hub, tmp_path: Path, post: Post) -> None:
+def test_a_node_that_sends_no_message_is_dropped_and_others_stay(hub: Hub, tmp_path: Path, post: Post) -> None:
     good, bad = Node(tmp_path, "good"), Node(tmp_path, "bad")
     post.wait(NodeJoined, 2)
     bad.channel.send({"not": "a message"})
@@ -196,6 +212,85 @@ def test_closing_waits_until_a_release_is_sent(hub: Hub, tmp_path: Path) -> None
     closing.join()
 
 
+class TestAnEarlierDriversTasks:
+    """Nodes that say what they have kept; the hub that says what of it is wanted."""
+
+    @staticmethod
+    def kept(ticket: int, index: int, identity: str = "", hosts: tuple[str, ...] = ()) -> KeptOrder:
+        return KeptOrder(ticket, "s", index, identity, hosts)
+
+    def node(self, directory: Path, *kept: KeptOrder, name: str = "n1", cores: int = 2) -> Guest:
+        node = Guest(directory, Hello("a", name, 1, cores, 0, 0, len(kept)))
+        node.hear(Welcome)
+        if kept:
+            node.channel.send(KeptOrders(list(kept)))
+        return node
+
+    def test_what_is_wanted_goes_on_and_its_room_is_taken(self, hub: Hub, tmp_path: Path, post: Post) -> None:
+        node = self.node(tmp_path, self.kept(7, 0), self.kept(8, 1))
+        post.wait(NodeJoined)
+        hub.adopt([task(0)], "a", ["n1"])
+        hub.launch([task(2), task(3)], "a")
+        assert node.hear(KeepOrders).tickets == [7]
+        assert [order.number for order in node.hear(RunOrders).orders] == [2], "one core is free"
+        assert post.wait(TasksKept)[0].tasks == (("s", 0),)
+        node.channel.send(TaskReport([OrderOutcome(7, 1.0, 2.0, b"seven")], []))
+        (done,) = post.wait(TaskDone)
+        assert (done.index, done.value) == (0, b"seven")
+        assert [order.number for order in node.hear(RunOrders).orders] == [3]
+
+    def test_all_nodes_are_waited_for(self, hub: Hub, tmp_path: Path, post: Post) -> None:
+        first = self.node(tmp_path, self.kept(7, 0))
+        post.wait(NodeJoined)
+        hub.adopt([task(0), task(1), task(2)], "a", ["n1", "n2"])
+        second = self.node(tmp_path, self.kept(8, 1), self.kept(9, 2, "another input"), name="n2")
+        (event,) = post.wait(TasksKept)
+        assert sorted(event.tasks) == [("s", 0), ("s", 1)]
+        assert (first.hear(KeepOrders).tickets, second.hear(KeepOrders).tickets) == ([7], [8])
+
+    def test_a_node_that_does_not_come_back_is_not_waited_for_for_ever(self, tmp_path: Path, post: Post) -> None:
+        listener = UnixListener(tmp_path, "door")
+        write_private(tmp_path / RENDEZVOUS, json.dumps(listener.address()).encode())
+        hub = Hub(listener, WELCOME, post, heartbeat_s=1.0)
+        try:
+            first = self.node(tmp_path)
+            post.wait(NodeJoined)
+            hub.adopt([task(0)], "a", ["n1", "n2"])
+
+            def alive() -> bool:
+                first.channel.send(Alive())
+                return any(isinstance(event, TasksKept) for event in post.events)
+
+            until(alive)
+            assert post.wait(TasksKept)[0].tasks == ()
+            late = self.node(tmp_path, self.kept(7, 0), name="n2")
+            assert late.hear(KeepOrders).tickets == [], "it may run elsewhere by now"
+        finally:
+            hub.close()
+
+    def test_a_task_that_spans_nodes_has_them_all_again(self, hub: Hub, tmp_path: Path, post: Post) -> None:
+        first = self.node(tmp_path, self.kept(7, 0, hosts=("n1", "n2")), name="n1", cores=1)
+        post.wait(NodeJoined)
+        hub.adopt([task(0, cores=2, nodes=2)], "a", ["n1", "n2"])
+        second = self.node(tmp_path, name="n2", cores=1)
+        post.wait(TasksKept)
+        hub.launch([task(1), task(2)], "a")
+        first.channel.send(TaskReport([OrderOutcome(7, 1.0, 2.0, b"")], []))
+        assert [order.number for node in (first, second) for order in node.hear(RunOrders).orders] == [1, 2]
+        kinds = [type(event) for event in post.events]
+        assert kinds.index(TaskDone) < len(kinds)
+
+    def test_a_node_hears_when_an_outcome_is_logged(self, hub: Hub, tmp_path: Path, post: Post) -> None:
+        hub.launch([task()], "a")
+        node = Node(tmp_path)
+        (order,) = node.hear(RunOrders).orders
+        node.channel.send(TaskReport([OrderOutcome(order.ticket, 1.0, 2.0, b"")], []))
+        post.wait(TaskDone)
+        assert post.logged is not None
+        post.logged()
+        assert node.hear(OutcomesLogged).tickets == [order.ticket]
+
+
 def test_a_released_allocation_takes_no_more(hub: Hub, tmp_path: Path, post: Post) -> None:
     node = Node(tmp_path)
     node.hear(Welcome)
@@ -211,7 +306,7 @@ def test_a_released_allocation_takes_no_more(hub: Hub, tmp_path: Path, post: Pos
 class TestIdle:
     """Nodes that have had nothing to do for long end on demand, so that others may have them."""
 
-    def test_one_that_has_had_nothing_to_do_is_told_to_end(self, hub: Hub, tmp_path: Path, post: Post) -> None:
+    def test_an_idle_node_is_released(self, hub: Hub, tmp_path: Path, post: Post) -> None:
         node = Node(tmp_path)
         post.wait(NodeJoined)
         hub.dismiss_idle(0.0)
@@ -231,7 +326,9 @@ class TestIdle:
         first.channel.close()
         again.channel.send(Leaving("it is over"))
         again.channel.close()
-        assert [lost.reason for lost in post.wait(NodeLost, 2)] == ["it is lent to others", "it is over"], "told once"
+        assert [lost.reason for lost in post.wait(NodeLost, 2)] == ["it is lent to others", "it is over"], (
+            "reported once"
+        )
 
     def test_one_that_works_or_has_just_worked_stays(self, hub: Hub, tmp_path: Path, post: Post) -> None:
         nodes = []
@@ -276,7 +373,7 @@ class TestIdle:
         assert len(post.wait(NodeLost)) == 1
 
 
-class TestErrands:
+class TestRemoteCommands:
     """A launched task has two of three nodes; its launcher's shell asks for the second."""
 
     @pytest.fixture
@@ -297,7 +394,7 @@ class TestErrands:
     def shell(self, order: TaskOrder, tmp_path: Path) -> Guest:
         return Guest(tmp_path, RemoteCommand(order.ticket, "n2", "orted", {"A": "b"}))
 
-    def test_the_node_is_told_and_the_shell_hears_how_it_ended(self, nodes: list[Node], shell: Guest) -> None:
+    def test_the_node_starts_it_and_the_shell_gets_its_exit_code(self, nodes: list[Node], shell: Guest) -> None:
         start = nodes[1].hear(StartCommand)
         assert (start.command, start.environment) == ("orted", {"A": "b"})
         nodes[1].channel.send(CommandEnded(start.number, 3))
@@ -325,7 +422,7 @@ class TestErrands:
         assert nodes[1].hear(StopCommand).number == number
         assert "first node" in shell.hear(CommandRefused).reason
 
-    def test_when_its_node_is_lost_the_shell_hears_of_it(self, nodes: list[Node], shell: Guest) -> None:
+    def test_when_its_node_is_lost_the_shell_is_refused(self, nodes: list[Node], shell: Guest) -> None:
         nodes[1].hear(StartCommand)
         nodes[1].channel.send(Leaving("the power is out"))
         nodes[1].channel.close()
@@ -345,7 +442,7 @@ def test_of_a_node_that_connects_anew_the_old_connection_is_closed(hub: Hub, tmp
     assert again.hear(RunOrders).orders
 
 
-def test_what_a_released_node_still_reports_is_nobodys(hub: Hub, tmp_path: Path, post: Post) -> None:
+def test_reports_of_a_released_node_are_dropped(hub: Hub, tmp_path: Path, post: Post) -> None:
     hub.launch([task()], "a")
     node = Node(tmp_path)
     (order,) = node.hear(RunOrders).orders
@@ -356,3 +453,139 @@ def test_what_a_released_node_still_reports_is_nobodys(hub: Hub, tmp_path: Path,
     other.hear(Welcome)
     assert [(type(event), event.node) for event in post.wait(NodeJoined, 2)] == [(NodeJoined, "n1"), (NodeJoined, "n2")]
     assert not any(isinstance(event, TaskDone | TaskFailed) for event in post.events)
+
+
+# ------------------------------------------------------- the executor
+
+
+class FakeProxy:
+    """Stands proxy, and has tasks launched while it gets ready."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.error, self.station, self.closed = error, HubExecutor("m:C"), 0
+        self.published = False
+
+    def __call__(self, context: RunContext, listener: ChannelListener) -> "FakeProxy":
+        self.file: Path = context.directory / RENDEZVOUS
+        return self
+
+    def front(self, listener: ChannelListener) -> ChannelListener:
+        return listener
+
+    def wait(self) -> None:
+        self.published = self.file.exists()
+        self.station.launch([], "a")
+        if self.error:
+            raise self.error
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+def station(proxy: FakeProxy) -> HubExecutor:
+    proxy.station = HubExecutor("m:C", proxy=lambda context, listener: proxy(context, listener))
+    return proxy.station
+
+
+def test_nodes_may_come_and_be_given_tasks_while_a_proxy_gets_ready(context: RunContext) -> None:
+    proxy = FakeProxy()
+    made = station(proxy)
+    made.start(context, lambda events, logged=None: None)
+    assert proxy.published and not proxy.closed
+    made.close()
+    made.close()
+    assert proxy.closed == 1 and not proxy.file.exists()
+
+
+def test_when_it_does_not_get_ready_nothing_is_left(context: RunContext) -> None:
+    proxy = FakeProxy(ValueError("no port"))
+    made = station(proxy)
+    with pytest.raises(ValueError, match="no port"):
+        made.start(context, lambda events, logged=None: None)
+    assert proxy.closed == 1 and not proxy.file.exists()
+    with pytest.raises(InvalidInput, match="start"):
+        made.launch([], "a")
+
+
+def test_a_new_drivers_address_stays(context: RunContext) -> None:
+    first, second = HubExecutor("m:C"), HubExecutor("m:C")
+    first.start(context, lambda events, logged=None: None)
+    second.start(context, lambda events, logged=None: None)
+    address = (context.directory / RENDEZVOUS).read_bytes()
+    first.close()
+    assert (context.directory / RENDEZVOUS).read_bytes() == address
+    second.close()
+    assert not (context.directory / RENDEZVOUS).exists()
+
+
+def test_a_directory_that_takes_no_socket_is_named(context: RunContext, tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    with pytest.raises(StateError, match=rf"cannot make a socket in {gone}: No such file .* Set ASA_STATE_DIR"):
+        listen(replace(context, directory=gone))
+    (tmp_path / "hub-1.sock").mkdir()
+    with pytest.raises(StateError, match=rf"cannot make a socket in {tmp_path}: Is a directory"):
+        listen(replace(context, directory=tmp_path))
+
+
+SECRETIVE = RunContext("r", Path("/state/r"), "/home/u", ("/lib",), orphan_grace_s=60.0)
+
+
+@pytest.mark.parametrize("spec", ["local:workers=threads,heartbeat-s=5", "dask:port=0,heartbeat-s=5"])
+def test_it_is_an_executor_by_name(spec: str) -> None:
+    executor: Executor = EXECUTORS.create(spec)
+    assert isinstance(executor, HubExecutor)
+    with pytest.raises(InvalidInput, match="start"):
+        executor.launch([], "a")
+    executor.close()
+
+
+def test_the_program_of_each_node() -> None:
+    allocation = Allocation("key", Resources(cores=8, nodes=2, memory=100, gpus=3), 60.0)
+    argv = local().bootstrap(allocation, SECRETIVE)
+    assert argv[:4] == (sys.executable, "-P", "-m", "executors.supervisor")
+    words = "--directory /state/r --allocation key --grace 60.0 --cores 4 --memory 50 --gpus 2"
+    assert argv[4:] == tuple(words.split())
+
+
+def test_on_one_machine_all_nodes_are_that_machine() -> None:
+    argv = local().bootstrap(Allocation("key", Resources(cores=8, nodes=2), 60.0), replace(SECRETIVE, local=True))
+    assert argv[argv.index("--cores") + 1] == "8"
+
+
+@pytest.mark.parametrize(
+    ("make", "options"),
+    [
+        *((local, options) for options in ({"workers": "greenlets"}, {"heartbeat_s": 0.0}, {"heartbeat_s": -1.0})),
+        *((dask, options) for options in ({"port": 70000}, {"port": -1}, {"heartbeat_s": 0.0})),
+    ],
+)
+def test_options_are_checked(make: Callable[..., Executor], options: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInput, match=next(iter(options))):
+        make(**options)
+
+
+def test_a_directory_that_is_open_to_others(context: RunContext) -> None:
+    context.directory.mkdir()
+    context.directory.chmod(0o755)
+    with pytest.raises(StateError, match="chmod"):
+        local().start(context, lambda events, logged=None: None)
+
+
+def test_closing_twice(context: RunContext) -> None:
+    executor = local()
+    executor.start(context, lambda events, logged=None: None)
+    executor.close()
+    executor.close()
+
+
+@given(
+    nodes=st.integers(1, 7), cores=st.integers(1, 4), memory=st.none() | st.integers(1, 10**12), gpus=st.integers(0, 9)
+)
+def test_a_task_of_all_an_allocation_has_fits_its_nodes(nodes: int, cores: int, memory: int | None, gpus: int) -> None:
+    all_of_it = Resources(nodes * cores, nodes, memory, gpus)
+    context = RunContext("r", Path("/state/r"), "/work", ())
+    node = node_resources(Allocation("key", all_of_it, 60.0), context)
+    asked = task_order(Task("s", 0, "", b"", (), all_of_it), 0, spanning=True)
+    assert (asked.cores, asked.memory, asked.gpus) == (node["cores"], node.get("memory", 0), node.get("gpus", 0))
+    alone = task_order(Task("s", 0, "", b"", (), all_of_it), 0, spanning=False)
+    assert (alone.cores, alone.memory, alone.gpus) == (nodes * cores, memory or 0, gpus)

@@ -69,7 +69,7 @@ class TestPrefix:
         words = prefix(Launch(("srun",), ranks=9, cores=1), 2, [])
         assert {"--ntasks=9", "--nodes=2", "--ntasks-per-node=5"} <= set(words)
 
-    def test_mpirun_is_told_how_many(self) -> None:
+    def test_mpirun_gets_the_number_of_ranks(self) -> None:
         assert prefix(MPIRUN, 2, ["n1", "n7"]) == ["mpirun", "-v", "-np", "9"]
 
 
@@ -109,7 +109,9 @@ class TestHow:
             assert Path(hosts).read_text().split() == [socket.gethostname()] * 5 + ["n7"] * 4
             assert os.access(shell, os.X_OK) and "'/the run'\"'\"'s' 7 \"$@\"" in Path(shell).read_text()
             assert not set(" :") & set(hosts + shell)
-            assert variables["OMPI_MCA_orte_default_hostfile"] == variables["PRTE_MCA_prte_default_hostfile"] == hosts
+            slots = variables["OMPI_MCA_orte_default_hostfile"]
+            assert slots == variables["PRTE_MCA_prte_default_hostfile"]
+            assert Path(slots).read_text() == f"{socket.gethostname()} slots=5\nn7 slots=4\n"
             assert variables["OMPI_MCA_plm_rsh_agent"] == variables["PRTE_MCA_plm_ssh_agent"] == shell
         assert not os.path.exists(hosts) and not os.path.exists(shell)
 
@@ -127,7 +129,7 @@ class TestHow:
         ({"SLURM_PROCID": "0", "PMI_RANK": "3"}, 3),
     ],
 )
-def test_a_rank_is_what_its_own_launcher_says(environ: dict[str, str], rank: int) -> None:
+def test_a_rank_is_that_of_its_own_launcher(environ: dict[str, str], rank: int) -> None:
     assert rank_number(environ) == rank
 
 

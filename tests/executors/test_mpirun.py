@@ -6,7 +6,6 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -91,17 +90,6 @@ def test_a_program_whose_rank_fails(hello: Path) -> None:
 def test_srun_needs_slurm() -> None:
     with pytest.raises(RunFailed, match="'srun' works inside an allocation of Slurm only"):
         value_of(asa.stage(launcher="srun")(abs)(1))
-
-
-@pytest.fixture
-def pids(tmp_path: Path) -> Iterator[Path]:
-    """A folder in which ranks leave their process numbers; none outlives the test."""
-    folder = tmp_path / "pids"
-    folder.mkdir()
-    yield folder
-    for file in folder.iterdir():
-        if psutil.pid_exists(int(file.name)):
-            os.kill(int(file.name), signal.SIGKILL)
 
 
 def sleep_in_ranks(folder: Path) -> None:

@@ -52,7 +52,7 @@ def test_those_with_a_variable_end_wherever_they_are() -> None:
         kill_bearers("ab")
 
 
-def test_nobody_else_ends() -> None:
+def test_other_sessions_go_on() -> None:
     with family() as one, family() as other:
         kill_sessions({one.pid})
         assert other.poll() is None
@@ -90,7 +90,7 @@ def test_a_warden_that_was_killed_is_replaced_and_guards_on() -> None:
         os.kill(first, signal.SIGKILL)
 
         def is_replaced() -> bool:
-            warden.guard(guarded.pid)  # says nothing to nobody
+            warden.guard(guarded.pid)  # which sends nothing
             warden.reap()
             return warden.pid != first
 
@@ -99,45 +99,31 @@ def test_a_warden_that_was_killed_is_replaced_and_guards_on() -> None:
         assert guarded.wait(PATIENCE_S) == -signal.SIGKILL
 
 
-def test_a_launcher_is_asked_before_it_is_killed(tmp_path: Path) -> None:
-    script = tmp_path / "orted"
-    script.write_text("#!/bin/sh\ntrap 'exit 3' TERM\necho started\nsleep 1000 & wait\n")
+@pytest.mark.parametrize(
+    ("program", "trap", "code", "said"),
+    [("orted", "echo asked; exit 3", 3, b"asked\n"), ("srun", "echo asked; exit 3", 3, b"asked\n"),
+     ("srun", "", -signal.SIGKILL, b"")],
+)  # fmt: skip
+def test_a_launcher_is_asked_before_it_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str, trap: str, code: int, said: bytes
+) -> None:
+    if not trap:
+        monkeypatch.setattr(processes, "GENTLE_S", 0.05)
+    script = tmp_path / program
+    script.write_text(f"#!/bin/bash\ntrap '{trap}' TERM\necho ready\nwhile :; do sleep 0.01; done\n")
     script.chmod(0o700)
     with subprocess.Popen([script], start_new_session=True, stdout=subprocess.PIPE) as process:
         assert process.stdout
-        process.stdout.readline()
+        assert process.stdout.readline() == b"ready\n"
         kill_sessions({process.pid})
-        assert process.wait(PATIENCE_S) == 3
+        assert process.stdout.read() == said
+        assert process.wait(PATIENCE_S) == code
 
 
 def test_a_warden_ends_with_its_owner() -> None:
     warden = SessionGuard()
     warden.close()
     assert is_gone(warden.pid)
-
-
-def test_an_srun_is_asked_to_end_its_ranks_first(tmp_path: Path) -> None:
-    script = tmp_path / "srun"
-    script.write_text("#!/bin/bash\ntrap 'echo asked; exit 3' TERM\necho ready\nwhile :; do sleep 0.01; done\n")
-    script.chmod(0o700)
-    with subprocess.Popen([script], start_new_session=True, stdout=subprocess.PIPE) as process:
-        assert process.stdout
-        assert process.stdout.readline() == b"ready\n"
-        kill_sessions({process.pid})
-        assert process.stdout.read() == b"asked\n"
-        assert process.wait(PATIENCE_S) == 3
-
-
-def test_an_srun_that_does_not_listen_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processes, "_GENTLE_S", 0.05)
-    script = tmp_path / "srun"
-    script.write_text("#!/bin/bash\ntrap '' TERM\necho ready\nwhile :; do sleep 0.01; done\n")
-    script.chmod(0o700)
-    with subprocess.Popen([script], start_new_session=True, stdout=subprocess.PIPE) as process:
-        assert process.stdout
-        assert process.stdout.readline() == b"ready\n"
-        kill_sessions({process.pid})
-        assert process.wait(PATIENCE_S) == -signal.SIGKILL
 
 
 def test_a_signal_is_read_and_afterwards_all_is_as_before() -> None:
@@ -159,29 +145,29 @@ def test_it_ends_with_what_was_raised_in_it() -> None:
     assert signal.getsignal(signal.SIGUSR1) is before and signal.set_wakeup_fd(-1) == -1
 
 
-class Told(list[CommandEnded]):
+Ended = list[CommandEnded]
+
+
+@pytest.fixture
+def ended() -> Ended:
     """What was reported."""
+    return []
 
 
 @pytest.fixture
-def told() -> Told:
-    return Told()
-
-
-@pytest.fixture
-def daemons(told: Told) -> Iterator[LauncherDaemons]:
-    daemons = LauncherDaemons(told.append)
+def daemons(ended: Ended) -> Iterator[LauncherDaemons]:
+    daemons = LauncherDaemons(ended.append)
     yield daemons
     daemons.close()
 
 
-def until_told(daemons: LauncherDaemons, told: Told) -> CommandEnded:
-    def is_told() -> bool:
+def until_ended(daemons: LauncherDaemons, ended: Ended) -> CommandEnded:
+    def has_ended() -> bool:
         daemons.reap()
-        return bool(told)
+        return bool(ended)
 
-    until(is_told)
-    return told.pop()
+    until(has_ended)
+    return ended.pop()
 
 
 def lingering(file: Path) -> str:
@@ -189,46 +175,48 @@ def lingering(file: Path) -> str:
     return f"sleep 1000 & echo $! >{file}.new; mv {file}.new {file}; wait"
 
 
-def test_a_command_is_for_a_shell_and_its_end_is_told(daemons: LauncherDaemons, told: Told, tmp_path: Path) -> None:
+def test_a_command_is_run_by_a_shell_and_its_end_is_reported(
+    daemons: LauncherDaemons, ended: Ended, tmp_path: Path
+) -> None:
     daemons.start(
         StartCommand(5, f'A=$B; export A; printenv A >"{tmp_path}/a"; exit 3', {**os.environ, "B": "two words"})
     )
-    assert until_told(daemons, told) == CommandEnded(5, 3)
+    assert until_ended(daemons, ended) == CommandEnded(5, 3)
     assert (tmp_path / "a").read_text() == "two words\n"
 
 
-def test_what_is_the_nodes_own_stays_so(
-    daemons: LauncherDaemons, told: Told, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_variables_of_the_node_stay_as_they_are(
+    daemons: LauncherDaemons, ended: Ended, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SLURMD_NODENAME", "here")
     monkeypatch.setenv("SLURM_PROCID", "3")
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
     daemons.start(StartCommand(1, f'env >"{tmp_path}/env"', {"PATH": os.environ["PATH"]}))
-    until_told(daemons, told)
+    until_ended(daemons, ended)
     names = dict(line.partition("=")[::2] for line in (tmp_path / "env").read_text().splitlines())
     assert names["SLURMD_NODENAME"] == "here"
     assert not names.keys() & {"SLURM_PROCID", "OMP_NUM_THREADS"}, "of the supervisor's step; what the launcher lacks"
 
 
-def test_one_that_cannot_be_started(daemons: LauncherDaemons, told: Told) -> None:
+def test_one_that_cannot_be_started(daemons: LauncherDaemons, ended: Ended) -> None:
     daemons.start(StartCommand(1, "true", {"LONG": "x" * (1 << 22)}))
-    assert told == [CommandEnded(1, 127)]
+    assert ended == [CommandEnded(1, 127)]
 
 
-def test_one_is_ended_with_all_that_it_has_started(daemons: LauncherDaemons, told: Told, tmp_path: Path) -> None:
+def test_one_is_ended_with_all_that_it_has_started(daemons: LauncherDaemons, ended: Ended, tmp_path: Path) -> None:
     for number in (1, 2):
         daemons.start(StartCommand(number, lingering(tmp_path / str(number)), dict(os.environ)))
     first, second = (wait_for(tmp_path / str(number)) for number in (1, 2))
     daemons.stop(1)
-    assert told == [CommandEnded(1, -9)]
+    assert ended == [CommandEnded(1, -9)]
     assert is_gone(first) and Path(f"/proc/{second}").exists()
     daemons.stop(1)
-    assert len(told) == 1, "it has ended"
+    assert len(ended) == 1, "it has ended"
 
 
-def test_what_a_daemon_leaves_ends_with_it(daemons: LauncherDaemons, told: Told, tmp_path: Path) -> None:
+def test_what_a_daemon_leaves_ends_with_it(daemons: LauncherDaemons, ended: Ended, tmp_path: Path) -> None:
     daemons.start(StartCommand(1, lingering(tmp_path / "pid").removesuffix("wait"), dict(os.environ)))
-    assert until_told(daemons, told) == CommandEnded(1, 0)
+    assert until_ended(daemons, ended) == CommandEnded(1, 0)
     assert is_gone(wait_for(tmp_path / "pid"))
 
 

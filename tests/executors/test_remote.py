@@ -22,7 +22,7 @@ from asa.core.launch import Launch
 from asa.core.ports import RunContext
 from asa.core.task import Task
 from asa.security.files import private_directory, write_private
-from asa.testing.executors import ExecutorDriver, Ground, is_gone
+from asa.testing.executors import Bench, ExecutorDriver, is_gone
 from executors.dask import dask
 from executors.hub import local
 from executors.mesos.executor import POOL, Mesos
@@ -41,7 +41,7 @@ import os, shlex, signal, subprocess, sys, time
 told = []
 signal.signal(signal.SIGTERM, lambda *signal: told.append(143))
 wrong, program = sys.argv[1], sys.argv[4:]
-with open(os.environ["OMPI_MCA_orte_default_hostfile"]) as file:
+with open(os.environ["HYDRA_HOST_FILE"]) as file:
     hosts = file.read().split()
 ranks = []
 for rank, host in enumerate(hosts):
@@ -75,24 +75,13 @@ def executor() -> str:
 
 
 @pytest.fixture
-def ground(executor: str, context: RunContext, tmp_path: Path) -> Iterator[Ground]:
+def bench(executor: str, context: RunContext, tmp_path: Path) -> Iterator[Bench]:
     """Its directory has a name that launchers would take apart."""
     if executor == "dask":
         pytest.importorskip("distributed")
     directory = tmp_path / "a run: this"
-    with Ground(EXECUTORS[executor], replace(context, local=False, directory=directory)) as ground:
-        yield ground
-
-
-@pytest.fixture
-def pids(tmp_path: Path) -> Iterator[Path]:
-    """A folder in which each rank leaves a file with the name of its node."""
-    folder = tmp_path / "pids"
-    folder.mkdir()
-    yield folder
-    for pid in map(int, os.listdir(folder)):
-        if psutil.pid_exists(pid):
-            psutil.Process(pid).kill()
+    with Bench(EXECUTORS[executor], replace(context, local=False, directory=directory)) as bench:
+        yield bench
 
 
 @pytest.fixture
@@ -103,16 +92,16 @@ def fake(tmp_path: Path) -> str:
     return str(program)
 
 
-def launch(ground: Ground, words: Sequence[str], function: Any, *args: object, program: bool = False) -> ExecutorDriver:
+def launch(bench: Bench, words: Sequence[str], function: Any, *args: object, program: bool = False) -> ExecutorDriver:
     """Two nodes of two cores, and a task of two ranks on each."""
-    driver = ground.driver()
-    file = private_directory(ground.context.directory) / "function"
+    driver = bench.driver()
+    file = private_directory(bench.context.directory) / "function"
     write_private(file, cloudpickle.dumps(function))
     how = Launch(tuple(words), ranks=2 * len(NODES), cores=1, program=program)
     needs = Resources(cores=2 * len(NODES), nodes=len(NODES))
     driver.executor.launch([Task("s", 0, str(file), pickle.dumps((args, {})), (), needs, how)], "a")
     for name in NODES:
-        ground.node(resources=Resources(cores=2), name=name)
+        bench.node(resources=Resources(cores=2), name=name)
     return driver
 
 
@@ -150,7 +139,7 @@ class TestShell:
     """With one task on two nodes and the fake launcher."""
 
     def test_it_runs_a_command_on_another_node_of_the_task(
-        self, ground: Ground, fake: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+        self, bench: Bench, fake: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def work(folder: Path) -> str:
             node, threads, rank = (os.environ[name] for name in ("SLURMD_NODENAME", "OMP_NUM_THREADS", "PMI_RANK"))
@@ -158,34 +147,34 @@ class TestShell:
             return node
 
         monkeypatch.setenv("SLURM_PROCID", "7")  # as srun tells a supervisor
-        (first,) = launch(ground, [fake, ""], work, tmp_path).values(1)
+        (first,) = launch(bench, [fake, ""], work, tmp_path).values(1)
         (other,) = set(NODES) - {first}
         said = [tmp_path.joinpath(f"rank-{rank}").read_text() for rank in range(4)]
         assert said == [f"{node} 1 False" for node in (first, first, other, other)]
 
-    def test_it_ends_as_the_command_ends(self, ground: Ground, fake: str) -> None:
+    def test_it_ends_as_the_command_ends(self, bench: Bench, fake: str) -> None:
         def work() -> None:
             if os.environ["PMI_RANK"] == "3":
                 os._exit(5)
 
-        failed = launch(ground, [fake, ""], work).failure()
+        failed = launch(bench, [fake, ""], work).failure()
         assert "ended with exit code 5" in failed.error and not failed.infrastructure
 
-    def test_only_nodes_of_the_task_may_be_asked_for(self, ground: Ground, fake: str) -> None:
-        failed = launch(ground, [fake, "n3"], os.getpid).failure()
+    def test_only_nodes_of_the_task_may_be_asked_for(self, bench: Bench, fake: str) -> None:
+        failed = launch(bench, [fake, "n3"], os.getpid).failure()
         assert "ended with exit code" in failed.error
         assert "no remote shell on n3: it is not, or not any more, one of the task's nodes" in failed.stderr
 
     @pytest.mark.parametrize("victim", ["worker", "launcher", "shell", "first node", "other node", "driver"])
-    def test_when_something_is_killed_no_rank_is_left(self, ground: Ground, fake: str, pids: Path, victim: str) -> None:
-        check_kill(ground, [fake, ""], pids, victim)
+    def test_when_something_is_killed_no_rank_is_left(self, bench: Bench, fake: str, pids: Path, victim: str) -> None:
+        check_kill(bench, [fake, ""], pids, victim)
 
 
-def check_kill(ground: Ground, words: Sequence[str], pids: Path, victim: str) -> None:
+def check_kill(bench: Bench, words: Sequence[str], pids: Path, victim: str) -> None:
     """Something is killed under way: the task fails, by its own fault unless a node is lost, and its processes end."""
-    driver = launch(ground, words, work, pids, 600.0)
+    driver = launch(bench, words, work, pids, 600.0)
     first, other = there(pids)
-    programs = dict(zip(NODES, ground.programs, strict=True))
+    programs = dict(zip(NODES, bench.programs, strict=True))
     # the launcher may have put something between itself and its ranks
     ancestors = first[1][0].parents()
     worker = next(each for each in ancestors if "executors.supervisor" in each.cmdline())
@@ -210,17 +199,17 @@ class TestMpirun:
         name: str = request.param
         return name
 
-    def test_ranks_are_on_all_nodes(self, ground: Ground, pids: Path) -> None:
-        assert launch(ground, ["mpirun"], work, pids, 0.0).values(1) == [0]
+    def test_ranks_are_on_all_nodes(self, bench: Bench, pids: Path) -> None:
+        assert launch(bench, ["mpirun"], work, pids, 0.0).values(1) == [0]
         said = sorted(file.read_text().split()[:2] for file in pids.iterdir())
         assert [rank for rank, _ in said] == ["0", "1", "2", "3"]
         (first,), (other,) = ({node for _, node in said[start : start + 2]} for start in (0, 2))
         assert {first, other} == set(NODES)
 
-    def test_a_program(self, ground: Ground, hello: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_program(self, bench: Bench, hello: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         # All nodes are this machine, whose shared memory the ranks of one of them must not look for on another.
         monkeypatch.setenv("OMPI_MCA_btl", "tcp,self")
-        driver = launch(ground, ["mpirun"], asa.command(str(hello)).function, program=True)
+        driver = launch(bench, ["mpirun"], asa.command(str(hello)).function, program=True)
         assert driver.values(1) == ["4 ranks, sum 6\n"]
 
     @pytest.mark.parametrize(
@@ -232,22 +221,22 @@ class TestMpirun:
         ],
         indirect=["executor"],
     )
-    def test_when_something_is_killed_no_rank_is_left(self, ground: Ground, pids: Path, victim: str) -> None:
-        check_kill(ground, ["mpirun"], pids, victim)
+    def test_when_something_is_killed_no_rank_is_left(self, bench: Bench, pids: Path, victim: str) -> None:
+        check_kill(bench, ["mpirun"], pids, victim)
 
 
 @needs_mpirun
 @pytest.mark.root
 @pytest.mark.skipif(os.geteuid() != 0, reason="groups are made by root where nothing is delegated")
 @pytest.mark.parametrize("executor", ["mesos"])
-def test_ranks_are_in_the_containers_of_their_nodes(ground: Ground, pids: Path) -> None:
-    driver = launch(ground, ["mpirun"], work, pids, 0.0)
+def test_ranks_are_in_the_containers_of_their_nodes(bench: Bench, pids: Path) -> None:
+    driver = launch(bench, ["mpirun"], work, pids, 0.0)
     assert driver.values(1) == [0]
     groups: dict[str, set[str]] = {}
     for file in pids.iterdir():
         _, node, found = file.read_text().split(maxsplit=2)
         groups.setdefault(node, set()).add(found)
-    with Operator(PoolDirectory(ground.context.directory / POOL), READER) as operator:
+    with Operator(PoolDirectory(bench.context.directory / POOL), READER) as operator:
         for agent in (agent["agent_info"] for agent in operator.get_agents()):
             (container,) = operator.containers(agent["id"]["value"])
             (own,) = groups.pop(agent["hostname"])

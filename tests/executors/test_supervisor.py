@@ -13,16 +13,16 @@ from asa.core.event import NodeJoined, TaskFailed
 from asa.core.job import Resources
 from asa.core.ports import RunContext
 from asa.testing import tasks
-from asa.testing.executors import PATIENCE_S, ExecutorDriver, Ground, is_gone, wait_for
+from asa.testing.executors import PATIENCE_S, Bench, ExecutorDriver, is_gone, wait_for
 from executors.hub import local
 from executors.supervisor import arguments
 
 pytestmark = pytest.mark.slow
 
 
-def busy(ground: Ground, driver: ExecutorDriver) -> tuple[int, int]:
+def busy(bench: Bench, driver: ExecutorDriver) -> tuple[int, int]:
     """Process numbers of a task that never ends, and of a program that it has started."""
-    files = [Path(ground.context.workdir, name) for name in ("task", "program")]
+    files = [Path(bench.context.workdir, name) for name in ("task", "program")]
 
     def start_and_linger(names: list[str]) -> None:
         process = subprocess.Popen(["sh", "-c", f"echo $$ >{names[1]}.new && mv {names[1]}.new {names[1]}; sleep 1000"])
@@ -33,11 +33,11 @@ def busy(ground: Ground, driver: ExecutorDriver) -> tuple[int, int]:
     return wait_for(files[0]), wait_for(files[1])
 
 
-def test_told_to_end_it_leaves_nothing(ground: Ground) -> None:
-    driver, program = ground.driver(), ground.node()
+def test_a_signal_ends_it_and_leaves_nothing(bench: Bench) -> None:
+    driver, program = bench.driver(), bench.node()
     assert isinstance(program, subprocess.Popen)
     driver.joined()
-    pids = busy(ground, driver)
+    pids = busy(bench, driver)
     family = psutil.Process(program.pid).children(recursive=True)
     assert len(family) >= 3, "a warden, a worker, its program"
     program.terminate()
@@ -48,19 +48,19 @@ def test_told_to_end_it_leaves_nothing(ground: Ground) -> None:
     assert failed.infrastructure and "n1" in failed.error
 
 
-def test_killed_it_leaves_nothing(ground: Ground) -> None:
-    driver, program = ground.driver(), ground.node()
+def test_killed_it_leaves_nothing(bench: Bench) -> None:
+    driver, program = bench.driver(), bench.node()
     assert isinstance(program, subprocess.Popen)
-    pids = busy(ground, driver)
+    pids = busy(bench, driver)
     family = psutil.Process(program.pid).children(recursive=True)
     program.kill()
     assert all(map(is_gone, [*pids, *(process.pid for process in family)]))
 
 
-def test_a_warden_that_was_killed_is_replaced(ground: Ground) -> None:
-    driver, program = ground.driver(), ground.node()
+def test_a_warden_that_was_killed_is_replaced(bench: Bench) -> None:
+    driver, program = bench.driver(), bench.node()
     assert isinstance(program, subprocess.Popen)
-    task, child = busy(ground, driver)
+    task, child = busy(bench, driver)
     (warden,) = [each for each in psutil.Process(program.pid).children() if each.pid != task]
     warden.kill()
     assert is_gone(warden.pid)
@@ -70,8 +70,8 @@ def test_a_warden_that_was_killed_is_replaced(ground: Ground) -> None:
     assert is_gone(task) and is_gone(child)
 
 
-def test_told_to_end_while_it_looks_for_a_driver(ground: Ground) -> None:
-    driver, program = ground.driver(), ground.node()
+def test_a_signal_ends_it_while_it_looks_for_a_driver(bench: Bench) -> None:
+    driver, program = bench.driver(), bench.node()
     assert isinstance(program, subprocess.Popen)
     driver.joined()
     driver.executor.close()
@@ -79,7 +79,7 @@ def test_told_to_end_while_it_looks_for_a_driver(ground: Ground) -> None:
     assert program.wait(PATIENCE_S) in (-signal.SIGTERM, 128 + signal.SIGTERM)
 
 
-def test_a_killed_drivers_supervisor_serves_the_next_one(ground: Ground, tmp_path: Path) -> None:
+def test_a_killed_drivers_supervisor_serves_the_next_one(bench: Bench, tmp_path: Path) -> None:
     pid = tmp_path / "pid"
     script = f"""
 import sys, threading
@@ -88,47 +88,47 @@ from asa.core.ports import RunContext
 from asa.testing import tasks
 from asa.testing.executors import ExecutorDriver
 from executors.hub import local
-directory, workdir = Path({str(ground.context.directory)!r}), {ground.context.workdir!r}
+directory, workdir = Path({str(bench.context.directory)!r}), {bench.context.workdir!r}
 context = RunContext("r1", directory, workdir, tuple(sys.path), local=True)
 ExecutorDriver(local(), context).launch(tasks.linger, [({str(pid)!r},)])
 threading.Event().wait()
 """
-    ground.context.directory.mkdir(mode=0o700)
+    bench.context.directory.mkdir(mode=0o700)
     with subprocess.Popen([sys.executable, "-c", script]) as first:
-        program = ground.node()
+        program = bench.node()
         task = wait_for(pid)
         first.kill()
-    second = ground.driver()
+    second = bench.driver()
     second.launch(tasks.echo, [("again",)])
     assert second.values(1) == ["again"]
     assert is_gone(task) and program.poll() is None
 
 
-def test_without_a_driver_it_ends_with_75(ground: Ground) -> None:
-    driver, program = ground.driver(), ground.node(grace_s=0.5)
-    pids = busy(ground, driver)
+def test_without_a_driver_it_ends_with_75(bench: Bench) -> None:
+    driver, program = bench.driver(), bench.node(grace_s=0.5)
+    pids = busy(bench, driver)
     driver.executor.close()
     assert program.wait(PATIENCE_S) == 75
     assert all(map(is_gone, pids))
 
 
-def test_its_patience_begins_when_the_driver_is_gone(ground: Ground) -> None:
-    driver, program = ground.driver(), ground.node(grace_s=3.0)
+def test_its_patience_begins_when_the_driver_is_gone(bench: Bench) -> None:
+    driver, program = bench.driver(), bench.node(grace_s=3.0)
     driver.joined()
     time.sleep(3.1)
     driver.executor.close()
-    ground.driver().joined()
+    bench.driver().joined()
     assert program.poll() is None
 
 
-def test_no_driver_from_the_start(ground: Ground) -> None:
-    ground.context.directory.mkdir(mode=0o700)
-    assert ground.node(grace_s=0.5).wait(PATIENCE_S) == 75
+def test_no_driver_from_the_start(bench: Bench) -> None:
+    bench.context.directory.mkdir(mode=0o700)
+    assert bench.node(grace_s=0.5).wait(PATIENCE_S) == 75
 
 
 def test_a_silent_node_is_lost_and_welcome_again(context: RunContext) -> None:
-    with Ground(lambda: local(heartbeat_s=0.4), context) as ground:
-        driver, program = ground.driver(), ground.node()
+    with Bench(lambda: local(heartbeat_s=0.4), context) as bench:
+        driver, program = bench.driver(), bench.node()
         assert isinstance(program, subprocess.Popen)
         driver.joined()
         program.send_signal(signal.SIGSTOP)
@@ -139,8 +139,8 @@ def test_a_silent_node_is_lost_and_welcome_again(context: RunContext) -> None:
         assert driver.values(1) == [1]
 
 
-def test_a_silent_node_does_not_keep_a_driver_from_leaving(ground: Ground) -> None:
-    driver, program = ground.driver(), ground.node()
+def test_a_silent_node_does_not_keep_a_driver_from_leaving(bench: Bench) -> None:
+    driver, program = bench.driver(), bench.node()
     assert isinstance(program, subprocess.Popen)
     driver.joined()
     program.send_signal(signal.SIGSTOP)
@@ -151,20 +151,20 @@ def test_a_silent_node_does_not_keep_a_driver_from_leaving(ground: Ground) -> No
     assert program.wait(PATIENCE_S) == 0, "what was sent before is still heard"
 
 
-def test_nodes_of_one_allocation_share_its_tasks(ground: Ground) -> None:
-    driver, place = ground.driver(), ground.directory("meeting")
-    ground.node("a", Resources(cores=1), "n1")
-    ground.node("a", Resources(cores=1), "n2")
+def test_nodes_of_one_allocation_share_its_tasks(bench: Bench) -> None:
+    driver, place = bench.driver(), bench.directory("meeting")
+    bench.node("a", Resources(cores=1), "n1")
+    bench.node("a", Resources(cores=1), "n2")
     driver.launch(tasks.meet, [(place, number, 2) for number in range(2)])
     assert driver.values(2) == [True, True]
     assert {event.node for event in driver.ended(2).values()} == {"n1", "n2"}
 
 
-def test_one_of_two_nodes_is_lost(ground: Ground) -> None:
-    driver = ground.driver()
-    first, _ = ground.node("a", Resources(cores=1), "n1"), ground.node("a", Resources(cores=1), "n2")
+def test_one_of_two_nodes_is_lost(bench: Bench) -> None:
+    driver = bench.driver()
+    first, _ = bench.node("a", Resources(cores=1), "n1"), bench.node("a", Resources(cores=1), "n2")
     driver.joined(2)
-    files = [Path(ground.context.workdir, name) for name in ("one", "two")]
+    files = [Path(bench.context.workdir, name) for name in ("one", "two")]
     driver.launch(tasks.linger, [(str(file),) for file in files], stage="both")
     pids = list(map(wait_for, files))
     first.kill()
@@ -175,7 +175,7 @@ def test_one_of_two_nodes_is_lost(ground: Ground) -> None:
 
 
 @pytest.fixture
-def output(context: RunContext, tmp_path: Path) -> Iterator[tuple[Ground, Path]]:
+def output(context: RunContext, tmp_path: Path) -> Iterator[tuple[Bench, Path]]:
     """A run, and the file that its jobs write to."""
     file = tmp_path / "job.out"
 
@@ -183,19 +183,19 @@ def output(context: RunContext, tmp_path: Path) -> Iterator[tuple[Ground, Path]]
         with open(file, "ab") as sink:
             return subprocess.Popen(argv, cwd=workdir, stdout=sink, stderr=sink)
 
-    with Ground(local, context, start) as ground:
-        yield ground, file
+    with Bench(local, context, start) as bench:
+        yield bench, file
 
 
-def test_what_tasks_print_reaches_the_jobs_output(output: tuple[Ground, Path]) -> None:
+def test_what_tasks_print_reaches_the_jobs_output(output: tuple[Bench, Path]) -> None:
     def speak(text: str) -> None:
         sys.stdout.write(
             f"said {text}\n"
         )  # one write even where Python does not buffer: the other task's may come between
         os.system(f"echo written {text} >&2")
 
-    ground, file = output
-    driver, program = ground.driver(), ground.node()
+    bench, file = output
+    driver, program = bench.driver(), bench.node()
     driver.launch(speak, [("one",), ("two",)])
     driver.ended(2)
     driver.executor.release("a")
@@ -204,10 +204,10 @@ def test_what_tasks_print_reaches_the_jobs_output(output: tuple[Ground, Path]) -
     assert sorted(lines) == ["said one", "said two", "written one", "written two"]
 
 
-def test_why_it_gave_up_is_in_the_jobs_output(output: tuple[Ground, Path]) -> None:
-    ground, file = output
-    ground.context.directory.mkdir(mode=0o700)
-    ground.node(grace_s=0.5).wait(PATIENCE_S)
+def test_why_it_gave_up_is_in_the_jobs_output(output: tuple[Bench, Path]) -> None:
+    bench, file = output
+    bench.context.directory.mkdir(mode=0o700)
+    bench.node(grace_s=0.5).wait(PATIENCE_S)
     assert "no driver for 0.5 s" in file.read_text() and "rendezvous.json" in file.read_text()
 
 
@@ -236,9 +236,9 @@ def test_the_program_loads_little() -> None:
     assert not {"numpy", "cryptography", "cloudpickle", "ssl", "dataclasses", "pathlib", "asa", "ctypes"} & set(loaded)
 
 
-def test_joining_twice_is_told_in_order(ground: Ground) -> None:
-    driver = ground.driver()
-    ground.node("a", Resources(cores=1), "n1")
-    ground.node("a", Resources(cores=1), "n1")  # two programs on one machine are two nodes
+def test_joining_twice_is_two_events(bench: Bench) -> None:
+    driver = bench.driver()
+    bench.node("a", Resources(cores=1), "n1")
+    bench.node("a", Resources(cores=1), "n1")  # two programs on one machine are two nodes
     driver.joined(2)
     assert sum(isinstance(event, NodeJoined) for event in driver.events) == 2

@@ -14,7 +14,7 @@ import pytest
 from asa.core.ports import RunContext
 from asa.security import ca
 from asa.testing import tasks
-from asa.testing.executors import Ground
+from asa.testing.executors import Bench
 from executors import wire
 from executors.hub import local
 from executors.wire import LARGEST, LARGEST_FIRST, Alive, Channel, Hello, RunOrders, frame, read
@@ -110,15 +110,15 @@ def test_a_worker_sees_the_end() -> None:
 
 
 @pytest.fixture
-def remote(context: RunContext) -> Iterator[Ground]:
+def remote(context: RunContext) -> Iterator[Bench]:
     """A run whose nodes might be anywhere."""
-    with Ground(local, replace(context, local=False)) as ground:
-        yield ground
+    with Bench(local, replace(context, local=False)) as bench:
+        yield bench
 
 
-def knock(ground: Ground) -> socket.socket:
-    """A connection to the driver's port, from nobody."""
-    address = json.loads((ground.context.directory / wire.RENDEZVOUS).read_text())
+def stranger_of(bench: Bench) -> socket.socket:
+    """A bare connection to the driver's port."""
+    address = json.loads((bench.context.directory / wire.RENDEZVOUS).read_text())
     return socket.create_connection(("127.0.0.1", address["port"]))
 
 
@@ -130,18 +130,18 @@ def read_to_end(stream: socket.socket) -> None:
             pass
 
 
-def test_strangers_are_turned_away_and_disturb_nobody(remote: Ground, tmp_path: Path) -> None:
+def test_strangers_are_refused_and_disturb_no_node(remote: Bench, tmp_path: Path) -> None:
     driver = remote.driver()
-    silent, garbage, plain = knock(remote), knock(remote), knock(remote)
+    silent, garbage, plain = stranger_of(remote), stranger_of(remote), stranger_of(remote)
     garbage.sendall(os.urandom(4096))
     plain.sendall(frame(("never", "loaded")))
     ca.create(tmp_path / "other", "another run")
     with pytest.raises(ssl.SSLCertVerificationError):
-        ca.node_context(tmp_path / "other").wrap_socket(knock(remote), server_hostname=ca.DRIVER_NAME)
+        ca.node_context(tmp_path / "other").wrap_socket(stranger_of(remote), server_hostname=ca.DRIVER_NAME)
     careless = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     careless.check_hostname, careless.verify_mode = False, ssl.CERT_NONE
     careless.load_cert_chain(tmp_path / "other" / "node.pem")
-    stranger = careless.wrap_socket(knock(remote))  # done for its side: the driver looks at its certificate after that
+    stranger = careless.wrap_socket(stranger_of(remote))  # the driver looks at its certificate after that
     read_to_end(stranger)
     remote.node()
     driver.launch(tasks.echo, [(1,), (2,)])
@@ -153,7 +153,7 @@ def test_strangers_are_turned_away_and_disturb_nobody(remote: Ground, tmp_path: 
     silent.close()
 
 
-def test_a_node_does_not_talk_to_another_runs_driver(remote: Ground, tmp_path: Path) -> None:
+def test_a_node_does_not_talk_to_another_runs_driver(remote: Bench, tmp_path: Path) -> None:
     remote.driver()
     other = tmp_path / "other"
     ca.create(other / wire.CERTIFICATES, "another run")
@@ -164,34 +164,34 @@ def test_a_node_does_not_talk_to_another_runs_driver(remote: Ground, tmp_path: P
 
 
 def test_a_path_longer_than_a_socket_address(context: RunContext, tmp_path: Path) -> None:
-    with Ground(local, replace(context, directory=tmp_path / ("d" * 150) / "run")) as ground:
-        driver = ground.driver()
-        ground.node()
+    with Bench(local, replace(context, directory=tmp_path / ("d" * 150) / "run")) as bench:
+        driver = bench.driver()
+        bench.node()
         driver.launch(tasks.echo, [(1,)])
         assert driver.values(1) == [1]
 
 
-def test_files_of_a_driver_are_private_and_go_with_it(ground: Ground) -> None:
-    driver = ground.driver()
-    found = {path.name: path for path in ground.context.directory.iterdir() if not path.is_dir()}
+def test_files_of_a_driver_are_private_and_go_with_it(bench: Bench) -> None:
+    driver = bench.driver()
+    found = {path.name: path for path in bench.context.directory.iterdir() if not path.is_dir()}
     assert {name.split("-")[0] for name in found} == {"hub", wire.RENDEZVOUS}
     assert all(path.stat().st_mode & 0o077 == 0 for path in found.values())
     driver.executor.close()
     assert not any(path.exists() for path in found.values())
 
 
-def test_a_driver_that_closes_late_leaves_its_successors_address_alone(ground: Ground) -> None:
-    first, second = ground.driver(), ground.driver()
+def test_a_driver_that_closes_late_leaves_its_successors_address_alone(bench: Bench) -> None:
+    first, second = bench.driver(), bench.driver()
     first.executor.close()
-    ground.node()
+    bench.node()
     second.joined()
 
 
-def test_an_address_that_others_could_have_written_is_not_followed(ground: Ground) -> None:
-    ground.driver()
-    (ground.context.directory / wire.RENDEZVOUS).chmod(0o644)
+def test_an_address_that_others_could_have_written_is_not_followed(bench: Bench) -> None:
+    bench.driver()
+    (bench.context.directory / wire.RENDEZVOUS).chmod(0o644)
     with pytest.raises(PermissionError, match="mode 600"):
-        wire.connect(str(ground.context.directory))
+        wire.connect(str(bench.context.directory))
 
 
 def test_the_other_end_must_be_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -200,7 +200,7 @@ def test_the_other_end_must_be_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     (tmp_path / wire.RENDEZVOUS).chmod(0o600)
     channel = wire.connect(str(tmp_path))
     assert isinstance(listener.accept(), Channel)
-    monkeypatch.setattr(wire, "_credentials", lambda stream: (1, -1))
+    monkeypatch.setattr(wire, "peer_credentials", lambda stream: (1, -1))
     with pytest.raises(PermissionError, match="another user"):
         wire.connect(str(tmp_path))
     assert listener.accept() is None
@@ -208,7 +208,7 @@ def test_the_other_end_must_be_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     listener.close()
 
 
-def test_nobody_is_there(tmp_path: Path) -> None:
+def test_without_a_driver_there_is_no_address(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         wire.connect(str(tmp_path))
 
@@ -222,9 +222,9 @@ def test_a_socket_that_cannot_be_bound_is_closed(tmp_path: Path) -> None:
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-def test_a_driver_elsewhere_that_cannot_be_reached_is_told_by_its_addresses(tmp_path: Path) -> None:
+def test_a_driver_elsewhere_that_cannot_be_reached_is_named_by_its_addresses(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]  # nobody listens there, once it is closed
+        port = server.getsockname()[1]  # closed, so that no process listens there
     address = {"host": "n1.elsewhere", "addresses": ["127.0.0.1", "none.invalid"], "port": port}
     (tmp_path / wire.RENDEZVOUS).write_text(json.dumps(address))
     (tmp_path / wire.RENDEZVOUS).chmod(0o600)
@@ -240,9 +240,9 @@ def test_addresses_name_this_host() -> None:
     assert wire.own_addresses()[0] == listener_name
 
 
-def test_strangers_who_only_knock_keep_nobody_out(remote: Ground) -> None:
+def test_idle_connections_of_strangers_keep_no_node_out(remote: Bench) -> None:
     driver = remote.driver()
-    guests = [knock(remote) for _ in range(300)]
+    guests = [stranger_of(remote) for _ in range(300)]
     remote.node()
     driver.joined()
     for guest in guests:

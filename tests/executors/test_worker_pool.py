@@ -1,63 +1,118 @@
 import os
+import pickle
 import signal
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import cloudpickle
 import pytest
 
-from asa.core.event import TaskDone, TaskFailed
+from asa.core.event import NodeLost, TaskDone, TaskFailed
 from asa.core.job import Resources
 from asa.core.ports import RunContext
+from asa.core.task import Input, Value
+from asa.log.values import INLINE_MOST, load
 from asa.testing import tasks
-from asa.testing.executors import ExecutorDriver, Ground, value_of
+from asa.testing.executors import Bench, ExecutorDriver, value_of
+from executors.dask import dask
 from executors.hub import local
+from executors.wire import OrderOutcome, TaskOrder
+from executors.worker import Caller
 
 
 @pytest.fixture
-def driver(ground: Ground) -> ExecutorDriver:
+def driver(bench: Bench) -> ExecutorDriver:
     """A driver with one node of two cores."""
-    driver = ground.driver()
-    ground.node()
+    driver = bench.driver()
+    bench.node()
     return driver
 
 
-def kill_me(number: int) -> None:
-    os.kill(os.getpid(), number)
-    time.sleep(60)
+@pytest.fixture(scope="module", params=[local, pytest.param(dask, marks=pytest.mark.slow)], ids=["local", "dask"])
+def shared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    """A node of two cores, with workers of either kind; each test has stages of its own."""
+    place = tmp_path_factory.mktemp("workers")
+    context = RunContext("r1", place / "run", str(place), tuple(sys.path), local=True)
+    with Bench(request.param, context) as bench:
+        bench.node()
+        yield bench
 
 
-def test_a_segmentation_fault_is_named_and_located(driver: ExecutorDriver) -> None:
-    driver.launch(kill_me, [(signal.SIGSEGV,)])
-    failed = driver.failure()
-    assert "signal 11 (Segmentation fault)" in failed.error and not failed.infrastructure
-    assert "kill_me" in failed.stderr, "the worker's own last words"
+@pytest.fixture(scope="module")
+def either(shared: Bench) -> ExecutorDriver:
+    return shared.driver()
 
 
-def test_a_worker_that_ran_out_of_memory_is_suspected(driver: ExecutorDriver) -> None:
-    driver.launch(kill_me, [(signal.SIGKILL,)])
-    failed = driver.failure()
-    assert "signal 9 (Killed)" in failed.error and "memory" in failed.error and not failed.infrastructure
-
-
-def test_a_worker_told_to_end_from_outside_is_not_blamed(driver: ExecutorDriver) -> None:
-    driver.launch(kill_me, [(signal.SIGTERM,)])
-    failed = driver.failure()
-    assert "signal 15" in failed.error and failed.infrastructure
-
-
-def test_standard_error_is_that_tasks_own(driver: ExecutorDriver) -> None:
+def test_standard_error_is_that_tasks_own(either: ExecutorDriver) -> None:
     def speak_and_fail(number: int) -> None:
         os.write(2, b"I am %d\n" % number)
         if number % 2:
             raise ValueError(number)
 
-    driver.launch(speak_and_fail, [(number,) for number in range(200)])
-    for index, event in driver.ended(200).items():
+    either.launch(speak_and_fail, [(number,) for number in range(100)], stage="speak")
+    for index, event in either.ended(100, "speak").items():
         if index % 2:
             assert isinstance(event, TaskFailed) and event.stderr == f"I am {index}\n"
+
+
+@pytest.mark.parametrize(
+    ("number", "words", "outside"),
+    [
+        (signal.SIGSEGV, "signal 11 (Segmentation fault)", False),
+        (signal.SIGKILL, "memory", False),
+        (signal.SIGTERM, "signal 15", True),
+    ],
+)
+def test_a_killed_worker_fails_its_task_once(
+    either: ExecutorDriver, shared: Bench, number: int, words: str, outside: bool
+) -> None:
+    stage, begun = f"kill{number}", Path(shared.context.workdir, f"begun{number}")
+
+    def kill_me() -> None:
+        with begun.open("a") as file:
+            file.write("once")
+        os.kill(os.getpid(), number)
+        time.sleep(60.0)
+
+    either.launch(kill_me, [()], stage=stage)
+    either.launch(tasks.echo, [(number,) for number in range(20)], stage=f"after{number}")
+    failed = either.failure(stage)
+    assert f"signal {int(number)}" in failed.error and words in failed.error
+    assert failed.infrastructure == outside
+    assert either.values(20, f"after{number}") == list(range(20))
+    assert begun.read_text() == "once"
+    assert not any(isinstance(event, NodeLost) for event in either.events)
+
+
+def test_short_tasks_do_not_stay_behind_a_long_one(either: ExecutorDriver, shared: Bench) -> None:
+    place = shared.directory("behind")
+    # number 60 waits for all others, those included that were given to the same worker behind it
+    either.launch(tasks.meet, [(place, number, 120 if number == 60 else 0) for number in range(120)], stage="mixed")
+    assert either.values(120, "mixed") == [True] * 120
+    ended = [event.index for event in either.events if isinstance(event, TaskDone) and event.stage == "mixed"]
+    assert len(ended) == 120, "each once"
+
+
+def test_libraries_keep_to_the_tasks_cores(either: ExecutorDriver) -> None:
+    def threads() -> str | None:
+        return os.environ.get("OMP_NUM_THREADS")
+
+    either.launch(threads, [()], stage="one")
+    either.launch(threads, [()], stage="two", resources=Resources(cores=2))
+    assert either.values(1, "one") + either.values(1, "two") == ["1", "2"]
+
+
+def test_a_segmentation_fault_is_located(driver: ExecutorDriver) -> None:
+    def kill_me() -> None:
+        os.kill(os.getpid(), signal.SIGSEGV)
+        time.sleep(60)
+
+    driver.launch(kill_me, [()])
+    assert "kill_me" in driver.failure().stderr, "the worker's own last words"
 
 
 def test_of_several_tasks_in_a_worker_only_the_guilty_one_fails(driver: ExecutorDriver) -> None:
@@ -75,21 +130,14 @@ def test_of_several_tasks_in_a_worker_only_the_guilty_one_fails(driver: Executor
     assert sum(isinstance(event, TaskDone | TaskFailed) for event in driver.events) == 600
 
 
-def test_short_tasks_do_not_stay_behind_a_long_one(driver: ExecutorDriver, ground: Ground) -> None:
-    place = ground.directory("meeting")
-    # number 150 waits for all others, those included that were given to the same worker behind it
-    driver.launch(tasks.meet, [(place, number, 300 if number == 150 else 0) for number in range(300)])
-    assert driver.values(300) == [True] * 300
-
-
-def test_what_was_sent_ahead_in_error_goes_to_another_node(ground: Ground) -> None:
-    driver, place = ground.driver(), ground.directory("meeting")
+def test_what_was_sent_ahead_in_error_goes_to_another_node(bench: Bench) -> None:
+    driver, place = bench.driver(), bench.directory("meeting")
     one = Resources(cores=1)
-    ground.node("a", one, "n1")
+    bench.node("a", one, "n1")
     driver.launch(tasks.meet, [(place, -1, 0)] * 200)
     driver.ended(200)
     driver.launch(tasks.meet, [(place, number, 41 if number == 0 else 0) for number in range(40)], stage="mixed")
-    ground.node("a", one, "n2")
+    bench.node("a", one, "n2")
     assert driver.values(40, "mixed") == [True] * 40
     assert {event.node for event in driver.ended(40, "mixed").values()} == {"n1", "n2"}
 
@@ -112,18 +160,9 @@ def test_a_worker_holds_no_descriptor_of_its_supervisor(driver: ExecutorDriver) 
         assert targets.count("socket") == 1 and "pipe" not in targets and "anon_inode:[eventpoll]" not in targets
 
 
-def test_libraries_keep_to_the_tasks_cores(driver: ExecutorDriver) -> None:
-    def threads() -> str | None:
-        return os.environ.get("OMP_NUM_THREADS")
-
-    driver.launch(threads, [()], stage="one")
-    driver.launch(threads, [()], stage="two", resources=Resources(cores=2))
-    assert driver.values(1, "one") + driver.values(1, "two") == ["1", "2"]
-
-
-def test_each_task_has_its_own_gpus(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_task_has_its_own_gpus(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
-    place = ground.directory("meeting")
+    place = bench.directory("meeting")
 
     def visible(number: int) -> tuple[bool, str]:
         return tasks.meet(place, number, 2), os.environ["CUDA_VISIBLE_DEVICES"]
@@ -131,8 +170,8 @@ def test_each_task_has_its_own_gpus(ground: Ground, monkeypatch: pytest.MonkeyPa
     def none_visible() -> str:
         return os.environ["CUDA_VISIBLE_DEVICES"]
 
-    driver = ground.driver()
-    ground.node("a", Resources(cores=2, gpus=2))
+    driver = bench.driver()
+    bench.node("a", Resources(cores=2, gpus=2))
     driver.launch(visible, [(0,), (1,)], resources=Resources(gpus=1), stage="each")
     assert sorted(driver.values(2, "each")) == [(True, "3"), (True, "5")]
     driver.launch(none_visible, [()], resources=Resources(gpus=2), stage="both")
@@ -144,10 +183,10 @@ def test_each_task_has_its_own_gpus(ground: Ground, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_working_directory_that_is_not_there_is_named(context: RunContext, tmp_path: Path) -> None:
-    with Ground(local, replace(context, workdir=str(tmp_path / "gone"))) as ground:
+    with Bench(local, replace(context, workdir=str(tmp_path / "gone"))) as bench:
         (tmp_path / "gone").mkdir()
-        driver = ground.driver()
-        ground.node()
+        driver = bench.driver()
+        bench.node()
         driver.joined()
         (tmp_path / "gone").rmdir()
         driver.launch(tasks.echo, [(1,)])
@@ -155,9 +194,9 @@ def test_a_working_directory_that_is_not_there_is_named(context: RunContext, tmp
         assert "exit code 1" in failed.error and "FileNotFoundError" in failed.stderr and "gone" in failed.stderr
 
 
-def test_memory_limits_how_many_run(ground: Ground) -> None:
-    driver, place = ground.driver(), ground.directory("room")
-    ground.node("a", Resources(cores=2, memory=1000))
+def test_memory_limits_how_many_run(bench: Bench) -> None:
+    driver, place = bench.driver(), bench.directory("room")
+    bench.node("a", Resources(cores=2, memory=1000))
     driver.launch(tasks.alone, [(place, 0.03)] * 3, resources=Resources(memory=600))
     assert driver.values(3) == [True] * 3
 
@@ -175,13 +214,13 @@ def test_long_standard_error_does_not_fill_the_disk(driver: ExecutorDriver) -> N
 
 class TestThreads:
     @pytest.fixture
-    def ground(self, context: RunContext) -> Iterator[Ground]:
-        with Ground(lambda: local(workers="threads"), context) as ground:
-            yield ground
+    def bench(self, context: RunContext) -> Iterator[Bench]:
+        with Bench(lambda: local(workers="threads"), context) as bench:
+            yield bench
 
-    def test_all_tasks_are_in_one_process(self, ground: Ground) -> None:
-        driver, place = ground.driver(), ground.directory("meeting")
-        ground.node()
+    def test_all_tasks_are_in_one_process(self, bench: Bench) -> None:
+        driver, place = bench.driver(), bench.directory("meeting")
+        bench.node()
 
         def meet(number: int) -> Any:
             return tasks.meet(place, number, 2), os.getpid()
@@ -190,9 +229,9 @@ class TestThreads:
         (first, one), (second, other) = driver.values(2)
         assert first and second and one == other
 
-    def test_a_dead_process_fails_what_ran_in_it(self, ground: Ground) -> None:
-        driver, place = ground.driver(), ground.directory("meeting")
-        ground.node()
+    def test_a_dead_process_fails_what_ran_in_it(self, bench: Bench) -> None:
+        driver, place = bench.driver(), bench.directory("meeting")
+        bench.node()
 
         def die_together(number: int) -> None:
             tasks.meet(place, number, 2)
@@ -203,3 +242,71 @@ class TestThreads:
         driver.launch(tasks.echo, [(1,)], stage="after")
         assert all("exit code 4" in event.error for event in driver.ended(2).values() if isinstance(event, TaskFailed))
         assert value_of(driver.ended(1, "after")[0]) == 1
+
+
+# ------------------------------------------------------- one call
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Any:
+    """Runs a function as a worker would."""
+
+    def run(function: Any, *args: Any, inputs: tuple[Value, ...] = (), stage: str = "s") -> OrderOutcome:
+        file = tmp_path / "function"
+        file.write_bytes(cloudpickle.dumps(function))
+        order = TaskOrder(1, stage, 5, str(file), pickle.dumps((args, {})), inputs, 1, 0, 0, 1)
+        return Caller(str(tmp_path)).run(order)
+
+    return run
+
+
+def test_a_value_returns(run: Any) -> None:
+    outcome = run(lambda a, b: a + b, 1, 2)
+    assert load(outcome.value) == 3 and outcome.error == "" and outcome.started <= outcome.ended
+
+
+def test_a_long_result_goes_to_a_file(run: Any, tmp_path: Path) -> None:
+    outcome = run(lambda: b"x" * INLINE_MOST)
+    assert Path(outcome.value).parent == tmp_path
+    assert load(outcome.value) == b"x" * INLINE_MOST
+
+
+def test_a_disk_that_takes_no_result_is_named(run: Any, tmp_path: Path) -> None:
+    def fill_disk() -> bytes:
+        tmp_path.joinpath("function").unlink()
+        tmp_path.rmdir()
+        return b"x" * INLINE_MOST
+
+    outcome = run(fill_disk)
+    assert outcome.value is None
+    assert "keeping the result, of type 'bytes'" in outcome.error and str(tmp_path) in outcome.error
+
+
+def test_the_step_that_fails_is_named(run: Any, tmp_path: Path) -> None:
+    lost = TaskOrder(1, "s", 0, str(tmp_path / "absent"), b"", (), 1, 0, 0, 1)
+    assert "loading the function: FileNotFoundError" in Caller("").run(lost).error
+    assert "loading an input: FileNotFoundError" in run(abs, Input(0), inputs=(str(tmp_path / "no"),)).error
+    assert run(abs, "text").error.startswith("TypeError: bad operand")
+    assert run(sys.exit, 3).error == "SystemExit: 3"
+    assert "keeping the result, of type 'generator': TypeError: cannot pickle" in run(lambda: (n for n in (1,))).error
+
+
+def test_an_exception_that_cannot_say_what_it_is_fails_the_task_and_no_more(run: Any) -> None:
+    class Mute(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError("no words")
+
+    def fail() -> None:
+        raise Mute
+
+    outcome = run(fail)
+    assert outcome.error == "Mute" and "in fail" in outcome.traceback
+
+
+def test_the_traceback_begins_in_the_task(run: Any) -> None:
+    def outer() -> None:
+        raise KeyError("band")
+
+    outcome = run(outer)
+    assert outcome.traceback.count("File") == 1 and "in outer" in outcome.traceback
+    assert outcome.traceback.endswith("KeyError: 'band'\n")

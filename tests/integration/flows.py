@@ -19,9 +19,8 @@ def work(index: int, folder: str, seconds: float) -> int:
     return index
 
 
-def place(index: int, seconds: float) -> tuple[int, str]:
-    time.sleep(seconds)
-    return index, os.environ["SLURMD_NODENAME"]
+def place(index: int, folder: str, seconds: float) -> tuple[int, str]:
+    return work(index, folder, seconds), os.environ["SLURMD_NODENAME"]
 
 
 def tasks(folder: str = ".", count: int = 6, seconds: float = 1.0, cores: int = 2, walltime: str = "10m") -> asa.Node:
@@ -34,7 +33,7 @@ def tasks(folder: str = ".", count: int = 6, seconds: float = 1.0, cores: int = 
 def nodes(count: int = 2, seconds: float = 1.0, tasks: int | None = None) -> asa.Node:
     """A stage of several nodes with one task on each, or fewer; its result says which ran where."""
     return asa.stage(nodes=count, tasks_per_node=1, task_cores=4, walltime="5m")(place).map(
-        range(count if tasks is None else tasks), seconds=seconds
+        range(count if tasks is None else tasks), folder=os.path.abspath("."), seconds=seconds
     )
 
 

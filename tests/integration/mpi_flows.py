@@ -47,3 +47,24 @@ def traces(folder: Path) -> dict[int, list[tuple[str, int]]]:
         lines = [line.split() for line in path.read_text().splitlines()]
         found[int(path.name.removeprefix("rank-"))] = [(node, int(pid)) for node, pid in lines]
     return found
+
+
+def met(index: int, folder: str, count: int) -> str:
+    """The node's name, once as many tasks as these run at a time."""
+    Path(folder, f"met-{index}").touch()
+    until = time.monotonic() + 60
+    while len(list(Path(folder).glob("met-*"))) < count:
+        assert time.monotonic() < until, "the others do not run beside it"
+        time.sleep(0.05)
+    return os.environ["SLURMD_NODENAME"]
+
+
+def anywhere(folder: str = ".", cores: int = 8, spread: str = "any") -> asa.Node:
+    """As many tasks as cores, which wait for one another."""
+    stage = asa.stage(cores=cores, spread=spread, walltime="5m")(met)
+    return stage.map(range(cores), folder=os.path.abspath(folder), count=cores)
+
+
+def anywhere_in_ranks(launcher: str = "srun", folder: str = ".", cores: int = 8) -> asa.Node:
+    """As many ranks as cores."""
+    return asa.stage(cores=cores, launcher=launcher, walltime="5m")(trace)(os.path.abspath(folder), 0.0, -1)

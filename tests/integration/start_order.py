@@ -16,8 +16,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tests.cluster.cluster import Cluster
+from tests.cluster.config import ORDINARY_USERS
 
-OTHERS, OWN = "daemon", "nobody"  # two users whom every system has
+OTHERS, OWN = ORDINARY_USERS
 COMPETITORS = ("C0", "C1", "C2")
 _RUN_S = 2
 GAP_S = 3.0  # between submissions; Slurm counts ages in whole seconds

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from coscheduler.agents.groups import batch_agents
+from coscheduler.agents.groups import BatchAgents
 from coscheduler.agents.machine import AgentMachine
 from coscheduler.real.machine import ContainerEnded, ContainerEvent, ContainerProgram, ContainerStarted
 from tests.cluster.processes import wait_until
@@ -30,7 +30,7 @@ def test_containers_run_on_both_nodes_of_a_job_that_ends_at_close(
 ) -> None:
     monkeypatch.setenv("SLURM_CONF", str(shell.cluster.config.slurm_conf))
     monkeypatch.setenv("ASA_STATE_DIR", str(shell.state))
-    pool = batch_agents(2, 2, 300.0, "slurm:poll_s=1")
+    pool = BatchAgents(2, 2, 300.0, "slurm:poll_s=1")
     with AgentMachine(pool) as machine:
         assert [(node.cores, node.speed) for node in machine.nodes] == [(2, 1.0), (2, 1.0)]
         names = [node.name for node in machine.nodes]
@@ -57,7 +57,7 @@ def test_a_job_that_waits_is_cancelled_when_nobody_waits_for_it_any_more(
     monkeypatch.setenv("ASA_STATE_DIR", str(shell.state))
     (first,) = shell.cluster.run("sbatch", "--parsable", "--nodes=4", "--exclusive", "--wrap=sleep 300").split()
     shell.await_job(first, "RUNNING")
-    pool = batch_agents(1, 1, 300.0, "slurm:poll_s=1")
+    pool = BatchAgents(1, 1, 300.0, "slurm:poll_s=1")
     pool.check()
     assert set(shell.queue()) == {first, pool.job.job_id}
     pool.close()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import signal
 import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -11,12 +13,14 @@ from typing import Any
 
 import pytest
 
-from asa.core.event import AllocationStarted, Submitted, TaskDone, TaskFailed
+from asa.core.event import AllocationStarted, Submitted, TaskDone, TaskFailed, TasksKept, TasksLaunched
+from asa.log.rundir import list_runs
 from tests.cluster import faults, host
 from tests.cluster.cluster import Cluster, running
+from tests.cluster.processes import wait_until
 from tests.integration.conftest import leave_nothing
 from tests.integration.flows import traces
-from tests.integration.shell import FLOWS, Outcome, Shell
+from tests.integration.shell import ASA, FLOWS, Outcome, Shell
 
 pytest_plugins = ("tests.cluster.fixtures",)
 pytestmark = [pytest.mark.slurm, pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(200)]
@@ -40,37 +44,52 @@ def jobs_of(outcome: Outcome, stage: str) -> list[dict[str, Any]]:
     return [job for job in outcome.data["jobs"] if stage in job["stages"]]
 
 
-def kill_driver(shell: Shell, *words: object, after: int = 2) -> tuple[str, set[int]]:
-    """Start a run and kill -9 its driver when some tasks are done: the job, and the tasks that the log has as done."""
+def kill_driver(shell: Shell, *words: object, after: int = 2) -> str:
+    """Start a run and kill -9 its driver when some tasks are done: the job."""
     with shell.started(*TASKS, *words) as driver:
         shell.await_events(TaskDone, after)
         driver.kill()
         driver.wait()
     (submitted,) = shell.events(Submitted)
-    return submitted.handle.job_id, {event.index for event in shell.events(TaskDone)}
+    job: str = submitted.handle.job_id
+    return job
 
 
 class TestDriver:
     def test_within_the_grace_another_driver_takes_the_running_allocation_over(self, shell: Shell) -> None:
-        job, done = kill_driver(shell)
+        job = kill_driver(shell)
         outcome = shell.asa("resume", shell.run, "--quiet")
         assert_done(shell, outcome)
         assert [item["job_id"] for item in jobs_of(outcome, "work")] == [job]
         assert shell.cluster.job(job)["JobState"] == "COMPLETED"
-        assert {task for task, starts in traces(shell.folder).items() if starts > 1}.isdisjoint(done)
+        assert set(traces(shell.folder).values()) == {1}, "what ran when the driver died goes on"
         assert outcome.data["resumes"] == 1
 
+    def test_long_tasks_go_on_while_there_is_no_driver_and_after(self, shell: Shell) -> None:
+        """Some end before there is another driver, some later; a node of several is the last to say what it has."""
+        with shell.started("run", f"{FLOWS}:nodes", "--set", "count=3", "--set", "seconds=8", *TASKS[2:]) as driver:
+            shell.await_events(TasksLaunched)
+            assert wait_until(lambda: len(traces(shell.folder)) == 3, 30)
+            driver.kill()
+            driver.wait()
+        outcome = shell.asa("resume", shell.run, "--quiet")
+        assert outcome.code == 0, outcome.err
+        assert set(traces(shell.folder).values()) == {1}
+        (kept,) = shell.events(TasksKept)
+        assert sorted(kept.tasks) == [("place", index) for index in range(3)]
+        assert shell.queue() == []
+
     def test_after_the_grace_the_job_has_ended_and_another_is_asked_for(self, shell: Shell) -> None:
-        job, done = kill_driver(shell, "--orphan-grace", "3s")
+        job = kill_driver(shell, "--orphan-grace", "3s")
         shell.await_job(job, "FAILED")
         outcome = shell.asa("resume", shell.run, "--quiet")
         assert_done(shell, outcome)
         assert jobs_of(outcome, "work")[0]["job_id"] == job
         assert len(jobs_of(outcome, "work")) == 2
-        assert {task for task, starts in traces(shell.folder).items() if starts > 1}.isdisjoint(done)
+        assert set(traces(shell.folder).values()) == {1}, "what ended within the grace is not lost"
 
     def test_clean_lists_its_jobs_and_cancels_those_of_resumable_runs_only_when_forced(self, shell: Shell) -> None:
-        job, _ = kill_driver(shell)
+        job = kill_driver(shell)
         (row,) = shell.asa("clean").data["rows"]
         assert row == {"run": shell.run, "job": job, "state": "running", "resumable": True, "cancelled": False}
         (row,) = shell.asa("clean", "--cancel").data["rows"]
@@ -94,19 +113,75 @@ class TestDriver:
         assert_done(shell, shell.asa("resume", shell.run, "--quiet"))
 
 
+LATE = """
+import sys
+from pathlib import Path
+import asa
+from asa.backends.slurm.backend import Slurm
+
+@asa.stage(walltime="5m")
+def answer():
+    return 42
+
+script = "#!/bin/sh\\n{{directives}}\\n(\\n{{program}}\\n)\\nsleep 600\\n"
+run = asa.run(answer(), backend=Slurm(template=script), strategy="per-stage", workdir=sys.argv[1])
+print(run.result())
+"""
+
+
+QUICK = """
+import sys
+import asa
+
+@asa.stage(nodes=3, tasks_per_node=1, walltime="5m")
+def same(x):
+    return x
+
+run = asa.run(same.map(range(3)), backend="slurm:poll_s=15", strategy="per-stage", workdir=sys.argv[1])
+print(run.result())
+"""
+
+
+class TestEnd:
+    def test_the_program_does_not_wait_for_jobs_that_know_that_it_is_over(self, shell: Shell) -> None:
+        argv = [sys.executable, "-c", LATE, str(shell.folder)]
+        ended = subprocess.run(argv, env=shell.env, cwd=shell.folder, capture_output=True, text=True, timeout=100)
+        assert (ended.returncode, ended.stdout) == (0, "42\n"), ended.stderr
+        (job,) = shell.queue()
+        assert shell.cluster.job(job)["JobState"] == "RUNNING"
+        (directory,) = list_runs(shell.state)
+        assert f"jobs {job} end by themselves" in directory.log.read_text()
+        shell.cluster.run("scancel", job)
+
+    def test_nodes_that_come_when_the_program_has_ended_end_well(self, shell: Shell) -> None:
+        argv = [sys.executable, "-c", QUICK, str(shell.folder)]
+        ended = subprocess.run(argv, env=shell.env, cwd=shell.folder, capture_output=True, text=True, timeout=100)
+        assert (ended.returncode, ended.stdout) == (0, "[0, 1, 2]\n"), ended.stderr
+        (submitted,) = shell.events(Submitted)
+        shell.await_job(submitted.handle.job_id, "COMPLETED")
+
+    def test_the_command_line_prints_the_result_first(self, shell: Shell) -> None:
+        argv = [str(ASA), "run", f"{FLOWS}:tasks", *TASKS[3:], "--set", "seconds=0"]
+        with subprocess.Popen(
+            argv, env=shell.env, cwd=shell.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        ) as process:
+            assert process.stdout and process.stderr
+            assert process.stdout.readline() == f"{RIGHT}\n"
+            assert process.poll() is None, "numbers of jobs come later"
+            assert "core-hours charged" in process.stderr.read()
+        assert wait_until(lambda: not shell.queue(), 60)
+
+
 class TestOperator:
     @pytest.mark.parametrize("done", [0, 2])
-    def test_a_job_that_is_cancelled_fails_its_stage_and_the_run_can_be_resumed(self, shell: Shell, done: int) -> None:
+    def test_a_job_that_is_cancelled_is_asked_for_again(self, shell: Shell, done: int) -> None:
         with shell.started(*TASKS, "--set", "seconds=5") as driver:
             shell.await_events(TaskDone if done else AllocationStarted, max(done, 1))
             (submitted,) = shell.events(Submitted)
             shell.cluster.run("scancel", submitted.handle.job_id)
-            cancelled = shell.ended(driver)
-        assert cancelled.code == 1
-        assert f"stage 'work' failed: job {submitted.handle.job_id} ended as cancelled" in cancelled.err
-        assert "skipped because of it: sum" in cancelled.err
-        assert shell.queue() == []
-        assert_done(shell, shell.asa("resume", shell.run, "--quiet"))
+            outcome = shell.ended(driver, 120)
+        assert_done(shell, outcome)
+        assert [job["state"] for job in jobs_of(outcome, "work")] == ["cancelled", "completed"]
 
     def test_a_partition_that_is_not_there_is_refused_before_anything_is_submitted(self, shell: Shell) -> None:
         refused = shell.asa(*TASKS, "--backend", "slurm:partition=nowhere")
@@ -118,6 +193,39 @@ class TestOperator:
         assert refused.code == 1
         assert "stage 'work' failed: the batch system refused the job" in refused.err
         assert "Requested reservation is invalid" in refused.err
+        assert "asa resume" not in refused.err, "it would be refused again"
+
+
+class TestBudget:
+    @pytest.mark.timeout(300)
+    def test_six_runs_keep_to_one_budget(self, shell: Shell) -> None:
+        """Counted in the logs of the runs: each command, when, and by which run."""
+        limits = {"ASA_SCHEDULER_BUDGET": "query=6,submit=2,burst=10"}
+        with ExitStack() as stack:
+            stack.enter_context(pytest.MonkeyPatch.context()).setenv(*limits.popitem())
+            beside = [Shell(shell.cluster, shell.folder, f".{number}") for number in range(6)]
+            drivers = [stack.enter_context(each.started(*TASKS, "--set", "count=2")) for each in beside]
+            for each, driver in zip(beside, drivers, strict=True):
+                outcome = each.ended(driver, 250)
+                assert outcome.code == 0, outcome.err
+        calls: dict[str, list[float]] = {"squeue": [], "sbatch": []}
+        for log in (shell.state / "runs").glob("*/asa.log"):
+            for line in log.read_text().splitlines():
+                for program, times in calls.items():
+                    if f" asa.backends.batch: {program} " in line and "--version" not in line:
+                        at, _, part = line[:23].partition(".")
+                        times.append(time.mktime(time.strptime(at, "%Y-%m-%d %H:%M:%S")) + int(part) / 1000)
+        for program, every_s in (("squeue", 6.0), ("sbatch", 2.0)):
+            found = sorted(calls[program])
+            assert len(found) >= 10, "it was counted"
+            rate = (600.0 / every_s - 10) / 600.0
+            for first, start in enumerate(found):
+                for last in range(first, len(found)):  # a command takes some time: it is noted when it has ended
+                    # and each run may take its turn up to 30 s late
+                    allowed = 10 + rate * (found[last] - start + 2.0) + len(beside)
+                    if program == "squeue":  # each submission looks once at its own job
+                        allowed += sum(start - 2.0 <= at <= found[last] + 2.0 for at in calls["sbatch"])
+                    assert last - first + 1 <= allowed, (program, found)
 
 
 class TestController:
@@ -167,7 +275,7 @@ class TestWallTime:
         assert outcome.code == 1
         assert "stage 'work' failed: task" in outcome.err
         assert "reached the wall time: raise walltime=" in outcome.err
-        assert jobs_of(outcome, "work")[0]["state"] == "timeout"
+        assert [job["state"] for job in jobs_of(outcome, "work")] == ["timeout"], "another would be of no use"
 
     def test_before_it_ends_an_allocation_drains_and_another_takes_over(self, long_runs: LongRuns) -> None:
         shell, driver = long_runs["many"]

@@ -14,7 +14,7 @@ from executors.mesos.operator import Operator
 from executors.mesos.pool_directory import READER
 from tests.cluster.processes import wait_until
 from tests.executors.mesos import live
-from tests.executors.mesos.processes import MARK, MORTAL, Ground
+from tests.executors.mesos.processes import MARK, MORTAL, Bench
 from tests.executors.mesos.scripted import until
 from tests.executors.mesos.test_gang_live import SIZE, Pool, files, written
 from tests.integration.shell import PATIENCE_S, Shell
@@ -32,38 +32,38 @@ exec {sys.executable} {MORTAL} {{path}}/$SLURMD_NODENAME.point agent --directory
 class Jobs:
     """Allocations whose nodes run agents; a node's agent is killed when it comes to its point."""
 
-    def __init__(self, shell: Shell, ground: Ground) -> None:
-        self._shell, self._ground = shell, ground
-        self._script = ground.path / "agent.sh"
-        self._script.write_text(AGENT.format(mark=ground.mark, path=ground.path))
+    def __init__(self, shell: Shell, bench: Bench) -> None:
+        self._shell, self._bench = shell, bench
+        self._script = bench.path / "agent.sh"
+        self._script.write_text(AGENT.format(mark=bench.mark, path=bench.path))
 
     def submit(self, *nodes: str) -> None:
         where = f"--nodes={len(nodes)}", f"--nodelist={','.join(nodes)}"
-        size = "--ntasks-per-node=1", "--cpus-per-task=2", "--time=5", f"--output={self._ground.path}/log"
+        size = "--ntasks-per-node=1", "--cpus-per-task=2", "--time=5", f"--output={self._bench.path}/log"
         program = f"--wrap=exec srun --kill-on-bad-exit=0 sh {self._script}"
         self._shell.cluster.run("sbatch", *where, *size, "--open-mode=append", program)
 
     def ready(self, *nodes: str) -> None:
         """Wait for agents on these nodes to be registered."""
-        with Operator(self._ground.directory, READER) as operator:
+        with Operator(self._bench.directory, READER) as operator:
 
             def hosts() -> list[str]:
                 return sorted(agent["agent_info"]["hostname"] for agent in operator.get_agents())
 
-            assert wait_until(lambda: hosts() == sorted(nodes), PATIENCE_S), self._ground.log()
+            assert wait_until(lambda: hosts() == sorted(nodes), PATIENCE_S), self._bench.log()
 
 
 @pytest.fixture
-def ground(shell: Shell, tmp_path: Path) -> Iterator[Ground]:
-    ground = Ground(tmp_path)
-    with MasterService(ground.directory, MasterOptions(ping_s=0.5, pings=4), host="127.0.0.1"):
-        yield ground
+def bench(shell: Shell, tmp_path: Path) -> Iterator[Bench]:
+    bench = Bench(tmp_path)
+    with MasterService(bench.directory, MasterOptions(ping_s=0.5, pings=4), host="127.0.0.1"):
+        yield bench
         if jobs := shell.queue():
             shell.cluster.run("scancel", *jobs)
         assert wait_until(lambda: not shell.queue(), PATIENCE_S)
-    ground.close()
-    groups = [Path(item) for item in ground.left if item.startswith("/sys/fs/cgroup/")]
-    assert len(groups) == len(ground.left), f"no process is left behind: {ground.left}"
+    bench.close()
+    groups = [Path(item) for item in bench.left if item.startswith("/sys/fs/cgroup/")]
+    assert len(groups) == len(bench.left), f"no process is left behind: {bench.left}"
     # Slurm ends what tidies up after an agent that was killed, too, so that groups may stay, but empty.
     for group in groups:
         group.rmdir()
@@ -79,14 +79,14 @@ def ground(shell: Shell, tmp_path: Path) -> Iterator[Ground]:
     ids=["is to launch", "has launched"],
 )
 def test_it_is_rolled_back_when_an_agent_is_killed_and_starts_with_another(
-    shell: Shell, ground: Ground, point: str
+    shell: Shell, bench: Bench, point: str
 ) -> None:
-    jobs, nodes, place = Jobs(shell, ground), shell.cluster.nodes[:SIZE], ground.path
+    jobs, nodes, place = Jobs(shell, bench), shell.cluster.nodes[:SIZE], bench.path
     (place / f"{nodes[-1]}.point").write_text(point)
     jobs.submit(*nodes[:2])
     jobs.submit(*nodes[2:])
     jobs.ready(*nodes)
-    pool = Pool(ground)
+    pool = Pool(bench)
     try:
         pool.gang(place)
         assert pool.outcome().startswith("retried rank")

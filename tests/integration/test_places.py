@@ -63,7 +63,7 @@ def test_every_stage_is_in_the_queue_from_the_start_and_none_begins_early(
     assert all(at < end for at, end in zip(taken[1:], ends, strict=False)), "before the stage before it has ended"
     assert all(start >= end - 2 for end, start in zip(ends, starts[1:], strict=False)), "one after the other"
     assert not shell.events(Cancelled)
-    assert done.data["overhead_core_hours"] < 0.001
+    assert done.data["overhead_core_hours"] < 0.003, "no stage has waited in its allocation"
     if home[1] == "limits":
         assert {event.handle.array_index for event in shell.events(Submitted)} == {0, 1, 2, 3}
     if home[1] in ("limits", "multifactor"):

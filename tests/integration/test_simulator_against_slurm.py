@@ -50,6 +50,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_start_order_on_a_live_cluster(cluster: Cluster) -> None:
+    if cluster.version >= (26,):
+        pytest.skip("Slurm from 26 on does not log when backfill starts a job")
     jobs = replay.sleepers(seed=1, count=60, run_s=(0.5, 3.0), load=1.2, backlog=20)
     slurm = replay.schedule_of(replay.run(cluster, jobs, timeout=60))
     done = simulate(slurm.workload, slurm.cluster, "conservative", overrun="allow")

@@ -100,7 +100,7 @@ def test_stages_in_containers_make_a_workflow(image: Path, tmp_path: Path) -> No
     run.wait(60)
 
 
-def test_what_goes_wrong_is_told(tmp_path: Path, image: Path) -> None:
+def test_errors_name_their_cause(tmp_path: Path, image: Path) -> None:
     with pytest.raises(CommandFailed, match="could not open image /no/such"):
         container("/no/such.sif")(where)("x")
     with pytest.raises(CommandFailed, match="is Apptainer installed"):
@@ -122,7 +122,7 @@ def test_what_goes_wrong_is_told(tmp_path: Path, image: Path) -> None:
         (lambda text: text.nothing, (False, AttributeError, "text.nothing")),
     ],
 )
-def test_what_comes_of_a_call_is_written(tmp_path: Path, function: Callable[[str], Any], expected: Any) -> None:
+def test_the_outcome_of_a_call_is_written(tmp_path: Path, function: Callable[[str], Any], expected: Any) -> None:
     """As in the container, which measures no coverage."""
     (tmp_path / "call").write_bytes(pickle.dumps(([*sys.path, "/more"], dump((function, ("abc",), {})))))
     with pytest.MonkeyPatch.context() as patch:
@@ -136,7 +136,7 @@ def test_what_comes_of_a_call_is_written(tmp_path: Path, function: Callable[[str
     assert (well, found() if callable(found) and well else found, trace) == expected
 
 
-def test_a_container_that_ends_without_an_answer_is_told(image: Path) -> None:
+def test_a_container_that_ends_without_an_answer_is_an_error(image: Path) -> None:
     (image.parent / "bin" / "apptainer").write_text("#!/bin/sh\nexit 0\n")
     with pytest.raises(CommandFailed, match=r"image\.sif ended with exit code 0 without an answer; see standard error"):
         container(image)(where)("x")

@@ -15,7 +15,16 @@ from pathlib import Path
 import pytest
 
 from asa.core.errors import GraphError, InvalidInput, RunFailed, Unpicklable
-from asa.core.event import JobEnded, RunEnded, RunStarted, RunState, StageExpanded, Submitting, TasksLaunched
+from asa.core.event import (
+    JobEnded,
+    RunEnded,
+    RunStarted,
+    RunState,
+    StageExpanded,
+    Submitting,
+    TaskCancelled,
+    TasksLaunched,
+)
 from asa.integrations.call import RemoteTraceback
 from asa.integrations.futures import PoolExecutor
 from asa.log.events import EventLog
@@ -124,7 +133,7 @@ def test_what_cannot_travel_fails_its_future(executor: PoolExecutor) -> None:
     assert isinstance(error, RunFailed) and "keeping the result" in str(error)
 
 
-def test_an_exception_that_cannot_travel_is_told(executor: PoolExecutor) -> None:
+def test_an_exception_that_cannot_travel_becomes_a_runtime_error(executor: PoolExecutor) -> None:
     def fail() -> None:
         raise Fragile(1, 2)
 
@@ -142,7 +151,7 @@ def test_only_the_call_whose_process_died_fails(executor: PoolExecutor) -> None:
     assert len(list(others)) == 10
 
 
-def test_the_log_tells_of_calls_but_not_of_their_values(state: Path) -> None:
+def test_the_log_has_calls_but_not_their_values(state: Path) -> None:
     with PoolExecutor("local:cores=2", state=state) as executor:
         assert executor.slots == 2
         list(executor.map(divide, range(5)))
@@ -173,6 +182,8 @@ def test_after_shutdown_no_calls_are_taken(state: Path, tmp_path: Path) -> None:
     (tmp_path / "gate").touch()
     executor.shutdown()
     assert running.result() is None
+    with EventLog(executor.directory.events) as log:
+        assert [event.index for _, event in log.read() if isinstance(event, TaskCancelled)] == [1, 2, 3]
 
 
 def test_workers_are_ended_at_once(state: Path, tmp_path: Path) -> None:
@@ -187,16 +198,7 @@ def test_workers_are_ended_at_once(state: Path, tmp_path: Path) -> None:
         executor.submit(divide, 1)
 
 
-def test_a_refused_job_fails_what_waits_and_what_comes(state: Path) -> None:
-    with PoolExecutor("local:cores=1", state=state, executor=_Unbootable()) as executor:
-        error = executor.submit(divide, 1).exception(timeout=60)
-        assert isinstance(error, RunFailed) and "no allocation is of use" in str(error)
-        until(lambda: executor._driver.over.is_set(), "the driver to end")
-        with pytest.raises(RuntimeError, match="no allocation is of use"):
-            executor.submit(divide, 1)
-
-
-class _Unbootable:
+class Unbootable:
     """An executor whose jobs end at once."""
 
     def bootstrap(self, *_: object) -> tuple[str, ...]:
@@ -208,18 +210,32 @@ class _Unbootable:
     def close(self) -> None: ...
 
 
-class _Unstartable(_Unbootable):
+class Unstartable(Unbootable):
     """One that cannot listen anywhere."""
 
     def start(self, *_: object) -> None:
         raise OSError("no port can be had")
 
 
-def test_an_executor_that_does_not_start_fails_what_waits_and_what_comes(state: Path) -> None:
-    with PoolExecutor("local:cores=1", state=state, executor=_Unstartable()) as executor:
-        until(lambda: executor._driver.over.is_set(), "the driver to end")
-        with pytest.raises(RuntimeError, match="after shutdown: no port can be had"):
-            executor.submit(divide, 1)
+def refusal(executor: PoolExecutor) -> str:
+    """Why calls are refused, or "" while they are not."""
+    try:
+        executor.submit(divide, 1)
+    except RuntimeError as error:
+        return str(error)
+    return ""
+
+
+def test_a_refused_job_fails_waiting_and_new_calls(state: Path) -> None:
+    with PoolExecutor("local:cores=1", state=state, executor=Unbootable()) as executor:
+        error = executor.submit(divide, 1).exception(timeout=60)
+        assert isinstance(error, RunFailed) and "no allocation is of use" in str(error)
+        assert "no allocation is of use" in until(lambda: refusal(executor), "calls to be refused")
+
+
+def test_an_executor_that_does_not_start_refuses_calls(state: Path) -> None:
+    with PoolExecutor("local:cores=1", state=state, executor=Unstartable()) as executor:
+        assert "after shutdown: no port can be had" in until(lambda: refusal(executor), "calls to be refused")
 
 
 @pytest.mark.parametrize(
@@ -233,7 +249,7 @@ def test_an_executor_that_does_not_start_fails_what_waits_and_what_comes(state: 
         ({"backend": "sim:nodes=1,cores=1,compute=false"}, "stage 'calls' has no run time"),
     ],
 )
-def test_what_cannot_be_leaves_nothing_behind(options: dict[str, object], said: str, tmp_path: Path) -> None:
+def test_a_refused_executor_leaves_nothing_behind(options: dict[str, object], said: str, tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match=said):
         PoolExecutor(**options, state=tmp_path)  # type: ignore[arg-type]
     assert not os.listdir(tmp_path / "runs")
@@ -252,7 +268,7 @@ def test_any_name_will_do_and_calls_run_in_the_working_directory(state: Path, tm
 
 
 @pytest.mark.slow
-def test_what_is_shared_by_calls_bounds_how_many_run_at_once(tmp_path: Path) -> None:
+def test_gpus_bound_the_calls_at_once(tmp_path: Path) -> None:
     needs = {"cores": 4, "gpus": 1, "run_time": "1h", "walltime": "2h", "maximum": 3}
     with PoolExecutor("sim:nodes=4,cores=4,gpus=1", **needs, state=tmp_path) as executor:
         assert (executor.slots, executor.most) == (1, 3)

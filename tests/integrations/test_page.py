@@ -1,4 +1,4 @@
-"""The programs on docs/howto/doors.md run as they stand there."""
+"""The programs on docs/howto/integrations.md run as they stand there."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-PAGE = Path(__file__).parents[2] / "docs" / "howto" / "doors.md"
+PAGE = Path(__file__).parents[2] / "docs" / "howto" / "integrations.md"
 BLOCKS = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.M | re.S)
 LOCAL = [block for block in BLOCKS if 'state="state"' in block]
 PRINTED = {"concurrent.futures": "[0, 1, 4, 9, 16]\n", "joblib": "[1, 2, 3]\n", "dask": "7\n"}

@@ -1,15 +1,30 @@
+"""A run's directory, the values in it, processes, and messages."""
+
+from __future__ import annotations
+
+import builtins
 import json
+import logging
 import os
+import pickle
 import shutil
 import stat
 import subprocess
 import sys
+import threading
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 
+import asa
 from asa.core.errors import InvalidInput, RunNotFound, StateError
+from asa.core.task import Input
+from asa.log import proc
+from asa.log.messages import LOGGERS, VARIABLE, log_to_file, log_to_terminal, logged_in
 from asa.log.rundir import DriverLock, Holder, RunDirectory, list_runs, state_directory
+from asa.log.values import INLINE_MOST, dump, fill, keep, load
+from tests.waiting import until
 
 
 @pytest.mark.parametrize(
@@ -54,7 +69,7 @@ def test_a_directory_of_runs_that_cannot_be_written(ordinary_user):
     (ordinary_user / "runs").chmod(0o700)
 
 
-def test_a_run_that_somebody_removed_meanwhile_has_no_time(tmp_path):
+def test_a_run_that_was_removed_meanwhile_has_no_time(tmp_path):
     run = RunDirectory.create(tmp_path, "montage-1")
     assert run.submitted > 0
     shutil.rmtree(run.path)
@@ -101,7 +116,7 @@ def test_open_by_name_or_by_its_beginning(tmp_path):
         ("xyz", "there are 3 runs, none with a name like it: `asa runs` lists them"),
     ],
 )
-def test_what_is_not_found_is_explained(tmp_path, asked, message):
+def test_a_run_that_is_not_found_is_explained(tmp_path, asked, message):
     for name in ("blast-7f", "montage-1", "montage-2"):
         RunDirectory.create(tmp_path, name)
     with pytest.raises(RunNotFound, match=message):
@@ -264,3 +279,184 @@ def test_a_file_system_without_locks_is_an_error(path, monkeypatch):
     monkeypatch.setattr("fcntl.lockf", refuse)
     with pytest.raises(StateError, match=r"cannot lock .*driver\.lock: No locks available"), DriverLock(path):
         pass
+
+
+class Pair(NamedTuple):
+    left: Any
+    right: Any
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(None, True, 1, 1.5, 2j, "text", b"bytes", Path("b"), [1, {2}], Pair(1, 2), Input(3)),
+        *([1, (2, {3})], {"a": Path("b")}, {("k", 1): {}}, list(range(2000)), [[threading.Thread]], {"x": len}),
+    ],
+)
+def test_values_come_back_as_they_were(value: Any) -> None:
+    loaded = load(dump(value))
+    assert loaded == value and type(loaded) is type(value)
+
+
+def test_functions_go_by_value() -> None:
+    offset = 5
+    assert load(dump([lambda x: x + offset]))[0](1) == 6
+
+
+def test_a_short_result_stays_in_memory_and_a_long_one_is_a_private_file(tmp_path: Path) -> None:
+    assert keep(b"x" * INLINE_MOST, tmp_path, "s", 0) == b"x" * INLINE_MOST
+    long = dump(b"x" * INLINE_MOST)
+    kept = keep(long, tmp_path, "odd/../name of a stage", 5)
+    assert isinstance(kept, str)
+    assert Path(kept).parent == tmp_path and Path(kept).name.startswith("odd_.._name_of_a_stage-5-")
+    assert stat.S_IMODE(Path(kept).stat().st_mode) == 0o600
+    assert load(kept) == b"x" * INLINE_MOST
+    assert keep(long, tmp_path, "s", 5) != keep(long, tmp_path, "s", 5), "two attempts do not meet"
+
+
+def test_inputs_take_their_places() -> None:
+    inputs = tuple(map(dump, (10, 11, 12)))
+    assert fill([Input(0), Pair({"k": Input(2)}, 0)], inputs) == [10, Pair({"k": 12}, 0)]
+    assert fill(Input(1, 2), inputs) == [11, 12]
+    assert fill(Input(1, 0), inputs) == []
+
+
+def test_an_input_may_be_in_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "three"
+    file.write_bytes(pickle.dumps(3))
+    assert fill((Input(0),), (str(file),)) == (3,)
+
+
+def test_an_input_in_several_places_is_one_object() -> None:
+    first, second = fill([Input(0), Input(0)], (dump([1]),))
+    assert first == [1] and first is second
+
+
+NOBODY = 4_194_305  # beyond the largest process number
+
+
+def test_what_a_process_is() -> None:
+    me = proc.stat(os.getpid())
+    assert me is not None and not me.ended
+    assert (me.parent, me.session) == (os.getppid(), os.getsid(0))
+    assert me.name == Path("/proc/self/comm").read_text().strip() and me.resident > 0
+    assert proc.stat(NOBODY) is None and proc.environment(NOBODY) is None
+
+
+def test_a_zombie_is_not_among_the_live_processes() -> None:
+    with subprocess.Popen(["sleep", "1000"], env={"ONE": "1", "TWO": "2"}) as child:
+        until(lambda: proc.environment(child.pid) == b"ONE=1\0TWO=2\0", "its program is loaded")
+        assert child.pid in dict(proc.living())
+        child.kill()
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        found = proc.stat(child.pid)
+        assert found is not None and found.ended
+        assert child.pid in proc.pids() and child.pid not in dict(proc.living())
+
+
+def test_processes_that_are_not_ours_to_see_are_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With hidepid=1, /proc lists those of other users, but tells nothing of them."""
+
+    def hidden(path: str, *rest: Any) -> Any:
+        if str(path).startswith("/proc/1/"):
+            raise PermissionError(1, "Operation not permitted", path)
+        return builtins.open(path, *rest)
+
+    monkeypatch.setattr(proc, "open", hidden, raising=False)
+    assert proc.stat(1) is None
+    assert os.getpid() in dict(proc.living())
+
+
+def test_a_run_keeps_the_messages_of_all_packages_for_its_owner_alone(tmp_path: Path) -> None:
+    path = tmp_path / "asa.log"
+    with log_to_file(path):
+        for name in LOGGERS:
+            logging.getLogger(f"{name}.part").info("at work in %s", name)
+        logging.getLogger("asa.part").debug("too much")
+        logging.getLogger("somebody.else").error("not ours")
+    logging.getLogger("asa.part").error("after its end")
+    lines = path.read_text().splitlines()
+    assert [line.split(" ", 2)[2] for line in lines] == [f"INFO    {name}.part: at work in {name}" for name in LOGGERS]
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    with log_to_file(path):
+        logging.getLogger("asa").warning("a second driver")
+    assert len(path.read_text().splitlines()) == 4
+
+
+def test_loggers_are_as_before_once_no_log_is_open(tmp_path: Path) -> None:
+    before = [(list(logging.getLogger(name).handlers), logging.getLogger(name).level) for name in LOGGERS]
+    with log_to_file(tmp_path / "a"), log_to_file(tmp_path / "b"):
+        assert logging.getLogger("asa.part").isEnabledFor(logging.INFO)
+    assert [(list(logging.getLogger(name).handlers), logging.getLogger(name).level) for name in LOGGERS] == before
+
+
+def test_a_program_that_handles_our_messages_itself_loses_none_and_keeps_its_level(tmp_path: Path) -> None:
+    logger, own = logging.getLogger("asa"), logging.NullHandler()
+    logger.addHandler(own)  # of no level
+    try:
+        with log_to_file(tmp_path / "a"):
+            logging.getLogger("asa.part").info("kept")
+        assert logger.level == logging.NOTSET
+        logger.setLevel(logging.ERROR)
+        with log_to_file(tmp_path / "b"), log_to_file(tmp_path / "c"):
+            logging.getLogger("asa.part").info("kept")
+        assert logger.level == logging.ERROR
+    finally:
+        logger.removeHandler(own)
+        logger.setLevel(logging.NOTSET)
+    assert ["kept" in (tmp_path / name).read_text() for name in "abc"] == [True] * 3
+
+
+def test_runs_side_by_side_in_one_program_keep_logs_of_their_own(tmp_path: Path) -> None:
+    @asa.stage
+    def one() -> int:
+        return 1
+
+    runs = [asa.submit(one(), name=name, backend="local:cores=1", state=tmp_path) for name in ("first", "second")]
+    with log_to_file(tmp_path / "log"), logged_in(tmp_path / "log"):
+        logging.getLogger("asa.part").info("of neither")
+    assert all(run.wait(60) and run.result() == 1 for run in runs)
+    for run, other in zip(runs, reversed(runs), strict=True):
+        log = run.directory.log.read_text()
+        assert f"{run.name}.0" in log and other.name not in log and "of neither" not in log
+
+
+@pytest.mark.parametrize("way", ["environment", "terminal"])
+def test_more_is_kept_where_more_is_asked_for(
+    way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if way == "environment":
+        monkeypatch.setenv(VARIABLE, "debug")
+        with log_to_file(tmp_path / "log"):
+            logging.getLogger("asa.part").debug("every step")
+    else:
+        with log_to_terminal("debug"), log_to_file(tmp_path / "log"):
+            logging.getLogger("asa.part").debug("every step")
+        assert "DEBUG   asa.part: every step" in capsys.readouterr().err
+    assert "every step" in (tmp_path / "log").read_text()
+
+
+def test_a_level_that_there_is_not_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, "loud")
+    with pytest.raises(InvalidInput, match="ASA_LOG_LEVEL 'loud': one of debug, info, warning, error expected"):
+        log_to_file(tmp_path / "log").__enter__()
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full")
+def test_a_full_disk_ends_the_log_and_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:
+    with log_to_file(Path("/dev/full")):
+        for _ in range(3):
+            logging.getLogger("asa.part").error("lost")
+    printed = capsys.readouterr().err
+    assert "asa: the log /dev/full ends here: [Errno 28]" in printed
+    assert "Traceback" not in printed
+
+
+def test_a_run_logs_what_it_does(tmp_path: Path) -> None:
+    @asa.stage
+    def double(number: int) -> int:
+        return 2 * number
+
+    run = asa.run(double.map([1, 2]), state=tmp_path)
+    assert run.wait() is not None
+    assert "INFO" in run.directory.log.read_text()

@@ -1,29 +1,43 @@
+"""Numbers of a run."""
+
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
+import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from asa.core.errors import InvalidInput
 from asa.core.event import (
     AllocationStarted,
+    CancelAsked,
     Cancelled,
+    DriverStarted,
     Event,
     JobEnded,
     NodeJoined,
     Released,
+    Requeued,
     RunEnded,
     RunState,
     StageExpanded,
+    StageFailed,
+    SubmitRefused,
     TaskDone,
     TaskFailed,
     TasksLaunched,
 )
-from asa.core.job import JobState
+from asa.core.job import JobState, Resources
+from asa.core.run import FoldedRun, TaskOutcome
 from asa.core.stage import StageState
 from asa.core.units import HOUR
-from asa.metrics.workflow import pool_size, summarise
-from asa.testing.runlogs import job_asked, montage, run_begins, run_log, stage_spec
+from asa.metrics.attempts import Attempt, attempts_of
+from asa.metrics.workflow import PoolSize, RunSummary, level_at, pool_size, steps, summarise
+from asa.testing.runlogs import MadeStage, job_asked, montage, run_begins, run_log, stage_spec
 from tests.metrics.leased import LENDER, borrowing
 
 
@@ -186,3 +200,320 @@ def test_the_pool_was_as_large_as_both() -> None:
     size = pool_size(summarise(borrowing()))
     held = dict(zip(size.times.tolist(), size.held.tolist(), strict=True))
     assert [held[time] for time in (1050.0, 1100.0, 1300.0, 1310.0)] == [2, 3, 1, 0]
+
+
+def test_resumed_run_counts_only_what_was_seen() -> None:
+    """The driver dies after 160 s and is back after 400 s: tasks 1 and 2 run again, the gap is no run time."""
+    run = summarise(
+        [
+            *run_begins(stage_spec("a", 3, 3)),
+            *job_asked(0.0, "j0", 3, "a"),
+            AllocationStarted(90.0, "j0", 90.0),
+            TasksLaunched(100.0, "a", ((0, 3),), "j0"),
+            TaskDone(150.0, "a", 0, "j0", "n", 100.0),
+            NodeJoined(160.0, "j0", "n", 3),
+            DriverStarted(400.0, 2, "login"),
+            TaskDone(405.0, "a", 1, "j0", "n", 100.0),
+            TasksLaunched(410.0, "a", ((1, 3),), "j0"),
+            TaskDone(450.0, "a", 1, "j0", "n", 410.0),
+            TaskDone(460.0, "a", 2, "j0", "n", 410.0),
+            JobEnded(470.0, "j0", JobState.COMPLETED),
+            RunEnded(470.0, RunState.SUCCEEDED),
+        ]
+    )
+    (stage,) = run.stages
+    assert (run.resumes, run.makespan_s) == (1, 460.0)
+    assert (stage.launched, stage.done, stage.state) == (5, 3, StageState.DONE), "a task is done once"
+    assert stage.run_time_s == 60.0 + 50.0
+    assert run.core_hours_charged == pytest.approx(3 * 380 / HOUR), "the allocation outlived the driver"
+
+
+def failed_by_task() -> list[Event]:
+    return [
+        *run_begins(stage_spec("a", 1, 1, retries=1), stage_spec("b", 1, 1, "a"), stage_spec("c", 1, 1, "b")),
+        *job_asked(0.0, "j0", 1, "a"),
+        AllocationStarted(10.0, "j0", 10.0),
+        TasksLaunched(10.0, "a", ((0, 1),), "j0"),
+        TaskFailed(15.0, "a", 0, "j0", "n", 10.0, "node lost", infrastructure=True),
+        TasksLaunched(15.0, "a", ((0, 1),), "j0"),
+        TaskFailed(20.0, "a", 0, "j0", "n", 15.0, "ValueError: 1"),
+        TasksLaunched(20.0, "a", ((0, 1),), "j0"),
+        TaskFailed(30.0, "a", 0, "j0", "n", 20.0, "ValueError: 2"),
+        RunEnded(31.0, RunState.FAILED, "stage 'a' failed"),
+        JobEnded(40.0, "j0", JobState.COMPLETED),
+    ]
+
+
+def test_failed_run() -> None:
+    events = failed_by_task()
+    run = summarise(events)
+    assert [stage.state for stage in run.stages] == [StageState.FAILED, StageState.SKIPPED, StageState.SKIPPED]
+    assert "ValueError: 2" in run.stages[0].error and run.stages[0].ended == 30.0
+    assert run.stages[1].perceived_wait_s is None and run.stages[1].run_time_s is None
+    assert (run.state, run.message, run.makespan_s) == (RunState.FAILED, "stage 'a' failed", 30.0)
+    assert run.core_hours_charged == pytest.approx(30 / HOUR), "up to the job's end, not the run's"
+    assert run.failed_attempts == 2 and [event.error for event in run.failures] == ["ValueError: 1", "ValueError: 2"]
+
+
+def test_failed_run_that_is_resumed_goes_on() -> None:
+    run = summarise(
+        [
+            *failed_by_task(),
+            DriverStarted(100.0, 2, "login"),
+            *job_asked(100.0, "j1", 1, "a"),
+            AllocationStarted(110.0, "j1", 110.0),
+            TasksLaunched(110.0, "a", ((0, 1),), "j1"),
+            TaskFailed(115.0, "a", 0, "j1", "n", 110.0, "ValueError: 3"),
+            TasksLaunched(115.0, "a", ((0, 1),), "j1"),
+            TaskDone(120.0, "a", 0, "j1", "n", 115.0),
+        ]
+    )
+    assert run.state is RunState.RUNNING and run.message == "" and run.ended is None
+    assert [stage.state for stage in run.stages] == [StageState.DONE, StageState.READY, StageState.WAITING]
+    assert run.stages[1].ready == 120.0 and run.stages[0].error == "" and run.stages[0].job == "j1"
+
+
+def test_stage_without_an_allocation_differs_from_those_it_skips() -> None:
+    run = summarise(
+        [
+            *run_begins(stage_spec("a", 1, 1), stage_spec("b", 1, 1, "a")),
+            *job_asked(0.0, "j0", 1, "a"),
+            JobEnded(20.0, "j0", JobState.NODE_FAIL, 10.0, reason="NodeFail"),
+            *job_asked(20.0, "j1", 1, "a"),
+            JobEnded(30.0, "j1", JobState.NODE_FAIL, 25.0, reason="NodeFail"),
+            *job_asked(30.0, "j2", 1, "a"),
+            JobEnded(60.0, "j2", JobState.NODE_FAIL, 35.0, reason="NodeFail"),
+            RunEnded(60.0, RunState.FAILED, "3 allocations in a row"),
+        ]
+    )
+    assert [stage.state for stage in run.stages] == [StageState.FAILED, StageState.SKIPPED]
+    assert run.stages[0].error.startswith("3 allocations in a row ended")
+    assert run.stages[0].perceived_wait_s == 60.0, "it waited until it was given up"
+    assert run.jobs[0].runs == ((10.0, 20.0),) and run.jobs[0].reason == "NodeFail"
+
+
+@pytest.mark.parametrize("first_too", [False, True])
+def test_stage_whose_job_was_refused_ahead_of_time_failed_and_was_not_skipped(first_too: bool) -> None:
+    run = summarise(
+        [
+            *run_begins(stage_spec("a", 1, 1), stage_spec("b", 99, 1, "a"), stage_spec("c", 1, 1, "b")),
+            *job_asked(0.0, "j0", 99, "b")[:1],
+            SubmitRefused(1.0, "j0", "more cores than there are"),
+            *([StageFailed(2.0, "a", "its input is not a list")] if first_too else []),
+        ]
+    )
+    first = StageState.FAILED if first_too else StageState.READY
+    assert [stage.state for stage in run.stages] == [first, StageState.FAILED, StageState.SKIPPED]
+
+
+def test_tasks_given_to_a_released_allocation_never_ran() -> None:
+    """A stage has not started as long as its tasks went only to an allocation that was on its way out."""
+    run = summarise(
+        [
+            *run_begins(stage_spec("a", 1, 1)),
+            *job_asked(0.0, "j0", 1, "a"),
+            AllocationStarted(10.0, "j0", 10.0),
+            Released(20.0, "j0"),
+            TasksLaunched(20.0, "a", ((0, 1),), "j0"),
+            JobEnded(22.0, "j0", JobState.COMPLETED),
+            *job_asked(22.0, "j1", 1, "a"),
+            AllocationStarted(60.0, "j1", 60.0),
+            TasksLaunched(60.0, "a", ((0, 1),), "j1"),
+        ]
+    )
+    (stage,) = run.stages
+    assert (stage.started, stage.perceived_wait_s, stage.launched, stage.job) == (60.0, 60.0, 1, "j1")
+
+
+def test_stage_that_cannot_be_expanded_fails() -> None:
+    events = [
+        *run_begins(stage_spec("a", 1, None), stage_spec("b", 1, 1, "a")),
+        StageFailed(5.0, "a", "its input is not a list"),
+    ]
+    run = summarise(events)
+    assert [stage.state for stage in run.stages] == [StageState.FAILED, StageState.SKIPPED]
+    assert run.stages[0].error == "its input is not a list"
+
+
+def test_cancelled_run_counts_its_waits_to_its_end() -> None:
+    run = summarise(
+        [
+            *run_begins(stage_spec("a", 4, 1), stage_spec("b", 1, 1, "a")),
+            *job_asked(0.0, "j0", 4, "a"),
+            CancelAsked(90.0, "no time"),
+            Cancelled(90.0, "j0", "no time"),
+            RunEnded(91.0, RunState.CANCELLED, "no time"),
+            JobEnded(95.0, "j0", JobState.CANCELLED),
+        ]
+    )
+    assert run.stages[0].state is StageState.READY and run.stages[0].perceived_wait_s == 91.0
+    assert run.stages[0].wait_s is None and run.stages[1].perceived_wait_s is None
+    assert (run.makespan_s, run.core_hours_charged) == (91.0, 0.0)
+
+
+def test_requeued_job_is_charged_for_both_runs_and_waited_once() -> None:
+    run = summarise(
+        [
+            *run_begins(stage_spec("a", 2, 1)),
+            *job_asked(0.0, "j0", 2, "a"),
+            AllocationStarted(10.0, "j0", 10.0, ("n1",)),
+            TasksLaunched(10.0, "a", ((0, 1),), "j0"),
+            Requeued(40.0, "j0", "node failure"),
+            TaskFailed(40.0, "a", 0, "j0", "n1", 10.0, "its node was lost", infrastructure=True),
+            AllocationStarted(100.0, "j0", 100.0, ("n2",)),
+            TasksLaunched(100.0, "a", ((0, 1),), "j0"),
+        ],
+        now=130.0,
+    )
+    (job,), (stage,) = run.jobs, run.stages
+    assert job.runs == ((10.0, 40.0), (100.0, 130.0)) and job.nodes == ("n2",) and job.wait_s == 10.0
+    assert run.core_hours_charged == pytest.approx(2 * 60 / HOUR)
+    assert stage.run_time_s == 60.0 and stage.running == 1
+
+
+def test_refused_job_costs_nothing() -> None:
+    run = summarise(
+        [*run_begins(stage_spec("a", 1, 1)), *job_asked(0.0, "j0", 1, "a")[:1], SubmitRefused(1.0, "j0", "no")]
+    )
+    (job,) = run.jobs
+    assert (job.job_id, job.state, job.reason, job.core_hours_charged) == (None, JobState.FAILED, "no", 0.0)
+
+
+def test_job_whose_stage_never_became_ready_is_all_overhead() -> None:
+    run = summarise(
+        [
+            *run_begins(stage_spec("a", 1, 1), stage_spec("b", 8, 1, "a")),
+            *job_asked(0.0, "j0", 8, "b"),
+            AllocationStarted(10.0, "j0", 10.0),
+        ],
+        now=70.0,
+    )
+    assert run.overhead_core_hours == run.core_hours_charged == pytest.approx(8 * 60 / HOUR)
+
+
+def test_intervals_that_touch_leave_no_gap() -> None:
+    times, level = steps(np.array([0.0, 5.0]), np.array([5.0, 9.0]), np.array([2, 2]))
+    assert times.tolist() == [0.0, 5.0, 9.0] and level.tolist() == [2, 2, 0]
+
+
+def test_level_at_other_times() -> None:
+    times, level = steps(np.array([1.0]), np.array([3.0]), np.array([7]))
+    assert level_at(np.array([0.0, 1.0, 2.9, 3.0, 9.0]), times, level).tolist() == [0, 7, 7, 0, 0]
+
+
+def test_run_without_jobs_has_an_empty_pool() -> None:
+    size = pool_size(summarise(run_begins(stage_spec("a", 1, 1))))
+    assert len(size.times) == len(size.held) == len(size.busy) == 0
+
+
+def collected(*events: Event) -> FoldedRun:
+    run = FoldedRun()
+    for event in (
+        *run_begins(*(replace(stage_spec(name, 4, 3), task=Resources(cores)) for name, cores in (("a", 2), ("b", 4)))),
+        *(
+            events
+            or (
+                TaskDone(20.0, "a", 0, "j0", "n0", 10.0),
+                TaskFailed(25.0, "b", 1, "j1", "n1", 15.0, "no"),
+                TaskFailed(30.0, "a", 1, "j0", "n0", 10.0, "node lost", infrastructure=True),
+            )
+        ),
+    ):
+        run.on(event)
+    return run
+
+
+def test_rows_come_back_in_order() -> None:
+    assert list(attempts_of(collected())) == [
+        Attempt("a", 0, "j0", "n0", 2, 10.0, 20.0, TaskOutcome.DONE),
+        Attempt("b", 1, "j1", "n1", 4, 15.0, 25.0, TaskOutcome.FAILED),
+        Attempt("a", 1, "j0", "n0", 2, 10.0, 30.0, TaskOutcome.LOST),
+    ]
+
+
+def test_attempts_of_an_allocation() -> None:
+    attempts = attempts_of(collected())
+    assert attempts.rows_of("j0").tolist() == [0, 2]
+    assert attempts.rows_of("j1").tolist() == [1]
+    assert attempts.rows_of("j9").tolist() == []
+    assert [attempt.stage for attempt in attempts.take(attempts.rows_of("j1"))] == ["b"]
+
+
+def test_core_seconds_within_a_window() -> None:
+    attempts = attempts_of(collected())
+    assert attempts.core_seconds().tolist() == [20.0, 40.0, 40.0]
+    assert attempts.core_seconds(12.0, 18.0).tolist() == [12.0, 12.0, 12.0]
+    assert attempts.core_seconds(28.0, 99.0).tolist() == [0.0, 0.0, 4.0]
+
+
+def test_attempt_never_ends_before_it_starts() -> None:
+    early = collected(TaskDone(9.99, "a", 0, "j0", "n0", 10.0))
+    assert attempts_of(early).core_seconds().tolist() == [0.0]
+
+
+def test_frozen_columns_do_not_grow_with_the_log() -> None:
+    run = collected()
+    attempts = attempts_of(run)
+    run.on(TaskDone(40.0, "a", 2, "j0", "n0", 30.0))
+    assert len(attempts) == 3 and len(attempts_of(run)) == 4
+
+
+def test_nothing_collected() -> None:
+    attempts = attempts_of(FoldedRun())
+    assert len(attempts) == 0 and np.sum(attempts.core_seconds()) == 0.0 and attempts.rows_of("j0").size == 0
+
+
+@st.composite
+def made_stages(draw: st.DrawFn) -> list[MadeStage]:
+    number = draw(st.integers(1, 4))
+    names = [f"s{position}" for position in range(number)]
+    seconds = st.floats(0.0, 500.0, allow_nan=False)
+    return [
+        MadeStage(
+            name,
+            cores=draw(st.integers(1, 6)),
+            tasks=draw(st.integers(1, 12)),
+            task_s=draw(st.floats(0.1, 90.0)),
+            after=tuple(draw(st.sets(st.sampled_from(names[:position])))) if position else (),
+            wait_s=draw(seconds),
+            predicted_wait_s=draw(st.none() | seconds),
+            lead_s=draw(seconds),
+            lost_after_s=draw(st.none() | seconds),
+            bad_tasks=draw(st.integers(0, 1)),
+        )
+        for position, name in enumerate(names)
+    ]
+
+
+def integral(size: PoolSize, level: NDArray[np.int64]) -> float:
+    return float(np.sum(np.diff(size.times) * level[:-1])) / HOUR
+
+
+def checked(run: RunSummary) -> None:
+    size = pool_size(run)
+    assert 0.0 <= run.core_hours_used <= run.core_hours_charged + 1e-9
+    assert -1e-9 <= run.overhead_core_hours <= run.core_hours_wasted + 1e-9
+    assert run.per_stage_core_hours <= run.big_job_core_hours + 1e-9
+    assert sum(job.core_hours_charged for job in run.jobs) == pytest.approx(run.core_hours_charged)
+    assert sum(job.core_hours_used for job in run.jobs) == pytest.approx(run.core_hours_used)
+    assert integral(size, size.held) == pytest.approx(run.core_hours_charged, abs=1e-6)
+    assert integral(size, size.busy) == pytest.approx(run.core_hours_used, abs=1e-6)
+    assert (size.busy <= size.held).all()
+    assert not size.held[-1:].any() and not size.busy[-1:].any(), "nothing is held at the end"
+    assert all((stage.perceived_wait_s or 0.0) >= 0.0 for stage in run.stages)
+
+
+@settings(max_examples=40, deadline=None)
+@given(made_stages(), st.data())
+def test_whole_logs_and_beginnings_of_them_add_up(stages: list[MadeStage], data: st.DataObject) -> None:
+    events = run_log(stages, seed=1)
+    cuts = sorted(data.draw(st.lists(st.integers(1, len(events)), min_size=2, max_size=2)))
+    early, late, whole = (summarise(events[:cut]) for cut in (*cuts, len(events)))
+    for run in (early, late, whole):
+        checked(run)
+    for name in ("makespan_s", "core_hours_charged", "core_hours_used", "total_perceived_wait_s"):
+        # what is seen once the last task is done, until the outcome is known, is no part of the makespan
+        seen = min(getattr(early, name), getattr(whole, name))
+        assert seen <= getattr(late, name) + 1e-9, f"{name} only grows"
+    assert whole.state is RunState.SUCCEEDED
+    assert all(stage.done == stage.tasks and stage.running == 0 for stage in whole.stages)

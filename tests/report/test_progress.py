@@ -46,7 +46,7 @@ def two_stages() -> list[Event]:
         (10, 85.0, "job J0, 2 cores on n1", "job J1 holds 8 cores already"),
     ],
 )
-def test_note_tells_what_a_stage_waits_for(events: int, now: float, a: str, b: str) -> None:
+def test_note_says_what_a_stage_waits_for(events: int, now: float, a: str, b: str) -> None:
     lines = stage_lines(summarise(two_stages()[:events], now))
     assert (lines[0].note, lines[1].note) == (a, b)
 
@@ -58,7 +58,7 @@ def test_line_counts_tasks_and_the_wait_so_far() -> None:
     assert (line.state, line.done, line.running, line.wait_s) == ("running", 1, 1, 60.0)
 
 
-def test_lost_job_is_told_until_there_is_another() -> None:
+def test_lost_job_is_shown_until_there_is_another() -> None:
     events = [*two_stages()[:7], JobEnded(72.0, "j0", JobState.NODE_FAIL)]
     assert stage_lines(summarise(events, 73.0))[0].note == "job J0 ended: node fail"
 
@@ -68,7 +68,7 @@ def test_stage_of_a_cancelled_run_has_stopped() -> None:
     assert [line.state for line in stage_lines(summarise(events))] == ["stopped", "not run"]
 
 
-def test_changes_are_told_once() -> None:
+def test_changes_are_printed_once() -> None:
     events = two_stages()
     early, late = summarise(events[:4], 30.0), summarise(events[:7], 70.0)
     assert changes(None, early) == [
@@ -107,7 +107,7 @@ def test_bars_in_a_terminal() -> None:
 
 
 @pytest.mark.parametrize("terminal", [False, True])
-def test_a_batch_system_that_does_not_answer_is_told(terminal: bool) -> None:
+def test_a_batch_system_that_does_not_answer_is_reported(terminal: bool) -> None:
     text = io.StringIO()
     with ProgressDisplay(Console(file=text, force_terminal=terminal, width=140)) as display:
         display.update([*two_stages(), Trouble(81.0, "sbatch: [down]")], 82.0)
@@ -137,7 +137,7 @@ def test_of_very_many_stages_those_under_way_are_shown() -> None:
     assert "s60 " in text.getvalue() and f"{ROWS_MOST} more stages" in text.getvalue()
 
 
-def test_follow_reads_each_event_once_and_ends_when_told() -> None:
+def test_follow_reads_each_event_once_and_ends_when_stopped() -> None:
     events = list(enumerate(run_log(montage(8), start=0.0), start=1))
     clock, stop = ManualClock(), threading.Event()
     asked: list[int] = []

@@ -148,7 +148,7 @@ def test_any_call_can_be_broken(call: str) -> None:
         getattr(batch, call)(*[[]] * (2 if call == "update" else 1))
 
 
-def test_every_change_of_state_is_told_once() -> None:
+def test_every_change_of_state_is_reported_once() -> None:
     told: list[tuple[str, JobState]] = []
     batch = FakeBatch(ManualClock(), run=lambda _: FakeRun(10.0))
     batch.watch = lambda job, found: told.append((job.token, found.state))

@@ -57,7 +57,7 @@ def test_the_backend_goes_on(simulated_cluster: Factory, tmp_path: Path) -> None
     assert cluster.backend.clock.now() >= before + 600
 
 
-def test_a_failure_is_told_where_the_value_is_asked_for(simulated_cluster: Factory) -> None:
+def test_a_failure_is_raised_where_the_value_is_asked_for(simulated_cluster: Factory) -> None:
     run = simulated_cluster(load=0).run(fail())
     with pytest.raises(RunFailed, match="no such band"):
         _ = run.value

@@ -15,7 +15,7 @@ from asa.web.loop_thread import LoopThread
 PATIENCE_S = 20.0
 
 
-def test_it_serves_until_it_is_told_to_end_and_again() -> None:
+def test_it_serves_until_it_is_stopped_and_again() -> None:
     thread = LoopThread[str]("asa-test")
     assert not thread
     thread.tell(print, "nobody hears this")

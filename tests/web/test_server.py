@@ -186,7 +186,7 @@ def test_a_stream_hears_once_that_its_peer_has_gone() -> None:
     play(story)
 
 
-def test_what_nobody_waits_for_any_more_is_given_up() -> None:
+def test_an_answer_without_a_reader_is_given_up() -> None:
     async def story(service: Service, client: Client) -> None:
         ended = asyncio.Event()
 
@@ -254,7 +254,7 @@ def test_a_body_that_does_not_come_is_not_waited_for(monkeypatch: pytest.MonkeyP
     play(story)
 
 
-def test_who_asks_before_sending_a_body_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_that_expects_100_continue_gets_it(monkeypatch: pytest.MonkeyPatch) -> None:
     async def story(service: Service, client: Client) -> None:
         expect = "Expect: 100-continue\n"
         client.say(post("/a", "body", expect)[:-4])

@@ -1,18 +1,35 @@
-"""What goes wrong outside of a run: nodes fail, and jobs end or vanish."""
+"""What goes wrong: nodes fail, jobs end or vanish, the batch system refuses or does not answer, the driver dies."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from asa.core.event import AllocationStarted, JobEnded, Learned, Requeued, RunEnded, RunState, Submitting, TaskFailed
-from asa.core.job import JobHandle, JobState, JobStatus
-from tests.workflows.squares import check_clean, message, square, squares, total
-from tests.workflows.world import Crash, World
+import asa
+from asa.core.errors import BackendError
+from asa.core.event import (
+    AllocationStarted,
+    Cancelled,
+    JobEnded,
+    Learned,
+    Requeued,
+    RunEnded,
+    Submitted,
+    Submitting,
+    TaskDone,
+    TaskFailed,
+    Trouble,
+)
+from asa.core.job import JobHandle, JobRequest, JobState, JobStatus
+from asa.core.task import Task
+from asa.workflows.explain import explain
+from tests.workflows.world import Crash, World, launches, square, squares, total
 
 
 @pytest.mark.parametrize("silent", [False, True])
@@ -20,11 +37,9 @@ from tests.workflows.world import Crash, World
 def test_node_failure(tmp_path: Path, strategy: str, silent: bool) -> None:
     world = World(tmp_path, total(squares(8)), strategy, run_time=lambda _task: 5.0, silent=silent)
     world.at(7.0, lambda: world.batch.fail("run.0"))
-    assert world.drive() is RunState.SUCCEEDED
-    assert world.result() == sum(x * x for x in range(8))
+    assert world.succeed() == sum(x * x for x in range(8))
     assert world.states()[0] == "node_fail"
     assert all(event.infrastructure for event in world.events(TaskFailed))
-    check_clean(world)
 
 
 def test_nodes_that_keep_failing_end_the_run_with_the_last_reason(tmp_path: Path) -> None:
@@ -34,13 +49,10 @@ def test_nodes_that_keep_failing_end_the_run_with_the_last_reason(tmp_path: Path
         if isinstance(event, AllocationStarted):
             world.at(2.0, lambda: world.batch.fail(event.allocation))
 
-    world.told = fail
-    assert world.drive() is RunState.FAILED
-    assert "3 allocations in a row ended before they finished a task; the last: job 3 ended as node_fail" in message(
-        world
-    )
+    world.after_event = fail
+    said = world.fail()
+    assert "3 allocations in a row ended before they finished a task; the last: job 3 ended as node_fail" in said
     assert world.states() == ["node_fail"] * 3
-    check_clean(world)
 
 
 @pytest.mark.parametrize("joins_s", [0.0, 3.0])
@@ -50,22 +62,19 @@ def test_a_requeued_job_goes_on_when_it_starts_again(tmp_path: Path, joins_s: fl
     world = World(tmp_path, squares(12), run_time=lambda _task: 5.0, joins=lambda _token: joins_s, wait=10.0)
 
     world.at(18.0, lambda: world.batch.requeue_for("run.0", pause_s))
-    assert world.drive() is RunState.SUCCEEDED, message(world)
+    world.succeed()
     assert world.states() == ["completed"], "one job does it all"
     assert len(world.events(Requeued)) == 1
     assert world.clock.now() - 1000.0 < 90.0
     assert [event.wait_s for event in world.events(Learned)] == [10.0], "the second wait is not the queue's"
-    check_clean(world)
 
 
 def test_a_job_that_vanishes_counts_as_lost_and_is_replaced(tmp_path: Path) -> None:
     world = World(tmp_path, total(squares(8)), run_time=lambda _task: 10.0)
     world.at(12.0, lambda: world.batch.vanish("run.0"))
-    assert world.drive() is RunState.SUCCEEDED
-    assert world.result() == sum(x * x for x in range(8))
+    assert world.succeed() == sum(x * x for x in range(8))
     lost = world.events(JobEnded)[0]
     assert (lost.allocation, lost.state) == ("run.0", JobState.LOST)
-    check_clean(world)
 
 
 @pytest.mark.parametrize("strategy", ["asa:dependency=upfront", "asa:dependency=predicted", "cascade"])
@@ -73,40 +82,44 @@ def test_a_pending_job_that_vanishes_does_not_drag_its_successors_down(tmp_path:
     """A job that waits for one that is not known any more is refused at once, well before that one counts as lost."""
     world = World(tmp_path, total(squares(4)), strategy, wait=100.0, run_time=lambda _task: 5.0)
     world.at(50.0, lambda: world.batch.vanish("run.0"))
-    assert world.drive() is RunState.SUCCEEDED, message(world)
+    world.succeed()
     assert len(world.events(Submitting)) <= 5
-    check_clean(world)
 
 
 @pytest.mark.parametrize("strategy", ["per-stage", "big-job", "asa:dependency=upfront"])
-@pytest.mark.parametrize("seconds", [50.0, 102.0])
-def test_a_job_cancelled_by_somebody_else_is_not_asked_for_again(tmp_path: Path, strategy: str, seconds: float) -> None:
-    """While it waits, or runs and has been of no use yet: whoever cancelled it meant it."""
-    world = World(tmp_path, total(squares(4)), strategy, wait=100.0, run_time=lambda _task: 20.0)
-    handle = world.batch.find
-    world.at(seconds, lambda: world.batch.cancel([handle(["run.0"])["run.0"]]))
-    assert world.drive() is RunState.FAILED
-    assert message(world).startswith("stage 'square' failed: job 1 ended as cancelled (cancelled while it ")
-    assert message(world).endswith("skipped because of it: total"), "one failure, told once"
+@pytest.mark.parametrize("seconds", [50.0, 102.0, 125.0])
+def test_a_job_cancelled_from_outside_is_asked_for_again(tmp_path: Path, strategy: str, seconds: float) -> None:
+    """While it waits, before it was of use, and when some of its tasks are done."""
+    world = World(tmp_path, total(squares(6)), strategy, wait=100.0, run_time=lambda _task: 20.0)
+    world.at(seconds, lambda: world.batch.cancel([world.batch.find(["run.0"])["run.0"]]))
+    world.succeed()
+    assert "cancelled" in world.states()
+    ends = Counter(event.index for event in world.events(TaskDone) if event.stage == "square")
+    assert ends == dict.fromkeys(range(6), 1), "what was done is not done again"
+
+
+@pytest.mark.parametrize("seconds", [10.0, 15.0])
+def test_jobs_that_are_cancelled_from_outside_again_and_again_fail_their_stage(tmp_path: Path, seconds: float) -> None:
+    """Also when each of them has done some tasks: whoever cancels them wants the run to stop."""
+    world = World(tmp_path, total(squares(60)), wait=5.0, run_time=lambda _task: 6.0)
+
+    def cancel() -> None:
+        world.batch.cancel([request_status[1].handle for request_status in world.batch.jobs()])
+        world.at(seconds, cancel)
+
+    world.at(seconds, cancel)
+    said = world.fail()
+    assert said.startswith("stage 'square' failed: 3 of its jobs were cancelled, not by the run; the last: job ")
+    assert said.endswith("skipped because of it: total"), "one failure, reported once"
     assert world.events(RunEnded)[-1].stage == "square"
-    check_clean(world)
+    assert len(world.events(Submitting)) == 3
 
 
-def test_a_useful_job_cancelled_by_somebody_else_is_not_replaced(tmp_path: Path) -> None:
-    """Who cancels it wants it to stop; a resume goes on with what is not done."""
-    world = World(tmp_path, squares(6), run_time=lambda _task: 10.0)
-    world.at(15.0, lambda: world.batch.cancel([world.batch.find(["run.0"])["run.0"]]))
-    assert world.drive() is RunState.FAILED
-    assert world.states() == ["cancelled"]
-    assert world.drive() is RunState.SUCCEEDED
-    assert world.states() == ["cancelled", "completed"]
-
-
-def test_a_waiting_job_cancelled_by_somebody_else_while_its_predecessor_runs(tmp_path: Path) -> None:
-    """It may have gone with the job it waited for, as far as can be told; so it is asked for once more, on its own."""
+def test_a_waiting_job_cancelled_from_outside_while_its_predecessor_runs(tmp_path: Path) -> None:
+    """It may have gone with the job it waited for, as far as is known; so it is asked for once more, on its own."""
     world = World(tmp_path, total(squares(6)), "asa:dependency=upfront", run_time=lambda _task: 10.0)
     world.at(15.0, lambda: world.batch.cancel([world.batch.find(["run.1"])["run.1"]]))
-    assert world.drive() is RunState.SUCCEEDED
+    world.succeed()
     assert [event.stages for event in world.events(Submitting)] == [("square",), ("total",), ("total",)]
     assert world.events(Submitting)[2].after == ()
 
@@ -126,11 +139,9 @@ def test_a_controller_that_forgets_for_a_while_that_it_started_a_job(tmp_path: P
         ]
 
     world.batch.query = forgetful  # type: ignore[method-assign]
-    assert world.drive() is RunState.SUCCEEDED
-    assert world.result() == [x * x for x in range(24)]
+    assert world.succeed() == [x * x for x in range(24)]
     assert len(world.events(Requeued)) == 1
     assert len(world.events(Submitting)) == 1
-    check_clean(world)
 
 
 def test_a_job_requeued_while_no_driver_was_there_keeps_its_place(tmp_path: Path) -> None:
@@ -139,7 +150,274 @@ def test_a_job_requeued_while_no_driver_was_there_keeps_its_place(tmp_path: Path
         world.drive(6)
     assert world.events(AllocationStarted)
     world.batch.requeue_for("run.0", 500.0)
-    assert world.drive() is RunState.SUCCEEDED
+    world.succeed()
     assert world.states() == ["completed"]
     assert len(world.events(Requeued)) == 1
-    check_clean(world)
+
+
+# A batch system that refuses, or does not answer; supervisors that do not join.
+
+
+AWAY = BackendError("slurm_load_jobs error: Unable to contact slurm controller", transient=True)
+
+
+def test_a_refusal_ends_the_run_with_the_sites_own_words(tmp_path: Path) -> None:
+    world = World(tmp_path, total(squares(4)), refuse=lambda _request: "sbatch: error: Invalid account")
+    said = world.fail()
+    assert said == (
+        "stage 'square' failed: the batch system refused the job: sbatch: error: Invalid account\n"
+        "skipped because of it: total"
+    )
+    assert len(world.events(Submitting)) == 1, "asking again would not help"
+
+
+def test_the_refusal_of_a_later_stage_spares_the_earlier_ones(tmp_path: Path) -> None:
+    def refuse(request: JobRequest) -> str | None:
+        return "too few cores" if request.resources.cores == 1 else None
+
+    world = World(tmp_path, total(squares(4)), "asa:dependency=upfront", refuse=refuse)
+    said = world.fail()
+    assert said == "stage 'total' failed: the batch system refused the job: too few cores"
+    assert len(world.events(TaskDone)) == 4
+
+
+def test_a_job_refused_only_because_of_its_dependency_is_asked_for_later(tmp_path: Path) -> None:
+    world = World(
+        tmp_path,
+        total(squares(4)),
+        "asa:dependency=upfront",
+        refuse=lambda request: "Job dependency problem" if request.dependencies else None,
+        run_time=lambda _task: 10.0,
+    )
+    world.succeed()
+    assert [event.after for event in world.events(Submitting)] == [(), ("run.0",), ()]
+
+
+@pytest.mark.parametrize("call", ["submit", "query", "cancel", "find"])
+@pytest.mark.parametrize("times", [1, 6])
+def test_a_batch_system_that_does_not_answer_for_a_while(tmp_path: Path, call: str, times: int) -> None:
+    """Tasks go on meanwhile, and what was asked is done in the end, once."""
+    world = World(tmp_path, total(squares(8)), "asa:dependency=upfront", run_time=lambda _task: 10.0)
+    world.batch.break_next(call, AWAY, times=times)
+    world.succeed()
+    assert len(world.batch.jobs()) == 2
+
+
+def test_trouble_is_explained_while_it_lasts(tmp_path: Path) -> None:
+    world = World(tmp_path, squares(2), run_time=lambda _task: 30.0)
+    world.batch.break_next("submit", AWAY, times=3)
+    heard: list[list[str]] = []
+
+    def ask() -> None:
+        """The driver's own plan, and one that has nothing but the log."""
+        plans = (world.runner.plan, world.replay())
+        heard.append([explain(plan, world.clock.now()).splitlines()[-1] for plan in plans])
+
+    for seconds in (0.5, 20.0):
+        world.at(seconds, ask)
+    world.succeed()
+    first, later = heard
+    assert first == [f"the batch system does not answer: {AWAY}"] * 2
+    assert later[0] == later[1] and "running" in later[0]
+    assert [event.error for event in world.events(Trouble)] == [str(AWAY), ""]
+
+
+def test_a_submission_whose_answer_was_lost_is_not_repeated(tmp_path: Path) -> None:
+    world = World(tmp_path, total(squares(8)))
+    world.batch.break_next("submit", AWAY, times=2, after=True)
+    world.succeed()
+    assert [request.token for request, _ in world.batch.jobs()] == ["run.0", "run.1"]
+    assert [event.handle.job_id for event in world.events(Submitted)] == ["1", "2"]
+
+
+def test_a_supervisor_that_never_joins_ends_the_run(tmp_path: Path) -> None:
+    world = World(tmp_path, total(squares(8)), joins=lambda _token: None)
+    said = world.fail()
+    assert "3 allocations in a row ended before they finished a task; the last: job 3 ended as timeout" in said
+    assert f"its output is in {tmp_path}/run.2.out" in said, "which says why it did not join"
+
+
+def test_a_supervisor_that_joins_after_its_release_goes_at_once(tmp_path: Path) -> None:
+    """The second stage is done in the first one's allocation before its own node has joined."""
+    joins = {"run.0": 0.0, "run.1": 20.0}
+    world = World(
+        tmp_path,
+        total(squares(2)),
+        "asa:dependency=none",
+        predicted_wait_s=60.0,
+        joins=joins.__getitem__,
+        run_time=lambda task: 10.0 if task.stage == "square" else 2.0,
+    )
+    world.succeed()
+    ended = {event.allocation: event for event in world.events(JobEnded)}
+    assert ended["run.1"].state is JobState.COMPLETED
+    assert ended["run.1"].at - 1000.0 < 35.0
+
+
+def test_a_cancellation_that_a_dead_driver_had_announced_is_carried_out(tmp_path: Path) -> None:
+    """It was logged, and then the driver died before the batch system was asked."""
+
+    def fresh(name: str) -> World:
+        (tmp_path / name).mkdir(mode=0o700)
+        return World(
+            tmp_path / name, total(squares(2)), "asa-naive:grace_s=10", predicted_wait_s=30.0, run_time=lambda _: 50.0
+        )
+
+    whole = fresh("whole")
+    whole.drive()
+    kinds = [type(event) for _, event in whole.log.read()]
+    torn = fresh("torn")
+    with pytest.raises(Crash):
+        torn.drive(kinds.index(Cancelled) - 1, after=True)
+    assert len(torn.events(Cancelled)) == 1
+    withdrawn = torn.events(Cancelled)[0].allocation
+    torn.succeed()
+    states = {request.token: status.state for request, status in torn.batch.jobs()}
+    assert states[withdrawn] is JobState.CANCELLED
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("strategy", ["per-stage", "big-job", "asa:dependency=upfront"])
+def test_a_driver_that_dies_at_any_event_costs_no_task(tmp_path: Path, strategy: str, after: bool) -> None:
+    """What runs goes on, what ends meanwhile is kept: none of it begins again, if the next driver comes in time."""
+
+    def fresh(name: str) -> World:
+        Path(tmp_path, name).mkdir(mode=0o700)
+        return World(Path(tmp_path, name), total(squares(10)), strategy, run_time=lambda task: 3.0 + task.index)
+
+    whole = fresh("whole")
+    whole.succeed()
+    for at in range(whole.logged):
+        for pause_s in (0.0, 6.0):
+            torn = fresh(f"torn-{at}-{pause_s}")
+            with pytest.raises(Crash):
+                torn.drive(at, after=after)
+            torn.clock.wait(threading.Event(), torn.clock.now() + pause_s)
+            assert torn.succeed() == sum(x * x for x in range(10))
+            again = [task for task, count in Counter(torn.nodes.begun).items() if count > 1]
+            assert not again, f"begun again after a crash at event {at}"
+
+
+def test_what_ended_without_a_driver_is_found_when_the_allocation_is_gone(tmp_path: Path) -> None:
+    world = World(tmp_path, total(squares(2)), run_time=lambda _task: 10.0)
+    crash_after(world, 5.0)
+    assert len(world.nodes.begun) == 2
+    world.clock.wait(threading.Event(), world.clock.now() + 20.0)
+    world.batch.fail("run.0")
+    world.succeed()
+    assert set(Counter(world.nodes.begun).values()) == {1}
+
+
+class Unordered:
+    """Something to map over that has another order each time, like a set of strings in another process."""
+
+    turns = 0
+
+    def __init__(self, *items: int) -> None:
+        self.items = items
+
+    def __iter__(self) -> Iterator[int]:
+        Unordered.turns += 1
+        return iter(self.items if Unordered.turns % 2 else self.items[::-1])
+
+
+@asa.stage(walltime=60)
+def unordered() -> Unordered:
+    return Unordered(*range(8))
+
+
+def test_a_task_with_other_input_is_another_task(tmp_path: Path) -> None:
+    world = World(tmp_path, total(square.map(unordered())), run_time=lambda _task: 10.0)
+    crash_after(world, 15.0)
+    assert world.succeed() == sum(x * x for x in range(8))
+    assert Counter(world.nodes.begun)["square", 0] == 2
+
+
+# Tasks and the wall time of their allocations.
+
+
+def crash_after(world: World, seconds: float) -> None:
+    """Have a driver of `world` die after so long [s]."""
+
+    def crash() -> None:
+        raise Crash
+
+    world.at(seconds, crash)
+    with pytest.raises(Crash):
+        world.drive()
+
+
+def one_longer(index: int, longer_s: float, others_s: float) -> Callable[[Task], float]:
+    """Run times [s]: one task takes longer than the others."""
+    return lambda task: longer_s if task.index == index else others_s
+
+
+@pytest.mark.parametrize("silent", [False, True])
+@pytest.mark.parametrize("strategy", ["per-stage", "big-job", "asa:dependency=upfront", "cascade"])
+def test_tasks_left_at_the_wall_time_are_run_in_a_new_allocation(tmp_path: Path, strategy: str, silent: bool) -> None:
+    run_time = one_longer(2, 50.0, 10.0)
+    world = World(tmp_path, total(squares(24)), strategy, run_time=run_time, silent=silent, wait=5.0)
+    assert world.succeed() == sum(x * x for x in range(24))
+    ends = [event.state for event in world.events(JobEnded)]
+    assert len([state for state in ends if state in (JobState.COMPLETED, JobState.TIMEOUT)]) >= 2
+    assert all(event.infrastructure for event in world.events(TaskFailed)), "no retry is used up"
+
+
+@pytest.mark.parametrize("silent", [False, True])
+@pytest.mark.parametrize("tasks", [3, 4])
+def test_a_task_cut_off_by_the_wall_time_is_run_again(tmp_path: Path, silent: bool, tasks: int) -> None:
+    """Task 2 starts late and is still running when the wall time comes, alone or not; no fault of its own."""
+    world = World(tmp_path, square.map(range(tasks)), run_time=one_longer(2, 50.0, 20.0), silent=silent)
+    world.succeed()
+    assert world.states()[0] == "timeout"
+    assert launches(world)["square", 2] == 2
+
+
+@pytest.mark.parametrize("silent", [False, True])
+@pytest.mark.parametrize("retries", [0, 1])
+def test_a_task_longer_than_the_wall_time_fails_its_stage(tmp_path: Path, retries: int, silent: bool) -> None:
+    stage = square.options(retries=retries)
+    world = World(tmp_path, total(stage.map(range(6))), run_time=one_longer(1, 61.0, 5.0), silent=silent)
+    said = world.fail()
+    assert "task 1 ran for 1 min and reached the wall time: raise walltime=" in said
+    assert "skipped because of it: total" in said
+    assert launches(world)["square", 1] == 1 + retries, "each try costs a whole wall time"
+
+
+def test_tasks_almost_as_long_as_the_wall_time_all_run(tmp_path: Path) -> None:
+    """Nothing would ever be launched after the first task if its length were held against fresh allocations."""
+    world = World(tmp_path, square.map(range(6)), run_time=lambda _task: 58.0)
+    world.succeed()
+    assert world.states() == ["completed"] * 3
+    assert max(launches(world).values()) == 1
+
+
+@pytest.mark.parametrize(
+    ("tasks", "run_time", "after_s"),
+    [
+        (4, one_longer(0, 35.0, 35.0), 135.0),  # at once when nothing fits any more, not when the first one drains
+        (8, one_longer(0, 59.5, 11.0), 157.0),  # 3 s before the wall time, also while a long task still runs
+    ],
+)
+def test_a_new_allocation_is_asked_for_when_the_old_one_drains_or_takes_no_task(
+    tmp_path: Path, tasks: int, run_time: Callable[[Task], float], after_s: float
+) -> None:
+    world = World(tmp_path, squares(tasks), run_time=run_time, wait=100.0)
+    world.succeed()
+    first, second = world.events(Submitting)
+    assert second.at - first.at == pytest.approx(after_s, abs=2.0)
+
+
+@pytest.mark.parametrize("strategy", ["asa:dependency=upfront", "asa:dependency=predicted", "cascade"])
+def test_successors_survive_that_a_stage_needs_many_allocations(tmp_path: Path, strategy: str) -> None:
+    """Each of its jobs ends badly, and takes the job that waits for it along."""
+    long, run_time = square.options(cores=1), lambda task: 20.0 if task.stage == "square" else 1.0
+    world = World(tmp_path, total(long.map(range(7))), strategy, run_time=run_time)
+
+    def kill_when_useful(event: Any) -> None:
+        if isinstance(event, TaskDone) and event.stage == "square" and event.index < 6:
+            world.at(0.1, lambda: world.batch.fail(event.allocation))
+
+    world.after_event = kill_when_useful
+    world.succeed()
+    assert world.states().count("node_fail") >= 6

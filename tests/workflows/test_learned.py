@@ -1,16 +1,25 @@
-"""Runs that go on at the same time learn from one another: each has its own view of one store."""
+"""What runs learn of queues, and what their estimators predict."""
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
+import threading
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from asa.core.clock import ManualClock
 from asa.core.context import Context
+from asa.core.event import Believed, Event
 from asa.core.job import Capabilities, JobRequest, QueueRegime, Resources
-from asa.workflows.learned import LearnedWaits
+from asa.core.registry import ESTIMATORS as KNOWN
+from asa.core.run import Pool
+from asa.core.view import QueueView, RunningJob
+from asa.workflows.learned import Contexts, LearnedWaits, estimator_of, weights
 
 SITE = Capabilities(site="s", partition="core", regime=QueueRegime.FIFO)
 SIZE, HOUR = Resources(4), 3600.0
@@ -42,7 +51,7 @@ def predicted(run: LearnedWaits) -> list[float]:
 
 
 @pytest.mark.parametrize("estimator", ESTIMATORS)
-def test_what_one_run_learns_the_other_predicts_at_once(tmp_path: Path, estimator: str) -> None:
+def test_waits_learned_by_one_run_are_predicted_by_another(tmp_path: Path, estimator: str) -> None:
     left, right, alone = learned(tmp_path, estimator), learned(tmp_path, estimator), Path(tmp_path / "alone")
     alone.mkdir()
     single = learned(alone, estimator)
@@ -56,7 +65,7 @@ def test_what_one_run_learns_the_other_predicts_at_once(tmp_path: Path, estimato
     assert predicted(right) != before
 
 
-def test_a_job_that_both_tell_of_teaches_once(tmp_path: Path) -> None:
+def test_a_job_reported_by_two_runs_is_learned_once(tmp_path: Path) -> None:
     left, right, single = (
         learned(tmp_path),
         learned(tmp_path),
@@ -79,7 +88,7 @@ def test_runs_in_other_processes_at_the_same_time(tmp_path: Path, estimator: str
     assert [other.wait(60) for other in others] == [0, 0]
     for number in range(60):
         single.learn(job(f"run.{number}"), 5000.0)
-    assert predicted(here) == predicted(single), "no wait is lost, whoever told of it"
+    assert predicted(here) == predicted(single), "no wait is lost, whichever run learned it"
 
 
 def test_run_times_are_shared_as_well(tmp_path: Path) -> None:
@@ -95,3 +104,126 @@ def test_run_times_are_shared_as_well(tmp_path: Path) -> None:
     right.run_time("w")("a", HOUR)
     left.learn_run_times(run, "w")
     assert right.run_time("w")("a", HOUR) == learned(tmp_path).run_time("w")("a", HOUR) != HOUR
+
+
+# What is posted for the log.
+
+
+NAME = "s/core/4/1h"
+
+
+class Reported:
+    """A run's view of a store, and what it posts."""
+
+    def __init__(self, path: Path, estimator: str = "fixed-share") -> None:
+        self.clock, self.events = ManualClock(1000.0), list[Event]()
+        self.learned = LearnedWaits(path / "learned.db", estimator, SITE)
+        self.learned.report(self.events.extend, self.clock)
+
+    def predict(self, *quantiles: float | None) -> list[float]:
+        return self.learned.predict(SIZE, HOUR, Context(0.0, SIZE.cores, HOUR), quantiles or (None,))
+
+    def learn(self, token: str, wait_s: float) -> None:
+        self.learned.learn(JobRequest(token, SIZE, HOUR, ()), wait_s)
+
+    @property
+    def posted(self) -> list[Believed]:
+        return [event for event in self.events if isinstance(event, Believed)]
+
+
+def test_beliefs_are_posted_for_a_new_geometry_and_after_each_wait(tmp_path: Path) -> None:
+    run, single = Reported(tmp_path), KNOWN.create("fixed-share", seed=0)
+    assert run.predict() == run.predict(0.5)
+    (met,) = run.posted
+    assert (met.at, met.geometry, met.estimator, met.jobs, met.last_wait_s) == (1000.0, NAME, "fixed-share", 0, None)
+    assert met.weights == tuple(weights(single.state()))
+    run.clock.wait(threading.Event(), 1100.0)
+    run.learn("job", 600.0)
+    single.learn(600.0)
+    run.predict()
+    taught = run.posted[-1]
+    assert len(run.posted) == 2
+    assert (taught.at, taught.jobs, taught.last_wait_s) == (1100.0, 1, 600.0)
+    assert taught.weights == tuple(weights(single.state()))
+    assert taught.predicted_s == pytest.approx(single.predict(), abs=1e-3)
+
+
+def test_waits_learned_by_another_run_are_posted_when_they_are_used(tmp_path: Path) -> None:
+    run, other = Reported(tmp_path), Reported(tmp_path)
+    run.predict()
+    for number in range(5):
+        other.learn(f"other.{number}", 7000.0)
+    assert [event.jobs for event in run.posted] == [0]
+    run.predict()
+    assert [event.jobs for event in run.posted] == [0, 5]
+    assert run.posted[-1] == other.posted[-1]
+    assert [event.jobs for event in other.posted] == [1, 2, 3, 4, 5]
+
+
+def test_posting_draws_no_random_numbers(tmp_path: Path) -> None:
+    quiet, reporting = tmp_path / "quiet", tmp_path / "reporting"
+    quiet.mkdir()
+    reporting.mkdir()
+    run, alone = Reported(reporting, "algorithm1"), LearnedWaits(quiet / "learned.db", "algorithm1", SITE)
+    for number in range(12):
+        job = JobRequest(f"job.{number}", SIZE, HOUR, ())
+        context = Context(0.0, SIZE.cores, HOUR)
+        assert run.predict() == alone.predict(SIZE, HOUR, context)
+        run.learn(job.token, 60.0 * number)
+        alone.learn(job, 60.0 * number)
+    assert [event.jobs for event in run.posted] == list(range(13))
+    assert all(event.weights for event in run.posted)
+
+
+def test_pooled_estimators_post_their_prediction(tmp_path: Path) -> None:
+    run = Reported(tmp_path, "leader")
+    (said,) = run.predict()
+    run.learn("job", 600.0)
+    met, taught = run.posted
+    assert (met.weights, met.jobs, met.predicted_s) == ((), 0, pytest.approx(said, abs=1e-3))
+    assert (taught.jobs, taught.last_wait_s, taught.predicted_s) == (1, 600.0, met.predicted_s)
+
+
+def test_nothing_is_posted_without_a_reader(tmp_path: Path) -> None:
+    learned = LearnedWaits(tmp_path / "learned.db", "fixed-share", SITE)
+    learned.learn(JobRequest("job", SIZE, HOUR, ()), 60.0)
+    assert learned.predict(SIZE, HOUR, Context(0.0)) is not None
+
+
+def test_options_of_an_estimator_may_come_in_any_order() -> None:
+    state = KNOWN.create("fixed-share", seed=0)
+    state.learn(600.0)
+    record = {"states": {"last": {}, "fixed-share:alpha=0.01,eta=30.0": state.state()}}
+    found = estimator_of("fixed-share:eta=30.0,alpha=0.01", record)
+    assert found is not None and found.state() == state.state()
+
+
+# Contexts.
+
+
+class Looks:
+    """A watch that looks at the queue when a test says so."""
+
+    def __init__(self) -> None:
+        self.view = QueueView(0.0, Resources(4), (), (RunningJob("a", Resources(4), 300.0),))
+
+    def seen(self) -> QueueView:
+        return self.view
+
+
+def test_the_planned_wait_is_computed_once_a_look_and_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[int, float]] = []
+
+    def planned_s(_queue: QueueView, cores: int, walltime_s: float) -> float:
+        asked.append((cores, walltime_s))
+        return 300.0 if cores <= 4 else math.inf
+
+    monkeypatch.setattr("asa.lab.forecast.futures.planned_s", planned_s)
+    looks: Any = Looks()
+    contexts = Contexts(Pool(), looks)
+    for cores in (2, 4, 5, 2, 4, 5):
+        assert contexts.of(Resources(cores), 60.0, 0.0).planned_s == (300.0 if cores <= 4 else None)
+    assert asked == [(2, 60.0), (4, 60.0), (5, 60.0)]
+    looks.view = replace(looks.view, now=30.0)
+    contexts.of(Resources(2), 60.0, 30.0)
+    assert asked[3:] == [(2, 60.0)]

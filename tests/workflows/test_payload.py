@@ -1,22 +1,29 @@
+"""What tasks are sent, and that those in virtual time are called as workers call them."""
+
 from __future__ import annotations
 
 import pickle
 import threading
-from collections import deque
+from collections import OrderedDict, deque
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
-from asa.core.errors import GraphError, Unpicklable
+from asa.core.errors import GraphError, InvalidInput, Unpicklable
 from asa.core.job import Resources
 from asa.core.task import Input, Task, Value
-from asa.log.values import INLINE_MOST, load
+from asa.log.events import EventLog
+from asa.log.values import INLINE_MOST, dump, load
 from asa.security.files import private_directory
+from asa.testing.runlogs import run_begins, stage_spec
 from asa.workflows.graph import make_graph
 from asa.workflows.payload import Payloads
 from asa.workflows.stage import stage
+from asa.workflows.virtual_work import Calls, Times, recorded
+from executors import hub
+from executors.worker import Caller
 
 
 @stage
@@ -60,7 +67,7 @@ def test_functions_are_files_that_load_again(tmp_path: Path) -> None:
     made.payloads.save()
     file = made.made("shift").function
     assert pickle.loads(Path(file).read_bytes())(1) == 6
-    assert Path(file).stat().st_mode & 0o077 == 0, "nobody else's business"
+    assert Path(file).stat().st_mode & 0o077 == 0, "private"
 
 
 def test_arguments_that_are_known_travel_in_the_task(tmp_path: Path) -> None:
@@ -82,12 +89,6 @@ def test_a_parallel_stages_result_is_a_list_of_inputs(tmp_path: Path) -> None:
     assert made.task("single") == ((0, Input(0, 3)), {}, (10, 20, 30))
 
 
-def test_an_empty_result_is_an_empty_list(tmp_path: Path) -> None:
-    made = Made(tmp_path, [single(several.map([])), several.map([7], y=several.map([]))])
-    assert made.task("single") == (([],), {}, ())
-    assert made.task("several-3") == ((7,), {"y": []}, ())
-
-
 def test_each_task_of_a_parallel_stage_gets_its_elements(tmp_path: Path) -> None:
     one = single()
     made = Made(tmp_path, several.map([1, one, [one]], [4, 5, 6]))
@@ -98,26 +99,12 @@ def test_each_task_of_a_parallel_stage_gets_its_elements(tmp_path: Path) -> None
     assert made.made("several").resources.cores == 2
 
 
-def test_parallel_over_parallel_goes_element_by_element(tmp_path: Path) -> None:
-    made = Made(tmp_path, several.map(several.map([1, 2]), [3, 4]))
-    made.give("several", 10, 20)
-    assert made.payloads.width("several-2") == 2
-    assert made.task("several-2", 1) == ((Input(0), 4), {}, (20,))
-
-
 @pytest.mark.parametrize("value", [[1, 2, 3], (1, 2, 3), range(1, 4), {1: "a", 2: "b", 3: "c"}])
 def test_a_result_to_map_over_may_be_any_iterable(tmp_path: Path, value: Any) -> None:
     made = Made(tmp_path, several.map(single()))
     made.give("single", value)
     assert made.payloads.width("several") == 3
     assert made.task("several", 2) == ((3,), {}, ())
-
-
-def test_common_arguments_come_after_those_inputs_that_are_common(tmp_path: Path) -> None:
-    made = Made(tmp_path, several.map(several.map([1, 2]), extra=single(), more=5))
-    made.give("several", 10, 20)
-    made.give("single", "common")
-    assert made.task("several-2", 1) == ((Input(1),), {"extra": Input(0), "more": 5}, ("common", 20))
 
 
 def test_a_large_common_argument_is_written_once(tmp_path: Path) -> None:
@@ -148,7 +135,7 @@ def test_large_arguments_go_to_a_file(tmp_path: Path) -> None:
         (single(single(threading.Lock())), "argument 0 of stage 'single' cannot be sent"),
     ],
 )
-def test_what_cannot_travel_is_refused_before_the_run(tmp_path: Path, node: Any, what: str) -> None:
+def test_arguments_that_cannot_be_pickled_are_refused_before_the_run(tmp_path: Path, node: Any, what: str) -> None:
     with pytest.raises(Unpicklable, match="Pass a path, or what is needed to make it there") as caught:
         Made(tmp_path, node).payloads.save()
     assert what in str(caught.value)
@@ -188,17 +175,6 @@ def test_a_function_that_cannot_travel(tmp_path: Path) -> None:
         Made(tmp_path, hold()).payloads.save()
 
 
-def test_a_result_that_is_no_list(tmp_path: Path) -> None:
-    made = Made(tmp_path, several.map(single()))
-    made.give("single", 5)
-    with pytest.raises(
-        GraphError,
-        match=r"is mapped over the result of stage 'single', which is no list but int: return a list there, "
-        r"or call 'several' without \.map",
-    ):
-        made.payloads.width("several")
-
-
 def test_a_result_that_cannot_be_read_by_the_driver(tmp_path: Path) -> None:
     made = Made(tmp_path, several.map(single()))
     made.results["single", 0] = b"cno_such_module\nThing\n."
@@ -208,8 +184,67 @@ def test_a_result_that_cannot_be_read_by_the_driver(tmp_path: Path) -> None:
         made.payloads.width("several")
 
 
-def test_results_of_different_lengths(tmp_path: Path) -> None:
-    made = Made(tmp_path, several.map(single(), [1, 2]))
-    made.give("single", [1, 2, 3])
-    with pytest.raises(GraphError, match=r"stage 'several' maps over lists of different lengths: \[2, 3\]"):
-        made.made("several")
+# Virtual time.
+
+
+class Pair(NamedTuple):
+    left: Any
+    right: Any
+
+
+@pytest.fixture
+def both(tmp_path: Path) -> Any:
+    """Calls a function with arguments and inputs in both ways: value (or None), error and traceback of each."""
+
+    def call(function: Any, args: tuple[Any, ...], inputs: tuple[bytes, ...] = ()) -> list[tuple[Any, str, str]]:
+        file = tmp_path / f"function-{id(function)}"
+        file.write_bytes(dump(function))
+        task = Task("s", 0, str(file), dump((args, {})), inputs, Resources())
+        outcomes = [
+            Calls(Times(), tmp_path, str(Path.cwd())).call(task),
+            Caller(str(tmp_path)).run(hub.task_order(task, 1, spanning=False)),
+        ]
+        return [
+            (None if outcome.value is None else load(outcome.value), outcome.error, outcome.traceback)
+            for outcome in outcomes
+        ]
+
+    return call
+
+
+def test_run_times_of_a_run_without_any_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="there is no such event log"):
+        recorded(tmp_path / "nothing", None)
+    with EventLog(tmp_path / "events.db") as log:
+        log.append(run_begins(stage_spec("a", 1, 1)))
+    with pytest.raises(InvalidInput, match="no task of that run has ended, so it has no run times"):
+        recorded(tmp_path, None)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ([Pair(Input(0), 2)], [Pair(7, 2)]),
+        (OrderedDict(a=Input(1)), OrderedDict(a=8)),
+        ({"x": Input(0, 2)}, {"x": [7, 8]}),
+    ],
+)
+def test_inputs_take_their_places(both: Any, given: Any, expected: Any) -> None:
+    virtual, real = both(lambda value: value, (given,), (dump(7), dump(8)))
+    assert virtual == real == (expected, "", "")
+    assert type(virtual[0]) is type(real[0]) is type(expected)
+
+
+def test_a_task_that_fails_says_the_same(both: Any) -> None:
+    def fail(word: str) -> None:
+        raise KeyError(word)
+
+    virtual, real = both(fail, ("band",))
+    assert virtual == real
+    assert virtual[1] == "KeyError: 'band'" and virtual[2].count("File") == 1
+
+
+def test_a_long_result_is_a_file_in_both(both: Any, tmp_path: Path) -> None:
+    virtual, real = both(lambda: b"x" * 100_000, ())
+    assert virtual == real == (b"x" * 100_000, "", "")
+    assert len(list(tmp_path.glob("s-0-*.pkl"))) == 2

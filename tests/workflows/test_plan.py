@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from asa.core.decision import Ask, StrategyDecision, Wake
+from asa.core.decision import Ask, Cancel, StrategyDecision, Wake
 from asa.core.event import (
     AllocationStarted,
     CancelAsked,
@@ -17,8 +17,10 @@ from asa.core.event import (
     Event,
     JobEnded,
     Learned,
+    Leased,
     LeaseEnded,
     NodeJoined,
+    Recalled,
     Released,
     RunEnded,
     RunStarted,
@@ -30,6 +32,7 @@ from asa.core.event import (
     TaskDone,
     TaskFailed,
     TasksLaunched,
+    Wanted,
     decode,
 )
 from asa.core.job import Capabilities, JobHandle, JobRequest, JobState, QueueRegime, Resources
@@ -39,7 +42,7 @@ from asa.core.stage import StageSpec
 from asa.core.view import WorkflowView
 from asa.strategies.asking import ask_for
 from asa.workflows.explain import explain
-from asa.workflows.plan import Cancel, Expand, Finish, LaunchTasks, Plan, Release, Submit, Teach
+from asa.workflows.plan import Action, Expand, Finish, LaunchTasks, Plan, Release, Submit, Teach, Want
 from tests.workflows.world import picture
 
 JOB = "run.0"
@@ -123,21 +126,6 @@ def test_lost_tasks_are_launched_first() -> None:
     assert plan.decide(20.0) == [LaunchTasks("a", ((2, 3), (4, 5)), JOB)]
 
 
-@pytest.mark.parametrize(("retries", "outcome"), [(1, []), (0, [Release(JOB, "no stage needs it any more")])])
-def test_a_task_that_fails_by_its_own_fault_takes_its_stage_along_unless_it_may_try_again(
-    retries: int, outcome: list[Any]
-) -> None:
-    plan = tell(plan_of(stage(retries=retries)), *RUNNING, TaskFailed(15.0, "a", 2, JOB, "n1", 11.0, "no"))
-    assert plan.decide(15.0) == ([LaunchTasks("a", ((2, 3),), JOB)] if retries else outcome)
-
-
-def test_a_run_that_failed_says_of_which_stage_and_what_was_skipped() -> None:
-    plan = plan_of(stage(), stage("b", "a"))
-    tell(plan, *RUNNING, TaskFailed(15.0, "a", 2, JOB, "n1", 11.0, "no"), JobEnded(16.0, JOB, JobState.COMPLETED))
-    message = "stage 'a' failed: task 2 on node n1: no\nskipped because of it: b"
-    assert plan.decide(16.0) == [Finish(RunState.FAILED, message, "a")]
-
-
 # ------------------------------------------------------------------------------------------------ letting go
 
 
@@ -153,19 +141,19 @@ def test_a_job_with_too_little_time_left_goes_although_its_stage_has_tasks() -> 
     assert plan.decide(580.0) == [Submit("run.1", ask()), Release(JOB, "too little of its wall time is left")]
 
 
-def test_one_that_is_released_and_does_not_end_is_cancelled_in_time() -> None:
+def test_a_released_job_that_does_not_end_is_cancelled() -> None:
     plan = tell(plan_of(), *RUNNING, *done(0, 1, 2, 3), Released(20.0, JOB), RunEnded(20.0, RunState.SUCCEEDED))
     assert plan.decide(20.0) == [] and plan.wake_at(20.0) == 20.0 + UNRESPONSIVE_S
     assert plan.decide(49.9) == [] and plan.wake_at(49.9) == 20.0 + UNRESPONSIVE_S
     assert plan.decide(50.0) == [Cancel(JOB, "it was released and did not end")]
 
 
-def test_a_job_that_is_being_cancelled_is_told_so() -> None:
+def test_explain_says_why_a_job_is_being_cancelled() -> None:
     plan = tell(plan_of(), *submitted(), Cancelled(5.0, JOB, "another one came first"))
     assert explain(plan, 5.0).endswith("job 7 is being cancelled: another one came first")
 
 
-def test_a_task_that_is_told_of_after_its_job_counts() -> None:
+def test_a_task_reported_after_its_job_counts() -> None:
     """Of what ended together, the batch system's word may come first."""
     plan = tell(
         plan_of(), *RUNNING, *done(0, 1, 2, at=19.0), JobEnded(20.0, JOB, JobState.COMPLETED), *done(3, at=20.0)
@@ -193,7 +181,7 @@ def test_of_a_run_that_is_over_nothing_runs_or_waits() -> None:
     assert first.startswith("a: stopped, 1 of 4 tasks done") and second.startswith("b: not run")
 
 
-def test_why_an_allocation_goes_is_told_and_older_logs_do_not_know() -> None:
+def test_a_release_has_a_reason_but_in_older_logs() -> None:
     plan = tell(plan_of(stage(), stage("b", "a")), *RUNNING)
     tell(plan, Released(580.0, JOB, "too little of its wall time is left"))
     assert "job 7 is being released: too little of its wall time is left" in explain(plan, 580.0)
@@ -228,7 +216,7 @@ def test_a_decision_changes_nothing_and_the_strategy_is_asked_once_for_each_chan
     assert strategy.asked == 2
 
 
-def test_it_is_asked_again_when_it_wants_to_be() -> None:
+def test_a_strategy_is_asked_again_at_its_wake_time() -> None:
     strategy = Later(30.0)
     plan = plan_of(strategy=strategy)
     assert plan.decide(1.0) == [] and plan.wake_at(1.0) == 30.0
@@ -259,3 +247,172 @@ def test_a_wait_that_a_dependency_or_a_held_place_made_says_nothing_of_the_queue
 ) -> None:
     wait = Wait(JobRequest(JOB, Resources(), 600.0, ()), "a", 100.0, freed, started, None, gated=gated)
     assert wait.lesson(dependents_age=ages) == lesson
+
+
+# Leases of other runs' nodes.
+
+
+CORE = Resources()
+LEASE = "run.lease-1"
+
+
+def wide(name: str = "s", tasks: int | None = 8, cores: int = 8, task: Resources = CORE, *after: str) -> StageSpec:
+    return StageSpec(name, Resources(cores), task, 600.0, 100.0, after, 1, tasks)
+
+
+def plan_after(*events: Event, stages: tuple[StageSpec, ...] = (wide(),), borrows: bool = True) -> Plan:
+    """A plan whose job waits in the queue, and then these events."""
+    site = Capabilities(site="x", regime=QueueRegime.FIFO)
+    plan = Plan(STRATEGIES.create("per-stage"), site, borrows=borrows)
+    job = JobRequest("run.0", stages[0].resources, 600.0, ("x",))
+    for event in (
+        RunStarted(0.0, "run", "w", stages, "fake", "s", "fake", "shared:p", "x", ""),
+        DriverStarted(0.0, 1, "host"),
+        Submitting(0.0, "run.0", job, tuple(spec.name for spec in stages), (), None),
+        Submitted(0.0, "run.0", JobHandle("7", "run.0", 0.0)),
+        *events,
+    ):
+        plan.on(event)
+    return plan
+
+
+def lease(cores: int = 4, at: float = 1.0, until: float = 1e5, key: str = LEASE) -> Leased:
+    return Leased(at, key, Resources(cores), "other", until)
+
+
+def joined(cores: int = 4, at: float = 2.0, key: str = LEASE) -> NodeJoined:
+    return NodeJoined(at, key, "far", cores)
+
+
+def actions(kind: type[Action], plan: Plan, now: float = 3.0) -> list[Any]:
+    return [action for action in plan.decide(now) if isinstance(action, kind)]
+
+
+def wanted(plan: Plan, now: float = 3.0) -> Want:
+    (want,) = actions(Want, plan, now)
+    return want
+
+
+class TestWant:
+    @pytest.mark.parametrize(("tasks", "asked"), [(1, 1), (2, 2), (3, 2), (7, 4), (8, 8), (1000, 512)])
+    def test_powers_of_two_are_asked_for(self, tasks: int, asked: int) -> None:
+        assert wanted(plan_after(stages=(wide(tasks=tasks),))) == Want(CORE, asked)
+
+    def test_only_when_that_changes(self) -> None:
+        plan = plan_after(Wanted(1.0, CORE, 8))
+        assert actions(Want, plan) == []
+        plan.on(lease(1))
+        assert wanted(plan) == Want(CORE, 4)
+
+    def test_cores_of_leases_on_their_way_are_subtracted(self) -> None:
+        plan = plan_after(lease(6))
+        assert wanted(plan) == Want(CORE, 2)
+        plan.on(lease(4, key="run.lease-2"))
+        assert wanted(plan) == Want(CORE, 0), "more than enough is coming, but tasks wait"
+
+    def test_joined_leases_are_filled_before_more_is_asked_for(self) -> None:
+        plan = plan_after(lease(), joined())
+        (launch,) = plan.decide(3.0)
+        assert launch == LaunchTasks("s", ((0, 4),), LEASE)
+        plan.on(TasksLaunched(3.0, "s", ((0, 4),), LEASE))
+        assert wanted(plan) == Want(CORE, 4)
+
+    def test_nothing_when_nothing_waits(self) -> None:
+        plan = plan_after(Wanted(1.0, CORE, 8), lease(8), joined(8), TasksLaunched(3.0, "s", ((0, 8),), LEASE))
+        assert wanted(plan) == Want(None, 0)
+        plan.on(Wanted(3.0, None))
+        assert actions(Want, plan) == []
+
+    def test_nothing_when_the_run_is_over_or_to_end(self) -> None:
+        plan = plan_after(Wanted(1.0, CORE, 8), RunEnded(2.0, RunState.FAILED, "why"))
+        assert wanted(plan) == Want(None, 0)
+
+    def test_tasks_of_one_size_and_rather_those_that_fit_a_node(self) -> None:
+        sizes = wide("wide", 3, 16, Resources(8, nodes=2)), wide("deep", 4, 8, Resources(2)), wide("thin", 5)
+        assert wanted(plan_after(stages=sizes)) == Want(Resources(2), 4)
+        assert wanted(plan_after(stages=sizes[:1])) == Want(Resources(8, nodes=2), 2)
+
+    def test_a_run_that_is_alone_asks_for_nothing(self) -> None:
+        assert actions(Want, plan_after(borrows=False)) == []
+        assert actions(Want, plan_after(RunEnded(2.0, RunState.FAILED, "why"), borrows=False)) == []
+
+
+class TestUse:
+    def test_tasks_that_would_take_longer_than_is_left_stay_out(self) -> None:
+        done = (TasksLaunched(3.0, "s", ((0, 1),), LEASE), TaskDone(103.0, "s", 0, LEASE, "far", 3.0))
+        plan = plan_after(lease(until=1000.0), joined(), *done)
+        assert [launch.allocation for launch in actions(LaunchTasks, plan, 870.0)] == [LEASE], (
+            "100 s, and a margin of 30 s"
+        )
+        assert actions(LaunchTasks, plan, 870.1) == []
+
+    def test_of_a_short_one_a_long_task_does_not_make_the_best(self) -> None:
+        """Other than in an allocation of its own, which will not be longer the next time."""
+        done = (TasksLaunched(3.0, "s", ((0, 1),), "run.0"), TaskDone(103.0, "s", 0, "run.0", "near", 3.0))
+        plan = plan_after(*done, lease(at=110.0, until=220.0), joined(at=110.0))
+        assert actions(LaunchTasks, plan, 110.0) == []
+
+    def test_its_own_stage_s_allocation_comes_first(self) -> None:
+        plan = plan_after(lease(8), joined(8), NodeJoined(2.0, "run.0", "near", 8))
+        assert actions(LaunchTasks, plan) == [LaunchTasks("s", ((0, 8),), "run.0")]
+
+    def test_a_recalled_one_gets_no_more_and_goes_once_it_is_idle(self) -> None:
+        plan = plan_after(lease(), joined(), TasksLaunched(3.0, "s", ((0, 1),), LEASE), Recalled(4.0, LEASE, "why"))
+        assert actions(LaunchTasks, plan, 5.0) == [] and actions(Release, plan, 5.0) == []
+        plan.on(TaskDone(6.0, "s", 0, LEASE, "far", 3.0))
+        assert actions(Release, plan, 6.0) == [Release(LEASE, "its lender recalled it")]
+        plan.on(Released(6.0, LEASE))
+        assert actions(Release, plan, 6.0) == []
+        assert actions(LaunchTasks, plan, 6.0) == []
+        plan.on(LeaseEnded(7.0, LEASE))
+        assert LEASE not in plan.pool.held
+
+    def test_an_idle_lease_is_kept_until_it_is_recalled(self) -> None:
+        plan = plan_after(lease(8), joined(8), TasksLaunched(3.0, "s", ((0, 8),), LEASE))
+        for index in range(7):
+            plan.on(TaskDone(6.0, "s", index, LEASE, "far", 3.0))
+        assert actions(Release, plan, 6.0) == []
+
+    def test_when_the_run_is_over_leases_go_whatever_runs_in_them(self) -> None:
+        plan = plan_after(lease(), joined(), TasksLaunched(3.0, "s", ((0, 1),), LEASE))
+        plan.on(RunEnded(4.0, RunState.CANCELLED, "enough"))
+        assert actions(Release, plan, 4.0) == [Release(LEASE, "the run is over")]
+
+    def test_tasks_of_one_that_ends_run_again(self) -> None:
+        plan = plan_after(lease(8), joined(8), TasksLaunched(3.0, "s", ((0, 8),), LEASE))
+        plan.on(TaskDone(5.0, "s", 3, LEASE, "far", 3.0))
+        assert plan.stages["s"].unlaunched == 0
+        plan.on(LeaseEnded(6.0, LEASE, "the agent is gone"))
+        assert list(plan.stages["s"].again) == [0, 1, 2, 4, 5, 6, 7]
+        late = TaskFailed(6.1, "s", 0, LEASE, "far", 3.0, "lost", infrastructure=True)
+        plan.on(late)
+        assert list(plan.stages["s"].again) == [0, 1, 2, 4, 5, 6, 7], "a later report changes nothing"
+        assert (plan.stages["s"].failures, plan.stages["s"].barren) == ({}, 0), (
+            "neither the stage nor its tasks are to blame"
+        )
+
+    def test_a_new_driver_knows_no_leases_and_asks_anew(self) -> None:
+        events = (Wanted(1.0, CORE, 8), lease(8), joined(8), TasksLaunched(3.0, "s", ((0, 8),), LEASE))
+        plan = plan_after(*events, DriverStarted(9.0, 2, "host"))
+        assert list(plan.pool.held) == ["run.0"]
+        assert wanted(plan, 9.0) == Want(CORE, 8)
+
+    def test_a_run_is_closed_once_its_own_jobs_have_ended(self) -> None:
+        plan = plan_after(lease(), joined(), RunEnded(4.0, RunState.CANCELLED, "enough"))
+        assert not plan.closed
+        plan.on(JobEnded(5.0, "run.0", JobState.CANCELLED))
+        assert plan.closed and LEASE in plan.pool.held
+
+    def test_nothing_is_learned_from_them(self) -> None:
+        plan = plan_after(lease(), joined(), LeaseEnded(9.0, LEASE))
+        assert plan.untaught == {} and plan.pool.idle_core_s == 0.0
+
+
+def test_a_task_that_outlived_its_wall_time_needs_no_second_job() -> None:
+    """Its node is lost some seconds before the batch system says that the job has ended."""
+    cut = TaskFailed(609.0, "a", 0, JOB, "n1", 11.0, "node lost", infrastructure=True)
+    plan = tell(plan_of(), *RUNNING, *done(1, 2, 3), cut)
+    assert not any(isinstance(action, Submit) for action in plan.decide(609.0))
+    assert "task 0 ran for 9 min 58 s and reached the wall time" in plan.stages["a"].story
+    tell(plan, JobEnded(612.0, JOB, JobState.TIMEOUT, 10.0))
+    assert plan.stages["a"].failures == {0: 1}, "blamed once"

@@ -1,17 +1,41 @@
+"""Workflows as they are declared: stages, launchers, commands, nodes, templates, graphs."""
+
 from __future__ import annotations
 
 import functools
+import inspect
+import pickle
+import re
+import sys
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
 import asa
-from asa.core.errors import InvalidInput, UnknownName
-from asa.core.job import Resources
-from asa.workflows.stage import Node, Stage, nodes_in, replace_nodes, stage
+from asa.core.errors import CommandFailed, GraphError, InvalidInput, UnknownName
+from asa.core.job import Capabilities, QueueRegime, Resources
+from asa.core.launch import Launch, Program
+from asa.workflows.graph import make_graph
+from asa.workflows.payload import Payloads
+from asa.workflows.stage import (
+    Node,
+    Stage,
+    StageCommand,
+    command,
+    merge,
+    nodes_in,
+    parallel,
+    replace_nodes,
+    sequence,
+    split,
+    stage,
+)
+
+# Needs.
 
 
 @stage
@@ -34,14 +58,11 @@ def test_a_plain_stage_needs_one_core_for_an_hour() -> None:
     assert (add.name, add.__doc__, add.function(2, 3), repr(add)) == ("add", "Adds.", 5, "<stage add>")
 
 
-def test_what_a_stage_holds_is_shared_evenly_by_its_tasks() -> None:
+def test_resources_of_a_stage_are_shared_evenly_by_its_tasks() -> None:
     assert large.needs.resources == Resources(8, memory=8 * 2**30, gpus=4)
     assert large.needs.task == Resources(2, memory=2 * 2**30, gpus=1)
     assert (large.needs.walltime_s, large.needs.retries) == (1800.0, 3)
-
-
-def test_every_task_gets_a_gpu_also_when_there_are_fewer_than_could_run() -> None:
-    assert stage(cores=8, gpus=2)(abs).needs.task.gpus == 1
+    assert stage(cores=8, gpus=2)(abs).needs.task.gpus == 1, "every task gets one, although more tasks could run"
 
 
 def test_a_name_of_its_own() -> None:
@@ -50,16 +71,19 @@ def test_a_name_of_its_own() -> None:
         asa.stage(name="other", core=2)(len)
 
 
-def test_nodes_instead_of_cores() -> None:
-    assert stage(nodes=4)(abs).needs.resources == Resources(4, nodes=4)
-    assert stage(nodes=4, tasks_per_node=7)(abs).needs.resources == Resources(28, nodes=4)
-    assert stage(nodes=2, tasks_per_node=3, task_cores=4)(abs).needs.resources == Resources(24, nodes=2)
-    assert stage(cores=12, nodes=3)(abs).needs.resources == Resources(12, nodes=3)
-    assert stage(tasks_per_node=3)(abs).needs.resources == Resources(3, nodes=1)
-
-
-def test_a_task_that_is_larger_than_the_stage_makes_the_stage_as_large() -> None:
-    assert stage(task_cores=4)(abs).needs.resources == Resources(4)
+@pytest.mark.parametrize(
+    ("needs", "held"),
+    [
+        ({"nodes": 4}, Resources(4, nodes=4)),
+        ({"nodes": 4, "tasks_per_node": 7}, Resources(28, nodes=4)),
+        ({"nodes": 2, "tasks_per_node": 3, "task_cores": 4}, Resources(24, nodes=2)),
+        ({"cores": 12, "nodes": 3}, Resources(12, nodes=3)),
+        ({"tasks_per_node": 3}, Resources(3, nodes=1)),
+        ({"task_cores": 4}, Resources(4)),  # a task that is larger than the stage makes the stage as large
+    ],
+)
+def test_nodes_and_tasks_instead_of_cores(needs: dict[str, int], held: Resources) -> None:
+    assert stage(**needs)(abs).needs.resources == held
 
 
 def test_options_change_only_what_they_name() -> None:
@@ -189,7 +213,7 @@ class Pair(NamedTuple):
         lambda node: {node: "a key"},
     ],
 )
-def test_what_is_found_is_what_is_replaced(wrap: Callable[[Any], Any]) -> None:
+def test_found_nodes_are_replaced(wrap: Callable[[Any], Any]) -> None:
     node = add(1)
     assert nodes_in(wrap(node)) == [node]
     assert replace_nodes(wrap(node), lambda _: 7) == wrap(7)
@@ -204,3 +228,513 @@ def test_structures_without_nodes_are_not_copied() -> None:
 
 def test_the_package_offers_it() -> None:
     assert asa.stage is stage
+
+
+# Launchers.
+
+
+CLUSTER = Capabilities("hpc", cores_per_node=28)
+LAPTOP = Capabilities("local", regime=QueueRegime.IMMEDIATE, cores_per_node=8, largest=Resources(8))
+
+
+@asa.stage(nodes=2, tasks_per_node=4, task_cores=3, memory="8G", launcher="srun --mpi=pmix")
+def simulate(x: int) -> int:
+    return x
+
+
+def task_on(site: Capabilities, node: asa.Node) -> tuple[Resources, Resources]:
+    (spec,) = make_graph(node).specs(site)
+    return spec.resources, spec.task
+
+
+def test_one_task_takes_the_whole_allocation() -> None:
+    whole = Resources(24, nodes=2, memory=8 * 2**30)
+    assert task_on(CLUSTER, simulate(1)) == (whole, whole)
+    assert simulate.launch == Launch(("srun", "--mpi=pmix"), ranks=8, cores=3)
+
+
+def test_on_a_single_machine_nothing_spans_nodes() -> None:
+    resources, task = task_on(LAPTOP, simulate(1))
+    assert (resources.nodes, task.nodes, task.cores) == (2, None, 24)
+
+
+@pytest.mark.parametrize(
+    ("cores", "task_cores", "nodes", "held", "ranks"),
+    [(100, 1, 4, 100, 100), (57, 1, 3, 57, 57), (64, 8, 3, 72, 8), (8, 8, 1, 8, 1)],
+)
+def test_cores_are_packed_without_parting_a_rank(
+    cores: int, task_cores: int, nodes: int, held: int, ranks: int
+) -> None:
+    stage = simulate.options(cores=cores, task_cores=task_cores, spread="pack")
+    resources, task = task_on(CLUSTER, stage(1))
+    assert (resources.nodes, resources.cores) == (nodes, held) and task == resources
+    assert stage.launch is not None and stage.launch.ranks == ranks
+
+
+def test_ranks_are_wherever_there_are_cores() -> None:
+    resources, task = task_on(CLUSTER, simulate.options(cores=64, task_cores=8)(1))
+    assert resources == task == Resources(64, memory=8 << 30, unit=8)
+    assert str(resources) == "64 cores in parts of 8 on any nodes with 8 GiB"
+
+
+def test_options_keep_what_they_do_not_change() -> None:
+    smaller = simulate.options(nodes=1, tasks_per_node=2)
+    assert smaller.launch == Launch(("srun", "--mpi=pmix"), ranks=2, cores=3)
+    assert simulate.options(launcher="mpirun").launch == Launch(("mpirun",), ranks=8, cores=3)
+
+
+def test_a_command_starts_its_program_itself() -> None:
+    hello = asa.command("hello {x}", cores=4, launcher="mpirun")
+    assert isinstance(hello.function, Program)
+    for each in (hello, hello.options(cores=2)):
+        assert each.launch is not None and each.launch.program
+    assert simulate.launch is not None and not simulate.launch.program
+
+
+def test_a_launched_command_runs_behind_the_prefix_and_in_its_environment(tmp_path: Path) -> None:
+    command = asa.command("sh -c 'echo $0 $WHO $MORE' {prefix}", env={"MORE": "too"}, launcher="mpirun")
+    run = command.function.launched(["env", "WHO=me"], {"PATH": "/usr/bin:/bin", "MORE": "not"})
+    assert run(prefix="x") == "x me too\n"
+
+
+def test_no_launcher_no_launch() -> None:
+    assert asa.stage(abs).launch is None
+    assert task_on(CLUSTER, asa.stage(nodes=2)(abs)(1))[1] == Resources(1)
+
+
+def test_a_launcher_that_is_none_is_named_with_its_stage() -> None:
+    with pytest.raises(UnknownName, match="unknown launcher of stage 'abs': 'mpirum': did you mean 'mpirun'"):
+        asa.stage(launcher="mpirum")(abs)
+    with pytest.raises(InvalidInput, match="stage 'abs': launcher option '-n' follows from the stage"):
+        asa.stage(launcher="srun -n 4")(abs)
+
+
+def test_the_graph_shows_the_launcher() -> None:
+    assert str(make_graph(simulate(1))) == (
+        "simulate: 1 task, 24 cores on 2 nodes with 8 GiB (charged 24), 8 ranks on 2 nodes by srun, 1 h"
+    )
+    anywhere = simulate.options(cores=64, task_cores=1)
+    assert "64 cores on any nodes with 8 GiB (charged 64), 64 ranks by srun" in str(make_graph(anywhere(1)))
+
+
+def test_the_tasks_carry_it(tmp_path: Path) -> None:
+    payloads = Payloads(make_graph(simulate(1)), tmp_path, tmp_path, lambda stage, index: b"")
+    payloads.save()
+    task = payloads.task("simulate", 0, Resources(24, nodes=2))
+    assert task.launch == simulate.launch and task.resources == Resources(24, nodes=2)
+
+
+# Commands.
+
+
+PYTHON = sys.executable
+
+
+def run(template: str, *args: Any, **options: Any) -> Any:
+    return command(template, **options).function(*args)
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+# ------------------------------------------------------------------------------------------------ declaring
+
+
+def test_inputs_are_the_names_in_order_of_appearance() -> None:
+    declared = command("mProject {image} {out} {header.name}", outputs={"out": "{image.stem}_{band}.fits"}, cores=4)
+    assert declared.name == "mProject"
+    assert declared.needs.resources.cores == 4
+    assert list(inspect.signature(declared.function).parameters) == ["image", "header", "band"]
+    assert command("/usr/bin/env true", name="nothing").name == "nothing"
+
+
+def test_arguments_that_do_not_fit_are_refused_before_anything_runs() -> None:
+    with pytest.raises(InvalidInput, match=r"stage 'cp'\(a, b\): missing a required argument: 'b'"):
+        command("cp {a} {b}")("x")
+
+
+@pytest.mark.parametrize(
+    ("template", "outputs", "said"),
+    [
+        ("", {}, "the command is empty: write it like 'mProject {image} {out} {header}'"),
+        ("echo {}", {}, "'{}': every place in braces needs a name, like {image}"),
+        ("echo {0}", {}, "'{0}': every place in braces needs a name, like {image}"),
+        ("awk {print", {}, "'{print' cannot be formatted (expected '}' before end of string): write '{{'"),
+        ("cp {a} {out}", {"out": "{}"}, "'{}': every place in braces needs a name, like {image}"),
+        ("echo 'half", {}, 'the command "echo \'half" cannot be split into words: No closing quotation'),
+    ],
+)
+def test_a_template_that_cannot_be_used(template: str, outputs: dict[str, str], said: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        command(template, outputs=outputs)
+    assert str(caught.value).startswith(said)
+
+
+def test_needs_that_cannot_be_used_name_the_program() -> None:
+    with pytest.raises(InvalidInput, match="stage 'cp': cores must be a whole number"):
+        command("cp {a} {b}", cores=0)
+
+
+# -------------------------------------------------------------------------------------------------- running
+
+
+@pytest.mark.parametrize(
+    ("template", "value", "printed"),
+    [
+        ("echo {word}", "hello", "hello\n"),
+        # a value is never taken apart or executed
+        ("printf [%s] {x}", "a b; echo $HOME `id` 'q'", "[a b; echo $HOME `id` 'q']"),
+        ("printf [%s] {x}", "{y}", "[{y}]"),
+        # a list becomes several words, where it is a word of its own
+        ("printf [%s] a{x}", ["b", "c"], "[a['b', 'c']]"),
+        ("printf [%s] {xs}", ["a b", Path("c"), 4], "[a b][c][4]"),
+        ("printf [%s] {xs} end", (), "[end]"),
+        ("echo {{{x}}}", 1, "{1}\n"),
+    ],
+)
+def test_without_outputs_the_value_is_what_was_printed(template: str, value: object, printed: str) -> None:
+    assert run(template, value) == printed
+
+
+def test_one_output_is_its_path_and_several_are_a_dict(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("words")
+    copy = run("cp {source} {out}", Path("a.txt"), outputs={"out": "deep/{source.stem}.copy"})
+    assert copy == Path("deep/a.copy")
+    assert copy.read_text() == "words"
+    two = run("touch {x} {y}", outputs={"x": "1", "y": "2"})
+    assert two == {"x": Path("1"), "y": Path("2")}
+
+
+def test_other_environment_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KEPT", "kept")
+    assert run("sh -c 'echo $KEPT $MORE'", env={"MORE": "more"}) == "kept more\n"
+
+
+def test_a_command_can_be_pickled() -> None:
+    function = pickle.loads(pickle.dumps(StageCommand("echo {x}", {}, (0,))))
+    assert function("there") == "there\n"
+
+
+# ------------------------------------------------------------------------------------------------- failures
+
+
+@pytest.mark.parametrize(
+    ("template", "outputs", "said"),
+    [
+        ("sh -c 'echo oh; exit 3'", {}, r"^`sh -c 'echo oh; exit 3'` ended with exit code 3; it printed: oh$"),
+        ("false", {}, r"^`false` ended with exit code 1$"),
+        ("sh -c 'kill -9 $$'", {}, r"was killed by signal 9 \(Killed\)$"),
+        ("mProjct 1", {}, r"^mProjct cannot be started: No such file or directory: is it installed"),
+        # what an earlier attempt left does not pass for an output
+        ("true {out}", {"out": "a.fits"}, r"^`true a.fits` ended well but did not write out = a.fits: is that where"),
+    ],
+)
+def test_a_command_that_fails_has_its_last_words(
+    tmp_path: Path, template: str, outputs: dict[str, str], said: str
+) -> None:
+    (tmp_path / "a.fits").write_text("old")
+    with pytest.raises(CommandFailed, match=said):
+        run(template, outputs=outputs)
+
+
+def test_exit_codes_that_mean_success() -> None:
+    assert run("sh -c 'echo fine; exit 3'", ok=(0, 3)) == "fine\n"
+
+
+@pytest.mark.parametrize(
+    ("template", "value", "said"),
+    [
+        ("echo {x.stem}", "a.fits", "'{x.stem}' cannot be filled in: 'str' object has no attribute 'stem': parts of"),
+        ("echo {x[key]}", {}, "'{x[key]}' cannot be filled in: 'key'"),
+        ("echo {x:d}", "one", "'{x:d}' cannot be filled in: Unknown format code 'd'"),
+        ("echo {x:>4}", ["a"], "'{x:>4}' cannot be filled in: unsupported format string passed to list"),
+    ],
+)
+def test_a_value_that_does_not_fit_its_placeholder_is_refused(template: str, value: object, said: str) -> None:
+    with pytest.raises(CommandFailed) as caught:
+        run(template, value)
+    assert str(caught.value).startswith(said)
+    with pytest.raises(CommandFailed, match="cannot be filled in: 'str' object has no attribute 'stem'"):
+        run("true {image}", "a.fits", outputs={"out": "{image.stem}.h5"})
+
+
+def test_only_the_end_of_much_output_is_in_the_error() -> None:
+    with pytest.raises(CommandFailed) as caught:
+        run(f'{PYTHON} -c \'print("x" * 100_000 + "end"); raise SystemExit(1)\'')
+    assert str(caught.value).endswith("xend")
+    assert len(str(caught.value)) < 2300
+
+
+def test_an_output_that_would_overwrite_an_input(tmp_path: Path) -> None:
+    (tmp_path / "a.fits").write_text("precious")
+    with pytest.raises(CommandFailed, match=r"output out = a.fits is also an input, and would be lost"):
+        run("cp {source} {out}", "a.fits", outputs={"out": "{source}"})
+    assert (tmp_path / "a.fits").read_text() == "precious"
+
+
+# Templates.
+
+
+@stage
+def cut(text: str) -> list[str]:
+    return list(text)
+
+
+@stage
+def shout(letter: str) -> str:
+    return letter.upper()
+
+
+@stage
+def glue(letters: list[str]) -> str:
+    return "".join(letters)
+
+
+def order(result: Any) -> list[str]:
+    return list(make_graph(result).nodes)
+
+
+def test_a_sequence_hands_each_result_on() -> None:
+    node = sequence(cut, glue)("abc")
+    assert node.stage is glue
+    assert node.args[0].stage is cut
+    assert node.args[0].args == ("abc",)
+
+
+def test_only_the_first_step_gets_the_templates_arguments() -> None:
+    node = sequence(lambda *, text: cut(text), glue)(text="abc")
+    assert order(node) == ["cut", "glue"]
+
+
+def test_parallel_of_one_stage_is_a_task_per_element() -> None:
+    node = parallel(shout)(["a", "b"])
+    assert (node.mapped, node.args) == (True, (["a", "b"],))
+
+
+def test_parallel_of_several_gives_each_the_same_input() -> None:
+    first, second = parallel(cut, shout)("abc")
+    assert (first.stage, second.stage) == (cut, shout)
+    assert first.args == second.args == ("abc",)
+
+
+def test_split_and_merge() -> None:
+    assert order(split(cut, shout)("abc")) == ["cut", "shout"]
+    assert split(cut, shout)("abc").mapped
+    assert order(merge(shout, glue)(["a"])) == ["shout", "glue"]
+
+
+def test_templates_nest() -> None:
+    whole = sequence(split(cut, shout), glue)
+    assert order(whole("abc")) == ["cut", "shout", "glue"]
+    many = parallel(whole)(["abc", "de"])
+    assert [node.stage for node in many] == [glue, glue]
+    assert order(many) == ["cut", "shout", "glue", "cut-2", "shout-2", "glue-2"]
+
+
+def test_a_template_cannot_be_repeated_over_a_result() -> None:
+    with pytest.raises(InvalidInput, match="a template can only be repeated over a list that is known before"):
+        parallel(sequence(cut, glue))(cut("abc"))
+
+
+@pytest.mark.parametrize("template", [sequence, parallel])
+def test_a_template_of_nothing(template: Any) -> None:
+    with pytest.raises(InvalidInput, match=rf"{template.__name__}\(\) needs at least one stage"):
+        template()
+
+
+def test_a_template_is_made_of_stages_not_of_their_calls() -> None:
+    with pytest.raises(InvalidInput, match=r"sequence\(\) is made of stages and templates, not of <node cut>"):
+        sequence(cut("abc"), glue)
+    with pytest.raises(InvalidInput, match=r"parallel\(\) is made of stages and templates, not of 5"):
+        parallel(5)
+    assert isinstance(sequence(cut)("abc"), Node)
+
+
+# Graphs.
+
+
+SITE = Capabilities("there")
+
+
+@stage(cores=4, walltime="30m", retries=2)
+def one(*values: Any, **more: Any) -> Any:
+    return values
+
+
+@stage(walltime="2h")
+def other(*values: Any) -> Any:
+    return values
+
+
+def test_names_are_unique_and_in_topological_order() -> None:
+    a = one(1)
+    b, c = one(a), other(a)
+    graph = make_graph([other(b, [c, {"deep": a}]), b])
+    assert list(graph.nodes) == ["one", "one-2", "other", "other-2"]
+    assert graph.predecessors == {
+        "one": (),
+        "one-2": ("one",),
+        "other": ("one",),
+        "other-2": ("one-2", "other", "one"),
+    }
+    assert graph.names[b] == "one-2"
+
+
+class Version(tuple[Any, ...]):
+    """Not a named tuple: it is made of its items one by one."""
+
+    def __new__(cls, *items: Any) -> Version:
+        return super().__new__(cls, items)
+
+
+@pytest.mark.parametrize("wrap", [Version, lambda node: [Version(node, 1)]])
+def test_a_result_that_cannot_be_put_in_its_place_is_refused(wrap: Callable[[Any], Any]) -> None:
+    with pytest.raises(
+        GraphError, match=r"stage 'other': a Version cannot be made anew with a result in it .*: pass a"
+    ):
+        make_graph(other(wrap(one(1))))
+    with pytest.raises(InvalidInput, match="a Version cannot be made anew"):
+        make_graph(wrap(one(1)))
+
+
+def test_a_node_is_a_predecessor_once_however_often_it_is_used() -> None:
+    a, b = one(1), other(2)
+    assert make_graph(one(a, a, key=a).after(a)).predecessors["one-2"] == ("one",)
+    assert make_graph([a, b.after(a)]).predecessors == {"one": (), "other": ("one",)}
+    assert make_graph(other([Pair(a, 2)])).predecessors == {"one": (), "other": ("one",)}, "in a named tuple, too"
+
+
+def test_a_long_chain_does_not_end_in_recursion() -> None:
+    node = one.map([1, 2, 3])
+    for _ in range(5000):
+        node = one.map(node)
+    graph = make_graph(node)
+    assert len(graph.nodes) == 5001
+    assert graph.width("one-5001") == 3
+
+
+def test_widths() -> None:
+    known, single = one.map([1, 2, 3]), one(5)
+    graph = make_graph(
+        [known, one.map(known), one.map(single), other(known), one.map([]), one.map(known, single), one.map([], single)]
+    )
+    assert [graph.width(name) for name in graph.nodes] == [3, 3, 1, None, 1, 0, 3, None]
+
+
+def test_nested_maps_of_different_widths_are_refused() -> None:
+    with pytest.raises(GraphError, match=r"stage 'one-2' maps over lists of different lengths: \[2, 3\]"):
+        make_graph(one.map(one.map([1, 2]), [1, 2, 3]))
+
+
+@pytest.mark.parametrize("value", [5, [], {"x": 3}, one, "one"])
+def test_a_value_that_is_no_workflow_is_refused(value: Any) -> None:
+    with pytest.raises(
+        GraphError, match=r"is not a workflow: it contains no call of a stage. Decorate a function with"
+    ):
+        make_graph(value)
+
+
+def test_a_cycle_is_shown_as_a_path() -> None:
+    a = one(1)
+    b = other(a)
+    c = one(b)
+    a.after(c)
+    said = r"^the workflow has a cycle, so it could never start: one -> other -> one -> one$"
+    with pytest.raises(GraphError, match=said):
+        make_graph(c)
+    alone = one(1)
+    alone.after(alone)
+    with pytest.raises(GraphError, match=r"could never start: one -> one$"):
+        make_graph([other(2), alone])
+
+
+# ----------------------------------------------------------------------------------------------- to the plan
+
+
+def test_specs_are_what_the_plan_needs() -> None:
+    (first, second) = make_graph(other(one.map([1, 2]))).specs(SITE, lambda name, walltime_s: 60.0)
+    assert (first.name, first.resources, first.task, first.width) == ("one", Resources(4, unit=1), Resources(1), 2)
+    assert (first.walltime_s, first.run_time_s, first.retries, first.predecessors) == (1800.0, 60.0, 2, ())
+    assert (second.name, second.width, second.predecessors) == ("other", 1, ("one",))
+
+
+@pytest.mark.parametrize(
+    ("needs", "words"),
+    [
+        ({"cores": 9, "task_cores": 2}, "cores=9 is no multiple of task_cores=2, so some would be idle: write cores=8"),
+        ({"cores": 2, "task_cores": 4}, "cores=2 is no multiple of task_cores=4, so some would be idle: write cores=4"),
+        ({"nodes": 2, "cores": 12, "task_cores": 4}, "6 cores on each node, no multiple of task_cores=4"),
+        ({"nodes": 2, "spread": "pack"}, "spread='pack' says where cores= lie"),
+        ({"cores": 2, "spread": "wide"}, "wide"),
+    ],
+)
+def test_cores_that_no_task_can_use_are_refused_where_they_are_declared(needs: dict[str, Any], words: str) -> None:
+    with pytest.raises((InvalidInput, UnknownName), match=re.escape(words)) as raised:
+        stage(name="blur", **needs)(len)
+    assert "stage 'blur'" in str(raised.value)
+
+
+def test_what_is_packed_is_charged_as_it_is_packed() -> None:
+    five, site = make_graph(one.options(cores=5, spread="pack")(1)), Capabilities("there", cores_per_node=4)
+    assert "6 cores on 2 nodes (charged 6)" in five.described(site)
+    assert "5 cores on as few nodes as hold them (charged 5)" in str(five), "where the nodes are not known"
+    assert "5 cores on any nodes (charged 5)" in make_graph(one.options(cores=5)(1)).described(site)
+    assert make_graph(one.options(cores=4, gpus=2)(1)).specs(site)[0].resources == Resources(4, nodes=1, gpus=2)
+
+
+def test_the_expected_run_time_is_the_wall_time_at_most_and_by_default() -> None:
+    graph = make_graph(one(1))
+    assert graph.specs(SITE, lambda _name, _walltime_s: 9e9)[0].run_time_s == 1800.0
+    assert graph.specs(SITE)[0].run_time_s == 1800.0
+
+
+def test_cores_are_packed_on_as_few_nodes_as_hold_them() -> None:
+    site = Capabilities("there", cores_per_node=28)
+    graph = make_graph(one.options(cores=100, spread="pack")(1))
+    assert graph.specs(site)[0].resources == Resources(100, nodes=4)
+    assert Resources(28).packed(28) == Resources(28, nodes=1)
+    assert Resources(29).packed(28) == Resources(30, nodes=2)
+    assert Resources(8, nodes=8).packed(28) == Resources(8, nodes=8), "what is said is said"
+    assert Resources(100).packed(None) == Resources(100)
+
+
+@pytest.mark.parametrize(
+    ("site", "said"),
+    [
+        (Capabilities("there", largest=Resources(4), longest_s=7200.0), ""),
+        (
+            Capabilities("there", largest=Resources(3)),
+            "stage 'one' asks for 4 cores, more than there ever gives .*: lower the stage's needs, or choose a larger",
+        ),
+        (Capabilities("local", largest=Resources(3)), "lower the stage's needs, or pretend with 'local:cores=4'"),
+        (
+            Capabilities("there", longest_s=3600.0),
+            "stage 'other' asks for a wall time of 2 h, more than the 1 h that there allows: lower walltime=",
+        ),
+    ],
+)
+def test_a_stage_too_large_or_too_long_for_the_site(site: Capabilities, said: str) -> None:
+    graph = make_graph([one(1), other(1)])
+    if not said:
+        graph.check(site)
+        return
+    with pytest.raises(GraphError, match=said):
+        graph.check(site)
+
+
+def test_as_text_and_as_a_drawing() -> None:
+    graph = make_graph(other(one.map(other(0)), one.map([1])))
+    assert str(graph) == (
+        "other: 1 task, 1 core (charged 1), 2 h\n"
+        "one: tasks known at run time, 4 cores on any nodes (charged 4), 30 min  after other\n"
+        "one-2: 1 task, 4 cores on any nodes (charged 4), 30 min\n"
+        "other-2: 1 task, 1 core (charged 1), 2 h  after one, one-2"
+    )
+    dot = graph.to_dot()
+    assert dot.startswith("digraph workflow {")
+    assert '"one" [label="one\\n4 cores", shape=box3d, style=""];' in dot
+    assert '"other" [label="other\\n1 core"];' in dot
+    assert '"other" -> "one";' in dot
+    assert dot.count("->") == 3

@@ -1,22 +1,53 @@
-"""A whole run in virtual time: real plan, runner, log and payloads; fake batch system and nodes."""
+"""A whole run in virtual time: real plan, runner, log and payloads; fake batch system, nodes and lender."""
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import asa
 from asa.allocations.watch import JobWatch
 from asa.core.clock import ManualClock
 from asa.core.context import Context
 from asa.core.errors import InvalidInput
-from asa.core.event import Event, NodeLost, RunStarted, RunState, TaskDone, TaskFailed, decode, encode
-from asa.core.job import Capabilities, DependencyKind, JobRequest, JobState, JobStatus, QueueRegime, Resources
-from asa.core.ports import Post, RunContext, Strategy
+from asa.core.event import (
+    Event,
+    JobEnded,
+    Leased,
+    LeaseEnded,
+    NodeLost,
+    Recalled,
+    RunEnded,
+    RunStarted,
+    RunState,
+    SubmitRefused,
+    Submitting,
+    TaskDone,
+    TaskFailed,
+    TasksKept,
+    TasksLaunched,
+    decode,
+    encode,
+)
+from asa.core.job import (
+    Capabilities,
+    DependencyKind,
+    JobHandle,
+    JobRequest,
+    JobState,
+    JobStatus,
+    QueueRegime,
+    Resources,
+)
+from asa.core.ports import Post, Report, RunContext, Strategy
 from asa.core.registry import STRATEGIES
 from asa.core.task import Task, Value
 from asa.log.events import EventLog
@@ -31,7 +62,133 @@ from asa.workflows.runner import Inbox, Runner
 from asa.workflows.stage import replace_nodes
 from executors import hub
 from executors.worker import Caller
-from tests.workflows.lender import Lender, Terms
+
+# Another run in the same pool.
+
+
+LONG_S = 1e5
+
+
+@dataclass(frozen=True)
+class Terms:
+    """How it lends.
+
+    Parameters
+    ----------
+    cores
+        At most so many at a time.
+    delay_s, joins_s
+        From being asked to a lease, and from that to its node [s].
+    recall_s
+        After how long it wants a lease back [s].
+    lasts_s
+        After how long the first lease of a driver ends whatever runs in it [s], and how long it is said to last; later
+        ones last for long. A run gives up when it loses too much.
+    """
+
+    cores: int = 4
+    delay_s: float = 1.0
+    joins_s: float = 0.5
+    recall_s: float = math.inf
+    lasts_s: float = LONG_S
+
+
+class Lender:
+    """The part of it that a driver sees.
+
+    Parameters
+    ----------
+    reach
+        Called as the nodes are for jobs: when a lease begins and when it has ended.
+    lose
+        Called with the lease that is gone, and why, before the driver learns of it.
+    """
+
+    def __init__(
+        self,
+        clock: ManualClock,
+        terms: Terms,
+        reach: Callable[[JobRequest, JobStatus], None],
+        lose: Callable[[str, str], None],
+    ) -> None:
+        self._clock, self._terms, self._reach, self._lose = clock, terms, reach, lose
+        self._post: Post | None = None
+        self._serial = itertools.count(1)
+        self._wanted: tuple[Resources | None, int] = (None, 0)
+        self._lasts_s = terms.lasts_s
+        self.leases: dict[str, JobRequest] = {}
+        self.asked: list[tuple[Resources | None, int]] = []
+
+    def meet(self, post: Post | None) -> None:
+        """A driver comes, or goes and its leases with it."""
+        for key in list(self.leases):
+            self._drop(key)
+        self._post, self._wanted, self._lasts_s = post, (None, 0), self._terms.lasts_s
+
+    def want(self, task: Resources | None, count: int) -> None:
+        """As `asa.core.ports.Sharing.want`."""
+        self.asked.append((task, count))
+        self._wanted = task, count
+        self._soon(self._terms.delay_s, self._lend)
+
+    def release(self, key: str) -> None:
+        """A lease is returned; what runs in it is killed."""
+        if key in self.leases:
+            self._end(key, "")
+
+    def _soon(self, delay_s: float, act: Callable[[], None]) -> None:
+        """Unless the driver is another one by then."""
+        post = self._post
+        if delay_s < math.inf:
+            self._clock.call_at(self._clock.now() + delay_s, lambda: act() if self._post is post else None)
+
+    def _lend(self) -> None:
+        task, count = self._wanted
+        if task is None or (task.nodes or 1) > 1 or self._post is None:
+            return
+        room = self._terms.cores - sum(lease.resources.cores for lease in self.leases.values())
+        given = min(count, room // task.cores)
+        if given <= 0:
+            return
+        self._wanted = task, count - given
+        now, resources = self._clock.now(), Resources(given * task.cores)
+        lasts_s, self._lasts_s = self._lasts_s, LONG_S
+        lease = JobRequest(f"run.lease-{next(self._serial)}", resources, lasts_s, ("lease",))
+        self.leases[lease.token] = lease
+        self._post([Leased(now, lease.token, resources, "other", now + lasts_s)])
+        self._soon(self._terms.joins_s, partial(self._join, lease))
+        self._soon(self._terms.recall_s, partial(self._recall, lease.token))
+        self._soon(lasts_s, partial(self._cut, lease.token))
+
+    def _join(self, lease: JobRequest) -> None:
+        if lease.token in self.leases:
+            self._reach(lease, _status(lease, JobState.RUNNING))
+
+    def _recall(self, key: str) -> None:
+        if key in self.leases and self._post is not None:
+            self._post([Recalled(self._clock.now(), key, "run other needs it")])
+
+    def _cut(self, key: str) -> None:
+        if key in self.leases:
+            self._lose(key, "the agent is gone")
+            self._end(key, "the agent is gone")
+
+    def _end(self, key: str, reason: str) -> None:
+        self._drop(key)
+        if self._post is not None:
+            self._post([LeaseEnded(self._clock.now(), key, reason)])
+        self._soon(self._terms.delay_s, self._lend)
+
+    def _drop(self, key: str) -> None:
+        lease = self.leases.pop(key)
+        self._reach(lease, _status(lease, JobState.COMPLETED))
+
+
+def _status(lease: JobRequest, state: JobState) -> JobStatus:
+    return JobStatus(JobHandle("lease", lease.token, 0.0), state)
+
+
+# The run.
 
 
 class Crash(BaseException):
@@ -52,7 +209,7 @@ def call(task: Task, values: Path) -> bytes:
 
 
 class FakeWaits:
-    """Predicts what it is told to; remembers what it is taught, as a store does: a job teaches once."""
+    """Predicts what a test says; remembers what it learns, as a store does: of each job once."""
 
     def __init__(self, wait_s: float = 0.0) -> None:
         self.wait_s = wait_s
@@ -88,7 +245,7 @@ class MemoryLog:
             self._rows.append((kind, json.dumps(fields)))
             if isinstance(event, TaskDone):
                 value = event.path if event.value is None else event.value
-                assert value is not None, "fake nodes tell values"
+                assert value is not None, "fake nodes report values"
                 self._results.setdefault((event.stage, event.index), value)
 
     def read(self) -> Iterator[tuple[int, Event]]:
@@ -105,8 +262,10 @@ class MemoryLog:
 class CrashingLog:
     """An event log whose driver dies right before, or right after, it has written event number `at`."""
 
-    def __init__(self, log: EventLog | MemoryLog, at: int | None, after: bool, told: Callable[[Event], None]) -> None:
-        self.log, self.at, self.after, self.told = log, at, after, told
+    def __init__(
+        self, log: EventLog | MemoryLog, at: int | None, after: bool, after_event: Callable[[Event], None]
+    ) -> None:
+        self.log, self.at, self.after, self.after_event = log, at, after, after_event
         self.count = 0
 
     def append(self, events: Sequence[Event]) -> None:
@@ -119,7 +278,7 @@ class CrashingLog:
         if dies:
             raise Crash
         for event in events:
-            self.told(event)
+            self.after_event(event)
 
 
 class Site(FakeBatch):
@@ -144,10 +303,10 @@ class Driver(FakeExecutor):
     def __init__(self, world: World) -> None:
         super().__init__(world.nodes)
         self._world = world
-        self._post: Post | None = None
+        self._post: Report | None = None
         self._given: dict[str, dict[tuple[str, int], float]] = {}
 
-    def start(self, context: RunContext, post: Post) -> None:
+    def start(self, context: RunContext, post: Report) -> None:
         self._post = post
         super().start(context, self._heard)
         self._world.lender.meet(self._heard)
@@ -181,12 +340,14 @@ class Driver(FakeExecutor):
             ]
             self._post([*lost, NodeLost(now, allocation, "node", reason)])
 
-    def _heard(self, events: Sequence[Event]) -> None:
+    def _heard(self, events: Sequence[Event], logged: Callable[[], None] | None = None, /) -> None:
         for event in events:
             if isinstance(event, TaskDone | TaskFailed):
                 self._given.get(event.allocation, {}).pop((event.stage, event.index), None)
+            elif isinstance(event, TasksKept):
+                self._given[event.allocation] = dict.fromkeys(event.tasks, event.at)
         if self._post is not None:
-            self._post(events)
+            self._post(events, logged)
 
 
 class CountingPlan(Plan):
@@ -216,8 +377,8 @@ class World:
         Whether lost tasks go unreported until their job has ended.
     lends
         How another run of the same pool lends; None when there is none.
-    told
-        Told of every event once it is logged, with the world as it is then.
+    after_event
+        Called with every event once it is logged, with the world as it is then.
     on_disk
         Whether the log is a real one.
     horizon_s, decisions
@@ -241,7 +402,7 @@ class World:
     joins: Callable[[str], float | None] = lambda _token: 0.0
     silent: bool = False
     lends: Terms | None = None
-    told: Callable[[Event], None] = lambda _event: None
+    after_event: Callable[[Event], None] = lambda _event: None
     on_disk: bool = False
     horizon_s: float = 1e6
     decisions: int = 20_000
@@ -306,7 +467,7 @@ class World:
         watch = JobWatch(self.batch, self.clock, post, lambda: come_at(self.clock.now()))
         context = RunContext("run", self.directory, str(self.directory), ())
         self._driver = executor = Driver(self)
-        log = CrashingLog(self.log, crash_at, after, self.told)
+        log = CrashingLog(self.log, crash_at, after, self.after_event)
         self._runner = Runner(
             plan, payloads, executor, watch, log, self.waits, self.clock, context, str(self.directory), inbox
         )
@@ -319,8 +480,25 @@ class World:
             self.logged = log.count
         return plan.outcome
 
+    def succeed(self) -> Any:
+        """Drive it to its end, with nothing left behind; the workflow's value."""
+        assert self.drive() is RunState.SUCCEEDED, self.message
+        check_clean(self)
+        return self.result()
+
+    def fail(self) -> str:
+        """Drive it until it fails; what it says then."""
+        assert self.drive() is RunState.FAILED
+        check_clean(self)
+        return self.message
+
+    @property
+    def message(self) -> str:
+        """What the run ended with."""
+        return str(self.events(RunEnded)[-1].message)
+
     def replay(self) -> CountingPlan:
-        """The plan as the log tells it."""
+        """The plan as the log has it."""
         strategy: Strategy = STRATEGIES.create(self.strategy)
         shared = self.shared and not strategy.own_pools
         borrows = shared and self.lends is not None
@@ -382,3 +560,38 @@ def picture(plan: Plan) -> dict[str, Any]:
         "untaught": dict(plan.untaught),
         "wanted": plan.wanted,
     }
+
+
+# A workflow of two stages, and what must hold of its runs however they went.
+
+
+@asa.stage(cores=2, walltime=60)
+def square(x: int) -> int:
+    return x * x
+
+
+@asa.stage(walltime=60)
+def total(xs: list[int]) -> int:
+    return sum(xs)
+
+
+def squares(count: int) -> Any:
+    return square.map(range(count))
+
+
+def launches(world: World) -> Counter[tuple[str, int]]:
+    return Counter(
+        (event.stage, index)
+        for event in world.events(TasksLaunched)
+        for start, stop in event.ranges
+        for index in range(start, stop)
+    )
+
+
+def check_clean(world: World) -> None:
+    """Nothing done twice, nothing left behind, every allocation ended."""
+    assert max(Counter((event.stage, event.index) for event in world.events(TaskDone)).values(), default=1) == 1
+    assert all(status.state.final for _, status in world.batch.jobs())
+    asked = [event.allocation for event in world.events(Submitting)]
+    assert len(asked) == len(set(asked))
+    assert sorted(asked) == sorted(event.allocation for event in world.events(JobEnded, SubmitRefused))

@@ -131,7 +131,7 @@ def script(requests: Sequence[JobRequest], options: SlurmOptions) -> str:
 def _editable(option: str) -> str:
     """An option of sbatch, such that what it fixes can be changed for each element.
 
-    Only operators may change tasks per node, but everybody their CPUs, which come to the same where cores are counted.
+    Only operators may change tasks per node, but every user their CPUs, which come to the same where cores are counted.
     """
     return option.replace("--ntasks-per-node=", "--mincpus=")
 
@@ -150,7 +150,7 @@ def marks(requests: Sequence[JobRequest]) -> list[str]:
 
 def _environment(request: JobRequest) -> list[str]:
     """The job's variables for an element: Slurm sets those of the first in all of them."""
-    tasks = f'"${{tasks:-{request.resources.cores}}}"'
+    tasks = f'"${{tasks:-{request.resources.cores // (request.resources.unit or 1)}}}"'
     lines = [f"export SLURM_JOB_NAME={shlex.quote(request.token)} SLURM_NTASKS={tasks} SLURM_NPROCS={tasks}"]
     if request.resources.nodes is None:
         return [*lines, "unset SLURM_NTASKS_PER_NODE"]
@@ -162,18 +162,19 @@ def edits(requests: Sequence[JobRequest], options: SlurmOptions) -> Iterator[tup
 
     An edit gives an element a record of its own at the end of Slurm's list. With the first element's record at the head
     of that list, the second element started before it once in about 130 arrays; probably the begin time came while
-    Slurm walked through the list. So the first element's record is made the last one, and the second one's is what is
-    left of the array: of elements that may start, Slurm starts the one of the lowest index.
+    Slurm walked through the list. So the first element is the last to get a record. What is left of the array is the
+    last element's: Slurm 22.05 starts it in the order of its index, Slurm 26.05 after all that have records.
     """
     first = requests[0]
-    order = [*range(2, len(requests)), 0, 1] if len(requests) > 1 else []
+    last = len(requests) - 1
+    order = [*range(1, last), 0, last] if last else []
     for number, request in ((number, requests[number]) for number in order):
         changes = JobChanges(
             walltime_s=None if request.walltime_s == first.walltime_s else request.walltime_s,
             resources=None if request.resources == first.resources else _changed(request.resources, options),
         )
         named = [f"JobName={request.token}"] + ([f"StdOut={words.output_file(request)}"] if number else [])
-        unbound = first.resources.nodes is not None and request.resources.nodes is None
+        unbound = first.resources.nodes is not None and request.resources.nodes is request.resources.unit is None
         several = [f"NumNodes=1-{request.resources.cores}", "MinCPUsNode=1"] if unbound else []
         yield number, [*named, *allowed(words.scontrol_settings(changes, 0.0)), *several]
 

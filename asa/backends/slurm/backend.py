@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 import difflib
 import inspect
 import math
 import os
 import re
+import shlex
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
@@ -31,11 +32,11 @@ from asa.core.job import (
     JobState,
     JobStatus,
     QueueRegime,
+    Reason,
     Refused,
     Resources,
 )
 from asa.core.ports import Clock
-from asa.core.reason import Reason
 from asa.core.view import QueuedJob, QueueView, RunningJob
 
 OLDEST = (20, 11)
@@ -143,6 +144,7 @@ class Slurm:
             requeue=requeue,
         )
         self._clock: Clock = clock or SystemClock()
+        self._cancelled: set[JobHandle] = set()  # elements that waited: Slurm 26.05 keeps no record of some of them
         self._slurm = choose_transport(
             transport=transport,
             options=self._options,
@@ -183,7 +185,7 @@ class Slurm:
             partition=partition,
             poll_s=self._poll_s,
         )
-        site = dataclasses.replace(
+        site = replace(
             site,
             arrays=self._slurm.arrays and configuration.get("MaxArraySize") not in ("0", "1"),
             parks=bool(node_names(chosen)),
@@ -204,15 +206,32 @@ class Slurm:
             outcomes |= zip((request.token for request in group), submit(group, predecessors), strict=True)
         return batch.with_site_times([outcomes[request.token] for request in requests], self._submit_times)
 
+    def preview(self, requests: Sequence[JobRequest]) -> list[str]:
+        """The commands that submit these; nothing is run, and ``ID`` stands for an id that is not known yet."""
+        found: list[str] = []
+        for group in _groups(requests):
+            in_array = bool(group[0].array)
+            if (reason := self._no_array(group) if in_array else self._misfit(group[0])) is not None:
+                found.append(f"# refused: {reason}")
+            if in_array:
+                options, _ = array.submission(group, self._options, self._clock.now())
+            else:
+                options = words.sbatch_options(group[0], self._options)
+            lines = [batch.without(group[0].withheld, self._slurm.submission(options))]
+            edits = array.edits(group, self._options) if in_array else ()
+            lines += [["scontrol", "update", f"JobId=ID_{at}", *settings] for at, settings in edits]
+            found += map(shlex.join, lines)
+        return found
+
     def _submit_single(self, requests: Sequence[JobRequest], predecessors: Records) -> list[Submitted]:
         (request,), submitted = requests, self._clock.now()
         try:
             if (reason := self._misfit(request)) is not None:
                 raise SiteRefusal(reason)
-            needed = self._unfulfilled(request.dependencies, predecessors, submitted)
-            request = dataclasses.replace(request, dependencies=needed)
+            needed = self._unfulfilled(request.dependencies, predecessors)
+            request = replace(request, dependencies=needed)
             options = words.sbatch_options(request, self._options)
-            job_id = self._slurm.submit(options, self.job_script(request))
+            job_id = self._slurm.submit(options, self.job_script(request), request.withheld)
         except BackendError as error:
             return [batch.refusal(request, error)]
         return [JobHandle(job_id, request.token, submitted)]
@@ -223,10 +242,10 @@ class Slurm:
         try:
             if (reason := self._no_array(requests)) is not None:
                 raise SiteRefusal(reason)
-            needed = self._unfulfilled(requests[0].dependencies, predecessors, submitted)
-            requests = [dataclasses.replace(request, dependencies=needed) for request in requests]
+            needed = self._unfulfilled(requests[0].dependencies, predecessors)
+            requests = [replace(request, dependencies=needed) for request in requests]
             options, script = array.submission(requests, self._options, submitted)
-            job_id = self._slurm.submit(options, script)
+            job_id = self._slurm.submit(options, script, requests[0].withheld)
             self._edit_elements(job_id, requests)
         except BackendError as error:
             return [batch.refusal(request, error) for request in requests]
@@ -258,7 +277,7 @@ class Slurm:
             return None  # the site refuses in its own words; a QOS may lift a partition's limits
         return batch.misfit(request, site, "partition", spreads=True)
 
-    def _unfulfilled(self, dependencies: Sequence[Dependency], queued: Records, now: float) -> tuple[Dependency, ...]:
+    def _unfulfilled(self, dependencies: Sequence[Dependency], queued: Records) -> tuple[Dependency, ...]:
         """Dependencies that are not fulfilled yet; `queued` is what the controller has of the jobs that they name.
 
         Slurm takes a job that it has forgotten for one that ended well, so those are judged here. Raises `SiteRefusal`
@@ -266,7 +285,7 @@ class Slurm:
         """
         there = [item for item in dependencies if item.on in queued]
         gone = [item for item in dependencies if item.on not in queued and item.kind is DependencyKind.AFTER_OK]
-        return (*there, *batch.unfulfilled(gone, lambda handles: self._query(handles, now)))
+        return (*there, *batch.unfulfilled(gone, self.query))
 
     def _submit_times(self, handles: Sequence[JobHandle]) -> dict[JobHandle, float]:
         return {handle: record.submitted for handle, record in self._queued(handles).items()}
@@ -276,23 +295,36 @@ class Slurm:
         return words.match(handles, self._slurm.queue(words.keys(handles)))
 
     def query(self, handles: Sequence[JobHandle]) -> list[JobStatus]:
-        """One status per handle, in order: from one squeue, and one sacct for those that have left the queue."""
-        return self._query(handles, self._clock.now())
+        """One status per handle, in order: from one squeue, and one sacct for those that have left the queue.
 
-    def _query(self, handles: Sequence[JobHandle], now: float) -> list[JobStatus]:
+        Those that neither knows are asked about again.
+        """
+        return batch.statuses(handles, self._query, self._clock)
+
+    def _query(self, handles: Sequence[JobHandle]) -> list[JobStatus]:
+        now = self._clock.now()
         queued = self._queued(handles)
         gone = [handle for handle in handles if handle not in queued]
         accounted = words.match(gone, self._slurm.accounting(words.keys(gone)))
-        return [words.job_status(handle, queued.get(handle), accounted.get(handle), now) for handle in handles]
+        return [
+            words.was_cancelled(handle)
+            if handle in self._cancelled and handle not in queued and handle not in accounted
+            else words.job_status(handle, queued.get(handle), accounted.get(handle), now)
+            for handle in handles
+        ]
 
     def find(self, tokens: Sequence[str]) -> dict[str, JobHandle]:
         """Jobs by the token they were submitted under; a token that no job carries is left out.
 
         An array that was left half made, by a call without an answer or a driver that died, is cancelled, and left out.
         """
+        return batch.found_or_unknown_twice(tokens, self._find, self._clock)
+
+    def _find(self, tokens: Sequence[str]) -> dict[str, JobHandle]:
         queued = self._slurm.queue_by_name(tokens)
         halves = _half_made(tokens, queued)
-        self._slurm.cancel(sorted(halves))
+        live = {record.key.partition("_")[0] for record in queued if not words.state_of(record).final}
+        self._slurm.cancel(sorted(halves & live))
         found = _named(tokens, queued, halves)
         missing = [token for token in tokens if token not in found]
         return found | _named(missing, self._slurm.accounting_by_name(missing), halves)
@@ -311,7 +343,7 @@ class Slurm:
         """
         if changes.throttle is not None:
             self._throttle(handle, changes.throttle)
-            changes = dataclasses.replace(changes, throttle=None)
+            changes = replace(changes, throttle=None)
         if changes == JobChanges():
             return
         depended_on = [item.on for item in changes.dependencies or ()]
@@ -319,8 +351,8 @@ class Slurm:
         if handle not in queued:
             raise BackendError(f"Slurm job {job_label(handle)} cannot be changed: it is not in the queue any more")
         if changes.dependencies:
-            needed = self._unfulfilled(changes.dependencies, queued, now)
-            changes = dataclasses.replace(changes, dependencies=needed)
+            needed = self._unfulfilled(changes.dependencies, queued)
+            changes = replace(changes, dependencies=needed)
         settings = words.scontrol_settings(changes, now)
         if handle.array_index is not None:
             settings = array.allowed(settings)
@@ -365,6 +397,8 @@ class Slurm:
         queued = self._queued(handles)
         live = [handle for handle, record in queued.items() if not words.state_of(record).final]
         self._slurm.cancel(words.keys(live))
+        waited = (handle for handle in live if words.state_of(queued[handle]) is JobState.PENDING)
+        self._cancelled |= {handle for handle in waited if handle.array_index is not None}
 
     def look(self) -> QueueView | None:
         """Everybody's jobs before the partition, as far as Slurm shows them to this user: one squeue and one sinfo.
@@ -496,7 +530,9 @@ def site_capabilities(
     partition
         The partitions' names as jobs are given them.
     """
-    largest = [size for item in partitions if (size := _largest(item, nodes)) is not None]
+    most = {item["PartitionName"]: int(n) for item in partitions if (n := item.get("MaxCPUsPerNode", "")).isdigit()}
+    usable = [replace(group, cores=min(group.cores, most.get(group.partition) or group.cores)) for group in nodes]
+    largest = [size for item in partitions if (size := _largest(item, usable)) is not None]
     limits = [commands.parse_limit(item.get("MaxTime", "UNLIMITED")) for item in partitions]
     finite = [limit for limit in limits if limit is not None]
     shown = {name: configuration[name] for name in _SHOWN if configuration.get(name)}
@@ -512,7 +548,7 @@ def site_capabilities(
         partition=partition,
         regime=queue_regime(configuration),
         largest=max(largest, key=lambda size: size.cores, default=None),
-        cores_per_node=max((group.cores for group in nodes), default=None),
+        cores_per_node=max((group.cores for group in usable), default=None),
         longest_s=max(finite) if limits and len(finite) == len(limits) else None,
         poll_s=poll_interval(configuration, poll_s),
         details={"Slurm": commands.version_text(version), **shown},
@@ -522,7 +558,9 @@ def site_capabilities(
 def poll_interval(configuration: Mapping[str, str], wanted_s: float) -> float:
     """Seconds between status queries [s]: without accounting, short enough to see how each job ends."""
     kept_s = configuration.get("MinJobAge", "").split()
-    if not configuration.get("AccountingStorageType", "").endswith("/none") or not kept_s or not kept_s[0].isdigit():
+    store = configuration.get("AccountingStorageType", "unknown")  # without accounting "(null)" from 24.11 on: nothing
+    accounted = store != "" and not store.endswith("/none")
+    if accounted or not kept_s or not kept_s[0].isdigit():
         return wanted_s
     return min(wanted_s, max(1.0, int(kept_s[0]) / 2))
 
@@ -537,7 +575,8 @@ def chosen_partitions(partitions: Sequence[Mapping[str, str]], names: str) -> li
     found = [item for item in partitions if item["PartitionName"] in names.split(",")]
     if not found:
         known = ", ".join(sorted(item["PartitionName"] for item in partitions))
-        raise SiteRefusal(f"Slurm has no partition {names!r}: choose one of {known}")
+        problem = f"Slurm has no partition {names!r}" if names else "Slurm names no default partition"
+        raise SiteRefusal(f"{problem}: choose one of {known}" + ("" if names else ", with partition=NAME"))
     return found
 
 
@@ -545,11 +584,10 @@ def _largest(partition: Mapping[str, str], nodes: Iterable[NodeGroup]) -> Resour
     """The largest job of one partition: its biggest nodes, as many as a job may have."""
     groups = sorted((g for g in nodes if g.partition == partition["PartitionName"]), key=lambda g: -g.cores)
     left = int(limit) if (limit := partition.get("MaxNodes", "")).isdigit() else sum(g.count for g in groups)
-    per_node = int(limit) if (limit := partition.get("MaxCPUsPerNode", "")).isdigit() else None
     cores = memory = gpus = used = 0
     for group in groups:
         taken = min(left, group.count)
-        cores += taken * min(group.cores, per_node or group.cores)
+        cores += taken * group.cores
         memory += taken * group.memory
         gpus += taken * group.gpus
         used += taken
@@ -569,7 +607,7 @@ NOT_ELIGIBLE = frozenset(
 )  # fmt: skip
 """Reasons of jobs that could not start if all nodes were free: they keep no other job waiting."""
 
-_GONE = re.compile(r"(down|drain|drained|fail|futr|future|inval|unk|unknown|error)\b|idle\S*\+drain")
+_GONE = re.compile(r"(down|drain|drained|fail|futr|future|inval|unk|unknown|error)\b|idle\S*\+(drain|fail|invalid)")
 
 
 def node_names(partitions: Iterable[Mapping[str, str]]) -> str:

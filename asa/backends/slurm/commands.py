@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from asa.backends.batch import Asking, CommandError, by_subprocess, host_names
+from asa.backends.batch import Asking, CommandError, by_subprocess, host_names, without
 from asa.backends.slurm import words
 from asa.backends.slurm.words import JobRecord, NodeGroup, VisibleJob
 from asa.core.errors import BackendError, InvalidInput
@@ -32,8 +32,11 @@ class SlurmTransport(Protocol):
         """How Slurm is reached, in words."""
 
     def version(self) -> tuple[int, ...]: ...
-    def submit(self, options: Sequence[str], script: str) -> str:
-        """Submit a batch job with these sbatch options; returns its id."""
+    def submit(self, options: Sequence[str], script: str, withheld: Sequence[str] = ()) -> str:
+        """Submit a batch job with these sbatch options, without some variables of ours; returns its id."""
+
+    def submission(self, options: Sequence[str]) -> list[str]:
+        """The command that submits with these options, or would."""
 
     def queue(self, keys: Sequence[str]) -> list[JobRecord]:
         """Those of these jobs that the controller knows, and perhaps more of the user's."""
@@ -94,9 +97,11 @@ class SlurmCommands:
     def version(self) -> tuple[int, ...]:
         return parse_version(self._ask(["sbatch", "--version"]))
 
-    def submit(self, options: Sequence[str], script: str) -> str:
-        argv = on_cluster(["sbatch", "--parsable", *options], self._cluster)
-        return parse_job_id(self._submission(argv, script))
+    def submit(self, options: Sequence[str], script: str, withheld: Sequence[str] = ()) -> str:
+        return parse_job_id(self._submission(without(withheld, self.submission(options)), script))
+
+    def submission(self, options: Sequence[str]) -> list[str]:
+        return on_cluster(["sbatch", "--parsable", *options], self._cluster)
 
     def queue(self, keys: Sequence[str]) -> list[JobRecord]:
         return self._jobs(queue_command(self._user, keys=keys)) if keys else []

@@ -13,6 +13,7 @@ import socket
 import stat
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -42,8 +43,17 @@ from asa.security.files import check_private
 
 log = logging.getLogger(__name__)
 
-VERSIONS = (38, *range(rest_job.OLDEST_TYPED, 50))
-"""Versions of the interface, in the order in which they are tried: the oldest first, because it changes no more."""
+NEWEST = 45
+"""The newest version of the interface that this was tested with: Slurm 26.05's."""
+
+VERSIONS = (*range(NEWEST, rest_job.OLDEST_TYPED - 1, -1), 38, *range(NEWEST + 1, 50))
+"""Versions in the order in which they are tried: the newest known first, unknown ones when a server has no other."""
+
+STATES = (
+    "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PENDING", "PREEMPTED",
+    "RUNNING", "REQUEUED", "RESIZING", "REVOKED", "SUSPENDED", "TIMEOUT",
+)  # fmt: skip
+"""`commands.ANY_STATE` in the words that v0.0.40 and later take."""
 
 ITEMS_AT_ONCE = 200
 """Jobs named in one question to the accounting; slurmrestd takes no address longer than about 80 KiB."""
@@ -60,7 +70,8 @@ class SlurmRest:
     `environment`.
     """
 
-    arrays = False  # v0.0.38 says that a changed element was not changed, and does change it but for its name
+    # v0.0.38 says that a changed element was not changed, and does change it but for its name; later versions refuse
+    arrays = False
 
     def __init__(self, server: RestServer, user: str, timeout_s: float, environment: Mapping[str, str]) -> None:
         self._server, self._user, self._timeout_s = server, user, timeout_s
@@ -74,8 +85,8 @@ class SlurmRest:
     def version(self) -> tuple[int, ...]:
         return rest_parse.version(self._ping())
 
-    def submit(self, options: Sequence[str], script: str) -> str:
-        inherited = _for_job(self._environment)
+    def submit(self, options: Sequence[str], script: str, withheld: Sequence[str] = ()) -> str:
+        inherited = {name: value for name, value in _for_job(self._environment).items() if name not in withheld}
         try:
             job = rest_job.submission(options, script, inherited, self._spoken())
         except InvalidInput as error:
@@ -85,6 +96,9 @@ class SlurmRest:
         if not answer.get("job_id"):
             raise BackendError(f"slurmrestd answered a submission with {answer!r}: expected a job id")
         return str(answer["job_id"])
+
+    def submission(self, options: Sequence[str]) -> list[str]:
+        return ["sbatch", *options]
 
     def queue(self, keys: Sequence[str]) -> list[JobRecord]:
         if not keys:
@@ -99,18 +113,17 @@ class SlurmRest:
         return rest_parse.queue(self._slurm("GET", "jobs"), self._user) if names else []
 
     def accounting(self, keys: Sequence[str]) -> list[JobRecord]:
-        return [
-            record
-            for some in commands.portions(keys, ITEMS_AT_ONCE)
-            for record in self._accounts({"step": ",".join(some)})
-        ]
+        return [record for some in commands.portions(keys, ITEMS_AT_ONCE) for record in self._accounts({"step": some})]
 
     def accounting_by_name(self, names: Sequence[str]) -> list[JobRecord]:
-        when = {"start_time": commands.HORIZON, "end_time": "now", "state": commands.ANY_STATE}
+        if not names:
+            return []
+        states = STATES if self._spoken() >= rest_job.OLDEST_TYPED else [commands.ANY_STATE]
+        when = {"start_time": [commands.HORIZON], "end_time": ["now"], "state": states}
         return [
             r
             for some in commands.portions(names, ITEMS_AT_ONCE)
-            for r in self._accounts(when | {"job_name": ",".join(some)})
+            for r in self._accounts(when | {"job_name": [",".join(some)]})
         ]
 
     def visible_jobs(self, partitions: Sequence[str]) -> list[VisibleJob]:
@@ -128,10 +141,8 @@ class SlurmRest:
     def configuration(self) -> dict[str, str]:
         """The controller's settings, from scontrol; slurmrestd has no page for them."""
         unknown = f"{self.name()} does not have Slurm's configuration"
-        # Without a token, because an old one would keep scontrol from saying who is asking in the usual way.
-        environment = {name: value for name, value in self._environment.items() if name not in _SECRET}
         try:
-            found = SlurmCommands(None, self._timeout_s, environment).configuration()
+            found = self._commands().configuration()
         except BackendError as error:
             raise SiteRefusal(unknown, f"{unknown}, and neither does scontrol: {error}") from error
         controllers = {match[0] for name, value in found.items() if "Host" in name and (match := _HOST.match(value))}
@@ -139,14 +150,26 @@ class SlurmRest:
             raise SiteRefusal(unknown, f"{unknown}, and scontrol speaks to another controller")
         return found
 
+    def _commands(self) -> SlurmCommands:
+        # Without a token, because an old one would keep scontrol from saying who is asking in the usual way.
+        environment = {name: value for name, value in self._environment.items() if name not in _SECRET}
+        return SlurmCommands(None, self._timeout_s, environment)
+
     def partitions(self) -> list[dict[str, str]]:
-        return rest_parse.partitions(self._slurm("GET", "partitions"))
+        """Settings of each; v0.0.40 to v0.0.44 do not say which is the default one: scontrol is asked, if it can be."""
+        found = rest_parse.partitions(self._slurm("GET", "partitions"))
+        if not any(item["Default"] == "YES" for item in found):
+            with suppress(BackendError):
+                self.configuration()  # raises when scontrol speaks to another controller
+                defaults = {item["PartitionName"]: item.get("Default", "NO") for item in self._commands().partitions()}
+                found = [item | {"Default": defaults.get(item["PartitionName"], "NO")} for item in found]
+        return found
 
     def nodes(self, partition: str) -> list[NodeGroup]:
         return rest_parse.nodes(self._slurm("GET", "nodes"), partition.split(","))
 
     def _ping(self) -> Mapping[str, Any]:
-        """The answer to ``ping``, in the first version that the server speaks."""
+        """The answer to ``ping``, in the first of `VERSIONS` that the server speaks."""
         for version in VERSIONS if self._version is None else (self._version,):
             try:
                 answer = self._server.ask("GET", "slurm", f"v0.0.{version}", "ping")
@@ -155,7 +178,7 @@ class SlurmRest:
             self._version = version
             return answer
         self._version = None
-        raise BackendError(f"slurmrestd at {self._server.name} speaks none of v0.0.38 to v0.0.{VERSIONS[-1]}")
+        raise BackendError(f"slurmrestd at {self._server.name} speaks none of v0.0.38 to v0.0.{max(VERSIONS)}")
 
     def _spoken(self) -> int:
         if self._version is None:
@@ -170,12 +193,18 @@ class SlurmRest:
         try:
             return self._server.ask(method, "slurm", f"v0.0.{self._spoken()}", page, body=body)
         except Denied as error:
-            if error.numbers.intersection(unless):
+            named = error.numbers - {0}
+            if named and named.issubset(unless):
                 return {}
             raise
 
-    def _accounts(self, query: Mapping[str, str]) -> list[JobRecord]:
-        """Jobs in the accounting; none where slurmrestd knows of no accounting."""
+    def _accounts(self, query: Mapping[str, Sequence[str]]) -> list[JobRecord]:
+        """Jobs in the accounting; none where slurmrestd knows of no accounting.
+
+        Lists are repeated parameters (``step=1&step=2``) from v0.0.40 on, which takes commas for names only.
+        """
+        if self._spoken() < rest_job.OLDEST_TYPED:
+            query = {name: [",".join(values)] for name, values in query.items()}
         try:
             answer = self._server.ask("GET", "slurmdb", f"v0.0.{self._spoken()}", "jobs", query=query)
         except NoSuchPage:
@@ -226,7 +255,7 @@ class RestServer:
     always
         Send a token over a Unix socket, too.
     unencrypted
-        Allow plain HTTP to other machines, where everybody on the way can read the token.
+        Allow plain HTTP to other machines, where all machines on the way can read the token.
     timeout_s
         How long an answer may take [s]; twice as long if it comes in drops.
     authorities
@@ -247,7 +276,7 @@ class RestServer:
         self._socket = _socket(address)
         self._base = "http://localhost" if self._socket else _base(address, unencrypted)
         self._with_token = always or self._socket is None
-        self._answered = False  # whether it ever accepted a request
+        self._accepted = False  # whether it ever accepted the token
         self.name = address
 
     def ask(
@@ -257,13 +286,13 @@ class RestServer:
         version: str,
         page: str,
         *,
-        query: Mapping[str, str] | None = None,
+        query: Mapping[str, Sequence[str]] | None = None,
         body: Mapping[str, Any] | None = None,
     ) -> Mapping[str, Any]:
         """The answer to a question, such as ``GET /slurm/v0.0.38/jobs``.
 
-        A token that is not accepted is replaced once. When there is no other, that is ``transient`` if the server has
-        answered before: a run waits until its file has a new one. Otherwise raises what
+        A token that is not accepted is replaced once. When there is no other, that is ``transient`` if one has been
+        accepted before: a run waits until its file has a new one. Otherwise raises what
         `rest_parse.content` does, and a ``transient`` `BackendError` when there was no answer.
         """
         replaced = False
@@ -279,7 +308,7 @@ class RestServer:
                 log.info("%s /%s/%s/%s: asked once more with another token", method, part, version, page)
                 replaced = True
             else:
-                self._answered = True
+                self._accepted |= page != "ping"  # which later versions answer whatever the token is
                 return answer
 
     def _diagnosis(self, error: BackendError, version: str) -> BackendError:
@@ -300,14 +329,17 @@ class RestServer:
         return True
 
     def _turned_away(self, error: BackendError) -> BackendError:
-        hint = f"the token of user {self._tokens.user} is not accepted: name a file with another by rest_token=FILE"
-        return Unauthorized(f"{error}\n{hint}", transient=self._answered)
+        hint = (
+            f"the token of user {self._tokens.user} is not accepted{self._tokens.expired()}: write what "
+            "`scontrol token` prints to a file (mode 0600), and name it by rest_token=FILE"
+        )
+        return Unauthorized(f"{error}\n{hint}", transient=self._accepted)
 
     def _once(
         self,
         method: str,
         path: str,
-        query: Mapping[str, str] | None = None,
+        query: Mapping[str, Sequence[str]] | None = None,
         body: Mapping[str, Any] | None = None,
     ) -> Mapping[str, Any]:
         asked = f"{method} {path} at {self.name}"
@@ -315,14 +347,22 @@ class RestServer:
         try:
             status, text = self._exchange(method, path, query, body, asked)
             log.info("%s: HTTP %d after %.2f s", asked, status, time.monotonic() - begin)
-            return rest_parse.content(status, text, asked)
+            answer = rest_parse.content(status, text, asked)
+            for warning in rest_parse.warnings(answer):
+                log.log(logging.DEBUG if method == "GET" else logging.WARNING, "%s: %s", asked, warning)
+            return answer
         except BackendError as error:
             kind = "transient" if error.transient else "not transient"
             log.warning("%s (%s, after %.2f s)", error, kind, time.monotonic() - begin)
             raise
 
     def _exchange(
-        self, method: str, path: str, query: Mapping[str, str] | None, body: Mapping[str, Any] | None, asked: str
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, Sequence[str]] | None,
+        body: Mapping[str, Any] | None,
+        asked: str,
     ) -> tuple[int, str]:
         """Status and text of the answer."""
         headers = {"Accept": "application/json", "Connection": "close"}
@@ -336,7 +376,7 @@ class RestServer:
                 with session.request(
                     method,
                     self._base + path,
-                    params=query,
+                    params=None if query is None else {name: list(values) for name, values in query.items()},
                     json=body,
                     headers=headers,
                     timeout=self._timeout_s,
@@ -496,6 +536,13 @@ class Tokens:
             return False
         return self._token != before
 
+    def expired(self) -> str:
+        """When the last token ended, in words; "" when it has not, or does not say."""
+        end = None if self._token is None else expiry(self._token)
+        if end is None or end > self._now():
+            return ""
+        return f" (it expired at {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(end))})"
+
     def _another(self) -> str:
         if self._file is not None:
             return _read_token(self._file)
@@ -505,7 +552,7 @@ class Tokens:
             printed = run(argv, timeout_s=self._timeout_s, environment=self._environment)
         except BackendError as error:
             raise BackendError(
-                f"slurmrestd wants a token for user {self.user}: name a file that has one (mode 0600) with "
+                f"slurmrestd asks for a token of user {self.user}: name a file that has one (mode 0600) with "
                 f"rest_token=FILE, or set {_VARIABLE}. Asked for one, Slurm said: {error}"
             ) from error
         return _parse_token(printed, "scontrol token")

@@ -269,6 +269,7 @@ _SETTINGS = {
     "NumNodes": "nodes",
     "TasksPerNode": "ntasks-per-node",
     "MinCPUsNode": "mincpus",
+    "CPUsPerTask": "cpus-per-task",
     "MinMemoryNode": "mem",
     "MinMemoryCPU": "mem-per-cpu",
     "TimeLimit": "time",

@@ -1,7 +1,7 @@
 """What slurmrestd's answers mean: jobs, partitions and nodes as records, and errors. Pure.
 
-Written for v0.0.38 (Slurm 22.05), and tolerant of what later versions changed: numbers became objects
-``{"set", "infinite", "number"}``, states lists, exit codes objects, and a partition's settings were grouped.
+Written for v0.0.38 (Slurm 22.05) and v0.0.40 to v0.0.45 (23.11 to 26.05), where numbers became objects
+``{"set", "infinite", "number"}``, states lists in capitals, exit codes objects, and a partition's settings groups.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ _COMMUNICATION = range(1000, 2000)  # Slurm's own protocol
 _NOT_AUTHENTIC = 1007
 _NO_DATABASE = 7000
 _CANNOT_PARSE = 9001
+_UNAUTHORIZED = (401, 403, 511)  # the last is 24.11's
 _OVERLOADED = (408, 429, 502, 503, 504)
 _SHOWN = 200  # letters of an answer that is no JSON
 
@@ -57,13 +58,14 @@ def content(status: int, text: str, asked: str) -> Mapping[str, Any]:
     Raises `NoSuchPage`, `Unauthorized`, `Silent`, `Denied`, as their names say; otherwise a `BackendError`,
     ``transient`` when the same call may be made again later.
     """
-    if status in (401, 403):
-        raise Unauthorized(f"{asked}: {text.strip()[:_SHOWN] or 'not authorized'} (HTTP {status})")
     try:
         answer = json.loads(text)
     except ValueError:
         answer = None
-    errors = answer.get("errors") if isinstance(answer, dict) else None
+    errors = _errors(answer) if isinstance(answer, dict) else []
+    if status in _UNAUTHORIZED:
+        said = "\n".join(map(_error_words, errors)) or text.strip()[:_SHOWN] or "not authorized"
+        raise Unauthorized(f"{asked}: {said} (HTTP {status})")
     if not isinstance(answer, dict) or (status >= 400 and not errors):
         if status == 404:
             raise NoSuchPage(f"{asked}: there is no such page (HTTP 404)")
@@ -72,6 +74,21 @@ def content(status: int, text: str, asked: str) -> Mapping[str, Any]:
     if not errors or answer.get("job_id"):  # a submitted job may come with remarks, such as that it is held
         return answer
     raise _failure(status, errors, asked)
+
+
+def _errors(answer: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Errors of an answer; from v0.0.41 on, those of single jobs stand beside them."""
+    found = list(answer.get("errors") or ())
+    for item in answer.get("status") or ():  # of jobs to end
+        error = item.get("error") or {}
+        found.append({"error_number": error.get("code"), "error": error.get("message") or error.get("string")})
+    found += answer.get("results") or ()  # of jobs to change
+    return [error for error in found if _error_number(error) or _error_words(error)]
+
+
+def warnings(answer: Mapping[str, Any]) -> list[str]:
+    """What slurmrestd did not understand of a question, or could not tell."""
+    return [f"{item.get('source', '')}: {item.get('description', '')}" for item in answer.get("warnings") or ()]
 
 
 def _failure(status: int, errors: Sequence[Mapping[str, Any]], asked: str) -> BackendError:
@@ -112,6 +129,7 @@ def _error_words(error: Mapping[str, Any]) -> str:
 # -- records -----------------------------------------------------------------------------------------------------------
 
 _INFINITE = -1
+_NO_TIME = 2**32 - 2  # what the accounting has where there is no time, or no end of it
 
 
 def version(answer: Mapping[str, Any]) -> tuple[int, ...]:
@@ -217,7 +235,7 @@ def _accounted(job: Mapping[str, Any]) -> JobRecord:
 def partitions(answer: Mapping[str, Any]) -> list[dict[str, str]]:
     """Settings of each partition, in scontrol's words.
 
-    From v0.0.40 on none is marked as the default one: then it is the only one, if there is only one.
+    v0.0.40 to v0.0.44 mark none as the default one: then it is the only one, if there is only one.
     """
     found = [_partition(item) for item in answer.get("partitions") or ()]
     if len(found) == 1:
@@ -228,7 +246,7 @@ def partitions(answer: Mapping[str, Any]) -> list[dict[str, str]]:
 def _partition(item: Mapping[str, Any]) -> dict[str, str]:
     settings = {
         "PartitionName": str(item["name"]),
-        "Default": "YES" if "default" in (item.get("flags") or ()) else "NO",
+        "Default": "YES" if "DEFAULT" in map(str.upper, _names(item.get("flags"))) else "NO",
         "State": _word(item.get("state") or _at(item, "partition/state")),
         "MaxTime": _minutes(item.get("max_time_limit", _at(item, "maximums/time"))),
         "DefaultTime": _minutes(item.get("default_time_limit", _at(item, "defaults/time")), none="NONE"),
@@ -284,7 +302,7 @@ def _number(value: Any) -> int | None:
 
 def _time(value: Any) -> float | None:
     seconds = _number(value)
-    return float(seconds) if seconds and seconds > 0 else None
+    return float(seconds) if seconds and 0 < seconds < _NO_TIME else None
 
 
 def _text(value: Any) -> str:

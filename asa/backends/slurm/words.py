@@ -171,7 +171,7 @@ _WORDS = {
     JobState.NODE_FAIL: "NODE_FAIL BOOT_FAIL LAUNCH_FAILED RECONFIG_FAIL",
 }
 STATES = {word: state for state, words in _WORDS.items() for word in words.split()}
-"""Slurm's word -> state, for the words of squeue, sacct and the REST interface up to 25.11."""
+"""Slurm's word -> state, for the words of squeue, sacct and the REST interface up to 26.05."""
 
 _NOW_S = 2.0  # the controller's clock may be ahead, and counts whole seconds
 _BY = re.compile(r"CANCELLED by (\d+)")
@@ -182,16 +182,25 @@ def state_of(record: JobRecord) -> JobState:
     """Where the job stands.
 
     A word that is not in the table counts as RUNNING for a job that holds nodes and as PENDING for others: such a job
-    is neither submitted again nor given up, and a later answer has more. Newer versions add flags to a state
-    (``CANCELLED,COMPLETING``); the state comes first.
+    is neither submitted again nor given up, and a later answer has more.
     """
     return state_of_word(record.word, holds_nodes=bool(record.nodes))
 
 
 def state_of_word(word: str, *, holds_nodes: bool = False) -> JobState:
-    """As `state_of`, from Slurm's word alone."""
+    """As `state_of`, from Slurm's word alone.
+
+    The REST interface adds flags to a state. One that says that the job is not over yet counts, as for squeue, which
+    shows it in the state's place; of several, that of a job that still holds cores.
+
+    >>> state_of_word("CANCELLED,COMPLETING"), state_of_word("NODE_FAIL,REQUEUED"), state_of_word("CANCELLED by 1000")
+    (<JobState.RUNNING: 'running'>, <JobState.PENDING: 'pending'>, <JobState.CANCELLED: 'cancelled'>)
+    """
     fallback = JobState.RUNNING if holds_nodes else JobState.PENDING
-    return STATES.get(_SEPARATOR.split(word)[0], fallback)
+    first, *flags = _SEPARATOR.split(word.upper())
+    state = STATES.get(first, fallback)
+    live = {STATES[flag] for flag in flags if flag in STATES and not STATES[flag].final}
+    return JobState.RUNNING if JobState.RUNNING in live else JobState.PENDING if live else state
 
 
 def job_status(handle: JobHandle, queued: JobRecord | None, accounted: JobRecord | None, now: float) -> JobStatus:
@@ -206,6 +215,15 @@ def job_status(handle: JobHandle, queued: JobRecord | None, accounted: JobRecord
     if accounted is not None and state_of(accounted).final:
         return _from_record(handle, accounted, now)
     return _lost(handle, accounted)
+
+
+def was_cancelled(handle: JobHandle) -> JobStatus:
+    """An element of an array that was cancelled while it waited, and of which Slurm has no record any more.
+
+    Slurm 26.05 forgets one that has no record of its own, that is the last of its array, at once, and its accounting
+    goes on showing the array as pending.
+    """
+    return JobStatus(handle, JobState.CANCELLED, reason="cancelled while it waited")
 
 
 def _from_record(handle: JobHandle, record: JobRecord, now: float) -> JobStatus:
@@ -231,7 +249,7 @@ def _reason(record: JobRecord) -> str:
     said = [record.reason] if record.reason else []
     if match := _BY.fullmatch(record.word):
         said.append(f"cancelled by uid {match[1]}")
-    elif _SEPARATOR.split(record.word)[0] not in STATES:
+    elif _SEPARATOR.split(record.word.upper())[0] not in STATES:
         said.append(f"unknown state {record.word!r}")
     return "; ".join(said)
 
@@ -266,6 +284,7 @@ ERRORS = ErrorPatterns(
     ),
 )
 _UNKNOWN_JOB = re.compile(r"invalid job id", re.IGNORECASE)
+_ELEMENT = re.compile(r"\s*\d+_")
 _NO_ERROR = re.compile(r"\bno error$", re.IGNORECASE)
 _NO_ACCOUNTING = re.compile(r"accounting storage is disabled|slurm accounting.*disabled", re.IGNORECASE)
 
@@ -276,14 +295,16 @@ def is_unknown_job(error: CommandError) -> bool:
 
 
 def changed_the_others(reason: str) -> bool:
-    """Whether a change of a whole array was made, save for elements that have ended.
+    """Whether a change of a whole array was refused for elements that have ended, and for these alone.
 
     >>> changed_the_others("29_0: Job has already finished\\n29_1-2: No error")
     True
+    >>> changed_the_others("29_0: Job has already finished")  # Slurm 24.11 names no others
+    True
     """
     lines = reason.splitlines()
-    return any(map(_NO_ERROR.search, lines)) and all(
-        _NO_ERROR.search(line) or ERRORS.ended.search(line) for line in lines
+    return bool(lines) and all(
+        _NO_ERROR.search(line) or (_ELEMENT.match(line) and ERRORS.ended.search(line)) for line in lines
     )
 
 
@@ -328,7 +349,7 @@ _REMEDIES = {name: remedy for names, remedy in _ELSEWHERE.items() for name in na
 
 @dataclass(frozen=True, slots=True)
 class SlurmOptions:
-    """What a user wants of every job.
+    """What a user asks of every job.
 
     Parameters
     ----------
@@ -445,11 +466,14 @@ def _program(request: JobRequest) -> list[str]:
     nodes = request.resources.nodes
     if nodes == 1:
         return [f"exec {program}"]
-    # One process a node, none bound to a part of the cores; later steps may share the cores with it.
+    # One process a node, none bound to a part of the cores; later steps may share the cores with it. What the job asked
+    # for each of its tasks, which srun takes for its own under some versions, is not meant for this one.
+    unset = ["unset SLURM_CPUS_PER_TASK SRUN_CPUS_PER_TASK SLURM_TRES_PER_TASK"] if request.resources.unit else []
     srun = "exec srun --ntasks-per-node=1 --cpu-bind=none --overlap --kill-on-bad-exit=0 --wait=0 --export=ALL"
     if nodes is not None:
         return [f"{srun} --nodes={nodes} --ntasks={nodes} {program}"]
     return [
+        *unset,
         'if [ "${SLURM_JOB_NUM_NODES:-1}" -gt 1 ]; then',
         f'    {srun} --nodes="$SLURM_JOB_NUM_NODES" --ntasks="$SLURM_JOB_NUM_NODES" {program}',
         "fi",
@@ -458,9 +482,11 @@ def _program(request: JobRequest) -> list[str]:
 
 
 def _size(resources: Resources) -> dict[str, Flag]:
-    """Cores as tasks of one core: scontrol can change their number while the job waits, that of CPUs per task not."""
-    flags: dict[str, Flag] = {"ntasks": resources.cores}
-    nodes = resources.nodes
+    """Units as tasks; of whole shapes each core, because scontrol has users change no number of tasks on a node."""
+    nodes, unit = resources.nodes, resources.unit or 1
+    flags: dict[str, Flag] = {"ntasks": resources.cores // unit}
+    if unit > 1:
+        flags["cpus-per-task"] = unit
     if nodes is not None:
         flags |= {"nodes": nodes, "ntasks-per-node": resources.cores // nodes}
     if resources.memory is not None:
@@ -500,11 +526,17 @@ def parking_setting(parked: bool, nodes: str, options: SlurmOptions) -> str:
 def _size_settings(resources: Resources) -> list[str]:
     if resources.gpus:
         raise InvalidInput("the GPUs of a waiting job cannot be changed: cancel it and submit another")
-    found = [f"NumTasks={resources.cores}", f"NumCPUs={resources.cores}"]
+    unit = resources.unit or 1
+    units = resources.cores // unit
+    found = [f"NumTasks={units}", f"NumCPUs={resources.cores}"]
+    if resources.unit is not None or resources.nodes is not None:
+        found.append(f"CPUsPerTask={unit}")
     if resources.nodes is not None:
         nodes = resources.nodes
         each = resources.cores // nodes  # said twice, or Slurm would go on asking for as many CPUs a node as before
         found = [f"NumNodes={nodes}-{nodes}", *found, f"TasksPerNode={each}", f"MinCPUsNode={each}"]
+    elif resources.unit is not None:
+        found = [f"NumNodes=1-{units}", *found, f"MinCPUsNode={unit}"]
     if resources.memory is not None:
         found.append(f"MinMemory{'Node' if resources.nodes else 'CPU'}={_mib_each(resources)}")
     return found

@@ -19,7 +19,7 @@ export class Feed {
     this.tables = {};
     this.bars = [];
     this.now = this.from = this.to = 0;
-    this.live = this.written = false;
+    this.live = false;
     this.heard = performance.now();
   }
 
@@ -90,7 +90,6 @@ export class Feed {
     if (record.now !== undefined) {
       this.now = record.now;
       this.live = record.live;
-      this.written = record.written;
       this.from = record.from;
       this.to = record.to;
       this.heard = performance.now();

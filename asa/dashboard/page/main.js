@@ -60,9 +60,8 @@ function drawRun(seen) {
   const { tables } = seen;
   const { run } = tables;
   document.title = `${sign(run.state)} ${run.run}`;
-  const status = run.state === "running" && !state.past && !state.feed.written ? "interrupted" : run.state;
-  byId("state").textContent = `${sign(status)} ${status}`;
-  byId("state").className = `badge ${kind(status)}`;
+  byId("state").textContent = `${sign(run.state)} ${run.state}`;
+  byId("state").className = `badge ${kind(run.state)}`;
   byId("about").textContent = [run.workflow, run.strategy, run.executor, [run.site, run.partition].filter(Boolean).join(" "),
     run.resumes ? `resumed ${run.resumes} times` : ""].filter(Boolean).join(" · ");
   trouble([run.trouble && `the batch system does not answer: ${run.trouble}`, run.message].filter(Boolean).join("\n"));

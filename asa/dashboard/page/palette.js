@@ -7,7 +7,7 @@ export const stageColour = (position) => STAGES[((position % STAGES.length) + ST
 const SIGNS = {
   waiting: "○", ready: "◔", running: "▶", done: "✓", failed: "✕", skipped: "–", stopped: "■", "not run": "–",
   pending: "○", completed: "✓", timeout: "✕", cancelled: "■", node_fail: "✕", preempted: "✕", out_of_memory: "✕",
-  lost: "✕", succeeded: "✓", interrupted: "■", ended: "✓",
+  lost: "✕", succeeded: "✓", interrupted: "■", unknown: "?", ended: "✓",
 };
 
 export const sign = (state) => SIGNS[state] ?? "·";
@@ -15,6 +15,7 @@ export const sign = (state) => SIGNS[state] ?? "·";
 const KINDS = {
   done: "good", completed: "good", succeeded: "good", ended: "good", running: "busy", ready: "soon", waiting: "idle",
   pending: "idle", skipped: "idle", "not run": "idle", stopped: "idle", cancelled: "idle", interrupted: "soon",
+  unknown: "idle",
 };
 
 // Which of the page's classes a state has.

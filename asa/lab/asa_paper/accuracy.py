@@ -46,8 +46,6 @@ class Accuracy:
 
     Parameters
     ----------
-    jobs
-        How many were predicted.
     known
         Share of them before which any wait of their kind was known, in [0, 1].
     real_h, predicted_h, perceived_h
@@ -92,7 +90,6 @@ class Accuracy:
     regret_switching: float
 
     def to_json(self) -> dict[str, Any]:
-        """All of it, by name."""
         return asdict(self)
 
 
@@ -105,18 +102,6 @@ def predict_all(estimator: Estimator, probes: Sequence[Probe], until: float = -m
 
     The estimator learns waits in order of the starts, each only once its job has started: feedback is as late as the
     wait is long.
-
-    Parameters
-    ----------
-    estimator
-        Predicts and learns; it has learned what was known when the last probe was submitted.
-    until
-        It also learns what became known by this time [s].
-
-    Raises
-    ------
-    InvalidInput
-        When the probes are not in order of submission.
 
     Examples
     --------
@@ -154,8 +139,6 @@ def in_turn(
         Called with a job's place, at its submission.
     learn
         Called with the place of a job that has started and its prediction [s], in order of the starts.
-    until
-        Waits that became known by this time [s] are learned, too.
 
     Raises
     ------
@@ -185,16 +168,6 @@ def in_turn(
 
 def accuracy(predicted: Floats, waits: Floats, cores: int, blind: int = 0) -> Accuracy:
     """Compare predictions with waits, both of shape (n,) [s], of jobs of so many cores.
-
-    Parameters
-    ----------
-    blind
-        How many predictions were made before any wait was known.
-
-    Raises
-    ------
-    InvalidInput
-        When there are none, or not as many of one as of the other.
 
     Notes
     -----
@@ -254,16 +227,8 @@ class Judged:
 
     Parameters
     ----------
-    system, regime, seed
-        The queue.
     workflow, cores
         Whose largest stage the jobs are like.
-    protocol
-        ``paper`` or ``days``.
-    estimator
-        Its spec.
-    accuracy
-        What its predictions were worth.
     """
 
     system: str
@@ -281,7 +246,6 @@ class Judged:
         return self.system, self.regime, self.workflow, self.cores, self.protocol, self.estimator
 
     def to_json(self) -> dict[str, Any]:
-        """All of it, flat."""
         return {**dict(zip(KEY, self.key, strict=True)), "seed": self.seed, **self.accuracy.to_json()}
 
 

@@ -21,7 +21,7 @@ from asa.lab.traces.patterns import work
 from asa.lab.traces.site import SiteModel, fit_site
 
 SLACK_S = 60.0
-"""Added to mean waits before they are compared as ratios [s]: nobody minds whether it was one second or ten."""
+"""Added to mean waits before they are compared as ratios [s]: whether it was one second or ten does not matter."""
 FEWEST = 30
 """Size classes of a log with fewer jobs are not compared."""
 
@@ -34,8 +34,6 @@ class WaitSample:
     ----------
     wait, cores
         Of each job, shape (n,); waits in s.
-    utilisation
-        Share of the machine's cores in use.
     load
         Work that was offered, likewise.
     """
@@ -47,13 +45,7 @@ class WaitSample:
 
 
 def observed(log: Workload, cluster: Cluster, begin: float, until: float) -> WaitSample:
-    """What a log tells of the jobs submitted from `begin` to `until` [s] whose waits it knows.
-
-    Raises
-    ------
-    InvalidInput
-        When there are hardly any.
-    """
+    """What a log tells of the jobs submitted from `begin` to `until` [s] whose waits it knows."""
     known = log.take(~np.isnan(log.wait))
     jobs = known.between(begin, until)
     if len(jobs) < FEWEST:
@@ -132,8 +124,6 @@ class SiteCalibration:
 
     Parameters
     ----------
-    site
-        The model.
     factor
         Its load relative to that of the part of the log it was made from.
     before, unseen
@@ -218,10 +208,6 @@ def calibrate(
     ----------
     log
         Jobs with observed waits; others are left out of what is compared.
-    cluster
-        The machine.
-    name
-        What to call the model.
     dispatcher, priority
         How the simulated machine is run.
     share
@@ -230,8 +216,6 @@ def calibrate(
         Workloads simulated for each load, and loads tried; >= 1.
     warmup_s
         What is left out of the begin of each simulation [s], and simulated before the unseen part's own jobs; >= 0.
-    progress
-        Told now and then how much has been done, in [0, 1].
 
     Raises
     ------

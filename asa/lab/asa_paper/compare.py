@@ -46,19 +46,7 @@ REFERENCE = "per-stage"
 
 @dataclass(frozen=True)
 class Unit:
-    """What begins at one moment of one queue.
-
-    Parameters
-    ----------
-    queue
-        The queue.
-    target, cores, arguments
-        Workflow, scales and names with values, as `asa.lab.asa_paper.workflows.cases` takes them.
-    strategies
-        Specs; ``oracle`` is one.
-    table2
-        Whether predictions are judged, too.
-    """
+    """What begins at one moment of one queue."""
 
     queue: WatchedQueue
     target: str
@@ -68,7 +56,6 @@ class Unit:
     arguments: tuple[tuple[str, Any], ...] = ()
 
     def cases(self) -> list[WorkflowCase]:
-        """The workflow at each of the scales."""
         return cases(self.target, self.cores, dict(self.arguments))
 
 
@@ -92,13 +79,6 @@ def run_unit(unit: Unit, tell: Callable[[], None] = lambda: None) -> tuple[list[
     Each run begins at the same moment of a copy of the same queue, so that strategies are compared in pairs. What
     estimators know then, they have learned from probes whose waits had become known (`learned_waits`). How long their
     stages will run, workflows know exactly: it is not what is compared here.
-
-    Raises
-    ------
-    InvalidInput
-        When something is not known, or a workflow does not fit the machine.
-    RunFailed
-        When a run does not come to its end.
     """
     parts: list[StagedCase] = []
 
@@ -218,15 +198,7 @@ def _judged(
 
 @dataclass(frozen=True)
 class StrategyComparison:
-    """What came of it.
-
-    Parameters
-    ----------
-    rows
-        One for each system, regime, workflow, scale, strategy and seed.
-    judged
-        How good predictions were; empty unless it was asked for.
-    """
+    """What came of it."""
 
     rows: tuple[RunRow, ...]
     judged: tuple[Judged, ...] = ()
@@ -264,7 +236,6 @@ class StrategyComparison:
         }
 
     def text(self) -> str:
-        """The tables, for people."""
         return in_words(self.sections(), means_over_seeds(self.judged), len({row.seed for row in self.rows}))
 
     def draw(self, path: str | Path) -> None:
@@ -301,8 +272,6 @@ def compare(
     workflow
         A workflow of the paper (``montage``, ``blast``, ``statistics``), ``all`` of them, or ``FILE[:NAME]``, whose
         stages declare their run times.
-    arguments
-        For a function in a file, beside ``cores``.
     systems
         Site models: names, files, or `Site` objects.
     cores
@@ -321,10 +290,6 @@ def compare(
     processes
         How many to use. The result is the same for any number of them. Scripts that use more than one must be
         importable (``if __name__ == "__main__":``), as `multiprocessing` asks.
-    progress
-        Told how many runs of how many are done.
-    options
-        More fields of `asa.lab.asa_paper.probes.WatchedQueue`.
 
     Raises
     ------

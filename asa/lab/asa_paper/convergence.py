@@ -81,8 +81,6 @@ class Convergence:
 
     Parameters
     ----------
-    tracking
-        Figures by estimator.
     true_waits
         The first seed's wait at each iteration, before noise [s].
     trajectories
@@ -98,7 +96,6 @@ class Convergence:
         return {name: asdict(tracking) for name, tracking in self.tracking.items()}
 
     def table(self) -> list[dict[str, Any]]:
-        """The figures as lines for people."""
         return [{"sampling": name, **figures} for name, figures in self.to_json().items()]
 
     def draw(self, path: str | Path) -> None:
@@ -112,19 +109,10 @@ def convergence(seeds: int = 20, iterations: int = 1000, noise: float = 0.0, see
 
     Parameters
     ----------
-    seeds
-        Courses, one or more.
     iterations
         Jobs a course; a multiple of 5, and 50 or more.
     noise
         Standard deviation of the logarithm of the wait around its level; 0.3 is about 30 %.
-    seed
-        0 or more; the same seed gives the same result.
-
-    Raises
-    ------
-    InvalidInput
-        If an argument is out of its bounds.
 
     References
     ----------
@@ -222,11 +210,6 @@ def draw_convergence(found: Convergence, path: str | Path) -> None:
     """Draw the first seed's course: what each estimator predicts, and the true wait.
 
     The paper draws all in one chart, where estimators that go on trying hide the others.
-
-    Raises
-    ------
-    InvalidInput
-        When the picture cannot be written, or matplotlib is not installed.
     """
     figure = new_figure(WIDTH_IN, 0.8 + 1.15 * len(found.trajectories))
     made = charts(figure, len(found.trajectories), sharex=True, sharey=True)

@@ -17,7 +17,7 @@ from asa.core.job import QueueRegime
 from asa.lab.asa_paper.compare import compare
 from asa.lab.asa_paper.published import SCALES, STRATEGIES_SHOWN
 from asa.lab.asa_paper.tables import ORACLE, Grid, RunRow, corehours_figure, makespan_figure, ratio_of_sums
-from asa.lab.study import Estimate, Figure
+from asa.lab.study import Estimate, Figure, percent, reaches
 from asa.report.picture import (
     LINE,
     charts,
@@ -43,8 +43,6 @@ def asa_makespan(*, seeds: int = 10, seed: int = 0, source: str | None = None) -
 
     Parameters
     ----------
-    seeds, seed
-        How many queues of each system, and the first one's seed.
     source
         What ``asa compare --json`` wrote; its rows are drawn, and nothing is run.
     """
@@ -72,13 +70,7 @@ def _rows(seeds: int, seed: int, source: str | None) -> Sequence[RunRow]:
 
 
 def read_runs(path: str | Path) -> list[RunRow]:
-    """The rows of the first regime in a file that ``asa compare --json`` wrote.
-
-    Raises
-    ------
-    InvalidInput
-        When it cannot be read, or holds none.
-    """
+    """The rows of the first regime in a file that ``asa compare --json`` wrote."""
     try:
         rows = [RunRow.from_json(values) for values in json.loads(Path(path).read_text())["rows"]]
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -98,7 +90,7 @@ BESIDE = (*STRATEGIES_SHOWN, "cascade", "hold")
 """What stands beside the staggered requests; the oracle besides."""
 
 ASIDE = (ORACLE, "hold", "auto")
-"""What is drawn beside the front but not on it: nobody can have the one, and the others hold places."""
+"""What is drawn beside the front but not on it: the one cannot be had, and the others hold places."""
 
 STAGGERED = (
     *(f"stagger:outstanding={most}" for most in (1, 2, 3, 5, 10)),
@@ -120,8 +112,6 @@ class ParetoPoint:
     ----------
     system
         Its name; None for all together.
-    strategy
-        Spec.
     makespan
         Over Big Job's.
     extra
@@ -140,7 +130,6 @@ class ParetoPoint:
     efficient: bool
 
     def to_json(self) -> dict[str, Any]:
-        """All of it, JSON-able."""
         return {
             "system": self.system,
             "strategy": self.strategy,
@@ -154,11 +143,6 @@ class ParetoPoint:
 @dataclass(frozen=True)
 class Pareto:
     """Runs, and the points that they make: for all systems together and, if there are several, for each alone.
-
-    Parameters
-    ----------
-    rows
-        Of one regime, Big Job and Per-Stage among them.
 
     Raises
     ------
@@ -181,7 +165,6 @@ class Pareto:
         draw_points(self.points, path)
 
     def to_json(self) -> dict[str, Any]:
-        """Rows and points, JSON-able."""
         return {"rows": [row.to_json() for row in self.rows], "points": [point.to_json() for point in self.points]}
 
     def table(self) -> list[dict[str, Any]]:
@@ -191,7 +174,7 @@ class Pareto:
                 "system": point.system or "all",
                 "strategy": point.strategy,
                 "makespan / Big Job": str(point.makespan),
-                "core-hours beyond Per-Stage": _percent(point.extra),
+                "core-hours beyond Per-Stage": percent(point.extra),
                 "in queue": point.outstanding,
                 "front": "*" if point.efficient else "",
             }
@@ -202,15 +185,7 @@ class Pareto:
 
 
 def asa_pareto(*, seeds: int = 10, seed: int = 0, source: str | None = None) -> Pareto:
-    """The front for the paper's workflows on both systems, where no place is held.
-
-    Parameters
-    ----------
-    seeds, seed
-        How many queues of each system, and the first one's seed.
-    source
-        What ``asa compare --json`` wrote; the points of its rows are taken, and nothing is run.
-    """
+    """The front for the paper's workflows on both systems, where no place is held."""
     if source is not None:
         return Pareto(read_runs(source))
     return Pareto(
@@ -226,13 +201,7 @@ def asa_pareto(*, seeds: int = 10, seed: int = 0, source: str | None = None) -> 
 
 
 def points(rows: Sequence[RunRow], system: str | None = None) -> list[ParetoPoint]:
-    """What each strategy reaches on a system, or on all together: ratios of sums, with intervals over seeds.
-
-    Raises
-    ------
-    InvalidInput
-        When Big Job or Per-Stage was not run.
-    """
+    """What each strategy reaches on a system, or on all together: ratios of sums, with intervals over seeds."""
     inside = [row for row in rows if system in (None, row.system)]
     grid = Grid.of(inside)
     if missing := [name for name in NEEDED if name not in grid.strategies]:
@@ -278,11 +247,6 @@ def _beyond(means: Floats) -> Floats:
     return ratio_of_sums(means) - 1.0
 
 
-def _percent(found: Estimate) -> str:
-    shown = [f"{100 * part:+.1f}" for part in (found.value, found.low, found.high) if part is not None]
-    return f"{shown[0]} %" if len(set(shown)) == 1 else f"{shown[0]} % [{shown[1]}, {shown[2]}]"
-
-
 _NEAR = 3.0
 """The horizontal axis is linear up to here [% of Per-Stage's core-hours], and logarithmic beyond."""
 _TICKS = (0, 1, 2, 3, 5, 10, 20, 50, 100, 200, 500)
@@ -293,11 +257,6 @@ def draw_points(points: Sequence[ParetoPoint], path: str | Path) -> None:
 
     A mark is a strategy, a colour and shape one kind of it, with lines for the intervals; a stepped line joins those on
     the front.
-
-    Raises
-    ------
-    InvalidInput
-        When the name asks for no picture, its directory does not exist, or matplotlib is not installed.
     """
     systems = list(dict.fromkeys(point.system for point in points))
     kinds = list(dict.fromkeys(kind(point.strategy) for point in points))
@@ -330,8 +289,8 @@ def _chart(axes: Axes, points: Sequence[ParetoPoint], kinds: Sequence[str]) -> N
         axes.errorbar(
             [100 * point.extra.value for point in chosen],
             [point.makespan.value for point in chosen],
-            xerr=[[100 * each for each in side] for side in _sides([point.extra for point in chosen])],
-            yerr=_sides([point.makespan for point in chosen]),
+            xerr=100 * reaches([point.extra for point in chosen]),
+            yerr=reaches([point.makespan for point in chosen]),
             fmt=marker(place),
             color="black" if name == ORACLE else series_colour(place),
             markersize=4.5 if ":" in name else 6,
@@ -344,10 +303,3 @@ def _chart(axes: Axes, points: Sequence[ParetoPoint], kinds: Sequence[str]) -> N
     axes.set_xscale("symlog", linthresh=_NEAR)
     axes.set_xlabel("core-hours beyond Per-Stage's [%]")
     ticks_at(axes.xaxis, _TICKS)
-
-
-def _sides(found: Sequence[Estimate]) -> tuple[list[float], list[float]]:
-    """How far the intervals reach below and above their values."""
-    below = [0.0 if each.low is None else max(0.0, each.value - each.low) for each in found]
-    above = [0.0 if each.high is None else max(0.0, each.high - each.value) for each in found]
-    return below, above

@@ -46,26 +46,15 @@ class Foreseen:
 
     @property
     def ended(self) -> float:
-        """When it ends [s]."""
         return self.started + self.need.run_time_s
 
     @property
     def span(self) -> StageSpan:
-        """Its wait and its run time."""
         return StageSpan(self.need.name, self.started - self.ready, self.need.run_time_s)
 
 
 def oracle(engine: Engine, rule: BackfillRule, needs: Sequence[StageNeed]) -> list[Foreseen]:
     """When to submit the job of each stage of a workflow that begins now, and what comes of it.
-
-    Parameters
-    ----------
-    engine
-        The machine and its queue; it is left as it is.
-    rule
-        Its dispatcher.
-    needs
-        Stages, each after those that it waits for.
 
     Notes
     -----

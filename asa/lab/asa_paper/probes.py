@@ -30,7 +30,7 @@ from asa.lab.simulator.state import StopReason
 from asa.lab.virtual import MemoryWaits
 
 PROBE_RUN_S = 1.0
-"""How long a probe runs [s]: it asks for its wall time and ends at once, so that it is in nobody's way."""
+"""How long a probe runs [s]: it asks for its wall time and ends at once, so that it delays no job."""
 
 
 class JobKind(NamedTuple):
@@ -79,13 +79,7 @@ def submit(engine: Engine, kind: JobKind, run_time_s: float, at: float | None = 
 
 
 def started(engine: Engine, rule: BackfillRule, rows: Sequence[int]) -> list[float]:
-    """When the jobs of these rows start [s]; lets time pass until all of them have.
-
-    Raises
-    ------
-    InvalidInput
-        When one never does.
-    """
+    """When the jobs of these rows start [s]; lets time pass until all of them have."""
     while math.isnan(max(starts := engine.state.jobs["started"][list(rows)].tolist(), key=math.isnan)):
         if engine.dispatch(rule) is StopReason.OVER:
             raise InvalidInput("a job would never start in this queue: nothing more happens in it")
@@ -106,8 +100,6 @@ class WatchedQueue:
     regime
         What becomes of a dependent job's place, as `asa.lab.backend.scene.SimulationOptions` takes it; None for the
         site's own.
-    seed
-        Of other people's jobs.
     warmup
         How long it fills at least before the runs begin [days]. They begin within the week after that, at a time that
         depends on the seed, so that a mean over seeds is one over the hours of the week.
@@ -146,16 +138,10 @@ class QueueSnapshot:
 
     Parameters
     ----------
-    name
-        The site's.
     engine
         The machine; never let time pass on it, but on copies.
-    dispatcher, rule
-        What starts its jobs, and its compiled form.
     end
         From when on other people submit nothing any more [s].
-    probes
-        What was seen, by kind of job.
     """
 
     name: str
@@ -174,33 +160,9 @@ class QueueSnapshot:
         """A copy of it, for one run."""
         return Simulated(engine=self.engine.copy(), name=self.name, dispatcher=self.dispatcher)
 
-    def learned(self, estimator: str, seed: int) -> MemoryWaits:
-        """What an estimator knows when runs begin: the waits of all probes that have started by then."""
-        waits = MemoryWaits(estimator, seed)
-        together: dict[int, tuple[Estimator, list[Probe]]] = {}  # kinds of one geometry have one estimator
-        for kind, found in self.probes.items():
-            each = waits.of(Resources(cores=kind.cores), kind.walltime_s)
-            together.setdefault(id(each), (each, []))[1].extend(found)
-        for each, found in together.values():
-            predict_all(each, sorted(found), until=self.engine.now)
-        return waits
-
 
 def snapshot(queue: WatchedQueue, kinds: Callable[[Capabilities], Iterable[JobKind]]) -> QueueSnapshot:
-    """Fill a queue, watch what jobs of some kinds wait, and stop when runs are to begin.
-
-    Parameters
-    ----------
-    queue
-        Which.
-    kinds
-        Tells the kinds from what the machine is like.
-
-    Raises
-    ------
-    InvalidInput
-        When there is no such site, or its dispatcher is not a compiled rule.
-    """
+    """Fill a queue, watch what jobs of some kinds wait, and stop when runs are to begin."""
     options = SimulationOptions(
         site=queue.system, regime=queue.regime, seed=queue.seed, warmup=queue.begin, days=queue.days
     )
@@ -220,13 +182,18 @@ def snapshot(queue: WatchedQueue, kinds: Callable[[Capabilities], Iterable[JobKi
 def learned_waits(scene: QueueSnapshot, estimator: str, seed: int) -> MemoryWaits:
     """What an estimator has learned from the probes that had started when runs begin.
 
-    Estimators that are kept for each geometry learn waits alone (`QueueSnapshot.learned`); pooled ones learn those of
-    all kinds in the order of their starts, each with its context at submission, which they also get in a run.
+    Estimators that are kept for each geometry learn waits alone; pooled ones learn those of all kinds in the order of
+    their starts, each with its context at submission, which they also get in a run.
     """
-    if not is_pooled(estimator):
-        return scene.learned(estimator, seed)
     waits = MemoryWaits(estimator, seed)
-    if probes := seen_probes(scene):
+    if not is_pooled(estimator):
+        together: dict[int, tuple[Estimator, list[Probe]]] = {}  # kinds of one geometry have one estimator
+        for kind, found in scene.probes.items():
+            each = waits.of(Resources(cores=kind.cores), kind.walltime_s)
+            together.setdefault(id(each), (each, []))[1].extend(found)
+        for each, found in together.values():
+            predict_all(each, sorted(found), until=scene.engine.now)
+    elif probes := seen_probes(scene):
         pooled = waits.of(Resources(cores=probes[0].size), probes[0].context.walltime_s)
         in_turn(
             [probe.submitted for probe in probes],
@@ -286,18 +253,10 @@ def probed(
 
     Parameters
     ----------
-    site
-        A site model: its name, a file that holds one, or a `Site`.
     cores
         Sizes of the probes; the scales of the paper on its systems, otherwise 1 %, 3 % and 6 % of the machine.
-    jobs
-        How many of each.
-    every_s
-        Time between them [s].
     warmup
         How long the queue fills first [days].
-    seed
-        Of other people's jobs.
 
     Raises
     ------
@@ -350,7 +309,7 @@ def _own_history(times: Floats, wait: Floats, kind: JobKind) -> QueueHistory:
 
 
 class ForecastWait(NamedTuple):
-    """A job, and the wait [s] predicted by whoever knows how long all jobs run, but not which will come."""
+    """A job, and the wait [s] predicted with known run times of all jobs, but not of those that will come."""
 
     record: ObservedWait
     runs_known_s: float
@@ -361,13 +320,8 @@ def forecast_waits(
 ) -> list[ForecastWait]:
     """Waits of jobs of each kind at each of `times` [s], with their contexts, in order of submission.
 
-    Every job has a copy of the machine for itself, so that it is in nobody's way; the machine itself is driven to the
+    Every job has a copy of the machine for itself, so that it delays no other; the machine itself is driven to the
     last of the times. A context's `pending_s` is that of the earlier jobs of its kind.
-
-    Raises
-    ------
-    InvalidInput
-        When a job never starts.
     """
     mine: dict[JobKind, list[ObservedWait]] = {kind: [] for kind in sorted(set(kinds))}
     found: list[ForecastWait] = []

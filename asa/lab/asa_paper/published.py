@@ -19,17 +19,7 @@ PAPER_ESTIMATOR = "algorithm1:sampling=tuned"
 
 @dataclass(frozen=True)
 class PublishedRun:
-    """One run of Table 1.
-
-    Parameters
-    ----------
-    system, workflow, cores, strategy
-        What was run, and where.
-    total_wait_s, makespan_s
-        Sum of the waits between stages, and the time from the workflow's submission to its end [s].
-    core_hours
-        What was charged, in whole core-hours.
-    """
+    """One run of Table 1."""
 
     system: str
     workflow: str
@@ -78,12 +68,3 @@ References
 A. Souza et al., "ASA: the adaptive scheduling algorithm", Table 1. Statistics on 28 cores was charged 42 to 43
 core-hours under all three strategies, twice what its stages explain; at all other scales they explain it.
 """
-
-
-def published(workflow: str, cores: int, strategy: str) -> PublishedRun:
-    """The run of Table 1.
-
-    >>> published("montage", 640, "per-stage").makespan_s
-    18200.0
-    """
-    return next(run for run in TABLE1 if (run.workflow, run.cores, run.strategy) == (workflow, cores, strategy))

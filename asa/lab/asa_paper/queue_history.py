@@ -29,7 +29,7 @@ UNASKED_S = 3600.0
 
 
 class Moments(NamedTuple):
-    """When somebody looks at a queue.
+    """When a queue is looked at.
 
     Parameters
     ----------
@@ -208,18 +208,14 @@ def planned(queue: QueueHistory, moments: Moments, cores: Ints, walltime: Floats
     """The waits that jobs would be promised, shape (k,) [s]: first come, first served, each job where it fits first.
 
     As ``sbatch --test-only`` does it, but for priorities, of which logs tell nothing. A job that is larger than the
-    machine is told the time until all work of the waiting and running jobs is done.
+    machine is promised the time until all work of the waiting and running jobs is done.
 
     Parameters
     ----------
     queue
         Whose jobs are in the plan, those that run until their wall times.
-    moments
-        When each job is submitted.
     cores, walltime
         Of each job, shape (k,); [s].
-    capacity
-        Cores of the machine.
 
     Examples
     --------
@@ -273,12 +269,7 @@ class ObservedWait(NamedTuple):
 def load_log(path: str | Path) -> Trace:
     """A log as it is replayed: SWF with the processors that jobs got, and with jobs that were cancelled as they waited.
 
-    The latter were part of the queue, though nobody learns a wait from them.
-
-    Raises
-    ------
-    InvalidInput
-        When the file is missing, broken, or of no known format.
+    The latter were part of the queue, though no wait is learned from them.
     """
     if FORMATS["swf"].begins.match(contents(path).lstrip()):
         return load_trace(path, "swf", processors="allocated", cancelled=True)
@@ -294,8 +285,6 @@ def records(trace: Trace, sizes: int = 3, jobs: int = 2000, plan: bool = True) -
 
     Parameters
     ----------
-    trace
-        A log with observed waits, as `load_log` reads it.
     sizes
         How many numbers of cores, the most frequent ones of at least `SMALLEST`.
     jobs
@@ -353,12 +342,6 @@ def contexts(
 
     Parameters
     ----------
-    queue
-        The queue they see.
-    cores, walltime
-        Their size and wall time [s].
-    capacity
-        Cores of the machine.
     epoch
         Added to all times [s].
     plan

@@ -22,7 +22,7 @@ from asa.estimators.loss import OFFSET_S
 from asa.lab.asa_paper.accuracy import NEAR_S, accuracy, in_turn
 from asa.lab.asa_paper.published import PAPER_ESTIMATOR
 from asa.lab.asa_paper.queue_history import ObservedWait
-from asa.lab.study import LEVEL, Estimate, estimate
+from asa.lab.study import LEVEL, Estimate, estimate, reaches
 from asa.report.picture import LINE, charts, legend, marker, new_figure, save_figure, series_colour, ticks_at
 
 if TYPE_CHECKING:
@@ -43,10 +43,6 @@ class Replayed:
     ----------
     predicted, waits
         Shape (n,) [s].
-    sizes
-        Cores of each job.
-    quantiles
-        Which were asked for.
     quantile_predicted
         What was said to each of them, shape (n, quantiles) [s].
     step_us
@@ -88,22 +84,6 @@ def replay(
     """Predict each job at its submission; learn its wait when it starts, with the context of its submission.
 
     An estimator whose class says ``pooled = True`` sees the jobs of all sizes; of any other there is one for each size.
-
-    Parameters
-    ----------
-    make_estimator
-        Makes a fresh one from a seed.
-    records
-        In order of submission.
-    seed
-        Of the seeds that the estimators get, one for each size.
-    quantiles
-        Also ask for these, in (0, 1).
-
-    Raises
-    ------
-    InvalidInput
-        When the records are not in order of submission.
 
     Examples
     --------
@@ -196,23 +176,11 @@ class Score:
     calibration: tuple[float, ...] | None
 
     def to_json(self) -> dict[str, Any]:
-        """All of it, by name."""
         return asdict(self)
 
 
 def score(replayed: Replayed, warmup: int = WARMUP) -> Score:
-    """What predictions were worth.
-
-    Parameters
-    ----------
-    warmup
-        Leave out so many jobs of each size; sizes of which nothing is left do not count.
-
-    Raises
-    ------
-    InvalidInput
-        When nothing is left at all.
-    """
+    """What predictions were worth."""
     parts = replayed.later(warmup).by_size()
     if not parts:
         raise InvalidInput(f"no size has more than the {warmup} jobs that are left out at its beginning: lower warmup")
@@ -282,14 +250,10 @@ class EstimatorRow:
 
     Parameters
     ----------
-    trace, estimator
-        Their names.
     seeds
         What it was worth with each seed; one for an estimator that never draws.
     relative
         Mean absolute error over that of `REFERENCE`; the interval is that over stretches of the log.
-    step_us
-        Time that a prediction and learning the wait took in the mean [us].
     errors
         Sums of the absolute errors, in the mean over seeds, shape (SPANS, sizes) [s].
     """
@@ -311,7 +275,6 @@ class EstimatorRow:
         return None if None in found else tuple(np.mean(found, axis=0).tolist())
 
     def to_json(self) -> dict[str, Any]:
-        """JSON-able."""
         return {
             "trace": self.trace,
             "estimator": self.estimator,
@@ -327,12 +290,8 @@ class ReplayTable:
 
     Parameters
     ----------
-    rows
-        One for each log and estimator.
     overall
         Estimator -> the geometric mean of its relative errors over the logs.
-    quantiles
-        Which were asked for.
     """
 
     rows: tuple[EstimatorRow, ...]
@@ -340,7 +299,6 @@ class ReplayTable:
     quantiles: tuple[float, ...] = QUANTILES
 
     def to_json(self) -> dict[str, Any]:
-        """JSON-able."""
         return {
             "quantiles": list(self.quantiles),
             "overall": {name: found.to_json() for name, found in self.overall.items()},
@@ -348,8 +306,6 @@ class ReplayTable:
         }
 
     def text(self) -> str:
-        """As tables of text."""
-
         return replay_words(self)
 
     def draw(self, path: str | Path) -> None:
@@ -372,18 +328,12 @@ def tabulate(
 
     Parameters
     ----------
-    logs
-        Name -> its jobs, in order of submission.
     estimators
         Specs; `REFERENCE` takes part in any case.
     seeds, seed
         How many, and the first one, for estimators that draw.
     warmup
         Jobs of each size that do not count, at its beginning.
-    quantiles
-        Which to ask for.
-    progress
-        Told the log and the estimator that come next.
 
     Raises
     ------
@@ -531,11 +481,6 @@ def draw_replay(found: ReplayTable, path: str | Path) -> None:
     and a line for the geometric mean. On the right, the share of waits under each predicted quantile, for estimators
     that heed quantiles, in the mean over logs: on the diagonal where they are calibrated, above it where waits of
     exactly 0 are many.
-
-    Raises
-    ------
-    InvalidInput
-        When the picture cannot be written, or matplotlib is not installed.
     """
     figure = new_figure(_WIDTH_IN, 1.8 + 0.3 * len(found.overall))
     left, right = charts(figure, 1, 2, width_ratios=(3, 2))
@@ -550,11 +495,10 @@ def _draw_errors(axes: Axes, found: ReplayTable) -> None:
     for place, trace in enumerate(traces):
         rows = [row for row in found.rows if row.trace == trace]
         at = np.array([names.index(row.estimator) for row in rows]) + 0.6 * ((place + 0.5) / len(traces) - 0.5)
-        value = np.array([row.relative.value for row in rows])
-        below, above = (np.abs(value - [_bound(row, which) for row in rows]) for which in ("low", "high"))
+        relative = [row.relative for row in rows]
         axes.errorbar(
-            value, at, xerr=[below, above], fmt=marker(place), label=trace, color=series_colour(place), markersize=4,
-            elinewidth=1,
+            [each.value for each in relative], at, xerr=reaches(relative), fmt=marker(place), label=trace,
+            color=series_colour(place), markersize=4, elinewidth=1,
         )  # fmt: skip
     for place, name in enumerate(names):
         axes.vlines(found.overall[name].value, place - 0.4, place + 0.4, color="black", linewidth=1.5)
@@ -579,9 +523,3 @@ def _draw_calibration(axes: Axes, found: ReplayTable) -> None:
     axes.set(xlim=(0, 1), ylim=(0, 1), xlabel="quantile", ylabel="share of waits under its prediction")
     if axes.get_legend_handles_labels()[1]:
         legend(axes, loc="lower right")
-
-
-def _bound(row: EstimatorRow, which: str) -> float:
-    """An end of the interval; the value itself where there is none."""
-    found = getattr(row.relative, which)
-    return row.relative.value if found is None else float(found)

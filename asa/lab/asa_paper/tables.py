@@ -18,7 +18,7 @@ from asa.core.errors import InvalidInput, RunFailed
 from asa.core.event import RunState
 from asa.lab.asa_paper.accuracy import DAYS, PAPER
 from asa.lab.report.charts import Bar, BarPart, Panel, save_stacked
-from asa.lab.study import LEVEL, Estimate, Figure, Statistic, estimate
+from asa.lab.study import LEVEL, Estimate, Figure, Statistic, estimate, percent
 from asa.metrics.workflow import JobSummary, RunSummary
 
 METRICS = ("total_wait_s", "makespan_s", "core_hours")
@@ -42,20 +42,14 @@ class RunRow:
 
     Parameters
     ----------
-    system, regime, workflow, cores, strategy, seed
-        What was run, and where.
     makespan_s
         From the run's begin to the end of its last stage [s].
     total_wait_s
         Time during which any stage was ready and had not begun [s]: the sum of the stages' waits in a chain.
-    core_hours
-        What its jobs were charged.
     overhead_core_hours
         What they held idle because they came before their stage.
     misses
         Jobs that came before their stage and were released unused, to be asked for again.
-    stages
-        In order of the workflow.
     outstanding
         Jobs of a stage that were in the queue at a time, at most.
     """
@@ -80,18 +74,11 @@ class RunRow:
         return self.system, self.workflow, self.cores
 
     def to_json(self) -> dict[str, Any]:
-        """All of it, JSON-able."""
         return asdict(self) | {"stages": [stage._asdict() for stage in self.stages]}
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> RunRow:
-        """A row from what `to_json` gave.
-
-        Raises
-        ------
-        InvalidInput
-            When it is none.
-        """
+        """A row from what `to_json` gave."""
         try:
             stages = tuple(StageSpan(**stage) for stage in values["stages"])
             return cls(**{**values, "stages": stages})
@@ -177,10 +164,6 @@ class Grid:
 
     Parameters
     ----------
-    cases
-        System, workflow and cores.
-    strategies
-        Their names.
     values
         Number -> its values, shape (seeds, cases, strategies).
     """
@@ -191,13 +174,7 @@ class Grid:
 
     @classmethod
     def of(cls, rows: Sequence[RunRow]) -> Grid:
-        """Lay rows out, in the order in which they first name their cases and strategies.
-
-        Raises
-        ------
-        InvalidInput
-            When one is missing or there twice.
-        """
+        """Lay rows out, in the order in which they first name their cases and strategies."""
         seeds = list(dict.fromkeys(row.seed for row in rows))
         cases = tuple(dict.fromkeys(row.case for row in rows))
         strategies = tuple(dict.fromkeys(row.strategy for row in rows))
@@ -330,10 +307,6 @@ class Beside:
 
     Parameters
     ----------
-    regime, case
-        Where: the case is system, workflow and cores.
-    strategy
-        Which.
     ratio
         Of the means over seeds; 1 where both are alike.
     slower
@@ -431,7 +404,7 @@ def _runs(rows: Sequence[Mapping[str, Any]]) -> str:
 def _normalised(rows: Sequence[Mapping[str, Any]]) -> str:
     lines = [
         {"workflow": row["workflow"], "strategy": row["strategy"]}
-        | {HEADINGS[name].partition(" [")[0]: _percent(row[name]) for name in METRICS}
+        | {HEADINGS[name].partition(" [")[0]: percent(row[name], above=1.0) for name in METRICS}
         for row in rows
     ]
     return table(lines, "nothing was run")
@@ -451,7 +424,7 @@ def _ratios(ratios: Mapping[str, Any]) -> str:
 
 def _over(metric: str, found: Estimate) -> str:
     """A ratio; of core-hours what is charged more, because one per cent of them matters."""
-    return _percent(found) if metric == "core_hours" else str(found)
+    return percent(found, above=1.0) if metric == "core_hours" else str(found)
 
 
 def _judged_words(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -476,17 +449,6 @@ def _narrow(found: Estimate) -> str:
         return value
     half = (found.high - found.low) / 2
     return f"{value}±{half:.1g}" if half < 10 else f"{value}±{half:.0f}"
-
-
-def _percent(found: Estimate) -> str:
-    """How far above 1, as the paper prints it."""
-    if not math.isfinite(found.value):
-        return "-"
-    value, low, high = (
-        None if part is None else f"{100 * (part - 1):+.1f}".replace("-0.0", "+0.0")
-        for part in (found.value, found.low, found.high)
-    )
-    return f"{value} %" if low is None or low == value == high else f"{value} % [{low}, {high}]"
 
 
 LONG_S = 4 * 3600.0

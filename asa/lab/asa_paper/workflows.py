@@ -47,22 +47,13 @@ class ModelStage(NamedTuple):
 
 @dataclass(frozen=True)
 class WorkflowModel:
-    """A workflow of the paper at one scale.
-
-    Parameters
-    ----------
-    name
-        Which.
-    stages
-        In order; each waits for the one before.
-    """
+    """A workflow of the paper at one scale."""
 
     name: str
     stages: tuple[ModelStage, ...]
 
     @property
     def cores(self) -> int:
-        """Cores of its largest stage."""
         return max(stage.cores for stage in self.stages)
 
     def workflow(self) -> Node:
@@ -196,17 +187,7 @@ ALL = "all"
 
 @dataclass(frozen=True)
 class WorkflowCase:
-    """A workflow at one scale.
-
-    Parameters
-    ----------
-    name
-        What it is called.
-    cores
-        Its scale: cores of its largest stage.
-    workflow
-        What `asa.run` takes.
-    """
+    """A workflow at one scale."""
 
     name: str
     cores: int
@@ -223,13 +204,6 @@ def cases(target: str, cores: Sequence[int] = (), arguments: Mapping[str, Any] |
     cores
         Scales. A function in a file gets each as its argument ``cores``; a workflow that takes none has one scale, its
         own, and needs none here.
-    arguments
-        More arguments of a function in a file.
-
-    Raises
-    ------
-    InvalidInput
-        When there is no such workflow, or it cannot be had at these scales, or with these arguments.
     """
     names = MODELS if target == ALL else (target,)
     if target != ALL and target not in MODELS:

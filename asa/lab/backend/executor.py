@@ -6,7 +6,7 @@ import contextlib
 import itertools
 import sys
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
@@ -14,8 +14,8 @@ from typing import Protocol
 from asa.core.allocation import Allocation
 from asa.core.errors import InvalidInput
 from asa.core.event import Event, NodeJoined, NodeLost, TaskDone, TaskFailed
-from asa.core.job import JobRequest, JobState, JobStatus
-from asa.core.ports import Outcome, Post, RunContext, VirtualClock, Work
+from asa.core.job import JobRequest, JobState, JobStatus, Resources
+from asa.core.ports import Outcome, Report, RunContext, VirtualClock, Work
 from asa.core.task import Task
 
 
@@ -29,17 +29,21 @@ class SimulatedJobs(Protocol):
 
     def end(self, token: str, exit_code: int = 0) -> None: ...
 
+    def cores_on(self, token: str) -> tuple[int, ...]:
+        """Cores that a running job has on each of its nodes."""
+
+
+_Need = tuple[int, int, int]
+"""Cores, bytes of memory, GPUs."""
+
 
 @dataclass
 class _Node:
-    """A node of an allocation: what it has, and what is free (cores, bytes of memory, GPUs)."""
+    """A node of an allocation: what it has, and what is free."""
 
     name: str
-    room: tuple[int, int, int]
+    room: _Need
     free: list[int]
-
-    def holds(self, need: Sequence[int]) -> bool:
-        return all(amount <= left for amount, left in zip(need, self.free, strict=True))
 
     def give(self, need: Sequence[int], sign: int = -1) -> None:
         for column, amount in enumerate(need):
@@ -52,9 +56,12 @@ class _Running:
 
     task: Task
     number: int
-    nodes: list[_Node]
-    need: tuple[int, int, int]
+    parts: list[tuple[_Node, _Need]]
     started: float
+
+    @property
+    def node(self) -> str:
+        return self.parts[0][0].name
 
 
 @dataclass
@@ -69,13 +76,6 @@ class _Held:
 class VirtualExecutor:
     """Satisfies the Executor port. Tasks start strictly in turn, on the first nodes that have room.
 
-    Parameters
-    ----------
-    jobs
-        The batch system: its clock, its jobs' lives, and how to end one.
-    work
-        What tasks do, and how long that takes.
-
     Notes
     -----
     A task whose run time is known beforehand is called when that is over, and not at all when its job ends first; one
@@ -86,16 +86,23 @@ class VirtualExecutor:
         self._jobs, self._work, self._clock = jobs, work, jobs.clock
         self._held: dict[str, _Held] = {}
         self._numbers = itertools.count()
-        self._post: Post | None = None
+        self._post: Report | None = None
 
     def bootstrap(self, allocation: Allocation, context: RunContext) -> tuple[str, ...]:
         """Words that only say whose job it is: nothing is started."""
         return ("virtual", allocation.key)
 
-    def start(self, context: RunContext, post: Post) -> None:
+    def start(self, context: RunContext, post: Report) -> None:
         """Hear of jobs from now on."""
         self._post = post
         self._jobs.watch = self._on_job
+
+    def recover(self, tasks: Sequence[Task], allocation: str, context: RunContext) -> Sequence[Event]:
+        """Nothing: virtual time ends with its driver."""
+        return ()
+
+    def adopt(self, tasks: Sequence[Task], allocation: str, nodes: Collection[str]) -> None:
+        """No tasks, for the same reason."""
 
     def launch(self, tasks: Sequence[Task], allocation: str) -> None:
         """Run these tasks in this allocation, in order, as its nodes have room."""
@@ -122,18 +129,21 @@ class VirtualExecutor:
             self._clock.call_at(self._clock.now(), join)
 
     def _join(self, request: JobRequest, status: JobStatus) -> None:
-        each = request.resources.on_each(len(status.nodes))
-        room = (each.cores, sys.maxsize if each.memory is None else each.memory, each.gpus)
-        self._held[request.token] = _Held([_Node(name, room, list(room)) for name in status.nodes])
+        whole, found = request.resources, list[_Node]()
+        for name, cores in zip(status.nodes, self._jobs.cores_on(request.token), strict=True):
+            memory = sys.maxsize if whole.memory is None else -(-whole.memory * cores // whole.cores)
+            room = (cores, memory, whole.on_each(len(status.nodes)).gpus if whole.gpus else 0)
+            found.append(_Node(name, room, list(room)))
+        self._held[request.token] = _Held(found)
         now = self._clock.now()
-        self._say([NodeJoined(now, request.token, name, room[0]) for name in status.nodes])
+        self._say([NodeJoined(now, request.token, node.name, node.room[0]) for node in found])
 
     def _lose(self, allocation: str, reason: str) -> None:
         """An allocation is gone with whatever ran or waited there, and was not released."""
         if (held := self._held.pop(allocation, None)) is None:
             return
         now = self._clock.now()
-        given = [(run.task, run.nodes[0].name, run.started) for run in held.running.values()]
+        given = [(run.task, run.node, run.started) for run in held.running.values()]
         given += [(task, held.nodes[0].name, now) for task in held.waiting]
         lost: list[Event] = [
             TaskFailed(now, task.stage, task.index, allocation, node, started, reason, infrastructure=True)
@@ -145,25 +155,20 @@ class VirtualExecutor:
         """Start what there is room for."""
         while held.waiting:
             task = held.waiting[0]
-            spans = task.resources.nodes or 1
-            each = task.resources.on_each(spans)
-            need = (each.cores, each.memory or 0, each.gpus)
-            able = [node for node in held.nodes if all(a <= b for a, b in zip(need, node.room, strict=True))]
-            if len(able) < spans:
+            if not _parts(task.resources, [(node, node.room) for node in held.nodes]):
                 held.waiting.popleft()
                 self._fail_at_once(allocation, held, task)
-                continue
-            nodes = [node for node in able if node.holds(need)][:spans]
-            if len(nodes) < spans:
+            elif parts := _parts(task.resources, [(node, node.free) for node in held.nodes]):
+                held.waiting.popleft()
+                self._start(allocation, held, task, parts)
+            else:
                 return
-            held.waiting.popleft()
-            self._start(allocation, held, task, nodes, need)
 
-    def _start(self, allocation: str, held: _Held, task: Task, nodes: list[_Node], need: tuple[int, int, int]) -> None:
+    def _start(self, allocation: str, held: _Held, task: Task, parts: list[tuple[_Node, _Need]]) -> None:
         now = self._clock.now()
-        run = _Running(task, next(self._numbers), nodes, need, now)
+        run = _Running(task, next(self._numbers), parts, now)
         held.running[run.number] = run
-        for node in nodes:
+        for node, need in parts:
             node.give(need)
         outcome: Outcome | None = None
         try:
@@ -179,10 +184,10 @@ class VirtualExecutor:
         held = self._held.get(allocation)
         if held is None or held.running.pop(run.number, None) is None:
             return  # the allocation is gone, or started anew
-        for each in run.nodes:
-            each.give(run.need, +1)
+        for each, need in run.parts:
+            each.give(need, +1)
         outcome = self._work.call(run.task) if outcome is None else outcome
-        task, node, now = run.task, run.nodes[0].name, self._clock.now()
+        task, node, now = run.task, run.node, self._clock.now()
         if outcome.value is None:
             failed = TaskFailed(
                 now, task.stage, task.index, allocation, node, run.started, outcome.error, outcome.traceback
@@ -196,10 +201,27 @@ class VirtualExecutor:
 
     def _fail_at_once(self, allocation: str, held: _Held, task: Task) -> None:
         now, node = self._clock.now(), held.nodes[0]
-        there = f"{len(held.nodes)} x {node.room[0]} cores"
+        there = " + ".join(str(each.room[0]) for each in held.nodes[:8]) + (" ..." if len(held.nodes) > 8 else "")
+        there += " cores"
         error = f"it needs {task.resources}, more than the nodes of its allocation have: {there}"
         self._say([TaskFailed(now, task.stage, task.index, allocation, node.name, now, error)])
 
     def _say(self, events: Sequence[Event]) -> None:
         if self._post is not None:
             self._post(events)
+
+
+def _parts(task: Resources, nodes: Sequence[tuple[_Node, Sequence[int]]]) -> list[tuple[_Node, _Need]]:
+    """What a task takes of which nodes, given what each has to give; [] when that is too little."""
+    spans, unit = task.nodes or 1, task.unit
+    each = task.on_each(spans) if unit is None else task.on_each(1)
+    need = (each.cores, each.memory or 0, each.gpus)
+    if unit is None:
+        able = [node for node, room in nodes if all(a <= b for a, b in zip(need, room, strict=True))]
+        return [(node, need) for node in able[:spans]] if len(able) >= spans else []
+    left, found = task.cores // unit, list[tuple[_Node, _Need]]()
+    for node, room in nodes:
+        if count := min(left, room[0] // unit):
+            found.append((node, (count * unit, (each.memory or 0) * count * unit // task.cores, 0)))
+            left -= count
+    return [] if left else found

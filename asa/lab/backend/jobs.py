@@ -23,10 +23,10 @@ from asa.core.job import (
     JobState,
     JobStatus,
     QueueRegime,
+    Reason,
     Refused,
     Resources,
 )
-from asa.core.reason import Reason
 from asa.lab.core.cluster import Cluster
 from asa.lab.core.schedule import OUTCOMES
 from asa.lab.core.workload import Workload
@@ -61,7 +61,8 @@ class Array:
 
 @dataclass
 class Job:
-    """The books of a job: `row` in the engine's tables, `nodes` since it last started, `why` it ended, if known.
+    """The books of a job: `row` in the engine's tables, `nodes` since it last started, with its `cores` on each,
+    `why` it ended, if known.
 
     `array` is the one that it is an element of, `parked` whether it asks for nodes that are not to be had.
     """
@@ -72,6 +73,7 @@ class Job:
     state: JobState = JobState.PENDING
     restarts: int = 0
     nodes: tuple[str, ...] = ()
+    cores: tuple[int, ...] = ()
     exit_code: int | None = None
     why: str = ""
     array: Array | None = None
@@ -101,8 +103,9 @@ def shape_of(needs: Resources, cluster: Cluster, single_cores: bool) -> JobShape
     """A request as units.
 
     Where other people's jobs take single cores, wherever they are, so does this one, whatever nodes it asks for: it
-    would wait longer than its like if it had to find whole nodes among theirs. Otherwise it has the nodes it asks for;
-    or, when it asks for none, as few equal parts of nodes as hold it, or single cores where there are no such parts.
+    would wait longer than its like if it had to find whole nodes among theirs. Otherwise it has the nodes it asks for,
+    or its units wherever they are; or, when it says nothing of that, as few equal parts of nodes as hold it, or single
+    cores where there are no such parts.
     Memory is not counted where the cluster does not state it.
 
     Raises
@@ -115,6 +118,8 @@ def shape_of(needs: Resources, cluster: Cluster, single_cores: bool) -> JobShape
     one_core = JobShape(needs.cores, _part(needs, needs.cores, cluster))
     if single_cores and not any(one_core.need[1:]):
         shape = one_core
+    elif needs.unit is not None:
+        shape = JobShape(needs.cores // needs.unit, _part(needs, needs.cores // needs.unit, cluster))
     else:
         counts = range(1, min(needs.cores, cluster.nodes) + 1) if needs.nodes is None else [needs.nodes]
         shapes = [JobShape(n, _part(needs, n, cluster), 1) for n in counts if needs.cores % n == 0]
@@ -139,19 +144,26 @@ def fits(shape: JobShape, cluster: Cluster) -> bool:
     return shape.units <= int(most_units(cluster, np.array([shape.need]), kind, per_node, first)[0])
 
 
-def node_names(engine: Engine, job: Job) -> tuple[str, ...]:
-    """Names for the nodes of a running job: as many as it asked for, with the names of those on which it lies.
+def places(engine: Engine, job: Job, single_cores: bool) -> tuple[tuple[str, ...], tuple[int, ...]]:
+    """Names for the nodes of a running job, and its cores on each.
 
-    A job of single cores may lie on more nodes than it asked for, or on fewer; then one name stands for several.
+    One that may be anywhere has those on which it lies, with the cores that it has there. Others have as many as they
+    asked for, with the names of those on which they lie, and equal shares. Where all jobs are of single cores one may
+    lie on more nodes than it asked for, or on fewer; then one name stands for several.
     """
-    slot, numbers = int(engine.state.job_states["held"][job.row]), set[int]()
+    slot, units = int(engine.state.job_states["held"][job.row]), dict[int, int]()
     while slot != codes.NONE:
         held = engine.state.slots[slot]
-        numbers.update(range(int(held["first"]), int(held["last"]) + 1))
+        for number in range(int(held["first"]), int(held["last"]) + 1):
+            units[number] = units.get(number, 0) + int(held["units"])
         slot = int(held["next"])
-    names = [engine.cluster.name(number) for number in sorted(numbers)]
+    names = [engine.cluster.name(number) for number in sorted(units)]
+    needs = job.request.resources
+    if needs.unit is not None and not single_cores:
+        return tuple(names), tuple(units[number] * needs.unit for number in sorted(units))
     count = job.request.resources.nodes or (len(names) if engine.state.jobs["per_node"][job.row] else 1)
-    return tuple(names[k] if k < len(names) else f"{names[k % len(names)]}-{k}" for k in range(count))
+    found = tuple(names[k] if k < len(names) else f"{names[k % len(names)]}-{k}" for k in range(count))
+    return found, (needs.cores // count,) * count
 
 
 def status_of(engine: Engine, job: Job) -> JobStatus:
@@ -258,17 +270,7 @@ def _turn(engine: Engine, job: Job) -> tuple[float, int]:
 
 @dataclass
 class Books:
-    """Jobs by id and by token, those that have not ended apart.
-
-    Parameters
-    ----------
-    cluster
-        The machine.
-    single_cores
-        Whether jobs take single cores there; see `asa.lab.backend.jobs.shape_of`.
-    longest_s
-        Longest wall time that is allowed [s].
-    """
+    """Jobs by id and by token, those that have not ended apart."""
 
     cluster: Cluster
     single_cores: bool
@@ -363,7 +365,7 @@ class Books:
                 if state.final:
                     del self.live[job.handle.job_id]
                 elif state is JobState.RUNNING:
-                    job.nodes = node_names(engine, job)
+                    job.nodes, job.cores = places(engine, job, self.single_cores)
         return changed
 
     def _check_walltime(self, walltime_s: float) -> None:

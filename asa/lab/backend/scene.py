@@ -10,7 +10,7 @@ from typing import Any
 
 from asa.core.errors import InvalidInput, UnknownName
 from asa.core.job import QueueRegime
-from asa.core.specs import fitting
+from asa.core.registry import fitting
 from asa.core.units import DAY, duration
 from asa.core.units import memory as size
 from asa.lab.core.cluster import Cluster
@@ -29,16 +29,12 @@ class QueueScene:
 
     Parameters
     ----------
-    name
-        What it is called.
     cluster, workload
         The machine, and other people's jobs.
-    dispatcher, priority
-        What starts jobs, and in which order they stand.
     start
         When one's own jobs come [s on the workload's clock]; before it, the queue fills.
     end
-        From when on other people submit nothing any more [s]; infinite when nobody else is there at all.
+        From when on other people submit nothing any more [s]; infinite when there are no other users at all.
     """
 
     name: str
@@ -88,16 +84,8 @@ def make_scene(
 
     Parameters
     ----------
-    machine
-        The machine, where the source does not tell.
-    site
-        A `SiteModel`, the name of one, or a file that holds one.
-    trace
-        A log of jobs; see `asa.lab.traces.load`.
     load
         Offered load of the Lublin-Feitelson model's jobs; 0 for none.
-    seed
-        Of the model.
     warmup, days
         How long the queue fills before `QueueScene.start`, and how long others go on to submit from then on [days].
 
@@ -190,8 +178,6 @@ class SimulationOptions:
     nodes, cores, memory, gpus
         The machine, where neither site nor trace tells: nodes, and what each of them has; memory in bytes or like
         ``"64G"``. One node of one core unless given.
-    seed
-        Of other people's jobs.
     warmup
         How long the queue fills before one's own jobs come [days]. A model's time 0 is midnight, a site's that of a
         Monday; so by default it is noon.
@@ -266,7 +252,6 @@ class SimulationOptions:
 
     @property
     def longest_s(self) -> float | None:
-        """Longest wall time [s]."""
         return None if self.longest is None else duration(self.longest, what="longest")
 
     def scene(self) -> QueueScene:
@@ -288,7 +273,6 @@ class SimulationOptions:
         )
 
     def settings(self, scene: QueueScene) -> MachineSettings:
-        """How the machine behaves."""
         return MachineSettings(
             placement=self.placement, priority=scene.priority, predictor=self.predictor, keep_nodes=False
         )

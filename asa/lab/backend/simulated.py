@@ -1,7 +1,7 @@
 """A batch system in virtual time: the simulator's queue, with other people's jobs in it, behind the Backend port.
 
 ``sim:hpc2n`` is a site model, ``sim:trace=log.swf.gz`` a log, ``sim:nodes=16,cores=8,load=0.7`` a machine under that
-load, ``sim:nodes=4,cores=8`` one with nobody else on it. Nothing takes real time but the computing.
+load, ``sim:nodes=4,cores=8`` one without other users. Nothing takes real time but the computing.
 """
 
 from __future__ import annotations
@@ -46,10 +46,6 @@ class EngineClock:
 
     Parameters
     ----------
-    engine
-        The machine.
-    rule
-        What starts jobs: a `Dispatcher`.
     notice
         Called at the very instant at which something happens to a watched job of the engine, which stands still
         meanwhile.
@@ -92,7 +88,7 @@ class EngineClock:
                     heapq.heappop(self._calls)[2]()
                     if self.engine.state.world[0][
                         "job_changed"
-                    ]:  # it did something to a job: nobody asks before it is told
+                    ]:  # it changed a job: that is reported before any question
                         break
             elif until == math.inf:
                 raise RuntimeError("virtual time has no event left to wait for: the program would hang")
@@ -119,12 +115,9 @@ class EngineClock:
 
 # -- Backend ----------------------------------------------------------------------------------------------------------
 
-_PATIENCE_S = 60.0
-"""How long a run waits for the one before it to let go of the queue, in real time [s]."""
 
-
-def _nothing(*_told: Any) -> None:
-    """Nobody wants to know."""
+def _nothing(*_event: Any) -> None:
+    """No listener."""
 
 
 class SimulatedProgram(Protocol):
@@ -143,8 +136,6 @@ class Simulated:
 
     Parameters
     ----------
-    site
-        A site model: its name, a file that holds one, or a `Site`; "" for none.
     run
         What a job's program will do. One of which it says None runs until it is ended, or out of wall time.
     engine
@@ -159,7 +150,7 @@ class Simulated:
 
     Examples
     --------
-    A job that fills an empty machine; nobody sleeps.
+    A job that fills an empty machine; no real time passes.
 
     >>> queue = Simulated(nodes=4, cores=8, warmup=0)
     >>> (handle,) = queue.submit([JobRequest("a", Resources(cores=32), walltime_s=60.0, argv=("true",))])
@@ -192,12 +183,11 @@ class Simulated:
         self._lock = threading.Lock()
         self._news: Callable[[], None] = _nothing
         self.watch: Callable[[JobRequest, JobStatus], None] = _nothing
-        """Told of every change of a job's state, right after it; the executor takes it over."""
+        """Called with every change of a job's state, right after it; the executor sets it."""
 
     # -- the port --------------------------------------------------------------------------------------------------
 
     def capabilities(self) -> Capabilities:
-        """The machine and its rules."""
         cluster = self.scene.cluster
         largest_node = int(cluster.capacity[:, 0].max())
         total = dict(zip(cluster.resources, cluster.capacity.sum(axis=0).tolist(), strict=True))
@@ -234,7 +224,6 @@ class Simulated:
         return self._books.submit(self.engine, requests)
 
     def query(self, handles: Sequence[JobHandle]) -> list[JobStatus]:
-        """How these jobs stand."""
         return [
             JobStatus(handle, JobState.LOST, "no such job") if job is None else status_of(self.engine, job)
             for handle, job in zip(handles, map(self._books.find, handles), strict=True)
@@ -258,14 +247,13 @@ class Simulated:
             raise BackendError(f"job {handle.token!r} cannot be changed: it {error}") from error
 
     def cancel(self, handles: Sequence[JobHandle]) -> None:
-        """End jobs at once."""
         for job in filter(None, map(self._books.find, handles)):
             if not (state := state_of(self.engine, job)).final:
                 job.why = f"cancelled while it {'ran' if state is JobState.RUNNING else 'waited'}"
                 operations.cancel(self.engine, job.row)
 
     def look(self) -> QueueView:
-        """What the dispatcher sees, everybody's jobs included: a `TableView`, to be read before time passes."""
+        """What the dispatcher sees, jobs of all users included: a `TableView`, to be read before time passes."""
         view: Any = self.engine.view()
         found: QueueView = view
         return found
@@ -327,9 +315,9 @@ class Simulated:
         """An earlier run, whose run times tasks have where nothing else tells."""
         return self.options.times
 
-    def enter(self) -> EngineClock:
-        """Its clock. From now on until `close`, it belongs to one run; waits for the one before to let go."""
-        if not self._lock.acquire(timeout=_PATIENCE_S):
+    def enter(self, patience_s: float = 60.0) -> EngineClock:
+        """Its clock. Until `close` it belongs to one run; waits so long [s, real time] for the one before to let go."""
+        if not self._lock.acquire(timeout=patience_s):
             raise BackendError(f"{self!r} is busy with another run: let that end first, or give each run its own")
         return self.clock
 
@@ -342,6 +330,10 @@ class Simulated:
         from asa.lab.backend.executor import VirtualExecutor
 
         return VirtualExecutor(self, work)
+
+    def cores_on(self, token: str) -> tuple[int, ...]:
+        """Cores that a running job has on each of its nodes."""
+        return self._books.tokens[token].cores
 
     def end(self, token: str, exit_code: int = 0) -> None:
         """The program of this running job exits."""

@@ -15,7 +15,6 @@ class Calibrate:
     help = "make a site model from a site's own log: sacct --parsable2, SWF or PBS accounting"
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
-        """Declare the options."""
         add = parser.add_argument
         add("trace", metavar="TRACE", help="log of jobs with the waits they had: sacct, SWF or PBS, gzipped or not")
         add("-o", "--output", metavar="FILE", help="write the model here, for --system FILE and --backend sim:FILE")
@@ -27,7 +26,6 @@ class Calibrate:
         add("--seeds", type=positive, default=5, help="workloads simulated for each load that is tried (5)")
 
     def run(self, options: argparse.Namespace) -> CommandResult:
-        """Make it."""
         check_outputs(options, "output")
         from asa.lab.asa_paper.calibrate import calibrate
         from asa.lab.traces.load import load_trace

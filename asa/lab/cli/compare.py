@@ -20,7 +20,6 @@ class Compare:
     help = "compare strategies for a workflow on simulated queues"
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
-        """Declare the options."""
         add = parser.add_argument
         add("workflow", metavar="WORKFLOW", help="FILE[:NAME]; or the paper's montage, blast, statistics, or all three")
         add_set_option(parser)

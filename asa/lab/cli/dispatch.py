@@ -35,7 +35,6 @@ class Dispatch:
     help = "plan a queue: when and where each job starts, and how far that is from the best"
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
-        """Declare the options."""
         add = parser.add_argument
         add("instance", metavar="INSTANCE.json", help="a machine, what runs on it, and its queue; gzipped or not")
         add("--dispatcher", default="listplan", metavar="NAME[:OPTIONS]", help=f"who plans: {PLANNERS}")
@@ -90,7 +89,7 @@ def _text(data: dict[str, Any], jobs: list[dict[str, Any]], by: str) -> str:
     return (
         f"{data['dispatcher']}: {data['status']} plan of {len(jobs)} jobs in {data['seconds']:.3g} s\n"
         f"mean slowdown {data['objective']:.4f}; none is below {data['bound']:.4f} (gap {data['gap']:.1%})\n{by}\n"
-        f"{table(rows, 'nobody waits')}{more}"
+        f"{table(rows, 'no job waits')}{more}"
     )
 
 

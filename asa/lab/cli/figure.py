@@ -52,7 +52,6 @@ class FigureCommand:
     help = "make a figure of a paper again: " + ", ".join(FIGURES)
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
-        """Declare the options."""
         add = parser.add_argument
         add("figure", metavar="NAME", help=", ".join(FIGURES))
         add("-o", "--output", metavar="PATH", help="draw it into this file")
@@ -84,7 +83,6 @@ class FigureCommand:
         tjap.add_argument("--overestimate", type=float, metavar="X", help="for tjap-loop: of requests, at most (1)")
 
     def run(self, options: argparse.Namespace) -> CommandResult:
-        """Make it."""
         make = FIGURES.load(options.figure)
         check_outputs(options, picture="output")
         study = make(seed=options.seed, **_given(options))
@@ -94,13 +92,7 @@ class FigureCommand:
 
 
 def _given(options: argparse.Namespace) -> dict[str, Any]:
-    """Arguments of the figure's function: options that were given.
-
-    Raises
-    ------
-    InvalidInput
-        When the figure does not take one of them, or they contradict one another.
-    """
+    """Arguments of the figure's function: options that were given."""
     found = {}
     for name, takers in _TAKEN_BY.items():
         if (value := getattr(options, name)) is None:

@@ -28,7 +28,6 @@ class PlaceCommand:
     help = "choose nodes for the jobs of a window, so that each job's nodes are near to one another"
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
-        """Declare the options."""
         add = parser.add_argument
         add("windows", metavar="FILE.json", help="idle nodes and jobs, of one window or many; gzipped or not")
         methods = ", ".join(PLACEMENT_METHODS)

@@ -25,7 +25,6 @@ class ReplayWaits:
     help = "replay a log's waits to estimators: predicted at submission, revealed at the start"
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
-        """Declare the options."""
         add = parser.add_argument
         add(
             "trace",
@@ -55,7 +54,6 @@ class ReplayWaits:
         add("--quiet", action="store_true", help="show no progress")
 
     def run(self, options: argparse.Namespace) -> CommandResult:
-        """Replay them."""
         check_outputs(options, picture="plot")
         if options.warmup < 0:
             raise InvalidInput(f"--warmup {options.warmup}: 0 or more expected")

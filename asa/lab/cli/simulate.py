@@ -27,7 +27,6 @@ class Simulate:
     help = "simulate a batch system on a trace"
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
-        """Declare the options."""
         add = parser.add_argument
         add("trace", metavar="TRACE", help="log of jobs: SWF, sacct --parsable2 or PBS accounting, gzipped or not")
         add(
@@ -59,7 +58,6 @@ class Simulate:
         add("--quiet", action="store_true", help="show no progress")
 
     def run(self, options: argparse.Namespace) -> CommandResult:
-        """Simulate it."""
         names = DISPATCHERS.split(options.dispatcher or ["easy"])
         _check_outputs(options, len(names))
         for name in names:
@@ -93,13 +91,7 @@ class Simulate:
 
 
 def days(workload: Workload, begin: float | None, until: float | None) -> Workload:
-    """Jobs submitted from one day until before another; days of 24 hours, from the first submission.
-
-    Raises
-    ------
-    InvalidInput
-        When there are none.
-    """
+    """Jobs submitted from one day until before another; days of 24 hours, from the first submission."""
     if begin is None and until is None:
         return workload
     first = float(workload.submit[0]) if len(workload) else 0.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any
 
 from asa.core.command import CommandResult, positive, table
@@ -70,7 +71,6 @@ class TrainCompact:
     help = "the dispatcher compact, for machines of any size"
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
-        """Declare the options."""
         add = parser.add_argument
         add_days(parser)
         add("-o", "--output", default="compact.safetensors", metavar="FILE", help="the model (compact.safetensors)")
@@ -83,7 +83,6 @@ class TrainCompact:
         add("--quiet", action="store_true", help="show no progress")
 
     def run(self, options: argparse.Namespace) -> CommandResult:
-        """Train it, and keep it."""
         from asa.lab.study import need
 
         need("torch", "gymnasium", "sb3_contrib", "safetensors")
@@ -132,7 +131,6 @@ class TrainDras:
     help = "a dispatcher that selects jobs as DRAS does: dras-pg, dras-dql or decima-pg"
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
-        """Declare the options."""
         add = parser.add_argument
         add_days(parser)
         add("--kind", default="pg", choices=tuple(DISPATCHERS), help="dras-pg (pg), dras-dql or decima-pg (pg)")
@@ -158,7 +156,6 @@ class TrainDras:
         add("--quiet", action="store_true", help="show no progress")
 
     def run(self, options: argparse.Namespace) -> CommandResult:
-        """Train it, and keep it."""
         from asa.lab.study import need
 
         need("torch", "gymnasium", "safetensors")
@@ -193,32 +190,16 @@ class TrainDras:
 def _plan(options: argparse.Namespace) -> TrainingPlan:
     from asa.lab.dras_paper.training import TrainingPlan, system
 
-    names = (
-        "kind",
-        "window",
-        "scaling",
-        "rate",
-        "discount",
-        "patience",
-        "seed",
-        "jobs",
-        "sampled",
-        "synthetic",
-        "episodes",
-    )
-    order = tuple(each.strip() for each in options.order.split(","))
     like = system(options.system)
-    return TrainingPlan(
-        objective=options.reward or like.objective,
-        hidden=options.hidden or like.hidden,
-        order=order,
-        **{name: getattr(options, name) for name in names},
-    )
+    given = {item.name: getattr(options, item.name) for item in fields(TrainingPlan) if item.name in vars(options)}
+    return TrainingPlan(**given | {
+        "objective": options.reward or like.objective,
+        "hidden": options.hidden or like.hidden,
+        "order": tuple(each.strip() for each in options.order.split(",")),
+    })  # fmt: skip
 
 
 def _json(plan: TrainingPlan, curve: Any, best: EpisodePoint) -> dict[str, Any]:
-    from dataclasses import asdict
-
     return {"plan": plan.to_json(), "best": best.episode, "curve": [asdict(point) for point in curve]}
 
 
@@ -258,7 +239,6 @@ class TrainNsa:
     help = "the repair operator of the placement method nsa"
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
-        """Declare the options."""
         add = parser.add_argument
         add("-o", "--output", default="nsa.safetensors", metavar="FILE", help="where the model goes (nsa.safetensors)")
         add("--network", default="fcn-1", metavar="NAME", help="fcn-1, fcn-2, fcn-3, cnn-1, cnn-2, cnn-3 (fcn-1)")
@@ -272,7 +252,6 @@ class TrainNsa:
         add("--quiet", action="store_true", help="show no progress")
 
     def run(self, options: argparse.Namespace) -> CommandResult:
-        """Train it, and keep it."""
         from asa.lab.study import need
 
         need("torch", "sb3_contrib", "safetensors")
@@ -313,7 +292,6 @@ class Train:
     help = "train a network that learns by reinforcement: " + ", ".join(TRAININGS)
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
-        """Declare the options."""
         parts = parser.add_subparsers(dest="what", metavar="WHAT", required=True)
         for name in TRAININGS:
             training: Any = TRAININGS.load(name)()
@@ -323,6 +301,5 @@ class Train:
             training.configure(part)
 
     def run(self, options: argparse.Namespace) -> CommandResult:
-        """Train it, and keep it."""
         result: CommandResult = options.training.run(options)
         return result

@@ -22,8 +22,6 @@ class Cluster:
     ----------
     capacity
         Amounts, shape (nodes, resources); memory in bytes; >= 0.
-    resources
-        Names of the columns; the first is "cores".
     partitions
         Name -> numbers of its nodes. Empty: one partition of all nodes.
     shareable
@@ -82,21 +80,17 @@ class Cluster:
 
     @property
     def nodes(self) -> int:
-        """Number of nodes."""
         return len(self.capacity)
 
     @property
     def cores(self) -> int:
-        """Cores of all nodes."""
         return int(self.capacity[:, 0].sum())
 
     @property
     def uniform(self) -> bool:
-        """Whether all nodes have the same."""
         return bool((self.capacity == self.capacity[0]).all())
 
     def name(self, node: int) -> str:
-        """Name of a node."""
         return self.names[node] if self.names else f"n{node}"
 
     def __repr__(self) -> str:

@@ -26,13 +26,7 @@ _GZIP = b"\x1f\x8b"
 
 
 def read_json(path: Path, expected: str) -> Any:
-    """What a file has; `expected` says what should have been in one that cannot be read.
-
-    Raises
-    ------
-    InvalidInput
-        When there is no such file, or it holds no JSON.
-    """
+    """What a file has; `expected` says what should have been in one that cannot be read."""
     try:
         data = path.read_bytes()
         return json.loads(gzip.decompress(data) if data[:2] == _GZIP else data)
@@ -43,7 +37,7 @@ def read_json(path: Path, expected: str) -> Any:
 # -- Trained networks as safetensors files ----------------------------------------------------------------------------
 
 UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError)
-"""What reading a file raises that is no such file; whoever reads it knows what was expected in its place."""
+"""What reading a file raises that is no such file; the caller knows what was expected in its place."""
 
 _ABOUT = "asa"
 
@@ -51,7 +45,7 @@ _ABOUT = "asa"
 def read_tensors(path: str | Path) -> tuple[dict[str, Reals], dict[str, Any]]:
     """Tensors of float32, and the metadata that `write_tensors` was given.
 
-    Read here, so that whoever uses a network needs no library for it. Raises one of `UNREADABLE` when it is no such
+    Read here, so that using a network needs no library for it. Raises one of `UNREADABLE` when it is no such
     file.
     """
     data = Path(path).read_bytes()

@@ -25,12 +25,8 @@ class Waiting:
 
     Parameters
     ----------
-    wait
-        Time since submission [s], shape (q,); >= 0.
-    estimate
-        Expected run time [s], shape (q,).
-    size
-        Size, shape (q,).
+    wait, estimate, size
+        Time since submission and expected run time [s], and size, shape (q,) each; >= 0.
     used, total
         What is in use before the decision, and what there is.
     """
@@ -54,11 +50,11 @@ class Objective(Protocol):
 
 @dataclass(frozen=True)
 class Capability:
-    """For sites that run large jobs: nobody starves, large jobs come first, the machine is busy.
+    """For sites that run large jobs: no job starves, large jobs come first, the machine is busy.
 
     The reward is DRAS's equation (1): ``wait`` times the mean wait of the selected jobs as a share of the longest in
     the queue, plus ``size`` times their mean size as a share of the machine, plus ``utilisation`` times the share of
-    the machine in use when the decision has been carried out. When nobody has waited yet, or nothing is selected, the
+    the machine in use when the decision has been carried out. When no job has waited yet, or nothing is selected, the
     means are 0.
 
     The gains replace means by sums, as the authors' program does when it rewards job by job: a mean is best when a
@@ -69,11 +65,6 @@ class Capability:
     ----------
     wait, size, utilisation
         Weights, >= 0, not all of them 0; the paper's are a third each.
-
-    Raises
-    ------
-    InvalidInput
-        When a weight is negative, or all are 0.
 
     Examples
     --------

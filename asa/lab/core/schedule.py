@@ -34,7 +34,7 @@ class Placements:
     runs: Ints
 
     def of(self, row: int) -> list[NodeRun]:
-        """Where one job ran; empty when it did not, or when nobody wrote it down."""
+        """Where one job ran; empty when it did not, or when that was not recorded."""
         return [NodeRun(*map(int, run)) for run in self.runs[self.job == row]]
 
     def __iter__(self) -> Iterator[tuple[int, NodeRun]]:
@@ -48,8 +48,6 @@ class Schedule:
 
     Parameters
     ----------
-    workload, cluster
-        What ran, and on what.
     eligible, start, end
         Times [s], shape (n,); NaN where it never came to that. Of a requeued job, those of its last start.
     outcome
@@ -58,7 +56,7 @@ class Schedule:
     restarts
         How often each job was requeued, shape (n,).
     placements
-        Where jobs ran, or None when nobody wrote it down.
+        Where jobs ran, or None when that was not recorded.
     decisions
         How often the dispatcher was asked.
     seconds

@@ -50,10 +50,6 @@ class TableView:
 
     Parameters
     ----------
-    now
-        Time of the decision [s].
-    cluster
-        The machine.
     jobs
         Table of all jobs known by now, of dtype `JOB`; other rows are numbers of its rows.
     waiting

@@ -44,8 +44,6 @@ class Workload:
         Names of the columns of `demands`.
     per_node
         Most units that may share a node; 0 for no limit.
-    number
-        The job's number in its source.
     user, group, name, partition
         Codes >= 0 into `labels`, or of the source; `UNKNOWN` where there is none.
     after

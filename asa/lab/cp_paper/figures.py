@@ -56,20 +56,14 @@ class DispatchRow:
 
     Parameters
     ----------
-    dispatcher, predictor
-        Specs.
     case, jobs, charged
         What was simulated, how many jobs ran, and whether the time of decisions delayed them.
-    decisions
-        How often it was asked while jobs waited.
     mean_waiting
         Mean number of jobs that waited then.
     mean_s, p99_s, max_s
         Time [s] that a decision took, compilation excluded.
     mean_cpu_s
         Mean processor time [s] of a decision, of all threads. This is what the paper tells.
-    total_s
-        Time [s] of the whole simulation.
     mean_wait_s, std_wait_s, mean_slowdown, std_slowdown, mean_bounded_slowdown
         Over all jobs that ran; means and standard deviations.
     """
@@ -94,13 +88,7 @@ class DispatchRow:
 
 
 class OnChange:
-    """A dispatcher that is not asked where nobody waits, nor again before something has changed.
-
-    Parameters
-    ----------
-    rule
-        The dispatcher. It must say at once all that starts.
-    """
+    """A dispatcher that is not asked where no job waits, nor again before something has changed."""
 
     def __init__(self, rule: Any) -> None:
         self._rule, self.needs_estimates = rule, getattr(rule, "needs_estimates", False)
@@ -124,13 +112,7 @@ def loop(
     *,
     dispatch_time: str = "ignore",
 ) -> list[DispatchRow]:
-    """Simulate each dispatcher with each predictor.
-
-    Parameters
-    ----------
-    dispatch_time
-        As of `asa.lab.simulator.run.simulate`.
-    """
+    """Simulate each dispatcher with each predictor."""
     return [
         _dispatch_row(case, dispatcher, predictor, dispatch_time)
         for dispatcher in dispatchers
@@ -191,10 +173,6 @@ class SavedRow:
 
     Parameters
     ----------
-    dispatcher
-        Spec.
-    decision
-        Its number in the simulation.
     queue, running
         Waiting jobs, and runs of nodes that are held.
     status
@@ -227,18 +205,7 @@ def sampled(case: LogCase, count: int, seed: int) -> DecisionSample:
 
 
 def on_saved(decisions: Iterable[Decision], dispatchers: Sequence[str], time_limit: float) -> list[SavedRow]:
-    """Let each planner plan each decision.
-
-    Parameters
-    ----------
-    time_limit
-        For each plan [s]. Those that search for better plans do so for as long.
-
-    Raises
-    ------
-    InvalidInput
-        When a dispatcher plans no whole queues.
-    """
+    """Let each planner plan each decision."""
     planners = {spec: planner(spec) for spec in dispatchers}
     warm: set[str] = set()
     found = []
@@ -252,13 +219,7 @@ def on_saved(decisions: Iterable[Decision], dispatchers: Sequence[str], time_lim
 
 
 def planner(spec: str) -> Planner:
-    """The planner of a spec.
-
-    Raises
-    ------
-    InvalidInput
-        When that dispatcher plans no whole queues.
-    """
+    """The planner of a spec."""
     made: Planner = DISPATCHERS.create(spec)
     if not hasattr(made, "solve"):
         raise InvalidInput(f"dispatcher {spec!r} makes no plans of whole queues, which saved decisions are for")
@@ -297,12 +258,6 @@ class Ratio:
 
     Parameters
     ----------
-    least, most
-        Waiting jobs.
-    decisions
-        How many there are.
-    solved
-        On how many of them each found a plan.
     variables, cpu_s, objective
         Least, median and largest ratio. That of the objective is over decisions on which both found a plan; the time
         of one without a plan is what it took in vain.
@@ -435,13 +390,7 @@ BESIDE = ("listplan", "listplan:scheme=non-delay", "easy:order=sjf")
 
 
 def cp_times(*, source: str | None = None, **options: Any) -> Figure:
-    """Tables 1 and 2: how long decisions take; takes what `measured_loop` takes.
-
-    Parameters
-    ----------
-    source
-        What ``asa figure cp-times`` or ``cp-quality`` wrote with ``--json``; its rows are shown, and nothing is run.
-    """
+    """Tables 1 and 2: how long decisions take; takes what `measured_loop` takes."""
     return Figure(_loop_rows(source, options), times_table, draw_times)
 
 
@@ -451,13 +400,7 @@ def cp_quality(*, source: str | None = None, **options: Any) -> Figure:
 
 
 def cp_ratios(*, source: str | None = None, **options: Any) -> Figure:
-    """Figures 6 and 7: variables and time, the first dispatcher's over the second's; takes what `measured_saved` takes.
-
-    Parameters
-    ----------
-    source
-        What ``asa figure cp-ratios`` wrote with ``--json``; its rows are shown, and nothing is run.
-    """
+    """Figures 6 and 7: ratios of variables and time to the second dispatcher's; takes what `measured_saved` takes."""
     rows = measured_saved(**options) if source is None else read_rows(source, SavedRow)
     names = list(dict.fromkeys(row.dispatcher for row in rows))
     if len(names) < 2:
@@ -475,17 +418,7 @@ def measured_loop(
     dispatch_time: str = "ignore",
     seed: int = 0,
 ) -> list[DispatchRow]:
-    """Dispatchers in a closed loop.
-
-    Parameters
-    ----------
-    dispatchers, predictors
-        Specs; by default the paper's dispatchers with some beside them, and the paper's predictors.
-    trace, from_day, to_day, seed
-        As of `asa.lab.study.log_case`.
-    dispatch_time
-        As of `asa.lab.simulator.run.simulate`.
-    """
+    """Dispatchers in a closed loop."""
     what = log_case(trace, from_day=from_day, to_day=to_day, seed=seed)
     return loop(what, dispatchers or (*PAPER, *BESIDE), predictors, dispatch_time=dispatch_time)
 
@@ -500,15 +433,7 @@ def measured_saved(
     time_limit: float = 1.0,
     seed: int = 0,
 ) -> list[SavedRow]:
-    """Planners on saved decisions; see `measured_loop`.
-
-    Parameters
-    ----------
-    decisions
-        How many; all where there are no more.
-    time_limit
-        For each plan [s].
-    """
+    """Planners on saved decisions; see `measured_loop`."""
     what = log_case(trace, from_day=from_day, to_day=to_day, seed=seed)
     chosen = dispatchers or (*PAPER, *BESIDE[:2])
     return on_saved(sampled(what, decisions, seed), chosen, time_limit)

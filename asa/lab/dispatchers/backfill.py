@@ -44,7 +44,7 @@ Key = Callable[[QueuedJob, float], float]
 
 FCFS, SJF, LARGEST_AREA, WFP3, F1 = range(5)
 OWN = -1
-"""Code of an order that somebody else's function makes."""
+"""Code of an order that a function of the user's makes."""
 
 
 @compiled
@@ -90,10 +90,6 @@ class QueueOrder:
 
     Parameters
     ----------
-    name
-        What it is called.
-    code
-        Its number for `order_key`, or `OWN`.
     dynamic
         Whether a job's key changes while it waits.
     key
@@ -162,20 +158,6 @@ depend on when time begins, which for it is the begin of the trace.
 def find_order(what: str | QueueOrder | Key, threshold: float | str = math.inf) -> QueueOrder:
     """The order of that name, or one made of a function ``key(job, now)``, which is taken to change with time.
 
-    Parameters
-    ----------
-    what
-        Name, function, or an order.
-    threshold
-        See `QueueOrder`: seconds, or like ``"3d"``; > 0.
-
-    Raises
-    ------
-    InvalidInput
-        When the threshold is no duration.
-    UnknownName
-        When there is no order of that name.
-
     Examples
     --------
     >>> find_order("sjf").rank(now=0.0, submit=[0.0, 0.0], estimate=[60.0, 30.0], cores=[1, 8])
@@ -223,18 +205,8 @@ def scan(
 
     Parameters
     ----------
-    now
-        Time of the decision [s].
-    depth
-        How many blocked jobs get a reservation.
-    limit
-        How many waiting jobs are looked at.
-    free, slots
-        Units that are free, and that there are.
     jobs
         Table of jobs; its units and estimates [s] are read.
-    waiting
-        Rows of waiting jobs, in order.
     active, ends
         Rows of running jobs and their expected ends [s], in order of these.
     starts
@@ -254,7 +226,7 @@ def scan(
         promised[j] = np.nan
     started, k = 0, 0
     while k < count and (jobs[waiting[k]].units <= free or (depth == 0 and jobs[waiting[k]].units > slots)):
-        if jobs[waiting[k]].units <= free:  # the first blocked one ends this; one that can never run blocks nobody
+        if jobs[waiting[k]].units <= free:  # the first blocked one ends this; one that can never run blocks no other
             free -= jobs[waiting[k]].units
             starts[started] = k
             started += 1
@@ -266,7 +238,7 @@ def scan(
     steps = _free_units(now, free, jobs, waiting, starts[:started], active, ends, times, room)
     reserved = 0
     for j in range(k, count):
-        if room[0] == 0 and (reserved >= depth or not promise):  # nobody else can start
+        if room[0] == 0 and (reserved >= depth or not promise):  # no other can start
             break
         units, lasts = jobs[waiting[j]].units, jobs[waiting[j]].estimate
         if units <= room[0] and _fits(times, room, steps, units, now + lasts):
@@ -383,8 +355,6 @@ def scan_nodes(
     ----------
     now, depth, limit, starts, promised
         As in `asa.lab.dispatchers.backfill.scan`.
-    method
-        Code of the placement.
     jobs, demands, waiting
         Table of jobs, what one unit of each kind takes, and rows of waiting jobs, in order.
     release_at, release
@@ -604,26 +574,14 @@ def decide_on_tables(rule: Backfill, view: TableView) -> list[DispatchDecision]:
 
 # -- Dispatchers ------------------------------------------------------------------------------------------------------
 
-EVERYBODY = 2**62
+ALL_JOBS = 2**62
 
 
 class BackfillRule(NamedTuple):
-    """A backfilling rule as numbers, for compiled loops.
-
-    Parameters
-    ----------
-    depth
-        How many blocked jobs get a reservation; may be infinite.
-    limit
-        How many waiting jobs are looked at.
-    order
-        A code of `asa.lab.dispatchers.backfill`; -1 for the order in which the queue stands.
-    threshold
-        In an order, jobs that have waited for longer [s] come first.
-    """
+    """A backfilling rule as numbers, for compiled loops."""
 
     depth: float
-    limit: int = EVERYBODY
+    limit: int = ALL_JOBS
     order: int = -1
     threshold: float = math.inf
 
@@ -655,7 +613,7 @@ class Backfill:
     The rule is that of `asa.core.backfill.ReservationRule`, here also for the tables of a simulation, and with orders:
     depth 0 is first come, first served; 1 is EASY; infinity is conservative backfilling.
 
-    What holds, for jobs that end no later than their wall times and a queue in which nobody is overtaken: the first
+    What holds, for jobs that end no later than their wall times and a queue in which no job is overtaken: the first
     blocked job never starts later than it was promised. When run times equal wall times this is true of all
     reservations, and no job starts later under conservative than under first come, first served.
 
@@ -709,7 +667,7 @@ class Backfill:
         """The rule as numbers, for the compiled loop of the simulator; None where the order is a Python function."""
         if self.order is not None and self.order.key is not None:
             return None
-        rule = BackfillRule(float(self.depth), int(min(self.limit, EVERYBODY)))
+        rule = BackfillRule(float(self.depth), int(min(self.limit, ALL_JOBS)))
         return rule if self.order is None else rule._replace(order=self.order.code, threshold=self.order.threshold)
 
     def decide(self, view: QueueView | TableView) -> list[DispatchDecision]:
@@ -721,7 +679,7 @@ class Backfill:
 
 
 class Fcfs(Backfill):
-    """First come, first served: nobody is overtaken."""
+    """First come, first served: no job is overtaken."""
 
     def __init__(
         self, limit: float = math.inf, order: str | Key | None = None, threshold: float | str = math.inf

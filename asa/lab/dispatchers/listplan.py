@@ -30,7 +30,7 @@ class ListPlan:
         ``"non-delay"``: whatever fits starts, in that order, which is quicker.
     overdue
         A job that has waited for more than so many times its duration comes before all that have not, and has a
-        reservation in either scheme; who has been overdue for longest comes first. Infinite: nobody is. At least 0.
+        reservation in either scheme; the one overdue for longest comes first. Infinite: none is. At least 0.
     seconds
         Search for a better order for so long at each decision, or in `asa dispatch` unless a limit is given there [s];
         active plans only.
@@ -47,9 +47,9 @@ class ListPlan:
     Deviation from PCP'20, which minimises the same objective: the plan is made by a list, and not by constraint
     programming; the bound of `asa dispatch` tells how much there is left to gain.
 
-    With `overdue`, and expected durations that nobody exceeds, every wait has an end: a job is overdue once it has
-    waited for `overdue` times its duration; then nobody comes before it but those who have been overdue for longer; and
-    the first of them starts at the latest when all that runs has ended. So nobody waits for more than `overdue` times
+    With `overdue`, and expected durations that no job exceeds, every wait has an end: a job is overdue once it has
+    waited for `overdue` times its duration; then only jobs overdue for longer come before it; and
+    the first of them starts at the latest when all that runs has ended. So no job waits for more than `overdue` times
     its duration and, for itself and each of those, the longest duration of all.
     """
 

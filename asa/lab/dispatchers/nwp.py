@@ -35,14 +35,8 @@ class Nwp:
 
     Parameters
     ----------
-    window
-        Length of a window [s]; > 0.
     method
         A placement method, with options if it takes any; more of them may be given as options of this dispatcher.
-    topology
-        The machine's network: see `asa.lab.placement.topology.network`.
-    hops
-        How hops are counted: ``code`` or ``paper``, of `asa.lab.placement.topology.CONVENTIONS`.
     most
         Most jobs of several nodes that start at once; 0 for no limit.
     leaf, pod
@@ -181,7 +175,6 @@ class WindowMachine:
 
     @cached_property
     def tree(self) -> Topology:
-        """The network."""
         return network(self._what, self.cluster.nodes)
 
     def look(self, view: TableView) -> tuple[Ints, Ints, Ints]:

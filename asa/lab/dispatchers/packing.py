@@ -24,11 +24,6 @@ class BinPacking:
     The size of a job is its cores; of equal ones the first in the queue starts. Nothing is reserved, so large jobs may
     starve: that is the point of this baseline.
 
-    Parameters
-    ----------
-    placement
-        Chooses nodes where it matters which; the machine's own method unless given.
-
     References
     ----------
     Y. Fan et al., "Deep Reinforcement Agent for Scheduling in HPC", IPDPS 2021, section IV-A, BinPacking: "it
@@ -48,7 +43,6 @@ class BinPacking:
         self._placement = placement
 
     def decide(self, view: QueueView | TableView) -> list[Start]:
-        """What to start now, largest first."""
         room = room_of(view, self._placement)
         places = np.flatnonzero(room.fitting())
         order = places[np.argsort(-room.sizes[places], kind="stable")]
@@ -74,15 +68,6 @@ class Knapsack:
     ----------
     objective
         ``"capability"`` or ``"capacity"``, or an `Objective`; of it the gains are maximised.
-    window
-        How many jobs are considered; >= 1.
-    placement
-        Chooses nodes where it matters which; the machine's own method unless given.
-
-    Raises
-    ------
-    InvalidInput
-        When the window is empty, or the objective unknown.
 
     References
     ----------
@@ -133,16 +118,9 @@ class Knapsack:
 def best_set(values: npt.ArrayLike, sizes: npt.ArrayLike, room: int) -> npt.NDArray[np.bool_]:
     """Which items, of those that fit into `room` together, have the largest sum of values; shape (n,).
 
-    Of equally good sets, the one that takes the earliest items. Takes time and memory in proportion to n and `room`.
+    Values are at least 0, sizes whole numbers of at least 1.
 
-    Parameters
-    ----------
-    values
-        Shape (n,); >= 0.
-    sizes
-        Shape (n,); whole numbers >= 1.
-    room
-        Sum that the sizes may reach.
+    Of equally good sets, the one that takes the earliest items. Takes time and memory in proportion to n and `room`.
 
     Examples
     --------
@@ -184,13 +162,6 @@ class Random:
 
     Unlike other dispatchers it has a memory: the state of its generator. The same seed makes the same choices in the
     same queues.
-
-    Parameters
-    ----------
-    seed
-        Of the generator, which is this dispatcher's own.
-    placement
-        Chooses nodes where it matters which; the machine's own method unless given.
 
     References
     ----------

@@ -30,13 +30,7 @@ class UserEstimate:
     """
 
     def predict(self, job: QueuedJob) -> float:
-        """Expected run time [s].
-
-        Raises
-        ------
-        InvalidInput
-            When the job has no wall time.
-        """
+        """Expected run time [s]."""
         return walltime(job, "choose a predictor that does without (oracle), or one that can be given a default")
 
     def learn(self, job: QueuedJob, run_time_s: float) -> None:
@@ -48,11 +42,6 @@ class LastTwoOfUser:
 
     As in Tsafrir et al., the wall time is predicted until two jobs of the user have ended. Jobs of unknown users have
     no history. What becomes of a prediction that its job outlives is not decided here.
-
-    Parameters
-    ----------
-    default_s
-        What is predicted [s] where there is neither a history nor a wall time.
 
     References
     ----------
@@ -77,13 +66,7 @@ class LastTwoOfUser:
         self._last: dict[str, tuple[float, ...]] = {}
 
     def predict(self, job: QueuedJob) -> float:
-        """Expected run time [s].
-
-        Raises
-        ------
-        InvalidInput
-            When the job has no wall time, its user no history, and there is no default.
-        """
+        """Expected run time [s]."""
         last = self._last.get(job.user, ())
         if len(last) < 2:
             return fallback(job, self._default)
@@ -97,11 +80,6 @@ class LastTwoOfUser:
 
 class Oracle:
     """The run time that the job will have.
-
-    Parameters
-    ----------
-    runs
-        Run times [s] by the keys of the jobs; for the jobs of a simulated workload, its column of run times.
 
     Examples
     --------
@@ -138,18 +116,12 @@ def walltime(job: QueuedJob, advice: str) -> float:
         When it has none; says what to do instead.
     """
     if not math.isfinite(job.walltime_s):
-        raise InvalidInput(f"job {job.key!r} has no wall time, so nobody knows how long it may run: {advice}")
+        raise InvalidInput(f"job {job.key!r} has no wall time, so it is not known how long it may run: {advice}")
     return job.walltime_s
 
 
 def fallback(job: QueuedJob, default_s: float | None) -> float:
-    """What to predict where nothing was learned [s]: the wall time, or the default where there is none.
-
-    Raises
-    ------
-    InvalidInput
-        When there is neither.
-    """
+    """What to predict where nothing was learned [s]: the wall time, or the default where there is none."""
     if default_s is not None and not math.isfinite(job.walltime_s):
         return default_s
     return walltime(job, "give the predictor a default (default_s), or choose the oracle")
@@ -161,13 +133,7 @@ def capped(run_time_s: float, job: QueuedJob) -> float:
 
 
 def checked_default(default_s: float | None) -> float | None:
-    """A default prediction [s].
-
-    Raises
-    ------
-    InvalidInput
-        When it is not a finite time above 0 s.
-    """
+    """A default prediction [s]."""
     if default_s is not None and not 0 < default_s < math.inf:
         raise InvalidInput(f"default_s must be a finite time above 0 s, not {default_s!r}")
     return default_s
@@ -196,11 +162,6 @@ class DataDriven:
     same queue, which dispatchers do not see. What is meant by the prefix of a name follows its reason ("the same job
     name followed by a number"); the authors' later program takes any common beginning, the longest first.
 
-    Parameters
-    ----------
-    default_s
-        What is predicted [s] where there is neither such a job nor a wall time.
-
     References
     ----------
     C. Galleguillos, A. Sîrbu, Z. Kiziltan, O. Babaoglu, A. Borghesi and T. Bridi, "Data-driven job dispatching in HPC
@@ -225,13 +186,7 @@ class DataDriven:
         self._last: dict[Hashable, float] = {}
 
     def predict(self, job: QueuedJob) -> float:
-        """Expected run time [s].
-
-        Raises
-        ------
-        InvalidInput
-            When no rule finds a job, this one has no wall time, and there is no default.
-        """
+        """Expected run time [s]."""
         for likeness in _likenesses(job):
             if (run_time_s := self._last.get(likeness)) is not None:
                 return capped(run_time_s, job)

@@ -72,12 +72,8 @@ class PooledResources:
 
     Parameters
     ----------
-    keys
-        The waiting jobs.
     needs
         What they need, shape (q, resources); the one that sizes count comes first.
-    free
-        What is free, shape (resources,).
     total
         What the machine has of the first resource.
     """
@@ -103,8 +99,6 @@ class NodeResources:
 
     Parameters
     ----------
-    view
-        The machine.
     placement
         Chooses the nodes. When it is not given, the machine's own method does, if that is a compiled one, or else first
         fit.
@@ -115,11 +109,11 @@ class NodeResources:
         cluster, self._demands, self._allowed = view.cluster, view.demands, view.allowed
         self._left = view.free.copy()
         self._shared = np.array([name in cluster.shareable for name in cluster.resources])
-        self._left[:, self._shared] = cluster.capacity[:, self._shared]  # whoever shares it may hold all of it
+        self._left[:, self._shared] = cluster.capacity[:, self._shared]  # each job that shares it may hold all of it
         self._rows, self._units = view.waiting.tolist(), np.asarray(view.column("units"), dtype=np.int64)
         self.sizes = np.asarray(view.column("cores"), dtype=np.int64)
         self.free, self.total = int(np.maximum(self._left[:, 0], 0).sum()), cluster.cores
-        # Jobs of one sort fit up to some number of units; it is counted when somebody asks, and after each start anew.
+        # Jobs of one sort fit up to some number of units; counted when asked for, and anew after each start.
         asked = np.column_stack([view.column("kind"), view.column("per_node"), np.maximum(view.column("partition"), 0)])
         span = asked.max(axis=0, initial=0) + 1
         codes, self._sort = np.unique(np.ravel_multi_index(tuple(asked.T), tuple(span)), return_inverse=True)

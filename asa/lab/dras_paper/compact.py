@@ -54,7 +54,7 @@ class Cost:
     """What the wait of a job costs: its share of a mean wait, of a mean slowdown, and more the longer it is.
 
     A wait `w` [s] costs ``w / wait_s + (w / run) / slowdown + late * max(0, w - long_s)^2 / (wait_s * long_s)``. Run
-    times of less than `SHORT_S` count as that: nobody can see that a job of hours is going to fail within seconds, and
+    times of less than `SHORT_S` count as that: no one can see that a job of hours is going to fail within seconds, and
     with 10 s, as in bounded slowdowns, such a one would count more than all others.
 
     Parameters
@@ -65,11 +65,6 @@ class Cost:
         From here on waits are long [s]; > 0.
     late
         What a long wait is worth; >= 0.
-
-    Raises
-    ------
-    InvalidInput
-        When a number is out of its bounds.
     """
 
     wait_s: float
@@ -89,13 +84,7 @@ class Cost:
 
 
 def cost_under(log: Workload, cluster: Cluster, late: float, dispatcher: str = "easy") -> Cost:
-    """Costs in units of a dispatcher's means on a log; its 99th percentile of waits is long.
-
-    Raises
-    ------
-    InvalidInput
-        When no job waits there.
-    """
+    """Costs in units of a dispatcher's means on a log; its 99th percentile of waits is long."""
     done = simulate(log, cluster, dispatcher, **SETTINGS)
     wait, run = done.wait, done.end - done.start
     ran = np.isfinite(wait)
@@ -119,13 +108,6 @@ def pieces(log: Workload, count: int, *, seed: int, days: float = 15.0) -> list[
     """Stretches of a log, each a little different from it: drawn begins, a drawn load, and drawn delays.
 
     Time goes by 0.9 to 1.3 times as fast, and each job comes up to half an hour later than it did.
-
-    Parameters
-    ----------
-    count
-        How many; >= 1.
-    days
-        Their length in the log [days]; a shorter log is taken whole.
 
     Raises
     ------
@@ -162,17 +144,6 @@ class Accrued(gymnasium.Wrapper[Reals, np.int64, Reals, np.int64]):
     reference goes by time alone, whatever is done, so the same policy is best; but how many jobs come, which makes most
     of the costs, matters less. Where there is one action only it is taken, and the next one is asked for.
 
-    Parameters
-    ----------
-    workloads
-        Sets of jobs; each episode takes the next one.
-    cluster
-        The machine.
-    cost
-        What waiting costs.
-    sight, turns
-        As for `Dispatching`.
-
     References
     ----------
     H. Mao, S. B. Venkatakrishnan, M. Schwarzkopf and M. Alizadeh, "Variance reduction for reinforcement learning in
@@ -198,18 +169,15 @@ class Accrued(gymnasium.Wrapper[Reals, np.int64, Reals, np.int64]):
         return state, info
 
     def step(self, action: SupportsInt) -> tuple[Reals, float, bool, bool, dict[str, Any]]:
-        """Select a job."""
         state, _, over, _, info = self.env.step(np.int64(int(action)))
         state, over, info = self._forced(state, over, info)
         before, self._paid = self._paid, self.lead(info["now"])
         return state, SCALE * (self._paid - before), over, False, info
 
     def action_masks(self) -> Bools:
-        """See `Dispatching`."""
         return self._inner.action_masks()
 
     def schedule(self) -> Schedule:
-        """See `Dispatching`."""
         return self._inner.schedule()
 
     def _forced(self, state: Reals, over: bool, info: dict[str, Any]) -> tuple[Reals, bool, dict[str, Any]]:
@@ -242,11 +210,7 @@ class JobSetNetwork(nn.Module):
     def judged(self, states: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Values of the jobs, shape (B, W, WIDTH), 0 where there is none, and the context, shape (B, WIDTH).
 
-        Parameters
-        ----------
-        states
-            As `asa.lab.dispatchers.learned.compact.Shares` makes them, each in a row; shape (B, (1 + W) *
-            COLUMNS).
+        States are those of `Shares`, each in a row, shape (B, (1 + W) * COLUMNS).
         """
         layer: Any = self
         rows = states.reshape(len(states), -1, COLUMNS)
@@ -259,13 +223,11 @@ class JobSetNetwork(nn.Module):
         return torch.relu(_split(layer.third, second, context[:, None], WIDTH)) * there, context
 
     def forward(self, states: torch.Tensor) -> torch.Tensor:
-        """Scores of the jobs, shape (B, W)."""
         layer: Any = self
         found: torch.Tensor = layer.score(self.judged(states)[0])[:, :, 0]
         return found
 
     def tensors(self) -> dict[str, Reals]:
-        """Weights and biases, by name."""
         found = {name: values.detach().cpu().numpy().astype(np.float32) for name, values in self.state_dict().items()}
         return {name: found[name] for name in SHAPES}
 
@@ -289,7 +251,6 @@ class CompactBodies(nn.Module):
         return self.forward_actor(states), self.forward_critic(states)
 
     def forward_actor(self, states: torch.Tensor) -> torch.Tensor:
-        """Of the actor alone."""
         found: torch.Tensor = self.actor(states)
         return found
 
@@ -314,7 +275,6 @@ class CompactPolicy(MaskableActorCriticPolicy):
 
     @property
     def actor(self) -> JobSetNetwork:
-        """The part that ships."""
         body: Any = self.mlp_extractor
         found: JobSetNetwork = body.actor
         return found
@@ -328,15 +288,7 @@ WANDER = 0.1
 
 
 def teacher(observation: Reals, mask: Bools) -> int:
-    """Shortest job first.
-
-    Parameters
-    ----------
-    observation
-        As `asa.lab.dispatchers.learned.compact.Shares` makes it.
-    mask
-        Which jobs there are, shape (W,).
-    """
+    """Shortest job first."""
     return int(np.argmin(np.where(mask, observation[1:, LENGTH], np.inf)))
 
 
@@ -348,8 +300,6 @@ class Lessons:
     ----------
     states, masks
         What was seen, shape (n, 1 + W, COLUMNS), and which actions there were, shape (n, W).
-    actions
-        What the teacher says, shape (n,).
     returns
         Sums of the rewards from there on, discounted, shape (n,).
     """
@@ -448,17 +398,8 @@ class CompactOptions:
     ----------
     steps
         Actions to learn from after the imitation; 0 for imitation alone.
-    seed
-        Of all that is drawn.
-    late
-        What a long wait is worth; see `asa.lab.dras_paper.compact.Cost`.
     threshold, window
         See `asa.lab.dispatchers.learned.compact.Compact`.
-
-    Raises
-    ------
-    InvalidInput
-        When a number is out of its bounds.
     """
 
     steps: int = 120_000
@@ -479,8 +420,6 @@ class CompactPoint:
 
     Parameters
     ----------
-    steps, seconds
-        Actions and time [s] until then.
     wait, slowdown, longest
         Mean wait, mean bounded slowdown, and longest wait.
     """
@@ -503,10 +442,6 @@ class TrainedCompact:
 
     Parameters
     ----------
-    network
-        The best one on the validation days.
-    about
-        What it was trained with.
     curve
         First the teacher's imitation, then one point for every so many changes of the network.
     agreement
@@ -524,13 +459,7 @@ class TrainedCompact:
 
 
 class Validation:
-    """Days that are not learned from, several times: as they were, and with jobs a little later.
-
-    Raises
-    ------
-    InvalidInput
-        When no job of theirs waits under EASY.
-    """
+    """Days that are not learned from, several times: as they were, and with jobs a little later."""
 
     def __init__(self, log: Workload, cluster: Cluster, options: CompactOptions) -> None:
         cost_under(log, cluster, options.late)  # refuses a log without waits
@@ -540,7 +469,6 @@ class Validation:
         self._easy = [self._numbers(each, "easy") for each in self._logs]
 
     def point(self, tensors: Mapping[str, Reals], steps: int, seconds: float) -> CompactPoint:
-        """How a network does."""
         dispatcher = Compact(CompactNetwork(tensors), self._options.threshold, self._options.window)
         found = [self._numbers(each, dispatcher) for each in self._logs]
         shares = np.mean(np.array(found) / np.array(self._easy), axis=0).tolist()
@@ -563,19 +491,10 @@ def train(
 
     The same arguments give the same network on the same machine with the same versions: torch uses one thread.
 
-    Parameters
-    ----------
-    log, validation
-        Jobs to learn from, and to choose by; with wall times.
-    cluster
-        The machine: equal nodes.
-    progress
-        Told how many actions are done, and of how many.
-
     Raises
     ------
     InvalidInput
-        When nobody waits in a log, jobs have no wall times, or the machine's nodes differ.
+        When no job waits in a log, jobs have no wall times, or the machine's nodes differ.
 
     References
     ----------
@@ -643,7 +562,6 @@ class Best:
             self._progress(min(steps, self._steps), self._steps)
 
     def watch(self) -> Any:
-        """A callback of stable-baselines3."""
         from stable_baselines3.common.callbacks import BaseCallback
 
         best = self
@@ -671,13 +589,7 @@ SHOWN = {"wait": "mean wait", "slowdown": "mean bounded slowdown", "longest": "l
 
 
 def draw_curve(curve: Sequence[CompactPoint], path: str | Path) -> None:
-    """Draw wait, slowdown and longest wait on the validation days, in shares of EASY's, over actions learned from.
-
-    Raises
-    ------
-    InvalidInput
-        When the picture cannot be drawn.
-    """
+    """Draw wait, slowdown and longest wait on the validation days, in shares of EASY's, over actions learned from."""
     steps = [point.steps for point in curve]
     figure = curves_figure(
         [NamedCurve(words, steps, [getattr(point, name) for point in curve]) for name, words in SHOWN.items()],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, SupportsInt
 
 import gymnasium
@@ -71,18 +71,12 @@ class Dispatching(gymnasium.Env[Reals, np.int64]):
     ----------
     workloads
         Sets of jobs; each episode takes the next one, and a seed the first one.
-    cluster
-        The machine: equal nodes.
-    sight
-        What is seen, and of how many jobs.
     objective
         ``"capability"`` (equation 1) or ``"capacity"`` (equation 2), with weights as options, or an `Objective`.
     levels
         Whether there are two levels (DRAS), or none (Decima-PG).
     turns
         Whose turn it is, whatever is selected.
-    settings
-        How the machine behaves: fields of `asa.lab.simulator.settings.MachineSettings`.
 
     Raises
     ------
@@ -141,13 +135,7 @@ class Dispatching(gymnasium.Env[Reals, np.int64]):
         return self._look(), self.info()
 
     def step(self, action: SupportsInt) -> tuple[Reals, float, bool, bool, dict[str, Any]]:
-        """Select a job.
-
-        Raises
-        ------
-        InvalidInput
-            When the action is masked.
-        """
+        """Select a job."""
         mode, reward = rewarded(self._selection, int(action), self._objective)
         over = False
         if self._selection.over:
@@ -196,11 +184,3 @@ def waiting_of(selection: Selection) -> Waiting:
     queue, still = selection.queue, selection.waiting
     used = int(queue.held.sum())
     return Waiting(queue.wait[still], queue.estimate[still], queue.size[still], used, queue.total)
-
-
-def side_by_side(environments: Sequence[Callable[[], Dispatching]]) -> gymnasium.vector.SyncVectorEnv:
-    """Several simulations as one environment; one that is over begins its next episode by itself.
-
-    ``call("action_masks")`` has the masks of all.
-    """
-    return gymnasium.vector.SyncVectorEnv(environments)

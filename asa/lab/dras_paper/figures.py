@@ -46,18 +46,12 @@ class EpisodePoint:
 
     Parameters
     ----------
-    episode
-        Its number, from 1.
-    phase, jobs
-        What it had.
     reward, actions, updates
         Sum of the rewards while it learned, and how many actions and changes of the network there were.
     cpu_s
         Processor time of the episode [s].
     validation_reward
         Sum of the rewards of the model after it, on the validation jobs; these are the same for all episodes.
-    mean_wait_s, max_wait_s, mean_bounded_slowdown, utilisation
-        Of the same.
     """
 
     episode: int
@@ -75,13 +69,7 @@ class EpisodePoint:
 
 
 def draw_curves(curves: Mapping[str, Sequence[EpisodePoint]], path: str | Path) -> None:
-    """Draw the reward on the validation jobs over episodes, a line for each training.
-
-    Raises
-    ------
-    InvalidInput
-        When the picture cannot be drawn.
-    """
+    """Draw the reward on the validation jobs over episodes, a line for each training."""
     lines = [
         NamedCurve(name, [point.episode for point in curve], [point.validation_reward for point in curve])
         for name, curve in curves.items()
@@ -99,16 +87,6 @@ class ModeRecorder:
     A job is *reserved* when it was promised a start before it started, *backfilled* when it starts at a decision at
     which another one has been promised a start already, in the order in which the dispatcher decides; else it is
     *ready*. Of EASY these are the jobs before the first one that is blocked, that job, and those after it.
-
-    Parameters
-    ----------
-    rule
-        The dispatcher.
-
-    Attributes
-    ----------
-    modes
-        How each job came to start, by its key.
     """
 
     def __init__(self, rule: Any) -> None:
@@ -117,7 +95,6 @@ class ModeRecorder:
         self.modes: dict[JobKey, str] = {}
 
     def decide(self, view: Any) -> Sequence[DispatchDecision]:
-        """What it decides."""
         decisions, blocked = list(self._rule.decide(view)), False
         for each in decisions:
             if isinstance(each, Reserve):
@@ -155,8 +132,6 @@ class DispatcherOutcome:
 
     Parameters
     ----------
-    dispatcher
-        Its spec.
     numbers
         What `asa.lab.metrics.schedule.summarise` says.
     wait
@@ -216,20 +191,7 @@ def compared(
     dispatchers: Sequence[str] | None = None,
     seed: int = 0,
 ) -> Compared:
-    """Simulate a log under each dispatcher.
-
-    Parameters
-    ----------
-    trace, from_day, to_day, seed
-        As of `asa.lab.study.log_case`.
-    dispatchers
-        Specs; `COMPARED` unless given.
-
-    Raises
-    ------
-    InvalidInput
-        When there is no log, or a dispatcher does not suit its machine.
-    """
+    """Simulate a log under each dispatcher."""
     if trace is None:
         raise InvalidInput("DRAS is compared on a log: give --trace, or --from with what was measured before")
     what = log_case(trace, from_day=from_day, to_day=to_day, seed=seed)
@@ -363,13 +325,7 @@ def _grouped(found: Compared, path: str | Path, shown: dict[str, list[list[float
 
 
 def dras_6(*, source: str | None = None, **options: Any) -> Figure:
-    """Figure 6: a Kiviat graph of all metrics; takes what `asa.lab.dras_paper.figures.compared` takes.
-
-    Parameters
-    ----------
-    source
-        What this or another one of these figures wrote with ``--json``; it is shown, and nothing is run.
-    """
+    """Figure 6: a Kiviat graph of all metrics; takes what `asa.lab.dras_paper.figures.compared` takes."""
     return Figure(_found(source, options), overall, draw_kiviat)
 
 
@@ -464,17 +420,7 @@ LAST = 10
 
 @dataclass(frozen=True)
 class Training:
-    """A training.
-
-    Parameters
-    ----------
-    training
-        What it is called.
-    plan
-        What was trained, and how.
-    curve
-        A point for each episode.
-    """
+    """A training."""
 
     training: str
     plan: Mapping[str, Any]
@@ -488,13 +434,6 @@ def dras_4(*, source: str | None = None, seed: int = 0) -> Figure:
     ----------
     source
         What ``asa train dras --json`` wrote, several files with commas between them.
-    seed
-        Of nothing: what is shown has been trained before.
-
-    Raises
-    ------
-    InvalidInput
-        When there is no such file, or it is something else.
     """
     return _figure(source, lambda plan: ", ".join(plan["order"]))
 

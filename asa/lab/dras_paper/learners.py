@@ -80,7 +80,6 @@ class DrasNetwork(nn.Module):
         self.rectify = nn.LeakyReLU(SLOPE)
 
     def forward(self, states: torch.Tensor) -> torch.Tensor:
-        """Logits, or values."""
         if self.shape.kind == "pg":
             return self._above(self.first(self.filter(states).squeeze(-1)))
         count, window = len(states), self.shape.window
@@ -165,10 +164,6 @@ class Step(NamedTuple):
     ----------
     state, mask
         What was seen, shape (2 W + N, 2), and which actions there were, shape (W,).
-    action
-        The place in the window.
-    reward
-        What it earned.
     after, after_mask
         What was seen then; no action is left when the episode is over.
     """
@@ -234,11 +229,6 @@ def to_come(rewards: Sequence[float]) -> Floats:
 class Baseline:
     """b_k: the mean, over the updates so far that had a step k, of the rewards from it on; 0 where there was none.
 
-    Parameters
-    ----------
-    sums, counts
-        Of earlier updates, shape (steps,) each.
-
     Examples
     --------
     >>> baseline = Baseline()
@@ -269,22 +259,7 @@ class Baseline:
 
 
 class PolicyGradient:
-    """DRAS-PG, or Decima-PG where the shape has no levels.
-
-    Parameters
-    ----------
-    shape
-        The network, of kind ``"pg"``.
-    seed
-        Of the first weights, and of the draws.
-    rate
-        Learning rate of Adam; the paper's.
-
-    Attributes
-    ----------
-    network
-        What is trained; its `model` is for the dispatchers.
-    """
+    """DRAS-PG, or Decima-PG where the shape has no levels."""
 
     def __init__(self, shape: NetworkShape, *, seed: int = 0, rate: float = 0.001) -> None:
         self.network: DrasNetwork = network_of(shape, seed)
@@ -310,7 +285,6 @@ class PolicyGradient:
         return -(taken * torch.from_numpy(advantages.astype(np.float32))).sum()
 
     def learn(self, steps: Sequence[Step]) -> None:
-        """Change the network once, by these actions in a row."""
         returns = to_come([step.reward for step in steps])
         loss = self.loss(steps, returns - self._baseline.of(len(steps)))
         self._baseline.add(returns)
@@ -325,7 +299,6 @@ class PolicyGradient:
         return tensors_of(self.network, self.optimiser), about
 
     def recall(self, tensors: Tensors, about: Mapping[str, Any]) -> None:
-        """Go on from there."""
         restore(self.network, self.optimiser, tensors)
         self._draw.bit_generator.state = about["draw"]
         self._baseline = Baseline(**about["baseline"])
@@ -342,30 +315,12 @@ class QLearning:
 
     Parameters
     ----------
-    shape
-        The network, of kind ``"dql"``.
-    seed
-        Of the first weights, and of the draws.
-    rate
-        Learning rate of Adam; the paper's.
     epsilon, decay
         Probability to select at random at the beginning, in [0, 1], and what each change of the network multiplies it
         by, in [0, 1]; the paper's.
     discount
         What a reward that comes a step later is worth, in [0, 1]. Equation (4) has none: 1. Values then grow with the
         length of an episode.
-
-    Raises
-    ------
-    InvalidInput
-        When epsilon, decay or discount is outside of [0, 1].
-
-    Attributes
-    ----------
-    network
-        What is trained; its `model` is for the dispatchers.
-    epsilon
-        As it is now.
     """
 
     def __init__(
@@ -414,7 +369,6 @@ class QLearning:
         return ((self.targets(steps) - old) ** 2).sum() / 2
 
     def learn(self, steps: Sequence[Step]) -> None:
-        """Change the network once, by these actions in a row."""
         loss = self.loss(steps)
         self.optimiser.zero_grad()
         torch.autograd.backward(loss)
@@ -427,6 +381,5 @@ class QLearning:
         return tensors_of(self.network, self.optimiser), about
 
     def recall(self, tensors: Tensors, about: Mapping[str, Any]) -> None:
-        """Go on from there."""
         restore(self.network, self.optimiser, tensors)
         self._draw.bit_generator.state, self.epsilon = about["draw"], float(about["epsilon"])

@@ -47,7 +47,7 @@ class Shadow:
     """Watches a queue decision by decision, and says at the end of a period how long its jobs have waited.
 
     Starts and ends are noticed at the next decision, which is when something has come or ended while jobs wait: an end
-    is told late while nobody waits, when it makes no difference to anybody.
+    is noticed late while no job waits, when it makes no difference.
     """
 
     def __init__(self) -> None:
@@ -118,12 +118,8 @@ class PeriodVerdict(NamedTuple):
 
     Parameters
     ----------
-    at
-        When [s].
     waited, shadow
         Time that jobs have waited in the period, of all jobs together, and would have waited under EASY [s].
-    learned
-        Whether the learned dispatcher had the period, and not EASY.
     rest
         For how many periods EASY has its place from now on.
     """
@@ -148,18 +144,10 @@ class Online:
     ----------
     model
         A safetensors file, the name of a model that ships, or a `Model`.
-    objective
-        The reward.
     rate
         Learning rate of Adam; >= 0, and 0 does not learn. A tenth of the one in training: there is no baseline yet.
-    period_s
-        Length of a period [s]; > 0.
     tolerance
         See above; >= 1, and infinite for no guard.
-    seed
-        Of the draws.
-    patience
-        See `asa.lab.dispatchers.learned.selection.Turns`.
     threshold
         Jobs that have waited for longer come first: seconds, or like ``"60h"``; infinite: as in the paper.
 
@@ -167,11 +155,6 @@ class Online:
     ------
     InvalidInput
         When there is no such model, or a number is out of its bounds; later, when the machine is of another size.
-
-    Attributes
-    ----------
-    verdicts
-        One for each period.
     """
 
     needs_estimates = True
@@ -215,7 +198,6 @@ class Online:
         self._open: tuple[Reals, Bools, int, float] | None = None
 
     def decide(self, view: QueueView | TableView) -> list[DispatchDecision]:
-        """What to start now, and which job is promised a start."""
         queue = queue_of(view)
         if queue.total != self._shape.nodes:
             raise InvalidInput(f"the model was trained for a machine of {self._shape.nodes} nodes, not {queue.total}")

@@ -77,13 +77,7 @@ PHASES = ("sampled", "real", "synthetic")
 
 
 def system(name: str) -> System:
-    """The system of this name.
-
-    Raises
-    ------
-    UnknownName
-        When there is none.
-    """
+    """The system of this name."""
     if name not in SYSTEMS:
         raise UnknownName("system", name, SYSTEMS)
     return SYSTEMS[name]
@@ -102,41 +96,20 @@ class TrainingPlan:
 
     Parameters
     ----------
-    kind
-        One of `KINDS`.
-    window
-        Jobs in the window; >= 1.
-    hidden
-        Sizes of the fully connected layers; the paper's for Theta.
     scaling
         A name of `asa.lab.dispatchers.learned.dras.SCALINGS`. Deviation: the paper gives the network nodes and
         seconds (``"raw"``). A wait of a day then is 10^5 times a free node, and of a network with first weights at
         random the policy is all but deterministic before it has learned anything.
-    objective
-        The reward: ``"capability"`` or ``"capacity"``, with weights as options.
-    rate
-        Learning rate of Adam; > 0.
     discount
         Of DRAS-DQL: what a reward that comes an action later is worth, in [0, 1]; 1 as in the paper.
     patience
         See `asa.lab.dispatchers.learned.selection.Turns`; >= 0. The dispatcher that uses the model has one of its own.
-    seed
-        Of job sets, first weights and all that is drawn.
-    order
-        Phases in their order.
     jobs
         Jobs in each sampled and synthetic set; >= 1.
     sampled, synthetic
         How many such sets there are; >= 0.
     episodes
         How many to run at most; 0: one for each set.
-
-    Raises
-    ------
-    InvalidInput
-        When a number is out of its bounds.
-    UnknownName
-        When there is no such kind, scaling, phase, objective or weight of one.
     """
 
     kind: str = "pg"
@@ -174,13 +147,7 @@ class TrainingPlan:
         return NetworkShape(kind.network, nodes, self.window, self.hidden, self.scaling, kind.levels)
 
     def jobsets(self, log: Workload) -> Iterator[Jobset]:
-        """What the episodes have, in order; the same for the same seed, whatever the order of the phases is.
-
-        Raises
-        ------
-        InvalidInput
-            When the log has no job, or there is no set.
-        """
+        """What the episodes have, in order; the same for the same seed, whatever the order of the phases is."""
         seeds = np.random.SeedSequence(self.seed).generate_state(self.sampled + self.synthetic).tolist()
         easy, new = seeds[: self.sampled], seeds[self.sampled :]
         made = {
@@ -195,18 +162,11 @@ class TrainingPlan:
             yield jobset
 
     def to_json(self) -> dict[str, Any]:
-        """All of it, JSON-able."""
         return asdict(self) | {"hidden": list(self.hidden), "order": list(self.order)}
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> TrainingPlan:
-        """A plan from what `to_json` made.
-
-        Raises
-        ------
-        InvalidInput
-            When it is not that.
-        """
+        """A plan from what `to_json` made."""
         try:
             return cls(**{**values, "hidden": tuple(values["hidden"]), "order": tuple(values["order"])})
         except (KeyError, TypeError) as error:
@@ -236,13 +196,7 @@ def write(folder: Path, plan: TrainingPlan, curve: Sequence[EpisodePoint], learn
 
 
 def read(folder: Path, plan: TrainingPlan, learner: Keeps) -> list[EpisodePoint]:
-    """The curve so far; the learner goes on from its end. Empty where nothing has been written yet.
-
-    Raises
-    ------
-    InvalidInput
-        When the folder has another plan's training, or cannot be read.
-    """
+    """The curve so far; the learner goes on from its end. Empty where nothing has been written yet."""
     if not (folder / STATE).exists():
         return []
     try:
@@ -264,22 +218,6 @@ def _check(folder: Path, plan: TrainingPlan, theirs: TrainingPlan) -> None:
             raise InvalidInput(f"{folder} has a training with {name} {there}, not {mine}: choose another folder")
 
 
-def read_curve(folder: str | Path) -> tuple[TrainingPlan, list[EpisodePoint]]:
-    """Plan and curve of a training.
-
-    Raises
-    ------
-    InvalidInput
-        When the folder has none.
-    """
-    path = Path(folder) / CURVE
-    try:
-        found = json.loads(path.read_text())
-        return TrainingPlan.of(found["plan"]), [EpisodePoint(**point) for point in found["curve"]]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InvalidInput(f"{path}: {error!r}. Expected a training that asa train dras wrote") from error
-
-
 def _replaced(path: Path, put: Callable[[Path], Any]) -> None:
     """Write a file so that it is there as a whole, or as it was."""
     new = path.with_name(f"{path.name}.new")
@@ -294,15 +232,7 @@ VALIDATION = ("mean_wait_s", "max_wait_s", "mean_bounded_slowdown", "utilisation
 
 @dataclass(frozen=True)
 class TrainedDispatcher:
-    """What came of a training.
-
-    Parameters
-    ----------
-    plan, curve
-        How it went.
-    model
-        The network that did best on the validation jobs.
-    """
+    """What came of a training."""
 
     plan: TrainingPlan
     curve: Sequence[EpisodePoint]
@@ -339,16 +269,10 @@ def train(
 
     Parameters
     ----------
-    log
-        What it learns from.
     validation
         Jobs that it never learns from; a model is tried on them after each episode.
-    cluster
-        The machine: equal nodes.
     snapshots
         Whether to keep the model after each episode, too, as the paper does; of a large network that is a large file.
-    progress
-        Told how many episodes are done, and of how many.
 
     Raises
     ------

@@ -32,18 +32,10 @@ class Visible:
 
     Parameters
     ----------
-    now
-        Time of the look [s].
-    cores
-        Cores of the machine.
-    running
-        Keys of the running jobs.
     running_cores, left_s
         Their cores, and the time that is left of their wall times [s], above 0; shape (r,).
     started
         When they started [s], NaN where the view does not tell; shape (r,).
-    waiting
-        Keys of the waiting jobs, in order of priority.
     waiting_cores, walltime_s, submitted
         Their cores, wall times [s] and times of submission [s], shape (w,).
     """
@@ -118,7 +110,7 @@ class Coming(NamedTuple):
     run_s: Floats
 
 
-NOBODY = Coming(np.zeros(0), np.zeros(0, np.int64), np.zeros(0), np.zeros(0))
+NO_JOBS = Coming(np.zeros(0), np.zeros(0, np.int64), np.zeros(0), np.zeros(0))
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -131,10 +123,6 @@ class Ahead:
     ----------
     engine
         The machine at the moment of the look; it is only copied.
-    now
-        That moment [s].
-    row
-        The job's row.
 
     Examples
     --------
@@ -166,19 +154,15 @@ class Ahead:
         )
         return cls(Engine(jobs, Cluster.of(nodes=1, cores=seen.cores), _SETTINGS), seen.now, row)
 
-    def wait(self, rule: BackfillRule, left_s: Floats, run_s: Floats, coming: Coming = NOBODY) -> float:
+    def wait(self, rule: BackfillRule, left_s: Floats, run_s: Floats, coming: Coming = NO_JOBS) -> float:
         """How long the job waits [s]; infinite when the machine is too small for it.
 
         Parameters
         ----------
-        rule
-            The dispatcher.
         left_s
             How long the running jobs go on [s], shape (r,); no longer than their wall times let them.
         run_s
             Run times of the waiting jobs [s], shape (w,), likewise.
-        coming
-            Jobs that are submitted later, in order.
         """
         engine, row = self.engine.copy(), self.row
         job_states = engine.state.job_states

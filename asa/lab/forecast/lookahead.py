@@ -34,11 +34,6 @@ class Correction:
     It is online gradient descent on the absolute error, in the logarithm of the factor, with the step of a long
     forecast cut to that of a mean one. A forecast of 0 stays 0.
 
-    Parameters
-    ----------
-    step
-        Change of the logarithm after a mean forecast, 0 or more; 0 leaves forecasts as they are.
-
     Examples
     --------
     Where jobs wait twice as long as was said, it soon says so.
@@ -77,17 +72,10 @@ class Correction:
         self._log = min(max(towards, -math.log(MOST)), math.log(MOST))
 
     def state(self) -> dict[str, float | None]:
-        """All of it, JSON-able."""
         return {"log": self._log, "mean_s": self._mean_s}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Take over a state.
-
-        Raises
-        ------
-        InvalidInput
-            When it is incomplete or not of this kind.
-        """
+        """Take over a state."""
         try:
             log, mean = float(state["log"]), state["mean_s"]
             mean = None if mean is None else float(mean)
@@ -119,19 +107,13 @@ class Lookahead:
     base
         What predicts where the queue is not seen, or the job is larger than the machine: a spec of
         `asa.core.registry.ESTIMATORS`, or an `Estimator`.
-    dispatcher
-        What starts the jobs: a name of `asa.core.registry.DISPATCHERS` that is a backfilling rule, or such an object.
     runs
-        How long jobs run: ``"learned"``; or ``"requested"``, all of their wall times, nobody else coming.
-    futures
-        How many are tried, at least 1.
+        How long jobs run: ``"learned"``; or ``"requested"``, all of their wall times, and no other job is submitted.
     quantile
         Quantile of the waits in them that `predict` returns, between 0 and 1; 0.5 is the median.
     step
         How fast a factor follows by which the waits turn out longer or shorter than that, from 0 (not at all) to 1;
         see `asa.lab.forecast.lookahead`.
-    seed
-        Of the futures.
 
     Raises
     ------
@@ -229,11 +211,6 @@ class Lookahead:
         """A job waited `wait_s` [s]: the base learns it, and the correction, for which the forecast is made again.
 
         A table is no use for that: by the time the job has started it shows another moment. Let `see` look in time.
-
-        Raises
-        ------
-        InvalidInput
-            If the wait is negative or not finite.
         """
         self._base.learn(check_wait(wait_s), predicted_s, context)
         if context is None or not isinstance(context.queue, QueueView):
@@ -246,7 +223,6 @@ class Lookahead:
         self._see(seen)
 
     def state(self) -> dict[str, Any]:
-        """All that was learned, JSON-able."""
         return {
             "seed": self._seed,
             "base": self._base.state(),
@@ -255,13 +231,7 @@ class Lookahead:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Take over what another instance with the same base has learned.
-
-        Raises
-        ------
-        InvalidInput
-            If the state is incomplete, or of another base.
-        """
+        """Take over what another instance with the same base has learned."""
         seed = check_count(read(state, "seed"), "state['seed']")
         sightings, correction = Sightings(), Correction(self._step)
         sightings.restore(read(state, "sightings"))

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from asa.core.arrays import Floats
 from asa.core.decision import JobKey
 from asa.core.errors import InvalidInput
-from asa.lab.forecast.futures import NOBODY, Coming, Visible
+from asa.lab.forecast.futures import NO_JOBS, Coming, Visible
 
 # -- Life tables ------------------------------------------------------------------------------------------------------
 
@@ -81,17 +81,10 @@ class LifeTable:
         return found
 
     def state(self) -> dict[str, list[float]]:
-        """All of it, JSON-able."""
         return {"ends": self._ends.tolist(), "passed": self._passed.tolist()}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Take over a state.
-
-        Raises
-        ------
-        InvalidInput
-            When it is incomplete or a number is negative.
-        """
+        """Take over a state."""
         columns = []
         for key in ("ends", "passed"):
             column = np.array(state.get(key, ()), dtype=np.float64)
@@ -112,18 +105,12 @@ ARRIVALS = 1500
 JOBS = 2000
 """Jobs of the last look that are remembered, waiting and running each.
 
-Of the others it is not known later that they are not new. So nobody new is then seen among the running jobs.
+Of the others it is not known later that they are not new. So no new job is then seen among the running jobs.
 """
 
 
 class Sightings:
-    """What was seen of a queue, look by look.
-
-    Attributes
-    ----------
-    table
-        How much of their wall times jobs use.
-    """
+    """What was seen of a queue, look by look."""
 
     def __init__(self) -> None:
         self.table = LifeTable()
@@ -168,11 +155,9 @@ class Sightings:
 
     @property
     def at(self) -> float:
-        """Time of the last look [s]."""
         return self._at
 
     def state(self) -> dict[str, Any]:
-        """All of it, JSON-able."""
         return {
             "table": self.table.state(),
             "at": None if self._at == -math.inf else self._at,
@@ -187,13 +172,7 @@ class Sightings:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Take over a state.
-
-        Raises
-        ------
-        InvalidInput
-            When it is incomplete or not of this kind.
-        """
+        """Take over a state."""
         try:
             table = LifeTable()
             table.restore(state["table"])
@@ -209,7 +188,7 @@ class Sightings:
         self._came = deque(came, maxlen=ARRIVALS)
 
     def _ages(self, seen: Visible) -> tuple[Floats, Floats]:
-        """When each running job started [s], and its wall time [s]; NaN where nobody can know, shape (r,) each."""
+        """When each running job started [s], and its wall time [s]; NaN where it cannot be known, shape (r,) each."""
         started, ends = seen.started.copy(), seen.now + seen.left_s
         for place, (key, end) in enumerate(zip(seen.running, ends.tolist(), strict=True)):
             if started[place] == started[place]:
@@ -286,7 +265,7 @@ def coming(sightings: Sightings, now: float, until: float, rng: np.random.Genera
     came, since = sightings.recent()
     span = sightings.at - since
     if not (len(came) and span >= LEAST_S and until > now):
-        return NOBODY
+        return NO_JOBS
     later = (came[:, 0] - since - rng.uniform(0.0, span)) % span
     rounds = np.arange(int(np.ceil((until - now) / span)))
     submit = (now + later + span * rounds[:, None]).ravel()

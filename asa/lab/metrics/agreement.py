@@ -34,11 +34,6 @@ def spearman(a: npt.ArrayLike, b: npt.ArrayLike) -> float:
 
     It is Pearson's correlation of the ranks, which is right for equal values too.
 
-    Raises
-    ------
-    InvalidInput
-        When the rows are not of equal length, or have a NaN.
-
     References
     ----------
     C. Spearman, "The proof and measurement of association between two things", American Journal of Psychology 15(1),
@@ -60,11 +55,6 @@ def kendall(a: npt.ArrayLike, b: npt.ArrayLike) -> float:
     """Rank correlation tau-b of two rows of n numbers, in [-1, 1]; NaN when all of one are equal.
 
     Without equal values, (1 + tau) / 2 is the share of all pairs that stand in the same order in both.
-
-    Raises
-    ------
-    InvalidInput
-        When the rows are not of equal length, or have a NaN.
 
     References
     ----------
@@ -115,16 +105,6 @@ def equal_positions(a: npt.ArrayLike, b: npt.ArrayLike) -> float:
     Jobs that start at the same time have no order among them: they share all their positions, and a position is the
     same when such ranges meet.
 
-    Parameters
-    ----------
-    a, b
-        Start times of the same jobs, shape (n,) each.
-
-    Raises
-    ------
-    InvalidInput
-        When the rows are not of equal length, or have a NaN.
-
     Examples
     --------
     Job 0 is first in both; the others have changed places.
@@ -145,11 +125,6 @@ def displacement(a: npt.ArrayLike, b: npt.ArrayLike) -> Floats:
     ----------
     a, b
         Start times of the same jobs, shape (n,) each; those that start at the same time share their mean position.
-
-    Raises
-    ------
-    InvalidInput
-        When the rows are not of equal length, or have a NaN.
 
     Examples
     --------

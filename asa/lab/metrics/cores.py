@@ -41,7 +41,7 @@ def first_cores(schedule: Schedule) -> Ints:
 
 
 def core_runs(schedule: Schedule) -> CoreRuns:
-    """Which cores the jobs held that ran; empty when nobody wrote down where they did.
+    """Which cores the jobs held that ran; empty when that was not recorded.
 
     Where jobs share cores, those that find none free get the lowest ones of their node: then these numbers say how
     many, not which.
@@ -56,7 +56,7 @@ def core_runs(schedule: Schedule) -> CoreRuns:
     whole = on_node * (runs[:, 1] - runs[:, 0] + 1) == cut[runs[:, 1] + 1] - cut[runs[:, 0]]
     parts = [np.stack([job[whole], cut[runs[whole, 0]], cut[runs[whole, 1] + 1] - 1])]
     if not whole.all():
-        # whole nodes need no account: nobody else has a core there, unless cores are shared
+        # whole nodes need no account: no other job has a core there, unless cores are shared
         some = ~whole & (on_node > 0)
         parts.append(np.array(list(_lowest_free(schedule, job[some], runs[some], on_node[some], cut))).T.reshape(3, -1))
     return _merged(*np.concatenate(parts, axis=1).astype(np.int64))

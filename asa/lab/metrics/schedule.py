@@ -61,11 +61,6 @@ def bounded_slowdown(turnaround: Floats, run: Floats, bound_s: float = BOUND_S) 
     bound_s
         Shorter run times count as this [s]; > 0. Otherwise jobs of a second would outweigh all others.
 
-    Raises
-    ------
-    InvalidInput
-        When `bound_s` is not positive.
-
     References
     ----------
     D. G. Feitelson, L. Rudolph, U. Schwiegelshohn, K. C. Sevcik and P. Wong, "Theory and practice in parallel job
@@ -164,11 +159,6 @@ def utilisation(start: Floats, end: Floats, cores: Ints, capacity: int, *, begin
     drains after the last submission no dispatcher could fill it. Between the first and the last submission the
     draining is left out, but a dispatcher that leaves more work for afterwards looks better than it was. Compare over
     a window in which the machine is loaded.
-
-    Raises
-    ------
-    InvalidInput
-        When there are no cores.
     """
     if capacity < 1:
         raise InvalidInput(f"utilisation of {capacity} cores: expected at least 1")
@@ -195,14 +185,7 @@ def jain_index(values: Floats) -> float:
 
 
 def level(begin: Floats, end: Floats, amount: Ints | int = 1) -> tuple[Floats, Ints]:
-    """Sum of the amounts that are there over time: cores in use, jobs in a queue.
-
-    Parameters
-    ----------
-    begin, end
-        From when to when [s], shape (n,) each.
-    amount
-        How much each is, shape (n,).
+    """Sum of the amounts that are there from `begin` to `end` [s], over time: cores in use, jobs in a queue.
 
     Returns
     -------

@@ -41,7 +41,7 @@ from asa.lab.nsa_paper.windows import (
 from asa.lab.placement.tjap.instance import Window, cost
 from asa.lab.simulator.engine import Engine
 from asa.lab.simulator.run import rehearse, simulate
-from asa.lab.study import Estimate, Figure, TimedDispatcher, clocked, estimate, read_rows
+from asa.lab.study import Estimate, Figure, TimedDispatcher, clocked, estimate, reaches, read_rows
 from asa.report.picture import (
     BUSY,
     LINE,
@@ -89,8 +89,6 @@ class EpochRow:
 
     Parameters
     ----------
-    dispatcher, geometry
-        Its spec, or `ALONE`; and the name of the geometry.
     epoch, jobs
         The epoch's number, and how many jobs have started in it.
     cost
@@ -127,17 +125,7 @@ def loop(
     *,
     periods: int = PERIODS,
 ) -> list[EpochRow]:
-    """Simulate each epoch under each dispatcher; rows of `ALONE` first.
-
-    Parameters
-    ----------
-    jobs
-        Workload of each epoch.
-    dispatchers
-        Specs; what `in_windows` adds may be left out.
-    periods
-        Only jobs that start until the end of so many periods are counted.
-    """
+    """Simulate each epoch under each dispatcher; rows of `ALONE` first."""
     all_jobs = list(jobs)
     rows: list[EpochRow] = []
     for place, dispatcher in enumerate(dispatchers):
@@ -190,12 +178,8 @@ class WindowsRow:
 
     Parameters
     ----------
-    method, epoch
-        Its spec, and the epoch's number.
     windows
         How many there are; the epoch's other periods have no jobs of several nodes.
-    cost
-        Of all windows, by the number of periods.
     mean_s, max_s
         How long a window takes [s], compilation excluded.
     """
@@ -347,9 +331,10 @@ def draw_change(rows: Sequence[Any], path: str | Path) -> None:
     made = charts(figure, 1, len(groups), sharey=True)
     for axes, group in zip(made, groups, strict=True):
         here = [line for line in lines if line.get("geometry", "") == group]
-        middle, reach = _reach([line[CHANGE] for line in here])
+        found = [line[CHANGE] for line in here]
         style = {"elinewidth": 0.7, "capsize": 1.5}
-        axes.barh(range(len(here)), middle, 0.7, xerr=reach, color=BUSY, error_kw=style)
+        middle = [each.value for each in found]
+        axes.barh(range(len(here)), middle, 0.7, xerr=reaches(found), color=BUSY, error_kw=style)
         if known := [(line[PUBLISHED], at) for at, line in enumerate(here) if line.get(PUBLISHED) is not None]:
             axes.plot(*zip(*known, strict=True), "D", color=LINE, markersize=4, label="published", clip_on=False)
         axes.set_xlabel(f"cost against {names[1 if is_loop else 0]} [%]")
@@ -386,21 +371,16 @@ def draw_figure_6(rows: Sequence[Any], path: str | Path) -> None:
 def draw_gain(rows: Sequence[Any], path: str | Path) -> None:
     """Draw figure 5: the neural method's cost over that of plain annealing, by iterations."""
     lines = gain_table(rows)
-    middle, reach = _reach([line[CHANGE] for line in lines])
+    found = [line[CHANGE] for line in lines]
     figure = new_figure(WIDTH_IN / 2, 2.6)
     (axes,) = charts(figure)
     look: dict[str, Any] = {"color": series_colour(0), "markersize": 4, "linewidth": 1}
-    axes.errorbar([line["iterations"] for line in lines], middle, reach, fmt="o-", capsize=2, **look)
+    middle = [each.value for each in found]
+    axes.errorbar([line["iterations"] for line in lines], middle, reaches(found), fmt="o-", capsize=2, **look)
     axes.axhline(0.0, color=LINE, linewidth=0.6)
     axes.set_xlabel("iterations of nsa; sa has twice as many")
     axes.set_ylabel("change of cost [%]")
     save_figure(figure, path)
-
-
-def _reach(changes: Sequence[Estimate]) -> tuple[list[float], list[list[float]]]:
-    """Values, and how far intervals reach below and above them."""
-    ends = [(each.value if end is None else end) - each.value for each in changes for end in (each.low, each.high)]
-    return [each.value for each in changes], [[-end for end in ends[::2]], ends[1::2]]
 
 
 SEQ = "nwp:method=seq"
@@ -446,18 +426,10 @@ def tjap_loop(
 
     Parameters
     ----------
-    source
-        What this figure wrote with ``--json``; its rows are shown, and nothing is run.
     trace
         The authors' workload; None for one that is made up in the same way.
-    dispatchers
-        Specs; the first one is what the others are compared with.
-    epochs_shown
-        How many epochs, from the workload's begin.
     overestimate
         Requested times are up to so many times the run times, each equally likely; 1: they are the run times. >= 1.
-    seed
-        Of the workload, and of what is overestimated.
     """
     if source is not None:
         return Figure(read_rows(source, EpochRow), loop_table, draw_change)
@@ -478,15 +450,7 @@ def tjap_6(
     epochs_shown: int = EPOCHS,
     seed: int = 0,
 ) -> Figure:
-    """Figure 6: FCFS and EASY backfilling, job by job on the first idle nodes, and windows of 10 to 60 s.
-
-    Parameters
-    ----------
-    source, trace, epochs_shown, seed
-        As of `tjap_loop`.
-    method
-        What places the jobs of a window, a spec.
-    """
+    """Figure 6: FCFS and EASY backfilling, job by job on the first idle nodes, and windows of 10 to 60 s."""
     if source is not None:
         return Figure(read_rows(source, EpochRow), table_6, draw_figure_6)
     jobs, geometry = workload(trace, seed=seed), GEOMETRIES["code"]
@@ -502,13 +466,7 @@ def tjap_6(
 
 
 def three_hundred(jobs: Workload, epoch: int) -> Workload:
-    """The jobs of an epoch of figure 6, as the authors' code cuts them; see `asa.lab.nsa_paper.windows.epochs`.
-
-    Raises
-    ------
-    InvalidInput
-        When the workload ends before.
-    """
+    """The jobs of an epoch of figure 6, as the authors' code cuts them; see `asa.lab.nsa_paper.windows.epochs`."""
     if len(jobs) < (epoch + 1) * JOBS:
         raise InvalidInput(f"the workload has {len(jobs)} jobs: epoch {epoch} takes those up to {(epoch + 1) * JOBS}")
     here = jobs.take(np.arange(epoch * JOBS, (epoch + 1) * JOBS))

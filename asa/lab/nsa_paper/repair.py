@@ -42,7 +42,7 @@ class Repair(gymnasium.Env[Reals, np.int64]):
     """An episode is the repair of a placement that one or two jobs were taken out of.
 
     A state is what `asa.lab.placement.tjap.nsa.observe` tells, shape (ATTRIBUTES, PLACES), values in [0, 1]. An action
-    is the place, among the nodes that nobody holds, where the next job begins, in [0, PLACES); `action_masks` tells
+    is the place, among the nodes that no job holds, where the next job begins, in [0, PLACES); `action_masks` tells
     which there are. The reward is 0 but for the last job: then it is minus the cost of hops of all jobs that were put
     back, in units of a hop's price times `biggest` (the paper has no unit; PPO's critic learns numbers near 1 faster).
     Unless `plain`, what they would cost had each gone where it costs least is added: it is the same whatever is done in
@@ -53,14 +53,6 @@ class Repair(gymnasium.Env[Reals, np.int64]):
 
     Parameters
     ----------
-    windows
-        To draw from; at least one.
-    state
-        ``"steps"`` or ``"paper"``.
-    biggest
-        The most nodes that a job asks for.
-    removed
-        Most jobs that are taken out.
     plain
         Whether the reward is the cost alone, as in the paper.
 
@@ -75,8 +67,6 @@ class Repair(gymnasium.Env[Reals, np.int64]):
     ----------
     owner, before
         Job that holds each idle node of the window, -1 for none, now and before the episode.
-    sizes, out
-        Nodes of each job of the window, and the jobs that have not been put back, the next one first.
     exact
         What the jobs of the episode would cost had each gone where it costs least.
 
@@ -134,11 +124,6 @@ class Repair(gymnasium.Env[Reals, np.int64]):
 
         At the end of an episode `info` has what the jobs cost, and ``exact``: what they would if each had gone where it
         costs least.
-
-        Raises
-        ------
-        InvalidInput
-            When there is no such place.
         """
         if not 0 <= action < self._count:
             raise InvalidInput(f"action {action}: {self._count} nodes are left; see action_masks")
@@ -172,7 +157,7 @@ class Repair(gymnasium.Env[Reals, np.int64]):
 
 @compiled
 def seen(t: Tables, where: Reals, scale: tuple[bool, float], owner: Ints, asked: Ints, state: Reals) -> int:
-    """Fill `state` for jobs that ask for so many nodes, the first of which is next; how many nodes nobody holds."""
+    """Fill `state` for jobs that ask for so many nodes, the first of which is next; how many nodes no job holds."""
     ring, others = np.empty(len(owner), np.int64), 0.0
     count = rest_of(owner, ring)
     for job in range(1, len(asked)):
@@ -253,28 +238,19 @@ class RepairBodies(nn.Module):
         self.latent_dim_pi = self.latent_dim_vf = layers[-1].inputs
 
     def forward(self, features: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """What their last layers get."""
         return self.actor(features), self.critic(features)
 
     def forward_actor(self, features: torch.Tensor) -> torch.Tensor:
-        """Of the actor alone."""
         found: torch.Tensor = self.actor(features)
         return found
 
     def forward_critic(self, features: torch.Tensor) -> torch.Tensor:
-        """Of the critic alone."""
         found: torch.Tensor = self.critic(features)
         return found
 
 
 class RepairPolicy(MaskableActorCriticPolicy):
-    """An actor of the paper's Table II; the critic is the same but for its last layer, which has one value.
-
-    Parameters
-    ----------
-    network
-        One of `asa.lab.placement.tjap.nsa.NETWORKS`.
-    """
+    """An actor of the paper's Table II; the critic is the same but for its last layer, which has one value."""
 
     def __init__(self, *given: Any, network: str, **rest: Any) -> None:
         self._layers = NETWORKS[network]

@@ -14,9 +14,8 @@ import numpy.typing as npt
 from asa.core.errors import InvalidInput, UnknownName
 from asa.lab.core.files import write_tensors
 from asa.lab.nsa_paper.windows import epoch
-from asa.lab.placement.tjap.anneal import Anneal
 from asa.lab.placement.tjap.instance import Window
-from asa.lab.placement.tjap.nsa import NETWORKS
+from asa.lab.placement.tjap.nsa import NETWORKS, Anneal
 from asa.lab.report.charts import NamedCurve, curves_figure
 from asa.lab.study import Figure, need, read_rows
 from asa.report.picture import save_figure
@@ -38,10 +37,6 @@ class RepairPoint:
 
     Parameters
     ----------
-    steps
-        Actions until then.
-    seconds
-        Time until then [s].
     cost
         What the jobs of a repair cost since the last point, in the mean.
     exact
@@ -56,17 +51,7 @@ class RepairPoint:
 
 @dataclass(frozen=True)
 class TrainedRepair:
-    """A trained actor, and how it came about.
-
-    Parameters
-    ----------
-    tensors
-        Its weights and biases; see `asa.lab.placement.tjap.nsa.network`.
-    about
-        What it was trained with: network, state, seed, steps, epochs, geometry.
-    curve
-        One point for each time that the network was changed.
-    """
+    """A trained actor, and how it came about."""
 
     tensors: Mapping[str, npt.NDArray[np.float32]]
     about: Mapping[str, Any]
@@ -104,20 +89,10 @@ def train(
 
     Parameters
     ----------
-    network
-        One of `NETWORKS`.
     state, plain
         See `asa.lab.nsa_paper.repair.Repair`.
     steps
         Actions to learn from; rounded up to whole rounds of `ENVIRONMENTS` times `STEPS`.
-    seed
-        Of windows, first weights, and all that is drawn.
-    epochs
-        How many epochs of windows there are to learn from.
-    geometry
-        See `asa.lab.nsa_paper.windows.GEOMETRIES`.
-    progress
-        Told how many actions are done, and of how many.
 
     Raises
     ------
@@ -195,13 +170,7 @@ SMOOTH = 5
 
 
 def draw_curves(curves: Mapping[str, Sequence[RepairPoint]], path: str | Path) -> None:
-    """Draw what repairs cost more than exact insertion would, over actions learned from: Figure 4 of the paper.
-
-    Raises
-    ------
-    InvalidInput
-        When the picture cannot be drawn.
-    """
+    """Draw what repairs cost more than exact insertion would, over actions learned from: Figure 4 of the paper."""
     lines = [smoothed(name, curve) for name, curve in curves.items()]
     figure = curves_figure(lines, x="actions learned from", y="cost above exact insertion [%]", from_zero=True)
     save_figure(figure, path)
@@ -221,13 +190,7 @@ TAIL = 5
 
 @dataclass(frozen=True, slots=True)
 class CurveRow(RepairPoint):
-    """A point of a network's training curve.
-
-    Parameters
-    ----------
-    network
-        Its name.
-    """
+    """A point of a network's training curve."""
 
     network: str
 
@@ -275,26 +238,7 @@ def tjap_4(
     steps: int = 300_000,
     seed: int = 0,
 ) -> Figure:
-    """Figure 4: train each network on the same windows, with the same number of actions.
-
-    Parameters
-    ----------
-    source
-        What this figure wrote with ``--json``; its curves are shown, and nothing is trained.
-    networks
-        Names of `NETWORKS`.
-    steps
-        Actions that each learns from.
-    seed
-        Of windows, first weights, and all that is drawn.
-
-    Raises
-    ------
-    InvalidInput
-        When a library for learning is not installed.
-    UnknownName
-        When there is no such network.
-    """
+    """Figure 4: train each network on the same windows, with the same number of actions."""
     if source is not None:
         return learning(read_rows(source, CurveRow))
     if unknown := [name for name in networks if name not in NETWORKS]:

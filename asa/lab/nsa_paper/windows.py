@@ -46,8 +46,6 @@ class NetworkGeometry:
 
     Parameters
     ----------
-    name
-        What it is called.
     widths
         As `asa.lab.placement.topology.network` takes it.
     hops
@@ -60,7 +58,6 @@ class NetworkGeometry:
 
     @property
     def convention(self) -> Convention:
-        """How hops are counted."""
         return replace(CONVENTIONS[self.hops], both_ways=False, whole=False)
 
 
@@ -77,20 +74,7 @@ def machine() -> Cluster:
 
 
 class Recorder:
-    """A placement method that keeps the windows it places until some time.
-
-    Parameters
-    ----------
-    method
-        What places them.
-    until
-        Later ones are placed, but not kept [s].
-
-    Attributes
-    ----------
-    windows
-        In their order.
-    """
+    """A placement method that keeps the windows it places until some time."""
 
     def __init__(self, method: PlacementMethod, until: float) -> None:
         self._method, self._until, self._late, self.windows = method, until, False, list[Window]()
@@ -100,7 +84,6 @@ class Recorder:
         self._late = view.now > self._until
 
     def place(self, window: Window) -> Placed:
-        """What the method does."""
         if len(window.sizes) and not self._late:
             self.windows.append(window)
         return self._method.place(window)
@@ -117,13 +100,7 @@ def recorded(
 
 
 def epoch(driver: PlacementMethod, *, seed: int, geometry: str = "code") -> list[Window]:
-    """The windows of an epoch of jobs that are made up as the paper's are; see `recorded`.
-
-    Raises
-    ------
-    UnknownName
-        When the geometry is not known.
-    """
+    """The windows of an epoch of jobs that are made up as the paper's are; see `recorded`."""
     if geometry not in GEOMETRIES:
         raise UnknownName("geometry", geometry, GEOMETRIES)
     length = PERIODS * PERIOD_S
@@ -144,13 +121,6 @@ def workload(path: str | Path | None = None, *, jobs: int = 20_000, seed: int = 
     ----------
     path
         A file with a line for each job: number, submission [s], run time [s], nodes; gzipped or not. None: made up.
-    jobs, seed
-        Of the one that is made up, `asa.lab.traces.tjap.uniform`.
-
-    Raises
-    ------
-    InvalidInput
-        When there is no such file, or it is another one.
     """
     if path is None:
         return uniform(jobs, seed=seed)
@@ -171,11 +141,6 @@ def epochs(whole: Workload, first: int, count: int, periods: int = PERIODS) -> I
     Epoch k begins with job `BETWEEN` * k. Its clock begins half a second before that job's submission: so what is
     submitted at the very end of a period (all times are whole seconds) is looked at a period later, as in the authors'
     code.
-
-    Raises
-    ------
-    InvalidInput
-        When the workload ends before.
     """
     for epoch in range(first, first + count):
         begin, length = BETWEEN * epoch, periods * PERIOD_S

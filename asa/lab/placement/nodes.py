@@ -32,8 +32,6 @@ def place(method: int, free: Ints, need: Ints, units: int, per_node: int, blocks
 
     Parameters
     ----------
-    method
-        `FIRST_FIT`, `BEST_FIT` or `CONTIGUOUS`.
     free
         What the nodes have left, shape (nodes, resources); what is negative counts as nothing.
     need
@@ -273,7 +271,6 @@ class FirstFit:
     native = FIRST_FIT
 
     def choose(self, free: npt.ArrayLike, need: npt.ArrayLike, units: int, per_node: int) -> tuple[NodeRun, ...]:
-        """See `asa.core.ports.Placement`."""
         return choose(self.native, free, need, units, per_node)
 
 
@@ -304,7 +301,6 @@ class BestFit:
     native = BEST_FIT
 
     def choose(self, free: npt.ArrayLike, need: npt.ArrayLike, units: int, per_node: int) -> tuple[NodeRun, ...]:
-        """See `asa.core.ports.Placement`."""
         return choose(self.native, free, need, units, per_node)
 
 
@@ -337,5 +333,4 @@ class Contiguous:
     native = CONTIGUOUS
 
     def choose(self, free: npt.ArrayLike, need: npt.ArrayLike, units: int, per_node: int) -> tuple[NodeRun, ...]:
-        """See `asa.core.ports.Placement`."""
         return choose(self.native, free, need, units, per_node)

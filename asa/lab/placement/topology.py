@@ -54,8 +54,6 @@ class Topology:
 
     Parameters
     ----------
-    nodes
-        Names.
     groups
         Number of the switch that each node is below, at each level, shape (levels, nodes): leaf switches first, the
         root, 0 everywhere, last. Numbers rise from left to right.
@@ -96,13 +94,7 @@ class Topology:
         return int(np.flatnonzero(column == its)[0])
 
     def find(self, names: Iterable[str]) -> Ints:
-        """Where these nodes stand.
-
-        Raises
-        ------
-        InvalidInput
-            When there is no such node.
-        """
+        """Where these nodes stand."""
         try:
             return np.array([self.place[name] for name in names], dtype=np.int64)
         except KeyError as error:
@@ -127,13 +119,7 @@ class Topology:
         price: float = PRICE,
         potential: Sequence[float] = (),
     ) -> Window:
-        """Idle nodes and jobs; costs are not rounded (`Convention.whole`), so that they can be compared.
-
-        Raises
-        ------
-        InvalidInput
-            As `Window`, or when a node is below no switch.
-        """
+        """Idle nodes and jobs; costs are not rounded (`Convention.whole`), so that they can be compared."""
         places = np.sort(self.find(idle))
         names = tuple(self.nodes[place] for place in places)
         paid = price * (2 if convention.both_ways else 1)
@@ -153,11 +139,6 @@ def fat_tree(k: int, pods: int | None = None) -> Topology:
         Ports of a switch; even, at least 2.
     pods
         How many pods there are; all of them, `k`, unless given (a pruned fat tree).
-
-    Raises
-    ------
-    InvalidInput
-        When there is no such tree.
 
     References
     ----------
@@ -361,8 +342,6 @@ def network(what: str, nodes: int) -> Topology:
     what
         Widths as in ``"25x4x10"`` (25 pods of 4 leaf switches of 10 nodes; see `asa.lab.placement.topology.regular`),
         the name of a `topology.conf`, or "" for the smallest fat tree that has enough nodes.
-    nodes
-        How many nodes the machine has; the tree may have more.
 
     Raises
     ------

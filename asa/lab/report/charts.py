@@ -58,22 +58,7 @@ def curves_figure(
     from_zero: bool = False,
     chosen: tuple[str, float] | None = None,
 ) -> Figure:
-    """Curves with their names above them.
-
-    Parameters
-    ----------
-    x, y
-        What the axes are.
-    from_zero
-        Whether the y axis begins at 0.
-    chosen
-        What is chosen of the curves, in words, and where: a dashed vertical line.
-
-    Raises
-    ------
-    InvalidInput
-        When matplotlib is not installed.
-    """
+    """Curves with their names above them."""
     made = new_figure(WIDTH_IN, 3.0)
     (axes,) = charts(made)
     for place, curve in enumerate(curves):
@@ -124,7 +109,6 @@ class Bar(NamedTuple):
 
     @property
     def height(self) -> float:
-        """Sum of its parts."""
         return sum(part.height for part in self.parts)
 
 
@@ -158,13 +142,7 @@ def save_stacked(panels: Sequence[Sequence[Panel]], path: str | Path, *, title: 
 
 
 def stacked_figure(panels: Sequence[Sequence[Panel]], title: str = "") -> Figure:
-    """Rows of charts, with one legend for all.
-
-    Raises
-    ------
-    InvalidInput
-        When there is no bar to draw, or matplotlib is not installed.
-    """
+    """Rows of charts, with one legend for all."""
     drawn = [panel for row in panels for panel in row if panel.bars]
     if not drawn:
         raise InvalidInput("there is nothing to draw: no bars")

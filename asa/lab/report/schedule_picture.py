@@ -55,7 +55,7 @@ def draw_gantt(axes: Axes, schedule: Schedule, zero: float) -> None:
     """Draw who held which cores when; time counts from `zero` [s].
 
     Neighbouring jobs in order of submission have different colours, which repeat after nine. In an image, a pixel is
-    the mean colour over its time, white where nobody held the core; on machines with more cores than rows some cores
+    the mean colour over its time, white where no job held the core; on machines with more cores than rows some cores
     stand for their neighbours.
     """
     runs, cut = core_runs(schedule), first_cores(schedule)
@@ -274,13 +274,7 @@ GANTT_JOBS_MOST = 20_000
 
 
 def save_schedule(schedule: Schedule, path: str | Path, *, title: str = "", dpi: int = DPI) -> None:
-    """Draw a schedule to a PNG, PDF or SVG file, as the name ends.
-
-    Raises
-    ------
-    InvalidInput
-        When the file cannot be written, matplotlib is not installed, or no job ran.
-    """
+    """Draw a schedule to a PNG, PDF or SVG file, as the name ends."""
     save_figure(schedule_figure(schedule, title), path, dpi=dpi)
 
 

@@ -49,13 +49,7 @@ def comparison(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def in_words(row: Mapping[str, Any]) -> str:
-    """All that matters of one schedule.
-
-    Parameters
-    ----------
-    row
-        What `asa.lab.metrics.schedule.summarise` returns, with `dispatcher`, `trace`, `nodes` and `cores`.
-    """
+    """All that matters of one schedule."""
 
     def times(name: str) -> str:
         mean, median, p90, most = (row[f"{which}_{name}"] for which in ("mean", "median", "p90", "max"))
@@ -190,7 +184,7 @@ def _lines(schedule: Schedule, workload_name: str) -> Iterator[tuple[object, ...
 
 
 def interval_sets(schedule: Schedule) -> Iterator[str]:
-    """The cores that each job held, such as ``0-3 7``; "" for those that held none, or nobody wrote it down."""
+    """The cores that each job held, such as ``0-3 7``; "" for those that held none, or where it was not recorded."""
     runs = core_runs(schedule)
     pairs = zip(runs.job.tolist(), runs.first.tolist(), runs.last.tolist(), strict=True)
     following = next(pairs, None)

@@ -26,10 +26,6 @@ class Decision:
 
     Parameters
     ----------
-    number
-        Which decision of the simulation it was, from 0.
-    at
-        When, in the time of the trace [s].
     instance
         Machine and queue; jobs are named by their numbers in the trace.
     """
@@ -61,13 +57,6 @@ class DecisionSample:
 
     Those count at which jobs wait. That a dispatcher is asked again at an instant at which it has just started jobs is
     no decision of its own.
-
-    Parameters
-    ----------
-    count
-        How many; all where there are no more. At least 1.
-    seed
-        Of the draw.
 
     References
     ----------

@@ -1,4 +1,4 @@
-"""The pull engine: `advance` runs to the next instant at which somebody must decide, `apply` takes the decisions.
+"""The pull engine: `advance` runs to the next instant at which a dispatcher must decide, `apply` takes the decisions.
 
 `simulate` is a loop around these two; the step of a learning environment is `apply` and `advance`; the simulated
 backend is the same engine behind a clock. Everything is deterministic.
@@ -32,15 +32,6 @@ from asa.lab.simulator.state import CANCELLED, RUNNING, WAITING, SimulationState
 class Engine:
     """A machine, its queue and its running jobs, at one moment of virtual time.
 
-    Parameters
-    ----------
-    workload
-        Jobs that will be submitted; more can be added on the way.
-    cluster
-        The machine. Jobs that it could never run are refused when they are submitted.
-    settings
-        How it behaves.
-
     Raises
     ------
     InvalidInput
@@ -72,7 +63,6 @@ class Engine:
 
     @property
     def now(self) -> float:
-        """Virtual time [s]."""
         return float(self._state.world[0]["now"])
 
     @property

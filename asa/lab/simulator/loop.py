@@ -748,12 +748,12 @@ def dispatch_loop(
                 s.jobs[waiting[k]].planned = promised[k]
         if started == 0:
             continue
-        everybody = len(waiting) <= limit
+        all_seen = len(waiting) <= limit
         if not begin(s, picked(waiting, starts[:started]), starts, runs):
             world.dirty = 1  # what could not start yet is decided again
             return GROW
-        if everybody and world.edges == 0:
-            world.dirty = 0  # asked again at once, the rule would start nobody else
+        if all_seen and world.edges == 0:
+            world.dirty = 0  # asked again at once, the rule would start no other job
 
 
 @compiled

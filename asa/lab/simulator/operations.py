@@ -66,8 +66,6 @@ def submit(
 
     Parameters
     ----------
-    engine
-        The machine.
     run, walltime
         Run time at full speed, and wall time [s]; a job whose `run` is infinite runs until it is ended.
     units, need, per_node
@@ -76,10 +74,6 @@ def submit(
         Whose it is, where it goes, and what its priority is made of.
     after
         Rows of the jobs that it waits for, and how.
-    begin
-        Not before [s].
-    held
-        Whether it is held from the start.
     watched
         Whether `Engine.dispatch` comes back when something happens to it.
 

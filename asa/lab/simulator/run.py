@@ -63,10 +63,6 @@ class DispatchLoop:
 
     Parameters
     ----------
-    engine
-        The machine.
-    rule
-        What starts jobs: a `Dispatcher`.
     clock
         What the machine's time goes by while the dispatcher thinks, and some jobs wait [s]. None: it stands still.
     watch
@@ -102,7 +98,7 @@ class DispatchLoop:
                 return why
             if self._learning is not None:
                 self._learning.catch_up()
-                if engine.state.world[0]["job_changed"]:  # whoever holds jobs back is notified before any decision
+                if engine.state.world[0]["job_changed"]:  # the owner of held jobs hears of it before any decision
                     engine.state.world[0]["job_changed"] = 0
                     return StopReason.JOB_CHANGED
             self._decide(engine.view())
@@ -139,7 +135,7 @@ class DispatchLoop:
         over = {int(line["what"]) for line in meanwhile if line["kind"] == FINISHED}
         self.engine.apply(each for each in decisions if getattr(each, "job", None) not in over)
         if len(meanwhile):
-            state.world[0]["dirty"] = 1  # nobody has decided on that yet
+            state.world[0]["dirty"] = 1  # that has not been decided on yet
 
     def _let_pass(self, seconds: float) -> None:
         """Let so much time pass on the machine without anybody deciding."""
@@ -151,7 +147,7 @@ class DispatchLoop:
 
 
 def check_walltimes(workload: Workload, rule: Any, settings: MachineSettings, name: object) -> None:
-    """Refuse to plan with wall times that nobody gave.
+    """Refuse to plan with wall times that were not given.
 
     Raises
     ------
@@ -191,10 +187,6 @@ def simulate(
 
     Parameters
     ----------
-    workload
-        What is submitted, and when.
-    cluster
-        What it runs on.
     dispatcher
         Which jobs start: ``"easy"``, ``"fcfs"``, ``"conservative"``, ``"backfill:depth=4,limit=100"`` ..., or a
         `Dispatcher`.
@@ -203,12 +195,10 @@ def simulate(
         or ``"charge"``: machine and queue go on, and what it starts begins when the answer is there, so that results
         depend on the computer. Jobs that come or end meanwhile are decided on next. Of a dispatcher given by name,
         compilation does not count.
-    clock
-        What that time is measured with [s].
     watch
         Called with each view on which the dispatcher is going to decide; that takes none of its time.
     progress
-        Told now and then what share of the jobs has been submitted, in [0, 1].
+        Called now and then with the share of the jobs that has been submitted, in [0, 1].
     settings
         Fields of `asa.lab.simulator.settings.MachineSettings`.
 

@@ -34,7 +34,6 @@ class Fifo:
     regime: QueueRegime = QueueRegime.FIFO
 
     def weights(self) -> Floats:
-        """The model as numbers, for the compiled engine."""
         return np.array([FIFO, 0.0, 0.0, 0.0, 0.0, 1.0])
 
 
@@ -84,7 +83,6 @@ class Multifactor:
             )
 
     def weights(self) -> Floats:
-        """The model as numbers, for the compiled engine."""
         return np.array([MULTIFACTOR, self.age, self.size, self.fairshare, self.qos, self.max_age_s])
 
 
@@ -122,13 +120,6 @@ class MachineSettings:
         When events of one instant are decided on: ``"together"``, after all of them; or ``"one-by-one"``: expected ends
         first, then each submission, then each early end, with a decision after every one. The second is what pyss does,
         whose scheduler is called by each event and knows of the others only what it expects.
-    keep_nodes
-        Whether to write down where jobs ran.
-
-    Raises
-    ------
-    InvalidInput
-        When a name is not known.
     """
 
     placement: Any = "first-fit"
@@ -152,13 +143,11 @@ class MachineSettings:
 
     @cached_property
     def model(self) -> Fifo | Multifactor:
-        """The order of the queue."""
         model: Fifo | Multifactor = PRIORITIES.create(self.priority)
         return model
 
     @cached_property
     def method(self) -> Placement:
-        """How nodes are chosen."""
         method: Placement = PLACEMENTS.create(self.placement)
         return method
 

@@ -108,7 +108,7 @@ WORLD = np.dtype(
         ("edges", "i8"),
         ("lines", "i8"),  # of the log
         ("placed", "i8"),
-        ("vacant", "i8"),  # first slot that nobody holds
+        ("vacant", "i8"),  # first slot that no job holds
         ("vacancies", "i8"),
         ("place", "f8"),  # of the next job to join the queue
         ("free", "i8"),  # units free, on a machine of slots
@@ -241,13 +241,7 @@ def _chain(state: SimulationState, first: int) -> None:
 
 
 def load(workload: Workload, cluster: Cluster, settings: MachineSettings) -> SimulationState:
-    """The tables of an empty machine to which a workload is going to be submitted.
-
-    Raises
-    ------
-    InvalidInput
-        When the workload asks for resources or partitions that the machine does not have.
-    """
+    """The tables of an empty machine to which a workload is going to be submitted."""
     n = len(workload)
     demands = aligned(workload.demands, workload.resources, cluster)
     users = int(workload.user.max(initial=UNKNOWN)) + 1
@@ -360,7 +354,7 @@ def _tie(state: SimulationState, workload: Workload) -> SimulationState:
     for edge, parent in reversed(list(enumerate(parents.tolist()))):
         edges["next"][edge] = job_states["children"][parent]
         job_states["children"][parent] = edge
-    done = job_states["status"][parents] == ENDED  # refused: nobody waits for it
+    done = job_states["status"][parents] == ENDED  # refused: no job waits for it
     job_states["unmet"][children[~done]] = 1
     state.world[0]["edges"] = len(children)
     return state._replace(edges=edges)

@@ -60,13 +60,7 @@ def coded(texts: Sequence[str]) -> tuple[Ints, tuple[str, ...]]:
 
 
 def timezone(name: str) -> datetime.tzinfo:
-    """The time zone of this name.
-
-    Raises
-    ------
-    InvalidInput
-        When this machine knows none.
-    """
+    """The time zone of this name."""
     try:
         return zoneinfo.ZoneInfo(name)
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError) as error:
@@ -140,8 +134,6 @@ class Accounting:
         Codes of `OUTCOMES`, or `UNKNOWN`.
     spread
         Whether no two parts of a job may share a node.
-    user, group, name, partition
-        Texts.
     """
 
     job: Sequence[str]
@@ -318,8 +310,6 @@ def load_sacct(
     processors
         Which CPUs a job needs: "allocated" (Slurm rounds up to whole cores, or to whole nodes where they are not
         shared; this is what a machine must have free) or "requested"; where a record has none of this kind, the other.
-    units, wait_from
-        See `Accounting.trace`.
     zone
         Time zone of dates without one. Without the site's, jobs that ran while the clocks changed are an hour off.
     names

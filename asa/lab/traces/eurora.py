@@ -89,13 +89,6 @@ def eurora_machine() -> Cluster:
 def eurora(days: float = 91.0, *, seed: int, jobs_a_day: float = JOBS_A_DAY) -> Workload:
     """Jobs like Eurora's, by default of a quarter of a year; time 0 is a Monday's midnight.
 
-    Parameters
-    ----------
-    days
-        How long users submit jobs; > 0.
-    jobs_a_day
-        How many, on average; > 0.
-
     Raises
     ------
     InvalidInput

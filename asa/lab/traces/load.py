@@ -18,10 +18,6 @@ class Format:
 
     Parameters
     ----------
-    name, says
-        What it is called, and what it looks like.
-    begins
-        What the first line of such a log matches.
     reader
         ``"module:function"``; takes a path and options, returns a `Trace`.
     """
@@ -65,8 +61,6 @@ def load_trace(path: str | Path, format: str | None = None, **options: Any) -> T
     ----------
     format
         A name in `FORMATS`; recognised by how the file begins unless given.
-    options
-        For the reader of that format: `load_swf`, `load_sacct`, `load_pbs`.
 
     Raises
     ------

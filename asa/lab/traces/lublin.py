@@ -45,11 +45,6 @@ def modal(run: Floats, rng: np.random.Generator, longest: float | None = None) -
     are round and have 89 % of the jobs, the longest being the most popular; the others lie on a fractional curve and
     fall off in popularity as a power of their rank. Requests go to jobs at random among those that are long enough.
 
-    Parameters
-    ----------
-    longest
-        Longest time that may be requested [s]; at least an hour. Default: the longest run, in whole hours.
-
     Raises
     ------
     InvalidInput
@@ -141,8 +136,6 @@ def requested(model: str, run: Floats, rng: np.random.Generator) -> Floats:
         ``exact``: the run time itself (at least 1 s). ``uniform:F``: run time times a number drawn evenly from [1, F],
         rounded up to whole minutes. ``modal`` or ``modal:HOURS``: few round values, as users choose them, with HOURS as
         the longest that may be requested (default: the longest run, rounded up to whole hours).
-    run
-        Run times [s], shape (n,); >= 0.
 
     Raises
     ------
@@ -271,26 +264,16 @@ def lublin(
     estimates: str = "exact",
     users: int = 0,
 ) -> Workload:
-    """Jobs of the Lublin-Feitelson model on a machine. Time 0 is midnight.
+    """At least one job of the Lublin-Feitelson model on a machine of at least 2 cores. Time 0 is midnight.
 
     Parameters
     ----------
-    jobs
-        How many; >= 1.
-    cores
-        Cores of the machine; >= 2.
     load
         Offered load that they are to have exactly (work per core and second between the first submission and the last);
         > 0. Operational time is stretched for it, so days keep their 24 hours. Default: as the model has it.
     kind
         ``all`` (parameters fitted to all jobs of the logs), ``batch``, ``interactive``, or ``both`` of these, each with
         arrivals of its own.
-    daily_cycle
-        False for the same rate by day and by night.
-    estimates
-        Model of the requested times, see `asa.lab.traces.lublin.requested`.
-    users
-        Users to label the jobs with, see `asa.lab.traces.patterns.with_users`; 0 for none.
 
     Raises
     ------

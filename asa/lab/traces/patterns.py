@@ -114,20 +114,11 @@ def with_users(
 
     Parameters
     ----------
-    users
-        How many; >= 1.
-    seed
-        A seed, or a generator to go on with.
     applications
         How many each of them has; >= 1. They are named by number, and no two users share one.
     exact
         Share of the jobs that are labelled so; the others are labelled at random among all applications, as work that
         is never the same twice. In [0, 1].
-
-    Raises
-    ------
-    InvalidInput
-        When a number is out of its bounds.
 
     Notes
     -----
@@ -191,10 +182,6 @@ def at_load(workload: Workload, cores: int, load: float, cycle: Cycle | None = N
 
     Parameters
     ----------
-    cores
-        Cores of the machine; >= 1.
-    load
-        Offered load; > 0.
     cycle
         A daily or weekly cycle that the arrivals follow and shall keep: its operational time is stretched. Without one,
         days are stretched with everything else.

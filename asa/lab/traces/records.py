@@ -25,19 +25,7 @@ from asa.lab.core.workload import Workload
 
 @dataclass(frozen=True, slots=True)
 class RecordRule:
-    """What is done with records that are odd in one way.
-
-    Parameters
-    ----------
-    name
-        The word for it in reports.
-    says
-        What is odd.
-    done
-        What becomes of such a record.
-    drops
-        Whether it is left out of the workload.
-    """
+    """What is done with records that are odd in one way."""
 
     name: str
     says: str
@@ -101,17 +89,6 @@ class Finding:
 class TraceReport:
     """What became of the records of a log.
 
-    Parameters
-    ----------
-    source
-        Where they came from.
-    records
-        How many there were.
-    jobs
-        How many jobs they gave.
-    findings
-        Rules that applied, those that drop records first.
-
     Examples
     --------
     >>> report = Sieve("my.log", 3, "job {}".format).drop("no-run-time", [False, True, False]).report()
@@ -128,13 +105,7 @@ class TraceReport:
     findings: tuple[Finding, ...] = ()
 
     def count(self, rule: str) -> int:
-        """How many records the rule of this name applied to.
-
-        Raises
-        ------
-        UnknownName
-            When there is no such rule.
-        """
+        """How many records the rule of this name applied to."""
         if rule not in RULES:
             raise UnknownName("rule", rule, RULES)
         return sum(finding.count for finding in self.findings if finding.rule.name == rule)
@@ -166,17 +137,7 @@ def _place(finding: Finding) -> tuple[bool, int]:
 
 
 class Sieve:
-    """Applies rules to the records of a log, one after the other; a record that one has dropped concerns no other.
-
-    Parameters
-    ----------
-    source
-        Where the records come from.
-    count
-        How many there are.
-    where
-        Index of a record -> how to find it in the log (``"line 7"``).
-    """
+    """Applies rules to the records of a log, one after the other; a record that one has dropped concerns no other."""
 
     def __init__(self, source: str, count: int, where: Callable[[int], str]) -> None:
         self.source, self.count, self.where = source, count, where
@@ -215,7 +176,6 @@ class Sieve:
         return self.note(rule, odd)
 
     def report(self) -> TraceReport:
-        """What was found."""
         hits = self._dropped | {rule: odd & self.keep for rule, odd in self._noted.items()}
         findings = [
             Finding(RULES[rule], int(hit.sum()), self.where(int(np.argmax(hit))))
@@ -240,14 +200,8 @@ class Trace:
 
     Parameters
     ----------
-    workload
-        The jobs; their waits are the observed ones.
     cluster
         The machine as the log describes it, or None when it does not.
-    report
-        What became of the log's records.
-    source
-        The file.
     epoch
         Time [s since the epoch] at which the workload's clock reads 0; NaN where the log does not tell.
     eligible

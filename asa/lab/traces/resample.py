@@ -10,7 +10,6 @@ Y. Fan et al.: Deep Reinforcement Agent for Scheduling in HPC. IPDPS 2021, secti
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import fields, replace
 from typing import Any
 
@@ -33,15 +32,8 @@ def sampled(log: Workload, jobs: int, *, seed: int, mean_pause_s: float | None =
 
     Parameters
     ----------
-    jobs
-        How many; >= 1.
     mean_pause_s
         Mean time between jobs [s]; > 0. Default: as in the log.
-
-    Raises
-    ------
-    InvalidInput
-        When the log has no job, or a number is out of its bounds.
     """
     rng = np.random.default_rng(seed)
     pause = _pause(log, jobs, mean_pause_s)
@@ -54,11 +46,6 @@ def weeks(log: Workload, period_s: float = WEEK) -> list[Workload]:
     The paper: "We split the original Theta training dataset into nine one-week jobsets". Two months have 8.4 weeks, so
     its last jobset is not whole either. Our reading: weeks begin with the log's first job, those without a job are left
     out, and so are dependencies on jobs of other weeks.
-
-    Parameters
-    ----------
-    period_s
-        Length of a piece [s]; > 0.
 
     Raises
     ------
@@ -87,43 +74,14 @@ def synthetic(log: Workload, jobs: int, *, seed: int, mean_pause_s: float | None
 
     Parameters
     ----------
-    jobs
-        How many; >= 1.
     mean_pause_s
         Mean time between jobs [s]; > 0. Default: as in the log.
-
-    Raises
-    ------
-    InvalidInput
-        When the log has no job, or a number is out of its bounds.
     """
     rng = np.random.default_rng(seed)
     pause = _pause(log, jobs, mean_pause_s)
     drawn = draw(measure_classes(log), jobs, rng)
     submit = pattern(log).clock(_poisson(jobs, pause, rng))
     return Workload.of(submit=submit, run=drawn.run, cores=drawn.cores, walltime=drawn.walltime)
-
-
-def jobsets(log: Workload, *, seed: int, jobs: int = 3200, easy: int = 9, new: int = 82) -> Iterator[Workload]:
-    """The three phases in the paper's order: `easy` sampled jobsets, all weeks of the log, `new` synthetic ones.
-
-    Parameters
-    ----------
-    jobs
-        Jobs of each sampled and synthetic jobset; the default is the paper's mean.
-
-    Examples
-    --------
-    >>> log = Workload.of(submit=np.arange(0, 14 * 86400, 600), run=[60] * 2016, cores=[1] * 2016)
-    >>> [len(jobset) for jobset in jobsets(log, seed=1, jobs=50, easy=2, new=1)]
-    [50, 50, 1008, 1008, 50]
-    """
-    seeds = np.random.SeedSequence(seed).generate_state(easy + new).tolist()
-    for each in seeds[:easy]:
-        yield sampled(log, jobs, seed=each)
-    yield from weeks(log)
-    for each in seeds[easy:]:
-        yield synthetic(log, jobs, seed=each)
 
 
 def pattern(log: Workload) -> Cycle:

@@ -72,11 +72,6 @@ class JobClass:
         use most; in [0, 1], not falling. What is drawn lies on the line through them, so that the mean is kept.
     session
         Jobs of a session, all equally likely; >= 1.
-
-    Raises
-    ------
-    InvalidInput
-        When a value is out of its bounds or there is none.
     """
 
     share: float
@@ -121,8 +116,6 @@ def draw(classes: Sequence[JobClass], sessions: int, rng: np.random.Generator, a
 
     Parameters
     ----------
-    classes
-        The mixture; at least one.
     alike
         Share of the jobs of a session that use as much of their request as the session's first; in [0, 1].
     """
@@ -228,8 +221,6 @@ class SiteModel:
 
     Parameters
     ----------
-    name
-        What it is called.
     nodes, cores_per_node
         The machine: equal nodes; >= 1.
     load
@@ -253,13 +244,6 @@ class SiteModel:
         How many there are, with Zipf's law of activity; >= 1.
     dispatcher, priority
         Specs of what starts the jobs and in which order, as `asa.lab.simulator.run.simulate` takes them.
-    note
-        Where the numbers come from.
-
-    Raises
-    ------
-    InvalidInput
-        When a value is out of its bounds.
     """
 
     name: str
@@ -303,7 +287,6 @@ class SiteModel:
 
     @property
     def cores(self) -> int:
-        """Cores of the whole machine."""
         return self.nodes * self.cores_per_node
 
     @property
@@ -312,18 +295,12 @@ class SiteModel:
         return max(max(each.walltime_s) for each in self.classes)
 
     def cluster(self) -> Cluster:
-        """The machine."""
         return Cluster.of(self.nodes, self.cores_per_node)
 
     def workload(self, duration_s: float, seed: int) -> Workload:
         """Jobs submitted in [0, `duration_s`) that offer the site's load over that time, to within the last job.
 
         Time 0 is a Monday's midnight, on an empty machine: leave the first days out of what you count.
-
-        Parameters
-        ----------
-        duration_s
-            How long [s]; > 0.
 
         Raises
         ------
@@ -352,7 +329,6 @@ class SiteModel:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it as JSON-able values; `from_dict` turns them back."""
         made = {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(self).items()}
         made["classes"] = [{key: _plain(value) for key, value in asdict(each).items()} for each in self.classes]
         return made
@@ -375,18 +351,11 @@ class SiteModel:
         return made
 
     def write(self, path: str | Path) -> None:
-        """Write it as a JSON file."""
         Path(path).write_text(json.dumps(self.to_dict(), indent=1) + "\n")
 
     @classmethod
     def read(cls, path: str | Path) -> SiteModel:
-        """A site from a JSON file.
-
-        Raises
-        ------
-        InvalidInput
-            When the file cannot be read or holds no site model.
-        """
+        """A site from a JSON file."""
         try:
             return cls.from_dict(json.loads(Path(path).read_text()))
         except OSError as error:
@@ -551,10 +520,6 @@ def fit_site(
     log
         At least 100 jobs over at least a day, none larger than the machine; time 0 is taken to be a Monday's midnight
         (another day only moves the week).
-    cluster
-        The machine; of equal nodes.
-    name
-        What to call the model.
     dispatcher, priority
         Settings of the batch system, which a log does not tell.
 

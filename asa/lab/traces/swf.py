@@ -101,12 +101,10 @@ class SwfHeader:
 
     @property
     def max_nodes(self) -> int | None:
-        """Nodes of the machine."""
         return self.number("MaxNodes")
 
     @property
     def max_procs(self) -> int | None:
-        """Processors of the machine."""
         return self.number("MaxProcs")
 
     @property
@@ -116,12 +114,10 @@ class SwfHeader:
 
     @property
     def queues(self) -> dict[int, str]:
-        """Number of a queue -> its name."""
         return self._named("Queue")
 
     @property
     def partitions(self) -> dict[int, str]:
-        """Number of a partition -> its name."""
         return self._named("Partition")
 
     def _named(self, key: str) -> dict[int, str]:
@@ -173,12 +169,8 @@ class SwfLog:
 
     Parameters
     ----------
-    header
-        What it says of itself.
     records
         Values of `FIELDS`, shape (n, 18); finite.
-    source
-        Where it came from.
     reading
         What became of its lines; None where it was not read.
 

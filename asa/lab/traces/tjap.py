@@ -25,17 +25,8 @@ def uniform(
 
     Parameters
     ----------
-    jobs
-        How many; >= 1.
     nodes, run, pause
         Smallest and largest, both included; nodes and run at least 1, pause at least 0.
-    estimates
-        Model of the requested times, see `asa.lab.traces.lublin.requested`. The paper knows them exactly.
-
-    Raises
-    ------
-    InvalidInput
-        When a range is empty or begins too low.
 
     References
     ----------

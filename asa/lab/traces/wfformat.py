@@ -33,10 +33,6 @@ class RecordedTask:
 
     Parameters
     ----------
-    name
-        Its id.
-    category
-        What it does: tasks of the same category run the same program.
     run_time_s
         How long it ran [s]; >= 0.
     cores
@@ -71,8 +67,6 @@ class RecordedStage:
         The category, with a number behind it when there are several stages of it.
     level
         How many tasks stand one after the other before it.
-    tasks
-        Rows of its tasks.
     after
         Names of the stages that some of its tasks wait for.
     """
@@ -89,10 +83,6 @@ class WorkflowInstance:
 
     Parameters
     ----------
-    name
-        What it is called.
-    tasks
-        Its tasks, in the order of the record.
     makespan_s
         How long the whole run took where it was recorded [s], or None.
 

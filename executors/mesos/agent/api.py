@@ -19,19 +19,16 @@ from executors.mesos.agent.records import (
     container_status,
     executor_info,
     framework_info,
-    keep_executor,
-    redacted,
+    keep,
     task_message,
 )
 from executors.mesos.agent.state import AgentCore, AgentExecutor, AgentOptions, AgentState, AgentTask, ContainerState
 from executors.mesos.agent.tasks import (
     add_update,
+    change_cpus,
     deliver_tasks,
-    end_leases,
     kill_undelivered,
     known_update,
-    lend_cpus,
-    set_cpus,
     settle_task,
     stop_container,
 )
@@ -45,6 +42,7 @@ from executors.mesos.messages import (
     message,
     nanoseconds,
     octets,
+    redacted,
     value_of,
 )
 from executors.mesos.resources import LEAST_CPUS, NONE, Resources, parse
@@ -77,7 +75,7 @@ def subscribe_executor(core: AgentCore, call: Message, stream: str) -> None:
     core.timers.at(("heartbeat", stream), core.now + HEARTBEAT_S)
     if not executor.subscribed:
         executor.subscribed = True
-        keep_executor(core, executor)
+        keep(core, "executors", executor)
     framework = core.state.frameworks[executor.framework]
     core.send(
         stream,
@@ -101,18 +99,17 @@ def _catch_up(core: AgentCore, executor: AgentExecutor, listed: Collection[str])
     """Send an executor again what it may not have received.
 
     A task that it does not list, and never reported on, did not reach it. If it was to be killed
-    meanwhile, it is not launched any more, nor is the group that it belongs to.
+    meanwhile, it is not launched any more.
     """
     live = list(executor.tasks.values())
-    new = [t for t in live if t.id not in listed and not t.statuses]
-    missed = [t for t in new if all(executor.tasks.get(name) in new for name in t.group)]
-    killed = {name for task in missed if task.verdict is not None for name in (task.id, *task.group)}
-    deliver_tasks(core, executor, [task for task in missed if task.id not in killed])
-    for task in missed:
-        if task.id in killed:
-            kill_undelivered(core, task)
+    missed = [task for task in live if task.id not in listed and not task.statuses]
+    deliver_tasks(core, executor, [task for task in missed if task.verdict is None])
     for task in live:
-        if not task.over and task.verdict is not None:
+        if task.verdict is None or task.over:
+            continue
+        if task in missed:
+            kill_undelivered(core, task)
+        else:
             core.send(executor.stream, message("KILL", task_id=identity(task.id)))
 
 
@@ -165,7 +162,7 @@ def _take_update(core: AgentCore, executor: AgentExecutor, report: Any) -> None:
 
 
 def send_acknowledged(core: AgentCore, executor: AgentExecutor, task_id: str, uuid: str) -> None:
-    """Tell an executor that an update of its task has arrived."""
+    """Acknowledge an update to the executor that has sent it."""
     core.send(executor.stream, message("ACKNOWLEDGED", task_id=identity(task_id), uuid=uuid))
 
 
@@ -183,7 +180,7 @@ def stream_closed(core: AgentCore, stream: str) -> None:
 
 
 def send_heartbeat(core: AgentCore, stream: str) -> None:
-    """It is time to let an executor hear from us."""
+    """It is time for a heartbeat."""
     core.send(stream, message("HEARTBEAT"))
     core.timers.at(("heartbeat", stream), core.now + HEARTBEAT_S)
 
@@ -252,12 +249,7 @@ def needs_write(call: Message) -> bool:
 
 
 def operate(core: AgentCore, call: Message, usage: Use) -> Message | None:
-    """The answer to a call, None for an empty one.
-
-    Parameters
-    ----------
-    usage
-        What a container has used; None when that is not known.
+    """The answer to a call, None for an empty one; `usage` returns what a container has used, None when unknown.
 
     Raises
     ------
@@ -285,20 +277,16 @@ def _update_limits(core: AgentCore, asked: Message) -> Message:
     instance = _known_container(core, value_of(asked, "container_id"))
     limit, request = _asked_cores(core, asked, "limits", "a limit"), _asked_cores(core, asked, "requests", "a request")
     seconds: float | None = field(asked, "lease_seconds", float, None)
-    if limit is None and request is None:
+    cores = {what: given for what, given in (("limit", limit), ("request", request)) if given is not None}
+    if not cores:
         raise HTTPError(400, "expected 'limits.cpus.value', 'requests.cpus.value' or both: nothing is to be changed")
-    if seconds is None:
-        set_cpus(core, instance, limit, request)
-    elif not 0 <= seconds <= LEASE_MOST_S:
+    if seconds is not None and not 0 <= seconds <= LEASE_MOST_S:
         raise HTTPError(400, f"expected 'lease_seconds' to be from 0 to {LEASE_MOST_S:g}, found {seconds:g}")
-    elif seconds == 0:
-        end_leases(core, instance, limit=limit is not None, request=request is not None)
-    else:
-        lend_cpus(core, instance, limit, request, seconds)
+    change_cpus(core, instance, cores, seconds)
     answer: Message = {
         "container_id": identity(instance.id),
         "limits": {"cpus": {"value": "Infinity" if instance.limit is None else instance.limit}},
-        "requests": {"cpus": {"value": instance.weight}},
+        "requests": {"cpus": {"value": instance.requests.now}},
     }
     until = {} if seconds is None else {"until": nanoseconds(core.now + seconds)}
     return message("ASA_UPDATE_LIMITS", **answer, **until)
@@ -356,14 +344,6 @@ def _statistics(core: AgentCore, instance: ContainerState, used: GroupUsage | No
     return {name: value for name, value in found.items() if value is not None}
 
 
-def _health(core: AgentCore) -> Message:
-    return {"healthy": True}
-
-
-def _version(core: AgentCore) -> Message:
-    return {"version_info": {"version": VERSION}}
-
-
 def _flags(core: AgentCore) -> Message:
     options = core.options
     flags = {
@@ -376,10 +356,6 @@ def _flags(core: AgentCore) -> Message:
         "sandbox_directory": options.directory,
     }
     return {"flags": [{"name": name, "value": value} for name, value in flags.items()]}
-
-
-def _agent(core: AgentCore) -> Message:
-    return {"agent_info": agent_info(core.state, core.options)}
 
 
 def _frameworks(core: AgentCore) -> Message:
@@ -415,10 +391,10 @@ def _metrics(core: AgentCore) -> Message:
 
 
 VIEWS: dict[str, Callable[[AgentCore], Message]] = {
-    "GET_HEALTH": _health,
-    "GET_VERSION": _version,
+    "GET_HEALTH": lambda core: {"healthy": True},
+    "GET_VERSION": lambda core: {"version_info": {"version": VERSION}},
     "GET_FLAGS": _flags,
-    "GET_AGENT": _agent,
+    "GET_AGENT": lambda core: {"agent_info": agent_info(core.state, core.options)},
     "GET_FRAMEWORKS": _frameworks,
     "GET_EXECUTORS": _executors,
     "GET_TASKS": _tasks,

@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import getpass
 import hashlib
-import logging
 import math
 import os
 import re
@@ -25,7 +24,7 @@ from typing import TYPE_CHECKING
 from asa.core.command import CommandResult
 from asa.core.errors import AsaError, InvalidInput, StateError
 from asa.core.units import MIB
-from asa.log.messages import notify
+from asa.log.messages import VARIABLE, add_log_level, log_to_terminal, notify
 from executors import node
 from executors.cgroup import probe
 from executors.cgroup.group import Quotas
@@ -38,6 +37,7 @@ from executors.mesos.resources import LEAST_CPUS, Resources, scalars
 
 if TYPE_CHECKING:
     from executors.mesos.agent.service import AgentService
+    from executors.mesos.agent.storage import WorkDirectory
 
 PATIENCE_S = 600.0
 """How long an agent looks for a master in vain by default [s]; masters wait as long for agents."""
@@ -56,10 +56,14 @@ class AgentCommand:
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Declare the options."""
         parser.add_argument("--directory", type=Path, required=True, help="the pool's directory")
-        parser.add_argument("--cores", type=int, metavar="N", help="cores to offer (all that this process may use)")
+        parser.add_argument(
+            "--cores", type=int, metavar="N", help="cores to offer at most (all that this process may use)"
+        )
         together = "cores of the processor that all its containers together may use (as many as it offers)"
         parser.add_argument("--capacity", type=float, metavar="CORES", help=together)
-        parser.add_argument("--memory", type=int, metavar="BYTES", help="memory to offer (all there is)")
+        parser.add_argument(
+            "--memory", type=int, metavar="BYTES", help="memory that goes with so many cores (all there is)"
+        )
         parser.add_argument("--gpus", type=int, default=0, metavar="N", help="GPUs to offer (none)")
         shown = "shown to frameworks; may be repeated"
         parser.add_argument("--attribute", action="append", default=[], metavar="NAME=VALUE", help=shown)
@@ -78,24 +82,23 @@ class AgentCommand:
         parser.add_argument("--patience", type=float, default=PATIENCE_S, metavar="S", help=patience)
         orphans = f"seconds for which tasks go on when the agent has died and is not started again ({ORPHAN_GRACE_S:g})"
         parser.add_argument("--orphan-grace", type=float, default=ORPHAN_GRACE_S, metavar="S", help=orphans)
+        released = "end well when there is no master and this file is there: who asked for the allocation is gone"
+        parser.add_argument("--released", type=Path, metavar="FILE", help=released)
         parser.add_argument("--plain-http", action="store_true", help="no TLS: for this machine alone")
         parser.add_argument("--no-authentication", action="store_true", help="let everybody in: for this machine alone")
 
     def run(self, options: argparse.Namespace) -> CommandResult:
         """Run it until its work is over."""
         from executors.mesos.agent.service import NO_MASTER, AgentService
-        from executors.mesos.agent.storage import WorkDirectory, remove_abandoned
+        from executors.mesos.agent.storage import remove_abandoned
 
         directory = PoolDirectory(options.directory.absolute())
         if not _appears(directory, options.patience):
             text = f"no pool was made in {directory.path} for {options.patience:g} s: asa master makes one"
             return CommandResult({"master": None}, text, NO_MASTER)
-        name = options.name or node.name(os.environ)
-        key = directory_key(options, name)
         scratch, prefix = Path(node.scratch(os.environ)), f"asa-agent-{os.geteuid()}-"
-        work: Path = options.work or scratch / f"{prefix}{key}"
-        held, given = WorkDirectory(work.absolute()), agent_options(options, name)
-        held.hold()  # before anything is tried in its name space: another agent may be at work there
+        name, key, held = _hold(options, scratch, prefix)
+        given = agent_options(options, name)
         remove_abandoned(scratch, prefix)
         try:
             quotas = _quotas(options, key, given.resources.scalar("cpus"))
@@ -117,6 +120,7 @@ class AgentCommand:
             patience_s=options.patience,
             orphan_grace_s=options.orphan_grace,
             space="" if isinstance(quotas, Unlimited) else _space(key),
+            released=options.released,
         )
         code, number = _run(service, f"agent {name}", quotas.name)
         if number:
@@ -124,6 +128,27 @@ class AgentCommand:
         if code == NO_MASTER:
             return CommandResult({"master": None}, f"there was no master for {options.patience:g} s", code)
         return CommandResult({}, "", code)
+
+
+def _hold(options: argparse.Namespace, scratch: Path, prefix: str) -> tuple[str, str, WorkDirectory]:
+    """The agent's name, its key, and its work directory, held before anything is tried in its name space.
+
+    Another agent of the same job may work on this machine: where Flux has several brokers on one host, each of them is
+    a node. Then the name gets the task's rank.
+    """
+    from executors.mesos.agent.storage import WorkDirectory
+
+    names = [options.name] if options.name else node.names(os.environ)
+    while True:
+        name = names.pop(0)
+        key = directory_key(options, name)
+        held = WorkDirectory((options.work or scratch / f"{prefix}{key}").absolute())
+        try:
+            held.hold()
+            return name, key, held
+        except StateError:
+            if not names or options.work:
+                raise
 
 
 def _appears(directory: PoolDirectory, patience_s: float) -> bool:
@@ -138,14 +163,15 @@ def _appears(directory: PoolDirectory, patience_s: float) -> bool:
 
 def agent_options(options: argparse.Namespace, name: str) -> AgentOptions:
     """What the command line asks for; ports and directories are filled in later."""
-    memory, gpus = node.memory(options.memory, os.environ), node.gpus(options.gpus, os.environ)
+    cores, gpus = node.cores(options.cores, os.environ), node.gpus(options.gpus, os.environ)
+    memory = node.memory(options.memory and node.share(options.memory, options.cores or cores, cores), os.environ)
     margin_s = AgentOptions.margin_s if options.margin is None else options.margin or None
     if margin_s is not None and not 0 < margin_s < math.inf:
         raise InvalidInput(f"--margin {margin_s:g}: expected a number of seconds, or 0")
     return AgentOptions(
         hostname=name,
         port=0,
-        resources=node_resources(node.cores(options.cores, os.environ), memory, len(gpus)),
+        resources=node_resources(cores, memory, len(gpus)),
         attributes=with_capacity(parse_attributes(options.attribute), options.capacity),
         directory="",
         environment=inherited_environment(os.environ),
@@ -166,7 +192,7 @@ def _shown(options: AgentOptions) -> str:
 def directory_key(options: argparse.Namespace, name: str) -> str:
     """Tells agents of one machine apart; the same when an agent is started again."""
     work = "" if options.work is None else str(options.work.absolute())
-    job = os.environ.get("SLURM_JOB_ID", "")
+    job = next(filter(None, map(os.environ.get, ("SLURM_JOB_ID", "FLUX_JOB_ID", "PBS_JOBID"))), "")
     parts = (str(options.directory.absolute()), work, name, *options.attribute, job)
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
@@ -185,8 +211,6 @@ def _quotas(options: argparse.Namespace, key: str, cores: float) -> Quotas:
 
 def choose_quotas(name: str | None, key: str) -> Quotas:
     """The means that was asked for by name, or else the best; without any that works, CPU limits are not kept."""
-    from executors.cgroup import probe
-
     if name == "none":
         return Unlimited()
     try:
@@ -225,9 +249,11 @@ def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="asa agent", description=AgentCommand.help)
     command = AgentCommand()
     command.configure(parser)
-    logging.basicConfig(level=logging.WARNING, format="asa: agent: %(message)s")
+    add_log_level(parser, os.environ.get(VARIABLE, "warning"))
+    options = parser.parse_args(words)
     try:
-        result = command.run(parser.parse_args(words))
+        with log_to_terminal(options.log_level):
+            result = command.run(options)
     except AsaError as error:
         notify(f"error: {error}")
         return 1
@@ -247,8 +273,6 @@ _PRIVATE = re.compile(
 def node_resources(cores: float, memory: int, gpus: int) -> Resources:
     """What an agent offers; `memory` is in bytes.
 
-    Examples
-    --------
     >>> [name for name, amount in node_resources(4, 1 << 30, 0)]
     ['cpus', 'mem', 'ports']
     """
@@ -296,12 +320,7 @@ def inherited_environment(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def bound_capacity(quotas: Quotas, cores: float, most: float) -> None:
-    """All containers together have at most so many cores of the processor.
-
-    Parameters
-    ----------
-    most
-        What the agent offers [cores].
+    """Keep all containers together to so many cores of the processor, of the `most` that the agent offers.
 
     Raises
     ------
@@ -320,15 +339,8 @@ def bound_capacity(quotas: Quotas, cores: float, most: float) -> None:
 
 
 def with_capacity(given: Iterable[Message], cores: float | None) -> list[Message]:
-    """An agent's attributes, with that of its capacity, if it has one.
+    """An agent's attributes, with that of its capacity, if it has one; raises `InvalidInput` when the name is taken.
 
-    Raises
-    ------
-    InvalidInput
-        When another attribute has that name.
-
-    Examples
-    --------
     >>> with_capacity([], 0.3)
     [{'name': 'capacity', 'type': 'SCALAR', 'scalar': {'value': 0.3}}]
     """

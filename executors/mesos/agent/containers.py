@@ -14,12 +14,12 @@ from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, 
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from asa.core.errors import StateError
 from asa.log import proc
 from executors.cgroup.group import Group, GroupUsage, Quotas, unbounded
-from executors.mesos.agent.shim import birth_of, process_file, status_file
+from executors.mesos.agent.shim import birth_of, process_file, process_of, status_file
 from executors.mesos.agent.state import OUT_OF_MEMORY, ContainerSpec
 from executors.mesos.agent.storage import make_sandbox
 from executors.processes import kill_sessions
@@ -40,7 +40,6 @@ class Unlimited:
         return SessionGroup()
 
     def bound(self, cores: float) -> None:
-        """There is no way to."""
         raise unbounded(self.name)
 
     def recover(self, name: str, pid: int) -> Group | None:
@@ -48,8 +47,7 @@ class Unlimited:
         session.adopt(pid)
         return session if session.pids() else None
 
-    def sweep(self, keep: Collection[str]) -> None:
-        """Nothing is left behind that could be found."""
+    def sweep(self, keep: Collection[str]) -> None: ...
 
 
 class SessionGroup:
@@ -64,11 +62,8 @@ class SessionGroup:
     def adopt(self, pid: int) -> None:
         self._leader = pid
 
-    def limit(self, cores: float | None) -> None:
-        """There is no way to."""
-
-    def weigh(self, weight: float) -> None:
-        """There is no way to."""
+    def limit(self, cores: float | None) -> None: ...
+    def weigh(self, weight: float) -> None: ...
 
     def usage(self) -> GroupUsage:
         members = self._members().values()
@@ -85,7 +80,6 @@ class SessionGroup:
         )
 
     def starved(self) -> bool:
-        """Its memory is not limited."""
         return False
 
     def pids(self) -> list[int]:
@@ -95,8 +89,7 @@ class SessionGroup:
         if self._leader and self._members():
             kill_sessions({self._leader})
 
-    def close(self) -> None:
-        """Nothing is left."""
+    def close(self) -> None: ...
 
     def _members(self) -> dict[int, proc.Stat]:
         """The living processes, by number."""
@@ -105,15 +98,7 @@ class SessionGroup:
 
 @dataclass(frozen=True)
 class OrphanPolicy:
-    """What becomes of containers whose agent has died.
-
-    Parameters
-    ----------
-    grace_s
-        How long they go on, should no other agent take them over [s].
-    quotas, space, scratch
-        See `executors.mesos.agent.shim.Shim`.
-    """
+    """What becomes of containers whose agent has died: parameters of `executors.mesos.agent.shim.Shim`."""
 
     grace_s: float
     quotas: str = ""
@@ -128,16 +113,8 @@ _ENDING_S = 5.0
 class Launcher:
     """Starts containers through a shim; when that is killed, another one is started.
 
-    Parameters
-    ----------
-    run, lock
-        See `executors.mesos.agent.shim.Shim`.
-    orphans
-        What becomes of containers when we die.
-    ended
-        Told the id and the wait status of a container that has ended.
-    lost
-        Told the ids of containers whose shim was killed: how they end must be found out otherwise.
+    `ended` is called with the id and the wait status of a container that has ended, `lost` with the ids of those whose
+    shim was killed: how they end must be found out otherwise.
     """
 
     def __init__(
@@ -257,24 +234,7 @@ _LOOK_S = 0.1
 _STATUS_S = 1.0
 _SETTLE_S = 0.005  # tasks that come and go change a limit back and forth: what is left of that is written
 _LEAST_WEIGHT = 0.01
-
-
-class ContainerListener(Protocol):
-    """Receives what becomes of containers."""
-
-    def started(self, container: str, pid: int, birth: int) -> None:
-        """Its first process, and when that was started (`shim.birth_of`)."""
-
-    def exited(self, container: str, code: int | None, reason: str) -> None:
-        """Nothing of it runs any more, or it could not be started.
-
-        Parameters
-        ----------
-        code
-            Its first process's exit code, the negative number of the signal that killed it, or None when unknown.
-        reason
-            What is known beyond that, in words, or `OUT_OF_MEMORY`; "" for nothing.
-        """
+_UNKNOWN = "its exit status is not known"
 
 
 class _CpuShare(NamedTuple):
@@ -312,22 +272,29 @@ class NodeContainers:
 
     Parameters
     ----------
-    quotas
-        Keeps them to their share of the node.
     run
         Directory, mode 0700, of what a later agent must know of them.
     lock
         The file that this agent holds locked.
-    orphans
-        What becomes of containers when we die.
-    listener
-        Called in the event loop.
+    started
+        Called with a container's id, its first process, and when that was started (`shim.birth_of`).
+    exited
+        Called once no process of a container is left, or it could not be started: with its id, its first process's exit
+        code (the negative number of the signal that killed it; None when unknown), and what is known beyond that, in
+        words, or `OUT_OF_MEMORY`; "" for nothing.
     """
 
     def __init__(
-        self, quotas: Quotas, run: Path, lock: Path, orphans: OrphanPolicy, listener: ContainerListener
+        self,
+        quotas: Quotas,
+        run: Path,
+        lock: Path,
+        orphans: OrphanPolicy,
+        *,
+        started: Callable[[str, int, int], object],
+        exited: Callable[[str, int | None, str], object],
     ) -> None:
-        self._quotas, self._run, self._listener = quotas, run, listener
+        self._quotas, self._run, self._started, self._exited = quotas, run, started, exited
         self._launcher = Launcher(run, lock, orphans, ended=self._ended, lost=self._lost)
         self._all: dict[str, _LiveContainer] = {}
         self._jobs: set[asyncio.Task[None]] = set()
@@ -338,7 +305,7 @@ class NodeContainers:
         Parameters
         ----------
         earlier
-            Id, first process and its start time of each. Of those that have ended, the listener is called before this
+            Id, first process and its start time of each. Of those that have ended, `exited` is called before this
             returns.
         """
         await self._launcher.open()
@@ -356,7 +323,7 @@ class NodeContainers:
         await asyncio.to_thread(self._sweep)
 
     def start(self, container: ContainerSpec) -> None:
-        """Start a container; the listener is called."""
+        """Start a container; `started` is called, or `exited`."""
         running = self._all[container.id] = _LiveContainer(container.id)
         self._do(self._start(running, container))
 
@@ -427,10 +394,9 @@ class NodeContainers:
                 )
                 group.adopt(running.pid)
             except (StateError, OSError) as error:
-                await self._finish(running)
-                self._listener.exited(running.id, None, str(error))
+                await self._finish(running, None, str(error))
                 return
-            self._listener.started(running.id, running.pid, running.birth)
+            self._started(running.id, running.pid, running.birth)
 
     async def _stop(self, running: _LiveContainer, grace_s: float) -> None:
         if grace_s > 0:
@@ -464,14 +430,13 @@ class NodeContainers:
             if running.over.is_set():
                 return
             starved = status != 0 and await asyncio.to_thread(self._out_of_memory, running)
-            await self._finish(running)
             code = None if status is None else os.waitstatus_to_exitcode(status)
-            reason = OUT_OF_MEMORY if starved else "its exit status is not known" if code is None else ""
-            self._listener.exited(running.id, code, reason)
+            await self._finish(running, code, OUT_OF_MEMORY if starved else "" if status is not None else _UNKNOWN)
 
-    async def _finish(self, running: _LiveContainer) -> None:
+    async def _finish(self, running: _LiveContainer, code: int | None, reason: str) -> None:
         running.over.set()
         await asyncio.to_thread(self._clear, running)
+        self._exited(running.id, code, reason)
 
     # ------------------------------------------------------- how containers end
 
@@ -511,10 +476,8 @@ class NodeContainers:
         for path in self._run.glob("*.process"):
             if path.stem in self._all:
                 continue
-            with suppress(OSError, ValueError):
-                pid, birth = map(int, path.read_text().split())
-                if birth_of(pid) == birth:
-                    kill_sessions({pid})
+            if (pid := process_of(path)) is not None:
+                kill_sessions({pid})
             self.remove(path.stem)
         self._quotas.sweep(frozenset(self._all))
 

@@ -40,25 +40,8 @@ class AgentEngine:
     """Runs one machine.
 
     While the journal cannot be written (a full disk, say) no container is started, since a later agent would not know
-    of it: the task fails with the reason. What else happens goes on and is written once that is possible again; only
-    the answers to executors wait for it.
-
-    Parameters
-    ----------
-    machine
-        The agent's; nothing else may call it.
-    journal
-        Where its rows go.
-    directory
-        Where masters say where they listen.
-    quotas
-        Keeps containers to their share of the node.
-    run, lock
-        See `NodeContainers`.
-    orphans
-        What becomes of containers when we die.
-    patience_s
-        How long to look for a master in vain [s].
+    of it: the task fails with the reason. All else goes on and is written once that is possible again; only the answers
+    to executors wait for it. Parameters are those of `MasterLink` and `NodeContainers`; nothing else calls `machine`.
     """
 
     def __init__(
@@ -72,14 +55,22 @@ class AgentEngine:
         lock: Path,
         orphans: OrphanPolicy,
         patience_s: float,
+        over: Path | None = None,
     ) -> None:
         self._machine = machine
         self._commit: GroupCommit[Own] = GroupCommit(journal, self._deliver, strict=False)
         self._committing: asyncio.Task[None] | None = None
         self._loop = asyncio.get_running_loop()
         self._clock = Clockwork(machine.due, lambda: self.step(machine.wake))
-        self.link = MasterLink(directory, self, patience_s)
-        self.containers = NodeContainers(quotas, run, lock, orphans, self)
+        self.link = MasterLink(
+            directory,
+            connected=self.connected,
+            disconnected=lambda: self._step_safely(machine.disconnected),
+            received=self.received,
+            patience_s=patience_s,
+            over=over,
+        )
+        self.containers = NodeContainers(quotas, run, lock, orphans, started=self.started, exited=self.exited)
         self.streams: dict[str, ResponseStream] = {}
         """Open streams of executors, by id."""
         self.ended: asyncio.Future[int] = self._loop.create_future()
@@ -108,7 +99,7 @@ class AgentEngine:
         self.containers.abandon()
 
     def step(self, step: Callable[[float], Sequence[Effect]], *, lazily: bool = False) -> None:
-        """Have the machine take a step, and carry out what it wants done; raises what the machine raises."""
+        """Have the machine take a step, and carry out its effects; raises what the machine raises."""
         if not self._stopped:
             self._carry_out(step(self._clock.now()), lazily=lazily)
 
@@ -147,10 +138,7 @@ class AgentEngine:
             self._step_safely(lambda now: self._machine.closed(stream.id, now))
 
     def leave(self, reason: str, patience_s: float, *, notified: bool = False) -> None:
-        """End all that runs, tell the master, and end, after `patience_s` [s] in any case.
-
-        With `notified`, there is no master to tell.
-        """
+        """End all that runs, unregister, and end, after `patience_s` [s] in any case; see `NodeAgent.leave`."""
         self._step_safely(lambda now: self._machine.leave(reason, now, notified=notified))
         self._loop.call_later(patience_s, self._over, 0)
 
@@ -166,21 +154,16 @@ class AgentEngine:
         self._step_safely(self._machine.connected)
         self._flush()
 
-    def disconnected(self) -> None:
-        self._step_safely(self._machine.disconnected)
-
     def received(self, item: Message) -> None:
-        # Nobody waits for what an acknowledgement changes: an agent that forgets it sends the update again.
+        # No caller waits for what an acknowledgement changes: an agent that forgets it sends the update again.
         self._step_safely(lambda now: self._machine.from_master(item, now), lazily=item.get("type") == "ACKNOWLEDGE")
 
     # ------------------------------------------------------- called by containers
 
     def started(self, container: str, pid: int, birth: int) -> None:
-        _log.info("container %s has started", container)
         self._step_safely(lambda now: self._machine.started(container, pid, birth, now))
 
     def exited(self, container: str, code: int | None, reason: str) -> None:
-        _log.info("container %s has ended: %s %s", container, code, reason)
         self._step_safely(lambda now: self._machine.exited(container, code, reason, now))
 
     # ------------------------------------------------------- effects
@@ -206,46 +189,32 @@ class AgentEngine:
             try:
                 self._do(effect)
             except Exception:  # a fault of ours: what runs here goes on all the same
-                _log.exception("the agent could not do what it wanted")
+                _log.exception("an effect of the agent's machine failed")
 
     def _do(self, effect: Parcel | Own) -> None:
-        if isinstance(effect, ToMaster):
-            self.link.send(effect.item)
-        elif isinstance(effect, Parcel):
-            if (stream := self.streams.get(effect.stream)) is None:
-                return
-            if effect.record is None:
-                stream.end()
-            else:
-                stream.put(effect.record)
-        elif isinstance(effect, StartContainer):
-            self._start(effect)
-        elif isinstance(effect, StopContainer):
-            _log.info("container %s: stop within %g s", effect.id, effect.grace_s)
-            self.containers.stop(effect.id, effect.grace_s)
-        elif isinstance(effect, LimitCpu):
-            _log.info("container %s: at most %s cores", effect.id, effect.cpus)
-            self.containers.limit(effect.id, effect.cpus)
-        elif isinstance(effect, WeighCpu):
-            _log.info("container %s: weight of %s cores", effect.id, effect.cpus)
-            self.containers.weigh(effect.id, effect.cpus)
-        elif isinstance(effect, RemoveContainer):
-            self.containers.remove(effect.id)
-        elif isinstance(effect, ExitAgent):
-            self._over(effect.code)
-
-    def _start(self, effect: StartContainer) -> None:
-        if self._commit.trouble is None:
-            _log.info(
-                "container %s: start %.80r for %s",
-                effect.container.id,
-                effect.container.argv[0],
-                effect.container.executor,
-            )
-            self.containers.start(effect.container)
-        else:
-            reason = f"nothing is started while the agent's journal cannot be written: {self._commit.trouble}"
-            self._loop.call_soon(self.exited, effect.container.id, None, reason)
+        match effect:
+            case ToMaster(item):
+                self.link.send(item)
+            case Parcel(stream, record):
+                if (found := self.streams.get(stream)) is not None:
+                    found.end() if record is None else found.put(record)
+            case StartContainer(container) if self._commit.trouble is None:
+                self.containers.start(container)
+            case StartContainer(container):
+                reason = f"nothing is started while the agent's journal cannot be written: {self._commit.trouble}"
+                self._loop.call_soon(self.exited, container.id, None, reason)
+            case StopContainer(id, grace_s):
+                self.containers.stop(id, grace_s)
+            case LimitCpu(id, cpus):
+                _log.info("container %s: at most %s cores", id, cpus)
+                self.containers.limit(id, cpus)
+            case WeighCpu(id, cpus):
+                _log.info("container %s: weight of %s cores", id, cpus)
+                self.containers.weigh(id, cpus)
+            case RemoveContainer(id):
+                self.containers.remove(id)
+            case ExitAgent(code):
+                self._over(code)
 
     def _stop(self) -> None:
         self._stopped = True

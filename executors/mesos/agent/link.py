@@ -4,40 +4,47 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import random
 import ssl
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
-
-import httptools
+from pathlib import Path
+from typing import NamedTuple
 
 from asa.core.errors import StateError
-from asa.web.protocol import Headers
+from asa.web.protocol import BodyData, Event, Headers, MalformedMessage, ResponseHead, ResponseReader
 from executors.mesos.agent_protocol import PATH, PING_S, PINGS, STREAM_HEADER
 from executors.mesos.codec import BadMessage, Message, Records, encode
 from executors.mesos.messages import field
 from executors.mesos.pool_directory import AGENT, MASTER_NAME, PoolDirectory
 
-_log = logging.getLogger(__name__)
-
 TEXT_MOST = 500
 """How much of an answer that is no stream is kept [bytes]."""
-_HEADERS_MOST = 256
+BATCH_MOST, BATCH_BYTES = 1000, 4 << 20
+"""A batch has at most so many items, and, but for its last one, so many bytes: far less than the master takes."""
+UNSENT_MOST, UNSENT_BYTES = 20_000, 256 << 20
+"""With more items, or more bytes, the master is taken for one that does not read."""
+SOONEST_S, LATEST_S = 0.2, 5.0
+"""How long to wait before looking for a master again [s]: at first, and after many tries; up to half less by chance."""
+SILENCE_S = (1.0, 3600.0)
+"""Bounds of the time after which a silent master is given up, whatever it asks for [s]."""
+AGAIN_S = 1.0
+"""How long the master has once more when that time is over [s]."""
+
 _READ_MOST = 64 << 10
+_CONNECT_S, _ANSWER_S, _LOOK_S = 5.0, 30.0, 5.0
+
+_log = logging.getLogger(__name__)
 
 
 class MasterAnswer(NamedTuple):
-    """What a master answers; of a stream, the beginning."""
+    """What a master answers; of a stream, the head."""
 
     status: int
     headers: Headers
-    body: bytes
-
-    @property
-    def text(self) -> str:
-        return self.body.decode(errors="replace").strip()
+    text: str
 
 
 class MasterConnection(asyncio.BufferedProtocol):
@@ -45,19 +52,18 @@ class MasterConnection(asyncio.BufferedProtocol):
 
     Parameters
     ----------
-    hear
-        Takes what comes of a body that is answered with 200, piece by piece; its `BadMessage` breaks the connection.
-        Without it answers are taken as a whole.
+    received
+        Takes the body of a response with status 200, piece by piece; its `BadMessage` breaks the connection.
+        Without it each answer is taken as a whole.
     """
 
-    def __init__(self, hear: Callable[[bytes], object] | None = None) -> None:
-        self._received = hear
-        self._parser = httptools.HttpResponseParser(self)
+    def __init__(self, received: Callable[[bytes], object] | None = None) -> None:
+        self._received = received
+        self._reader = ResponseReader()
         self._buffer = memoryview(bytearray(_READ_MOST))
         self._transport: asyncio.Transport | None = None
-        self._fields: dict[str, str] = {}
-        self._body, self._unread = bytearray(), bytearray()
-        self._over = False  # a stream has ended
+        self._head = ResponseHead(0, Headers({}))
+        self._body = b""
         self._answer: asyncio.Future[MasterAnswer] | None = None
         self.broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Has the exception that the connection was ended by."""
@@ -73,7 +79,7 @@ class MasterConnection(asyncio.BufferedProtocol):
     def close(self) -> None:
         """End it; nothing more is received."""
         self._break(ConnectionAbortedError("it was closed"))
-        self.broken.exception()  # nobody needs to ask
+        self.broken.exception()  # or asyncio would log that it was never retrieved
 
     def _break(self, error: Exception) -> None:
         if self._transport is not None:
@@ -97,53 +103,34 @@ class MasterConnection(asyncio.BufferedProtocol):
         return self._buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        problem: Exception | None = None
         try:
-            self._parser.feed_data(bytes(self._buffer[:nbytes]))
-        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
-            problem = ConnectionAbortedError(f"what came is no HTTP: {error}")
-        try:
-            if self._received is not None and self._unread:  # what came before the end, or before what is wrong, counts
-                unread, self._unread = bytes(self._unread), bytearray()
-                self._received(unread)
-        except BadMessage as error:
-            problem = error
-        if problem or self._over:
-            self._break(problem or ConnectionResetError("the master has ended it"))
+            for event in self._reader.receive(bytes(self._buffer[:nbytes])):
+                self._take(event)
+        except (OSError, BadMessage) as error:
+            self._break(error)
 
-    # ------------------------------------------------------- called by httptools
-
-    def on_message_begin(self) -> None:
-        self._fields, self._body = {}, bytearray()
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        if len(self._fields) >= _HEADERS_MOST:
-            raise ValueError(f"more than {_HEADERS_MOST} headers")
-        self._fields[name.decode("latin-1").lower()] = value.decode("latin-1")
-
-    def on_headers_complete(self) -> None:
-        if self._is_stream:
-            self._answered()
-
-    def on_body(self, body: bytes) -> None:
-        if self._is_stream:
-            self._unread += body
+    def _take(self, event: Event) -> None:
+        stream = self._received if self._head.status == 200 else None
+        if isinstance(event, ResponseHead):
+            self._head, self._body = event, b""
+            if self._received is not None and event.status == 200:
+                self._answered()
+        elif isinstance(event, BodyData):
+            if stream is not None:
+                stream(event.data)
+            else:
+                self._body += event.data[: TEXT_MOST - len(self._body)]
+        elif isinstance(event, MalformedMessage):
+            raise ConnectionAbortedError("the master has sent something else than HTTP responses")
+        elif stream is not None:
+            raise ConnectionResetError("the master has ended it")
         else:
-            self._body += body[: TEXT_MOST - len(self._body)]
-
-    def on_message_complete(self) -> None:
-        self._over = self._is_stream
-        if self._parser.get_status_code() >= 200:
             self._answered()
-
-    @property
-    def _is_stream(self) -> bool:
-        return self._received is not None and self._parser.get_status_code() == 200
 
     def _answered(self) -> None:
         if self._answer is not None and not self._answer.done():
-            answer = MasterAnswer(self._parser.get_status_code(), Headers(self._fields), bytes(self._body))
-            self._answer.set_result(answer)
+            text = self._body.decode(errors="replace").strip()
+            self._answer.set_result(MasterAnswer(self._head.status, self._head.headers, text))
 
 
 async def connect_to_master(
@@ -151,20 +138,13 @@ async def connect_to_master(
     port: int,
     context: ssl.SSLContext | None,
     name: str | None,
-    hear: Callable[[bytes], object] | None = None,
+    received: Callable[[bytes], object] | None = None,
 ) -> MasterConnection:
     """Connect, over TLS if there is a context; `name` is the one in the master's certificate. Raises `OSError`."""
-    loop = asyncio.get_running_loop()
-    _, line = await loop.create_connection(
-        lambda: MasterConnection(hear), host, port, ssl=context, server_hostname=name
+    _, connection = await asyncio.get_running_loop().create_connection(
+        lambda: MasterConnection(received), host, port, ssl=context, server_hostname=name
     )
-    return line
-
-
-BATCH_MOST, BATCH_BYTES = 1000, 4 << 20
-"""A batch has at most so many items, and, but for its last one, so many bytes: far less than the master takes."""
-UNSENT_MOST, UNSENT_BYTES = 20_000, 256 << 20
-"""With more items, or more bytes, the master is taken for one that does not listen."""
+    return connection
 
 
 class Outbox:
@@ -186,11 +166,10 @@ class Outbox:
 
     @property
     def is_full(self) -> bool:
-        """Whether more has piled up than a master that listens would let."""
+        """Whether more waits than with any master that reads."""
         return len(self._items) > UNSENT_MOST or self._size > UNSENT_BYTES
 
     def put(self, item: Message) -> None:
-        """Add an item."""
         body = encode(item)
         self._items.append(body)
         self._size += len(body)
@@ -211,32 +190,8 @@ class Outbox:
         return b'{"type":"BATCH","batch":{"items":[%b]}}' % b",".join(items)
 
     def clear(self) -> None:
-        """Drop all items."""
         self._items.clear()
         self._size = 0
-
-
-SOONEST_S, LATEST_S = 0.2, 5.0
-"""How long to wait before looking for a master again [s]: at first, and after many tries; up to half less by chance."""
-
-_CONNECT_S = 5.0
-_ANSWER_S = 30.0
-_AGAIN_S = 1.0
-_LOOK_S = 5.0
-_SILENCE_S = (1.0, 3600.0)
-
-
-class LinkListener(Protocol):
-    """The agent, as the link sees it. It sends with `MasterLink.send`."""
-
-    def connected(self) -> None:
-        """A connection is being made: the REGISTER item is wanted now, before anything else."""
-
-    def disconnected(self) -> None:
-        """It broke, or could not be made; what was sent on it may not have arrived."""
-
-    def received(self, item: Message) -> None:
-        """The master has sent something."""
 
 
 class _Unreachable(OSError):
@@ -262,20 +217,19 @@ class _Master:
         return f"http{'s' if self.context else ''}://{self.address}"
 
     def head(self, stream: str | None = None) -> str:
-        """What a request begins with."""
+        """Request line and header section, but for the length of the body."""
         own = "" if stream is None else f"{STREAM_HEADER}: {stream}\r\n"
         return (
             f"POST {PATH} HTTP/1.1\r\nHost: {self.address}\r\nContent-Type: application/json\r\n"
             f"Accept: application/json\r\nAuthorization: Bearer {self.token}\r\n{own}"
         )
 
-    async def dial(self, hear: Callable[[bytes], object] | None = None) -> MasterConnection:
+    async def connect(self, received: Callable[[bytes], object] | None = None) -> MasterConnection:
         """A connection to it; raises `_Unreachable`."""
         try:
             async with asyncio.timeout(_CONNECT_S):
-                return await connect_to_master(
-                    self.host, self.port, self.context, MASTER_NAME if self.context else None, hear
-                )
+                name = MASTER_NAME if self.context else None
+                return await connect_to_master(self.host, self.port, self.context, name, received)
         except (OSError, TimeoutError) as error:
             raise _Unreachable(f"no master at {self.url}: {str(error) or type(error).__name__}") from error
 
@@ -286,25 +240,43 @@ class MasterLink:
     Parameters
     ----------
     directory
-        Where masters say where they listen.
-    listener
-        The agent.
+        Where masters publish their addresses.
+    connected
+        Called when a connection is about to be made: the REGISTER item is to be sent then, before anything else.
+    disconnected
+        Called when it broke, or could not be made; what was sent on it may not have arrived.
+    received
+        Called with each item that the master sends.
     patience_s
         How long to try without a master [s].
+    over
+        A file that says, when there is no master, that none is to be looked for.
     """
 
-    def __init__(self, directory: PoolDirectory, listener: LinkListener, patience_s: float) -> None:
-        self._directory, self._listener, self._patience_s = directory, listener, patience_s
+    def __init__(
+        self,
+        directory: PoolDirectory,
+        *,
+        connected: Callable[[], object],
+        disconnected: Callable[[], object],
+        received: Callable[[Message], object],
+        patience_s: float,
+        over: Path | None = None,
+    ) -> None:
+        self._directory, self._patience_s, self._over = directory, patience_s, over
+        self._connected, self._disconnected, self._take = connected, disconnected, received
         self._unsent = Outbox()
         self._bell = asyncio.Event()
         self._connecting = self._sending = False
-        self._registered = False
+        self._registered = self._sent_away = False
         self._records = Records()
         self._silence_s = PING_S * PINGS
         self._received_at = 0.0
         self._full: asyncio.Future[None] | None = None
         self.problem = "no master has started in this pool yet"
         """Why there is no connection, or why the last one broke."""
+        self.released = False
+        """Whether `over` was there."""
 
     def send(self, item: Message) -> None:
         """Send this to the master; without a connection it is dropped."""
@@ -315,11 +287,14 @@ class MasterLink:
                 self._full.set_exception(ConnectionAbortedError("the master does not take what is sent"))
 
     def clear(self) -> None:
-        """Drop what was not sent yet."""
+        """Drop all that is not sent yet."""
         self._unsent.clear()
 
     async def run(self) -> None:
-        """Until there was no master for `patience_s`; `problem` then says why."""
+        """Stay connected until there was no master for `patience_s`; `problem` then says why.
+
+        It never returns once the master has sent this agent away.
+        """
         loop = asyncio.get_running_loop()
         served, delay = loop.time(), SOONEST_S
         while True:
@@ -327,8 +302,20 @@ class MasterLink:
                 served, delay = loop.time(), SOONEST_S
             elif loop.time() - served >= self._patience_s:
                 return
+            if self._is_over():
+                self.released = True
+                return
+            if self._sent_away:
+                await loop.create_future()  # there is nothing more to say to one another
             await asyncio.sleep(delay * random.uniform(0.5, 1.0))
             delay = min(2 * delay, LATEST_S)
+
+    def _is_over(self) -> bool:
+        """Whether nobody will start a master for us any more."""
+        try:
+            return self._over is not None and self._over.name in os.listdir(self._over.parent)
+        except OSError:
+            return False
 
     async def flush(self, patience_s: float) -> None:
         """Until everything has arrived, there is no connection, or `patience_s` [s] are over."""
@@ -350,7 +337,7 @@ class MasterLink:
             return False
         _log.info("connecting to the master at %s", masters[0].url)
         self._connecting = True
-        self._listener.connected()
+        self._connected()
         try:
             register = self._unsent.take()
             for master in masters:
@@ -364,7 +351,7 @@ class MasterLink:
         finally:
             self._connecting = False
             self._unsent.clear()
-            self._listener.disconnected()
+            self._disconnected()
         return self._registered
 
     def _masters(self) -> list[_Master]:
@@ -380,23 +367,24 @@ class MasterLink:
         """Register, and stay until the connection breaks; always raises."""
         self._records, self._silence_s = Records(), PING_S * PINGS
         self._received_at = asyncio.get_running_loop().time()
-        line = await master.dial(self._received)
+        connection = await master.connect(self._received)
         try:
             async with asyncio.timeout(_ANSWER_S):
-                answer = await line.post(master.head(), register)
+                answer = await connection.post(master.head(), register)
             stream = answer.headers.get(STREAM_HEADER)
             if answer.status != 200 or stream is None:
                 raise ConnectionRefusedError(f"{master.url} answers {answer.status}: {answer.text}")
-            await self._stay_on(line, master, stream)
+            await self._stay_on(connection, master, stream)
         finally:
-            line.close()
+            connection.close()
 
-    async def _stay_on(self, line: MasterConnection, master: _Master, stream: str) -> None:
+    async def _stay_on(self, connection: MasterConnection, master: _Master, stream: str) -> None:
         sending = asyncio.create_task(self._send(master, stream))
         watching = asyncio.create_task(self._watch())
         full = self._full = asyncio.get_running_loop().create_future()
         try:
-            done, _ = await asyncio.wait((sending, watching, line.broken, full), return_when=asyncio.FIRST_COMPLETED)
+            ends = (sending, watching, connection.broken, full)
+            done, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             for ended in done:
                 ended.result()
         finally:
@@ -409,8 +397,11 @@ class MasterLink:
         for item in self._records.feed(data):
             if item.get("type") == "REGISTERED":
                 self._registered = True
-                self._silence_s = _silence(item)
-            self._listener.received(item)
+                ping: float = field(item, "registered.ping_s", float, PING_S)
+                pings: int = field(item, "registered.pings", int, PINGS)
+                self._silence_s = min(max(ping * pings, SILENCE_S[0]), SILENCE_S[1])
+            self._sent_away |= item.get("type") == "SHUTDOWN"
+            self._take(item)
 
     async def _watch(self) -> None:
         """Give up a silent master; always raises."""
@@ -420,13 +411,13 @@ class MasterLink:
                 await asyncio.sleep(min(left, _LOOK_S))
             # A process that was stopped and continued finds the time over; what the master has sent meanwhile is there.
             before = self._received_at
-            await asyncio.sleep(_AGAIN_S)
+            await asyncio.sleep(AGAIN_S)
             if self._received_at == before:
                 raise TimeoutError(f"the master was silent for {self._silence_s:g} s")
 
     async def _send(self, master: _Master, stream: str) -> None:
         """One batch after the other: what is added while one is on its way makes up the next."""
-        head, line = master.head(stream), None
+        head, connection = master.head(stream), None
         try:
             while True:
                 await self._bell.wait()
@@ -435,26 +426,14 @@ class MasterLink:
                     batch = self._unsent.batch()
                     self._sending = True
                     async with asyncio.timeout(self._silence_s):
-                        line = line or await self._dialled(master)
-                        answer = await line.post(head, batch)
+                        connection = connection or await master.connect()
+                        answer = await connection.post(head, batch)
                     self._sending = False
                     if answer.status != 202:
                         raise ConnectionAbortedError(f"it answers {answer.status}: {answer.text}")
+        except _Unreachable as error:  # while its stream is open: no reason to try its other addresses
+            raise ConnectionAbortedError(str(error)) from error
         finally:
             self._sending = False
-            if line is not None:
-                line.close()
-
-    async def _dialled(self, master: _Master) -> MasterConnection:
-        try:
-            return await master.dial()
-        except _Unreachable as error:  # while its stream is open: no reason to try elsewhere
-            raise ConnectionAbortedError(str(error)) from error
-
-
-def _silence(registered: Message) -> float:
-    """After how long without a word the master is gone [s]."""
-    ping: float = field(registered, "registered.ping_s", float, PING_S)
-    pings: int = field(registered, "registered.pings", int, PINGS)
-    least, most = _SILENCE_S
-    return min(max(ping * pings, least), most)
+            if connection is not None:
+                connection.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterable
+from functools import partial
 
 from executors.cgroup.group import GroupUsage
 from executors.mesos.agent.api import (
@@ -15,13 +16,12 @@ from executors.mesos.agent.api import (
     stream_closed,
     subscribe_executor,
 )
-from executors.mesos.agent.records import forget_all, keep_agent, keep_framework, registration, restored
+from executors.mesos.agent.records import forget_all, keep, keep_agent, registration, restored
 from executors.mesos.agent.state import (
     AgentCore,
     AgentFramework,
     AgentOptions,
     AgentState,
-    AgentTask,
     Departure,
     Effect,
     ExitAgent,
@@ -32,12 +32,12 @@ from executors.mesos.agent.state import (
 from executors.mesos.agent.task_info import path_id
 from executors.mesos.agent.tasks import (
     acknowledge_update,
-    arm_time_limit,
     container_started,
     drop_container,
     end_task,
     executor_exited,
     executor_overdue,
+    exit_text,
     kill_for_master,
     kill_task,
     lease_over,
@@ -51,22 +51,18 @@ from executors.mesos.agent.tasks import (
     shut_down_executor,
     task_exited,
     task_started,
-    task_timed_out,
     update_framework,
 )
 from executors.mesos.codec import BadMessage, Message
 from executors.mesos.effects import KeepRow
 from executors.mesos.messages import VERSION, base64_of, field, message, octets, value_of
 
+_SIXTEEN = partial(os.urandom, 16)
 _log = logging.getLogger(__name__)
 
 
-def _sixteen() -> bytes:
-    return os.urandom(16)
-
-
 class NodeAgent:
-    """One node: it runs tasks in containers, and sees to it that frameworks hear what becomes of them.
+    """One node: it runs tasks in containers, and reports to frameworks what becomes of them.
 
     All times are seconds since the epoch. Each method returns what is to be done: first every `KeepRow`, in one
     transaction, and then the rest, in order.
@@ -80,10 +76,11 @@ class NodeAgent:
     """
 
     def __init__(
-        self, options: AgentOptions, now: float, rows: Iterable[KeepRow] = (), *, fresh: Callable[[], bytes] = _sixteen
+        self, options: AgentOptions, now: float, rows: Iterable[KeepRow] = (), *, fresh: Callable[[], bytes] = _SIXTEEN
     ) -> None:
         self._core = AgentCore(options, restored(rows, now), fresh, now)
-        self._ran = recovered_containers(self._core.state)
+        state = self._core.state
+        self._ran = [(item.id, item.pid, item.birth) for item in state.instances.values() if item.pid is not None]
         resume_after_restart(self._core)
         plan_departure(self._core)
 
@@ -136,15 +133,11 @@ class NodeAgent:
         elif kind == "REGISTERED":
             self._registered(path_id(payload, "agent_id"))
         elif kind == "SHUTDOWN":
-            begin_departure(
-                core, field(payload, "message", str, ""), core.now + core.options.grace_s + 5.0, notified=True
-            )
-        elif core.state.id is not None:
-            self._carry_out(kind, payload)
-
-    def _carry_out(self, kind: str, payload: Message) -> None:
-        core = self._core
-        if kind == "RUN":
+            until = core.now + core.options.grace_s + SPARE_S
+            begin_departure(core, field(payload, "message", str, ""), until, notified=True)
+        elif core.state.id is None:
+            return  # what an earlier agent was sent
+        elif kind == "RUN":
             run_tasks(core, payload)
         elif kind == "KILL":
             kill_for_master(core, payload)
@@ -156,17 +149,21 @@ class NodeAgent:
             if (framework := core.state.frameworks.get(value_of(payload, "framework_id"))) is not None:
                 abandon_framework(core, framework)
         elif kind in ("MESSAGE", "SHUTDOWN_EXECUTOR"):
-            ids = value_of(payload, "framework_id"), value_of(payload, "executor_id")
-            executor, task = core.state.executor(*ids), core.state.task(*ids)
-            if executor is not None and kind == "MESSAGE":
-                core.send(executor.stream, message("MESSAGE", data=field(payload, "data", str, "")))
-            elif executor is not None:
-                text = "its executor was asked to end"
-                shut_down_executor(core, executor, TaskEnd("failed", "REASON_EXECUTOR_TERMINATED", text))
-            elif task is not None and task.executor is None and kind == "SHUTDOWN_EXECUTOR":
-                kill_task(core, task, None)  # a command task has itself for an executor
+            self._for_executor(kind, payload)
         else:
             raise BadMessage(f"{kind!r:.80} is no message of a master")
+
+    def _for_executor(self, kind: str, payload: Message) -> None:
+        core = self._core
+        ids = value_of(payload, "framework_id"), value_of(payload, "executor_id")
+        executor, task = core.state.executor(*ids), core.state.task(*ids)
+        if executor is not None and kind == "MESSAGE":
+            core.send(executor.stream, message("MESSAGE", data=field(payload, "data", str, "")))
+        elif executor is not None:
+            text = "its executor was asked to end"
+            shut_down_executor(core, executor, TaskEnd("failed", "REASON_EXECUTOR_TERMINATED", text))
+        elif task is not None and task.executor is None and kind == "SHUTDOWN_EXECUTOR":
+            kill_task(core, task, None)  # a command task has itself for an executor
 
     def _registered(self, agent_id: str) -> None:
         state = self._core.state
@@ -213,13 +210,7 @@ class NodeAgent:
     # ------------------------------------------------------- containers
 
     def started(self, container_id: str, pid: int, birth: int, now: float) -> list[Effect]:
-        """A container runs.
-
-        Parameters
-        ----------
-        birth
-            When its process started, as ``/proc/PID/stat`` has it [clock ticks since the machine did].
-        """
+        """A container runs: its process, and when that started (`shim.birth_of`)."""
         self._core.now = now
         instance = container_started(self._core, container_id, pid, birth)
         if instance is not None and instance.task is not None:
@@ -247,19 +238,13 @@ class NodeAgent:
     def operate(
         self, call: Message, usage: Callable[[str], GroupUsage | None], now: float
     ) -> tuple[Message | None, list[Effect]]:
-        """A call of an operator, and the answer, None for an empty one; raises `HTTPError` or `BadMessage`.
-
-        Parameters
-        ----------
-        usage
-            What a container has used; None when that is not known.
-        """
+        """A call of an operator, and the answer, None for an empty one; raises as `api.operate` does."""
         self._core.now = now
         answer = operate(self._core, call, usage)
         return answer, self._effects()
 
     def leave(self, reason: str, now: float, *, notified: bool = False) -> list[Effect]:
-        """End everything that runs here, tell the master, and then end: the last effect of all is `Exit`.
+        """End everything that runs here, unregister, and then end: the last effect of all is `ExitAgent`.
 
         With `notified`, there is no master: nothing waits for its acknowledgements.
         """
@@ -268,7 +253,7 @@ class NodeAgent:
         return self._effects()
 
     def due(self) -> float:
-        """When `wake` is wanted; infinite when it is not."""
+        """When `wake` is to be called; infinite for never."""
         return self._core.timers.due()
 
     def wake(self, now: float) -> list[Effect]:
@@ -280,9 +265,7 @@ class NodeAgent:
                 retry_update(core, *ids)
             elif what == "heartbeat":
                 send_heartbeat(core, *ids)
-            elif what == "complete":
-                task_timed_out(core, *ids)
-            elif what in ("lease", "request"):
+            elif what in ("limit", "request"):
                 lease_over(core, what, *ids)
             elif what == "ends":
                 allocation_ends(core)
@@ -295,26 +278,18 @@ class NodeAgent:
         return self._core.take_effects()
 
 
-def recovered_containers(state: AgentState) -> list[tuple[str, int, int]]:
-    """Containers that are known to have started: id, process, and when that had started [clock ticks]."""
-    return [(item.id, item.pid, item.birth) for item in state.instances.values() if item.pid is not None]
-
-
 def container_ended(core: AgentCore, container_id: str, code: int | None, reason: str) -> None:
     """A container has ended: say so for its task, or for the tasks of its executor."""
     instance = core.state.instances.get(container_id)
     if instance is None:
         return
     framework = core.state.frameworks.get(instance.framework)
-    if instance.task is not None:
-        task = None if framework is None else framework.tasks.get(instance.task)
-        if task is not None:
-            task_exited(core, task, instance, code, reason)
-        drop_container(core, instance)
-        return
-    drop_container(core, instance)
+    task = None if framework is None else framework.tasks.get(instance.task or "")
+    if task is not None:
+        task_exited(core, task, instance, code, reason)
+    drop_container(core, instance, ": ".join(filter(None, (exit_text(code, "its process"), reason))))
     executor = None if framework is None else framework.executors.get(instance.executor)
-    if executor is not None and executor.container == container_id:
+    if instance.task is None and executor is not None and executor.container == container_id:
         executor_exited(core, executor, instance, code, reason)
 
 
@@ -333,7 +308,8 @@ def resume_after_restart(core: AgentCore) -> None:
             for task in executor.tasks.values():
                 task.delivered = executor.subscribed
         for task in framework.tasks.values():
-            _resume_task(core, task)
+            if task.verdict is not None:
+                end_task(core, task, task.verdict, core.options.grace_s)
         if framework.over:
             abandon_framework(core, framework)
     for instance in list(core.state.instances.values()):
@@ -343,17 +319,6 @@ def resume_after_restart(core: AgentCore) -> None:
             resume_leases(core, instance)
     if core.effects:
         core.timers.at(("resume",), core.now)
-
-
-def _resume_task(core: AgentCore, task: AgentTask) -> None:
-    if task.container is None or task.over:
-        return
-    if task.verdict is not None:
-        end_task(core, task, task.verdict, core.options.grace_s)
-        return
-    for status in task.statuses:
-        if status["state"] == "TASK_RUNNING":
-            arm_time_limit(core, task, status["timestamp"])
 
 
 SPARE_S = 5.0
@@ -375,17 +340,7 @@ def allocation_ends(core: AgentCore) -> None:
 
 
 def begin_departure(core: AgentCore, reason: str, until: float, *, notified: bool = False) -> None:
-    """End everything, and then the agent.
-
-    Parameters
-    ----------
-    reason
-        Why; it is reported to frameworks and master.
-    until
-        When the agent ends at the latest [s since the epoch].
-    notified
-        The master has given the agent up, and needs no updates.
-    """
+    """End everything, and then the agent (see `Departure`); the reason is reported to frameworks and master."""
     if core.state.departure is not None:
         return
     _log.info("the agent leaves: %s", reason)
@@ -406,7 +361,7 @@ def end_framework(core: AgentCore, framework: AgentFramework, verdict: TaskEnd) 
 def abandon_framework(core: AgentCore, framework: AgentFramework) -> None:
     """The framework is gone: end all that runs of it, and say nothing more."""
     framework.over = True
-    keep_framework(core, framework)
+    keep(core, "frameworks", framework)
     end_framework(core, framework, TaskEnd("killed", "REASON_FRAMEWORK_REMOVED", "its framework is gone"))
     for task in list(framework.tasks.values()):
         task.pending.clear()

@@ -18,6 +18,8 @@ import json
 import math
 from collections import deque
 from collections.abc import Iterable
+from dataclasses import fields
+from typing import Any
 
 from executors.mesos.agent.state import (
     ACKNOWLEDGED_MOST,
@@ -27,13 +29,18 @@ from executors.mesos.agent.state import (
     AgentOptions,
     AgentState,
     AgentTask,
+    ContainerPhase,
     ContainerState,
+    CpuShare,
     TaskEnd,
 )
 from executors.mesos.codec import Message
 from executors.mesos.effects import KeepRow
-from executors.mesos.messages import field, identity, message, nanoseconds
+from executors.mesos.messages import identity, message, nanoseconds
 from executors.mesos.resources import to_json
+
+Noun = AgentFramework | AgentExecutor | AgentTask | ContainerState
+"""What a row of the journal is kept of."""
 
 
 def agent_info(state: AgentState, options: AgentOptions) -> Message:
@@ -64,21 +71,6 @@ def container_status(container: ContainerState) -> Message:
     """Mesos' ContainerStatus."""
     process = {} if container.pid is None else {"executor_pid": container.pid}
     return {"container_id": identity(container.id)} | process
-
-
-def redacted(info: Message) -> Message:
-    """An ExecutorInfo or TaskInfo without the secrets in its environment.
-
-    >>> secret = {"name": "KEY", "type": "SECRET", "secret": {"type": "VALUE", "value": {"data": "a2V5"}}}
-    >>> redacted({"command": {"environment": {"variables": [secret]}}})
-    {'command': {'environment': {'variables': [{'name': 'KEY', 'type': 'SECRET'}]}}}
-    """
-    if not field(info, "command.environment.variables", list, []):
-        return info
-    environment = info["command"]["environment"]
-    given = [item for item in environment["variables"] if isinstance(item, dict)]
-    variables = [{name: value for name, value in item.items() if name != "secret"} for item in given]
-    return info | {"command": info["command"] | {"environment": environment | {"variables": variables}}}
 
 
 def task_message(task: AgentTask, agent_id: str | None) -> Message:
@@ -129,100 +121,45 @@ def unavailability(ends: float) -> Message:
     return {"start": nanoseconds(ends)}
 
 
-TABLES = ("agent", "frameworks", "executors", "tasks", "updates", "instances")
-"""In the order in which rows must be read: what belongs to something comes after it."""
-_UNLIMITED = "Infinity"
-_ABSENT: Message = {"task": None, "cpus": None, "memory": None}  # a journal need not keep what is null
+_KEPT = {
+    "frameworks": ("id", "info", "over"),
+    "executors": ("framework", "id", "info", "container", "launched", "subscribed", "verdict"),
+    "tasks": ("framework", "id", "executor", "info", "launched", "container"),  # which never change
+    "updates": ("framework", "id", "state", "statuses", "pending", "acknowledged", "verdict"),
+    "instances": tuple(each.name for each in fields(ContainerState)),
+}
+"""What is kept of each, in the order in which rows must be read: what belongs to something comes after it."""
 
 
-def row_key(framework: str, item: str) -> str:
-    """The key of what has an id within a framework; ids may hold any character.
+def row_key(item: Noun) -> str:
+    """The key of a row: an id, within a framework with the framework's; ids may hold any character.
 
-    >>> row_key("F1", "t/1")
-    '["F1", "t/1"]'
+    >>> row_key(AgentTask("t/1", "F1", None, {}, 0.0)), row_key(AgentFramework("F1", {}))
+    ('["F1", "t/1"]', 'F1')
     """
-    return json.dumps([framework, item])
+    return json.dumps([item.framework, item.id]) if isinstance(item, AgentExecutor | AgentTask) else item.id
+
+
+def keep(core: AgentCore, table: str, item: Noun, *, copied: bool = False) -> None:
+    """Remember it as it is now; `copied` when the master would say again what has changed."""
+    row = {name: _plain(getattr(item, name)) for name in _KEPT[table]}
+    core.keep(table, row_key(item), row, copied=copied)
+
+
+def forget(core: AgentCore, table: str, item: Noun, *, copied: bool = False) -> None:
+    """Its row is not needed any more."""
+    core.keep(table, row_key(item), None, copied=copied)
 
 
 def keep_agent(core: AgentCore) -> None:
-    """Remember the agent's id, or that it has none any more."""
-    core.keep("agent", "id", None if core.state.id is None else {"id": core.state.id})
-
-
-def keep_framework(core: AgentCore, framework: AgentFramework) -> None:
-    """Remember a framework as it is now."""
-    core.keep("frameworks", framework.id, {"info": framework.info, "over": framework.over})
-
-
-def keep_executor(core: AgentCore, executor: AgentExecutor) -> None:
-    """Remember an executor as it is now."""
-    row = {
-        "framework": executor.framework,
-        "id": executor.id,
-        "info": executor.info,
-        "container": executor.container,
-        "launched": executor.launched,
-        "subscribed": executor.subscribed,
-        "verdict": _end_row(executor.verdict),
-    }
-    core.keep("executors", row_key(executor.framework, executor.id), row)
-
-
-def keep_task(core: AgentCore, task: AgentTask) -> None:
-    """Remember what was launched; it never changes."""
-    row = {
-        "framework": task.framework,
-        "id": task.id,
-        "executor": task.executor,
-        "info": task.info,
-        "launched": task.launched,
-        "container": task.container,
-        "group": list(task.group),
-    }
-    core.keep("tasks", row_key(task.framework, task.id), row)
-
-
-def keep_updates(core: AgentCore, task: AgentTask, *, copied: bool = False) -> None:
-    """Remember where a task stands; `copied` when the master would say again what has changed."""
-    row = {
-        "framework": task.framework,
-        "id": task.id,
-        "state": task.state,
-        "statuses": list(task.statuses),
-        "pending": list(task.pending),
-        "acknowledged": list(task.acknowledged),
-        "verdict": _end_row(task.verdict),
-    }
-    core.keep("updates", row_key(task.framework, task.id), row, copied=copied)
-
-
-def keep_instance(core: AgentCore, instance: ContainerState) -> None:
-    """Remember a container as it is now."""
-    row = dict(vars(instance))
-    if instance.lease == math.inf:
-        row["lease"] = _UNLIMITED
-    core.keep("instances", instance.id, row)
-
-
-def forget_framework(core: AgentCore, framework: AgentFramework) -> None:
-    """Its row is not needed any more."""
-    core.keep("frameworks", framework.id, None)
-
-
-def forget_executor(core: AgentCore, executor: AgentExecutor) -> None:
-    """Its row is not needed any more."""
-    core.keep("executors", row_key(executor.framework, executor.id), None)
+    """Remember the agent's id."""
+    core.keep("agent", "id", {"id": core.state.id})
 
 
 def forget_task(core: AgentCore, task: AgentTask) -> None:
     """Its rows are not needed any more: its end was acknowledged, which the master would say again."""
     for table in ("updates", "tasks"):
-        core.keep(table, row_key(task.framework, task.id), None, copied=True)
-
-
-def forget_instance(core: AgentCore, instance: ContainerState) -> None:
-    """Its row is not needed any more."""
-    core.keep("instances", instance.id, None)
+        forget(core, table, task, copied=True)
 
 
 def forget_all(core: AgentCore) -> None:
@@ -231,62 +168,64 @@ def forget_all(core: AgentCore) -> None:
         for task in framework.tasks.values():
             forget_task(core, task)
         for executor in framework.executors.values():
-            forget_executor(core, executor)
-        forget_framework(core, framework)
+            forget(core, "executors", executor)
+        forget(core, "frameworks", framework)
     for instance in core.state.instances.values():
-        forget_instance(core, instance)
+        forget(core, "instances", instance)
     core.keep("agent", "id", None)
 
 
 def restored(rows: Iterable[KeepRow], started: float) -> AgentState:
-    """The state that these rows, each the last of its key, are of. Nobody is connected in it.
-
-    Parameters
-    ----------
-    started
-        When the agent was started again [s since the epoch].
-    """
-    tables: dict[str, list[tuple[str, Message]]] = {table: [] for table in TABLES}
-    for table, name, row in rows:
+    """The state that these rows, each the last of its key, are of, at the agent's start; no executor is connected."""
+    tables: dict[str, list[Message]] = {table: [] for table in ("agent", *_KEPT)}
+    for table, _, row in rows:
         if row is not None and table in tables:
-            tables[table].append((name, row))
+            tables[table].append(row)
     state = AgentState(started)
-    for _, row in tables["agent"]:
+    for row in tables["agent"]:
         state.id = row["id"]
-    for name, row in tables["frameworks"]:
-        state.frameworks[name] = AgentFramework(name, row["info"], row["over"])
-    for _, row in tables["executors"]:
-        executor = AgentExecutor(**row | {"verdict": _end_of(row.get("verdict"))})
+    for row in tables["frameworks"]:
+        state.frameworks[row["id"]] = AgentFramework(**row)
+    for row in tables["executors"]:
+        executor = AgentExecutor(**row | {"verdict": _end(row)})
         state.frameworks[executor.framework].executors[executor.id] = executor
-    for _, row in sorted(tables["tasks"], key=lambda item: float(item[1]["launched"])):
-        given: Message = {"executor": None, "container": None} | row
-        task = AgentTask(**given | {"group": tuple(row["group"])})
+    for row in sorted(tables["tasks"], key=lambda row: float(row["launched"])):
+        task = AgentTask(**_NO_EXECUTOR | row)
         state.frameworks[task.framework].tasks[task.id] = task
-    for _, row in tables["updates"]:
-        _restore_updates(state.frameworks[row["framework"]].tasks[row["id"]], row)
+    for row in tables["updates"]:
+        task = state.frameworks[row["framework"]].tasks[row["id"]]
+        task.state, task.statuses, task.verdict = row["state"], row["statuses"], _end(row)
+        task.pending = deque(row["pending"])
+        task.acknowledged = deque(row["acknowledged"], maxlen=ACKNOWLEDGED_MOST)
     for framework in state.frameworks.values():
         for task in framework.tasks.values():
             if not task.over and (owner := framework.executors.get(task.executor or "")) is not None:
                 owner.tasks[task.id] = task
-    for name, row in tables["instances"]:
-        state.instances[name] = _restored_container(_ABSENT | row)
+    for row in tables["instances"]:
+        more: Message = {"phase": ContainerPhase(row["phase"]), "gpus": tuple(row["gpus"])}
+        for name in ("limits", "requests"):
+            share: Message = {key: math.inf if item == _UNLIMITED else item for key, item in row[name].items()}
+            more[name] = CpuShare(**share)
+        state.instances[row["id"]] = ContainerState(**_NO_TASK | row | more)
     return state
 
 
-def _restored_container(row: Message) -> ContainerState:
-    lease = math.inf if row.get("lease") == _UNLIMITED else row.get("lease")
-    return ContainerState(**row | {"lease": lease, "gpus": tuple(row["gpus"])})
+_UNLIMITED = "Infinity"  # for which JSON has no number
+_NO_EXECUTOR: Message = {"executor": None}
+_NO_TASK: Message = {"task": None, "memory": None}
 
 
-def _restore_updates(task: AgentTask, row: Message) -> None:
-    task.state, task.statuses, task.verdict = row["state"], row["statuses"], _end_of(row.get("verdict"))
-    task.pending = deque(row["pending"])
-    task.acknowledged = deque(row["acknowledged"], maxlen=ACKNOWLEDGED_MOST)
+def _plain(found: Any) -> Any:
+    """As JSON has it; a journal does not keep what is null."""
+    if isinstance(found, TaskEnd):
+        return found._asdict()
+    if isinstance(found, CpuShare):
+        return {name: _UNLIMITED if item == math.inf else item for name, item in vars(found).items()}
+    if isinstance(found, ContainerPhase):
+        return found.value
+    return list(found) if isinstance(found, deque | tuple) else found
 
 
-def _end_row(verdict: TaskEnd | None) -> Message | None:
-    return None if verdict is None else verdict._asdict()
-
-
-def _end_of(row: Message | None) -> TaskEnd | None:
-    return None if row is None else TaskEnd(row["event"], row.get("reason"), row["text"])
+def _end(row: Message) -> TaskEnd | None:
+    given: Message | None = row.get("verdict")
+    return None if given is None else TaskEnd(given["event"], given.get("reason"), given["text"])

@@ -88,32 +88,17 @@ class AgentServer:
 
     Parameters
     ----------
-    engine
-        Runs the machine.
-    agent
-        The machine, to be read only.
-    options
-        What it was started with.
     access
-        Which operators may come in.
+        Whose calls are answered.
     names
         What a ``Host`` header may say: `http_api.host_names`.
     """
 
-    def __init__(
-        self,
-        engine: AgentEngine,
-        agent: NodeAgent,
-        options: AgentOptions,
-        access: TokenAccess,
-        names: frozenset[str],
-    ) -> None:
-        self._engine, self._agent, self._options = engine, agent, options
+    def __init__(self, engine: AgentEngine, options: AgentOptions, access: TokenAccess, names: frozenset[str]) -> None:
+        self._engine, self._options = engine, options
         self._access, self._names = access, names
-        self._loopback, self._listener = (
-            LoopbackListener(self._from_executor, _WHO),
-            Listener(self._from_operator, _WHO),
-        )
+        self._loopback = LoopbackListener(self._from_executor, _WHO)
+        self._listener = Listener(self._from_operator, _WHO)
         self._root = Path(options.directory)
 
     async def listen(self, loopback: socket.socket, outside: socket.socket, context: ssl.SSLContext | None) -> None:
@@ -189,8 +174,8 @@ class AgentServer:
         offset, length = field(asked, "offset", int), field(asked, "length", int, PIECE_MOST)
         if offset < 0 or length < 0:
             raise HTTPError(400, "expected 'offset' and 'length' not to be negative")
-        piece = read_file(self._root, field(asked, "path", str), offset, length)
-        return message(kind, size=piece.size, data=base64_of(piece.data))
+        data, size = read_file(self._root, field(asked, "path", str), offset, length)
+        return message(kind, size=size, data=base64_of(data))
 
 
 NO_MASTER = 75
@@ -231,6 +216,8 @@ class AgentService:
         The name space that `quotas` was made for, to be tidied up then; "" when that is not needed.
     keep
         Whether the work directory stays when the agent is no more.
+    released
+        A file that says, when there is no master, that none is to be looked for.
 
     Raises
     ------
@@ -253,10 +240,12 @@ class AgentService:
         orphan_grace_s: float | None = None,
         space: str = "",
         keep: bool = True,
+        released: Path | None = None,
     ) -> None:
         self._directory, self._options, self._quotas = directory, options, quotas
         self._work = work if isinstance(work, WorkDirectory) else WorkDirectory(work)
         self._tls, self._authenticate, self._patience_s = tls, authenticate, patience_s
+        self._released = released
         self._host, self._port = listening_host(host, secured=tls and authenticate), port
         grace_s = options.recovery_s if orphan_grace_s is None else orphan_grace_s
         self._orphans = OrphanPolicy(grace_s, quotas.name, space, "" if keep else str(self._work.path))
@@ -300,7 +289,7 @@ class AgentService:
             self._thread.tell(self._engine.leave, reason, self._options.grace_s + _SPARE_S)
 
     def close(self) -> None:
-        """End everything that runs here, tell the master, and unlock the directory."""
+        """End everything that runs here, unregister, and unlock the directory."""
         if self._thread:
             self.leave("the agent was stopped")
             self._thread.join()
@@ -310,7 +299,7 @@ class AgentService:
             self._thread.wait()
 
     def kill(self) -> None:
-        """End without a word to anybody, as if the process had died; containers go on. For tests."""
+        """End at once, as if the process had died; containers go on. For tests."""
         if self._thread:
             if self._killed is not None:
                 self._thread.tell(self._killed.set)
@@ -338,10 +327,10 @@ class AgentService:
         try:
             with self._work.loopback() as loopback, listening_socket(self._host, self._port) as outside:
                 self._options = self._completed(loopback, outside)
-                agent, engine = self._made(journal)
+                engine = self._made(journal)
                 context = self._directory.server_context(AGENT_NAME) if self._tls else None
                 access = TokenAccess(self._directory, required=self._authenticate)
-                server = AgentServer(engine, agent, self._options, access, self._names())
+                server = AgentServer(engine, self._options, access, self._names())
                 await engine.open()
                 await server.listen(loopback, outside, context)
                 self._engine = engine
@@ -360,8 +349,9 @@ class AgentService:
             await asyncio.wait([linking, *ends], return_when=asyncio.FIRST_COMPLETED)
             if linking.done():
                 linking.result()  # what it died of
-                code = NO_MASTER
+                code = 0 if engine.link.released else NO_MASTER
                 reason = f"no master for {self._patience_s:g} s: {engine.link.problem}"
+                reason = "its allocation was released" if engine.link.released else reason
                 engine.leave(reason, self._options.grace_s + _SPARE_S, notified=True)
                 await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             if not killed.done():
@@ -393,16 +383,15 @@ class AgentService:
             return LOOPBACK if self._host == "localhost" else self._host
         return address_among((self._host, self._options.hostname, *own_hosts()))
 
-    def _made(self, journal: Journal) -> tuple[NodeAgent, AgentEngine]:
+    def _made(self, journal: Journal) -> AgentEngine:
         rows = journal.rows()
         with journal.reading():
             agent = NodeAgent(self._options, time.time(), rows)
         run = private_directory(self._work.path / "run")
-        engine = AgentEngine(
+        return AgentEngine(
             agent, journal, self._directory, self._quotas,
-            run=run, lock=self._work.lock, orphans=self._orphans, patience_s=self._patience_s,
+            run=run, lock=self._work.lock, orphans=self._orphans, patience_s=self._patience_s, over=self._released,
         )  # fmt: skip
-        return agent, engine
 
     def _names(self) -> frozenset[str]:
         return host_names((self._options.hostname, *((self._host,) if self._host else ()), *own_hosts()))

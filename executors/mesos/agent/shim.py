@@ -19,7 +19,6 @@ import fcntl
 import json
 import os
 import select
-import shutil
 import signal
 import socket
 import sys
@@ -29,7 +28,6 @@ from pathlib import Path
 from typing import Any
 
 from asa.log import proc
-from executors.processes import kill_sessions
 
 _LOOK_S = 0.25
 _PIECE = 1 << 16
@@ -48,6 +46,14 @@ def process_file(run: Path, container: str) -> Path:
     return run / f"{container}.process"
 
 
+def process_of(file: Path) -> int | None:
+    """The living process that such a file names; None when there is none, or its number is another one's by now."""
+    with suppress(OSError, ValueError):
+        pid, birth = map(int, file.read_text().split())
+        return pid if birth_of(pid) == birth else None
+    return None
+
+
 def status_file(run: Path, container: str) -> Path:
     """Where the wait status of a container is, once it has ended."""
     return run / f"{container}.status"
@@ -64,8 +70,6 @@ class Shim:
 
     Parameters
     ----------
-    peer
-        The agent.
     run
         Directory of status files.
     lock
@@ -139,11 +143,15 @@ class Shim:
         return descriptor
 
     def _end_orphans(self) -> None:
-        """Nobody will come for them any more."""
+        """No agent has taken them over in time."""
+        import shutil  # here and below: a container starts sooner without what is hardly ever needed
+
+        from executors.processes import kill_sessions
+
         kill_sessions(set(self._containers))
         self._reap()
         if self._space:
-            from executors.cgroup import probe  # it costs memory, and is hardly ever needed
+            from executors.cgroup import probe
 
             probe.best(self._space, self._quotas).sweep(())
         if self._scratch:

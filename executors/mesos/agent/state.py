@@ -1,4 +1,4 @@
-"""The nouns of the agent's state machine: options, what the agent knows, and the effects that it wants carried out.
+"""The nouns of the agent's state machine: options, what the agent knows, and the effects that are to be carried out.
 
 `AgentCore` is what the parts of the machine (`tasks`, `api`, `machine`) share during one call. Nothing here does I/O.
 """
@@ -10,6 +10,7 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any, NamedTuple
 
 from executors.mesos import effects
@@ -96,7 +97,7 @@ class LimitCpu(NamedTuple):
 
 
 class WeighCpu(NamedTuple):
-    """Change how many cores a container should have when others want theirs too."""
+    """Change how many cores a container should have when other containers are busy too."""
 
     id: str
     cpus: float
@@ -199,6 +200,28 @@ those that it has left.
 """
 
 
+class ContainerPhase(Enum):
+    """Where a container stands."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    STOPPING = "stopping"
+    ENDED = "ended"
+
+
+CONTAINER_TRANSITIONS: Mapping[tuple[ContainerPhase, str], ContainerPhase] = {
+    (ContainerPhase.STARTING, "started"): ContainerPhase.RUNNING,
+    (ContainerPhase.STARTING, "asked to end"): ContainerPhase.STOPPING,
+    (ContainerPhase.STARTING, "ended"): ContainerPhase.ENDED,  # it could not be started
+    (ContainerPhase.RUNNING, "asked to end"): ContainerPhase.STOPPING,
+    (ContainerPhase.RUNNING, "ended"): ContainerPhase.ENDED,
+    (ContainerPhase.STOPPING, "started"): ContainerPhase.STOPPING,  # the start was under way
+    (ContainerPhase.STOPPING, "asked to end"): ContainerPhase.STOPPING,  # sooner, perhaps
+    (ContainerPhase.STOPPING, "ended"): ContainerPhase.ENDED,
+}
+"""(Phase, event) -> phase: what becomes of a container."""
+
+
 class TaskShare(NamedTuple):
     """What something takes: cores that it asks for; cores and memory [bytes] at most, infinite for no limit; GPUs."""
 
@@ -230,8 +253,6 @@ class AgentTask:
     """When it came [s since the epoch]."""
     container: str | None = None
     """Its own; None for a task of a custom executor, which runs it in its own way."""
-    group: tuple[str, ...] = ()
-    """The tasks, itself included, that it was launched with as one."""
     state: str = "TASK_STAGING"
     statuses: list[Message] = field(default_factory=list)
     """The latest status of each state it has been in, in order; without ``data``."""
@@ -300,6 +321,26 @@ class AgentFramework:
 
 
 @dataclass(eq=False)
+class CpuShare:
+    """A container's CPU limit or its weight."""
+
+    right: float
+    """What it has a right to [cores]; infinite for no limit."""
+    lent: float | None = None
+    """What it has until its lease ends [cores]; None without a lease."""
+    until: float = 0.0
+    """When that ends [s since the epoch]."""
+    changed: bool = False
+    """Whether an operator ever changed it."""
+    fixed: bool = False
+    """Whether `right` was set by an operator for good: what its tasks ask for changes it no more."""
+
+    @property
+    def now(self) -> float:
+        return self.right if self.lent is None else self.lent
+
+
+@dataclass(eq=False)
 class ContainerState:
     """A container, from the effect that starts it until it has ended."""
 
@@ -309,61 +350,35 @@ class ContainerState:
     task: str | None
     """None for the process of a custom executor."""
     sandbox: str
-    request: float
-    """How many cores it should have, by right, when others want theirs too."""
-    cpus: float | None
-    """At most so many, by right; None for as many as there are."""
+    limits: CpuShare
+    """At most so many cores."""
+    requests: CpuShare
+    """How many cores it should have when other containers are busy too."""
     memory: int | None
     """At most so much [bytes]."""
+    phase: ContainerPhase = ContainerPhase.STARTING
     pid: int | None = None
     """None until it has started."""
     birth: int = 0
     """When its process started [clock ticks since the machine did]."""
-    lease: float | None = None
-    """At most so many until the lease of its limit ends, infinite for no limit; None without such a lease."""
-    until: float = 0.0
-    """When that ends [s since the epoch]."""
-    request_lease: float | None = None
-    """How many cores it should have until the lease of its weight ends; None without such a lease."""
-    request_until: float = 0.0
-    """When that ends [s since the epoch]."""
-    fixed: bool = False
-    """Whether `cpus` was set by an operator for good: what its tasks ask for changes it no more."""
-    weighed: bool = False
-    """Whether its weight was ever changed."""
     gpus: tuple[str, ...] = ()
     """Those of the agent's that it sees."""
 
     @property
     def limit(self) -> float | None:
         """How many cores it may have at most now; None for as many as there are."""
-        if self.lease is None:
-            return self.cpus
-        return None if math.isinf(self.lease) else self.lease
-
-    @property
-    def weight(self) -> float:
-        """How many cores it should have now when others want theirs too."""
-        return self.request if self.request_lease is None else self.request_lease
+        return None if math.isinf(self.limits.now) else self.limits.now
 
 
 @dataclass(frozen=True)
 class Departure:
-    """The agent is about to end.
-
-    Parameters
-    ----------
-    reason
-        Why, for the master.
-    until
-        When it ends at the latest, even if updates have not been acknowledged [s since the epoch].
-    notified
-        Whether the master has sent it away and so waits for nothing from it.
-    """
+    """The agent is about to end."""
 
     reason: str
     until: float
+    """When it ends at the latest, even if updates have not been acknowledged [s since the epoch]."""
     notified: bool = False
+    """Whether the master has sent it away and so waits for nothing from it."""
 
 
 @dataclass(eq=False)
@@ -399,27 +414,18 @@ class AgentState:
 
 @dataclass(eq=False)
 class AgentCore:
-    """One call into the machine: parts change `state` and say what is to be done; `Agent` takes it away.
-
-    Parameters
-    ----------
-    fresh
-        Gives 16 random bytes.
-    now
-        The time of this call [s since the epoch].
-    effects
-        What is to be done, in order.
-    """
+    """One call into the machine: its parts change `state` and add effects, in order; `NodeAgent` takes these."""
 
     options: AgentOptions
     state: AgentState
     fresh: Callable[[], bytes]
+    """Returns 16 random bytes."""
     now: float
+    """The time of this call [s since the epoch]."""
     timers: Timers = field(default_factory=Timers)
     effects: list[Effect] = field(default_factory=list)
 
     def add(self, effect: Effect) -> None:
-        """Add an effect."""
         self.effects.append(effect)
 
     def send(self, stream: str | None, event: Message) -> None:
@@ -444,7 +450,6 @@ class AgentCore:
         self.effects.append((CopyRow if copied else KeepRow)(table, key, row))
 
     def new_id(self) -> str:
-        """A new unique id."""
         return str(uuid.UUID(bytes=self.fresh(), version=4))
 
     def count(self, name: str, by: int = 1) -> None:

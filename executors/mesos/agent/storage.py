@@ -16,14 +16,13 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple
 
 from asa.core.errors import StateError
 from asa.security.files import cannot, check_private, private_directory, write_private
 from asa.web.errors import HTTPError
 from asa.web.hosts import LOOPBACK
 from asa.web.server import listening_socket
-from executors.mesos.agent.shim import birth_of
+from executors.mesos.agent.shim import process_of
 from executors.mesos.agent.state import SandboxFile
 from executors.mesos.codec import Message
 from executors.mesos.messages import nanoseconds
@@ -37,8 +36,8 @@ _log = logging.getLogger(__name__)
 class WorkDirectory:
     """Journal, sandboxes, and what is known of containers; mode 0700.
 
-    The lock belongs to one opened file, as ``flock`` has it: it ends with its holder, however that ends, and tells two
-    agents in one process apart.
+    The lock belongs to one opened file, as ``flock`` has it: it ends with its holder, however that ends, and
+    two agents in one process have a lock each.
 
     Parameters
     ----------
@@ -105,7 +104,8 @@ def remove_abandoned(parent: Path, prefix: str) -> list[Path]:
             try:
                 found = os.stat(path, follow_symlinks=False)
                 is_ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
-                if is_ours and _locked(descriptor) and not _has_processes(path):
+                alone = is_ours and _locked(descriptor) and _is_at(path / "lock", descriptor)
+                if alone and not _has_processes(path):
                     shutil.rmtree(path)
                     removed.append(path)
                     _log.info("removed %s, which an agent that was killed has left", path)
@@ -115,12 +115,7 @@ def remove_abandoned(parent: Path, prefix: str) -> list[Path]:
 
 
 def _has_processes(path: Path) -> bool:
-    for note in path.glob("run/*.process"):
-        with suppress(OSError, ValueError):
-            pid, birth = map(int, note.read_text().split())
-            if birth_of(pid) == birth:
-                return True
-    return False
+    return any(process_of(note) is not None for note in path.glob("run/*.process"))
 
 
 def _locked(descriptor: int) -> bool:
@@ -168,35 +163,13 @@ def make_sandbox(path: Path, files: Sequence[SandboxFile]) -> None:
             raise StateError(f"cannot copy {file.source} into the sandbox: {error}") from error
 
 
-class FilePiece(NamedTuple):
-    """Part of a file.
-
-    Parameters
-    ----------
-    offset
-        Where it begins [bytes].
-    data
-        What is there.
-    size
-        How long the whole file is [bytes].
-    """
-
-    offset: int
-    data: bytes
-    size: int
-
-
-def read_file(root: Path, path: str, offset: int | None, length: int | None) -> FilePiece:
-    """Part of a regular file below `root`.
+def read_file(root: Path, path: str, offset: int, length: int) -> tuple[bytes, int]:
+    """At most `PIECE_MOST` bytes of a regular file below `root`, and how long it is [bytes].
 
     Parameters
     ----------
     path
         Absolute, or from `root` on.
-    offset
-        Where to begin [bytes]; None for the end, where nothing is read.
-    length
-        How much [bytes]; None for as much as one answer holds.
 
     Raises
     ------
@@ -207,10 +180,7 @@ def read_file(root: Path, path: str, offset: int | None, length: int | None) -> 
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode):
             raise HTTPError(404, f"{path[:200]!r} is no file")
-        at = found.st_size if offset is None else offset
-        wanted = PIECE_MOST if length is None else min(length, PIECE_MOST)
-        data = b"" if offset is None else os.pread(descriptor, wanted, at)
-        return FilePiece(at, data, found.st_size)
+        return os.pread(descriptor, min(length, PIECE_MOST), offset), found.st_size
 
 
 def list_directory(root: Path, path: str) -> list[Message]:

@@ -19,12 +19,7 @@ _ARCHIVES = (".tar", ".tgz", ".tar.gz", ".tbz2", ".tar.bz2", ".txz", ".tar.xz", 
 
 
 def share(info: Message, quotas: bool) -> TaskShare:
-    """What a TaskInfo or an ExecutorInfo asks for.
-
-    Parameters
-    ----------
-    quotas
-        Whether what it asks for is a limit too, where it names none.
+    """What a TaskInfo or an ExecutorInfo asks for; with `quotas` that is a limit too, where it names none.
 
     Raises
     ------
@@ -80,12 +75,12 @@ def argv(command: Message) -> tuple[str, ...]:
 
 
 def files(command: Message) -> tuple[SandboxFile, ...]:
-    """What a CommandInfo wants in its sandbox: files of this node or of a file system it shares, nothing to unpack.
+    """What a CommandInfo has copied into its sandbox: files of this node or a file system it shares, nothing to unpack.
 
     Raises
     ------
     BadMessage
-        When it wants something else.
+        When it asks for something else.
     """
     found = []
     for uri in field(command, "uris", list, []):
@@ -114,26 +109,20 @@ def is_path_part(name: str) -> bool:
 
 
 def unsupported(info: Message, options: AgentOptions) -> str | None:
-    """Why a task cannot run on this agent, whatever happens; None when it can.
-
-    Parameters
-    ----------
-    info
-        A TaskInfo of which the agent starts the command itself, or an ExecutorInfo.
-    """
+    """Why a TaskInfo with a command, or an ExecutorInfo, cannot run on this agent, whatever happens; None if it can."""
     try:
         share(info, options.quotas)
         command = field(info, "command", dict)
         argv(command), files(command), variables(command)
         role(info)
-        for path in ("kill_policy.grace_period", "shutdown_grace_period", "max_completion_time"):
+        for path in ("kill_policy.grace_period", "shutdown_grace_period"):
             seconds(info, path, 0.0)
         user = field(command, "user", str, "")
         if options.user is not None and user not in ("", options.user):
             return f"tasks run as {options.user!r} here, not as {user!r:.80}"
         if _is_image(info):
             return "container images and volumes are not supported: give the command alone"
-        for name in ("health_check", "check"):
+        for name in ("health_check", "check", "max_completion_time"):
             if name in info:
                 return f"the agent does not carry out a {name!r}: let the command do it"
     except BadMessage as error:

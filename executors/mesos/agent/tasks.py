@@ -1,4 +1,4 @@
-"""What the master wants launched and killed, and what becomes of it: tasks, executors, containers, status updates."""
+"""Tasks, executors, containers and status updates: what the master has launched and killed, and what becomes of it."""
 
 from __future__ import annotations
 
@@ -7,23 +7,12 @@ import math
 import os.path
 import signal
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from asa.core.units import MIB
-from executors.mesos.agent.records import (
-    container_status,
-    forget_executor,
-    forget_framework,
-    forget_instance,
-    forget_task,
-    keep_executor,
-    keep_framework,
-    keep_instance,
-    keep_task,
-    keep_updates,
-    task_message,
-)
+from executors.mesos.agent.records import container_status, forget, forget_task, keep, task_message
 from executors.mesos.agent.state import (
+    CONTAINER_TRANSITIONS,
     OUT_OF_MEMORY,
     TASK_TRANSITIONS,
     AgentCore,
@@ -32,6 +21,7 @@ from executors.mesos.agent.state import (
     AgentTask,
     ContainerSpec,
     ContainerState,
+    CpuShare,
     LimitCpu,
     RemoveContainer,
     StartContainer,
@@ -59,60 +49,47 @@ _log = logging.getLogger(__name__)
 
 
 def run_tasks(core: AgentCore, item: Message) -> None:
-    """RUN: launch tasks, as one if they are a group. Tasks that are known are; raises `BadMessage`."""
+    """RUN: launch those of its tasks that are not known; raises `BadMessage`."""
     framework_info = field(item, "framework_info", dict)
     framework_id = path_id(framework_info, "id")
     info: Message | None = field(item, "executor_info", dict, None)
     executor_id = None if info is None else path_id(info, "executor_id")
-    grouped = field(item, "group", bool, False)
+    unknown = {path_id(each, "task_id"): each for each in field(item, "tasks", list)}
     framework = core.state.frameworks.get(framework_id)
-    found = _unknown_tasks(field(item, "tasks", list), framework)
-    if not found or (grouped and len(found) < len(item["tasks"])) or (framework is not None and framework.over):
+    for id in () if framework is None else framework.tasks:
+        unknown.pop(id, None)
+    if not unknown or (framework is not None and framework.over):
         return
     if framework is None or framework.info != framework_info:
         framework = framework or AgentFramework(framework_id, framework_info)
         framework.info = framework_info
         core.state.frameworks[framework_id] = framework
-        keep_framework(core, framework)
-    group = tuple(found) if grouped else ()
-    new = [AgentTask(id, framework_id, executor_id, info, core.now, group=group) for id, info in found.items()]
+        keep(core, "frameworks", framework)
+    new = [AgentTask(id, framework_id, executor_id, info, core.now) for id, info in unknown.items()]
     framework.tasks |= {task.id: task for task in new}
     if core.state.departure is not None:
-        _refuse(core, framework, new, "REASON_AGENT_DRAINING", core.state.departure.reason, dropped=True)
+        for task in new:
+            _drop(core, framework, task, "REASON_AGENT_DRAINING", core.state.departure.reason)
         return
-    new = _accepted(core, framework, info, new)
-    if not new:
-        return
+    new = [task for task in new if not _is_refused(core, framework, info, task)]
     if info is None:
         for task in new:
             start_task(core, framework, task)
-        return
-    _launch_custom(core, framework, info, new)
+    elif new:
+        _launch_custom(core, framework, info, new)
 
 
-def _unknown_tasks(items: list[Message], framework: AgentFramework | None) -> dict[str, Message]:
-    """Those that are not known, by id."""
-    found = {path_id(item, "task_id"): item for item in items}
-    return {id: info for id, info in found.items() if framework is None or id not in framework.tasks}
+def _is_refused(core: AgentCore, framework: AgentFramework, info: Message | None, task: AgentTask) -> bool:
+    """Whether a task cannot run here, which is then reported."""
+    objection = _framework_objection(core, framework, info) or (
+        unsupported(task.info, core.options) if info is None else _share_objection(core, task.info)
+    )
+    if objection is not None:
+        _refuse(core, framework, task, "refused", "REASON_TASK_INVALID", objection)
+    return objection is not None
 
 
-def _accepted(
-    core: AgentCore, framework: AgentFramework, info: Message | None, new: list[AgentTask]
-) -> list[AgentTask]:
-    """Those that can run here; the others are refused. Of a group, all or none can."""
-    common = _common_objection(core, framework, info)
-    objections = {task.id: common or _task_objection(core, info, task.info) for task in new}
-    wrong = [task for task in new if objections[task.id] is not None]
-    if wrong and new[0].group:
-        text = "; ".join(f"task {task.id!r}: {objections[task.id]}" for task in wrong[:3])
-        _refuse(core, framework, new, "REASON_TASK_GROUP_INVALID", text)
-        return []
-    for task in wrong:
-        _refuse(core, framework, [task], "REASON_TASK_INVALID", objections[task.id] or "")
-    return [task for task in new if objections[task.id] is None]
-
-
-def _common_objection(core: AgentCore, framework: AgentFramework, info: Message | None) -> str | None:
+def _framework_objection(core: AgentCore, framework: AgentFramework, info: Message | None) -> str | None:
     user = core.options.user
     try:
         asked = field(framework.info, "user", str, "")
@@ -127,10 +104,6 @@ def _common_objection(core: AgentCore, framework: AgentFramework, info: Message 
         return str(error)
 
 
-def _task_objection(core: AgentCore, info: Message | None, task: Message) -> str | None:
-    return unsupported(task, core.options) if info is None else _share_objection(core, task)
-
-
 def _share_objection(core: AgentCore, info: Message) -> str | None:
     try:
         share(info, core.options.quotas)
@@ -139,31 +112,24 @@ def _share_objection(core: AgentCore, info: Message) -> str | None:
     return None
 
 
-def _refuse(
-    core: AgentCore,
-    framework: AgentFramework,
-    refused: list[AgentTask],
-    reason: str,
-    text: str,
-    *,
-    dropped: bool = False,
-) -> None:
-    event = "refused"
-    if dropped:
-        event = "dropped" if framework.can("PARTITION_AWARE") else "lost"
-    for task in refused:
-        if _share_objection(core, task.info) is not None:
-            task.info = {"task_id": task.info["task_id"]}  # what is wrong in it must not go on to the master
-        keep_task(core, task)
-        _log.info("task %s of %s is refused: %s", task.id, framework.id, text)
-        conclude_task(core, task, event, reason, text)
+def _drop(core: AgentCore, framework: AgentFramework, task: AgentTask, reason: str, text: str) -> None:
+    _refuse(core, framework, task, "dropped" if framework.can("PARTITION_AWARE") else "lost", reason, text)
+
+
+def _refuse(core: AgentCore, framework: AgentFramework, task: AgentTask, event: str, reason: str, text: str) -> None:
+    if _share_objection(core, task.info) is not None:
+        task.info = {"task_id": task.info["task_id"]}  # what is wrong in it must not go on to the master
+    keep(core, "tasks", task)
+    _log.info("task %s of %s is refused: %s", task.id, framework.id, text)
+    conclude_task(core, task, event, reason, text)
 
 
 def _launch_custom(core: AgentCore, framework: AgentFramework, info: Message, new: list[AgentTask]) -> None:
     executor_id = path_id(info, "executor_id")
     executor = framework.executors.get(executor_id)
     if executor is not None and executor.verdict is not None:
-        _refuse(core, framework, new, "REASON_EXECUTOR_TERMINATED", "its executor is about to end", dropped=True)
+        for task in new:
+            _drop(core, framework, task, "REASON_EXECUTOR_TERMINATED", "its executor is about to end")
         return
     if executor is None:
         executor = AgentExecutor(executor_id, framework.id, info, core.new_id(), core.now)
@@ -188,13 +154,13 @@ def update_framework(core: AgentCore, info: Message) -> None:
     framework = core.state.frameworks.get(value_of(info, "id"))
     if framework is not None and framework.info != info:
         framework.info = info
-        keep_framework(core, framework)
+        keep(core, "frameworks", framework)
 
 
 def start_task(core: AgentCore, framework: AgentFramework, task: AgentTask) -> None:
     """Start a task's command in a container of its own."""
     task.container = core.new_id()
-    keep_task(core, task)
+    keep(core, "tasks", task)
     share_of_it = share(task.info, core.options.quotas)
     command, executor_id = task.info["command"], task.executor_id
     start_container(core, framework, command, share_of_it, id=task.container, executor=executor_id, task=task)
@@ -204,21 +170,6 @@ def task_started(core: AgentCore, task: AgentTask) -> None:
     """Its command runs."""
     if task.verdict is None and not task.over:
         report_event(core, task, "started")
-        arm_time_limit(core, task, core.now)
-
-
-def arm_time_limit(core: AgentCore, task: AgentTask, since: float) -> None:
-    """End the task when it has run for longer than its ``max_completion_time``."""
-    longest = seconds(task.info, "max_completion_time", -1.0)
-    if longest >= 0:
-        core.timers.at(("complete", task.framework, task.id), since + longest)
-
-
-def task_timed_out(core: AgentCore, framework_id: str, task_id: str) -> None:
-    """It has."""
-    if (task := core.state.task(framework_id, task_id)) is not None:
-        verdict = TaskEnd("failed", "REASON_MAX_COMPLETION_TIME_REACHED", "it took longer than its max_completion_time")
-        end_task(core, task, verdict)
 
 
 def task_exited(core: AgentCore, task: AgentTask, instance: ContainerState, code: int | None, reason: str) -> None:
@@ -234,19 +185,15 @@ def _command_end(instance: ContainerState, code: int | None, reason: str) -> Tas
 
 
 def kill_task(core: AgentCore, task: AgentTask, grace_s: float | None) -> None:
-    """A framework wants a task to end."""
+    """A framework kills a task."""
     end_task(core, task, TaskEnd("killed", None, "the framework has killed it"), grace_s)
 
 
 def end_task(core: AgentCore, task: AgentTask, verdict: TaskEnd, grace_s: float | None = None) -> None:
-    """Have a task ended. One that is to end already is stopped again when a grace period is given: it may be shorter.
+    """Have a task ended, `grace_s` [s] after SIGTERM at the latest; None for the task's own grace period.
 
-    Parameters
-    ----------
-    verdict
-        What to say once it has.
-    grace_s
-        From SIGTERM to SIGKILL [s]; None for that of the task.
+    One that is to end already is stopped again when a grace period is given: it may be shorter. `verdict` is reported
+    once it has ended.
     """
     if task.over or task.container is None or (task.verdict is not None and grace_s is None):
         return
@@ -256,7 +203,7 @@ def end_task(core: AgentCore, task: AgentTask, verdict: TaskEnd, grace_s: float 
         if task.state == "TASK_RUNNING" and framework.can("TASK_KILLING_STATE"):
             report_event(core, task, "asked to end", None, verdict.text)
         else:
-            keep_updates(core, task)
+            keep(core, "updates", task)
     grace = seconds(task.info, "kill_policy.grace_period", KILL_GRACE_S) if grace_s is None else grace_s
     stop_container(core, task.container, grace)
 
@@ -271,7 +218,6 @@ def conclude_task(
 
 def settle_task(core: AgentCore, task: AgentTask) -> None:
     """A task has just ended: what it took is free."""
-    core.timers.cancel("complete", task.framework, task.id)
     framework = core.state.frameworks[task.framework]
     executor = framework.executors.get(task.executor or "")
     if executor is not None:
@@ -279,19 +225,6 @@ def settle_task(core: AgentCore, task: AgentTask) -> None:
         adjust_limit(core, executor, gone=(task,))
     if framework.over or not task.pending:
         remove_task(core, framework, task)
-
-
-def remove_executor(core: AgentCore, framework: AgentFramework, executor: AgentExecutor, status: int | None) -> None:
-    """An executor is no more; `status` as ``wait`` has it, None when it is not known."""
-    del framework.executors[executor.id]
-    forget_executor(core, executor)
-    core.send_to_master(
-        "EXITED_EXECUTOR",
-        framework_id=identity(framework.id),
-        executor_id=identity(executor.id),
-        status=-1 if status is None else status,
-    )
-    remove_if_empty(core, framework)
 
 
 def remove_task(core: AgentCore, framework: AgentFramework, task: AgentTask) -> None:
@@ -306,7 +239,7 @@ def remove_task(core: AgentCore, framework: AgentFramework, task: AgentTask) -> 
 def remove_if_empty(core: AgentCore, framework: AgentFramework) -> None:
     """Forget a framework of which nothing is left here."""
     if not framework.tasks and not framework.executors and core.state.frameworks.pop(framework.id, None) is not None:
-        forget_framework(core, framework)
+        forget(core, "frameworks", framework)
 
 
 def launch_on_executor(
@@ -316,14 +249,14 @@ def launch_on_executor(
     known = executor.id in framework.executors
     executor.tasks |= {task.id: task for task in given}
     for task in given:
-        keep_task(core, task)
+        keep(core, "tasks", task)
     if known:
         adjust_limit(core, executor, came=given)
         if executor.stream is not None:
             deliver_tasks(core, executor, given)
         return
     framework.executors[executor.id] = executor
-    keep_executor(core, executor)
+    keep(core, "executors", executor)
     start_container(
         core,
         framework,
@@ -337,34 +270,24 @@ def launch_on_executor(
 
 
 def deliver_tasks(core: AgentCore, executor: AgentExecutor, given: list[AgentTask]) -> None:
-    """Tell a connected executor to launch these tasks; those of a group in one event."""
-    sent: set[str] = set()
+    """Have a connected executor launch these tasks."""
     for task in given:
         task.delivered = True
-        if not task.group:
-            core.send(executor.stream, message("LAUNCH", task=task.info))
-        elif task.id not in sent:
-            sent |= set(task.group)
-            members = [other.info for other in given if other.id in task.group]
-            core.send(executor.stream, message("LAUNCH_GROUP", task_group={"tasks": members}))
+        core.send(executor.stream, message("LAUNCH", task=task.info))
 
 
 def kill_on_executor(core: AgentCore, executor: AgentExecutor, task: AgentTask, policy: Message | None) -> None:
-    """A framework wants a task to end: its executor has to end it, unless it has not received it yet."""
+    """A framework kills a task: its executor has to end it, unless it has not received it yet."""
     if task.delivered:
         task.verdict = TaskEnd("killed", None, "its executor has ended while it was to be killed")
-        keep_updates(core, task)
+        keep(core, "updates", task)
         more = {} if policy is None else {"kill_policy": policy}
         core.send(executor.stream, message("KILL", task_id=identity(task.id), **more))
         return
-    framework = core.state.frameworks[task.framework]
-    for name in task.group or (task.id,):
-        if (member := framework.tasks.get(name)) is not None and not member.over:
-            kill_undelivered(core, member)
+    kill_undelivered(core, task)
     if not executor.tasks and not executor.subscribed:
-        shut_down_executor(
-            core, executor, TaskEnd("killed", "REASON_TASK_KILLED_DURING_LAUNCH", "nothing is left to do")
-        )
+        verdict = TaskEnd("killed", "REASON_TASK_KILLED_DURING_LAUNCH", "nothing is left to do")
+        shut_down_executor(core, executor, verdict)
 
 
 def kill_undelivered(core: AgentCore, task: AgentTask) -> None:
@@ -374,18 +297,12 @@ def kill_undelivered(core: AgentCore, task: AgentTask) -> None:
 
 
 def shut_down_executor(core: AgentCore, executor: AgentExecutor, verdict: TaskEnd) -> None:
-    """End an executor: it is asked to, and ended when it has not after a while.
-
-    Parameters
-    ----------
-    verdict
-        What is reported of the tasks that it leaves behind.
-    """
+    """Ask an executor to end, and end it after its grace period; `verdict` is reported of the tasks that it leaves."""
     if executor.verdict is not None:
         return
     executor.verdict = verdict
     _log.info("executor %s of %s is asked to end: %s", executor.id, executor.framework, verdict.text)
-    keep_executor(core, executor)
+    keep(core, "executors", executor)
     for what in ("register", "return"):
         core.timers.cancel(what, executor.framework, executor.id)
     if executor.stream is not None:
@@ -407,14 +324,14 @@ def executor_overdue(core: AgentCore, what: str, framework_id: str, executor_id:
     elif what == "return":
         text = f"its executor has not come back within {core.options.recovery_s:g} s"
         executor.verdict = TaskEnd("failed", "REASON_EXECUTOR_REREGISTRATION_TIMEOUT", text)
-    keep_executor(core, executor)
+    keep(core, "executors", executor)
     stop_container(core, executor.container, 0.0)
 
 
 def executor_exited(
     core: AgentCore, executor: AgentExecutor, instance: ContainerState, code: int | None, reason: str
 ) -> None:
-    """Its process has ended, or could not be started: what it has left behind has failed."""
+    """Its process has ended, or could not be started: the tasks that it has left behind have failed."""
     framework = core.state.frameworks[executor.framework]
     core.close(executor.stream)
     executor.stream = None
@@ -425,7 +342,12 @@ def executor_exited(
         verdict = failed_end(instance, code, reason, "Executor", "REASON_EXECUTOR_TERMINATED")
     for task in list(executor.tasks.values()):
         conclude_task(core, task, *(task.verdict or verdict))
-    remove_executor(core, framework, executor, wait_status(code))
+    del framework.executors[executor.id]
+    forget(core, "executors", executor)
+    status = wait_status(code)
+    ids = {"framework_id": identity(framework.id), "executor_id": identity(executor.id)}
+    core.send_to_master("EXITED_EXECUTOR", **ids, status=-1 if status is None else status)
+    remove_if_empty(core, framework)
 
 
 def _shutdown_grace(core: AgentCore, executor: AgentExecutor) -> float:
@@ -449,38 +371,23 @@ def start_container(
     task: AgentTask | None = None,
     grace_s: float | None = None,
 ) -> None:
-    """Have a container started.
-
-    Parameters
-    ----------
-    command
-        The CommandInfo, which was looked at before.
-    share
-        What it takes.
-    executor, task
-        Whose it is; see `ContainerState`.
-    grace_s
-        How long an executor may take to end [s]; None for the default.
-    """
+    """Have a container started for an executor, or for a task; its CommandInfo was checked before."""
     path = sandbox_path(core, framework.id, executor, id)
-    cpus, memory = _limit_cores(share.limit), None if math.isinf(share.memory) else max(1, round(share.memory))
-    request, task_id = max(share.cpus, LEAST_CPUS), None if task is None else task.id
-    instance = ContainerState(id, framework.id, executor, task_id, path, request, cpus, memory)
-    instance.gpus = _free_gpus(core, share.gpus)
+    memory = None if math.isinf(share.memory) else max(1, round(share.memory))
+    limits, requests = CpuShare(max(share.limit, LEAST_CPUS)), CpuShare(max(share.cpus, LEAST_CPUS))
+    task_id, gpus = None if task is None else task.id, _free_gpus(core, share.gpus)
+    instance = ContainerState(id, framework.id, executor, task_id, path, limits, requests, memory, gpus=gpus)
     core.state.instances[id] = instance
-    keep_instance(core, instance)
-    allocated_to = None if task is None else role(task.info)
+    keep(core, "instances", instance)
     variables = environment(
         core.options, core.state.id or "", framework.info, executor, path,
-        command=command, role=allocated_to, grace_s=grace_s, gpus=instance.gpus,
+        command=command, role=None if task is None else role(task.info), grace_s=grace_s, gpus=gpus,
     )  # fmt: skip
-    core.add(
-        StartContainer(
-            ContainerSpec(
-                id, framework.id, executor, argv(command), variables, path, request, cpus, memory, files(command)
-            )
-        )
+    spec = ContainerSpec(
+        id, framework.id, executor, argv(command), variables, path, requests.now, instance.limit, memory, files(command)
     )
+    _log.info("container %s: %s: %.80r for %s", id, instance.phase.value, spec.argv[0], executor)
+    core.add(StartContainer(spec))
 
 
 def _free_gpus(core: AgentCore, count: int) -> tuple[str, ...]:
@@ -494,28 +401,36 @@ def _free_gpus(core: AgentCore, count: int) -> tuple[str, ...]:
 
 
 def container_started(core: AgentCore, container_id: str, pid: int, birth: int) -> ContainerState | None:
-    """It runs; None for one that is not known, or that was known to."""
+    """It runs; None for a container that is not known, or has started before."""
     instance = core.state.instances.get(container_id)
     if instance is None or instance.pid is not None:
         return None
     instance.pid, instance.birth = pid, birth
-    keep_instance(core, instance)
+    _move(instance, "started", f"process {pid}")
+    keep(core, "instances", instance)
     return instance
 
 
-def drop_container(core: AgentCore, instance: ContainerState) -> None:
-    """It has ended, and nothing of it is needed any more."""
+def drop_container(core: AgentCore, instance: ContainerState, why: str) -> None:
+    """It has ended, and nothing of it is needed any more; `why` is for the log."""
+    _move(instance, "ended", why)
     del core.state.instances[instance.id]
-    for what in ("lease", "request"):
+    for what in ("limit", "request"):
         core.timers.cancel(what, instance.id)
-    forget_instance(core, instance)
+    forget(core, "instances", instance)
     core.add(RemoveContainer(instance.id))
 
 
 def stop_container(core: AgentCore, container_id: str, grace_s: float) -> None:
     """Have it ended; nothing to do when it has."""
-    if container_id in core.state.instances:
+    if (instance := core.state.instances.get(container_id)) is not None:
+        _move(instance, "asked to end", f"within {grace_s:g} s")
         core.add(StopContainer(container_id, grace_s))
+
+
+def _move(instance: ContainerState, event: str, text: str) -> None:
+    before, instance.phase = instance.phase, CONTAINER_TRANSITIONS[instance.phase, event]
+    _log.info("container %s: %s -> %s (%s: %s)", instance.id, before.value, instance.phase.value, event, text)
 
 
 def executor_share(core: AgentCore, executor: AgentExecutor) -> TaskShare:
@@ -539,8 +454,8 @@ def adjust_limit(
     instance = core.state.instances.get(executor.container)
     if instance is None:
         executor.capped = None
-    elif _recount(core, executor, instance, came, gone) and instance.lease is None:
-        core.add(LimitCpu(instance.id, instance.cpus))
+    elif _recount(core, executor, instance, came, gone) and instance.limits.lent is None:
+        core.add(LimitCpu(instance.id, instance.limit))
 
 
 def recount_limit(core: AgentCore, executor: AgentExecutor) -> None:
@@ -566,10 +481,10 @@ def _recount(
         for task in tasks:
             task.share = task.share or share(task.info, core.options.quotas)
             _count_share(executor, task.share, sign)
-    cpus = None if executor.uncapped else max(executor.capped / THOUSAND, LEAST_CPUS)
-    if instance.fixed or cpus == instance.cpus:
+    cpus = math.inf if executor.uncapped else max(executor.capped / THOUSAND, LEAST_CPUS)
+    if instance.limits.fixed or cpus == instance.limits.right:
         return False
-    instance.cpus = cpus
+    instance.limits.right = cpus
     return True
 
 
@@ -607,16 +522,9 @@ def exit_text(code: int | None, what: str = "Command") -> str:
 def failed_end(
     instance: ContainerState, code: int | None, reason: str, what: str = "Command", otherwise: str | None = None
 ) -> TaskEnd:
-    """What is reported of tasks whose container has failed.
+    """What is reported of tasks whose container has failed (see `NodeAgent.exited`).
 
-    Parameters
-    ----------
-    code, reason
-        See `Agent.exited`.
-    what
-        What has run in it.
-    otherwise
-        One of Mesos' reasons, where nothing better is known.
+    `what` has run in it; `otherwise` is one of Mesos' reasons, where nothing better is known.
     """
     if instance.pid is None:
         return TaskEnd("failed", "REASON_CONTAINER_LAUNCH_FAILED", reason or f"{what} could not be started")
@@ -627,86 +535,59 @@ def failed_end(
     return TaskEnd("failed", otherwise, f"{text}: {reason}" if reason else text)
 
 
-def _limit_cores(limit: float) -> float | None:
-    return None if math.isinf(limit) else max(limit, LEAST_CPUS)
-
-
-def lend_cpus(
-    core: AgentCore, instance: ContainerState, limit: float | None, request: float | None, seconds: float
-) -> None:
-    """Another CPU limit, another weight, or both, for so long [s]; the right ones come back by themselves.
+def change_cpus(core: AgentCore, instance: ContainerState, asked: Mapping[str, float], seconds: float | None) -> None:
+    """Change a container's CPU limit, its weight, or both.
 
     Parameters
     ----------
-    limit
-        Cores at most, infinite for no limit; None to leave the limit as it is.
-    request
-        Cores it should have when others want theirs too; None to leave the weight as it is.
+    asked
+        By ``"limit"`` and ``"request"``: cores, infinite for no limit.
+    seconds
+        For how long [s]: then it gets again what it has a right to. With 0 a lease ends now, whatever `asked` says;
+        with None it has a right to that from now on.
     """
-    until = core.now + seconds
-    if limit is not None:
-        instance.lease, instance.until = limit, until
-        core.timers.at(("lease", instance.id), until)
-    if request is not None:
-        instance.request_lease, instance.request_until = request, until
-        core.timers.at(("request", instance.id), until)
-    _apply_cpus(core, instance, limit=limit is not None, request=request is not None)
-
-
-def set_cpus(core: AgentCore, instance: ContainerState, limit: float | None, request: float | None) -> None:
-    """The same for good: the container has a right to that from now on, and a lease of it ends."""
-    if limit is not None:
-        instance.cpus, instance.fixed = None if math.isinf(limit) else limit, True
-        _drop_lease(core, instance, "lease")
-    if request is not None:
-        instance.request = request
-        _drop_lease(core, instance, "request")
-    _apply_cpus(core, instance, limit=limit is not None, request=request is not None)
-
-
-def end_leases(core: AgentCore, instance: ContainerState, *, limit: bool = False, request: bool = False) -> None:
-    """End the lease of the limit, of the weight, or of both; nothing happens where there is none."""
-    limit, request = limit and instance.lease is not None, request and instance.request_lease is not None
-    if limit:
-        _drop_lease(core, instance, "lease")
-    if request:
-        _drop_lease(core, instance, "request")
-    if limit or request:
-        _apply_cpus(core, instance, limit=limit, request=request)
+    changed = []
+    for what, cores in asked.items():
+        share = _share(instance, what)
+        if seconds == 0 and share.lent is None:
+            continue
+        share.lent = None
+        core.timers.cancel(what, instance.id)
+        if seconds is None:
+            share.right, share.fixed = cores, True
+        elif seconds > 0:
+            share.lent, share.until = cores, core.now + seconds
+            core.timers.at((what, instance.id), share.until)
+        share.changed = True
+        changed.append(what)
+    if changed:
+        keep(core, "instances", instance)
+        _apply_cpus(core, instance, changed)
 
 
 def lease_over(core: AgentCore, what: str, container_id: str) -> None:
-    """A lease is over, by the name of its timer: the container gets what it has a right to."""
+    """A lease has expired, by the name of its timer: the container has its own share again."""
     if (instance := core.state.instances.get(container_id)) is not None:
-        end_leases(core, instance, limit=what == "lease", request=what == "request")
+        change_cpus(core, instance, {what: 0.0}, 0)
 
 
 def resume_leases(core: AgentCore, instance: ContainerState) -> None:
     """After a restart: leases go on, and limit and weight are set again: they may not have been written."""
-    if instance.lease is not None:
-        core.timers.at(("lease", instance.id), instance.until)
-    if instance.request_lease is not None:
-        core.timers.at(("request", instance.id), instance.request_until)
-    core.add(LimitCpu(instance.id, instance.limit))
-    if instance.weighed:
-        core.add(WeighCpu(instance.id, instance.weight))
+    for what in ("limit", "request"):
+        if (share := _share(instance, what)).lent is not None:
+            core.timers.at((what, instance.id), share.until)
+    _apply_cpus(core, instance, ["limit", "request"] if instance.requests.changed else ["limit"])
 
 
-def _drop_lease(core: AgentCore, instance: ContainerState, what: str) -> None:
-    if what == "lease":
-        instance.lease = None
-    else:
-        instance.request_lease = None
-    core.timers.cancel(what, instance.id)
+def _share(instance: ContainerState, what: str) -> CpuShare:
+    return instance.limits if what == "limit" else instance.requests
 
 
-def _apply_cpus(core: AgentCore, instance: ContainerState, *, limit: bool, request: bool) -> None:
-    instance.weighed |= request
-    keep_instance(core, instance)
-    if limit:
+def _apply_cpus(core: AgentCore, instance: ContainerState, changed: list[str]) -> None:
+    if "limit" in changed:
         core.add(LimitCpu(instance.id, instance.limit))
-    if request:
-        core.add(WeighCpu(instance.id, instance.weight))
+    if "request" in changed:
+        core.add(WeighCpu(instance.id, instance.requests.now))
 
 
 RETRY_S, RETRY_MOST_S = 10.0, 600.0
@@ -747,19 +628,13 @@ def add_update(core: AgentCore, task: AgentTask, status: Message) -> None:
     if core.state.frameworks[task.framework].over:
         return
     task.pending.append(status)
-    keep_updates(core, task)
+    keep(core, "updates", task)
     if len(task.pending) == 1:
         send_update(core, task)
 
 
 def acknowledge_update(core: AgentCore, task: AgentTask, uuid: str) -> Message | None:
-    """The framework has acknowledged an update: the status if it was the one it was asked to, else None.
-
-    Parameters
-    ----------
-    uuid
-        In base64, as it was sent.
-    """
+    """The framework has acknowledged an update, by its uuid in base64: the status; None if it is not the one sent."""
     if not task.pending or task.pending[0]["uuid"] != uuid:
         return None
     status = task.pending.popleft()
@@ -767,7 +642,7 @@ def acknowledge_update(core: AgentCore, task: AgentTask, uuid: str) -> Message |
     task.tries = 0
     core.timers.cancel("retry", task.framework, task.id)
     if task.pending or not task.over:
-        keep_updates(core, task, copied=True)
+        keep(core, "updates", task, copied=True)
     if task.pending:
         send_update(core, task)
     return status

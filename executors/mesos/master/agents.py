@@ -18,6 +18,7 @@ Apache Mesos, ``docs/maintenance.md``, section "Automatic Node Draining".
 
 from __future__ import annotations
 
+import logging
 import math
 import re
 from collections.abc import Iterable
@@ -57,6 +58,7 @@ LONGEST_S = 365 * 86400.0
 """Longest grace period that is taken [s]."""
 
 _SECONDS = re.compile(r"(\d{1,12}(?:\.\d{1,9})?)s")
+_log = logging.getLogger(__name__)
 Key = tuple[str, str]
 """Framework id, and the id of a task or executor."""
 
@@ -112,6 +114,7 @@ def register(core: Core, item: Message, stream: str) -> None:
     """
     claim = _checked(item)
     if claim.id in core.state.gone:
+        _log.info("agent %s was given up: it is refused", claim.id)
         core.send(stream, message("SHUTDOWN", message="this agent was given up: it may come back under a new id only"))
         core.close(stream)
         return
@@ -129,9 +132,14 @@ def register(core: Core, item: Message, stream: str) -> None:
     _welcome(core, agent, stream)
     adopt(core, agent, claim.report)
     _join(core, agent)
+    _log.info("agent %s on %s is %s, with %d tasks", agent.id, agent.hostname, _how(agent), len(agent.tasks))
     if core.state.operators and not is_listed:
-        core.publish(views.agent_added(agent, core.state))
+        core.publish(message("AGENT_ADDED", agent=views.agent(agent, core.state)))
     go_on_draining(core, agent)
+
+
+def _how(agent: AgentRecord) -> str:
+    return "registered" if agent.reregistered is None else "back"
 
 
 def _checked(item: Message) -> Claim:
@@ -328,7 +336,7 @@ def _agree(core: Core, framework: FrameworkRecord, agent: AgentRecord, key: Key,
     elif one.state in TERMINAL:
         tasks.settle(core, agent, task, one.state)
     elif task.state not in TERMINAL:
-        task.state = one.state
+        tasks.enter(task, one.state)
     if one.uuid is None and task.state not in TERMINAL:
         task.unacknowledged = task.pending = None
     is_stranger = framework.tasks.get(task.id) is not task
@@ -367,6 +375,7 @@ def _adopted(framework: FrameworkRecord, agent: AgentRecord, key: Key, one: Repo
 
 def disconnected(core: Core, agent: AgentRecord) -> None:
     """Its stream is gone: it is offered no more, and lost unless it comes back before its pings are used up."""
+    _log.info("agent %s is disconnected", agent.id)
     agent.stream = None
     for offer in list(agent.offers.values()):
         offers.rescind(core, offer)
@@ -414,6 +423,7 @@ def remove(core: Core, agent_id: str, *, gone: bool, state: str = "TASK_GONE_BY_
     if agent is not None:
         _leave(core, agent, "given up" if gone else "")
         lost = list(agent.tasks.values())
+    _log.info("agent %s is %s, with %d tasks", agent_id, "gone" if gone else "unreachable", len(lost))
     core.filters.forget(agent_id)
     known.unreachable.pop(agent_id, None)
     if gone:
@@ -437,7 +447,7 @@ def remove(core: Core, agent_id: str, *, gone: bool, state: str = "TASK_GONE_BY_
         failure = message("FAILURE", agent_id=identity(agent_id))
         for framework in known.frameworks.values():
             core.send(framework.stream, failure)
-        core.publish(views.agent_removed(agent_id))
+        core.publish(message("AGENT_REMOVED", agent_id=identity(agent_id)))
 
 
 def _leave(core: Core, agent: AgentRecord, text: str) -> None:
@@ -475,7 +485,7 @@ def _set_aside(core: Core, task: TaskRecord) -> bool:
     del framework.tasks[task.id]
     framework.unreachable[task.id] = task
     if task.state not in TERMINAL:
-        task.state = "TASK_UNREACHABLE"
+        tasks.enter(task, "TASK_UNREACHABLE")
         word, since = tasks.worded(framework, "TASK_UNREACHABLE"), nanoseconds(core.now)
         text = "Agent is unreachable"
         status = tasks.made(core, task, word, "REASON_AGENT_REMOVED", text, unreachable_time=since)
@@ -509,6 +519,7 @@ def unavailable(core: Core, agent: AgentRecord, unavailability: Message) -> None
     """The agent will be unavailable from then on: its offers, which say so, are made anew."""
     if unavailability == agent.unavailability:
         return
+    _log.info("agent %s will be unavailable: %s", agent.id, unavailability)
     agent.unavailability = unavailability
     for offer in list(agent.offers.values()):
         offers.rescind(core, offer)
@@ -522,6 +533,7 @@ def exited(core: Core, agent: AgentRecord, item: Message) -> None:
     executor = agent.executors.pop((framework_id, executor_id), None)
     if executor is None:
         return
+    _log.info("executor %s of %s on %s has ended, with status %d", executor_id, framework_id, agent.id, status)
     core.give_back(agent, framework_id, executor.role, executor.resources)
     drop_executor(core, executor)
     if framework := core.state.frameworks.get(framework_id):
@@ -547,34 +559,24 @@ def drain(core: Core, payload: Message) -> None:
         seconds, nanos = divmod(grace, 1_000_000_000)
         config["max_grace_period"] = {"seconds": seconds, "nanos": nanos}
     agent.drain = config
+    _log.info("agent %s is drained: %s", agent.id, config)
     _deactivate(core, agent)
     go_on_draining(core, agent)
 
 
 def deactivate(core: Core, payload: Message) -> None:
-    """DEACTIVATE_AGENT: it gets no tasks any more; those it has go on.
-
-    Raises
-    ------
-    BadMessage, HTTPError
-        When the agent is not known.
-    """
+    """DEACTIVATE_AGENT: it gets no tasks any more; those it has go on. Raises as `drain` does."""
     _deactivate(core, _any_agent(core, payload))
 
 
 def reactivate(core: Core, payload: Message) -> None:
-    """REACTIVATE_AGENT: it gets tasks again.
-
-    Raises
-    ------
-    BadMessage, HTTPError
-        When the agent is not deactivated, or not drained yet.
-    """
+    """REACTIVATE_AGENT: it gets tasks again. Raises as `drain` does, also while it still drains."""
     agent = _any_agent(core, payload)
     if agent.active:
         raise HTTPError(400, f"agent {agent.id} is not deactivated")
     if agent.drain is not None and agent.tasks:
         raise HTTPError(400, f"agent {agent.id} is still draining, {len(agent.tasks)} tasks are left: try again later")
+    _log.info("agent %s is active again", agent.id)
     agent.active, agent.drain = True, None
     keep_agent(core, agent)
     core.dirty.add(agent.id)
@@ -606,6 +608,7 @@ def _any_agent(core: Core, payload: Message) -> AgentRecord:
 
 
 def _deactivate(core: Core, agent: AgentRecord) -> None:
+    _log.info("agent %s is not active any more", agent.id)
     agent.active = False
     for offer in list(agent.offers.values()):
         offers.rescind(core, offer)

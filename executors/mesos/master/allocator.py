@@ -68,7 +68,7 @@ def nodes(paths: Iterable[Path]) -> set[Path]:
 class RoleUsage:
     """Running totals of what is held, so that a change on one agent costs no look at the others.
 
-    `joined` and `left` tell it of agents, `took` and `gave_back` of what is offered to or used by a framework.
+    `joined` and `left` are about agents, `took` and `gave_back` about what is offered to or used by a framework.
     `RoleUsage.of` counts everything anew, and finds the same.
     """
 
@@ -81,7 +81,7 @@ class RoleUsage:
 
     @classmethod
     def of(cls, state: MasterState) -> RoleUsage:
-        """The totals of a state, counted anew; nobody has had a turn."""
+        """The totals of a state, counted anew, without turns."""
         usage = cls()
         for agent in state.agents.values():
             usage.joined(agent)
@@ -134,17 +134,7 @@ class RoleUsage:
 
 
 class Sorter:
-    """Frameworks in the order of their shares.
-
-    Parameters
-    ----------
-    leaves
-        Nodes of frameworks; see `leaf`.
-    usage
-        What they hold. When it changes for one, say so with `moved`.
-    weights
-        Role -> weight, > 0; 1 where there is none.
-    """
+    """Frameworks, as leaves of the tree, in the order of their shares; `moved` says for which one usage has changed."""
 
     def __init__(self, leaves: Iterable[Path], usage: RoleUsage, weights: Mapping[str, float]) -> None:
         self._usage = usage
@@ -332,16 +322,9 @@ def allocate(
     agents: Collection[str] | None = None,
     usage: RoleUsage | None = None,
 ) -> list[Grant]:
-    """What to offer now; nothing is changed.
+    """What to offer now [s since the epoch], of these agents or of all; nothing is changed.
 
-    Parameters
-    ----------
-    now
-        Time, at which refusals are looked at [s since the epoch].
-    agents
-        Ids of the agents whose resources are allocated; None for all.
-    usage
-        What is used and offered in `state`; None to count it anew, which looks at every task.
+    Without `usage` what is used and offered is counted anew, which looks at every task.
     """
     free = {agent.id: agent.free for agent in _offering(state, agents)}
     free = {name: resources for name, resources in free.items() if allocatable(resources)}

@@ -21,22 +21,11 @@ from executors.mesos.timers import Timers
 
 @dataclass(eq=False)
 class Core:
-    """One call into the machine: parts change `state` and say what is to be done; `Master` takes it away.
+    """One call into the machine: parts change `state` and say what is to be done; `Master` takes the effects away.
 
-    Parameters
-    ----------
-    now
-        The time of this call [s since the epoch].
-    effects
-        What is to be done, in order.
-    dirty
-        Agents whose free resources have changed: they are allocated before the call ends.
-    emptied
-        Agents that are drained and have lost a task.
-    usage
-        Running totals of what registered agents have, and of what is used and offered of it.
-    timers
-        What is to be looked at later; what has become pointless is not taken back.
+    Agents whose free resources have changed are `dirty`: they are allocated before the call ends. Those in `emptied`
+    are drained and have lost a task. `usage` are running totals of what registered agents have, and of what is used and
+    offered of it. `timers` are what is to be looked at later; what has become pointless is not taken back.
     """
 
     state: MasterState
@@ -49,7 +38,7 @@ class Core:
     usage: RoleUsage = field(default_factory=RoleUsage)
 
     def send(self, stream: str | None, message: Message) -> None:
-        """Say something on a stream; to None, who is not connected, nothing."""
+        """Send on a stream; to None, which is not connected, nothing."""
         if stream is not None:
             self.effects.append(Send(stream, message))
 
@@ -104,52 +93,38 @@ def number(core: Core, kind: str) -> int:
     return last + 1
 
 
+_FRAMEWORK = ("info", "principal", "active", "registered", "reregistered", "disconnected")
+_AGENT = (
+    *("info", "registered", "reregistered", "version"),
+    *("active", "drain", "unavailability", "ip", "tls"),
+)
+_TASK = ("id", "framework", "agent", "executor", "info", "role", "state", "statuses", "kill")
+_EXECUTOR = ("id", "framework", "agent", "info", "role")
+
+
+def _fields(record: Any, names: Iterable[str]) -> Message:
+    return {name: getattr(record, name) for name in names}
+
+
+def _known(row: Message, names: Iterable[str]) -> Message:
+    """What was None when the row was written may be missing from it, as nulls are in messages."""
+    return {name: row[name] for name in names if name in row}
+
+
 def keep_framework(core: Core, framework: FrameworkRecord) -> None:
     """One that is known, or was removed and may not come back."""
-    row = {
-        "info": framework.info,
-        "principal": framework.principal,
-        "suppressed": sorted(framework.suppressed),
-        "active": framework.active,
-        "registered": framework.registered,
-        "reregistered": framework.reregistered,
-        "disconnected": framework.disconnected,
-        "removed": framework.id in core.state.completed,
-    }
-    core.keep("frameworks", framework.id, row)
+    more = {"suppressed": sorted(framework.suppressed), "removed": framework.id in core.state.completed}
+    core.keep("frameworks", framework.id, _fields(framework, _FRAMEWORK) | more)
 
 
 def keep_agent(core: Core, agent: AgentRecord) -> None:
     """An agent, and what operators decided about it."""
-    row = {
-        "info": agent.info,
-        "total": to_json(agent.total),
-        "registered": agent.registered,
-        "reregistered": agent.reregistered,
-        "version": agent.version,
-        "active": agent.active,
-        "drain": agent.drain,
-        "unavailability": agent.unavailability,
-        "ip": agent.ip,
-        "tls": agent.tls,
-    }
-    core.keep("agents", agent.id, row)
+    core.keep("agents", agent.id, _fields(agent, _AGENT) | {"total": to_json(agent.total)})
 
 
 def keep_task(core: Core, task: TaskRecord, *, copied: bool = False) -> None:
     """A task as it stands; `copied` when its agent has that too, or is sent it now."""
-    row = {
-        "id": task.id,
-        "framework": task.framework,
-        "agent": task.agent,
-        "executor": task.executor,
-        "info": task.info,
-        "role": task.role,
-        "state": task.state,
-        "statuses": task.statuses,
-        "kill": task.kill,
-    }
-    core.keep("tasks", _task_key(task), row, copied=copied)
+    core.keep("tasks", _task_key(task), _fields(task, _TASK), copied=copied)
 
 
 def drop_task(core: Core, task: TaskRecord) -> None:
@@ -159,14 +134,7 @@ def drop_task(core: Core, task: TaskRecord) -> None:
 
 def keep_executor(core: Core, executor: ExecutorRecord) -> None:
     """An executor that runs or is being started: its agent knows."""
-    row = {
-        "id": executor.id,
-        "framework": executor.framework,
-        "agent": executor.agent,
-        "info": executor.info,
-        "role": executor.role,
-    }
-    core.keep("executors", _executor_key(executor), row, copied=True)
+    core.keep("executors", _executor_key(executor), _fields(executor, _EXECUTOR), copied=True)
 
 
 def drop_executor(core: Core, executor: ExecutorRecord) -> None:
@@ -185,10 +153,7 @@ def keep_away(core: Core, table: str, agent_id: str, since: float | None) -> Non
 
 
 def restore(state: MasterState, rows: Iterable[KeepRow]) -> None:
-    """Fill a new state: all frameworks are disconnected, agents are `recovered` until they come back.
-
-    What was None in a row may be missing from it, as nulls are in messages.
-    """
+    """Fill a new state: all frameworks are disconnected, agents are `recovered` until they come back."""
     tables: dict[str, list[tuple[str, Message]]] = {}
     for keep in rows:
         if keep.row is not None:
@@ -207,34 +172,15 @@ def _roles(state: MasterState, key: str, row: Message) -> None:
 
 
 def _framework(state: MasterState, key: str, row: Message) -> None:
-    framework = FrameworkRecord(
-        id=key,
-        info=row["info"],
-        roles=frozenset(row["info"]["roles"]),
-        registered=row["registered"],
-        principal=row.get("principal"),
-        suppressed=set(row["suppressed"]),
-        active=row["active"],
-        reregistered=row.get("reregistered"),
-        disconnected=row.get("disconnected") or state.started,
-    )
+    roles, suppressed = frozenset(row["info"]["roles"]), set(row["suppressed"])
+    framework = FrameworkRecord(id=key, roles=roles, suppressed=suppressed, **_known(row, _FRAMEWORK))
+    framework.disconnected = framework.disconnected or state.started
     (state.completed if row["removed"] else state.frameworks)[key] = framework
 
 
 def _agent(state: MasterState, key: str, row: Message) -> None:
-    (state.away if key in state.unreachable else state.recovered)[key] = AgentRecord(
-        id=key,
-        info=row["info"],
-        total=parse(row["total"]),
-        registered=row["registered"],
-        reregistered=row.get("reregistered"),
-        version=row["version"],
-        active=row["active"],
-        drain=row.get("drain"),
-        unavailability=row.get("unavailability"),
-        ip=row.get("ip"),
-        tls=row["tls"],
-    )
+    group = state.away if key in state.unreachable else state.recovered
+    group[key] = AgentRecord(id=key, total=parse(row["total"]), **_known(row, _AGENT))
 
 
 def _unreachable(state: MasterState, key: str, row: Message) -> None:
@@ -247,28 +193,16 @@ def _gone(state: MasterState, key: str, row: Message) -> None:
 
 def _executor(state: MasterState, key: str, row: Message) -> None:
     if agent := state.recovered.get(row["agent"]):
-        executor = ExecutorRecord(
-            row["id"], row["framework"], agent.id, row["info"], parse(row["info"]["resources"]), row["role"]
-        )
+        executor = ExecutorRecord(**_known(row, _EXECUTOR), resources=parse(row["info"]["resources"]))
         agent.executors[executor.framework, executor.id] = executor
         agent.used += executor.resources
 
 
 def _task(state: MasterState, key: str, row: Message) -> None:
-    task = TaskRecord(
-        id=row["id"],
-        framework=row["framework"],
-        agent=row["agent"],
-        executor=row.get("executor"),
-        info=row["info"],
-        resources=parse(row["info"]["resources"]),
-        role=row["role"],
-        state=row["state"],
-        statuses=row["statuses"],
-        # whether it was acknowledged is not written down, so that an acknowledgement costs no write: assume it was not
-        unacknowledged=row["statuses"][-1].get("uuid") if row["statuses"] else None,
-        kill=row.get("kill"),
-    )
+    found: Message = {"executor": None} | _known(row, _TASK)
+    task = TaskRecord(**found, resources=parse(row["info"]["resources"]))
+    # whether it was acknowledged is not written down, so that an acknowledgement costs no write: assume it was not
+    task.unacknowledged = task.statuses[-1].get("uuid") if task.statuses else None
     framework = state.frameworks.get(task.framework)
     if framework is None:
         return

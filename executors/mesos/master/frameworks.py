@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from typing import Any
 
@@ -11,6 +12,8 @@ from executors.mesos.master import offers, tasks, views
 from executors.mesos.master.core import Core, drop_executor, keep_framework, number
 from executors.mesos.master.state import COMPLETED_MOST, FrameworkRecord
 from executors.mesos.messages import TERMINAL, field, identity, message, value_of
+
+_log = logging.getLogger(__name__)
 
 FAILOVER_MOST_S = 10 * 365 * 86400.0
 _ID_MOST = 255
@@ -43,11 +46,14 @@ def subscribe(core: Core, call: Message, principal: str | None, stream: str) -> 
             raise BadMessage(f"'framework_id' is {framework_id!r}, but 'FrameworkInfo.id' is {own_id!r}")
         if (framework_id or own_id) in core.state.completed:
             raise BadMessage("Framework has been removed")
-        found = checked_info(info if own_id or not framework_id else info | {"id": identity(framework_id)}, _user(core))
+        found = checked_info(
+            info if own_id or not framework_id else info | {"id": identity(framework_id)}, core.state.options.user
+        )
         quiet = suppressed(call["subscribe"], frozenset(found["roles"]))
         if known is not None and principal is not None and known.principal not in (None, principal):
             raise BadMessage(f"framework {known.id!r} belongs to another principal")
     except BadMessage as error:
+        _log.info("framework %s is refused: %s", framework_id or own_id or "without an id", error)
         core.send(stream, message("ERROR", message=str(error)))
         core.close(stream)
         return
@@ -57,10 +63,12 @@ def subscribe(core: Core, call: Message, principal: str | None, stream: str) -> 
             id, completed_info(found, id, principal), frozenset(found["roles"]), core.now, principal
         )
         core.state.frameworks[id] = known
+        _log.info("framework %s (%s) has subscribed", id, found["name"])
         _welcome(core, known, stream, quiet)
         if core.state.operators:
-            core.publish(views.framework_added(known, core.state))
+            core.publish(message("FRAMEWORK_ADDED", framework=views.framework(known, core.state)))
     else:
+        _log.info("framework %s %s", known.id, "has subscribed again" if known.stream is None else "fails over")
         if known.stream is not None:
             core.send(known.stream, message("ERROR", message="Framework failed over"))
             core.close(known.stream)
@@ -78,10 +86,6 @@ def _new_id(core: Core) -> str:
         id = f"{core.state.id}-{number(core, 'framework'):04d}"
         if id not in core.state.frameworks and id not in core.state.completed:
             return id
-
-
-def _user(core: Core) -> str | None:
-    return core.state.options.user
 
 
 def _welcome(core: Core, framework: FrameworkRecord, stream: str, quiet: set[str]) -> None:
@@ -109,6 +113,7 @@ def _resend(core: Core, framework: FrameworkRecord) -> None:
 def _inform(core: Core, framework: FrameworkRecord, info: Message) -> None:
     """What is known of a framework has changed: its agents are informed."""
     if info != framework.info:
+        _log.info("framework %s has changed what it says of itself", framework.id)
         framework.info, framework.roles = info, frozenset(info["roles"])
         for agent_id in agents_of(core, framework):
             core.send(core.state.agents[agent_id].stream, message("FRAMEWORK", framework_info=info))
@@ -117,7 +122,7 @@ def _inform(core: Core, framework: FrameworkRecord, info: Message) -> None:
 def _publish(core: Core, framework: FrameworkRecord) -> None:
     """Operators are sent its present state."""
     if core.state.operators:
-        core.publish(views.framework_updated(framework, core.state))
+        core.publish(message("FRAMEWORK_UPDATED", framework=views.framework(framework, core.state)))
 
 
 def update(core: Core, framework: FrameworkRecord, call: Message) -> None:
@@ -131,7 +136,7 @@ def update(core: Core, framework: FrameworkRecord, call: Message) -> None:
     info = field(call, "framework_info", dict)
     if value_of(info, "id") != framework.id:
         raise BadMessage("'FrameworkInfo.id' cannot change")
-    found = checked_info(info, _user(core))
+    found = checked_info(info, core.state.options.user)
     found = completed_info(found, framework.id, framework.principal)
     for name in ("principal", "user", "checkpoint"):
         before = framework.info.get(name)
@@ -152,6 +157,7 @@ def revive(core: Core, framework: FrameworkRecord, call: Message) -> None:
     roles = _named(framework, call)
     core.filters.clear(framework.id, roles)
     if framework.suppressed & roles:
+        _log.info("framework %s wants offers again, as %s", framework.id, sorted(roles))
         framework.suppressed -= roles
         keep_framework(core, framework)
     core.dirty.update(core.state.agents)
@@ -161,6 +167,7 @@ def suppress(core: Core, framework: FrameworkRecord, call: Message) -> None:
     """SUPPRESS: the framework wants no offers for now, in these roles or in all of them."""
     roles = _named(framework, call)
     if roles - framework.suppressed:
+        _log.info("framework %s wants no offers, as %s", framework.id, sorted(roles))
         framework.suppressed |= roles
         keep_framework(core, framework)
 
@@ -174,6 +181,7 @@ def _named(framework: FrameworkRecord, call: Message) -> set[str]:
 
 def disconnected(core: Core, framework: FrameworkRecord) -> None:
     """Its stream is gone: it has its failover time to come back."""
+    _log.info("framework %s is disconnected: it has %g s to come back", framework.id, failover_s(framework.info))
     framework.stream, framework.disconnected = None, core.now
     _forget_offers(core, framework)
     keep_framework(core, framework)
@@ -208,6 +216,7 @@ def _forget_offers(core: Core, framework: FrameworkRecord) -> None:
 def remove(core: Core, framework: FrameworkRecord, text: str) -> None:
     """The framework is over: its tasks and executors are ended. `text` is sent to its scheduler, if not empty."""
     state = core.state
+    _log.info("framework %s is removed: %s", framework.id, text or "it was torn down")
     if text:
         core.send(framework.stream, message("ERROR", message=text))
     core.close(framework.stream)
@@ -238,7 +247,7 @@ def remove(core: Core, framework: FrameworkRecord, text: str) -> None:
     keep_framework(core, framework)
     _forget_oldest(core)
     if state.operators:
-        core.publish(views.framework_removed(framework))
+        core.publish(message("FRAMEWORK_REMOVED", framework_info=views.own_info(framework.info)))
 
 
 def agents_of(core: Core, framework: FrameworkRecord) -> list[str]:
@@ -264,12 +273,8 @@ def _forget_oldest(core: Core) -> None:
 
 
 def checked_info(info: Message, user: str | None) -> Message:
-    """A FrameworkInfo that can be worked with: `roles` and `user` are filled in.
-
-    Parameters
-    ----------
-    user
-        The only one whose tasks are run; None for any.
+    """A FrameworkInfo that can be worked with: `roles` and `user` are filled in; only tasks of `user` are run, if
+    given.
 
     Raises
     ------
@@ -352,7 +357,7 @@ def suppressed(subscribe: Message, roles: frozenset[str]) -> set[str]:
 
 
 def completed_info(info: Message, framework_id: str, principal: str | None) -> Message:
-    """With the id it got and who it was found to be."""
+    """With its id and its principal."""
     found = info | {"id": identity(framework_id)}
     return found if principal is None else found | {"principal": principal}
 

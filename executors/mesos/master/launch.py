@@ -9,7 +9,8 @@ Apache Mesos, ``src/master/validation.cpp``: what a task must be to be launched 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import logging
+from itertools import groupby
 from typing import Any, NamedTuple
 
 from asa.web.errors import HTTPError
@@ -21,6 +22,8 @@ from executors.mesos.master.state import AgentRecord, ExecutorRecord, FrameworkR
 from executors.mesos.messages import field, identity, message, task_status, value_of, values
 from executors.mesos.resources import NONE, Resources, parse, to_json
 
+_log = logging.getLogger(__name__)
+
 
 def accept(core: Core, framework: FrameworkRecord, call: Message) -> None:
     """Carry out the operations on the offers, in order; what is left of these is declined.
@@ -31,51 +34,38 @@ def accept(core: Core, framework: FrameworkRecord, call: Message) -> None:
         When the call has not the shape of one.
     """
     names = values(field(call, "offer_ids", list, []), "offer_ids")
-    todo = [_checked(item) for item in field(call, "operations", list, [])]
+    infos = [info for item in field(call, "operations", list, []) for info in _infos(item)]
     refuse_s = offers.refusal(call)
     taken = [framework.offers[name] for name in dict.fromkeys(names) if name in framework.offers]
     if wrong := _wrong(framework, names, taken):
         for offer in taken:  # they are used up all the same
             offers.remove(core, offer)
-        for operation in todo:
-            _drop(core, framework, operation, wrong)
+        for info in infos:
+            state, text = tasks.worded(framework, "TASK_DROPPED"), "Invalid offers: " + wrong
+            _refuse(core, framework, info, state, "REASON_INVALID_OFFERS", text=text)
         return
     agent, role = core.state.agents[taken[0].agent], taken[0].role
     for offer in taken:
         offers.remove(core, offer)
     rest = sum((offer.resources for offer in taken), start=NONE)
     site = LaunchSite(framework, agent, role, core.state.options.user)
-    for operation in todo:
-        if operation["type"] == "LAUNCH":
-            rest = _launch_tasks(core, site, _infos(operation), rest)
-        else:
-            rest = _launch_group(core, site, operation["launch_group"]["executor"], _infos(operation), rest)
-    offers.refuse(core, taken[0], rest, refuse_s)
+    offers.refuse(core, taken[0], _launch(core, site, infos, rest), refuse_s)
 
 
-def _checked(item: Any) -> Message:
-    """An operation of which the parts that are needed to answer are there."""
+def _infos(item: Any) -> list[Message]:
+    """The tasks of an operation, with ids by which they can be answered.
+
+    None is as good as an empty list: JSON made from .proto files leaves these out.
+    """
     operation: Message = field({"operations": item}, "operations", dict)
     kind = field(operation, "type", str)
-    if kind not in ("LAUNCH", "LAUNCH_GROUP"):
-        raise HTTPError(
-            501, f"operation {kind:.50} is not supported: there are no reservations, volumes and disks here"
-        )
-    if kind == "LAUNCH_GROUP":
-        field(operation, "launch_group.executor", dict)
-    for info in _infos(operation):
+    if kind != "LAUNCH":
+        text = f"operation {kind:.50} is not supported: there are no task groups, reservations, volumes and disks here"
+        raise HTTPError(501, text)
+    found: list[Message] = field(field(operation, "launch", dict), "task_infos", list, [])
+    for info in found:
         value_of({"task_infos": info}, "task_infos.task_id")
         value_of(info, "agent_id")
-    return operation
-
-
-def _infos(operation: Message) -> list[Any]:
-    """The tasks of a launch. None is as good as an empty list: JSON made from .proto files leaves these out."""
-    found: list[Any] = (
-        field(field(operation, "launch", dict), "task_infos", list, [])
-        if operation["type"] == "LAUNCH"
-        else field(field(operation, "launch_group.task_group", dict), "tasks", list, [])
-    )
     return found
 
 
@@ -95,49 +85,28 @@ def _wrong(framework: FrameworkRecord, names: list[str], taken: list[Offer]) -> 
     return None
 
 
-def _drop(core: Core, framework: FrameworkRecord, operation: Message, wrong: str) -> None:
-    for info in _infos(operation):
-        state, text = tasks.worded(framework, "TASK_DROPPED"), "Invalid offers: " + wrong
-        _refuse(core, framework, info, state, "REASON_INVALID_OFFERS", text=text)
-
-
-def _launch_tasks(core: Core, site: LaunchSite, infos: list[Message], rest: Resources) -> Resources:
+def _launch(core: Core, site: LaunchSite, infos: list[Message], rest: Resources) -> Resources:
     launches: list[CheckedLaunch] = []
     for info in infos:
         try:
             launch = checked_task(info, site)
-            _check_fits(launch.takes, rest)
+            if not rest.covers(launch.takes):
+                lacking = (name for name, amount in launch.takes if not rest.covers(Resources({name: amount})))
+                raise BadMessage(f"Task uses more resources than available: {', '.join(sorted(lacking))}")
         except BadMessage as error:
             _refuse(core, site.framework, info, "TASK_ERROR", "REASON_TASK_INVALID", text=str(error))
             continue
         rest -= launch.takes
         _start(core, site, launch)
         launches.append(launch)
-    for executor, group in _by_executor(launches):
-        _run(core, site, executor, group, is_group=False)
+    for executor, group in groupby(launches, lambda launch: launch.task.executor):
+        infos = [launch.info for launch in group]
+        payload: Message = {"framework_info": site.framework.info, "tasks": infos}
+        if executor is not None:
+            payload["executor_info"] = infos[0]["executor"]
+        core.send(site.agent.stream, message("RUN", **payload))
+        core.count("messages_launch_tasks", len(infos))
     return rest
-
-
-def _launch_group(core: Core, site: LaunchSite, executor: Message, infos: list[Message], rest: Resources) -> Resources:
-    try:
-        launches = checked_group(infos, executor, site)
-        takes = sum((launch.takes for launch in launches), start=NONE)
-        _check_fits(takes, rest)
-    except BadMessage as error:
-        for info in infos:
-            _refuse(core, site.framework, info, "TASK_ERROR", "REASON_TASK_GROUP_INVALID", text=str(error))
-        return rest
-    for launch in launches:
-        _start(core, site, launch)
-    owner = site.agent.executors[site.framework.id, launches[0].task.executor or ""]
-    _run(core, site, owner.info, [launch.info for launch in launches], is_group=True)
-    return rest - takes
-
-
-def _check_fits(takes: Resources, rest: Resources) -> None:
-    if not rest.covers(takes):
-        names = ", ".join(sorted(name for name, amount in takes if not rest.covers(Resources({name: amount}))))
-        raise BadMessage(f"Task uses more resources than available: {names}")
 
 
 def _start(core: Core, site: LaunchSite, launch: CheckedLaunch) -> None:
@@ -149,30 +118,9 @@ def _start(core: Core, site: LaunchSite, launch: CheckedLaunch) -> None:
     tasks.add(core, site.framework, site.agent, launch.task)
 
 
-def _by_executor(launches: list[CheckedLaunch]) -> Iterator[tuple[Message | None, list[Message]]]:
-    """TaskInfos in order, those of one executor that follow one another together."""
-    group: list[Message] = []
-    executor: str | None = None
-    for launch in launches:
-        if group and launch.task.executor != executor:
-            yield group[0].get("executor"), group
-            group = []
-        group.append(launch.info)
-        executor = launch.task.executor
-    if group:
-        yield group[0].get("executor"), group
-
-
-def _run(core: Core, site: LaunchSite, executor: Message | None, infos: list[Message], *, is_group: bool) -> None:
-    payload: Message = {"framework_info": site.framework.info, "tasks": infos, "group": is_group}
-    if executor is not None:
-        payload["executor_info"] = executor
-    core.send(site.agent.stream, message("RUN", **payload))
-    core.count("messages_launch_tasks", len(infos))
-
-
 def _refuse(core: Core, framework: FrameworkRecord, info: Message, state: str, reason: str, *, text: str) -> None:
     """A task that never came to be."""
+    _log.info("task %s of %s is refused (%s): %s", value_of(info, "task_id"), framework.id, reason, text)
     status = task_status(
         value_of(info, "task_id"),
         state,
@@ -246,38 +194,6 @@ def checked_task(info: Message, site: LaunchSite) -> CheckedLaunch:
     return _task_launch(info, site, executor, new)
 
 
-def checked_group(infos: list[Message], executor: Message, site: LaunchSite) -> list[CheckedLaunch]:
-    """The tasks of a LAUNCH_GROUP.
-
-    Raises
-    ------
-    BadMessage
-        When one of them may not be launched: then none is.
-    """
-    if not infos:
-        raise BadMessage("Task group should have tasks")
-    one = checked_executor(executor, site)
-    known = site.agent.executors.get((site.framework.id, one.id))
-    if known is not None and known.info != one.info:
-        raise BadMessage(f"Executor {one.id!r} runs already, as another one: use another 'executor_id'")
-    launches: list[CheckedLaunch] = []
-    seen = set[str]()
-    for info in infos:
-        if "executor" in info:
-            raise BadMessage("Task of a group should not have an 'executor': the group has one")
-        if "command" in info:
-            _check_command(field(info, "command", dict), site)
-        elif field(one.info, "type", str, "CUSTOM") == "DEFAULT":
-            raise BadMessage("Task of the default executor should have a 'command'")
-        new = one if known is None and not launches else None
-        launch = _task_launch(info, site, one, new)
-        if launch.task.id in seen:
-            raise BadMessage(f"Task has duplicate ID: {launch.task.id!r}")
-        seen.add(launch.task.id)
-        launches.append(launch)
-    return launches
-
-
 def checked_executor(info: Message, site: LaunchSite) -> ExecutorRecord:
     """An executor as it would be started.
 
@@ -293,12 +209,9 @@ def checked_executor(info: Message, site: LaunchSite) -> ExecutorRecord:
     if owner != site.framework.id:
         raise BadMessage(f"ExecutorInfo has framework {owner!r:.100}, expected {site.framework.id!r}")
     kind = field(info, "type", str, "CUSTOM")
-    if kind not in ("CUSTOM", "DEFAULT", "UNKNOWN"):
-        raise BadMessage(f"ExecutorInfo has type {kind!r:.50}, expected CUSTOM or DEFAULT")
-    if kind == "DEFAULT" and "command" in info:
-        raise BadMessage("ExecutorInfo of type DEFAULT should not have a 'command'")
-    if kind != "DEFAULT":
-        _check_command(field(info, "command", dict), site)
+    if kind not in ("CUSTOM", "UNKNOWN"):
+        raise BadMessage(f"ExecutorInfo has type {kind!r:.50}, expected CUSTOM")
+    _check_command(field(info, "command", dict), site)
     resources = _resources(info, site.role)
     own = {"framework_id": identity(owner), "resources": to_json(resources, site.role)}
     return ExecutorRecord(executor_id, owner, site.agent.id, info | own, resources, site.role)

@@ -20,17 +20,7 @@ from executors.mesos.messages import field, identity, message, value_of
 
 
 class Master:
-    """All frameworks and agents of one pool.
-
-    Parameters
-    ----------
-    id
-        Nobody else's; ids of frameworks, agents and offers begin with it.
-    now
-        When the master is started [s since the epoch].
-    rows
-        What the journal has from before, in any order.
-    """
+    """All frameworks and agents of one pool. Ids of frameworks, agents and offers begin with its own `id`."""
 
     def __init__(self, id: str, options: MasterOptions, now: float, rows: Iterable[KeepRow] = ()) -> None:
         self.core = Core(MasterState(id, options, now), now=now)
@@ -108,7 +98,9 @@ class Master:
     def watch(self, stream: str, now: float) -> list[Effect]:
         """An operator's SUBSCRIBE."""
         core = self._at(now)
-        core.send(stream, views.subscribed(core.state))
+        interval = core.state.options.heartbeat_s
+        subscribed = message("SUBSCRIBED", get_state=views.state(core.state), heartbeat_interval_seconds=interval)
+        core.send(stream, subscribed)
         core.send(stream, message("HEARTBEAT"))
         core.state.streams[stream] = ("operator", "")
         core.state.operators.add(stream)
@@ -131,7 +123,7 @@ class Master:
         return answer, self._effects()
 
     def closed(self, stream: str, now: float) -> list[Effect]:
-        """A stream is closed, whoever's it was."""
+        """A stream is closed: a framework's, an agent's or an operator's."""
         core = self._at(now)
         kind, id = core.state.streams.pop(stream, ("", ""))
         core.state.operators.discard(stream)

@@ -26,10 +26,11 @@ def make(core: Core, grants: Iterable[Grant]) -> None:
     made: dict[str, list[Message]] = defaultdict(list)
     for grant in grants:
         agent, framework = state.agents[grant.agent], state.frameworks[grant.framework]
-        offer = Offer(_id(core), framework.id, agent.id, grant.role, grant.resources, core.now)
+        id = f"{state.id}-O{number(core, 'offer')}"
+        offer = Offer(id, framework.id, agent.id, grant.role, grant.resources, core.now)
         agent.offered += offer.resources
         core.usage.took(framework.id, grant.role, offer.resources)
-        _add(core, offer, agent, framework)
+        state.offers[id] = agent.offers[id] = framework.offers[id] = offer
         made[framework.id].append(_described(offer, agent))
     most = state.options.offers_most
     for framework_id, offers in made.items():
@@ -48,13 +49,13 @@ def remove(core: Core, offer: Offer) -> None:
 
 
 def rescind(core: Core, offer: Offer) -> None:
-    """Take an offer back, and tell its framework."""
+    """Take an offer back, and inform its framework."""
     remove(core, offer)
     core.send(core.state.frameworks[offer.framework].stream, message("RESCIND", offer_id=identity(offer.id)))
 
 
 def expire(core: Core) -> None:
-    """Rescind offers that nobody has answered for too long."""
+    """Rescind offers that had no answer for too long."""
     while (offer := oldest(core)) is not None and core.now >= deadline(core, offer):
         rescind(core, offer)
 
@@ -97,14 +98,6 @@ def refuse(core: Core, offer: Offer, resources: Resources, refuse_s: float) -> N
     if resources and refuse_s > 0:
         until = core.now + max(core.state.options.allocate_s, refuse_s)
         core.filters.refuse(offer.framework, offer.role, offer.agent, resources, until)
-
-
-def _id(core: Core) -> str:
-    return f"{core.state.id}-O{number(core, 'offer')}"
-
-
-def _add(core: Core, offer: Offer, agent: AgentRecord, framework: FrameworkRecord) -> None:
-    core.state.offers[offer.id] = agent.offers[offer.id] = framework.offers[offer.id] = offer
 
 
 def _described(offer: Offer, agent: AgentRecord) -> Message:

@@ -8,9 +8,9 @@ Apache Mesos, *Operator HTTP API*, ``include/mesos/v1/master/master.proto``, ``d
 
 from __future__ import annotations
 
+import logging
 from collections import defaultdict
 from collections.abc import Callable
-from typing import NamedTuple
 
 from asa.web.errors import HTTPError
 from executors.mesos.codec import BadMessage, Message
@@ -18,9 +18,11 @@ from executors.mesos.master import agents, frameworks, offers, views
 from executors.mesos.master.allocator import RoleUsage
 from executors.mesos.master.core import Core, keep_roles
 from executors.mesos.master.frameworks import wrong_role
-from executors.mesos.master.state import MasterOptions, MasterState
+from executors.mesos.master.state import MasterState
 from executors.mesos.messages import VERSION, field, identity, value_of
 from executors.mesos.resources import LARGEST, NONE, THOUSAND, Resources, to_json
+
+_log = logging.getLogger(__name__)
 
 HEAVIEST = 1e9
 """Largest weight that is taken."""
@@ -57,8 +59,9 @@ def needs_write(call: Message) -> bool:
     return not isinstance(kind, str) or (kind not in LOOKS and kind != "SUBSCRIBE")
 
 
-def flags(options: MasterOptions) -> dict[str, str]:
+def _flags(state: MasterState, now: float) -> Message:
     """What the master was started with, under Mesos' names. Nothing in it is secret."""
+    options = state.options
     found = {
         "agent_ping_timeout": f"{options.ping_s:g}secs",
         "agent_reregister_timeout": f"{options.agent_reregister_s:g}secs",
@@ -69,11 +72,7 @@ def flags(options: MasterOptions) -> dict[str, str]:
     }
     if options.offer_timeout_s is not None:
         found["offer_timeout"] = f"{options.offer_timeout_s:g}secs"
-    return found
-
-
-def _flags(state: MasterState, now: float) -> Message:
-    return {"flags": [{"name": name, "value": value} for name, value in flags(state.options).items()]}
+    return {"flags": [{"name": name, "value": value} for name, value in found.items()]}
 
 
 def _metrics(state: MasterState, now: float) -> Message:
@@ -110,47 +109,27 @@ def _mark_agent_gone(core: Core, payload: Message) -> None:
 # ---------------------------------------------------------------------- roles
 
 
-class Role(NamedTuple):
-    """A role that somebody is in, or that operators have said something about."""
-
-    name: str
-    weight: float
-    frameworks: list[str]
-    allocated: Resources
-    offered: Resources
-
-
-def _known_roles(state: MasterState) -> list[Role]:
-    """All roles, by name."""
-    frameworks: dict[str, list[str]] = defaultdict(list)
+def _roles(state: MasterState) -> Message:
+    """All roles that a framework is in, or that an operator has given a weight or a quota, by name."""
+    frameworks: dict[str, list[Message]] = defaultdict(list)
     for framework in state.frameworks.values():
         for name in framework.roles:
-            frameworks[name].append(framework.id)
-    allocated: dict[str, Resources] = defaultdict(lambda: NONE)
-    offered: dict[str, Resources] = defaultdict(lambda: NONE)
+            frameworks[name].append(identity(framework.id))
+    held: dict[str, Resources] = defaultdict(lambda: NONE)
     for agent in state.agents.values():
-        for name, resources in views.taken((*agent.tasks.values(), *agent.executors.values())).items():
-            allocated[name] += resources
-        for name, resources in views.offered(agent.offers.values()).items():
-            offered[name] += resources
-    names = {*frameworks, *allocated, *offered, *state.weights, *state.quota}
-    return [
-        Role(name, state.weights.get(name, 1.0), frameworks[name], allocated[name], offered[name])
-        for name in sorted(names)
-    ]
-
-
-def _roles(state: MasterState) -> Message:
-    """The answer to GET_ROLES."""
+        taken = views.taken((*agent.tasks.values(), *agent.executors.values()))
+        for name, resources in (*taken.items(), *views.offered(agent.offers.values()).items()):
+            held[name] += resources
+    names = sorted({*frameworks, *held, *state.weights, *state.quota})
     return {
         "roles": [
             {
-                "name": role.name,
-                "weight": role.weight,
-                "frameworks": [identity(framework) for framework in role.frameworks],
-                "resources": to_json(role.allocated + role.offered),
+                "name": name,
+                "weight": state.weights.get(name, 1.0),
+                "frameworks": frameworks[name],
+                "resources": to_json(held[name]),
             }
-            for role in _known_roles(state)
+            for name in names
         ]
     }
 
@@ -178,6 +157,7 @@ def _update_weights(core: Core, payload: Message) -> None:
             reason = f"the weight of role {role!r:.100} must be positive and at most {HEAVIEST:g}: {weight}"
             raise HTTPError(400, reason)
         found[role] = weight
+    _log.info("roles have weights: %s", found)
     core.state.weights |= found
     keep_roles(core)
     if any(not found.keys().isdisjoint(framework.roles) for framework in core.state.frameworks.values()):
@@ -215,6 +195,7 @@ def _update_quota(core: Core, payload: Message) -> None:
             if not force and held.get(name, 0) > limit:
                 has, most = held[name] / THOUSAND, limit / THOUSAND
                 raise HTTPError(400, f"role {role!r} has {has} {name}, more than {most}; use 'force'")
+    _log.info("roles have limits: %s", found)
     quota = {role: limits for role, limits in core.state.quota.items() if role not in found}
     core.state.quota = quota | {role: limits for role, limits in found.items() if limits}
     keep_roles(core)

@@ -6,7 +6,7 @@
     POST /api/v1   /api/v1/operator        operator-read     operators who look
                                            operator-write    operators who change
     POST /asa/v1/agent                     agent             our agents
-    GET  /version, /health                 anybody
+    GET  /version, /health                 without a token
 
 All paths may also begin with ``/master`` and end with ``/``. A call is answered once what it has changed is durable;
 acknowledgements, and what agents keep and would say again, are answered at once.
@@ -27,7 +27,6 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
-from types import TracebackType
 from typing import Never, Self
 
 from asa.core.errors import StateError
@@ -74,27 +73,13 @@ from executors.mesos.messages import OPERATOR_PATHS, SCHEDULER_PATH, VERSION, fi
 from executors.mesos.pool_directory import AGENT, FRAMEWORK, MASTER_NAME, READER, WRITER, MasterAddress, PoolDirectory
 
 _HEARTBEAT = message("HEARTBEAT")
-_CLOSING_S, _AGAIN_S = 2.0, 1.0
+CLOSING_S, _AGAIN_S = 2.0, 1.0
 _log = logging.getLogger(__name__)
 _WHO = "the master"
 
 
 class MasterServer:
-    """Serves one machine.
-
-    Parameters
-    ----------
-    machine
-        The master's; nothing else may call it.
-    journal
-        Where its rows go.
-    access
-        Who may come in.
-    names
-        What a ``Host`` header may say: `http_api.host_names`.
-    heartbeat_s
-        How often streams of schedulers and operators get a HEARTBEAT [s].
-    """
+    """Serves one machine, which nothing else may call. A ``Host`` header may have one of `names`."""
 
     def __init__(
         self, machine: Master, journal: Journal, access: TokenAccess, names: frozenset[str], heartbeat_s: float
@@ -133,7 +118,7 @@ class MasterServer:
         finally:
             for stream in list(self.streams.values()):
                 stream.end()
-            await self.listener.close(_CLOSING_S)
+            await self.listener.close(CLOSING_S)
 
     def abort(self) -> None:
         """Break all connections, as the death of the process would."""
@@ -383,7 +368,7 @@ class MasterService:
             self._thread.wait()
 
     def kill(self) -> None:
-        """End without a word to anybody, as if the process had died; for tests."""
+        """Break all connections, as if the process had died; for tests."""
         if self._thread:
             self._end(kill=True)
 
@@ -391,9 +376,7 @@ class MasterService:
         self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def _hold(self) -> None:

@@ -29,7 +29,7 @@ class MasterOptions:
     allocate_s
         How often resources are allocated at the latest [s]; events do it at once.
     offer_timeout_s
-        After how long an offer that nobody has answered is rescinded [s]; None for never.
+        After how long an offer without an answer is rescinded [s]; None for never.
     offers_most
         How many offers one OFFERS event has at most: clients parse large ones slowly.
     user
@@ -58,7 +58,7 @@ class TaskRecord:
     executor: str | None
     """None for a command task."""
     info: Message
-    """The TaskInfo, as it was given, but for ``data``, which nobody needs any more; resources know their role."""
+    """The TaskInfo, as it was given, but for ``data``, which is not needed any more; resources know their role."""
     resources: Resources
     role: str
     state: str = "TASK_STAGING"

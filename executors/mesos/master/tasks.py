@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 from executors.mesos.codec import BadMessage, Message
@@ -19,6 +20,8 @@ from executors.mesos.messages import (
     task_status,
     value_of,
 )
+
+_log = logging.getLogger(__name__)
 
 STATUSES_MOST = 16
 """How many statuses of a task are remembered."""
@@ -45,20 +48,15 @@ def worded(framework: FrameworkRecord, state: str) -> str:
     return state if framework.can("PARTITION_AWARE") else "TASK_LOST"
 
 
-def find(core: Core, framework: FrameworkRecord, task_id: str, agent_id: str) -> TaskRecord | None:
-    """The task of this id on this agent."""
-    task = framework.tasks.get(task_id)
-    return task if task is not None and task.agent == agent_id else None
-
-
 def add(core: Core, framework: FrameworkRecord, agent: AgentRecord, task: TaskRecord) -> None:
     """A task was launched, or found."""
+    _log.info("task %s of %s is on %s: %s", task.id, framework.id, agent.id, task.state)
     framework.tasks[task.id] = agent.tasks[task.key] = task
     if task.state not in TERMINAL:
         core.take(agent, task.framework, task.role, task.resources)
     keep_task(core, task, copied=True)
     if core.state.operators:
-        core.publish(views.task_added(task))
+        core.publish(message("TASK_ADDED", task=views.task(task)))
 
 
 def update(core: Core, framework: FrameworkRecord, agent: AgentRecord, item: Message) -> None:
@@ -122,8 +120,8 @@ def acknowledge(core: Core, framework: FrameworkRecord, call: Message) -> None:
     if len(number) != 16:
         raise BadMessage("expected 'uuid' to be 16 bytes")
     uuid = base64_of(number)
-    task = find(core, framework, task_id, agent_id)
-    if task is not None and task.unacknowledged == uuid:
+    task = framework.tasks.get(task_id)
+    if task is not None and task.agent == agent_id and task.unacknowledged == uuid:
         task.unacknowledged = task.pending = None
         if task.statuses[-1]["state"] in TERMINAL:
             forget(core, framework, task)
@@ -136,6 +134,7 @@ def kill(core: Core, task: TaskRecord, kill_policy: Message | None) -> None:
     payload: dict[str, Any] = {"framework_id": identity(task.framework), "task_id": identity(task.id)}
     if kill_policy is not None:
         payload["kill_policy"] = kill_policy
+    _log.info("task %s of %s on %s is to be killed", task.id, task.framework, task.agent)
     agent = holder(core, task)
     if agent is not None and agent.stream is not None:
         core.send(agent.stream, message("KILL", **payload))
@@ -150,10 +149,17 @@ def settle(core: Core, agent: AgentRecord, task: TaskRecord, state: str) -> None
     """The task is in this state now. One that has ended takes nothing any more, and never comes back to life."""
     if state not in TRANSITIONS[task.state]:
         return
-    task.state = state
+    enter(task, state)
     if state in TERMINAL:
         core.give_back(agent, task.framework, task.role, task.resources)
         count(core, state)
+
+
+def enter(task: TaskRecord, state: str) -> None:
+    """The task is in this state now."""
+    if task.state != state:
+        _log.info("task %s of %s on %s: %s -> %s", task.id, task.framework, task.agent, task.state, state)
+    task.state = state
 
 
 def count(core: Core, state: str) -> None:
@@ -168,7 +174,7 @@ def end(
     if (agent := holder(core, task)) is not None:
         settle(core, agent, task, state)
     else:
-        task.state = state
+        enter(task, state)
         count(core, state)
     status = made(core, task, state, reason, text, **more)
     note(task, status)

@@ -9,11 +9,10 @@ from __future__ import annotations
 import ipaddress
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from executors.mesos.codec import Message
 from executors.mesos.master.state import AgentRecord, ExecutorRecord, FrameworkRecord, MasterState, Offer, TaskRecord
-from executors.mesos.messages import TERMINAL, VERSION, identity, message, nanoseconds
+from executors.mesos.messages import TERMINAL, VERSION, identity, message, nanoseconds, redacted
 from executors.mesos.resources import NONE, THOUSAND, Resources, to_json
 
 CAPABILITIES = [{"type": "AGENT_DRAINING"}, {"type": "QUOTA_V2"}]
@@ -113,10 +112,11 @@ def framework(f: FrameworkRecord, state: MasterState) -> Message:
 def _framework(f: FrameworkRecord, state: MasterState, running: Iterable[ExecutorRecord]) -> Message:
     completed = f.id in state.completed
     found = {
-        "framework_info": _own_info(f.info),
+        "framework_info": own_info(f.info),
         "active": f.active and f.stream is not None and not completed,
         "connected": f.stream is not None,
-        "recovered": recovered(f, state),
+        # whether it is known only from before the master's restart, and not back yet
+        "recovered": not completed and f.stream is None and max(f.registered, f.reregistered or 0.0) < state.started,
         "registered_time": nanoseconds(f.registered),
         "offers": [offer(one, state) for one in f.offers.values()],
         "inverse_offers": [],
@@ -130,11 +130,6 @@ def _framework(f: FrameworkRecord, state: MasterState, running: Iterable[Executo
     return found
 
 
-def recovered(f: FrameworkRecord, state: MasterState) -> bool:
-    """Whether it is known only from before the master's restart, and not back yet."""
-    return f.id in state.frameworks and f.stream is None and max(f.registered, f.reregistered or 0.0) < state.started
-
-
 def agent(a: AgentRecord, state: MasterState) -> Message:
     """An agent of GET_AGENTS."""
     found = {
@@ -142,7 +137,7 @@ def agent(a: AgentRecord, state: MasterState) -> Message:
         "active": a.active and a.stream is not None,
         "deactivated": not a.active,
         "version": a.version or VERSION,
-        "pid": pid(a),
+        "pid": f"slave(1)@{a.ip or a.hostname}:{a.info.get('port', 5051)}",  # clients take it apart
         "registered_time": nanoseconds(a.registered),
         "total_resources": to_json(a.total),
         "allocated_resources": _by_role(taken((*a.tasks.values(), *a.executors.values()))),
@@ -153,18 +148,9 @@ def agent(a: AgentRecord, state: MasterState) -> Message:
     if a.reregistered is not None:
         found["reregistered_time"] = nanoseconds(a.reregistered)
     if a.drain is not None:
-        found["drain_info"] = drain_info(a.drain, drained=not a.tasks)
+        # an agent that is drained gets no tasks, so once it has none it stays so
+        found["drain_info"] = {"state": "DRAINING" if a.tasks else "DRAINED", "config": a.drain}
     return found
-
-
-def drain_info(config: Message, *, drained: bool) -> Message:
-    """A ``DrainInfo``. An agent that is drained gets no tasks, so none left is none for good."""
-    return {"state": "DRAINED" if drained else "DRAINING", "config": config}
-
-
-def pid(a: AgentRecord) -> str:
-    """Where an agent is, in the form that clients take apart: ``slave(1)@10.0.0.7:5051``."""
-    return f"slave(1)@{a.ip or a.hostname}:{a.info.get('port', 5051)}"
 
 
 def offer(o: Offer, state: MasterState) -> Message:
@@ -204,46 +190,10 @@ def master(state: MasterState) -> Message:
     }
 
 
-def subscribed(everything: MasterState) -> Message:
-    """The first event of an operator's stream."""
-    interval = everything.options.heartbeat_s
-    return message("SUBSCRIBED", get_state=state(everything), heartbeat_interval_seconds=interval)
-
-
-def task_added(t: TaskRecord) -> Message:
-    """The event TASK_ADDED."""
-    return message("TASK_ADDED", task=task(t))
-
-
 def task_updated(t: TaskRecord, status: Message) -> Message:
-    """The event TASK_UPDATED: a task's status has changed; what a status carries for its framework is left out."""
+    """The event TASK_UPDATED; what a status carries for its framework is left out."""
     shown = {name: item for name, item in status.items() if name != "data"}
     return message("TASK_UPDATED", framework_id=identity(t.framework), status=shown, state=t.state)
-
-
-def agent_added(a: AgentRecord, state: MasterState) -> Message:
-    """The event AGENT_ADDED."""
-    return message("AGENT_ADDED", agent=agent(a, state))
-
-
-def agent_removed(agent_id: str) -> Message:
-    """The event AGENT_REMOVED."""
-    return message("AGENT_REMOVED", agent_id=identity(agent_id))
-
-
-def framework_added(f: FrameworkRecord, state: MasterState) -> Message:
-    """The event FRAMEWORK_ADDED."""
-    return message("FRAMEWORK_ADDED", framework=framework(f, state))
-
-
-def framework_updated(f: FrameworkRecord, state: MasterState) -> Message:
-    """The event FRAMEWORK_UPDATED."""
-    return message("FRAMEWORK_UPDATED", framework=framework(f, state))
-
-
-def framework_removed(f: FrameworkRecord) -> Message:
-    """The event FRAMEWORK_REMOVED."""
-    return message("FRAMEWORK_REMOVED", framework_info=_own_info(f.info))
 
 
 def taken(items: Iterable[TaskRecord | ExecutorRecord]) -> dict[str, Resources]:
@@ -287,33 +237,16 @@ def user(info: Message) -> str | None:
     return None
 
 
-def _own_info(info: Message) -> Message:
+def own_info(info: Message) -> Message:
     """As its scheduler would write it, who could subscribe with it: ``role`` or, with MULTI_ROLE, ``roles``.
 
-    >>> _own_info({"name": "x", "roles": ["*"]})
+    >>> own_info({"name": "x", "roles": ["*"]})
     {'name': 'x', 'role': '*'}
     """
     if any(item.get("type") == "MULTI_ROLE" for item in info.get("capabilities", ())):
         return info
     role = next(iter(info.get("roles", ())), "*")
     return {name: item for name, item in info.items() if name != "roles"} | {"role": role}
-
-
-def redacted(value: Any) -> Any:
-    """A message, without the data of a ``Secret`` and the values of variables that are secret, however deep they are.
-
-    >>> redacted({"name": "TOKEN", "type": "SECRET", "secret": {"type": "VALUE", "value": {"data": "aHVzaA=="}}})
-    {'name': 'TOKEN', 'type': 'SECRET', 'secret': {'type': 'VALUE', 'value': {'data': ''}}}
-    """
-    if isinstance(value, list):
-        return [redacted(item) for item in value]
-    if not isinstance(value, dict):
-        return value
-    kind, inner = value.get("type"), value.get("value")
-    found = {name: redacted(item) for name, item in value.items() if (name, kind) != ("value", "SECRET")}
-    if isinstance(inner, dict) and "data" in inner and "value" in found:
-        found["value"] = found["value"] | {"data": ""}
-    return found
 
 
 # ---------------------------------------------------------------------- metrics
@@ -341,14 +274,11 @@ COUNTERS = (
             "framework_to_executor",
             "executor_to_framework",
             "exited_executor",
-            "register_slave",
-            "reregister_slave",
             "unregister_slave",
             "status_update",
             "status_update_acknowledgement",
         )
     ),
-    "dropped_messages",
 )
 """Those that are shown even while they are 0; whatever else the master counts is shown as well."""
 

@@ -29,6 +29,7 @@ class FakeSlurm:
         self.slurm_version = (22, 5, 8)
         self.visible: list[VisibleJob] = []
         self.hidden = False
+        self.unshown: dict[str, int] = {}  # by key: how many answers about the queue will lack it
         self.where = {"PartitionName": "main", "Default": "YES", "MaxTime": "01:00:00", "Nodes": "n[1-4]"}
         self.before_update: dict[str, BackendError] = {}  # by key; raised once, without a change
         self.after_update: dict[str, BackendError] = {}  # by key; raised once, although it is changed
@@ -41,7 +42,7 @@ class FakeSlurm:
     def version(self) -> tuple[int, ...]:
         return self.slurm_version
 
-    def submit(self, options: Sequence[str], script: str) -> str:
+    def submit(self, options: Sequence[str], script: str, withheld: Sequence[str] = ()) -> str:
         self.calls.append("submit")
         name = next(option.removeprefix("--job-name=") for option in options if option.startswith("--job-name="))
         if name in self.before_submit:
@@ -58,9 +59,15 @@ class FakeSlurm:
             raise self.after_submit.pop(name)
         return str(self.number)
 
+    def submission(self, options: Sequence[str]) -> list[str]:
+        return ["sbatch", *options]
+
     def queue(self, keys: Sequence[str]) -> list[JobRecord]:
         self.calls += ["queue"] if keys else []
-        return [record for key, record in self.queued.items() if {key, key.partition("_")[0]}.intersection(keys)]
+        asked = [key for key in self.queued if {key, key.partition("_")[0]}.intersection(keys)]
+        away = [key for key in asked if self.unshown.get(key, 0) > 0]
+        self.unshown |= {key: self.unshown[key] - 1 for key in away}
+        return [self.queued[key] for key in asked if key not in away]
 
     def queue_by_name(self, names: Sequence[str]) -> list[JobRecord]:
         return list(self.queued.values())

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asa.backends import batch
-from asa.backends.slurm import backend
+from asa.backends.slurm import backend, commands
 from asa.backends.slurm.backend import Slurm
 from asa.backends.slurm.words import JobRecord, NodeGroup, SiteRefusal, VisibleJob
 from asa.core.clock import ManualClock
@@ -33,12 +33,11 @@ from asa.core.job import (
     Resources,
 )
 from asa.core.registry import BACKENDS
-from asa.core.view import QueuedJob, RunningJob
+from asa.core.view import QueuedJob, QueueView, RunningJob
 from asa.security.files import write_private
 from tests.backends.slurm.fake import NOW, FakeSlurm
 
 ONE_CORE = Resources()
-NEAREST = ("gres", "get_user_env", "burst_buffer", "resv_ports", "reboot", "time_min", "mail_user")
 """Of sbatch's options those that are most like one of ASA's own."""
 TIMEOUT = BackendError("Socket timed out", transient=True)
 
@@ -69,7 +68,9 @@ def test_submission_times_are_the_controllers(slurm: Slurm) -> None:
     assert submit(slurm, request("a")) == [JobHandle("1", "a", NOW + 1)]
 
 
-def test_or_else_this_machines_clock(slurm: Slurm, fake: FakeSlurm, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_submission_times_are_this_machines_without_an_answer(
+    slurm: Slurm, fake: FakeSlurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def unreachable(keys: Sequence[str]) -> list[JobRecord]:
         if keys:
             raise TIMEOUT
@@ -85,18 +86,42 @@ def test_the_script_is_the_one_that_is_shown(slurm: Slurm, fake: FakeSlurm) -> N
     assert "#SBATCH --job-name=a" in fake.scripts[0]
 
 
-def test_a_refusal_is_an_outcome_and_the_rest_goes_on(slurm: Slurm, fake: FakeSlurm) -> None:
-    fake.before_submit["a"] = SiteRefusal("Invalid account", "sbatch: error: Invalid account")
-    first, second = slurm.submit([request("a"), request("b")])
-    assert first == Refused("a", "Invalid account")
-    assert isinstance(second, JobHandle)
+def test_a_preview_is_what_would_be_submitted_and_submits_nothing(slurm: Slurm, fake: FakeSlurm) -> None:
+    single = replace(request("a", resources=Resources(8, unit=2)), withheld=("LICENSE",))
+    (line,) = slurm.preview([single])
+    assert line.startswith("env -u LICENSE sbatch --job-name=a --ntasks=4 --cpus-per-task=2 ")
+    elements = [replace(request(token), array="x", output=f"/{token}") for token in ("b", "c")]
+    whole, *edits = slurm.preview(elements)
+    assert whole.endswith("--array=0-1%1") and edits[1] == "scontrol update JobId=ID_1 JobName=c StdOut=/c"
+    wrong = [elements[0], replace(elements[1], workdir="/elsewhere")]
+    assert slurm.preview(wrong)[0] == "# refused: the elements of job array 'x' must start in the same directory"
+    assert fake.scripts == []
 
 
-def test_a_command_that_fails_half_way_loses_no_job(slurm: Slurm, fake: FakeSlurm) -> None:
-    fake.before_submit["b"] = BackendError("sbatch: no program 'sbatch' in PATH")
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (SiteRefusal("Invalid account", "sbatch: error: Invalid account"), "Invalid account"),
+        (BackendError("sbatch: no program 'sbatch' in PATH"), "sbatch: no program 'sbatch' in PATH"),
+    ],
+)
+def test_a_refusal_is_an_outcome_and_the_rest_goes_on(
+    slurm: Slurm, fake: FakeSlurm, error: BackendError, reason: str
+) -> None:
+    fake.before_submit["a"] = error
     first, second = slurm.submit([request("a"), request("b")])
-    assert isinstance(first, JobHandle)
-    assert second == Refused("b", "sbatch: no program 'sbatch' in PATH")
+    assert first == Refused("a", reason) and isinstance(second, JobHandle)
+
+
+@pytest.mark.parametrize("silent", range(4))
+def test_a_job_is_lost_when_it_is_unknown_to_two_questions_of_its_own(fake: FakeSlurm, silent: int) -> None:
+    clock = ManualClock(NOW)
+    slurm = Slurm(transport=fake, clock=clock)
+    handles = submit(slurm, request("a"), request("b"))
+    fake.unshown = {handles[1].job_id: silent}
+    states = [status.state for status in slurm.query(handles)]
+    assert states == [JobState.PENDING, JobState.LOST if silent == 3 else JobState.PENDING]
+    assert clock.now() == NOW + (batch.AGAIN_S if silent >= 2 else 0.0)
 
 
 def test_a_submission_that_timed_out_may_be_looked_for(slurm: Slurm, fake: FakeSlurm) -> None:
@@ -152,12 +177,6 @@ def test_of_two_jobs_of_one_name_the_live_one_is_found(slurm: Slurm, fake: FakeS
     assert slurm.find(["a", "b", "c"]) == {"a": JobHandle("8", "a", 2.0), "b": JobHandle("6", "b", 4.0)}
 
 
-def test_a_dependency_on_a_job_in_the_queue_is_left_to_slurm(slurm: Slurm, fake: FakeSlurm) -> None:
-    (parent,) = submit(slurm, request("parent"))
-    submit(slurm, request("child", Dependency(parent)))
-    assert "--dependency=afterok:1" in fake.options[-1]
-
-
 @pytest.mark.parametrize("kind", list(DependencyKind))
 def test_a_dependency_on_a_forgotten_job_that_ended_well_is_fulfilled(
     slurm: Slurm, fake: FakeSlurm, kind: DependencyKind
@@ -177,13 +196,14 @@ def test_afterok_of_a_forgotten_job_that_failed_is_refused(slurm: Slurm, fake: F
     submit(slurm, request("other", Dependency(parent, DependencyKind.AFTER_ANY)))
 
 
-def test_a_dependency_that_is_in_the_queue_at_the_second_look_only_is_left_to_slurm(
-    slurm: Slurm, fake: FakeSlurm, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("looks", [0, 1])
+def test_a_dependency_on_a_job_in_the_queue_is_left_to_slurm(
+    slurm: Slurm, fake: FakeSlurm, monkeypatch: pytest.MonkeyPatch, looks: int
 ) -> None:
+    """Also when the first look at the queue does not show it."""
     (parent,) = submit(slurm, request("parent"))
-    looks = iter([False])
-    ask = fake.queue
-    monkeypatch.setattr(fake, "queue", lambda keys: ask(keys) if next(looks, True) else [])
+    hidden, ask = iter([False] * looks), fake.queue
+    monkeypatch.setattr(fake, "queue", lambda keys: ask(keys) if next(hidden, True) else [])
     submit(slurm, request("child", Dependency(parent)))
     assert "--dependency=afterok:1" in fake.options[-1]
 
@@ -198,21 +218,16 @@ def test_a_dependency_that_is_added_later_is_judged_alike(slurm: Slurm, fake: Fa
         slurm.update(child, JobChanges(dependencies=(Dependency(failed),)))
 
 
-def test_what_would_wait_for_ever_is_refused(slurm: Slurm, fake: FakeSlurm) -> None:
-    (outcome,) = slurm.submit([request("a", resources=Resources(33))])
-    assert isinstance(outcome, Refused)
-    assert "32 cores" in outcome.reason
+def test_a_job_that_would_wait_for_ever_is_refused_where_the_site_does_not(slurm: Slurm, fake: FakeSlurm) -> None:
+    large = request("a", resources=Resources(33))
+    (outcome,) = slurm.submit([large])
+    assert isinstance(outcome, Refused) and "32 cores" in outcome.reason
     assert "submit" not in fake.calls
-
-
-@pytest.mark.parametrize("enforced", ["ALL", "ANY"])
-def test_a_site_that_refuses_by_itself_is_asked(slurm: Slurm, fake: FakeSlurm, enforced: str) -> None:
-    fake.settings["EnforcePartLimits"] = enforced
-    submit(slurm, request("a", resources=Resources(33)))
-
-
-def test_a_qos_may_allow_more(fake: FakeSlurm) -> None:
-    submit(Slurm(transport=fake, qos="large"), request("a", walltime_s=7200.0))
+    for enforced in ("ALL", "ANY"):
+        fake.settings["EnforcePartLimits"] = enforced
+        submit(Slurm(transport=fake), large)
+    fake.settings["EnforcePartLimits"] = "NO"
+    submit(Slurm(transport=fake, qos="large"), request("a", walltime_s=7200.0))  # a QOS may allow more
 
 
 def test_the_partition_that_does_not_exist_is_refused_by_the_site(fake: FakeSlurm) -> None:
@@ -223,17 +238,13 @@ def test_the_partition_that_does_not_exist_is_refused_by_the_site(fake: FakeSlur
         slurm.capabilities()
 
 
-def test_settings_that_may_not_be_read_are_taken_to_be_the_strictest(slurm: Slurm, fake: FakeSlurm) -> None:
-    fake.settings = {}
-    found = slurm.capabilities()
-    assert (found.regime, found.site, found.partition) == (QueueRegime.LIMITS, "slurm", "main")
-
-
-def test_capabilities_are_asked_once(slurm: Slurm, fake: FakeSlurm) -> None:
+def test_capabilities_are_asked_once_and_the_strictest_where_settings_may_not_be_read(fake: FakeSlurm) -> None:
+    slurm = Slurm(transport=fake)
     found = slurm.capabilities()
     fake.settings = {}
-    assert slurm.capabilities() is found
-    assert found.regime is QueueRegime.FIFO
+    assert slurm.capabilities() is found and found.regime is QueueRegime.FIFO
+    hidden = Slurm(transport=fake).capabilities()
+    assert (hidden.regime, hidden.site, hidden.partition) == (QueueRegime.LIMITS, "slurm", "main")
 
 
 def test_a_slurm_that_is_too_old(slurm: Slurm, fake: FakeSlurm) -> None:
@@ -270,14 +281,11 @@ def test_options_from_the_command_line(fake: FakeSlurm) -> None:
     ("misspelt", "meant"),
     [("pol_s", "poll_s"), ("timeout", "timeout_s"), ("rest-tokens", "rest_token"), ("partion", "partition")],
 )
-def test_an_option_that_is_nearly_one_of_its_own_is_refused_at_once(misspelt: str, meant: str) -> None:
+def test_an_option_that_is_nearly_one_of_its_own_is_refused_at_once(fake: FakeSlurm, misspelt: str, meant: str) -> None:
     with pytest.raises(InvalidInput, match=f"Slurm option '{misspelt}': did you mean '{meant}'"):
         Slurm(**{misspelt: "5"})
-
-
-def test_no_option_of_sbatch_is_taken_for_a_misspelt_one(fake: FakeSlurm) -> None:
-    for name in NEAREST:
-        Slurm(transport=fake, **{name: "1"})
+    for name in ("gres", "get_user_env", "burst_buffer", "resv_ports", "reboot", "time_min", "mail_user"):
+        Slurm(transport=fake, **{name: "1"})  # those of sbatch's that are most like one of ASA's own
 
 
 def element(token: str, cores: int = 1) -> JobRequest:
@@ -288,14 +296,12 @@ THREE = [element("a"), element("b", 2), element("c")]
 
 
 def handles(slurm: Slurm) -> list[JobHandle]:
-    found = [outcome for outcome in slurm.submit(THREE) if isinstance(outcome, JobHandle)]
-    assert len(found) == 3
-    return found
+    return submit(slurm, *THREE)
 
 
 def test_requests_of_one_array_are_one_submission_and_an_edit_each(slurm: Slurm, fake: FakeSlurm) -> None:
     assert handles(slurm) == [JobHandle("1", token, NOW + 1, at) for at, token in enumerate("abc")]
-    assert [key for key, _ in fake.updates] == ["1_2", "1_0", "1_1"]
+    assert [key for key, _ in fake.updates] == ["1_1", "1_0", "1_2"]
     assert "--array=0-2%1" in fake.options[0]
     assert slurm.find(["a", "b", "c"]) == {token: JobHandle("1", token, NOW + 1, at) for at, token in enumerate("abc")}
 
@@ -345,18 +351,14 @@ def test_one_element_that_never_fits_refuses_all(slurm: Slurm, fake: FakeSlurm) 
     assert fake.options == []
 
 
-def test_where_elements_cannot_be_edited_there_are_no_arrays() -> None:
-    slurm = Slurm(transport=FakeSlurm(arrays=False), clock=ManualClock(NOW))
-    assert not slurm.capabilities().arrays
-    (outcome,) = slurm.submit(THREE[:1])
-    assert isinstance(outcome, Refused)
-    assert "cannot change the elements of a job array" in outcome.reason
-
-
 @pytest.mark.parametrize(("most", "arrays"), [("1001", True), ("1", False), ("0", False)])
-def test_a_site_may_have_switched_arrays_off(slurm: Slurm, fake: FakeSlurm, most: str, arrays: bool) -> None:
+def test_a_site_may_have_no_arrays(slurm: Slurm, fake: FakeSlurm, most: str, arrays: bool) -> None:
     fake.settings["MaxArraySize"] = most
     assert slurm.capabilities().arrays == arrays
+    uneditable = Slurm(transport=FakeSlurm(arrays=False), clock=ManualClock(NOW))
+    assert not uneditable.capabilities().arrays
+    (outcome,) = uneditable.submit(THREE[:1])
+    assert isinstance(outcome, Refused) and "cannot change the elements of a job array" in outcome.reason
 
 
 def test_the_throttle_is_the_arrays(slurm: Slurm, fake: FakeSlurm) -> None:
@@ -374,9 +376,12 @@ def test_the_throttle_is_the_arrays(slurm: Slurm, fake: FakeSlurm) -> None:
         slurm.update(first, JobChanges(throttle=4))
 
 
-def test_elements_that_have_ended_take_no_throttle_and_the_others_do(slurm: Slurm, fake: FakeSlurm) -> None:
+@pytest.mark.parametrize("others", ["\n1_1-2: No error", ""])  # Slurm 24.11 says nothing of them
+def test_elements_that_have_ended_take_no_throttle_and_the_others_do(
+    slurm: Slurm, fake: FakeSlurm, others: str
+) -> None:
     first, *_ = handles(slurm)
-    fake.before_update["1"] = SiteRefusal("1_0: Job has already finished\n1_1-2: No error", "scontrol: ...")
+    fake.before_update["1"] = SiteRefusal(f"1_0: Job has already finished{others}", "scontrol: ...")
     slurm.update(first, JobChanges(throttle=2))
     fake.before_update["1"] = SiteRefusal("1_0-2: Access/permission denied", "scontrol: ...")
     with pytest.raises(SiteRefusal):
@@ -397,6 +402,18 @@ def test_elements_are_asked_for_and_cancelled_singly(slurm: Slurm, fake: FakeSlu
     assert [status.state for status in slurm.query([second, third])] == [JobState.PENDING] * 2
     slurm.cancel([second])
     assert fake.cancelled == ["1_1"]
+
+
+def test_an_element_that_vanishes_after_it_was_cancelled_in_the_queue_counts_as_cancelled(
+    slurm: Slurm, fake: FakeSlurm
+) -> None:
+    first, second, third = handles(slurm)
+    fake.queued["1_0"] = replace(fake.queued["1_0"], word="RUNNING", nodes=("n1",))
+    slurm.cancel([first, second])
+    fake.queued.clear()  # as Slurm 26.05 forgets the last element of an array
+    assert [status.state for status in slurm.query([first, second, third])] == [
+        JobState.LOST, JobState.CANCELLED, JobState.LOST,
+    ]  # fmt: skip
 
 
 def test_parking_excludes_every_node_of_the_partition(slurm: Slurm, fake: FakeSlurm) -> None:
@@ -432,6 +449,7 @@ NODES = [
     NodeGroup("long", 4, 8, 4 * GIB, 0, "idle"),
     NodeGroup("long", 1, 64, 16 * GIB, 4, "mix"),
 ]
+UNEQUAL = [NodeGroup("main", 1, 8, GIB, 0, "idle"), NodeGroup("main", 1, 5, GIB, 0, "idle")]
 
 
 @pytest.mark.parametrize(
@@ -470,61 +488,49 @@ def survey(
     )
 
 
-def test_one_partition() -> None:
-    found = survey(MAIN)
-    assert (found.site, found.partition) == ("asa", "main")
-    assert found.largest == Resources(32, nodes=4, memory=16 * GIB)
-    assert found.longest_s == 86400
-    assert found.details["Slurm"] == "22.05.8"
-    assert "MaxTime=1-00:00:00" in found.details["partition main"]
-    assert found.details["nodes of main, down*"] == "1 x 8 cores, 4096 MiB, 0 GPUs"
+@pytest.mark.parametrize(
+    ("partitions", "nodes", "largest", "longest_s", "cores_per_node"),
+    [
+        ([MAIN], NODES, Resources(32, nodes=4, memory=16 * GIB), 86400, 8),
+        ([LONG], NODES, Resources(72, nodes=2, memory=20 * GIB, gpus=4), None, 64),  # a limit on nodes: the largest
+        ([MAIN, LONG], NODES, Resources(72, nodes=2, memory=20 * GIB, gpus=4), None, 64),  # a job goes to one of them
+        ([MAIN], [NodeGroup("main", 2, 8, 2**20, 0, "idle")], Resources(16, nodes=2), 86400, 8),  # no memory is set
+        ([MAIN], UNEQUAL, Resources(13, memory=2 * GIB), 86400, 8),
+        ([MAIN | {"MaxCPUsPerNode": "6"}], NODES, Resources(24, nodes=4, memory=16 * GIB), 86400, 6),
+        ([MAIN], [], None, 86400, None),
+    ],
+)
+def test_the_largest_job_of_some_partitions(
+    partitions: list[dict[str, str]],
+    nodes: list[NodeGroup],
+    largest: Resources | None,
+    longest_s: float | None,
+    cores_per_node: int | None,
+) -> None:
+    found = survey(*partitions, nodes=nodes)
+    assert (found.largest, found.longest_s, found.cores_per_node) == (largest, longest_s, cores_per_node)
+    assert (found.site, found.partition) == ("asa", ",".join(item["PartitionName"] for item in partitions))
 
 
-def test_a_limit_on_nodes_counts_the_largest() -> None:
-    found = survey(LONG)
-    assert found.largest == Resources(72, nodes=2, memory=20 * GIB, gpus=4)
-    assert found.longest_s is None
-    assert found.cores_per_node == 64
-
-
-def test_of_two_partitions_a_job_goes_to_one() -> None:
-    found = survey(MAIN, LONG)
-    assert found.largest is not None
-    assert found.largest.cores == 72
-    assert found.longest_s is None
-
-
-def test_memory_that_nobody_configured_is_not_counted() -> None:
-    largest = survey(MAIN, nodes=[NodeGroup("main", 2, 8, 2**20, 0, "idle")]).largest
-    assert largest == Resources(16, nodes=2)
-
-
-def test_unequal_nodes_leave_their_number_open() -> None:
-    nodes = [NodeGroup("main", 1, 8, GIB, 0, "idle"), NodeGroup("main", 1, 5, GIB, 0, "idle")]
-    largest = survey(MAIN, nodes=nodes).largest
-    assert largest == Resources(13, memory=2 * GIB)
-
-
-def test_cores_that_the_partition_keeps_back() -> None:
-    assert survey(MAIN | {"MaxCPUsPerNode": "6"}).largest == Resources(24, nodes=4, memory=16 * GIB)
-
-
-def test_a_partition_without_nodes() -> None:
-    found = survey(MAIN, nodes=[])
-    assert (found.largest, found.cores_per_node) == (None, None)
+def test_details_of_a_site() -> None:
+    details = survey(MAIN).details
+    assert details["Slurm"] == "22.05.8"
+    assert "MaxTime=1-00:00:00" in details["partition main"]
+    assert details["nodes of main, down*"] == "1 x 8 cores, 4096 MiB, 0 GPUs"
 
 
 @pytest.mark.parametrize(
     ("configuration", "expected"),
     [
-        ({"AccountingStorageType": "accounting_storage/none", "MinJobAge": "5 sec"}, 2.5),
-        ({"AccountingStorageType": "accounting_storage/none", "MinJobAge": "300 sec"}, 15.0),
-        ({"AccountingStorageType": "accounting_storage/slurmdbd", "MinJobAge": "2 sec"}, 15.0),
-        ({}, 15.0),
+        ("AccountingStorageType   = accounting_storage/none\nMinJobAge  = 5 sec\n", 2.5),
+        ("AccountingStorageType   = (null)\nMinJobAge               = 5 sec\n", 2.5),
+        ("AccountingStorageType   = accounting_storage/none\nMinJobAge  = 300 sec\n", 15.0),
+        ("AccountingStorageType   = accounting_storage/slurmdbd\nMinJobAge  = 2 sec\n", 15.0),
+        ("", 15.0),
     ],
 )
-def test_without_accounting_every_end_must_be_seen(configuration: dict[str, str], expected: float) -> None:
-    assert backend.poll_interval(configuration, 15.0) == expected
+def test_without_accounting_every_end_must_be_seen(configuration: str, expected: float) -> None:
+    assert backend.poll_interval(commands.parse_configuration(configuration), 15.0) == expected
 
 
 def test_default_partition() -> None:
@@ -550,12 +556,12 @@ def test_an_unknown_partition_is_named() -> None:
         (Resources(1), 86401.0, "a wall time of 1-00:00:00, and the job asks for 1-00:00:01"),
     ],
 )
-def test_what_never_fits(resources: Resources, walltime_s: float, message: str | None) -> None:
+def test_a_job_that_never_fits(resources: Resources, walltime_s: float, message: str | None) -> None:
     reason = batch.misfit(JobRequest("a", resources, walltime_s, ("true",)), survey(MAIN), "partition", spreads=True)
     assert reason is None if message is None else message in (reason or "")
 
 
-def test_what_the_site_does_not_tell_is_not_checked() -> None:
+def test_limits_that_a_site_does_not_show_are_not_checked() -> None:
     request = JobRequest("a", Resources(10**6), 10**9, ("true",))
     assert batch.misfit(request, Capabilities("asa"), "partition", spreads=True) is None
 
@@ -567,18 +573,21 @@ WAITS = VisibleJob("7", "name", "ada", "core", "PENDING", "Priority", 10, 4, 1, 
 RUNS = VisibleJob("6", "", "bob", "short", "RUNNING", "", 10, 8, 1, 600.0, 90.0, NOW + 60, ("n4",))
 
 
+def view(*jobs: VisibleJob, groups: Sequence[NodeGroup] = GROUPS, partitions: Sequence[Any] = (CORE,)) -> QueueView:
+    found = backend.queue_view(NOW, jobs, groups, partitions)
+    assert found is not None
+    return found
+
+
 def queue(*jobs: VisibleJob) -> list[object]:
-    view = backend.queue_view(NOW, jobs, GROUPS, [CORE])
-    assert view is not None
-    return [job.key for job in view.queue]
+    return [job.key for job in view(*jobs).queue]
 
 
 def test_a_job_in_the_view() -> None:
-    view = backend.queue_view(NOW, [WAITS, RUNS], GROUPS, [CORE])
-    assert view is not None
-    assert (view.now, view.capacity) == (NOW, Resources(32, nodes=4))
-    assert view.queue == (QueuedJob("7", Resources(4), 600.0, 100.0, "ada", "name"),)
-    assert view.running == (RunningJob("6", Resources(8), NOW + 60),)
+    found = view(WAITS, RUNS)
+    assert (found.now, found.capacity) == (NOW, Resources(32, nodes=4))
+    assert found.queue == (QueuedJob("7", Resources(4), 600.0, 100.0, "ada", "name"),)
+    assert found.running == (RunningJob("6", Resources(8), NOW + 60),)
 
 
 def test_the_highest_priority_comes_first_and_then_the_oldest() -> None:
@@ -604,50 +613,41 @@ def test_a_job_that_could_not_start_on_an_empty_machine_is_left_out(reason: str)
 
 def test_running_jobs_count_where_their_nodes_are() -> None:
     elsewhere, late = replace(RUNS, held=("n5",)), replace(RUNS, key="5", word="COMPLETING", end=NOW - 5)
-    endless = replace(RUNS, key="4", end=None)
-    view = backend.queue_view(NOW, [elsewhere, late, endless], GROUPS, [CORE])
-    assert view is not None
-    assert [(job.key, job.ends) for job in view.running] == [("5", NOW), ("4", math.inf)]
+    found = view(elsewhere, late, replace(RUNS, key="4", end=None))
+    assert [(job.key, job.ends) for job in found.running] == [("5", NOW), ("4", math.inf)]
 
 
 def test_sizes_and_limits_of_those_that_wait() -> None:
-    view = backend.queue_view(NOW, [replace(WAITS, nodes=2, limit=None), replace(WAITS, nodes=3)], GROUPS, [CORE])
-    assert view is not None
-    assert [(job.resources, job.walltime_s) for job in view.queue] == [
-        (Resources(4, nodes=2), math.inf),
-        (Resources(4), 600.0),
-    ]
+    found = view(replace(WAITS, nodes=2, limit=None), replace(WAITS, nodes=3))
+    sizes = [(job.resources, job.walltime_s) for job in found.queue]
+    assert sizes == [(Resources(4, nodes=2), math.inf), (Resources(4), 600.0)]
 
 
-@pytest.mark.parametrize("state", ["down*", "drain", "drained", "idle+drain", "fail", "unk*"])
-def test_nodes_that_do_not_work_are_not_counted(state: str) -> None:
-    view = backend.queue_view(NOW, [], [*GROUPS, NodeGroup("core", 2, 8, 0, 0, state)], [CORE])
-    assert view is not None
-    assert view.capacity.cores == 32
-    assert backend.queue_view(NOW, [], [NodeGroup("core", 2, 8, 0, 0, state)], [CORE]) is None
-
-
-@pytest.mark.parametrize("state", ["idle", "mix", "alloc", "drng", "comp", "draining", "allocated+drain"])
-def test_nodes_that_work_are(state: str) -> None:
-    view = backend.queue_view(NOW, [], [NodeGroup("core", 3, 8, 0, 0, state)], [CORE])
-    assert view is not None
-    assert view.capacity == Resources(24, nodes=3)
+@pytest.mark.parametrize(
+    ("state", "works"),
+    [
+        *((state, False) for state in ("down*", "drain", "drained", "idle+drain", "fail", "unk*")),
+        *((state, True) for state in ("idle", "mix", "alloc", "drng", "comp", "draining", "allocated+drain")),
+    ],
+)
+def test_nodes_that_do_not_work_are_not_counted(state: str, works: bool) -> None:
+    group = NodeGroup("core", 2, 8, 0, 0, state)
+    assert view(groups=[*GROUPS, group]).capacity.cores == (48 if works else 32)
+    alone = backend.queue_view(NOW, [], [group], [CORE])
+    assert (None if alone is None else alone.capacity) == (Resources(16, nodes=2) if works else None)
 
 
 def test_nodes_of_two_partitions_are_counted_once() -> None:
     groups = [*GROUPS, NodeGroup("short", 2, 8, 0, 0, "idle"), NodeGroup("gpu", 1, 4, 0, 4, "idle")]
-    view = backend.queue_view(NOW, [], groups, [CORE, SHORT, {"PartitionName": "gpu", "Nodes": "g1"}])
-    assert view is not None
-    assert view.capacity.cores == 36
+    partitions = [CORE, SHORT, {"PartitionName": "gpu", "Nodes": "g1"}]
+    assert view(groups=groups, partitions=partitions).capacity.cores == 36
 
 
-def test_the_backend_looks_at_its_partition() -> None:
-    fake = FakeSlurm()
+def test_the_backend_looks_at_its_partition(slurm: Slurm, fake: FakeSlurm) -> None:
     fake.visible = [replace(WAITS, partition="main"), WAITS]
-    slurm = Slurm(transport=fake, clock=ManualClock(NOW))
-    view = slurm.look()
-    assert view is not None
-    assert (view.capacity, [job.user for job in view.queue]) == (Resources(32, nodes=4), ["ada"])
+    found = slurm.look()
+    assert found is not None
+    assert (found.capacity, [job.user for job in found.queue]) == (Resources(32, nodes=4), ["ada"])
     fake.hidden = True
     assert slurm.look() is None
 
@@ -677,7 +677,7 @@ def test_the_spec_of_the_command_line(tmp_path: Path) -> None:
         ({"rest": "nowhere"}, "expected /path/to/socket"),
     ],
 )
-def test_what_cannot_be(options: dict[str, Any], words: str) -> None:
+def test_options_that_contradict_each_other_are_refused(options: dict[str, Any], words: str) -> None:
     with pytest.raises(InvalidInput, match=words):
         Slurm(**options)
 

@@ -6,6 +6,7 @@ Texts are recorded from Slurm 22.05.8 unless marked otherwise; squeue's column o
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -46,14 +47,12 @@ def test_another_cluster() -> None:
     assert commands.on_cluster(["squeue"], None) == ["squeue"]
 
 
-def test_a_submission_keeps_the_users_environment() -> None:
+def test_a_submission_keeps_the_users_environment_and_forgets_the_job_it_is_made_in() -> None:
     environment = {"PATH": "/bin", "SBATCH_ACCOUNT": "a", "SLURM_CPU_BIND": "none", "SLURM_CONF": "/etc/slurm.conf"}
+    job = {"SLURM_JOB_ID": "7", "SLURM_NTASKS": "8", "SLURMD_NODENAME": "n1"}
     assert commands.submission_environment(environment) == environment
-
-
-def test_a_submission_from_within_a_job_forgets_that_job() -> None:
-    environment = {"PATH": "/bin", "SLURM_JOB_ID": "7", "SLURM_NTASKS": "8", "SLURMD_NODENAME": "n1", "SLURM_CONF": "c"}
-    assert commands.submission_environment(environment) == {"PATH": "/bin", "SLURM_CONF": "c"}
+    within = {name: value for name, value in environment.items() if name in ("PATH", "SLURM_CONF")}
+    assert commands.submission_environment(within | job) == within
 
 
 @pytest.mark.parametrize("name", ["SQUEUE_PARTITION", "SACCT_FORMAT", "SINFO_ALL", "SLURM_TIME_FORMAT"])
@@ -135,32 +134,15 @@ def test_squeue_of_everybodys_jobs() -> None:
 def test_squeue() -> None:
     records = by_key(commands.parse_queue(SQUEUE))
     assert list(records) == ["13", "12", "5", "1", "3_1", "3_0", "4"]
-    assert records["13"] == JobRecord(
-        "13",
-        "nf",
-        "NODE_FAIL",
-        "NodeDown",
-        1795255600,
-        1795255600,
-        1795255600,
-        1795255602,
-        0,
-        0,
-        ("c21554n4",),
-        1795255600,
-    )
+    at = 1795255600
+    assert records["13"] == JobRecord("13", "nf", "NODE_FAIL", "NodeDown", at, at, at, at + 2, 0, 0, ("c21554n4",), at)
     assert records["12"].restarts == 1
     assert (records["12"].ages_since, records["5"].ages_since) == (1795255610, None)
-    assert records["1"].exit_code == 1
-    assert records["1"].name == "asa-abcdefghijklmnopqrstuvwxyz-01-1"
-    assert records["3_0"].nodes == ("c21554n1", "c21554n2")
-    assert records["3_0"].reason == ""
-    assert (records["5"].eligible, records["5"].nodes) == (None, ())
-    assert records["4"].name == "we|ird"
-
-
-def test_squeue_of_another_cluster() -> None:
-    assert [record.key for record in commands.parse_queue("CLUSTER: asa\n" + SQUEUE.splitlines()[0] + "\n")] == ["13"]
+    assert (records["1"].exit_code, records["1"].name) == (1, "asa-abcdefghijklmnopqrstuvwxyz-01-1")
+    assert (records["3_0"].nodes, records["3_0"].reason) == (("c21554n1", "c21554n2"), "")
+    assert (records["5"].eligible, records["5"].nodes, records["4"].name) == (None, (), "we|ird")
+    other = "CLUSTER: asa\n" + SQUEUE.splitlines()[0] + "\n"
+    assert [record.key for record in commands.parse_queue(other)] == ["13"]
 
 
 def test_sacct_has_each_job_once_as_it_was_last() -> None:
@@ -173,27 +155,14 @@ def test_sacct_has_each_job_once_as_it_was_last() -> None:
     assert records["4"].name == "we|ird"
 
 
-def test_a_reused_id_is_two_jobs() -> None:
+def test_sacct_of_jobs_that_were_reused_shrunk_and_requeued() -> None:
     reused = SACCT + "15|COMPLETED|1795259999|1795259999|1795259999|1795260000|0:0|c21554n4|other\n"
     assert {record.name for record in commands.parse_accounting(reused) if record.key == "15"} == {"usr", "other"}
-
-
-def test_shrinking_is_no_restart() -> None:  # made by hand after the manual
-    text = "7|RESIZING|10|10|10|20|0:0|n[1-2]|a\n7|COMPLETED|10|10|20|30|0:0|n1|a\n"
-    assert [(record.word, record.restarts) for record in commands.parse_accounting(text)] == [("COMPLETED", 0)]
-
-
-def test_a_requeued_job_that_comes_before_its_own_past() -> None:
+    shrunk = "7|RESIZING|10|10|10|20|0:0|n[1-2]|a\n7|COMPLETED|10|10|20|30|0:0|n1|a\n"  # by hand, after the manual
+    assert [(record.word, record.restarts) for record in commands.parse_accounting(shrunk)] == [("COMPLETED", 0)]
     lines = [line for line in SACCT.splitlines() if line.startswith("12|")]
     backwards = commands.parse_accounting("\n".join(reversed(lines)))
     assert [(record.word, record.restarts) for record in backwards] == [("PENDING", 1)]
-
-
-@pytest.mark.parametrize("reader", [commands.parse_queue, commands.parse_accounting, commands.parse_nodes])
-def test_a_line_that_is_no_row_is_shown(reader: object) -> None:
-    assert callable(reader)
-    with pytest.raises(BackendError, match="'hello world'"):
-        reader("hello world\n")
 
 
 @given(st.text())
@@ -204,28 +173,39 @@ def test_any_text_is_read_or_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "identity"),
-    [("464\n", "464"), ("464;asa\n", "464"), ("A notice of the site\n464\n", "464")],
+    ("parse", "text", "found"),
+    [
+        (commands.parse_job_id, "464\n", "464"),
+        (commands.parse_job_id, "464;asa\n", "464"),
+        (commands.parse_job_id, "A notice of the site\n464\n", "464"),
+        (commands.parse_version, "slurm-wlm 22.05.8\n", (22, 5, 8)),
+        (commands.parse_version, "slurm 24.11.0-0rc1", (24, 11, 0)),  # made by hand
+        (commands.parse_version, "slurm 20.11", (20, 11, 0)),  # made by hand
+        (commands.parse_limit, "1-00:00:00", 86400.0),
+        (commands.parse_limit, "00:05:00", 300.0),
+        *((commands.parse_limit, text, None) for text in ("UNLIMITED", "infinite", "N/A")),
+        *((commands.parse_time, text, None) for text in ("0", "N/A")),
+    ],
 )
-def test_job_id(text: str, identity: str) -> None:
-    assert commands.parse_job_id(text) == identity
-
-
-def test_no_job_id() -> None:
-    with pytest.raises(BackendError, match="expected a job id"):
-        commands.parse_job_id("Submitted batch job 464 to\n")
+def test_a_word_that_can_be_read(parse: Callable[[str], object], text: str, found: object) -> None:
+    assert parse(text) == found
 
 
 @pytest.mark.parametrize(
-    ("text", "version"),
+    ("parse", "text", "said"),
     [
-        ("slurm-wlm 22.05.8\n", (22, 5, 8)),
-        ("slurm 24.11.0-0rc1", (24, 11, 0)),  # made by hand
-        ("slurm 20.11", (20, 11, 0)),  # made by hand
+        (commands.parse_job_id, "Submitted batch job 464 to\n", "expected a job id"),
+        (commands.parse_limit, "soon", "soon"),
+        (commands.parse_time, "2026-11-21T09:44:39", "expected seconds since the epoch"),
+        *(
+            (reader, "hello world\n", "'hello world'")
+            for reader in (commands.parse_queue, commands.parse_accounting, commands.parse_nodes)
+        ),
     ],
 )
-def test_version(text: str, version: tuple[int, ...]) -> None:
-    assert commands.parse_version(text) == version
+def test_a_word_that_cannot_be_read_is_shown(parse: Callable[[str], object], text: str, said: str) -> None:
+    with pytest.raises(BackendError, match=said):
+        parse(text)
 
 
 def test_configuration() -> None:
@@ -250,28 +230,9 @@ def test_nodes() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("text", "seconds"),
-    [("1-00:00:00", 86400.0), ("00:05:00", 300.0), ("UNLIMITED", None), ("infinite", None), ("N/A", None)],
-)
-def test_limit(text: str, seconds: float | None) -> None:
-    assert commands.parse_limit(text) == seconds
-
-
-def test_a_limit_that_is_none() -> None:
-    with pytest.raises(BackendError, match="soon"):
-        commands.parse_limit("soon")
-
-
 @given(st.integers(0, 255), st.integers(0, 64))
 def test_both_forms_of_an_exit_status_agree(code: int, signal: int) -> None:
     assert commands.parse_exit_status(f"{code}:{signal}") == commands.parse_exit_status(str(code << 8 | signal))
-
-
-def test_times_must_be_seconds() -> None:
-    with pytest.raises(BackendError, match="expected seconds since the epoch"):
-        commands.parse_time("2026-11-21T09:44:39")
-    assert commands.parse_time("N/A") is commands.parse_time("0") is None
 
 
 class Programs:
@@ -329,14 +290,10 @@ def test_nothing_is_asked_about_nothing(programs: Programs) -> None:
     assert not (programs.directory / "calls").exists()
 
 
-def test_the_only_job_asked_for_is_not_known(programs: Programs) -> None:
+def test_a_job_that_is_not_known_and_no_accounting_are_no_errors(programs: Programs) -> None:
     programs.make("squeue", "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1")
-    assert programs.transport().queue(["464"]) == []
-
-
-def test_no_accounting(programs: Programs) -> None:
     programs.make("sacct", "echo 'Slurm accounting storage is disabled' >&2; exit 1")
-    assert programs.transport().accounting(["464"]) == []
+    assert programs.transport().queue(["464"]) == programs.transport().accounting(["464"]) == []
 
 
 def test_no_answer(programs: Programs) -> None:
@@ -365,9 +322,6 @@ def test_a_machine_without_slurm(programs: Programs) -> None:
     programs.environment["PATH"] = str(programs.directory)
     with pytest.raises(BackendError, match="no program 'sbatch' in PATH"):
         programs.transport().version()
-
-
-def test_it_is_named_with_its_cluster(programs: Programs) -> None:
     assert programs.transport().name() == "its commands"
     assert programs.transport("other").name() == "its commands, cluster other"
 

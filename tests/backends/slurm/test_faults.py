@@ -295,11 +295,11 @@ class TestSite:
         assert "Invalid partition name" in refusal(connect(accounted, partition="nosuch"), request("true"))
         assert "unrecognized option" in refusal(connect(accounted, no_such_flag=True), request("true"))
 
-    def test_what_it_would_let_wait_for_ever(self, slurm_cluster: Cluster, connect: Connect) -> None:
+    def test_a_job_that_would_wait_for_ever_is_refused(self, slurm_cluster: Cluster, connect: Connect) -> None:
         reason = refusal(connect(slurm_cluster), request("true", resources=Resources(33)))
         assert "room for 32 cores, 4 nodes" in reason
 
-    def test_what_it_tells_of_itself(self, slurm_cluster: Cluster, accounted: Cluster, connect: Connect) -> None:
+    def test_capabilities_of_a_cluster(self, slurm_cluster: Cluster, accounted: Cluster, connect: Connect) -> None:
         found = connect(slurm_cluster).capabilities()
         assert (found.site, found.partition, found.regime) == ("asa", "main", QueueRegime.FIFO)
         assert found.largest == Resources(32, nodes=4, memory=4 * slurm_cluster.config.memory_per_node)

@@ -20,6 +20,7 @@ from asa.core.job import JobChanges, JobHandle, JobRequest, JobState, Refused, R
 from asa.testing.backends import BatchSemantics, RealPrograms, TestedSite
 from tests.cluster import host, layout
 from tests.cluster.cluster import Cluster, running
+from tests.cluster.config import ORDINARY_USERS
 from tests.cluster.processes import wait_until
 
 pytest_plugins = ("tests.cluster.fixtures",)
@@ -107,15 +108,16 @@ def test_an_ordinary_user_may_make_every_edit() -> None:
         for at, size in enumerate([replace(size, memory=2**28 * size.cores) for size in sizes])
     ]
     options, _ = array.submission(requests, SlurmOptions(), time.time() + 60)
-    config = host.configure(None, nodes=2, users=("nobody",))  # the user has to be able to enter all directories above
+    user = ORDINARY_USERS[0]
+    config = host.configure(None, nodes=2, users=(user,))  # the user has to be able to enter all directories above
     try:
         with running(config) as cluster:
-            job = cluster.run("sbatch", "--parsable", *options, "--wrap=true", user="nobody").strip()
+            job = cluster.run("sbatch", "--parsable", *options, "--wrap=true", user=user).strip()
             for at, settings in array.edits(requests, SlurmOptions()):
-                cluster.run("scontrol", "update", f"JobId={job}_{at}", *settings, user="nobody")
+                cluster.run("scontrol", "update", f"JobId={job}_{at}", *settings, user=user)
             for setting in ("ExcNodeList=" + ",".join(cluster.nodes), "ExcNodeList="):
-                cluster.run("scontrol", "update", f"JobId={job}_1", setting, user="nobody")
-            cluster.run("scontrol", "update", f"JobId={job}", "ArrayTaskThrottle=2", user="nobody")
+                cluster.run("scontrol", "update", f"JobId={job}_1", setting, user=user)
+            cluster.run("scontrol", "update", f"JobId={job}", "ArrayTaskThrottle=2", user=user)
             found = [cluster.job(f"{job}_{at}") for at in range(4)]
     finally:
         layout.remove(config)

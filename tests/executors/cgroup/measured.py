@@ -79,7 +79,7 @@ def throttles() -> set[int]:
     """
     parents = set(_lineage())
     found = set()
-    for pid in proc.everybody():
+    for pid in proc.pids():
         with suppress(OSError):
             is_one = b"from executors.cgroup.throttle import main" in Path(f"/proc/{pid}/cmdline").read_bytes()
             now = proc.stat(pid)

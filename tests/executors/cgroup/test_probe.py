@@ -14,7 +14,7 @@ from tests.executors.cgroup.fake import V2_FILES, fill
 
 
 class Pretended:
-    """Quotas whose groups do as little as they are told to."""
+    """Quotas whose groups leave out what a test says."""
 
     name, why = "pretended", "for tests"
 
@@ -52,7 +52,7 @@ class Pretended:
         self.closed += 1
 
 
-def test_what_does_everything_is_taken() -> None:
+def test_means_that_do_everything_are_taken() -> None:
     quotas = Pretended()
     probe.attempt(quotas)
     assert quotas.closed == 1
@@ -66,21 +66,21 @@ def test_what_does_everything_is_taken() -> None:
         (Pretended(kills=False), "does not end when the group is killed"),
     ],
 )
-def test_what_does_not_is_refused_and_leaves_nothing(
+def test_means_that_do_not_are_refused_and_leave_nothing(
     quotas: Pretended, reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(probe, "_PATIENCE_S", 0.05)
+    monkeypatch.setattr(probe, "PATIENCE_S", 0.05)
     with pytest.raises(StateError, match=reason):
         probe.attempt(quotas)
     assert quotas.closed == 1
 
 
-def test_an_unknown_means_is_told_which_there_are() -> None:
+def test_an_unknown_means_is_refused_with_those_there_are() -> None:
     with pytest.raises(InvalidInput, match="expected one of cgroup v2, cgroup v1, systemd scopes, duty cycle"):
         probe.best("space", only="cgroup v3")
 
 
-def test_when_nothing_works_every_reason_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_when_nothing_works_every_reason_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(probe, "means", lambda *_, **__: iter([Found("a", None, "no"), Found("b", None, "never")]))
     with pytest.raises(StateError, match=r"a: no; b: never\): go on without them"):
         probe.best("space")
@@ -118,12 +118,12 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return own
 
 
-def test_a_group_that_is_somebody_elses_is_left_alone(own: Path) -> None:
+def test_a_group_of_slurms_is_left_alone(own: Path) -> None:
     (found,) = probe.means("space", only="cgroup v2")
     assert found == Found("cgroup v2", None, f"{own} belongs to Slurm, which finds a job's processes by it")
 
 
-def test_what_would_move_others_is_not_tried_by_who_only_looks(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gentle_look_moves_no_process(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernel, "claimed_by", lambda group: None)
     (found,) = probe.means("space", only="cgroup v2", gentle=True)
     assert found.quotas is not None and found.why == f"cpu, memory below {own}"

@@ -101,11 +101,11 @@ def test_scopes_cannot_be_kept_to_a_fraction_together(asked: Path) -> None:
         Systemd(LOGIN, "pool", {}).bound(0.3)
 
 
-def test_a_scope_that_has_ended_says_what_was_seen_last(asked: Path) -> None:
+def test_a_scope_that_has_ended_is_empty(asked: Path) -> None:
     group = SystemdGroup("asa:p:c.scope", ())
     group.adopt(4_194_305)  # no such process
     group.limit(0.5)
-    assert not asked.exists(), "nobody is there to have a limit"
+    assert not asked.exists(), "no process is there to be limited"
     assert group.pids() == []
     assert group.usage().processes == 0
     group.close()
@@ -128,23 +128,24 @@ def test_scopes_that_dead_agents_left_are_found_by_name(asked: Path, monkeypatch
     assert "asa:pool:*.scope" in asked.read_text()
 
 
-@pytest.mark.parametrize("job", ["SLURM_JOB_ID", "PBS_JOBID"])
-def test_scopes_would_take_processes_out_of_a_batch_job(job: str, asked: Path) -> None:
-    with pytest.raises(StateError, match=f"out of the batch job .{job} is set"):
-        Systemd(LOGIN, "pool", {job: "7"})
-
-
-def test_scopes_would_take_processes_out_of_what_is_no_login(asked: Path) -> None:
-    with pytest.raises(StateError, match="no login session"):
-        Systemd(Path("/sys/fs/cgroup/system.slice/slurmstepd.scope/job_7"), "pool", {})
+@pytest.mark.parametrize(
+    ("own", "environ", "text"),
+    [
+        (LOGIN, {"SLURM_JOB_ID": "7"}, "out of the batch job .SLURM_JOB_ID is set"),
+        (LOGIN, {"PBS_JOBID": "7"}, "out of the batch job .PBS_JOBID is set"),
+        (Path("/sys/fs/cgroup/system.slice/slurmstepd.scope/job_7"), {}, "no login session"),
+        (None, {}, "no hierarchy of version 2 is mounted"),
+    ],
+)
+def test_scopes_are_for_login_sessions(own: Path | None, environ: dict[str, str], text: str, asked: Path) -> None:
+    with pytest.raises(StateError, match=text):
+        Systemd(own, "pool", environ)
 
 
 def test_no_systemd_for_this_user(asked: Path) -> None:
     (asked.parent / "refuse").write_text("Failed to connect to bus: No medium found\n")
     with pytest.raises(StateError, match="Failed to connect to bus"):
         Systemd(LOGIN, "pool", {})
-    with pytest.raises(StateError, match="no hierarchy of version 2 is mounted"):
-        Systemd(None, "pool", {})
 
 
 def test_no_systemd_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,7 +164,7 @@ def test_quotas_are_written_as_systemd_reads_them(cores: float) -> None:
 
 
 @given(st.from_regex(r"[A-Za-z0-9._-]{1,20}", fullmatch=True), st.from_regex(r"[A-Za-z0-9._-]{1,20}", fullmatch=True))
-def test_a_units_name_tells_space_and_container(space: str, name: str) -> None:
+def test_a_units_name_holds_space_and_container(space: str, name: str) -> None:
     assert systemd.names_in(f"{systemd.unit_of(space, name)} loaded", space) == [name]
     assert systemd.names_in(f"{systemd.unit_of(space + 'x', name)} loaded", space) == []
 
@@ -181,7 +182,7 @@ def scope(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return directory
 
 
-def test_what_a_scope_says_is_told_also_after_its_end(scope: Path) -> None:
+def test_usage_is_known_after_a_scopes_end(scope: Path) -> None:
     group = SystemdGroup(scope.name, ())
     assert not group.starved()
     group.adopt(os.getpid())
@@ -230,7 +231,7 @@ def test_a_scope_of_an_earlier_agent_is_found_by_its_process_or_by_its_name(
         assert group.pids() == [os.getpid()]
     assert "0::/user.slice/asa:p:c.scope" in seen
     (directory / "cgroup.procs").write_text("")
-    assert quotas.recover("c", 4_194_305) is None, "nobody is in it"
+    assert quotas.recover("c", 4_194_305) is None, "no process is in it"
 
 
 def test_scopes_that_are_left_are_ended(asked: Path, scope: Path, monkeypatch: pytest.MonkeyPatch) -> None:

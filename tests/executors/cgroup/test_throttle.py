@@ -3,8 +3,10 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 import pytest
 from hypothesis import given
@@ -15,7 +17,14 @@ from asa.log import proc
 from executors.cgroup import dutycycle, throttle
 from executors.cgroup.dutycycle import DutyCycle
 from executors.cgroup.group import Group
-from executors.cgroup.throttle import PERIOD_S, ContainerProcesses, Throttle, ThrottledContainer
+from executors.cgroup.throttle import (
+    PERIOD_S,
+    ContainerProcesses,
+    ProcessTable,
+    Throttle,
+    ThrottledContainer,
+    TrackedProcess,
+)
 from tests.executors.cgroup.conformance import BURN
 from tests.executors.cgroup.measured import described
 from tests.waiting import until
@@ -94,22 +103,14 @@ def test_it_answers_as_it_is_asked() -> None:
 
 
 def test_a_throttle_that_is_silent_is_replaced(quotas: DutyCycle, monkeypatch: pytest.MonkeyPatch) -> None:
-    group, process = start(quotas, "exec sleep 1000", None)
-    monkeypatch.setattr(dutycycle, "_PATIENCE_S", 0.05)
-    monkeypatch.setattr(dutycycle, "_ANSWER_S", 0.5)
-    try:
+    monkeypatch.setattr(dutycycle, "PATIENCE_S", 0.05)
+    monkeypatch.setattr(dutycycle, "ANSWER_S", 0.5)
+    with running(quotas, "exec sleep 1000", None) as (group, process):
         first = quotas.program.process
         assert first is not None
         first.send_signal(signal.SIGSTOP)
         assert process.pid in group.pids()
         assert first.wait() == -signal.SIGKILL
-    finally:
-        end(group, process)
-
-
-def test_an_unknown_name_is_an_error_of_the_one_who_asks() -> None:
-    with pytest.raises(KeyError):
-        Throttle().answer({"do": "look", "name": "nobody"})
 
 
 @pytest.fixture
@@ -132,24 +133,43 @@ def end(group: Group, process: subprocess.Popen[bytes]) -> None:
     group.close()
 
 
+@contextmanager
+def sleeper(environment: Mapping[str, str] | None = None, *, mark: str = "") -> Iterator[subprocess.Popen[bytes]]:
+    """A process that sleeps until the test has ended; one with a mark once its program is loaded."""
+    environment = {"ASA_GROUP": mark} if mark else environment
+    with subprocess.Popen(["sleep", "1000"], env=environment, start_new_session=True) as process:
+        try:
+            if mark:
+                until(lambda: throttle.mark(process.pid) == mark, "its program is loaded")
+            yield process
+        finally:
+            process.kill()
+
+
+@contextmanager
+def running(quotas: DutyCycle, script: str, cores: float | None) -> Iterator[tuple[Group, subprocess.Popen[bytes]]]:
+    group, process = start(quotas, script, cores)
+    try:
+        yield group, process
+    finally:
+        end(group, process)
+
+
 def is_stopped(pid: int) -> bool:
     now = proc.stat(pid)
     return now is not None and now.state == "T"
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_a_throttle_that_was_killed_is_replaced_and_nobody_stays_stopped(
+def test_a_throttle_that_was_killed_is_replaced_and_no_process_stays_stopped(
     number: signal.Signals, quotas: DutyCycle
 ) -> None:
-    group, process = start(quotas, BURN, 0.02)
-    try:
+    with running(quotas, BURN, 0.02) as (group, process):
         for _ in range(2):
             until(lambda: is_stopped(process.pid), "held")
             assert replaced(quotas, number) in (0, -number)
             goes_on(process.pid)
         assert group.pids() == [process.pid]
-    finally:
-        end(group, process)
 
 
 def replaced(quotas: DutyCycle, number: signal.Signals) -> int:
@@ -167,7 +187,9 @@ def goes_on(pid: int) -> None:
     until(lambda: (throttle.clock(pid) or 0.0) > before, lambda: f"process {pid} to go on: {described(pid)}")
 
 
-def test_who_was_held_before_its_program_was_loaded_goes_on_under_another_throttle(quotas: DutyCycle) -> None:
+def test_a_process_that_was_held_before_its_program_was_loaded_goes_on_under_another_throttle(
+    quotas: DutyCycle,
+) -> None:
     """Its environment is still that of whoever has started it, and does not say whose it is."""
     group = quotas.group("one", weight=1.0, cores=0.02, memory=None)
     process = subprocess.Popen(["/bin/sh", "-c", BURN], start_new_session=True)
@@ -205,31 +227,26 @@ def test_a_throttle_ends_with_the_last_group(quotas: DutyCycle) -> None:
     assert keeper.poll() == 0
     assert group.pids() == []
     assert group.usage().processes == 0
-    group.limit(0.5)  # nobody is there to hear of it
+    group.limit(0.5)  # no throttle is left
 
 
 def test_what_an_earlier_throttle_held_is_let_go_and_can_be_held_at_once() -> None:
     mark = f"earlier-{os.getpid()}/one"
-    with subprocess.Popen(["sleep", "1000"], env={"ASA_GROUP": mark}) as process:
-        try:
-            until(lambda: throttle.mark(process.pid) == mark, "its program is loaded")
-            process.send_signal(signal.SIGSTOP)
-            until(lambda: is_stopped(process.pid), "stopped")
-            keeper = Throttle()
-            keeper.answer({"do": "add", "name": "one", "mark": mark, "cores": 0.01, "first": None, "old": True})
-            until(lambda: not is_stopped(process.pid), "let go")
-            keeper.containers["one"].budget = -1.0
-            keeper.step()
-            until(lambda: is_stopped(process.pid), "held, for what it owes")
-            keeper.close()
-            until(lambda: not is_stopped(process.pid), "let go")
-        finally:
-            process.kill()
+    with sleeper(mark=mark) as process:
+        process.send_signal(signal.SIGSTOP)
+        until(lambda: is_stopped(process.pid), "stopped")
+        keeper = Throttle()
+        keeper.answer({"do": "add", "name": "one", "mark": mark, "cores": 0.01, "first": None, "old": True})
+        until(lambda: not is_stopped(process.pid), "let go")
+        keeper.containers["one"].budget = -1.0
+        keeper.step()
+        until(lambda: is_stopped(process.pid), "held, for what it owes")
+        keeper.close()
+        until(lambda: not is_stopped(process.pid), "let go")
 
 
-def test_what_others_have_stopped_stays_stopped(quotas: DutyCycle) -> None:
-    group, process = start(quotas, f"sleep 1000 & {BURN}", None)
-    try:
+def test_processes_that_others_have_stopped_stay_stopped(quotas: DutyCycle) -> None:
+    with running(quotas, f"sleep 1000 & {BURN}", None) as (group, process):
         until(lambda: len(group.pids()) == 2, "both")
         (sleeper,) = set(group.pids()) - {process.pid}
         os.kill(sleeper, signal.SIGSTOP)
@@ -240,24 +257,195 @@ def test_what_others_have_stopped_stays_stopped(quotas: DutyCycle) -> None:
         while (group.usage().throttled or 0) < before + 5:
             assert is_stopped(sleeper)
             time.sleep(0.01)
-    finally:
-        end(group, process)
 
 
-def test_who_is_continued_by_somebody_else_is_stopped_again(quotas: DutyCycle) -> None:
-    group, process = start(quotas, BURN, 0.01)
-    try:
+def test_a_process_that_others_continue_is_stopped_again(quotas: DutyCycle) -> None:
+    with running(quotas, BURN, 0.01) as (_, process):
         until(lambda: is_stopped(process.pid), "held")
         os.kill(process.pid, signal.SIGCONT)
         until(lambda: is_stopped(process.pid), "held again")
-    finally:
-        end(group, process)
 
 
-def test_a_throttle_that_does_not_start_is_told(quotas: DutyCycle, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("executors.cgroup.dutycycle._PROGRAM", "raise SystemExit(3)")
+def test_a_throttle_that_does_not_start_is_named(quotas: DutyCycle, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("executors.cgroup.dutycycle.PROGRAM", "raise SystemExit(3)")
     with pytest.raises(StateError, match=r"does not answer .* no limits until"):
         quotas.group("one", weight=1.0, cores=None, memory=None)
     monkeypatch.undo()
     group, process = start(quotas, "sleep 1000", None)
     end(group, process)
+
+
+# ------------------------------------------------------- which processes there are
+
+
+PARENT = """
+import os, signal, time
+if {ignore}:
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+for _ in range({children}):
+    if os.fork() == 0:
+        while time.process_time() < {each}:
+            pass
+        os._exit(0)
+    try:
+        os.wait()
+    except ChildProcessError:
+        pass
+"""
+CHILDREN, EACH_S = 10, 0.08
+
+
+def birth(pid: int) -> int:
+    seen = proc.stat(pid)
+    assert seen is not None
+    return seen.birth
+
+
+def counted(pause_s: float, *, ignore: bool) -> tuple[float, ContainerProcesses]:
+    """CPU time that is seen of a parent whose children end one after the other [s], beyond its own."""
+    families = {"a": ContainerProcesses("none/a")}
+    watch = ProcessTable(families)
+    code = PARENT.format(ignore=ignore, children=CHILDREN, each=EACH_S)
+    total = 0.0
+    with subprocess.Popen([sys.executable, "-I", "-S", "-c", code]) as process:
+        watch.adopt("a", process.pid, birth(process.pid))
+        while process.poll() is None:  # reaps it only here: its last words are read before
+            total += watch.scan()["a"]
+            time.sleep(pause_s)
+    return total, families["a"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pause_s", [0.002, 0.03, 0.3])
+def test_time_of_ended_children_is_counted_once(pause_s: float) -> None:
+    total, family = counted(pause_s, ignore=False)
+    ideal = CHILDREN * EACH_S
+    assert ideal * 0.5 < total < ideal * 1.3 + 0.3, "the interpreter's own start is in it as well"
+    assert ideal * 0.5 < (family.user + family.system) / throttle.TICKS < ideal * 1.3 + 0.3
+
+
+def test_a_parent_that_ignores_the_death_of_its_children_gains_nothing() -> None:
+    total, _ = counted(0.005, ignore=True)
+    assert total > CHILDREN * EACH_S * 0.6
+
+
+def test_what_children_used_goes_to_the_nearest_ancestor_that_is_left() -> None:
+    mine = proc.stat(os.getpid())
+    assert mine is not None
+    family, me = ContainerProcesses("s/n"), os.getpid()
+    family.members[me] = TrackedProcess(me, mine, 0.0)
+    for pid, parent, own in ((4_194_305, me, 3), (4_194_306, 4_194_305, 5)):  # a child, and a child of that
+        seen = mine._replace(parent=parent, user=own, system=0, children_user=0, children_system=0)
+        family.members[pid] = TrackedProcess(pid, seen, 0.0)
+    family.members[me].stat = mine._replace(children_user=mine.children_user + 100)  # so that none of it is taken yet
+    family.update({me})
+    assert family.members.keys() == {me}
+    assert family.members[me].credit == 8
+
+
+def test_a_clock_is_that_of_the_process() -> None:
+    mine = throttle.clock(os.getpid())
+    assert mine is not None
+    assert 0 < mine <= time.clock_gettime(time.CLOCK_PROCESS_CPUTIME_ID)
+    assert throttle.clock(4_194_305) is None  # beyond the largest process number
+
+
+@pytest.mark.parametrize("environment", [{}, {"X": "ASA_GROUP=no/no"}, {"ASA_GROUPS": "no/no"}])
+def test_a_mark_is_found_only_where_it_is(environment: dict[str, str]) -> None:
+    space = f"census-{os.getpid()}"
+    without = subprocess.Popen(["sleep", "1000"], env=environment)
+    marked = subprocess.Popen(["sleep", "1000"], env=environment | {"ASA_GROUP": f"{space}/a.b"})
+    try:
+        until(lambda: throttle.mark(marked.pid) == f"{space}/a.b", "its program is loaded")
+        if environment:
+            until(lambda: throttle.mark(without.pid) == "", "its program is loaded")
+        assert throttle.marked(space) == {"a.b": [marked.pid]}
+        assert throttle.marked(space[:-1]) == {}
+    finally:
+        for process in (without, marked):
+            process.kill()
+            process.wait()
+    assert not throttle.mark(marked.pid)
+
+
+def test_a_number_that_belongs_to_another_process_by_now_is_left_alone() -> None:
+    with sleeper() as process:
+        seen = proc.stat(process.pid)
+        assert seen is not None
+        throttle.TrackedProcess(process.pid, seen._replace(birth=seen.birth - 1), 0.0).signal(signal.SIGUSR1)
+        throttle.TrackedProcess(process.pid, seen, 0.0).signal(signal.SIGTERM)
+        assert process.wait() == -signal.SIGTERM, "the first of them did not arrive"
+
+
+def test_a_first_process_whose_number_belongs_to_another_is_not_adopted() -> None:
+    families = {"a": ContainerProcesses("none/a")}
+    watch = ProcessTable(families)
+    with sleeper() as process:
+        watch.adopt("a", process.pid, birth(process.pid) - 1)
+        assert not families["a"].members
+        watch.adopt("a", process.pid, birth(process.pid))
+        assert set(families["a"].members) == {process.pid}
+
+
+def test_a_session_is_forgotten_with_its_last_member() -> None:
+    """Its number may be another's after that."""
+    family = ContainerProcesses("none/a")
+    watch = ProcessTable({"a": family})
+    with subprocess.Popen(
+        ["sh", "-c", "sleep 1000 & echo $!; wait"], stdout=subprocess.PIPE, start_new_session=True
+    ) as leader:
+        try:
+            assert leader.stdout
+            child = int(leader.stdout.readline())
+            watch.adopt("a", leader.pid, birth(leader.pid))
+            watch.scan()
+            leader.kill()
+            leader.wait()
+            watch.scan()
+            assert (set(family.members), family.sessions) == ({child}, {leader.pid})
+            os.kill(child, signal.SIGKILL)
+            until(lambda: watch.scan() and not family.members, "its end")
+            assert not family.sessions
+        finally:
+            leader.kill()
+
+
+def test_a_stranger_is_asked_once_and_again_when_there_is_a_new_family() -> None:
+    families: dict[str, ContainerProcesses] = {}
+    watch = ProcessTable(families)
+    with sleeper(mark="space/late") as process:
+        watch.scan()
+        families["late"] = ContainerProcesses("space/late")
+        watch.scan()
+        assert process.pid not in families["late"].members
+        watch.forget()
+        watch.scan()
+        assert process.pid in families["late"].members
+
+
+def test_cpu_time_before_it_was_found_is_not_charged() -> None:
+    families = {"a": ContainerProcesses("none/a")}
+    watch = ProcessTable(families)
+    with subprocess.Popen(["sh", "-c", "while :; do :; done"]) as process:
+        try:
+            while (throttle.clock(process.pid) or 0.0) < 0.2:
+                time.sleep(0.01)
+            watch.scan()
+            watch.adopt("a", process.pid, birth(process.pid))
+            began = time.monotonic()
+            charged = watch.scan()["a"]
+            assert charged <= time.monotonic() - began + 0.1
+        finally:
+            process.kill()
+
+
+def test_a_daemon_that_is_met_while_its_program_is_loaded_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    families = {"late": ContainerProcesses("space/late")}
+    watch = ProcessTable(families)
+    with sleeper(mark="space/late") as process:
+        with monkeypatch.context() as patch:
+            patch.setattr(throttle, "environment", lambda pid: b"")
+            watch.scan()
+        assert process.pid not in families["late"].members
+        watch.scan()
+        assert process.pid in families["late"].members

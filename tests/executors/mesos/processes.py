@@ -28,7 +28,7 @@ MARK = "FAULTS_OF"
 """Variable of all processes of a pool: which one."""
 
 
-class Ground:
+class Bench:
     """The pool. Processes have names; one that is started again under its name takes over what the first has left.
 
     Parameters

@@ -1,9 +1,10 @@
-"""A server that says what a test tells it to, and remembers what it was told."""
+"""A server that sends what a test gives it, and remembers what it received."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import ssl
 import threading
 from collections.abc import Callable
@@ -33,7 +34,9 @@ class Scripted:
         self.entry: Callable[[], web.Response | None] = lambda: None
         self.status: Callable[[Message], tuple[int, str] | None] = lambda call: (202, "")
         self.connections = 0
-        self._streams: list[web.StreamResponse] = []
+        self.streams: list[tuple[web.StreamResponse, web.BaseRequest]] = []
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self.port = self._socket.getsockname()[1]
         self._context = context
         self._loop = asyncio.new_event_loop()
         self._ended = asyncio.Event()
@@ -63,20 +66,19 @@ class Scripted:
             self.raw(frame(message))
 
     def raw(self, data: bytes) -> None:
-        until(lambda: self._streams, "a stream")
-        asyncio.run_coroutine_threadsafe(self._streams[-1].write(data), self._loop).result(DEADLINE_S)
+        until(lambda: self.streams, "a stream")
+        asyncio.run_coroutine_threadsafe(self.streams[-1][0].write(data), self._loop).result(DEADLINE_S)
 
     def cut(self) -> None:
         """Break the stream off."""
-        stream = until(lambda: self._streams, "a stream").pop()
-        self._loop.call_soon_threadsafe(lambda: stream._req.transport.abort())
+        _, request = until(lambda: self.streams, "a stream").pop()
+        assert request.transport
+        self._loop.call_soon_threadsafe(request.transport.abort)
 
     async def _serve(self) -> None:
         runner = web.ServerRunner(web.Server(self._handle), shutdown_timeout=0.1)
         await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=self._context)
-        await site.start()
-        self.port = site._server.sockets[0].getsockname()[1]
+        await web.SockSite(runner, self._socket, ssl_context=self._context).start()
         self._listens.set()
         await self._ended.wait()
         await runner.cleanup()
@@ -100,6 +102,6 @@ class Scripted:
         stream.enable_chunked_encoding()
         await stream.prepare(request)
         await stream.write(frame(self.greeting))
-        self._streams.append(stream)
+        self.streams.append((stream, request))
         await self._ended.wait()
         return stream

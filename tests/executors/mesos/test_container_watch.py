@@ -34,7 +34,7 @@ def test_what_hardly_changes_is_no_news() -> None:
     assert told is not None and told.seen[0].used_cores == 3.0
 
 
-def test_another_quota_is_told_at_once() -> None:
+def test_another_quota_is_reported_at_once() -> None:
     sightings = ContainerChanges()
     sightings.step([row(0.0)], 0.0)
     sightings.step([row(10.0)], 5.0)
@@ -42,7 +42,7 @@ def test_another_quota_is_told_at_once() -> None:
     assert told is not None and told.seen == (ContainerUse("c1", "cn01", 3.0, 2.0),)
 
 
-def test_who_is_gone_is_told_once_and_who_does_not_answer_is_not_gone() -> None:
+def test_a_container_that_is_gone_is_posted_once_unless_its_node_does_not_answer() -> None:
     sightings = ContainerChanges()
     sightings.step([row(0.0), row(0.0, name="c2", node="cn02")], 0.0)
     assert sightings.step([row(0.0), row(None, name=None, node="cn02")], 5.0) == ContainersSeen(
@@ -52,7 +52,7 @@ def test_who_is_gone_is_told_once_and_who_does_not_answer_is_not_gone() -> None:
     assert sightings.step([row(0.0)], 15.0) is None
 
 
-def test_where_cpu_time_is_not_counted_quotas_are_told() -> None:
+def test_where_cpu_time_is_not_counted_quotas_are_posted() -> None:
     sightings = ContainerChanges()
     assert sightings.step([row(None)], 0.0) is not None
     assert sightings.step([row(None)], 5.0) is None
@@ -60,7 +60,7 @@ def test_where_cpu_time_is_not_counted_quotas_are_told() -> None:
 
 @settings(max_examples=40)
 @given(st.lists(st.dictionaries(st.sampled_from("abc"), st.floats(0, 4), max_size=3), max_size=12))
-def test_what_was_told_is_never_far_from_what_is(steps: list[dict[str, float]]) -> None:
+def test_what_was_posted_is_never_far_from_what_is(steps: list[dict[str, float]]) -> None:
     """Whoever folds the events knows which containers there are, and their use to a tenth of the quota."""
     sightings, known, totals = ContainerChanges(), dict[str, ContainerUse](), dict[str, float]()
     for number, used in enumerate(steps):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import base64
+import socket
 import ssl
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +16,123 @@ import pytest
 from aiohttp import web
 
 from asa.core.errors import InvalidInput
+from asa.security.files import write_private
+from executors.mesos.client import ClientConnection
 from executors.mesos.codec import frame
 from executors.mesos.driver import SchedulerDriver
-from executors.mesos.endpoint import of_url
+from executors.mesos.endpoint import Endpoint, of_url
 from executors.mesos.master.server import MasterService
 from executors.mesos.pool_directory import FRAMEWORK, MASTER_NAME, MasterAddress, PoolDirectory
 from tests.executors.mesos import live
-from tests.executors.mesos.driven import INFO, Recorder, Start, status
-from tests.executors.mesos.scripted import Message, Scripted, subscribed, until
+from tests.executors.mesos.scripted import Message, Scripted, subscribed
+from tests.waiting import DEADLINE_S, until
+
+INFO = {"user": "me", "name": "test", "roles": ["a", "b"]}
+
+
+class Recorder:
+    """A scheduler that remembers all that it is told; `do` may do something about it."""
+
+    def __init__(self, do: Callable[..., None] = lambda driver, name, arguments: None) -> None:
+        self.told: list[tuple[Any, ...]] = []
+        self.threads = set[str]()
+        self._do = do
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        if name.startswith("_"):
+            raise AttributeError(name)
+
+        def callback(driver: SchedulerDriver, *arguments: Any) -> None:
+            self.told.append((name, *arguments))
+            self.threads.add(threading.current_thread().name)
+            self._do(driver, name, arguments)
+
+        return callback
+
+    def names(self) -> list[str]:
+        return [name for name, *_ in self.told]
+
+    def heard(self, name: str, times: int = 1) -> tuple[Any, ...]:
+        until(lambda: self.names().count(name) >= times, f"{name}, {times} times")
+        return [told for told in self.told if told[0] == name][times - 1]
+
+
+Start = Callable[..., tuple[SchedulerDriver, Recorder]]
+
+
+def status(task: str, n: int = 0, **more: Any) -> Message:
+    ids = {"task_id": {"value": task}, "agent_id": {"value": "S1"}, "uuid": f"{n:024d}"}
+    return {"type": "UPDATE", "update": {"status": ids | {"state": "TASK_RUNNING"} | more}}
+
+
+@pytest.fixture
+def master() -> Iterator[Scripted]:
+    with Scripted() as master:
+        yield master
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    drivers: list[SchedulerDriver] = []
+
+    def start(master: Scripted | PoolDirectory | str, scheduler: Recorder | None = None, **options: Any) -> Any:
+        recorder = scheduler or Recorder()
+        where = master.address if isinstance(master, Scripted) else master
+        driver = SchedulerDriver(recorder, options.pop("framework", INFO), where, **options)
+        drivers.append(driver)
+        driver.start()
+        return driver, recorder
+
+    yield start
+    for driver in drivers:
+        driver.abort()
+        with suppress(Exception):  # what a callback has raised
+            driver.join()
+
+
+HEAD = b"HTTP/1.1 200 OK\r\nMesos-Stream-Id: s1\r\nTransfer-Encoding: chunked\r\n\r\n"
+OK = b"HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\n\r\n"
+
+
+def chunk(data: bytes) -> bytes:
+    return b"%x\r\n%b\r\n" % (len(data), data)
+
+
+class Raw:
+    """Talks as it is told on each connection, the n-th one first: ``talk(n, socket)``; then it closes it."""
+
+    def __init__(self, talk: Callable[[int, socket.socket], None]) -> None:
+        self._talk, self.taken = talk, 0
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
+        self._threads: list[threading.Thread] = []
+        self._main = threading.Thread(target=self._accept)
+        self._main.start()
+
+    def __enter__(self) -> Raw:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self._main.join()
+        for thread in self._threads:
+            thread.join()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                stream, _ = self._listener.accept()
+            except OSError:
+                return
+            number, self.taken = self.taken, self.taken + 1
+            self._threads.append(threading.Thread(target=self._run, args=(number, stream)))
+            self._threads[-1].start()
+
+    def _run(self, number: int, stream: socket.socket) -> None:
+        stream.settimeout(DEADLINE_S)
+        with stream, suppress(OSError):
+            self._talk(number, stream)
 
 
 def test_it_registers_and_hands_over_every_event(master: Scripted, start: Start) -> None:
@@ -156,7 +267,7 @@ def test_events_that_make_no_sense_are_left_out(master: Scripted, start: Start) 
     assert scheduler.names() == ["registered", "processHeartBeat"] and master.calls == []
 
 
-def test_refused_calls_are_told(master: Scripted, start: Start) -> None:
+def test_refused_calls_are_reported(master: Scripted, start: Start) -> None:
     master.status = lambda call: (400, "no such task") if call["type"] == "KILL" else (202, "")
     driver, scheduler = start(master)
     scheduler.heard("registered")
@@ -203,7 +314,7 @@ def test_tasks_may_outlive_the_driver(master: Scripted, start: Start, how: str) 
 def test_stop_does_not_wait_for_a_master_that_does_not_answer(
     master: Scripted, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("executors.mesos.driver._GOODBYE_S", 0.2)
+    monkeypatch.setattr("executors.mesos.driver.GOODBYE_S", 0.2)
     master.status = lambda call: None
     driver, scheduler = start(master)
     scheduler.heard("registered")
@@ -212,7 +323,7 @@ def test_stop_does_not_wait_for_a_master_that_does_not_answer(
     assert driver.aborted
 
 
-def test_an_error_ends_it_before_the_scheduler_is_told(master: Scripted, start: Start) -> None:
+def test_an_error_ends_it_before_the_callback(master: Scripted, start: Start) -> None:
     ended = []
     scheduler = Recorder(lambda driver, name, arguments: ended.append(driver.aborted) if name == "error" else None)
     driver, _ = start(master, scheduler)
@@ -313,7 +424,7 @@ def test_a_pool_is_found_by_its_directory_and_spoken_to_by_tls(tmp_path: Path, s
         assert master.kinds() == ["TEARDOWN"]
 
 
-def test_somebody_else_with_the_masters_address_is_not_believed(tmp_path: Path, start: Start) -> None:
+def test_another_server_at_the_masters_address_is_not_believed(tmp_path: Path, start: Start) -> None:
     directory = PoolDirectory.create(tmp_path / "pool", "p")
     stranger = PoolDirectory.create(tmp_path / "other", "p")
     with (
@@ -459,6 +570,166 @@ def test_masters_that_cannot_be(master_url: str) -> None:
         SchedulerDriver(Recorder(), INFO, master_url)
 
 
+# ------------------------------------------------------- what a server may send
+
+
+def stay(stream: socket.socket) -> None:
+    """Until the peer closes."""
+    while stream.recv(1 << 16):
+        pass
+
+
+def test_a_stream_is_understood_however_its_bytes_arrive(start: Start) -> None:
+    beat = frame({"type": "HEARTBEAT"})
+    rescind = frame({"type": "RESCIND", "rescind": {"offer_id": {"value": "y" * 9}}})
+    data = b"\r\n" + HEAD + chunk(frame(subscribed())) + chunk(rescind + beat)  # an empty line may come first
+
+    def talk(number: int, stream: socket.socket) -> None:
+        for n in range(len(data)):
+            stream.sendall(data[n : n + 1])
+        stay(stream)
+
+    with Raw(talk) as server:
+        driver, scheduler = start(server.address)
+        scheduler.heard("processHeartBeat")
+        assert scheduler.names() == ["registered", "offerRescinded", "processHeartBeat"]
+        assert driver.master == server.address
+        driver.abort()
+        driver.join()
+        assert driver.aborted and driver.master is None
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"\x16\x03\x01nonsense",
+        b"HTTP/1.1 200 OK\r\n" + b"".join(b"H%d: x\r\n" % n for n in range(300)) + b"\r\n",
+        HEAD + b"zz\r\n",
+        HEAD + chunk(b"nonsense\n"),
+        HEAD + b"0\r\n\r\n",
+        b"",
+        b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n",
+        b"HTTP/1.1 400 Bad Request\r\nContent-Length: 5000\r\n\r\n" + b"x" * 5000,
+    ],
+    ids=["no http", "headers", "chunk", "record", "end", "nothing", "upgrade", "too much"],
+)
+def test_answers_to_the_subscription_that_make_no_sense_are_tried_again(
+    start: Start, answer: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("executors.mesos.client.LARGEST", 4000)
+
+    def talk(number: int, stream: socket.socket) -> None:
+        stream.recv(1 << 16)
+        stream.sendall(answer if number < 2 else HEAD + chunk(frame(subscribed())))
+        if number == 2:
+            stay(stream)
+
+    with Raw(talk) as server:
+        driver, scheduler = start(server.address)
+        scheduler.heard("registered")
+        assert server.taken == 3 and scheduler.names() == ["registered"]
+        driver.abort()
+        driver.join()
+
+
+@pytest.mark.parametrize("extra", [OK, b"nonsense", b""], ids=["one too many", "no http", "closed"])
+def test_answers_to_calls_that_make_no_sense_cost_the_subscription(start: Start, extra: bytes) -> None:
+    def talk(number: int, stream: socket.socket) -> None:
+        stream.recv(1 << 16)
+        if number == 1:
+            stream.sendall(OK + extra if extra != b"nonsense" else extra)
+        else:
+            stream.sendall(HEAD + chunk(frame(subscribed())))
+            stay(stream)
+
+    with Raw(talk) as server:
+        driver, scheduler = start(server.address)
+        scheduler.heard("registered")
+        driver.reviveOffers()
+        scheduler.heard("reregistered")
+        assert scheduler.names() == ["registered", "disconnected", "reregistered"]
+        driver.abort()
+        driver.join()
+
+
+def test_interim_answers_are_no_answers(start: Start) -> None:
+    def talk(number: int, stream: socket.socket) -> None:
+        stream.recv(1 << 16)
+        interim = b"HTTP/1.1 100 Continue\r\n\r\n"
+        refusal = b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n"
+        stream.sendall(HEAD + chunk(frame(subscribed())) if number == 0 else interim + refusal)
+        stay(stream)
+
+    with Raw(talk) as server:
+        driver, scheduler = start(server.address)
+        scheduler.heard("registered")
+        driver.reviveOffers()
+        assert scheduler.heard("callRefused")[2] == 403 and "disconnected" not in scheduler.names()
+        driver.abort()
+        driver.join()
+
+
+def test_the_first_host_that_answers_is_taken(tmp_path: Path, master: Scripted, start: Start) -> None:
+    directory = PoolDirectory.create(tmp_path / "pool", "p")
+    directory.publish(MasterAddress(("127.255.255.255", "", "127.0.0.1"), master.port, False, 1, "m"))
+    driver, scheduler = start(directory)
+    scheduler.heard("registered")
+    driver.reviveOffers()
+    until(lambda: master.calls)
+    assert master.heads[0]["Host"].endswith(f":{master.port}")
+
+
+def test_it_waits_for_a_master_and_stops_while_it_does(tmp_path: Path, start: Start) -> None:
+    directory = PoolDirectory.create(tmp_path / "pool", "p")
+    driver, scheduler = start(directory)
+    driver.reviveOffers()  # without effect
+    assert not driver.connected and not driver.aborted
+    with Scripted() as master:
+        directory.publish(address := MasterAddress(("127.0.0.1",), master.port, False, 1, "m"))
+        scheduler.heard("registered")
+        directory.withdraw(address)
+    scheduler.heard("disconnected")
+    before = time.monotonic()
+    driver.stop()
+    driver.join()
+    assert time.monotonic() - before < DEADLINE_S / 2 and "error" not in scheduler.names()
+
+
+def test_a_damaged_directory_ends_it(tmp_path: Path, start: Start) -> None:
+    directory = PoolDirectory.create(tmp_path / "pool", "p")
+    write_private(directory.path / "master.json", b"{")
+    driver, scheduler = start(directory)
+    assert "master.json is damaged" in scheduler.heard("error")[1]
+    driver.join()
+    assert driver.aborted
+
+
+def test_a_driver_that_was_never_started_can_be_stopped() -> None:
+    driver = SchedulerDriver(Recorder(), INFO, "127.0.0.1:1")
+    driver.reviveOffers()
+    driver.stop()
+    driver.join()
+    assert driver.aborted
+
+
+def test_large_calls_and_small_ones_stay_in_order(master: Scripted, start: Start) -> None:
+    driver, scheduler = start(master)
+    scheduler.heard("registered")
+    for n in range(40):
+        driver.sendFrameworkMessage({"value": str(n)}, {"value": "S1"}, "x" * (1 << 20 if n % 10 == 0 else 1))
+    until(lambda: len(master.calls) == 40)
+    assert [call["message"]["executor_id"]["value"] for call in master.calls] == [str(n) for n in range(40)]
+
+
+def test_a_connection_that_no_server_takes_is_an_error() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    with pytest.raises(ConnectionRefusedError):
+        ClientConnection(Endpoint(("127.0.0.1",), port))
+    with pytest.raises(OSError, match="no host"):
+        ClientConnection(Endpoint((), port))
+
+
 # ------------------------------------------------------- drivers live
 
 
@@ -548,27 +819,6 @@ def test_the_masters_death_costs_no_task(tmp_path: Path, directory: PoolDirector
         master.close()
     assert scheduler.told == ["registered", "disconnected", "reregistered"]
     assert all(states[-1] == "TASK_FINISHED" and "TASK_LOST" not in states for states in scheduler.states.values())
-
-
-def test_the_agents_death_costs_no_task(tmp_path: Path, directory: PoolDirectory, files: list[Path]) -> None:
-    scheduler = Scheduler(*files)
-    agent = live.agent(directory, tmp_path / "work")
-    with MasterService(directory), running(directory, scheduler) as driver:
-        agent.start()
-        try:
-            until(lambda: scheduler.reached("TASK_RUNNING", 3), "tasks")
-            agent.kill()
-            files[0].touch()
-            agent = live.agent(directory, tmp_path / "work")
-            agent.start()
-            until(lambda: scheduler.reached("TASK_FINISHED", 1), "the update from meanwhile")
-            for file in files[1:]:
-                file.touch()
-            until(lambda: scheduler.reached("TASK_FINISHED", 3), "their end")
-            assert driver.connected
-        finally:
-            agent.close()
-    assert all(states == ["TASK_RUNNING", "TASK_FINISHED"] for states in scheduler.states.values())
 
 
 def test_another_driver_takes_over_the_tasks(tmp_path: Path, directory: PoolDirectory, files: list[Path]) -> None:

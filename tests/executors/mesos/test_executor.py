@@ -15,7 +15,7 @@ from asa.core.event import ContainersSeen
 from asa.core.job import Resources
 from asa.core.ports import RunContext
 from asa.testing import tasks
-from asa.testing.executors import ExecutorConformance, Ground
+from asa.testing.executors import Bench, ExecutorConformance
 from executors.hub import local
 from executors.mesos.driver_side import DriverSide
 from executors.mesos.executor import Mesos
@@ -28,25 +28,25 @@ pytestmark = pytest.mark.slow
 
 class TestConformance(ExecutorConformance):
     @pytest.fixture
-    def ground(self, context: RunContext) -> Iterator[Ground]:
-        with Ground(Mesos, context) as ground:
-            yield ground
+    def bench(self, context: RunContext) -> Iterator[Bench]:
+        with Bench(Mesos, context) as bench:
+            yield bench
 
 
 class TestAcrossMachines(ExecutorConformance):
     """The hub listens for TLS, too."""
 
     @pytest.fixture
-    def ground(self, context: RunContext) -> Iterator[Ground]:
-        with Ground(Mesos, replace(context, local=False)) as ground:
-            yield ground
+    def bench(self, context: RunContext) -> Iterator[Bench]:
+        with Bench(Mesos, replace(context, local=False)) as bench:
+            yield bench
 
 
 class TestDaskWorkers(ExecutorConformance):
     @pytest.fixture
-    def ground(self, context: RunContext) -> Iterator[Ground]:
-        with Ground(lambda: Mesos("dask"), context) as ground:
-            yield ground
+    def bench(self, context: RunContext) -> Iterator[Bench]:
+        with Bench(lambda: Mesos("dask"), context) as bench:
+            yield bench
 
 
 def test_a_new_driver_leaves_the_supervisors_alone(context: RunContext) -> None:
@@ -55,13 +55,13 @@ def test_a_new_driver_leaves_the_supervisors_alone(context: RunContext) -> None:
             found = operator.call("GET_TASKS").get("tasks", [])
         return [task["task_id"]["value"] for task in found]
 
-    with Ground(Mesos, context) as ground:
-        first = ground.driver()
-        ground.node()
+    with Bench(Mesos, context) as bench:
+        first = bench.driver()
+        bench.node()
         first.joined()
         before = running()
         first.executor.close()
-        second = ground.driver()
+        second = bench.driver()
         second.launch(tasks.echo, [("again",)])
         assert second.values(1) == ["again"]
         assert running() == before and len(before) == 1

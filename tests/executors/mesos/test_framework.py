@@ -259,7 +259,7 @@ class TestCrew:
         tell(framework, launched, "TASK_GONE")
         assert len(tasks(framework.offers([offer("a", number=2, run="r1")], 2.0))) == 1
 
-    def test_a_task_that_nobody_knows_is_ended(self) -> None:
+    def test_an_unknown_task_is_ended(self) -> None:
         assert tell(Framework(), {"x": "a"}, "TASK_RUNNING") == [Kill("x", "a")]
         assert tell(Framework(), {"x": "a"}, "TASK_KILLED") == []
 
@@ -417,7 +417,7 @@ def test_a_crew_that_is_withdrawn() -> None:
     framework.withdraw("nobody's", 0.0)
 
 
-def test_what_has_ended_is_over_whatever_is_told_later() -> None:
+def test_a_member_that_has_ended_stays_ended() -> None:
     framework = Framework()
     framework.gang(gang(), 0.0)
     launched = tasks(framework.offers([offer("a"), offer("b")], 0.0))
@@ -489,7 +489,7 @@ def raw_offer(name: str) -> dict[str, Any]:
     }
 
 
-def test_why_the_driver_has_given_up_is_told(scheduler: FrameworkScheduler, told: list[FrameworkOutcome]) -> None:
+def test_why_the_driver_has_given_up_is_an_outcome(scheduler: FrameworkScheduler, told: list[FrameworkOutcome]) -> None:
     scheduler.error(Driver(), "Framework has been removed")
     assert scheduler.ready.is_set() and scheduler.error_text == "Framework has been removed"
     assert told == [FrameworkOutcome("framework", "failed", "Framework has been removed")]

@@ -14,7 +14,7 @@ from executors.mesos.master.server import MasterService
 from executors.mesos.master.state import MasterOptions
 from executors.mesos.scheduler import FrameworkScheduler
 from tests.executors.mesos import live
-from tests.executors.mesos.processes import Ground
+from tests.executors.mesos.processes import Bench
 from tests.executors.mesos.scripted import until
 
 pytestmark = pytest.mark.slow
@@ -28,10 +28,10 @@ INFO["capabilities"] = [{"type": "MULTI_ROLE"}, {"type": "PARTITION_AWARE"}]
 class Pool:
     """A framework of ours, its driver, and the pool that both are in."""
 
-    def __init__(self, ground: Ground) -> None:
-        self.ground, self.told = ground, list[FrameworkOutcome]()
+    def __init__(self, bench: Bench) -> None:
+        self.bench, self.told = bench, list[FrameworkOutcome]()
         self.scheduler = FrameworkScheduler(Framework(patience=Patience(hold_s=5.0, pause_s=0.1)), self.told.extend)
-        self.driver = SchedulerDriver(self.scheduler, INFO, ground.directory)
+        self.driver = SchedulerDriver(self.scheduler, INFO, bench.directory)
         self.driver.start()
         until(self.scheduler.ready.is_set, "the master")
 
@@ -50,7 +50,7 @@ class Pool:
     def ranks(self, attempt: int) -> int:
         """How many processes of an attempt live."""
         tasks = {f"g.1.{attempt}.{n}" for n in range(SIZE)}
-        return sum(item.info["environ"].get("MESOS_EXECUTOR_ID") in tasks for item in self.ground.processes())
+        return sum(item.info["environ"].get("MESOS_EXECUTOR_ID") in tasks for item in self.bench.processes())
 
     def close(self) -> None:
         self.driver.stop()
@@ -60,21 +60,21 @@ class Pool:
 
 @pytest.fixture
 def pool(tmp_path: Path) -> Iterator[Pool]:
-    ground = Ground(tmp_path)
-    with MasterService(ground.directory, MasterOptions(ping_s=0.5, pings=4), host="127.0.0.1"):
-        pool = Pool(ground)
+    bench = Bench(tmp_path)
+    with MasterService(bench.directory, MasterOptions(ping_s=0.5, pings=4), host="127.0.0.1"):
+        pool = Pool(bench)
         try:
             yield pool
         finally:
             pool.close()
-            ground.close()
-    assert ground.left == [], "no process or cgroup is left behind"
+            bench.close()
+    assert bench.left == [], "no process or cgroup is left behind"
 
 
 def start(pool: Pool, names: Sequence[str], **points: str) -> None:
     for name in names:
-        pool.ground.start(name, "--orphan-grace", "1", point=points.get(name, ""))
-    pool.ground.ready(*names)
+        pool.bench.start(name, "--orphan-grace", "1", point=points.get(name, ""))
+    pool.bench.ready(*names)
 
 
 def written(directory: Path, attempt: int) -> set[str]:
@@ -92,7 +92,7 @@ def test_it_starts_whole(pool: Pool, tmp_path: Path) -> None:
     pool.gang(tmp_path)
     start(pool, NAMES[:3])
     assert pool.told == [] and pool.ranks(1) == 0, "there is no room for all of it yet"
-    pool.ground.start(NAMES[3])
+    pool.bench.start(NAMES[3])
     assert pool.outcome() == "started"
     until(lambda: written(tmp_path, 1) == files(1), "all to have met")
     assert pool.ranks(1) == SIZE
@@ -112,9 +112,9 @@ def test_it_starts_whole(pool: Pool, tmp_path: Path) -> None:
 def test_it_is_rolled_back_when_an_agent_is_killed_that(pool: Pool, tmp_path: Path, point: str) -> None:
     start(pool, NAMES, node2=point)
     pool.gang(tmp_path)
-    pool.ground.killed("node2")
+    pool.bench.killed("node2")
     assert pool.outcome().startswith("retried rank")
-    pool.ground.start("fifth")
+    pool.bench.start("fifth")
     assert pool.outcome() == "started"
     until(lambda: written(tmp_path, 2) == files(2), "all to have met")
     until(lambda: pool.ranks(1) == 0, "the end of the first attempt")
@@ -128,6 +128,6 @@ def test_it_ends_when_an_agent_is_killed_later(pool: Pool, tmp_path: Path) -> No
     pool.gang(tmp_path)
     assert pool.outcome() == "started"
     until(lambda: written(tmp_path, 1) == files(1), "all to have met")
-    pool.ground.running["node1"].kill()
+    pool.bench.running["node1"].kill()
     assert pool.outcome().startswith("failed rank")
     until(lambda: pool.ranks(1) == 0, "the end of all of it")

@@ -1,8 +1,14 @@
+"""What is durable: the journal, and effects that wait for it."""
+
+from __future__ import annotations
+
+import asyncio
 import json
 import multiprocessing
 import os
 import signal
 import sqlite3
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +17,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asa.core.errors import StateError
-from executors.mesos.effects import KeepRow
-from executors.mesos.journal import Journal, entries
+from executors.mesos import commit
+from executors.mesos.commit import GroupCommit, Parcel
+from executors.mesos.effects import Close, CopyRow, KeepRow, Send
+from executors.mesos.journal import Entry, Journal, entries
+from executors.mesos.messages import message
+
+# ---------------------------------------------------------------------- journal
+
 
 TABLES = st.sampled_from(["frameworks", "tasks"])
 KEYS = st.text(st.characters() | st.sampled_from('"\\\0\ud800'), max_size=3)  # half a character, as JSON may have it
@@ -124,3 +136,200 @@ def test_rows_are_json_for_people_to_read(tmp_path: Path) -> None:
         ((text,),) = connection.execute("SELECT row FROM kept").fetchall()
     connection.close()
     assert json.loads(text) == {"hostname": "n1"}
+
+
+# ---------------------------------------------------------------------- commit
+
+
+HEARTBEAT = message("HEARTBEAT")
+SENT = Parcel("s", b'20\n{"type":"HEARTBEAT"}')
+
+
+class Fragile(Journal):
+    full = False
+    written = 0
+
+    def write(self, entries: Sequence[Entry]) -> None:
+        if self.full:
+            raise StateError("the disk is full")
+        self.written += 1
+        super().write(entries)
+
+
+class Bench:
+    def __init__(self, path: Path, strict: bool) -> None:
+        self.journal = Fragile(path / "j.db")
+        self.done: list[Any] = []
+        self.commit: GroupCommit[str] = GroupCommit(self.journal, self.done.extend, strict=strict)
+
+
+def play(path: Path, story: Callable[[Bench], Awaitable[None]], *, strict: bool = True) -> None:
+    async def run() -> None:
+        bench = Bench(path, strict)
+        running = asyncio.create_task(bench.commit.run())
+        async with asyncio.timeout(10.0):
+            await story(bench)
+        running.cancel()
+        bench.journal.close()
+
+    asyncio.run(run())
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commit, "RETRY_S", 0.01)
+
+
+def test_without_rows_all_is_done_at_once_and_in_order(tmp_path: Path) -> None:
+    async def story(bench: Bench) -> None:
+        assert bench.commit.carry_out([Send("s", HEARTBEAT), "start", Close("s")]) is None
+        assert bench.done == [SENT, "start", Parcel("s", None)]
+
+    play(tmp_path, story)
+
+
+def test_rows_that_wait_are_written_with_urgent_ones(tmp_path: Path) -> None:
+    async def story(bench: Bench) -> None:
+        bench.commit.carry_out([KeepRow("t", "1", {}), "first"], lazily=True)
+        await asyncio.sleep(0)
+        assert bench.journal.written == 0
+        durable = bench.commit.carry_out([KeepRow("t", "2", {}), "second"])
+        assert durable is not None
+        await durable.wait()
+        assert (bench.journal.written, bench.done) == (1, ["first", "second"])
+
+    play(tmp_path, story)
+
+
+def test_what_comes_with_a_copy_does_not_wait_for_it(tmp_path: Path) -> None:
+    async def story(bench: Bench) -> None:
+        durable = bench.commit.carry_out([CopyRow("t", "1", {}), "first"], lazily=True)
+        assert bench.done == ["first"] and bench.journal.written == 0 and durable is not None
+        bench.commit.carry_out(["second"])
+        assert bench.done == ["first", "second"], "nor does what comes later"
+        await durable.wait()
+        assert bench.journal.rows() == [KeepRow("t", "1", {})] and bench.commit.pending is None
+
+    play(tmp_path, story)
+
+
+def test_behind_what_waits_a_copy_waits_too(tmp_path: Path) -> None:
+    async def story(bench: Bench) -> None:
+        bench.commit.carry_out([KeepRow("t", "1", {}), "first"])
+        durable = bench.commit.carry_out([CopyRow("t", "2", {}), "second"])
+        assert bench.done == [] and durable is not None
+        told: list[list[Any]] = []
+        durable.then(lambda: told.append(list(bench.done)))
+        await durable.wait()
+        assert told == [["first", "second"]], "in order, and before anybody is told"
+
+    play(tmp_path, story)
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_a_copy_that_cannot_be_written_is_written_when_it_can(strict: bool, tmp_path: Path) -> None:
+    async def story(bench: Bench) -> None:
+        bench.journal.full = True
+        bench.commit.carry_out([CopyRow("t", "1", {}), "first"])
+        while bench.commit.trouble is None:
+            await asyncio.sleep(0.001)
+        assert bench.done == ["first"] and bench.commit.pending is not None
+        bench.journal.full = False
+        await bench.commit.durable()
+        assert bench.journal.rows() == [KeepRow("t", "1", {})] and bench.commit.trouble is None
+
+    play(tmp_path, story, strict=strict)
+
+
+def test_rows_that_are_not_urgent_are_written_soon(tmp_path: Path) -> None:
+    async def story(bench: Bench) -> None:
+        bench.commit.carry_out([KeepRow("t", "1", {}), "first"], lazily=True)
+        await bench.commit.durable()
+        assert bench.journal.rows() == [KeepRow("t", "1", {})] and bench.done == ["first"]
+
+    play(tmp_path, story)
+
+
+def test_without_strictness_only_those_wait_who_want_it_durable(tmp_path: Path) -> None:
+    async def story(bench: Bench) -> None:
+        bench.journal.full = True
+        first = bench.commit.carry_out([KeepRow("t", "1", {}), "first"])
+        while not bench.done:
+            await asyncio.sleep(0.001)
+        assert bench.commit.trouble == "the disk is full"
+        assert first is not None and not first.is_set()
+        assert bench.commit.carry_out(["second"]) is first, "it is not durable yet"
+        assert bench.done == ["first", "second"]
+        with pytest.raises(StateError):
+            bench.commit.flush()
+        bench.journal.full = False
+        await first.wait()
+        await bench.commit.durable()
+        assert bench.commit.trouble is None and bench.done == ["first", "second"]
+        assert bench.journal.rows() == [KeepRow("t", "1", {})]
+
+    play(tmp_path, story, strict=False)
+
+
+def test_with_strictness_everything_waits(tmp_path: Path) -> None:
+    async def story(bench: Bench) -> None:
+        bench.journal.full = True
+        first = bench.commit.carry_out([KeepRow("t", "1", {}), "first"])
+        while bench.commit.trouble is None:
+            await asyncio.sleep(0.001)
+        bench.commit.carry_out(["second"])
+        await asyncio.sleep(0)
+        assert bench.done == [] and first is not None
+        bench.journal.full = False
+        await first.wait()
+        while len(bench.done) < 2:
+            await asyncio.sleep(0.001)
+        assert bench.done == ["first", "second"]
+
+    play(tmp_path, story)
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_flushing_does_what_is_left_at_once(strict: bool, tmp_path: Path) -> None:
+    async def story(bench: Bench) -> None:
+        durable = bench.commit.carry_out([KeepRow("t", "1", {}), "first"])
+        bench.commit.flush()
+        assert bench.done == ["first"] and bench.journal.rows() == [KeepRow("t", "1", {})]
+        assert durable is not None and durable.is_set()
+
+    play(tmp_path, story, strict=strict)
+
+
+def test_what_cannot_be_flushed_is_not_done_and_not_forgotten(tmp_path: Path) -> None:
+    async def story(bench: Bench) -> None:
+        bench.journal.full = True
+        durable = bench.commit.carry_out([KeepRow("t", "1", {}), "first"])
+        with pytest.raises(StateError, match="the disk is full"):
+            bench.commit.flush()
+        assert bench.done == [] and durable is not None and not durable.is_set()
+        bench.journal.full = False
+        bench.commit.flush()
+        assert bench.done == ["first"] and bench.journal.rows() == [KeepRow("t", "1", {})] and durable.is_set()
+
+    play(tmp_path, story)
+
+
+def test_what_was_being_written_when_it_was_to_end_is_flushed(tmp_path: Path) -> None:
+    async def run() -> None:
+        bench = Bench(tmp_path, strict=True)
+        bench.journal.full = True
+        running = asyncio.create_task(bench.commit.run())
+        first = bench.commit.carry_out([KeepRow("t", "1", {}), "first"])
+        while bench.commit.trouble is None:
+            await asyncio.sleep(0.001)
+        bench.commit.carry_out([KeepRow("t", "2", {}), "second"])
+        running.cancel()
+        await asyncio.wait([running])
+        assert bench.done == []
+        bench.journal.full = False
+        bench.commit.flush()
+        assert bench.done == ["first", "second"] and first is not None and first.is_set()
+        assert bench.journal.rows() == [KeepRow("t", "1", {}), KeepRow("t", "2", {})]
+        bench.journal.close()
+
+    asyncio.run(run())

@@ -1,39 +1,41 @@
+"""The command that runs a master, by hand and on demand."""
+
+from __future__ import annotations
+
 import argparse
 import getpass
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import requests
 
+from asa.core.errors import StateError
+from executors.mesos import master_command
 from executors.mesos.codec import Message, Records
 from executors.mesos.master_command import MasterCommand
 from executors.mesos.messages import message
-from executors.mesos.pool_directory import FRAMEWORK, READER, ROLES, MasterAddress, PoolDirectory
+from executors.mesos.pool_directory import FRAMEWORK, MASTER_NAME, READER, ROLES, MasterAddress, PoolDirectory
+from tests.waiting import until
 
-PROGRAM = """
-import sys
-from asa.core.registry import COMMANDS
-if "master" not in COMMANDS:
-    from executors.mesos.master_command import MasterCommand
-    import asa.cli.main as main
-    class Commands(dict):
-        def load(self, name): return self[name]
-    main.COMMANDS = Commands(master=MasterCommand)
-from asa.cli.main import main
-raise SystemExit(main(sys.argv[1:]))
-"""
+# ---------------------------------------------------------------------- master command
+
+
 DEADLINE_S = 30.0
 
 
 def start(*arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, "master", *arguments],
+        [sys.executable, "-P", "-m", "asa", "master", *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -53,7 +55,7 @@ def address(process: subprocess.Popen[str], pool: PoolDirectory, but: int = 0) -
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_it_runs_until_it_is_told_to_end(number: signal.Signals, tmp_path: Path) -> None:
+def test_it_runs_until_a_signal_ends_it(number: signal.Signals, tmp_path: Path) -> None:
     pool = PoolDirectory(tmp_path / "pool")
     process = start("--directory", str(pool.path), "--plain-http", "--offer-timeout", "60", "--json", "-")
     found = address(process, pool)
@@ -70,7 +72,7 @@ def test_it_runs_until_it_is_told_to_end(number: signal.Signals, tmp_path: Path)
         assert pool.token(role) not in command + environment + output + errors
 
 
-def test_it_ends_by_itself_when_nobody_needs_it(tmp_path: Path) -> None:
+def test_an_idle_master_ends_by_itself(tmp_path: Path) -> None:
     pool = PoolDirectory(tmp_path / "pool")
     process = start("--directory", str(pool.path), "--idle", "0.2")
     output, errors = process.communicate(timeout=DEADLINE_S)
@@ -79,7 +81,7 @@ def test_it_ends_by_itself_when_nobody_needs_it(tmp_path: Path) -> None:
     assert pool.master() is None
 
 
-def test_a_second_one_is_told_of_the_first(tmp_path: Path) -> None:
+def test_a_second_master_names_the_first(tmp_path: Path) -> None:
     pool = PoolDirectory(tmp_path / "pool")
     first = start("--directory", str(pool.path))
     try:
@@ -93,7 +95,7 @@ def test_a_second_one_is_told_of_the_first(tmp_path: Path) -> None:
         first.communicate()
 
 
-def test_kill_9_undoes_nothing_that_was_told(tmp_path: Path) -> None:
+def test_kill_9_undoes_nothing_that_was_answered(tmp_path: Path) -> None:
     pool = PoolDirectory(tmp_path / "pool")
     told: list[Message] = []
     for _ in range(3):
@@ -147,3 +149,38 @@ def test_a_port_may_be_chosen(port: int, tmp_path: Path) -> None:
     parser = argparse.ArgumentParser()
     MasterCommand().configure(parser)
     assert parser.parse_args(["--directory", str(tmp_path), "--port", str(port)]).port == port
+
+
+# ---------------------------------------------------------------------- on demand
+
+
+def test_a_master_whose_log_cannot_be_written_is_not_started(tmp_path: Path) -> None:
+    directory = PoolDirectory.create(tmp_path / "pool", "p")
+    log = directory.path / master_command.LOG
+    log.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(StateError, match=f"cannot write {log}"):
+        master_command.start_master(directory, local=True)
+    assert directory.master() is None and not (tmp_path / "elsewhere").exists()
+
+
+def test_a_master_prints_messages_of_the_level_that_the_environment_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ASA_LOG_LEVEL", "info")
+    directory = PoolDirectory.create(tmp_path / "pool", "p")
+    log = directory.path / master_command.LOG
+    master_command.start_master(directory, local=True)
+    until(lambda: directory.master() is not None)
+    address = directory.master()
+    assert address is not None
+    ca = str(directory.path / "tls" / "ca.pem")
+    url = f"https://{MASTER_NAME}:{address.port}/api/v1"
+    monkeypatch.setattr(socket, "getaddrinfo", partial(_at_loopback, socket.getaddrinfo))
+    assert requests.post(url, b"{}", verify=ca, timeout=30).status_code == 401
+    os.kill(address.pid, signal.SIGTERM)
+    until(lambda: "the master has ended" in log.read_text())
+    assert " INFO    asa.web.server: '/api/v1' is answered with 401" in log.read_text()
+
+
+def _at_loopback(resolve: Callable[..., Any], host: str, *rest: Any, **more: Any) -> Any:
+    return resolve("127.0.0.1", *rest, **more)

@@ -16,7 +16,7 @@ from asa.core.event import Event, Leased, LeaseEnded, NodeJoined, NodeLost, Reca
 from asa.core.job import Resources
 from asa.core.ports import RunContext
 from asa.testing import tasks
-from asa.testing.executors import PATIENCE_S, ExecutorDriver, Ground
+from asa.testing.executors import PATIENCE_S, Bench, ExecutorDriver
 from executors.mesos import driver_side, framework, master_command, sharing
 from executors.mesos.agent.shim import birth_of
 from executors.mesos.executor import Mesos
@@ -34,14 +34,14 @@ class Pool:
 
     def __init__(self, path: Path) -> None:
         self.directory = PoolDirectory(path / "pools" / "ours")
-        self.left, self.right = (self._ground(path / name) for name in ("left", "right"))
+        self.left, self.right = (self._bench(path / name) for name in ("left", "right"))
 
-    def _ground(self, path: Path) -> Ground:
+    def _bench(self, path: Path) -> Bench:
         path.mkdir()
         context = RunContext(
             path.name, path / "run", str(path), tuple(sys.path), 3.0, local=True, pool=self.directory.path
         )
-        return Ground(Mesos, context)
+        return Bench(Mesos, context)
 
     def master(self) -> int:
         """The master's process."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,7 +16,7 @@ from asa.core.event import Event, Leased, LeaseEnded, Recalled
 from asa.core.job import Resources
 from asa.core.units import MIB
 from executors.mesos import sharing
-from executors.mesos.codec import BadMessage, Message
+from executors.mesos.codec import BadMessage, Message, decode, encode
 from executors.mesos.framework import (
     NEVER_S,
     PASS_S,
@@ -30,13 +31,15 @@ from executors.mesos.framework import (
     TaskNeed,
     TaskProgram,
 )
-from executors.mesos.messages import identity
+from executors.mesos.messages import attribute, identity, message
 from executors.mesos.operator import Operator
 from executors.mesos.pool_directory import PoolDirectory
 from executors.mesos.resources import Resources as MesosResources
 from executors.mesos.resources import parse, scalars
 from executors.mesos.scheduler import FrameworkScheduler
 from executors.mesos.sharing import (
+    ALLOCATION,
+    GRACE,
     IDLE_S,
     NOTICE_S,
     OrphanWatch,
@@ -44,12 +47,102 @@ from executors.mesos.sharing import (
     PoolRun,
     PoolSnapshot,
     Tenant,
-    attribute,
+    framework_labels,
+    framework_name,
     look_at_pool,
 )
 from tests.executors.mesos import live
+from tests.executors.mesos.master.world import AWARE, MULTI, World, task_info
 from tests.executors.mesos.scripted import until
-from tests.executors.mesos.shared import Asking, Pool
+
+# ---------------------------------------------------------------------- shared
+
+
+class Asking(Operator):
+    """Asks a master that is in this process, and notes what it has changed."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(PoolDirectory(Path("nowhere")))
+        self._world = world
+        self.changes: list[str] = []
+
+    def call(self, name: str, **payload: Any) -> Message:
+        if not name.startswith("GET_"):
+            self.changes.append(name)
+        answer, effects = self._world.master.operate(message(name, **payload), self._world.now)
+        self._world.do(effects)
+        found: Message = {} if answer is None else decode(encode(answer))[name.lower()]
+        return found
+
+
+class Pool:
+    """Runs, which subscribe as ours do, and the agents of their allocations, with 4 cores each."""
+
+    def __init__(self) -> None:
+        self.world = World()
+        self.operator = Asking(self.world)
+        self._frameworks: dict[str, str] = {}
+        self._hosts = itertools.count()
+
+    def run(self, name: str, *, waits: bool = False) -> None:
+        """A run's driver comes, or comes again."""
+        self._frameworks[name] = self.world.subscribe(self._frameworks.get(name), **info_of(name, waits=waits))
+        self._refuse(name)
+
+    def tell(self, run: str, *, waits: bool) -> None:
+        """What a run says to its neighbours has changed."""
+        framework = self._frameworks[run]
+        info = {"id": identity(framework), "user": "me", "failover_timeout": 100} | info_of(run, waits=waits)
+        self.world.call(framework, "UPDATE_FRAMEWORK", {"framework_info": info})
+
+    def leave(self, run: str) -> None:
+        """A run's driver is gone."""
+        self.world.cut(self._frameworks[run])
+
+    def node(self, allocation: str, run: str, grace: str = "60") -> str:
+        """An agent of an allocation; its id."""
+        told = {ALLOCATION: allocation, RUN: run, GRACE: grace}
+        return self.agent(*({"name": key, "type": "TEXT", "text": {"value": value}} for key, value in told.items()))
+
+    def agent(self, *attributes: Message) -> str:
+        """An agent with these attributes; its id."""
+        info = {"hostname": f"n{next(self._hosts)}", "port": 5051, "attributes": list(attributes)}
+        info["resources"] = [{"name": "cpus", "type": "SCALAR", "scalar": {"value": 4}}]
+        return self.world.agent(agent_info=info)
+
+    def work(self, run: str, task: str, agent: str, cpus: float = 1.0) -> None:
+        """A run has a task on an agent."""
+        framework = self._frameworks[run]
+        self.world.call(framework, "REVIVE")
+        self.world.sleep(5.0)
+        self.world.start(framework, task_info(task, agent, cpus), refuse_s=0)
+        self._refuse(run)
+        self.world.update(agent, framework, task, "TASK_RUNNING")
+
+    def end(self, run: str, task: str, agent: str) -> None:
+        """A task has ended, and its run knows."""
+        text = self.world.update(agent, self._frameworks[run], task, "TASK_FINISHED")
+        self.world.acknowledge(self._frameworks[run], agent, task, text)
+
+    def _refuse(self, run: str) -> None:
+        """Leave everything to the others."""
+        framework = self._frameworks[run]
+        self.world.call(framework, "SUPPRESS")
+        if names := [offer.id for offer in self.world.state.offers.values() if offer.framework == framework]:
+            self.world.accept(framework, names, refuse_s=0)
+
+
+def info_of(run: str, *, waits: bool) -> Message:
+    return {
+        "name": framework_name(run),
+        "roles": ["asa"],
+        "capabilities": [AWARE, MULTI],
+        "labels": framework_labels(waits=waits),
+    }
+
+
+# ---------------------------------------------------------------------- sharing
+
 
 CORE = TaskNeed(1.0)
 
@@ -243,9 +336,6 @@ def test_the_programs_see_what_was_leased() -> None:
     assert seen[0][1] is there
 
 
-# ------------------------------------------------------- tenant
-
-
 class Asked:
     """A framework that notes what it is asked for."""
 
@@ -266,7 +356,7 @@ class Asked:
 
 
 @dataclass
-class World:
+class Lending:
     """Run ``us`` with a lease of agent ``b``, which is that of run ``them``; ``others`` is a third one."""
 
     asked: Asked = field(default_factory=Asked)
@@ -318,91 +408,91 @@ class World:
 
 
 @pytest.fixture
-def world() -> World:
-    return World()
+def lending() -> Lending:
+    return Lending()
 
 
 class TestWant:
-    def test_others_are_told_when_we_begin_and_when_we_cease_to_wait(self, world: World) -> None:
+    def test_other_runs_see_when_we_begin_and_when_we_cease_to_wait(self, lending: Lending) -> None:
         for task, count in ((Resources(), 4), (Resources(), 2), (Resources(), 0), (None, 0), (None, 0)):
-            world.tenant.want(task, count)
-        assert world.told == [True, False]
+            lending.tenant.want(task, count)
+        assert lending.told == [True, False]
 
-    def test_the_framework_borrows_so_much_and_first_uses_its_own(self, world: World) -> None:
-        world.tenant.want(Resources(2, memory=5, gpus=1), 4)
-        world.tenant.want(Resources(2), 2)
+    def test_the_framework_borrows_so_much_and_first_uses_its_own(self, lending: Lending) -> None:
+        lending.tenant.want(Resources(2, memory=5, gpus=1), 4)
+        lending.tenant.want(Resources(2), 2)
         need, less = TaskNeed(2.0, 5, 1), TaskNeed(2.0)
-        assert world.asked.calls == [("renew",), ("borrow", need, 4), ("borrow", less, 2)]
+        assert lending.asked.calls == [("renew",), ("borrow", need, 4), ("borrow", less, 2)]
 
-    def test_what_spans_nodes_is_not_borrowed_but_waited_for(self, world: World) -> None:
-        world.tenant.want(Resources(8, nodes=2), 4)
-        assert world.told == [True]
-        assert [call[2] for call in world.asked.calls if call[0] == "borrow"] == [0]
+    def test_what_spans_nodes_is_not_borrowed_but_waited_for(self, lending: Lending) -> None:
+        lending.tenant.want(Resources(8, nodes=2), 4)
+        assert lending.told == [True]
+        assert [call[2] for call in lending.asked.calls if call[0] == "borrow"] == [0]
 
-    def test_without_anything_to_do_nothing_is_borrowed(self, world: World) -> None:
-        world.tenant.want(Resources(), 4)
-        world.tenant.want(None, 0)
-        assert world.asked.calls[-1][2] == 0
+    def test_without_anything_to_do_nothing_is_borrowed(self, lending: Lending) -> None:
+        lending.tenant.want(Resources(), 4)
+        lending.tenant.want(None, 0)
+        assert lending.asked.calls[-1][2] == 0
 
 
 class TestHeed:
-    def test_a_new_lease(self, world: World) -> None:
-        assert world.tenant.on_outcome(FrameworkOutcome(world.lease.key, "leased", agent="b"))
-        (event,) = world.events
+    def test_a_new_lease(self, lending: Lending) -> None:
+        assert lending.tenant.on_outcome(FrameworkOutcome(lending.lease.key, "leased", agent="b"))
+        (event,) = lending.events
         assert isinstance(event, Leased)
-        assert (event.allocation, event.lender, event.until) == (world.lease.key, "them", 900.0)
+        assert (event.allocation, event.lender, event.until) == (lending.lease.key, "them", 900.0)
         assert event.resources == Resources(2, memory=64 * MIB)
 
     @pytest.mark.parametrize("reason", ["", "the agent was lost"])
-    def test_the_end_of_a_lease(self, world: World, reason: str) -> None:
-        assert world.tenant.on_outcome(
-            FrameworkOutcome(world.lease.key, "failed" if reason else "finished", reason, "b")
+    def test_the_end_of_a_lease(self, lending: Lending, reason: str) -> None:
+        assert lending.tenant.on_outcome(
+            FrameworkOutcome(lending.lease.key, "failed" if reason else "finished", reason, "b")
         )
-        (event,) = world.events
-        assert isinstance(event, LeaseEnded) and (event.allocation, event.reason) == (world.lease.key, reason)
+        (event,) = lending.events
+        assert isinstance(event, LeaseEnded) and (event.allocation, event.reason) == (lending.lease.key, reason)
 
-    def test_a_supervisor_that_was_ended_for_others_starts_anew_when_we_wait_meanwhile(self, world: World) -> None:
+    def test_a_supervisor_that_was_ended_for_others_starts_anew_when_we_wait_meanwhile(self, lending: Lending) -> None:
         lent = FrameworkOutcome("nodes", "finished", agent="a")
-        assert not world.tenant.on_outcome(lent)
-        assert world.asked.calls == [], "nothing of ours waits"
-        world.tenant.want(Resources(), 1)
-        world.asked.calls.clear()
-        assert not world.tenant.on_outcome(lent)
-        assert world.asked.calls == [("renew",)]
-        assert not world.tenant.on_outcome(FrameworkOutcome("nodes", "failed", "no room", "a"))
-        assert world.asked.calls == [("renew",)], "what failed has its own rule"
-        assert world.events == []
+        assert not lending.tenant.on_outcome(lent)
+        assert lending.asked.calls == [], "nothing of ours waits"
+        lending.tenant.want(Resources(), 1)
+        lending.asked.calls.clear()
+        assert not lending.tenant.on_outcome(lent)
+        assert lending.asked.calls == [("renew",)]
+        assert not lending.tenant.on_outcome(FrameworkOutcome("nodes", "failed", "no room", "a"))
+        assert lending.asked.calls == [("renew",)], "what failed has its own rule"
+        assert lending.events == []
 
 
 class TestLend:
-    def test_idle_nodes_are_lent_when_others_wait(self, world: World) -> None:
-        world.step()
-        assert world.dismissed == []
-        world.change("others", waits=True)
-        world.step()
-        assert world.dismissed == [IDLE_S]
+    def test_idle_nodes_are_lent_when_others_wait(self, lending: Lending) -> None:
+        lending.step()
+        assert lending.dismissed == []
+        lending.change("others", waits=True)
+        lending.step()
+        assert lending.dismissed == [IDLE_S]
 
-    def test_not_while_we_wait_ourselves(self, world: World) -> None:
-        world.change("others", waits=True)
-        world.tenant.want(Resources(8, nodes=2), 1)
-        world.step()
-        assert world.dismissed == []
-        world.tenant.want(None, 0)
-        world.step()
-        assert world.dismissed == [IDLE_S]
+    def test_not_while_we_wait_ourselves(self, lending: Lending) -> None:
+        lending.change("others", waits=True)
+        lending.tenant.want(Resources(8, nodes=2), 1)
+        lending.step()
+        assert lending.dismissed == []
+        lending.tenant.want(None, 0)
+        lending.step()
+        assert lending.dismissed == [IDLE_S]
 
-    def test_not_to_a_run_without_a_driver_nor_to_ourselves(self, world: World) -> None:
-        world.change("others", waits=True, connected=False)
-        world.change("us", waits=True)  # the master has not heard yet that we do not any more
-        world.step()
-        assert world.dismissed == []
+    def test_not_to_a_run_without_a_driver_nor_to_ourselves(self, lending: Lending) -> None:
+        lending.change("others", waits=True, connected=False)
+        lending.change("us", waits=True)  # the master has not heard yet that we do not any more
+        lending.step()
+        assert lending.dismissed == []
 
 
 class TestClaim:
-    def test_without_a_reason_leases_stay(self, world: World) -> None:
-        world.change("us", waits=True)
-        world.step()
-        assert world.recalls() == []
+    def test_without_a_reason_leases_stay(self, lending: Lending) -> None:
+        lending.change("us", waits=True)
+        lending.step()
+        assert lending.recalls() == []
 
     @pytest.mark.parametrize(
         ("name", "changes", "reason"),
@@ -414,18 +504,18 @@ class TestClaim:
         ],
     )
     def test_what_a_lease_is_given_back_for(
-        self, world: World, name: str, changes: dict[str, Any], reason: str
+        self, lending: Lending, name: str, changes: dict[str, Any], reason: str
     ) -> None:
-        world.change(name, **changes)
-        world.step()
-        assert world.recalls() == [reason]
-        world.step()
-        assert world.recalls() == [], "a lease is recalled once"
+        lending.change(name, **changes)
+        lending.step()
+        assert lending.recalls() == [reason]
+        lending.step()
+        assert lending.recalls() == [], "a lease is recalled once"
 
-    def test_a_lender_that_is_gone_has_no_driver(self, world: World) -> None:
-        del world.runs["them"]
-        world.step()
-        assert world.recalls() == ["run them has no driver any more"]
+    def test_a_lender_that_is_gone_has_no_driver(self, lending: Lending) -> None:
+        del lending.runs["them"]
+        lending.step()
+        assert lending.recalls() == ["run them has no driver any more"]
 
     @pytest.mark.parametrize(
         "changes",
@@ -436,61 +526,58 @@ class TestClaim:
         ],
         ids=["has what we would have left", "waits for nothing", "has no driver"],
     )
-    def test_a_third_run_has_no_claim_when_it(self, world: World, changes: dict[str, Any]) -> None:
-        world.change("others", **changes)
-        world.step()
-        assert world.recalls() == []
+    def test_a_third_run_has_no_claim_when_it(self, lending: Lending, changes: dict[str, Any]) -> None:
+        lending.change("others", **changes)
+        lending.step()
+        assert lending.recalls() == []
 
-    def test_an_agent_that_the_master_has_forgotten_is_no_reason(self, world: World) -> None:
+    def test_an_agent_that_the_master_has_forgotten_is_no_reason(self, lending: Lending) -> None:
         """What was on it is told of by an update."""
-        del world.nodes["b"]
-        world.step()
-        assert world.recalls() == []
+        del lending.nodes["b"]
+        lending.step()
+        assert lending.recalls() == []
 
-    def test_once_it_has_ended_it_is_forgotten(self, world: World) -> None:
-        world.change("them", waits=True)
-        world.step()
-        world.borrower.ended(world.lease.key)
-        world.tenant.on_outcome(FrameworkOutcome(world.lease.key, "finished"))
-        world.borrower.leases[world.lease.key] = world.lease
-        world.recalls()
-        world.step()
-        assert world.recalls() == ["run them needs it"]
+    def test_once_it_has_ended_it_is_forgotten(self, lending: Lending) -> None:
+        lending.change("them", waits=True)
+        lending.step()
+        lending.borrower.ended(lending.lease.key)
+        lending.tenant.on_outcome(FrameworkOutcome(lending.lease.key, "finished"))
+        lending.borrower.leases[lending.lease.key] = lending.lease
+        lending.recalls()
+        lending.step()
+        assert lending.recalls() == ["run them needs it"]
 
 
 class TestReleased:
-    def test_an_agent_on_which_nothing_runs_goes_at_once(self, world: World) -> None:
-        world.released.add("us.0")
-        world.change("a", used=0.0)
-        world.step(10.0)
-        assert world.operations == [("MARK_AGENT_GONE", "a")]
+    def test_an_agent_on_which_nothing_runs_goes_at_once(self, lending: Lending) -> None:
+        lending.released.add("us.0")
+        lending.change("a", used=0.0)
+        lending.step(10.0)
+        assert lending.operations == [("MARK_AGENT_GONE", "a")]
 
-    def test_what_others_have_on_it_is_given_notice(self, world: World) -> None:
-        world.released.add("us.0")
-        world.step(10.0)
-        assert world.operations == [("deactivate", "a")] and world.tenant.leaving
-        world.step(10.0 + NOTICE_S - 0.1)
-        assert world.operations == [("deactivate", "a")], "once"
-        world.step(10.0 + NOTICE_S)
-        assert world.operations[1:] == [("MARK_AGENT_GONE", "a")]
+    def test_what_others_have_on_it_is_given_notice(self, lending: Lending) -> None:
+        lending.released.add("us.0")
+        lending.step(10.0)
+        assert lending.operations == [("deactivate", "a")] and lending.tenant.leaving
+        lending.step(10.0 + NOTICE_S - 0.1)
+        assert lending.operations == [("deactivate", "a")], "once"
+        lending.step(10.0 + NOTICE_S)
+        assert lending.operations[1:] == [("MARK_AGENT_GONE", "a")]
 
-    def test_it_goes_as_soon_as_they_have_left(self, world: World) -> None:
-        world.released.add("us.0")
-        world.step(10.0)
-        world.change("a", used=0.0)
-        world.step(11.0)
-        assert world.operations[1:] == [("MARK_AGENT_GONE", "a")]
-        del world.nodes["a"]
-        world.step(12.0)
-        assert not world.tenant.leaving and len(world.operations) == 2
+    def test_it_goes_as_soon_as_they_have_left(self, lending: Lending) -> None:
+        lending.released.add("us.0")
+        lending.step(10.0)
+        lending.change("a", used=0.0)
+        lending.step(11.0)
+        assert lending.operations[1:] == [("MARK_AGENT_GONE", "a")]
+        del lending.nodes["a"]
+        lending.step(12.0)
+        assert not lending.tenant.leaving and len(lending.operations) == 2
 
-    def test_others_are_let_alone(self, world: World) -> None:
-        world.released.add("us.1")
-        world.step(10.0)
-        assert world.operations == [] and not world.tenant.leaving
-
-
-# ------------------------------------------------------- neighbours
+    def test_others_are_let_alone(self, lending: Lending) -> None:
+        lending.released.add("us.1")
+        lending.step(10.0)
+        assert lending.operations == [] and not lending.tenant.leaving
 
 
 def text(name: str, value: str) -> Message:
@@ -556,7 +643,7 @@ def test_frameworks_of_others_are_no_runs(pool: Pool) -> None:
     assert look_at_pool(pool.operator).runs == {}
 
 
-def test_an_agent_that_was_started_by_hand_is_nobody_s(pool: Pool) -> None:
+def test_an_agent_that_was_started_by_hand_belongs_to_no_run(pool: Pool) -> None:
     agent = pool.agent(text("rack", "7"))
     assert look_at_pool(pool.operator).nodes[agent] == PoolNode(agent, "", "", 0.0, active=True, used=0.0)
 
@@ -576,9 +663,6 @@ def test_what_makes_no_sense_is_a_bad_message(pool: Pool) -> None:
 
     with pytest.raises(BadMessage):
         look_at_pool(Odd(pool.world))
-
-
-# ------------------------------------------------------- orphans
 
 
 @pytest.fixture
@@ -660,7 +744,7 @@ def test_one_that_was_started_by_hand_stays(pool: Pool, watch: OrphanWatch) -> N
 
 def test_its_thread_does_so_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a master and agents that are real: one belongs to a run that is not there, one to none."""
-    monkeypatch.setattr(sharing, "_EVERY_S", 0.05)
+    monkeypatch.setattr(sharing, "ORPHANS_EVERY_S", 0.05)
     with live.pool(tmp_path, agents=1) as directory:
         attributes = [{"name": "run", "type": "TEXT", "text": {"value": "left"}}]
         with live.agent(directory, tmp_path / "orphan", attributes=attributes), sharing.Operator(directory) as operator:

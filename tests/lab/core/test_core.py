@@ -1,10 +1,14 @@
+"""The laboratory's nouns: workloads, clusters, tables; counters; compiled functions."""
+
 from __future__ import annotations
 
 import gzip
 import json
 import math
+import os
+import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import astuple, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +17,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from asa.core.context import Context
 from asa.core.errors import InvalidInput
-from asa.core.job import JobState
+from asa.core.job import JobState, Resources
+from asa.core.view import Counters, QueuedJob, QueueView, RunningJob
 from asa.lab.core.cluster import Cluster
+from asa.lab.core.compiled import fingerprint
 from asa.lab.core.files import UNREADABLE, read_json, read_tensors, write_tensors
 from asa.lab.core.objective import OBJECTIVES, Capability, Capacity, Waiting
 from asa.lab.core.workload import UNKNOWN, Workload
+from asa.lab.dispatchers.backfill import Easy
+from asa.lab.simulator.engine import Engine
 from asa.lab.simulator.run import simulate
+
+# -- Nouns ------------------------------------------------------------------------------------------------------------
 
 BOTH = {"capacity": [[4, 8], [2, 8]], "resources": ("cores", "memory")}
 
@@ -176,7 +187,7 @@ def test_capability_of_nothing_selected_is_what_the_machine_does_anyway() -> Non
     assert Capability().reward(queue([5.0], [60.0], [2]), []) == pytest.approx(0.4 / 3)
 
 
-def test_while_nobody_has_waited_only_sizes_count() -> None:
+def test_before_any_wait_only_sizes_count() -> None:
     waiting = queue([0.0, 0.0], [60.0, 60.0], [2, 4])
     assert Capability().reward(waiting, [1]) == pytest.approx((0.4 + 0.8) / 3)
     assert Capability().gains(waiting).tolist() == pytest.approx([2 * 0.2 / 3, 2 * 0.4 / 3])
@@ -264,7 +275,7 @@ def test_what_was_written_is_read_by_us_and_by_the_library(tmp_path: Path) -> No
         }
 
 
-def test_what_is_not_installed_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_library_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "safetensors.numpy", None)
     with pytest.raises(InvalidInput, match=r"safetensors is not installed: pip install 'asa-hpc\[learn\]'"):
         write_tensors(tmp_path / "m", TENSORS, {})
@@ -304,3 +315,92 @@ def test_tensors_that_are_not_as_their_header_says(tmp_path: Path, entry: dict[s
     (tmp_path / "m").write_bytes(len(text).to_bytes(8, "little") + text + bytes(4))
     with pytest.raises(UNREADABLE):
         read_tensors(tmp_path / "m")
+
+
+# -- Counters ---------------------------------------------------------------------------------------------------------
+
+jobs = st.lists(
+    st.tuples(st.integers(0, 300), st.integers(1, 8), st.integers(1, 200), st.integers(1, 200)), min_size=1, max_size=30
+)
+
+
+@given(jobs, st.integers(0, 600))
+def test_a_table_and_a_plain_view_count_the_same(made: list[tuple[int, int, int, int]], until: int) -> None:
+    submit, cores, walltime, run = (list(column) for column in zip(*made, strict=True))
+    workload = Workload.of(submit=submit, cores=cores, walltime=walltime, run=run)
+    engine = Engine(workload, Cluster.of(nodes=2, cores=4))
+    engine.dispatch(Easy().native, until=until)
+    table = engine.view()
+    view = table.plain()
+    assert astuple(table.counters()) == pytest.approx(astuple(view.counters()))
+    assert table.counters().free_cores == table.slots
+
+
+def test_unknown_numbers_count_for_nothing() -> None:
+    one = Resources(1)
+    waiting = QueuedJob("a", one, math.nan, 0.0), QueuedJob("b", one, math.inf, 5.0)
+    view = QueueView(10.0, one, waiting, (RunningJob("c", one, math.inf),))
+    assert view.counters() == Counters(0.0, 2, 0, 10.0, 0.0)
+
+
+def test_a_machine_that_shrank_has_no_free_cores_and_jobs_past_their_time_no_work() -> None:
+    view = QueueView(10.0, Resources(1), (), (RunningJob("a", Resources(3), 5.0),))
+    assert view.counters() == Counters(0.0, 0, 0, 0.0, 0.0)
+
+
+def test_a_context_that_has_looked_keeps_what_it_knew() -> None:
+    view = QueueView(10.0, Resources(4), (), (RunningJob("a", Resources(3), 18.0),))
+    context = Context(10.0, cores=2, walltime_s=60.0, pending_s=7.0).looked(view)
+    assert (context.cores, context.walltime_s, context.pending_s) == (2, 60.0, 7.0)
+    assert (context.free_cores, context.left_s, context.queued, context.queue) == (1, 6.0, 0, view)
+
+
+def test_what_was_seen_stays_as_it_was() -> None:
+    columns = {"submit": [0, 1], "run": [100, 50], "cores": [4, 4], "walltime": [200, 80]}
+    engine = Engine(Workload.of(**columns), Cluster.of(nodes=1, cores=4))
+    engine.dispatch(Easy().native, until=10.0)
+    seen = engine.view().plain()
+    before = (seen.now, seen.queue, seen.running)
+    engine.dispatch(Easy().native)
+    assert (seen.now, seen.queue, seen.running) == before
+    assert [job.ends for job in seen.running] == [200.0], "by its wall time, not by its run time"
+    assert seen.plain() is seen
+
+
+def test_a_plain_view_needs_no_numpy() -> None:
+    code = (
+        "import sys; from asa.core.view import QueueView; from asa.core.job import Resources; "
+        "QueueView(0.0, Resources(1), (), ()).counters(); "
+        "print('numpy' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
+
+
+# -- Compiled ---------------------------------------------------------------------------------------------------------
+
+KNAPSACK = "from asa.lab.dispatchers.packing import best_set; print(best_set([6.0, 5.0, 5.0], [4, 3, 3], 6).tolist())"
+
+
+def test_a_change_of_any_compiled_module_is_another_version(tmp_path: Path) -> None:
+    folder = tmp_path / "simulator"
+    folder.mkdir()
+    (folder / "loop.py").write_text("from asa.lab.core.compiled import inner\n")
+    before = fingerprint(tmp_path)
+    (folder / "plain.py").write_text("x = 1\n")
+    assert fingerprint(tmp_path) == before
+    (folder / "state.py").write_text("WORLD = np.dtype([])\n")
+    assert fingerprint(tmp_path) != before
+
+
+def test_each_version_has_a_directory_and_old_ones_go(tmp_path: Path) -> None:
+    old, recent = tmp_path / "asa-numba-old", tmp_path / "asa-numba-recent"
+    old.mkdir()
+    recent.mkdir()
+    os.utime(old, (0, 0))
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
+    run = subprocess.run([sys.executable, "-c", KNAPSACK], env=environment, capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "[False, True, True]"
+    assert not old.exists()
+    assert recent.exists()
+    (compiled,) = tmp_path.glob("asa-numba-*/**/*.nbi")
+    assert "solve" in compiled.name

@@ -101,7 +101,7 @@ def test_rows_say_what_became_of_the_jobs() -> None:
     assert first.decisions <= 2 * 60, "asked once for each arrival or end, at most"
 
 
-def test_nobody_is_asked_twice_with_nothing_changed() -> None:
+def test_a_dispatcher_is_not_asked_twice_without_a_change() -> None:
     here, asked = small(), []
 
     class Noted(Easy):

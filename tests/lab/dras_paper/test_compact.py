@@ -84,7 +84,7 @@ def test_costs_by_hand() -> None:
     assert COST.of(np.array([50.0, 500.0]), np.array([1000.0, 2000.0])) == pytest.approx(0.51 + late)
 
 
-def test_costs_are_told_in_easy_s_units() -> None:
+def test_costs_are_in_units_of_easys_means() -> None:
     cost, easy = cost_under(busy(60), MACHINE, 2.0), simulate(busy(60), MACHINE, "easy")
     assert cost.wait_s == pytest.approx(easy.wait.mean()) and cost.late == 2.0
     assert cost.long_s == pytest.approx(np.percentile(easy.wait, 99))

@@ -101,7 +101,7 @@ def test_fcfs_starts_in_order(jobs: Workload) -> None:
 
 
 @given(jobs=workloads(exact=True))
-def test_conservative_delays_nobody_beyond_fcfs(jobs: Workload) -> None:
+def test_conservative_delays_no_job_beyond_fcfs(jobs: Workload) -> None:
     assert (simulate(jobs, machine, Conservative()).start <= simulate(jobs, machine, Fcfs()).start).all()
 
 
@@ -251,14 +251,16 @@ def test_a_good_one_breaks_none() -> None:
     ],
 )
 @pytest.mark.parametrize("where", [None, [[0, 0, 2], [0, 0, 2]]], ids=["times", "places"])
-def test_a_broken_law_is_told(start: list[float], end: list[float], broken: str, where: list[list[int]] | None) -> None:
+def test_a_broken_law_is_reported(
+    start: list[float], end: list[float], broken: str, where: list[list[int]] | None
+) -> None:
     found = violations(made(start, end, where=where))
     assert broken in found
     crowded = "are in use" in broken and where is not None
     assert found == [broken, "node big gives 4 cores at 4 s: it has 2"][: 1 + crowded]
 
 
-def test_all_broken_laws_are_told() -> None:
+def test_all_broken_laws_are_reported() -> None:
     assert violations(made([-1, 1], [5, 6])) == [
         "job 11 starts at -1 s, before it is submitted",
         "job 12 starts at 1 s, before it is submitted",
@@ -267,11 +269,11 @@ def test_all_broken_laws_are_told() -> None:
     ]
 
 
-def test_nobody_ends_before_the_start() -> None:
+def test_no_job_ends_before_its_start() -> None:
     assert violations(made([0, 5], [4, 3], outcome=TIMEOUT)) == ["job 12 ends at 3 s, before it starts"]
 
 
-def test_whoever_was_ended_need_not_have_run_for_its_run_time() -> None:
+def test_a_job_ended_at_its_wall_time_may_have_run_for_less() -> None:
     assert violations(made([0, 5], [4, 10], outcome=TIMEOUT)) == []
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -83,41 +84,24 @@ def depend(engine: Engine, row: int) -> None:
     operations.set_dependencies(engine, row, [(gone, DependencyKind.AFTER_OK)])
 
 
-def free(engine: Engine, row: int) -> None:
-    operations.set_dependencies(engine, row, [])
+def to(change: Callable[..., None], value: Any) -> Act:
+    """A change of a job to this value."""
+    return lambda engine, row: change(engine, row, value)
 
 
-def in_an_hour(engine: Engine, row: int) -> None:
-    operations.set_begin(engine, row, engine.now + 3600)
-
-
-def at_once(engine: Engine, row: int) -> None:
-    operations.set_begin(engine, row, engine.now)
-
-
-def niced(engine: Engine, row: int) -> None:
-    operations.set_nice(engine, row, 1_000_000)
-
-
-def not_niced(engine: Engine, row: int) -> None:
-    operations.set_nice(engine, row, 0)
-
-
-def shorter(engine: Engine, row: int) -> None:
-    operations.set_walltime(engine, row, 15.0)
-
-
+FREE, AT_ONCE = to(operations.set_dependencies, []), to(operations.set_begin, 0.0)
+NICED, NOT_NICED = to(operations.set_nice, 1_000_000), to(operations.set_nice, 0)
 TECHNIQUES: dict[str, tuple[dict[str, object], Act | None, Act | None]] = {
     "plain": ({}, None, None),
-    "dependency": ({"never": True}, None, free),
-    "aged, dependency": ({}, depend, free),
-    "begin": ({"begin": 3600.0}, None, at_once),
-    "aged, begin": ({}, in_an_hour, at_once),
+    "dependency": ({"never": True}, None, FREE),
+    "aged, dependency": ({}, depend, FREE),
+    "begin": ({"begin": 3600.0}, None, AT_ONCE),
+    "aged, begin": ({}, to(operations.set_begin, 3650.0), AT_ONCE),
     "hold": ({"held": True}, None, operations.release),
     "aged, hold": ({}, operations.hold, operations.release),
-    "nice": ({"nice": 1_000_000.0}, None, not_niced),
-    "aged, nice": ({}, niced, not_niced),
-    "wall time": ({"walltime": 1200.0}, None, shorter),
+    "nice": ({"nice": 1_000_000.0}, None, NOT_NICED),
+    "aged, nice": ({}, NICED, NOT_NICED),
+    "wall time": ({"walltime": 1200.0}, None, to(operations.set_walltime, 15.0)),
     "excluded nodes": ({}, operations.bar, operations.unbar),
 }
 MEASURED = {

@@ -118,13 +118,7 @@ class Layout:
         return found
 
     def _ready(self, usable: Bools) -> Ints:
-        """When each node first has room for a unit of any job that may use it [ticks], shape (nodes,).
-
-        Parameters
-        ----------
-        usable
-            Nodes that have room for a unit of each job when it starts at last, shape (n, nodes).
-        """
+        """When each node first has room for a unit of any job that may use it [ticks], shape (nodes,)."""
         ready = np.zeros(usable.shape[1], dtype=np.int64)
         for node, stack in self._stacks.items():
             jobs = np.flatnonzero(usable[:, node])
@@ -145,17 +139,7 @@ Taken = tuple[int, int, int, int]
 
 
 class Boxes:
-    """The whole model: when jobs run, and where.
-
-    Attributes
-    ----------
-    schedule
-        When.
-    place
-        Which node, in the line of `Layout`, by job and unit.
-    position
-        Where each unit begins, by job, unit and resource.
-    """
+    """The whole model: when jobs run, and where."""
 
     def __init__(self, schedule: CpSchedule) -> None:
         self.schedule, self.queue = schedule, schedule.queue
@@ -178,7 +162,6 @@ class Boxes:
         self._search()
 
     def plan(self, outcome: SolverOutcome) -> QueuePlan:
-        """The plan of a solution."""
         places = ((job, outcome.value(place)) for job, units in enumerate(self.place) for place in units)
         given = Counter((job, int(self.layout.nodes[place])) for job, place in places)
         return self.schedule.plan(outcome, ((*key, units) for key, units in given.items()))

@@ -22,15 +22,7 @@ from asa.lab.placement.nodes import BestFit
 
 
 class PerNode:
-    """The whole model: when jobs run, and on which nodes.
-
-    Attributes
-    ----------
-    schedule
-        When.
-    present
-        Whether a unit is there, by job and node: as many as fit.
-    """
+    """The whole model: when jobs run, and on which nodes."""
 
     def __init__(self, schedule: CpSchedule) -> None:
         self.schedule, self.queue, self._model = schedule, schedule.queue, schedule.model
@@ -41,12 +33,10 @@ class PerNode:
         self._capacity()
 
     def plan(self, outcome: SolverOutcome) -> QueuePlan:
-        """The plan of a solution."""
         counts = ((job, node, sum(map(outcome.value, units))) for (job, node), units in self.present.items())
         return self.schedule.plan(outcome, (row for row in counts if row[2]))
 
     def hint(self, plan: QueuePlan) -> None:
-        """Let the search begin with a plan."""
         self.schedule.hint(plan)
         given = {(job, node): units for job, node, units in plan.where.tolist()}
         for key, units in self.present.items():

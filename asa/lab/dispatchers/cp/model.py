@@ -221,15 +221,7 @@ class CpQueue:
 
 
 class CpSchedule:
-    """When jobs run.
-
-    Attributes
-    ----------
-    model
-        CP-SAT's.
-    start, runs
-        A variable and an interval for each waiting job.
-    """
+    """When jobs run."""
 
     def __init__(self, queue: CpQueue) -> None:
         self.queue, self.model = queue, cp_sat().CpModel()
@@ -243,7 +235,6 @@ class CpSchedule:
 
     @property
     def size(self) -> dict[str, int]:
-        """How large the model is."""
         proto = self.model.proto
         return {"variables": len(proto.variables), "constraints": len(proto.constraints)}
 

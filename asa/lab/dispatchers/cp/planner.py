@@ -45,14 +45,10 @@ class Search:
     ----------
     instance, times, budget, effort
         What is to be planned, in whole ticks, in how much time, and how.
-    best
-        The best plan so far; the warm start at first.
     by
         Who has found it: ``"warm start"``, ``"cp"``, or ``"improved"``, which is CP with a warm start.
     bound
         What no plan's cost is below, if anything is known.
-    notes
-        What else to report.
     """
 
     instance: Instance
@@ -80,22 +76,7 @@ class Search:
             self.best, self.by = plan, "cp" if self.by in (None, "cp") else "improved"
 
     def solve(self, allocate: Callable[[CpSchedule], Made], *, ordered: bool = False) -> tuple[Made, SolverOutcome]:
-        """Make a model and solve it, from the best plan so far on; how large it is, and what took how long, is noted.
-
-        Parameters
-        ----------
-        allocate
-            Makes it of the model of when jobs run, which it adds to.
-        ordered
-            As of `asa.lab.dispatchers.cp.solver.run`.
-
-        Raises
-        ------
-        TimeOver
-            When there is no time left before it is made.
-        InvalidInput
-            When the solver refuses it.
-        """
+        """Make a model and solve it, from the best plan so far on; its size, and what took how long, is noted."""
         began = time.perf_counter()
         try:
             schedule = CpSchedule(self.queue())
@@ -129,8 +110,6 @@ class CpDispatcher:
         `asa dispatch` plans for as long too.
     workers
         Threads of the solver, at least 1. With one, and time enough, the answer is always the same.
-    seed
-        Of the solver's random choices.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""OR-Tools' CP-SAT: imported when somebody plans, and stopped in time."""
+"""OR-Tools' CP-SAT: imported when a plan is made, and stopped in time."""
 
 from __future__ import annotations
 
@@ -20,13 +20,7 @@ class TimeOver(Exception):
 
 
 class SolverBudget:
-    """Time that building and solving have together.
-
-    Parameters
-    ----------
-    seconds
-        How much [s].
-    """
+    """Time that building and solving have together."""
 
     def __init__(self, seconds: float) -> None:
         self._until = time.perf_counter() + seconds
@@ -60,15 +54,7 @@ def cp_sat() -> Any:
 
 @dataclass(frozen=True)
 class Effort:
-    """How the solver works.
-
-    Parameters
-    ----------
-    workers
-        Threads, at least 1.
-    seed
-        Of its random choices.
-    """
+    """How the solver works."""
 
     workers: int
     seed: int
@@ -80,16 +66,10 @@ class SolverOutcome:
 
     Parameters
     ----------
-    found
-        Whether there is a solution.
     complete
         Whether the search is: the solution is the best one, or there is none.
     bound
         No solution of the model costs less.
-    seconds
-        How long it took [s].
-    solver
-        Has the values of its variables.
     """
 
     found: bool

@@ -41,18 +41,7 @@ AHEAD_S = HOUR * np.array([1 / 6, 1 / 2, 1, 3, 6, 12, 24])
 
 @dataclass(frozen=True)
 class Shares:
-    """A row for the machine, then one for each job of the window, then zeros: see `machine_row` and `job_rows`.
-
-    Parameters
-    ----------
-    window
-        Jobs to select from at most, W; >= 1.
-
-    Raises
-    ------
-    InvalidInput
-        When the window is below 1.
-    """
+    """A row for the machine, then one for each job of the window, then zeros: see `machine_row` and `job_rows`."""
 
     window: int = 64
 
@@ -122,11 +111,6 @@ def job_rows(selection: Selection, ends: Floats, free: Ints) -> Floats:
     slowdown so far; its wait in shares of the longest; whether it fits now, would end before what is reserved for
     starts, and fits beside that; the logarithm of its area; which share of the window is expected to run no longer, and
     which has no larger area; how long until it fits; what it would leave free, and where it stands in the queue.
-
-    Parameters
-    ----------
-    ends, free
-        As for `machine_row`.
     """
     queue, places = selection.queue, selection.places
     size, wait = queue.size[places], queue.wait[places]
@@ -187,13 +171,6 @@ PARAMETERS = sum(int(np.prod(shape)) for shape in SHAPES.values())
 class CompactNetwork:
     """The network with its weights.
 
-    Parameters
-    ----------
-    tensors
-        Arrays of float32 as `SHAPES` has them.
-    about
-        What is kept with them: JSON-able.
-
     Raises
     ------
     InvalidInput
@@ -212,13 +189,7 @@ class CompactNetwork:
                 raise InvalidInput(f"{name}: finite numbers expected")
 
     def scores(self, rows: Reals) -> Reals:
-        """What it says of each job, shape (k,): logits.
-
-        Parameters
-        ----------
-        rows
-            As `asa.lab.dispatchers.learned.compact.rows_of` makes them, shape (1 + k, COLUMNS); k >= 1.
-        """
+        """Logits of the jobs, shape (k,), whose rows follow the machine's, shape (1 + k, COLUMNS)."""
         t = self.tensors
         machine = t["first.weight"][:, COLUMNS:] @ rows[0] + t["first.bias"]  # the same for all jobs
         first = np.maximum(rows[1:] @ t["first.weight"][:, :COLUMNS].T + machine, 0)
@@ -231,13 +202,7 @@ class CompactNetwork:
         return found
 
     def save(self, path: str | Path) -> None:
-        """Write a safetensors file, for the option `model` of the dispatcher `compact`.
-
-        Raises
-        ------
-        InvalidInput
-            When the library for these files is not installed.
-        """
+        """Write a safetensors file, for the option `model` of the dispatcher `compact`."""
         write_tensors(path, self.tensors, {"kind": "compact", **self.about})
 
 

@@ -45,22 +45,7 @@ class ObservationEncoder(Protocol):
 
 @dataclass(frozen=True)
 class Rows:
-    """What DRAS sees (section III-A): see `observe`.
-
-    Parameters
-    ----------
-    window
-        Jobs to select from at most, W; >= 1.
-    scaling
-        A name of `SCALINGS`.
-
-    Raises
-    ------
-    InvalidInput
-        When the window is below 1.
-    UnknownName
-        When there is no such scaling.
-    """
+    """What DRAS sees (section III-A): see `observe`."""
 
     window: int = 50
     scaling: str = "raw"
@@ -86,8 +71,6 @@ def job_rows(size: Ints, estimate: Floats, priority: Floats, wait: Floats, windo
     ----------
     size, estimate, priority, wait
         Of at most `window` jobs, shape (j,).
-    window
-        For how many jobs there is room, W.
 
     Returns
     -------
@@ -125,11 +108,6 @@ def observe(queue: QueueColumns, places: Ints, window: int, scaling: str = "raw"
     """The state of a decision about the jobs at these places of the queue; shape (2 W + N, 2).
 
     Jobs come first, then nodes. N is what the machine has.
-
-    Raises
-    ------
-    UnknownName
-        When there is no such scaling.
 
     Examples
     --------
@@ -265,13 +243,6 @@ class NetworkShape:
 class DrasModel:
     """A network with its weights.
 
-    Parameters
-    ----------
-    shape
-        The network.
-    tensors
-        Arrays of float32 as `NetworkShape.tensors` has them.
-
     Raises
     ------
     InvalidInput
@@ -288,13 +259,7 @@ class DrasModel:
                 raise InvalidInput(f"{name}: {found}; shape {shape} expected")
 
     def scores(self, observation: Reals) -> Reals:
-        """What it says of each place of the window before any mask, shape (W,): logits, or values.
-
-        Parameters
-        ----------
-        observation
-            As `asa.lab.dispatchers.learned.dras.observe` makes it, shape (2 W + N, 2).
-        """
+        """What it says of each place of the window before any mask, shape (W,): logits, or values."""
         t, window = self.tensors, self.shape.window
         rows = observation @ t["filter.weight"][0] + t["filter.bias"]
         if self.shape.kind == "pg":
@@ -307,13 +272,7 @@ class DrasModel:
         return found.reshape(window)
 
     def save(self, path: str | Path) -> None:
-        """Write a safetensors file, for the option `model` of a dispatcher.
-
-        Raises
-        ------
-        InvalidInput
-            When the library for these files is not installed.
-        """
+        """Write a safetensors file, for the option `model` of a dispatcher."""
         write_tensors(path, self.tensors, asdict(self.shape))
 
 
@@ -371,22 +330,6 @@ class Selecting:
     """Decide with a policy: see `asa.lab.dispatchers.learned.selection.Selection`.
 
     It has a memory, of the job that it has reserved for. A view that lies before the last one begins another life.
-
-    Parameters
-    ----------
-    policy
-        What selects a job.
-    sight
-        What it sees, and of how many jobs.
-    levels
-        Whether there are two levels, or none.
-    turns
-        Whose turn it is, whatever the policy prefers.
-
-    Raises
-    ------
-    InvalidInput
-        When asked about a machine of unequal nodes, or about jobs without wall times.
     """
 
     needs_estimates = True
@@ -403,7 +346,6 @@ class Selecting:
         self._turns, self._memory, self._last = turns, Memory(turns), -math.inf
 
     def decide(self, view: QueueView | TableView) -> list[Start | Reserve]:
-        """What to start now, and which job is promised a start."""
         queue = queue_of(view)
         if queue.now < self._last:
             self._memory = Memory(self._turns)
@@ -428,16 +370,10 @@ class NetworkDispatcher(Selecting):
 
     Parameters
     ----------
-    kind, levels
-        What it must have been trained as.
     model
         A safetensors file, the name of a model that ships, or a `DrasModel`.
     greedy
         Whether the job with the highest score is selected; else one is drawn by the policy's probabilities.
-    seed
-        Of the draws.
-    turns
-        Whose turn it is, whatever the network prefers.
 
     Raises
     ------
@@ -475,8 +411,6 @@ class DrasPg(NetworkDispatcher):
         A safetensors file, the name of a model that ships, or a `DrasModel`.
     greedy
         Whether the likeliest job is selected instead.
-    seed
-        Of the draws.
     patience
         Reservations for others, in a row, before the head of the queue must be selected; infinite: as in the paper.
     threshold
@@ -495,17 +429,7 @@ class DrasPg(NetworkDispatcher):
 
 
 class DrasDql(NetworkDispatcher):
-    """DRAS-DQL: two levels; a network tells the value of selecting a job, and the one of highest value is.
-
-    Parameters
-    ----------
-    model
-        A safetensors file, the name of a model that ships, or a `DrasModel`.
-    patience
-        Reservations for others, in a row, before the head of the queue must be selected; infinite: as in the paper.
-    threshold
-        Jobs that have waited for longer come first: seconds, or like ``"60h"``; infinite: as in the paper.
-    """
+    """DRAS-DQL: two levels; a network tells what selecting a job is worth; the best is selected. Options: `DrasPg`."""
 
     def __init__(
         self, model: str | DrasModel = "", patience: float = PATIENCE, threshold: float | str = math.inf
@@ -517,16 +441,7 @@ class DecimaPg(NetworkDispatcher):
     """Decima-PG: as DRAS-PG, but jobs of the window that fit are selected until none does. Nothing is reserved.
 
     Deviation: the paper does not say what becomes of a selected job that does not fit; here such jobs are masked, as
-    its Random passes over them.
-
-    Parameters
-    ----------
-    model
-        A safetensors file, the name of a model that ships, or a `DrasModel`.
-    greedy
-        Whether the likeliest job is selected, instead of one drawn.
-    seed
-        Of the draws.
+    its Random passes over them. Options are as for `DrasPg`.
     """
 
     def __init__(self, model: str | DrasModel = "", greedy: bool = False, seed: int = 0) -> None:

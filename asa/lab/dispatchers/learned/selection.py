@@ -32,8 +32,6 @@ class QueueColumns:
 
     Parameters
     ----------
-    now
-        Time of the decision [s].
     keys
         Names of the waiting jobs, q of them.
     size
@@ -42,8 +40,6 @@ class QueueColumns:
         Their expected run times and the times since they were submitted [s], shape (q,); >= 0.
     priority
         From 0 (low) to 1 (high), shape (q,).
-    free, total
-        What is free, and what there is.
     ends, held
         When the running jobs are expected to end [s], not before `now`, and what each holds; shape (r,).
     """
@@ -64,7 +60,7 @@ def queue_of(view: QueueView | TableView) -> QueueColumns:
     """The queue of a view.
 
     Deviation: a trace has no priorities of two levels; quality of service, a share in [0, 1], stands for them, and 0
-    where nobody tells.
+    where the view does not tell.
 
     Raises
     ------
@@ -127,11 +123,6 @@ class Turns:
         Infinite: as in the paper. See `asa.lab.dispatchers.backfill`.
     keeps
         Whether a reservation holds until its job starts. Otherwise each decision begins without one, as EASY's do.
-
-    Raises
-    ------
-    InvalidInput
-        When a number is out of its bounds.
     """
 
     patience: float = math.inf
@@ -147,11 +138,6 @@ class Turns:
 @dataclass
 class Memory:
     """What is kept from one decision to the next.
-
-    Parameters
-    ----------
-    turns
-        See there.
 
     Attributes
     ----------
@@ -181,17 +167,6 @@ class Selection:
     selected). Then nothing bounds a wait. Even so a policy may prefer others for ever: `Turns` ends that.
 
     Without levels (Decima-PG, section IV-A) jobs of the front of the queue that fit are selected, as long as one does.
-
-    Parameters
-    ----------
-    queue
-        What there is to decide on. A job that asks for more than will ever be free is passed over.
-    window
-        How many jobs there are to select from at most, W; >= 1.
-    memory
-        Is changed.
-    levels
-        Whether there are two levels, or none.
 
     Attributes
     ----------
@@ -228,13 +203,7 @@ class Selection:
         return not self.mask.any()
 
     def select(self, action: int) -> Selected:
-        """Take the job in this place of the window.
-
-        Raises
-        ------
-        InvalidInput
-            When there is no such action.
-        """
+        """Take the job in this place of the window."""
         if not 0 <= action < self._window or not self.mask[action]:
             raise InvalidInput(f"action {action} is masked: {np.flatnonzero(self.mask).tolist()} are to select from")
         place, mode = int(self.places[action]), Mode.BACKFILLED

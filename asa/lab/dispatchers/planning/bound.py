@@ -33,7 +33,7 @@ _MIXES = (0.25, 0.5, 0.75)
 
 
 def lower_bound(instance: Instance) -> float:
-    """No plan has a smaller mean slowdown than this; 0 where nobody waits."""
+    """No plan has a smaller mean slowdown than this; 0 where no job waits."""
     if not len(instance):
         return 0.0
     p = problem(instance)

@@ -33,14 +33,10 @@ class Instance:
     ----------
     capacity
         What the nodes have, shape (nodes, resources).
-    resources
-        Names of the resources.
     demands
         What one unit of a job of each kind needs, shape (kinds, resources).
     members
         Nodes of each partition, shape (partitions, nodes): 1 where a node belongs to it.
-    names
-        What the waiting jobs are called; n of them.
     units, kind, per_node, partition
         Of the waiting jobs, shape (n,): how many units, a row of `demands`, most units that may share a node (0: no
         limit), a row of `members`.
@@ -167,21 +163,13 @@ def amounts(resources: Sequence[str], of_each: Sequence[int]) -> str:
 
 @dataclass(frozen=True, eq=False)
 class QueuePlan:
-    """When and where all jobs of an instance start.
-
-    Parameters
-    ----------
-    start
-        Start [s] from now on, shape (n,).
-    where
-        Job, node, units on it; shape (rows, 3).
-    """
+    """When all jobs of an instance start [s], shape (n,), and where: job, node and units on it, shape (rows, 3)."""
 
     start: Floats
     where: Ints
 
     def objective(self, instance: Instance) -> float:
-        """Mean slowdown; 0 where nobody waits."""
+        """Mean slowdown; 0 where no job waits."""
         return float(instance.slowdown(self.start).mean()) if len(instance) else 0.0
 
     def nodes(self, job: int) -> list[tuple[int, int]]:
@@ -202,8 +190,6 @@ class PlannedJob:
         ``"optimal"`` when there is no better one, ``"feasible"``, or ``"unknown"`` without a plan.
     bound
         What the planner itself has proven: no plan has a smaller mean slowdown; None where it proves nothing.
-    notes
-        What else it tells, JSON-able.
     """
 
     plan: QueuePlan | None
@@ -255,7 +241,7 @@ def from_view(view: QueueView | TableView) -> Instance:
             np.maximum(view.ends - view.now, LEAST_S), _on_one_node(running, np.zeros_like(running)),
         )  # fmt: skip
     shared = np.array([name in view.cluster.shareable for name in view.cluster.resources])
-    demands = np.where(shared, 0, view.demands)  # of what jobs share, nobody takes anything away
+    demands = np.where(shared, 0, view.demands)  # what jobs share is never used up
     capacity = view.free + held(view.release, demands, len(view.free))  # of nodes that are down, nothing
     return Instance(
         capacity, view.cluster.resources, demands, view.allowed, tuple(rows.tolist()), units,

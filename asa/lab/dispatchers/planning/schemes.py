@@ -420,13 +420,7 @@ slowdown by now, then the duration, then what is taken for how long."""
 
 
 def keys(instance: Instance, rule: str) -> Floats:
-    """Keys of the waiting jobs by a rule, shape (n,).
-
-    Raises
-    ------
-    UnknownName
-        When there is no such rule.
-    """
+    """Keys of the waiting jobs by a rule, shape (n,)."""
     if rule not in RULES:
         raise UnknownName("rule", rule, RULES)
     return RULES[rule](instance)

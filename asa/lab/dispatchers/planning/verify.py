@@ -73,7 +73,7 @@ def _over(who: str, uses: Uses, has: Ints, names: Sequence[str]) -> Iterator[str
     """Where more is asked for than there is, `has` (places, resources), and when for the first time."""
     where, since, until, taken = uses
     place, at = np.concatenate([where, where]), np.concatenate([since, until])
-    order = np.lexsort((np.arange(len(at)) < len(since), at, place))  # what ends then gives back before others begin
+    order = np.lexsort((np.arange(len(at)) < len(since), at, place))  # what ends then is free before others begin
     place, at = place[order], at[order]
     used = np.cumsum(np.concatenate([taken, -taken])[order], axis=0)  # which is 0 again behind each place
     wrong = np.flatnonzero((used > has[place]).any(axis=1))

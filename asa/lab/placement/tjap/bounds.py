@@ -41,19 +41,11 @@ CLOSE_PRICES = 1e-6
 """A placement is taken for optimal when it costs no more than the bound and this share of it."""
 
 
-def lower_bound(window: Window, known: float | None = None) -> float:
-    """No placement of a window has a lower cost of hops, whatever its potential; 0 where there are no jobs.
-
-    Parameters
-    ----------
-    known
-        What some placement costs; it only helps to find good prices.
-    """
-    return priced_nodes(window, known)[0]
-
-
 def priced_nodes(window: Window, known: float | None = None) -> tuple[float, Floats]:
-    """The bound, and the price of a node below each leaf switch that gives it."""
+    """A lower bound on the cost of hops, whatever the potential, and the prices of nodes that prove it.
+
+    A node below each leaf switch has one price. What some placement costs, `known`, only helps to find good ones.
+    """
     leaves = int(window.tables.groups[0, -1]) + 1 if len(window.idle) else 0
     prices = np.zeros(leaves)
     if not len(window.sizes):
@@ -142,11 +134,6 @@ def dantzig_wolfe(window: Window, found: Placed) -> tuple[float, Floats]:
     It begins with the prices of `asa.lab.placement.tjap.bounds`, and is at least as good. Whenever it is stopped, the
     bound holds: it follows from the prices alone (`asa.lab.placement.tjap.instance`), not from a solver's
     tolerances.
-
-    Parameters
-    ----------
-    found
-        Some placement of all jobs.
 
     Raises
     ------

@@ -53,20 +53,14 @@ class DcasAlns:
     """Each job has neighbours among the nodes that others had left when it was placed.
 
     It begins with the best placement of neighbours among all idle nodes (`Scas`), which is of this kind, too; a move
-    takes some jobs out and puts each back where it costs least, on neighbours among the nodes that nobody holds then.
+    takes some jobs out and puts each back where it costs least, on neighbours among the nodes that are left then.
     So a job may go around others that leave later; unless `ordered`, this is allowed, as in the paper's own search.
 
     Parameters
     ----------
-    iterations
-        How many moves are tried.
-    removed
-        Most jobs that a move takes out.
     ordered
         Whether there must be an order in which each job has neighbours among the nodes left by those before it. That is
         what the paper's text says; its authors' code does not ask for it.
-    seed
-        Of what is drawn; the same for every window.
 
     Examples
     --------
@@ -84,7 +78,6 @@ class DcasAlns:
         self._moves, self._ordered, self._seed = (iterations, removed), ordered, seed
 
     def place(self, window: Window) -> Placed:
-        """See `asa.lab.placement.tjap.instance.PlacementMethod`."""
         owner = np.full(len(window.idle), -1, dtype=np.int64)
         for job, places in enumerate(Scas(width=10).place(window).places):
             owner[places] = job
@@ -97,7 +90,7 @@ class DcasAlns:
 class Scratch(NamedTuple):
     """Room to work in, for N nodes and J jobs.
 
-    `ring` (N,) are the nodes that nobody holds, in order; `seen` and `left` count nodes below switches; `cost` (N,) is
+    `ring` (N,) are the nodes that no job holds, in order; `seen` and `left` count nodes below switches; `cost` (N,) is
     that of the stretch from each place of the ring on; `begins` (J,) and `rest` (N,) are those of `in_some_order`.
     """
 
@@ -200,12 +193,7 @@ def least(state: Random, cost: Floats, count: int, shake: float) -> int:
 def in_some_order(owner: Ints, begins: Ints, ring: Ints) -> bool:
     """Whether jobs can come in an order in which each has neighbours among the nodes left by those before it.
 
-    Whoever has neighbours comes, until nobody is left or has any: nodes that are gone only bring others together.
-
-    Parameters
-    ----------
-    begins, ring
-        Room to work in, shapes (J,) and (N,).
+    Jobs with neighbours are taken off until none is left or has any: nodes that are gone only bring others together.
     """
     count = len(owner)
     for place in range(count):

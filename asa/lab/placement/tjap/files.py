@@ -30,8 +30,6 @@ def read_windows(
     ----------
     topology
         Where nodes are called by names: then ``idle`` has names or host lists, and the file says nothing of switches.
-    convention
-        How hops are counted in that topology.
 
     Raises
     ------

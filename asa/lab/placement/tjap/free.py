@@ -39,15 +39,6 @@ class Free:
     It begins with neighbours (`Scas`), so that it is never worse than these. Prices of nodes lead away from what other
     jobs want: those of the bound, or random ones. It stops as soon as the bound is reached.
 
-    Parameters
-    ----------
-    iterations
-        How many moves are tried.
-    removed
-        Most jobs that a move takes out.
-    seed
-        Of what is drawn; the same for every window.
-
     References
     ----------
     G. Schrimpf, J. Schneider, H. Stamm-Wilbrandt and G. Dueck, "Record breaking optimization results using the ruin and
@@ -69,7 +60,6 @@ class Free:
         self._moves, self._seed = (iterations, removed), seed
 
     def place(self, window: Window) -> Placed:
-        """See `asa.lab.placement.tjap.instance.PlacementMethod`."""
         first = Scas(width=10).place(window)
         known = cost(window, first)
         bound, prices = priced_nodes(window, known)

@@ -40,10 +40,6 @@ class Window:
         How many nodes each job asks for, shape (J,); at least 1.
     hops
         Between two nodes whose lowest common switch is of each level, shape (levels,); at least 0, and rising.
-    price
-        What one hop costs.
-    names
-        What the idle nodes are called; () for their numbers.
     potential
         What a pair of nodes that stay idle below the same switch is worth, in hops: by level, leaf switches first, the
         root left out; () for nothing. It keeps idle nodes together for the jobs of later windows.
@@ -160,8 +156,6 @@ def grouped(
 
     Parameters
     ----------
-    idle, sizes
-        As in `Window`.
     below
         How many nodes are below a switch of each level, but for the root: each a multiple of the one before.
     hops, price, potential

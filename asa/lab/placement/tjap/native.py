@@ -114,7 +114,7 @@ def all_stretches(t: Tables, size: Ints, cost: Floats) -> None:
 
 @inner
 def rest_of(owner: Ints, ring: Ints) -> int:
-    """Fill `ring` with the places that nobody holds; how many there are."""
+    """Fill `ring` with the places that no job holds; how many there are."""
     count = 0
     for place in range(len(owner)):
         if owner[place] < 0:
@@ -278,15 +278,10 @@ def tree_of(t: Tables, most: int) -> Tree:
 def cheapest(tree: Tree, size: int, room: Ints, price: Floats, answer: Ints) -> float:
     """Fill `answer`, shape (F,), with where a job costs least, nodes included; what that is.
 
+    `room`, the nodes left below each leaf switch, and `price`, of one of these, have shape (F,).
+
     Of the potential that is lost, only what pairs of the job's own nodes count twice is taken off here: what its nodes
     lose one by one is a price of nodes (`add_potential`).
-
-    Parameters
-    ----------
-    room
-        How many nodes are left below each leaf switch, shape (F,); `size` at least in all.
-    price
-        Of a node below each leaf switch, shape (F,).
     """
     levels, leaves = tree.above.shape
     for level in range(levels):
@@ -367,12 +362,7 @@ def hops(tree: Tree, size: int, has: Ints, below: Ints) -> float:
 def add_potential(tree: Tree, room: Ints, below: Ints, price: Floats) -> float:
     """Add to `price`, shape (F,), what a first node of each leaf switch takes from the potential of what is left there.
 
-    Parameters
-    ----------
-    room
-        How many nodes are left below each leaf switch, shape (F,).
-    below
-        Room to work in, shape (F,).
+    `room`, the nodes left there, and `below`, room to work in, have shape (F,), too.
 
     Returns
     -------

@@ -1,4 +1,5 @@
-"""Neural simulated annealing: annealing whose jobs a trained network puts back. No library for learning is needed."""
+"""Simulated annealing: the paper's baseline, corrected, and as its authors published it; and with a trained network
+that puts jobs back. No library for learning is needed."""
 
 from __future__ import annotations
 
@@ -125,13 +126,9 @@ def network(name: str, tensors: Mapping[str, npt.NDArray[np.floating]], state: s
 
     Parameters
     ----------
-    name
-        One of `NETWORKS`.
     tensors
         ``K.weight``, shape (outputs, inputs) or (outputs, inputs, width), and ``K.bias``, shape (outputs,), for each
         layer K, counted from 0, that has any.
-    state, biggest
-        See `RepairNetwork`.
 
     Raises
     ------
@@ -214,8 +211,6 @@ def scores(network: RepairNetwork, state: Reals, seen: int) -> Reals:
     ----------
     state
         Shape (ATTRIBUTES, PLACES); the last two rows have one value for the nodes that are seen, and 0 behind them.
-    seen
-        How many nodes are seen.
     """
     room = np.zeros((2, max(state.size, 16 * PLACES)), np.float32)
     room[0, : state.size] = state.ravel()
@@ -224,13 +219,7 @@ def scores(network: RepairNetwork, state: Reals, seen: int) -> Reals:
 
 @inner
 def forward(network: RepairNetwork, room: Reals, seen: int) -> int:
-    """Run the network on the state in `room[0]`, see `scores`; the row of `room` that has what comes out.
-
-    Parameters
-    ----------
-    room
-        Room to work in, shape (2, >= widest(network)).
-    """
+    """Run the network on the state in `room[0]`; the row of `room`, shape (2, >= widest(network)), with the scores."""
     at, length, values = 0, PLACES, ATTRIBUTES * PLACES
     for row in range(len(network.layers)):
         kind, inputs, outputs = network.layers[row, 0], network.layers[row, 1], network.layers[row, 2]
@@ -302,14 +291,67 @@ def squash(value: np.float32) -> np.float32:
     return min(max(y, np.float32(-1)), np.float32(1))
 
 
-# -- Method -----------------------------------------------------------------------------------------------------------
+# -- Methods ----------------------------------------------------------------------------------------------------------
 
 MODEL = Path(__file__).parent / "models" / "nsa.safetensors"
 """The model that ships with ASA; docs/nsa.md tells how it was trained."""
+Moves = tuple[int, int, int, int, bool, float, float]
+"""Of a search: iterations, most jobs that one takes out, places drawn for a job, among how many of the first nodes left
+(0: all), whether as published, and the temperatures at the beginning and at the end."""
+
+
+class Anneal:
+    """Take one or two jobs out, put each back at random among what is left; accept by Metropolis' rule.
+
+    A job goes on neighbours in the ring of nodes that are left then. So a placement may have no order in which all
+    jobs have neighbours, as the paper's text has it (DCAS): its authors' code does not ask for one either.
+
+    Parameters
+    ----------
+    warmest, coldest
+        Temperature at the beginning and at the end, in units of cost; `warmest` is 2500 unless given, 25000 with
+        `as_published`.
+    starts
+        Among how many of the first nodes left a job's first node is drawn; 0 for all of them.
+    as_published
+        As the authors' code does it: a rejected move is not taken back, so that it is a random walk that remembers the
+        best it has seen; what a job costs is rounded down, and at least 1; jobs go back in the window's order instead
+        of the largest first; and `starts` is 100 unless given.
+
+    References
+    ----------
+    Algorithm 1 of the paper without its network, and Table I: 500 iterations, 2500 to 2.5, two jobs. The authors' code
+    (https://github.com/lzk23/hpcschedule, commit 1f87208) takes 25000 for 2500. S. Kirkpatrick, C. D. Gelatt and
+    M. P. Vecchi, Science 220 (1983).
+    """
+
+    def __init__(
+        self,
+        *,
+        iterations: int = 500,
+        warmest: float | None = None,
+        coldest: float = 2.5,
+        removed: int = 2,
+        starts: int | None = None,
+        as_published: bool = False,
+        seed: int = 0,
+    ) -> None:
+        if warmest is None:
+            warmest = 25000.0 if as_published else 2500.0
+        if iterations < 0 or removed < 1 or not warmest >= coldest > 0:
+            raise InvalidInput(
+                f"{iterations} iterations, {removed} jobs removed, temperatures from {warmest:g} to {coldest:g}: "
+                "at least 0, at least 1, and falling, above 0, expected"
+            )
+        starts = (100 if as_published else 0) if starts is None else starts
+        self._moves, self._seed = (iterations, removed, 1, starts, as_published, warmest, coldest), seed
+
+    def place(self, window: Window) -> Placed:
+        return _annealed(window, NONE, self._moves, self._seed)
 
 
 class Neural:
-    """As `asa.lab.placement.tjap.anneal.Anneal`, but for where a job that was taken out begins: a network draws that.
+    """As `Anneal`, but for where a job that was taken out begins: a network draws that.
 
     Parameters
     ----------
@@ -352,16 +394,18 @@ class Neural:
                 f"{iterations} iterations, {removed} jobs removed, {tries} tries, temperatures from {warmest:g} to "
                 f"{coldest:g}: at least 0, at least 1, at least 1, and falling, above 0, expected"
             )
-        self._moves, self._temperatures, self._seed = (iterations, removed, tries, anywhere), (warmest, coldest), seed
         self._network = NONE if model == "none" else read_network(model or MODEL)
+        starts = 0 if anywhere or model == "none" else PLACES
+        self._moves, self._seed = (iterations, removed, tries, starts, False, warmest, coldest), seed
 
     def place(self, window: Window) -> Placed:
-        """See `asa.lab.placement.tjap.instance.PlacementMethod`."""
-        state = np.array([self._seed], dtype=np.uint64)
-        room = np.zeros((2, widest(self._network)), np.float32)
-        search = window.tables, window.sizes, in_order(window), places_of(window)
-        owner = neural(*search, self._network, room, self._moves, self._temperatures, state)
-        return placed(owner, len(window.sizes))
+        return _annealed(window, self._network, self._moves, self._seed)
+
+
+def _annealed(window: Window, network: RepairNetwork, moves: Moves, seed: int) -> Placed:
+    room, state = np.zeros((2, widest(network)), np.float32), np.array([seed], dtype=np.uint64)
+    search = window.tables, window.sizes, in_order(window), places_of(window)
+    return placed(anneal(*search, network, room, moves, state), len(window.sizes))
 
 
 def places_of(window: Window) -> Reals:
@@ -395,8 +439,6 @@ def observe(
 
     Parameters
     ----------
-    where
-        See `places_of`.
     scale
         Whether the network is one of ``"steps"``, and the most that a job asks for.
     asked
@@ -451,30 +493,32 @@ def drawn(weights: Reals, seen: int, total: float, state: Random) -> int:
 
 
 @compiled
-def neural(
+def anneal(
     t: Tables,
     sizes: Ints,
     owner: Ints,
     where: Reals,
     network: RepairNetwork,
     room: Reals,
-    moves: tuple[int, int, int, bool],
-    temperatures: tuple[float, float],
+    moves: Moves,
     state: Random,
 ) -> Ints:
-    """The best placement met on the way from `owner`, which is changed; see `Neural`."""
-    iterations, removed, tries, anywhere = moves
+    """The best placement met on the way from `owner`, which is changed; see `Anneal`, and `Neural` with a network."""
+    iterations, removed, tries, starts, published, warmest, coldest = moves
     jobs, seen, left = len(sizes), np.zeros(t.groups.shape, np.int64), np.zeros(t.groups.shape, np.int64)
     guided = len(network.layers) > 0
     ring, again = np.empty(len(owner), np.int64), np.empty(len(owner), np.int64)
-    rank, last, chosen, before = -sizes, owner.copy(), np.arange(jobs), np.empty(jobs)
+    rank, last = np.arange(jobs) if published else -sizes, owner.copy()
+    chosen, before = np.arange(jobs), np.empty(jobs)
     spent: Floats = paid(t, owner, jobs, ring, seen)
-    known = spent.sum() - count_left(t, ring, rest_of(owner, ring), left)
+    known = whole(spent) if published else spent.sum()  # of the placement that rejected moves are compared with
+    known -= count_left(t, ring, rest_of(owner, ring), left)
     best, kept = known, owner.copy()
-    cooling = math.log(temperatures[1] / temperatures[0])
+    cooling = math.log(coldest / warmest)
     for turn in range(iterations):
-        heat = temperatures[0] * math.exp(cooling * turn / iterations)
-        last[:], before[:] = owner, spent
+        heat = warmest * math.exp(cooling * turn / iterations)
+        if not published:
+            last[:], before[:] = owner, spent
         many = 1 + below(state, min(removed, jobs))
         some_jobs(state, chosen, many)
         sort_front(chosen, many, rank)
@@ -485,25 +529,35 @@ def neural(
             if guided:
                 for other in range(k + 1, many):
                     others += sizes[chosen[other]] / (many - 1 - k)
-                if anywhere and count > PLACES:
+                if starts == 0 and count > PLACES:
                     rotate(ring, count, below(state, count), again)
                 observe(t, where, (network.steps, network.biggest), ring, (count, sizes[job], others), room[0])
                 weights = room[forward(network, room, within)]
                 total = weigh(weights, within)
+            among = min(count, starts) if starts > 0 else count
             start, spent[job] = 0, math.inf
             for _ in range(tries):
-                at = drawn(weights, within, total, state) if guided else below(state, count)
+                at = drawn(weights, within, total, state) if guided else below(state, among)
                 there = stretch(t, ring, count, at, sizes[job], seen)
                 if there < spent[job]:
                     start, spent[job] = at, there
             take(owner, ring, count, start, sizes[job], job)
             count = rest_of(owner, ring)
-        found = spent.sum() - count_left(t, ring, count, left)
+        found = (whole(spent) if published else spent.sum()) - count_left(t, ring, count, left)
         if accepts(state, found, known, heat):
             known = found
             if found < best:
                 best = found
                 kept[:] = owner
-        else:
+        elif not published:
             owner[:], spent[:] = last, before
     return kept
+
+
+@inner
+def whole(spent: Floats) -> float:
+    """What jobs cost together if each pays a whole number, and at least 1."""
+    total = 0.0
+    for each in spent:
+        total += max(math.floor(each), 1.0)
+    return total

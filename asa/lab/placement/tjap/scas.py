@@ -42,8 +42,6 @@ def beam(cost: Floats, size: Ints, copies: Ints, width: int) -> tuple[Ints, floa
         Of one job of each size on each stretch of the ring, shape (sorts, N).
     size, copies
         The different sizes of jobs, and how many jobs there are of each; shape (sorts,).
-    width
-        As in `asa.lab.placement.tjap.scas.Scas`.
     """
     steps = np.zeros((int(copies.sum()), 2), dtype=np.int64)
     prices = cost.min(axis=1)
@@ -64,11 +62,6 @@ def priced(cost: Floats, size: Ints, copies: Ints, prices: Floats, upper: float)
     How often a size may be placed is not restricted, but each time earns its price: the cheapest such path, and the
     price of all jobs, cost together no more than any placement. Small jobs have room more often than large ones: their
     prices are changed by less.
-
-    Parameters
-    ----------
-    upper
-        What some placement costs.
     """
     sorts, rest, over = len(size), np.zeros(cost.shape[1] + 1), np.zeros(3, np.int64)
     used, turn, best_prices = np.zeros(sorts, np.int64), np.zeros(sorts), prices.copy()
@@ -279,7 +272,6 @@ class Scas:
         self._width = width
 
     def place(self, window: Window) -> Placed:
-        """See `asa.lab.placement.tjap.instance.PlacementMethod`."""
         size, copies = np.unique(window.sizes, return_counts=True)
         cost = np.empty((len(size), len(window.idle)))
         all_stretches(window.tables, size, cost)

@@ -23,7 +23,6 @@ class Sequential:
     """
 
     def place(self, window: Window) -> Placed:
-        """See `asa.lab.placement.tjap.instance.PlacementMethod`."""
         return placed(in_order(window), len(window.sizes))
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
@@ -73,16 +73,6 @@ class Prospect:
                 raise InvalidInput("times of a prospect must be finite, and at least 0 s")
 
 
-class ForesightedMethod(Protocol):
-    """A placement method that can use a prospect, too."""
-
-    def place(self, window: Window) -> Placed:
-        """See `asa.lab.placement.tjap.instance.PlacementMethod`."""
-
-    def place_with(self, window: Window, prospect: Prospect) -> Placed:
-        """Nodes for every job of the window."""
-
-
 class KnownTimes(NamedTuple):
     """How near in time nodes of a window become free, for what is compiled.
 
@@ -105,13 +95,7 @@ class KnownTimes(NamedTuple):
 
 
 def times_of(window: Window, prospect: Prospect, fade: float) -> KnownTimes:
-    """Times beside a window; `fade` > 0 [s].
-
-    Raises
-    ------
-    InvalidInput
-        When the prospect is of another window.
-    """
+    """Times beside a window; `fade` > 0 [s]."""
     jobs, groups = len(window.sizes), window.tables.groups
     levels, switches = len(window.hops), int(groups[0, -1]) + 1 if groups.size else 0
     if len(prospect.lasts) != jobs or len(prospect.groups) != levels:
@@ -158,12 +142,6 @@ class Together:
     ----------
     fade
         Two nodes that become free so far apart [s] are worth 1/e of two that do at once; > 0.
-    iterations
-        How many moves are tried.
-    removed
-        Most jobs that a move takes out.
-    seed
-        Of what is drawn; the same for every window.
 
     Notes
     -----
@@ -193,11 +171,9 @@ class Together:
         self._fade, self._moves, self._seed = float(fade), (iterations, removed), seed
 
     def place(self, window: Window) -> Placed:
-        """See `asa.lab.placement.tjap.instance.PlacementMethod`."""
         return self._place(window, no_times(window))
 
     def place_with(self, window: Window, prospect: Prospect) -> Placed:
-        """See `asa.lab.placement.tjap.together.ForesightedMethod`."""
         return self._place(window, times_of(window, prospect, self._fade))
 
     def _place(self, window: Window, times: KnownTimes) -> Placed:

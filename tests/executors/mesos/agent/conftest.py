@@ -106,10 +106,10 @@ class Node:
     def heard(self, kind: str, **payload: Any) -> None:
         self.do(self.agent.from_master(message(kind, **payload), self.now))
 
-    def run(self, *tasks: Message, executor: Message | None = None, group: bool = False, **framework: Any) -> None:
+    def run(self, *tasks: Message, executor: Message | None = None, **framework: Any) -> None:
         info = {"id": identity("F1"), "name": "f", "user": "me"} | framework
         more = {} if executor is None else {"executor_info": executor}
-        self.heard("RUN", framework_info=info, tasks=list(tasks), group=group, **more)
+        self.heard("RUN", framework_info=info, tasks=list(tasks), **more)
 
     def kill(self, task: str, **more: Any) -> None:
         self.heard("KILL", framework_id=identity("F1"), task_id=identity(task), **more)
@@ -221,6 +221,15 @@ def executor() -> Callable[..., Message]:
         return found | {"command": {"value": "run"}} | more
 
     return make
+
+
+@pytest.fixture
+def running(node: Node, task: Callable[..., Message], executor: Callable[..., Message]) -> Node:
+    """An agent with task t1 of executor e1, which has subscribed on stream s1."""
+    node.run(task("t1"), executor=executor())
+    node.start("e1")
+    node.subscribe()
+    return node
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""An agent's containers without the agent: their directories, and who hears of them."""
+"""An agent's containers without the agent: their directories and their callbacks."""
 
 import asyncio
 import fcntl
@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from asa.log import proc
@@ -18,7 +19,7 @@ PATIENCE_S = 20.0
 
 
 class Heard:
-    """What the agent's machine would be told."""
+    """The callbacks of containers."""
 
     def __init__(self) -> None:
         self.began: dict[str, tuple[int, int]] = {}
@@ -30,7 +31,7 @@ class Heard:
         self.news.set()
 
     def exited(self, container: str, code: int | None, reason: str) -> None:
-        assert container not in self.ends, "told twice"
+        assert container not in self.ends, "reported twice"
         self.ends[container] = code, reason
         self.news.set()
 
@@ -74,7 +75,8 @@ class Place:
         return (self.path / "sandboxes" / name / "stdout").read_text()
 
     def containers(self, heard: Heard) -> NodeContainers:
-        return NodeContainers(self.quotas, self.run, self.lock, OrphanPolicy(self.grace_s), heard)
+        policy = OrphanPolicy(self.grace_s)
+        return NodeContainers(self.quotas, self.run, self.lock, policy, started=heard.started, exited=heard.exited)
 
 
 def play(place: Place, story: Callable[[NodeContainers, Heard], Awaitable[None]]) -> None:
@@ -93,6 +95,15 @@ def play(place: Place, story: Callable[[NodeContainers, Heard], Awaitable[None]]
         assert not any(birth_of(pid) == birth for pid, birth in heard.began.values())
 
     asyncio.run(life())
+
+
+def alive(story: Callable[[Place, NodeContainers, Heard], Awaitable[None]]) -> Callable[[Place], None]:
+    """A test of one agent's life."""
+
+    def test(place: Place) -> None:
+        play(place, partial(story, place))
+
+    return test
 
 
 class Victims:

@@ -1,4 +1,4 @@
-"""A master and an agent in this process, and a framework that talks to them over HTTP, for tests."""
+"""A master and an agent in this process, a framework on our driver, and an executor over HTTP, for tests."""
 
 import getpass
 import os
@@ -19,11 +19,12 @@ from executors.mesos.agent.service import AgentService
 from executors.mesos.agent.shim import birth_of
 from executors.mesos.agent.state import AgentOptions
 from executors.mesos.codec import Message, Records, encode
+from executors.mesos.driver import SchedulerDriver
 from executors.mesos.master.server import MasterService
 from executors.mesos.master.state import MasterOptions
-from executors.mesos.messages import field, identity, message
-from executors.mesos.pool_directory import FRAMEWORK, WRITER, PoolDirectory
-from executors.mesos.resources import scalars
+from executors.mesos.messages import field, identity, message, value_of
+from executors.mesos.pool_directory import WRITER, PoolDirectory
+from executors.mesos.resources import scalars, to_json
 
 PATIENCE_S = 30.0
 OFFERED = scalars(cpus=2, mem=512)
@@ -31,91 +32,80 @@ SPACE = f"test-agent-{os.getpid()}"
 """The name space of quotas."""
 
 
-def hang_up(response: requests.Response) -> None:
-    """End a stream; merely to close it would wait for what comes next."""
-    connection = response.raw.connection
-    if connection is not None and connection.sock is not None:
-        with suppress(OSError):
-            connection.sock.shutdown(socket.SHUT_RDWR)
-
-
 class Scheduler:
-    """A framework that talks to a master, one call at a time, and hears what it says in a thread."""
+    """A framework on our driver, which keeps what it hears until the test asks for it."""
 
-    def __init__(self, directory: PoolDirectory, id: str | None = None) -> None:
-        address = directory.master()
-        assert address is not None
-        self.url = f"http://127.0.0.1:{address.port}/api/v1/scheduler"
-        self.headers = {"Content-Type": "application/json", "Authorization": f"Bearer {directory.token(FRAMEWORK)}"}
+    def __init__(self, directory: PoolDirectory) -> None:
         info: Message = {"user": getpass.getuser(), "name": "test", "roles": ["test"], "checkpoint": True}
         info |= {"failover_timeout": 3600.0, "capabilities": [{"type": "MULTI_ROLE"}, {"type": "PARTITION_AWARE"}]}
-        call = message("SUBSCRIBE", framework_info=info if id is None else info | {"id": identity(id)})
-        body = encode(call if id is None else call | {"framework_id": identity(id)})
-        self.response = requests.post(self.url, body, headers=self.headers, stream=True, timeout=PATIENCE_S)
-        assert self.response.status_code == 200, self.response.text
-        self.headers["Mesos-Stream-Id"] = self.response.headers["Mesos-Stream-Id"]
-        self.events: queue.Queue[Message] = queue.Queue()
-        self.passed: list[Message] = []
-        self.thread = threading.Thread(target=self._read, daemon=True)
-        self.thread.start()
-        self.id = field(self.next("SUBSCRIBED"), "subscribed.framework_id.value", str)
-        self.session = requests.Session()
+        self.heard: queue.Queue[tuple[str, tuple[Any, ...]]] = queue.Queue()
+        self.passed: list[tuple[str, tuple[Any, ...]]] = []
+        self.driver = SchedulerDriver(self, info, directory)
+        self.driver.start()
+        self.id: str = self.next("registered")[0]["value"]
 
-    def _read(self) -> None:
-        records = Records()
-        with suppress(requests.RequestException):  # closed below
-            for chunk in self.response.iter_content(None):
-                for event in records.feed(chunk):
-                    self.events.put(event)
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return lambda driver, *arguments: self.heard.put((name, arguments))
 
-    def next(self, kind: str, matching: Callable[[Message], bool] = lambda event: True) -> Message:
-        """The next event of a kind; others are kept for later."""
-        for event in self.passed:
-            if event["type"] == kind and matching(event):
-                self.passed.remove(event)
-                return event
+    def next(self, kind: str, matching: Callable[..., bool] = lambda *arguments: True) -> tuple[Any, ...]:
+        """The arguments of the next callback of a kind; others are kept for later."""
+        for found in self.passed:
+            if found[0] == kind and matching(*found[1]):
+                self.passed.remove(found)
+                return found[1]
         deadline = time.monotonic() + PATIENCE_S
         while True:
-            event = self.events.get(timeout=max(0.01, deadline - time.monotonic()))
-            if event["type"] == kind and matching(event):
-                return event
-            self.passed.append(event)
+            found = self.heard.get(timeout=max(0.01, deadline - time.monotonic()))
+            if found[0] == kind and matching(*found[1]):
+                return found[1]
+            self.passed.append(found)
 
-    def call(self, kind: str, **payload: Any) -> None:
-        body = encode(message(kind, **payload) | {"framework_id": identity(self.id)})
-        answer = self.session.post(self.url, body, headers=self.headers, timeout=PATIENCE_S)
-        assert answer.status_code == 202, answer.text
+    def offer(self) -> Message:
+        """The next offer, of which there is one at a time."""
+        (found,) = self.next("resourceOffers")[0]
+        return dict(found)
 
     def launch(self, id: str, script: str, offer: Message | None = None, **more: Any) -> Message:
         """Launch a command task on the next offer; that offer."""
-        offer = offer or self.next("OFFERS")["offers"]["offers"][0]
-        task: Message = {
-            "name": id,
-            "task_id": identity(id),
-            "agent_id": offer["agent_id"],
-            "command": {"value": script},
-            "resources": [{"name": "cpus", "type": "SCALAR", "scalar": {"value": 0.5}}],
-        }
-        operation = {"type": "LAUNCH", "launch": {"task_infos": [task | more]}}
-        self.call("ACCEPT", offer_ids=[offer["id"]], operations=[operation], filters={"refuse_seconds": 0})
+        return self.launch_all({id: script}, offer, **more)
+
+    def launch_all(self, scripts: dict[str, str], offer: Message | None = None, **more: Any) -> Message:
+        offer = offer or self.offer()
+        tasks = [
+            {
+                "name": id,
+                "task_id": identity(id),
+                "agent_id": offer["agent_id"],
+                "resources": to_json(scalars(cpus=0.5)),
+            }
+            | ({"command": {"value": script}} if script else {})
+            | more
+            for id, script in scripts.items()
+        ]
+        self.driver.launchTasks([offer["id"]], tasks, {"refuse_seconds": 0})
         return offer
 
+    def launch_custom(self, id: str = "t1", executor: str = "e1") -> None:
+        """Launch a task of an executor that the test speaks for."""
+        info = {"executor_id": identity(executor), "framework_id": identity(self.id)}
+        self.launch(id, "", executor=info | {"command": {"value": "env; sleep 1000"}})
+
     def update(self, id: str, state: str | None = None) -> Message:
-        """The next update of a task, or the one that tells of `state`; acknowledged, like those before it."""
+        """The next update of a task, or the one with this state; the driver acknowledges it."""
         while True:
-            event = self.next("UPDATE", lambda event: event["update"]["status"]["task_id"]["value"] == id)
-            status: Message = event["update"]["status"]
-            if "uuid" in status:
-                self.call("ACKNOWLEDGE", agent_id=status["agent_id"], task_id=status["task_id"], uuid=status["uuid"])
+            (status,) = self.next("statusUpdate", lambda status: value_of(status, "task_id") == id)
             if state in (None, status["state"]):
-                return status
+                return dict(status)
+
+    def kill(self, id: str) -> None:
+        self.driver.killTask(identity(id))
+        self.update(id, "TASK_KILLED")
 
     def close(self) -> None:
-        if self.thread.is_alive():
-            self.call("TEARDOWN")
-        hang_up(self.response)
-        self.thread.join(PATIENCE_S)
-        self.session.close()
+        self.driver.stop()
+        self.driver.join()
 
 
 class Pool:
@@ -137,9 +127,15 @@ class Pool:
         work = self.path / "work"
         return AgentService(self.directory, options, self.quotas(), work=work, tls=False, orphan_grace_s=20.0)
 
-    def scheduler(self, id: str | None = None) -> Scheduler:
-        self.schedulers.append(Scheduler(self.directory, id))
+    def scheduler(self) -> Scheduler:
+        self.schedulers.append(Scheduler(self.directory))
         return self.schedulers[-1]
+
+    def restart_agent(self) -> None:
+        """The agent dies, and is started again over its directory."""
+        self.agent.kill()
+        self.agent = self.new_agent()
+        self.agent.start()
 
     def operator(self, kind: str, role: str = WRITER, **payload: Any) -> requests.Response:
         return requests.post(
@@ -154,13 +150,6 @@ class Pool:
             scheduler.close()
         self.agent.close()
         self.master.kill()
-
-
-def until(found: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not found():
-        assert time.monotonic() < deadline, "it takes too long"
-        time.sleep(0.01)
 
 
 def process_of(status: Message) -> tuple[int, int]:
@@ -208,27 +197,11 @@ class Executor:
         return requests.post(self.url, body, headers={"Content-Type": "application/json"}, timeout=PATIENCE_S)
 
     def close(self) -> None:
-        hang_up(self.response)
+        connection = self.response.raw.connection
+        if connection is not None and connection.sock is not None:  # merely to close it would wait for what comes next
+            with suppress(OSError):
+                connection.sock.shutdown(socket.SHUT_RDWR)
         self.thread.join(PATIENCE_S)
-
-
-def launch_custom(scheduler: Scheduler) -> None:
-    offer = scheduler.next("OFFERS")["offers"]["offers"][0]
-    cpus = [{"name": "cpus", "type": "SCALAR", "scalar": {"value": 0.5}}]
-    executor = {
-        "executor_id": identity("e1"),
-        "framework_id": identity(scheduler.id),
-        "command": {"value": "env; sleep 1000"},
-    }
-    task = {
-        "name": "t1",
-        "task_id": identity("t1"),
-        "agent_id": offer["agent_id"],
-        "executor": executor,
-        "resources": cpus,
-    }
-    operation = {"type": "LAUNCH", "launch": {"task_infos": [task]}}
-    scheduler.call("ACCEPT", offer_ids=[offer["id"]], operations=[operation])
 
 
 def sandbox_has(pool: Pool, text: str) -> bool:

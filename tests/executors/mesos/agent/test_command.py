@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -26,31 +26,27 @@ from executors.mesos.agent.command import (
     bound_capacity,
     choose_quotas,
     directory_key,
+    main,
     parse_attributes,
     with_capacity,
 )
 from executors.mesos.agent.containers import Unlimited
 from executors.mesos.agent.shim import birth_of
-from executors.mesos.codec import Message, encode
-from executors.mesos.driver import SchedulerDriver
+from executors.mesos.codec import encode
 from executors.mesos.master.server import MasterService
 from executors.mesos.master.state import MasterOptions
-from executors.mesos.messages import identity, message
+from executors.mesos.messages import message
 from executors.mesos.pool_directory import AGENT_NAME, READER, PoolDirectory
+from executors.mesos.resources import scalars, to_json
+from tests.executors.mesos.agent.live_pool import Scheduler
+from tests.waiting import until
 
 pytestmark = pytest.mark.slow
 
 PATIENCE_S = 40.0
 
 
-def until(found: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not found():
-        assert time.monotonic() < deadline, "it takes too long"
-        time.sleep(0.01)
-
-
-class Ground:
+class Bench:
     """A pool, a master over TLS, and agents that are processes of their own."""
 
     def __init__(self, path: Path) -> None:
@@ -82,113 +78,90 @@ class Ground:
 
 
 @pytest.fixture
-def ground(tmp_path: Path) -> Iterator[Ground]:
-    ground = Ground(tmp_path)
-    yield ground
-    ground.close()
-
-
-class Sleeper:
-    """A framework that starts one endless task on the first offer, and hears what becomes of it."""
-
-    def __init__(self, script: str = "sleep 1000") -> None:
-        self.script, self.launched = script, False
-        self.states: list[Message] = []
-        self.offer: Message = {}
-
-    def resourceOffers(self, driver: SchedulerDriver, offers: list[Message]) -> None:
-        if self.launched:
-            return
-        self.launched, self.offer = True, offers[0]
-        task = {
-            "name": "t1",
-            "task_id": identity("t1"),
-            "agent_id": self.offer["agent_id"],
-            "command": {"value": self.script},
-            "resources": [{"name": "cpus", "type": "SCALAR", "scalar": {"value": 0.5}}],
-        }
-        driver.launchTasks([self.offer["id"]], [task])
-
-    def statusUpdate(self, driver: SchedulerDriver, status: Message) -> None:
-        self.states.append(status)
-
-    def __getattr__(self, name: str) -> Callable[..., None]:
-        if name.startswith("_"):
-            raise AttributeError(name)
-        return lambda *arguments: None
-
-    def wait(self, state: str) -> Message:
-        until(lambda: any(status["state"] == state for status in self.states))
-        return next(status for status in self.states if status["state"] == state)
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    bench = Bench(tmp_path)
+    yield bench
+    bench.close()
 
 
 @pytest.fixture
-def sleeper(ground: Ground) -> Iterator[Sleeper]:
-    ground.master.start()
-    sleeper = Sleeper()
-    framework = {"user": "", "name": "test", "failover_timeout": 100.0, "checkpoint": True}
-    framework["capabilities"] = [{"type": "PARTITION_AWARE"}]
-    driver = SchedulerDriver(sleeper, framework, ground.directory)
-    driver.start()
-    yield sleeper
-    driver.stop()
-    driver.join()
+def scheduler(bench: Bench) -> Iterator[Scheduler]:
+    bench.master.start()
+    scheduler = Scheduler(bench.directory)
+    yield scheduler
+    scheduler.close()
 
 
-def test_told_to_end_it_ends_its_tasks_and_says_so(ground: Ground, sleeper: Sleeper) -> None:
-    agent = ground.agent("--work", str(ground.path / "work"))
-    pid = sleeper.wait("TASK_RUNNING")["container_status"]["executor_pid"]
+def sleeping(scheduler: Scheduler, script: str = "sleep 1000") -> int:
+    """The process of a task that is launched on the next offer."""
+    scheduler.launch("t1", script)
+    return int(scheduler.update("t1", "TASK_RUNNING")["container_status"]["executor_pid"])
+
+
+def test_a_signal_ends_its_tasks_which_is_reported(bench: Bench, scheduler: Scheduler) -> None:
+    agent = bench.agent("--work", str(bench.path / "work"))
+    pid = sleeping(scheduler)
     agent.terminate()
-    assert "signal 15" in sleeper.wait("TASK_KILLED")["message"]
+    assert "signal 15" in scheduler.update("t1", "TASK_KILLED")["message"]
     assert agent.wait(PATIENCE_S) == 128 + signal.SIGTERM
     assert birth_of(pid) is None
-    assert (ground.path / "work").exists(), "asked for by name, it is kept"
-    token = ground.directory.token("agent")
-    assert token not in ground.log()
+    assert (bench.path / "work").exists(), "asked for by name, it is kept"
+    token = bench.directory.token("agent")
+    assert token not in bench.log()
 
 
-def test_killed_and_started_again_it_is_the_same_agent(ground: Ground, sleeper: Sleeper) -> None:
-    words = ("--work", str(ground.path / "work"))
-    agent = ground.agent(*words)
-    pid = sleeper.wait("TASK_RUNNING")["container_status"]["executor_pid"]
+def test_two_brokers_of_flux_on_one_host_are_two_nodes(bench: Bench, scheduler: Scheduler) -> None:
+    for rank in ("0", "1"):
+        bench.agent(
+            "--name", "", SLURMD_NODENAME="127.0.0.1", FLUX_JOB_ID="f1", FLUX_TASK_RANK=rank, TMPDIR=str(bench.path)
+        )
+    first, second = scheduler.offer(), scheduler.offer()
+    assert first["agent_id"] != second["agent_id"]
+    names = {first["hostname"], second["hostname"]}
+    assert "127.0.0.1" in names and names <= {"127.0.0.1", "127.0.0.1.0", "127.0.0.1.1"} and len(names) == 2
+
+
+def test_killed_and_started_again_it_is_the_same_agent(bench: Bench, scheduler: Scheduler) -> None:
+    words = ("--work", str(bench.path / "work"))
+    agent = bench.agent(*words)
+    pid = sleeping(scheduler)
     birth = birth_of(pid)
     agent.kill()
     agent.wait()
-    again = ground.agent(*words)
+    again = bench.agent(*words)
     (shim,) = _parents(pid)
-    until(lambda: "offers" in ground.log().partition("\n")[2])
+    until(lambda: "offers" in bench.log().partition("\n")[2])
     assert birth_of(pid) == birth
     again.send_signal(signal.SIGINT)
-    sleeper.wait("TASK_KILLED")
+    scheduler.update("t1", "TASK_KILLED")
     assert again.wait(PATIENCE_S) == 128 + signal.SIGINT
     assert birth_of(pid) is None
     until(lambda: birth_of(shim) is None)
 
 
-def test_stopped_for_too_long_and_continued_it_comes_back_with_its_tasks(ground: Ground, sleeper: Sleeper) -> None:
-    agent = ground.agent("--work", str(ground.path / "work"))
-    pid = sleeper.wait("TASK_RUNNING")["container_status"]["executor_pid"]
+def test_stopped_for_too_long_and_continued_it_comes_back_with_its_tasks(bench: Bench, scheduler: Scheduler) -> None:
+    agent = bench.agent("--work", str(bench.path / "work"))
+    pid = sleeping(scheduler)
     birth = birth_of(pid)
     agent.send_signal(signal.SIGSTOP)
     try:
-        sleeper.wait("TASK_UNREACHABLE")
+        scheduler.update("t1", "TASK_UNREACHABLE")
     finally:
         agent.send_signal(signal.SIGCONT)
-    until(lambda: sleeper.states[-1]["state"] == "TASK_RUNNING")
+    scheduler.update("t1", "TASK_RUNNING")
     assert birth_of(pid) == birth
 
 
 @pytest.mark.parametrize("quotas", ["none", "duty cycle", pytest.param("cgroup v1", marks=pytest.mark.root)])
-def test_killed_and_not_started_again_nothing_is_left(ground: Ground, sleeper: Sleeper, quotas: str) -> None:
+def test_killed_and_not_started_again_nothing_is_left(bench: Bench, scheduler: Scheduler, quotas: str) -> None:
     try:
         None if quotas == "none" else probe.best(f"test-{os.getpid()}", quotas)
     except StateError as error:
         pytest.skip(str(error))
-    sleeper.script = "setsid sleep 1000 & sleep 1000" if quotas != "none" else "sleep 1000 & sleep 1000"
-    agent = ground.agent("--orphan-grace", "0.1", "--quotas", quotas, TMPDIR=str(ground.path))
-    pid = sleeper.wait("TASK_RUNNING")["container_status"]["executor_pid"]
+    agent = bench.agent("--orphan-grace", "0.1", "--quotas", quotas, TMPDIR=str(bench.path))
+    pid = sleeping(scheduler, "sleep 1000 & sleep 1000" if quotas == "none" else "setsid sleep 1000 & sleep 1000")
     (shim,) = _parents(pid)
-    (work,) = ground.path.glob("asa-agent-*")
+    (work,) = bench.path.glob("asa-agent-*")
     key = work.name.rpartition("-")[2]
     assert (_groups(key) != []) is quotas.startswith("cgroup")
     agent.kill()
@@ -200,16 +173,16 @@ def test_killed_and_not_started_again_nothing_is_left(ground: Ground, sleeper: S
     assert not work.exists()
 
 
-def test_what_the_batch_system_has_killed_the_next_agent_tidies_up(ground: Ground, sleeper: Sleeper) -> None:
-    agent = ground.agent("--orphan-grace", "1000", TMPDIR=str(ground.path))
-    pid = sleeper.wait("TASK_RUNNING")["container_status"]["executor_pid"]
+def test_what_the_batch_system_has_killed_the_next_agent_tidies_up(bench: Bench, scheduler: Scheduler) -> None:
+    agent = bench.agent("--orphan-grace", "1000", TMPDIR=str(bench.path))
+    pid = sleeping(scheduler)
     (shim,) = _parents(pid)
-    (work,) = ground.path.glob("asa-agent-*")
+    (work,) = bench.path.glob("asa-agent-*")
     for process in (shim, agent.pid, pid):
         os.kill(process, signal.SIGKILL)
     agent.wait()
     until(lambda: birth_of(pid) is None)
-    ground.agent("--attribute", "job=next", TMPDIR=str(ground.path))
+    bench.agent("--attribute", "job=next", TMPDIR=str(bench.path))
     until(lambda: not work.exists())
 
 
@@ -227,16 +200,41 @@ def _parents(pid: int) -> list[int]:
     return [int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])]
 
 
-def test_operators_come_over_tls_with_a_token(ground: Ground, sleeper: Sleeper) -> None:
-    ground.agent("--work", str(ground.path / "work"), "--attribute", "rack=r1")
-    sleeper.wait("TASK_RUNNING")
-    port = sleeper.offer["url"]["address"]["port"]
-    assert {"name": "rack", "type": "TEXT", "text": {"value": "r1"}} in sleeper.offer["attributes"]
+@pytest.mark.parametrize(("words", "level"), [(("--log-level", "info"), "debug"), ((), "info"), ((), None)])
+def test_messages_of_the_level_that_was_asked_for_are_printed(
+    bench: Bench, scheduler: Scheduler, words: tuple[str, ...], level: str | None
+) -> None:
+    agent = bench.agent("--work", str(bench.path / "work"), *words, **({"ASA_LOG_LEVEL": level} if level else {}))
+    sleeping(scheduler)
+    agent.terminate()
+    agent.wait(PATIENCE_S)
+    lines = [line.split(maxsplit=2)[2] for line in bench.log().splitlines() if " INFO " in line]
+    if not words and not level:
+        assert lines == []
+    else:
+        assert any("executors.mesos.agent.link: connecting to the master at https://" in line for line in lines)
+        assert any("executors.mesos.agent.tasks: task t1 of" in line for line in lines)
+        assert any("executors.mesos.agent.tasks: container" in line and "running -> stopping" in line for line in lines)
+    assert " DEBUG " not in bench.log() and bench.directory.token("agent") not in bench.log()
+
+
+def test_a_level_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("ASA_LOG_LEVEL", "loud")
+    assert main(["--directory", "pool"]) == 1
+    assert "--log-level 'loud': one of debug, info, warning, error expected" in capsys.readouterr().err
+
+
+def test_operators_come_over_tls_with_a_token(bench: Bench, scheduler: Scheduler) -> None:
+    bench.agent("--work", str(bench.path / "work"), "--attribute", "rack=r1")
+    offer = scheduler.launch("t1", "sleep 1000")
+    scheduler.update("t1", "TASK_RUNNING")
+    port = offer["url"]["address"]["port"]
+    assert {"name": "rack", "type": "TEXT", "text": {"value": "r1"}} in offer["attributes"]
     session = requests.Session()
     session.trust_env = False
     session.mount("https://", _Named())
-    session.verify = str(ground.directory.path / "tls" / "ca.pem")
-    headers = {"Content-Type": "application/json", "Authorization": f"Bearer {ground.directory.token(READER)}"}
+    session.verify = str(bench.directory.path / "tls" / "ca.pem")
+    headers = {"Content-Type": "application/json", "Authorization": f"Bearer {bench.directory.token(READER)}"}
     url, body = f"https://127.0.0.1:{port}/api/v1", encode(message("GET_CONTAINERS"))
     answer = session.post(url, body, headers=headers, timeout=PATIENCE_S)
     (container,) = answer.json()["get_containers"]["containers"]
@@ -251,108 +249,69 @@ class _Named(requests.adapters.HTTPAdapter):
         super().init_poolmanager(*arguments, **options, assert_hostname=AGENT_NAME, server_hostname=AGENT_NAME)
 
 
-class Couple(Sleeper):
-    """A framework that starts two tasks on the first offer, each of which wants all that there is."""
-
-    def resourceOffers(self, driver: SchedulerDriver, offers: list[Message]) -> None:
-        if self.launched:
-            return
-        self.launched, self.offer = True, offers[0]
-        tasks = [
-            {
-                "name": name,
-                "task_id": identity(name),
-                "agent_id": self.offer["agent_id"],
-                "command": {"value": "while :; do :; done"},
-                "resources": [{"name": "cpus", "type": "SCALAR", "scalar": {"value": 1.0}}],
-            }
-            for name in ("t1", "t2")
-        ]
-        driver.launchTasks([self.offer["id"]], tasks)
-
-    def pids(self) -> list[int]:
-        until(lambda: len([item for item in self.states if item["state"] == "TASK_RUNNING"]) == 2)
-        return [item["container_status"]["executor_pid"] for item in self.states if item["state"] == "TASK_RUNNING"]
-
-
 @pytest.mark.parametrize("quotas", ["cgroup v2", pytest.param("cgroup v1", marks=pytest.mark.root)])
-def test_its_containers_are_kept_to_its_capacity_together(ground: Ground, quotas: str) -> None:
+def test_its_containers_are_kept_to_its_capacity_together(bench: Bench, scheduler: Scheduler, quotas: str) -> None:
     try:
         probe.best(f"test-{os.getpid()}", quotas)
     except StateError as error:
         pytest.skip(str(error))
-    ground.master.start()
-    couple = Couple()
-    driver = SchedulerDriver(couple, {"user": "", "name": "test"}, ground.directory)
-    driver.start()
-    try:
-        words = "--work", str(ground.path / "work"), "--cores", "2", "--quotas", quotas
-        ground.agent(*words, "--capacity", "0.3")
-        pids = couple.pids()
-        assert {"name": "capacity", "type": "SCALAR", "scalar": {"value": 0.3}} in couple.offer["attributes"]
-        until(lambda: all(throttle.clock(pid) for pid in pids))
-        another = ground.agent(*words, "--capacity", "2")
-        assert another.wait(PATIENCE_S) == 1, "one agent at a time, and whoever is refused changes nothing"
-        began, before = time.monotonic(), sum(throttle.clock(pid) or 0.0 for pid in pids)
-        time.sleep(4.0)  # the window in which they are measured
-        ended, after = time.monotonic(), sum(throttle.clock(pid) or 0.0 for pid in pids)
-        assert 0.15 < (after - before) / (ended - began) <= 0.34
-    finally:
-        driver.stop()
-        driver.join()
+    words = "--work", str(bench.path / "work"), "--cores", "2", "--quotas", quotas
+    bench.agent(*words, "--capacity", "0.3")
+    busy = "while :; do :; done"
+    offer = scheduler.launch_all({"t1": busy, "t2": busy}, resources=to_json(scalars(cpus=1)))
+    pids = [scheduler.update(id, "TASK_RUNNING")["container_status"]["executor_pid"] for id in ("t1", "t2")]
+    assert {"name": "capacity", "type": "SCALAR", "scalar": {"value": 0.3}} in offer["attributes"]
+    until(lambda: all(throttle.clock(pid) for pid in pids))
+    another = bench.agent(*words, "--capacity", "2")
+    assert another.wait(PATIENCE_S) == 1, "one agent at a time, and one that is refused changes nothing"
+    began, before = time.monotonic(), sum(throttle.clock(pid) or 0.0 for pid in pids)
+    time.sleep(4.0)  # the window in which they are measured
+    ended, after = time.monotonic(), sum(throttle.clock(pid) or 0.0 for pid in pids)
+    assert 0.15 < (after - before) / (ended - began) <= 0.34
 
 
-def test_without_a_master_it_gives_up_and_leaves_nothing(ground: Ground) -> None:
-    agent = ground.agent("--patience", "0.2", TMPDIR=str(ground.path))
+def test_without_a_master_it_gives_up_and_leaves_nothing(bench: Bench) -> None:
+    agent = bench.agent("--patience", "0.2", TMPDIR=str(bench.path))
     assert agent.wait(PATIENCE_S) == 75
-    assert "no master for 0.2 s" in ground.log()
-    assert not list(ground.path.glob("asa-agent-*"))
+    assert "no master for 0.2 s" in bench.log()
+    assert not list(bench.path.glob("asa-agent-*"))
 
 
-def test_before_its_allocation_ends_it_leaves(ground: Ground, sleeper: Sleeper) -> None:
-    agent = ground.agent("--lasts", "12", "--margin", "3")
-    sleeper.wait("TASK_RUNNING")
-    offer = sleeper.offer
+def test_before_its_allocation_ends_it_leaves(bench: Bench, scheduler: Scheduler) -> None:
+    agent = bench.agent("--lasts", "12", "--margin", "3")
+    offer = scheduler.launch("t1", "sleep 1000")
+    scheduler.update("t1", "TASK_RUNNING")
     assert offer["unavailability"]["start"]["nanoseconds"] > 0
     assert offer["url"]["scheme"] == "https" and ipaddress.ip_address(offer["url"]["address"]["ip"])
-    sleeper.wait("TASK_KILLED")
+    scheduler.update("t1", "TASK_KILLED")
     assert agent.wait(PATIENCE_S) == 0
 
 
-def test_what_is_wrong_is_said(ground: Ground) -> None:
-    agent = ground.agent("--attribute", "nonsense")
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (("--attribute", "nonsense"), "expected NAME=VALUE"),
+        (("--quotas", "magic"), "magic"),
+        (("--capacity", "0.5"), "--capacity 0.5: a fraction of the processor cannot be kept here by 'none'"),
+        (("--capacity", "2"), "--capacity 2: expected from 0.01 to the 1 cores that are offered"),
+    ],
+)
+def test_wrong_options_are_refused(bench: Bench, words: tuple[str, str], text: str) -> None:
+    agent = bench.agent(*words)
     assert agent.wait(PATIENCE_S) == 1
-    assert "expected NAME=VALUE" in ground.log()
-    agent = ground.agent("--quotas", "magic")
-    assert agent.wait(PATIENCE_S) == 1
-    assert "magic" in ground.log()
-    agent = ground.agent("--capacity", "0.5")
-    assert agent.wait(PATIENCE_S) == 1
-    assert "--capacity 0.5: a fraction of the processor cannot be kept here by 'none'" in ground.log()
-    agent = ground.agent("--capacity", "2")
-    assert agent.wait(PATIENCE_S) == 1
-    assert "--capacity 2: expected from 0.01 to the 1 cores that are offered" in ground.log()
+    assert text in bench.log()
 
 
-def test_secrets_are_not_passed_on(ground: Ground) -> None:
-    script = "env; sleep 1000"
-    ground.master.start()
-    sleeper = Sleeper(script)
-    driver = SchedulerDriver(sleeper, {"user": "", "name": "test"}, ground.directory)
-    driver.start()
-    try:
-        ground.agent("--work", str(ground.path / "work"), SLURM_JWT="s3cret-1", MY_TOKEN="s3cret-2", HARMLESS="here")
-        sleeper.wait("TASK_RUNNING")
-        pattern = "work/sandboxes/slaves/*/frameworks/*/executors/t1/runs/*/stdout"
-        until(lambda: any("HARMLESS=here" in path.read_text() for path in ground.path.glob(pattern)))
-        (output,) = ground.path.glob(pattern)
-        assert "s3cret" not in output.read_text()
-    finally:
-        driver.stop()
-        driver.join()
+def test_secrets_are_not_passed_on(bench: Bench, scheduler: Scheduler) -> None:
+    bench.agent("--work", str(bench.path / "work"), SLURM_JWT="s3cret-1", MY_TOKEN="s3cret-2", HARMLESS="here")
+    sleeping(scheduler, "env; sleep 1000")
+    pattern = "work/sandboxes/slaves/*/frameworks/*/executors/t1/runs/*/stdout"
+    until(lambda: any("HARMLESS=here" in path.read_text() for path in bench.path.glob(pattern)))
+    (output,) = bench.path.glob(pattern)
+    assert "s3cret" not in output.read_text()
 
 
-def test_agents_of_one_machine_are_told_apart(tmp_path: Path) -> None:
+def test_agents_of_one_machine_have_keys_of_their_own(tmp_path: Path) -> None:
     parser = argparse.ArgumentParser()
     AgentCommand().configure(parser)
     keys = {
@@ -391,11 +350,6 @@ def test_a_margin_that_is_none(margin: str) -> None:
         agent_options(parser.parse_args(["--directory", "d", f"--margin={margin}"]), "n1")
 
 
-def test_an_attribute_needs_a_value() -> None:
-    with pytest.raises(InvalidInput, match="NAME=VALUE"):
-        parse_attributes(["x"])
-
-
 def test_it_may_come_before_its_pool_is_made(tmp_path: Path) -> None:
     command = [sys.executable, "-P", "-m", "executors.mesos.agent.command", "--directory", str(tmp_path / "pool")]
     done = subprocess.run([*command, "--patience", "0.2"], capture_output=True, text=True, timeout=60, check=False)
@@ -420,19 +374,19 @@ def test_without_means_limits_are_not_kept_unless_they_were_asked_for(
 
 
 @pytest.mark.parametrize("cores", [0.0, -1.0, 0.001, 2.1, float("inf"), float("nan")])
-def test_a_part_of_what_is_offered(cores: float) -> None:
+def test_a_capacity_is_a_part_of_the_cores_that_are_offered(cores: float) -> None:
     with pytest.raises(InvalidInput, match=r"--capacity .*: expected from 0.01 to the 2 cores that are offered"):
         bound_capacity(Unlimited(), cores, 2.0)
 
 
 @pytest.mark.parametrize("quotas", [Unlimited(), DutyCycle("space")])
-def test_a_means_that_cannot(quotas: Unlimited | DutyCycle) -> None:
+def test_means_that_cannot_keep_a_capacity_are_refused(quotas: Unlimited | DutyCycle) -> None:
     with pytest.raises(StateError, match=f"--capacity 0.3: a fraction of the processor .* by '{quotas.name}'"):
         bound_capacity(quotas, 0.3, 2.0)
 
 
 @pytest.mark.parametrize("means", ["cgroup v2", pytest.param("cgroup v1", marks=pytest.mark.root)])
-def test_a_means_that_can(means: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_means_that_can_keep_a_capacity(means: str, monkeypatch: pytest.MonkeyPatch) -> None:
     try:
         quotas = probe.best(f"capacity-{os.getpid()}", means)
     except StateError as error:

@@ -1,14 +1,18 @@
-"""Containers: how they run, what they may use, and what becomes of them without their agent or shim."""
+"""Containers: how they run and end, their limits, without their agent or shim, and the directories they run in."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import errno
 import os
+import shutil
 import signal
 import stat
 import subprocess
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
@@ -18,27 +22,28 @@ from executors.cgroup import probe
 from executors.cgroup.group import Group, Quotas
 from executors.cgroup.kernel import V1
 from executors.mesos.agent.containers import NodeContainers, SessionGroup, Unlimited
-from executors.mesos.agent.shim import birth_of, status_file
-from executors.mesos.agent.state import OUT_OF_MEMORY, ContainerSpec
-from tests.executors.mesos.agent.contained import PATIENCE_S, Heard, Place, Victims, play, shim_of
+from executors.mesos.agent.shim import advice, birth_of, process_file, status_file
+from executors.mesos.agent.state import OUT_OF_MEMORY, ContainerSpec, SandboxFile
+from executors.mesos.agent.storage import WorkDirectory, make_sandbox, remove_abandoned
+from tests.executors.mesos.agent.contained import PATIENCE_S, Heard, Place, Victims, alive, play, shim_of
 from tests.waiting import until
 
 
-def test_it_runs_in_its_sandbox_with_its_own_environment_and_session(place: Place) -> None:
-    async def story(containers: NodeContainers, heard: Heard) -> None:
-        script = 'pwd; echo "$A"; ps -o sid= -p $$; cat; echo oops >&2; exit 3'
-        containers.start(place.container("c1", "/bin/sh", "-c", script, A="b c"))
-        assert await heard.end_of("c1") == (3, "")
-        sandbox = place.path / "sandboxes" / "c1"
-        directory, variable, session = place.output("c1").split("\n")[:3]
-        assert (directory, variable) == (str(sandbox), "b c")
-        assert int(session) == heard.began["c1"][0]
-        assert (sandbox / "stderr").read_text() == "oops\n"
-        assert stat.S_IMODE(sandbox.stat().st_mode) == 0o700
-        assert stat.S_IMODE((sandbox / "stdout").stat().st_mode) == 0o600
-        assert "SECRET" not in place.output("c1")
-
-    play(place, story)
+@alive
+async def test_it_runs_in_its_sandbox_with_its_own_environment_and_session(
+    place: Place, containers: NodeContainers, heard: Heard
+) -> None:
+    script = 'pwd; echo "$A"; ps -o sid= -p $$; cat; echo oops >&2; exit 3'
+    containers.start(place.container("c1", "/bin/sh", "-c", script, A="b c"))
+    assert await heard.end_of("c1") == (3, "")
+    sandbox = place.path / "sandboxes" / "c1"
+    directory, variable, session = place.output("c1").split("\n")[:3]
+    assert (directory, variable) == (str(sandbox), "b c")
+    assert int(session) == heard.began["c1"][0]
+    assert (sandbox / "stderr").read_text() == "oops\n"
+    assert stat.S_IMODE(sandbox.stat().st_mode) == 0o700
+    assert stat.S_IMODE((sandbox / "stdout").stat().st_mode) == 0o600
+    assert "SECRET" not in place.output("c1")
 
 
 def test_a_program_is_found_on_its_own_path(place: Place, tmp_path: Path) -> None:
@@ -68,24 +73,13 @@ def test_without_its_directory_no_agent_starts(place: Place) -> None:
     asyncio.run(story())
 
 
-def test_what_is_told_of_containers_that_nobody_knows_is_passed_over(place: Place) -> None:
-    async def story(containers: NodeContainers, heard: Heard) -> None:
-        containers.limit("c9", 1.0)
-        containers.start(place.container("c1", "/bin/true"))
-        assert await heard.end_of("c1") == (0, "")
-
-    play(place, story)
-
-
-def test_signals_are_as_a_program_expects_them(place: Place) -> None:
-    async def story(containers: NodeContainers, heard: Heard) -> None:
-        containers.start(place.container("c1", "/bin/sh", "-c", "yes | head -n 1; grep Sig[IB] /proc/self/status"))
-        assert await heard.end_of("c1") == (0, "")
-        yes, blocked, ignored = place.output("c1").splitlines()
-        assert yes == "y" and int(blocked.split()[1], 16) == 0
-        assert int(ignored.split()[1], 16) & 0x7FFFFFFF == 0  # two more are the C library's own
-
-    play(place, story)
+@alive
+async def test_signals_are_as_a_program_expects_them(place: Place, containers: NodeContainers, heard: Heard) -> None:
+    containers.start(place.container("c1", "/bin/sh", "-c", "yes | head -n 1; grep Sig[IB] /proc/self/status"))
+    assert await heard.end_of("c1") == (0, "")
+    yes, blocked, ignored = place.output("c1").splitlines()
+    assert yes == "y" and int(blocked.split()[1], 16) == 0
+    assert int(ignored.split()[1], 16) & 0x7FFFFFFF == 0  # two more are the C library's own
 
 
 @pytest.mark.parametrize(
@@ -97,7 +91,7 @@ def test_signals_are_as_a_program_expects_them(place: Place) -> None:
         (lambda place: place.container("c1", "/bin/true")._replace(sandbox="/proc/nowhere/x"), ["/proc/nowhere"]),
     ],
 )
-def test_what_cannot_be_started_says_why(
+def test_the_reason_why_a_container_cannot_be_started_is_reported(
     place: Place, make: Callable[[Place], ContainerSpec], words: list[str]
 ) -> None:
     async def story(containers: NodeContainers, heard: Heard) -> None:
@@ -110,80 +104,60 @@ def test_what_cannot_be_started_says_why(
     play(place, story)
 
 
-def test_a_signal_is_told_as_a_negative_number(place: Place) -> None:
+@pytest.mark.parametrize(
+    ("trap", "grace_s", "code", "output"),
+    [("echo bye; exit 7", PATIENCE_S, 7, ["ready", "bye"]), ("", 0.05, -9, ["ready"])],
+    ids=["asks first", "ends those that do not heed that"],
+)
+def test_stop(place: Place, trap: str, grace_s: float, code: int, output: list[str]) -> None:
     async def story(containers: NodeContainers, heard: Heard) -> None:
-        containers.start(place.container("c1", "/bin/sh", "-c", "kill -9 $$"))
-        assert await heard.end_of("c1") == (-9, "")
-
-    play(place, story)
-
-
-def test_stop_asks_first(place: Place) -> None:
-    async def story(containers: NodeContainers, heard: Heard) -> None:
-        script = "trap 'echo bye; exit 7' TERM; echo ready; while :; do sleep .01; done"
+        script = f"trap '{trap}' TERM; echo ready; while :; do sleep .01; done"
         containers.start(place.container("c1", "/bin/sh", "-c", script))
         await heard.pid_of("c1")
         await asyncio.to_thread(until, lambda: "ready" in place.output("c1"))
-        containers.stop("c1", PATIENCE_S)
-        assert await heard.end_of("c1") == (7, "")
-        assert place.output("c1").splitlines() == ["ready", "bye"]
+        containers.stop("c1", grace_s)
+        assert (await heard.end_of("c1"))[0] == code
+        assert place.output("c1").splitlines() == output
 
     play(place, story)
 
 
-def test_stop_ends_the_deaf(place: Place) -> None:
-    async def story(containers: NodeContainers, heard: Heard) -> None:
-        script = "trap '' TERM; echo ready; while :; do sleep 1; done"
-        containers.start(place.container("c1", "/bin/sh", "-c", script))
-        await heard.pid_of("c1")
-        await asyncio.to_thread(until, lambda: "ready" in place.output("c1"))
-        containers.stop("c1", 0.05)
-        assert (await heard.end_of("c1"))[0] == -9
-
-    play(place, story)
+@alive
+async def test_stop_before_it_has_started(place: Place, containers: NodeContainers, heard: Heard) -> None:
+    containers.start(place.container("c1", "/bin/sleep", "1000"))
+    containers.stop("c1", 0.0)
+    containers.limit("c1", 0.5)
+    containers.limit("c9", 1.0)  # one that is not known
+    assert (await heard.end_of("c1"))[0] == -9
 
 
-def test_stop_before_it_has_started(place: Place) -> None:
-    async def story(containers: NodeContainers, heard: Heard) -> None:
-        containers.start(place.container("c1", "/bin/sleep", "1000"))
-        containers.stop("c1", 0.0)
-        containers.limit("c1", 0.5)
-        assert (await heard.end_of("c1"))[0] == -9
-
-    play(place, story)
-
-
-def test_when_its_first_process_ends_so_do_the_others(place: Place) -> None:
-    async def story(containers: NodeContainers, heard: Heard) -> None:
-        containers.start(place.container("c1", "/bin/sh", "-c", "sleep 1000 & echo $!"))
-        assert await heard.end_of("c1") == (0, "")
-        assert birth_of(int(place.output("c1"))) is None
-
-    play(place, story)
+@alive
+async def test_when_its_first_process_ends_so_do_the_others(
+    place: Place, containers: NodeContainers, heard: Heard
+) -> None:
+    containers.start(place.container("c1", "/bin/sh", "-c", "sleep 1000 & echo $!"))
+    assert await heard.end_of("c1") == (0, "")
+    assert birth_of(int(place.output("c1"))) is None
 
 
-def test_many_at_once(place: Place) -> None:
-    async def story(containers: NodeContainers, heard: Heard) -> None:
-        names = [f"c{k}" for k in range(60)]
-        for name in names:
-            containers.start(place.container(name, "/bin/sh", "-c", f"exit {int(name[1:]) % 7}"))
-        for name in names:
-            assert await heard.end_of(name) == (int(name[1:]) % 7, "")
-
-    play(place, story)
+@alive
+async def test_many_at_once(place: Place, containers: NodeContainers, heard: Heard) -> None:
+    names = [f"c{k}" for k in range(60)]
+    for name in names:
+        containers.start(place.container(name, "/bin/sh", "-c", f"exit {int(name[1:]) % 7}"))
+    for name in names:
+        assert await heard.end_of(name) == (int(name[1:]) % 7, "")
 
 
-def test_usage_is_of_those_that_run(place: Place) -> None:
-    async def story(containers: NodeContainers, heard: Heard) -> None:
-        containers.start(place.container("c1", "/bin/sh", "-c", "while :; do :; done"))
-        containers.start(place.container("c2", "/bin/true"))
-        await heard.end_of("c2")
-        await heard.pid_of("c1")
-        await asyncio.to_thread(until, lambda: containers.usage()["c1"].user_s > 0)
-        usage = containers.usage()
-        assert set(usage) == {"c1"} and usage["c1"].processes == 1 and (usage["c1"].memory or 0) > 0
-
-    play(place, story)
+@alive
+async def test_usage_is_of_those_that_run(place: Place, containers: NodeContainers, heard: Heard) -> None:
+    containers.start(place.container("c1", "/bin/sh", "-c", "while :; do :; done"))
+    containers.start(place.container("c2", "/bin/true"))
+    await heard.end_of("c2")
+    await heard.pid_of("c1")
+    await asyncio.to_thread(until, lambda: containers.usage()["c1"].user_s > 0)
+    usage = containers.usage()
+    assert set(usage) == {"c1"} and usage["c1"].processes == 1 and (usage["c1"].memory or 0) > 0
 
 
 # ------------------------------------------------------- containers left
@@ -225,24 +199,29 @@ def test_what_runs_goes_on_without_an_agent_and_is_taken_over(place: Place, vict
     assert birth_of(heard.began["c2"][0]) == heard.began["c2"][1]
 
     async def second() -> None:
-        heard = Heard()
-        containers = place.containers(heard)
-        lock = place.hold()
-        await containers.open([(name, *born) for name, born in began.items()])
-        try:
-            assert await heard.end_of("c1") == (4, "")
-            assert "c2" not in heard.ends
+        async with next_life(place, *((name, *born) for name, born in heard.began.items())) as (containers, later):
+            assert await later.end_of("c1") == (4, "")
+            assert "c2" not in later.ends
             assert containers.usage()["c2"].processes >= 1
             (place.path / "sandboxes" / "c2" / "go").touch()
-            assert await heard.end_of("c2") == (5, "")
+            assert await later.end_of("c2") == (5, "")
             containers.remove("c1")
             assert not status_file(place.run, "c1").exists()
-        finally:
-            await containers.close()
-            os.close(lock)
 
-    began = heard.began
     asyncio.run(second())
+
+
+@contextlib.asynccontextmanager
+async def next_life(place: Place, *earlier: tuple[str, int, int]) -> AsyncIterator[tuple[NodeContainers, Heard]]:
+    """Another agent, that takes over what runs."""
+    heard, lock = Heard(), place.hold()
+    containers = place.containers(heard)
+    await containers.open(earlier)
+    try:
+        yield containers, heard
+    finally:
+        await containers.close()
+        os.close(lock)
 
 
 def leave(place: Place, victims: Victims) -> Heard:
@@ -261,17 +240,12 @@ def leave(place: Place, victims: Victims) -> Heard:
 
 
 def test_an_adopted_container_can_be_stopped(place: Place, victims: Victims) -> None:
-    heard = leave(place, victims)
+    born = leave(place, victims).began["c1"]
 
     async def second() -> None:
-        later = Heard()
-        containers = place.containers(later)
-        await containers.open([("c1", *heard.began["c1"])])
-        try:
+        async with next_life(place, ("c1", *born)) as (containers, heard):
             containers.stop("c1", PATIENCE_S)
-            assert (await later.end_of("c1"))[0] == -15
-        finally:
-            await containers.close()
+            assert (await heard.end_of("c1"))[0] == -15
 
     asyncio.run(second())
 
@@ -283,36 +257,27 @@ def test_without_an_agent_the_shim_ends_them(place: Place, victims: Victims) -> 
     assert birth_of(victims.pids[0]) is None
 
 
-def test_a_process_that_others_took_the_number_of_is_let_be(place: Place) -> None:
-    bystander = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"], start_new_session=True)
-    try:
+def test_another_process_with_the_number_of_one_that_has_ended_goes_on(place: Place) -> None:
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"], start_new_session=True) as bystander:
         birth = birth_of(bystander.pid)
         assert birth is not None
 
         async def life() -> None:
-            heard = Heard()
-            containers = place.containers(heard)
-            await containers.open([("c1", bystander.pid, birth - 1)])
-            try:
+            async with next_life(place, ("c1", bystander.pid, birth - 1)) as (_, heard):
                 code, reason = await heard.end_of("c1")
                 assert code is None and reason
-            finally:
-                await containers.close()
 
         asyncio.run(life())
         assert bystander.poll() is None
-    finally:
         bystander.kill()
-        bystander.wait()
 
 
-def test_what_no_agent_has_noted_is_ended(place: Place, victims: Victims) -> None:
+def test_containers_that_no_journal_knows_are_ended(place: Place, victims: Victims) -> None:
     leave(place, victims)
 
     async def second() -> None:
-        containers = place.containers(Heard())
-        await containers.open()
-        await containers.close()
+        async with next_life(place):
+            pass
 
     asyncio.run(second())
     assert birth_of(victims.pids[0]) is None
@@ -329,8 +294,8 @@ def by_groups(space: str) -> Quotas:
     return quotas
 
 
-class Told(SessionGroup):
-    """A group that notes what it is told."""
+class Noting(SessionGroup):
+    """A group that notes its limits and weights."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -343,42 +308,42 @@ class Told(SessionGroup):
         self.words.append(("weigh", weight))
 
 
-class Telling(Unlimited):
+class NotingQuotas(Unlimited):
     def __init__(self) -> None:
-        self.made: list[Told] = []
+        self.made: list[Noting] = []
 
     def group(self, name: str, *, weight: float, cores: float | None, memory: int | None) -> Group:
-        self.made.append(Told())
+        self.made.append(Noting())
         return self.made[-1]
 
 
 def test_the_last_of_several_limits_and_weights_counts(place: Place) -> None:
-    place.quotas = quotas = Telling()
+    place.quotas = quotas = NotingQuotas()
 
     async def story(containers: NodeContainers, heard: Heard) -> None:
         containers.start(place.container("c1", "/bin/sleep", "1000"))
         await heard.pid_of("c1")
-        (told,) = quotas.made
+        (group,) = quotas.made
         containers.weigh("c1", 0.5)
         containers.weigh("c1", 0.001)
-        await asyncio.to_thread(until, lambda: told.words != [])
-        assert told.words == [("weigh", 0.01)], "its limit was not spoken of"
+        await asyncio.to_thread(until, lambda: group.words != [])
+        assert group.words == [("weigh", 0.01)], "its limit was not changed"
         for cores in (0.5, 1.0, None):
             containers.limit("c1", cores)
             containers.weigh("c1", 2.0)
-        await asyncio.to_thread(until, lambda: len(told.words) > 2)
+        await asyncio.to_thread(until, lambda: len(group.words) > 2)
         containers.weigh("c1", 2.0)
         containers.limit("c1", None)
         containers.limit("c1", 0.25)
-        await asyncio.to_thread(until, lambda: len(told.words) > 3)
-        assert told.words[1:] == [("limit", None), ("weigh", 2.0), ("limit", 0.25)]
-        containers.weigh("nobody", 1.0)
+        await asyncio.to_thread(until, lambda: len(group.words) > 3)
+        assert group.words[1:] == [("limit", None), ("weigh", 2.0), ("limit", 0.25)]
+        containers.weigh("c9", 1.0)
 
     play(place, story)
 
 
 @pytest.mark.root
-def test_a_container_that_wants_too_much_memory(place: Place) -> None:
+def test_a_container_beyond_its_memory_limit_is_killed(place: Place) -> None:
     try:
         place.quotas = by_groups(f"memory-{os.getpid()}")
     except StateError as error:
@@ -402,14 +367,13 @@ def test_a_container_that_wants_too_much_memory(place: Place) -> None:
 
 
 class Gone(SessionGroup):
-    """A group of which nothing can be learned any more."""
+    """A group whose directory is gone."""
 
     def starved(self) -> bool:
         raise StateError("its directory is gone")
 
 
-def test_an_end_is_told_even_where_its_cause_cannot_be_found_out(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(place, "quotas", Unlimited())
+def test_an_end_is_reported_where_its_cause_cannot_be_found_out(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Unlimited, "group", lambda self, name, **limits: Gone())
 
     async def story(containers: NodeContainers, heard: Heard) -> None:
@@ -417,3 +381,99 @@ def test_an_end_is_told_even_where_its_cause_cannot_be_found_out(place: Place, m
         assert await heard.end_of("c1") == (7, "")
 
     play(place, story)
+
+
+# ------------------------------------------------------- directories
+
+
+PREFIX = f"asa-agent-{os.geteuid()}-"
+
+
+def test_a_lock_that_leads_elsewhere_is_not_taken(tmp_path: Path) -> None:
+    directory = WorkDirectory(tmp_path / "work")
+    (tmp_path / "work").mkdir(0o700)
+    directory.lock.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(StateError, match=f"cannot lock {directory.lock}"):
+        directory.hold()
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_a_directory_that_is_removed_while_it_is_waited_for_is_made_again(tmp_path: Path) -> None:
+    first, second = WorkDirectory(tmp_path / "work"), WorkDirectory(tmp_path / "work")
+    first.hold()
+    waiting = threading.Thread(target=second.hold)
+    waiting.start()
+    shutil.rmtree(first.path)
+    first.release()
+    waiting.join(10)
+    assert second.lock.exists()
+    with pytest.raises(StateError, match="another agent works in"):
+        WorkDirectory(tmp_path / "work").hold()
+    second.release()
+
+
+def killed(path: Path) -> None:
+    """An agent that holds this directory is killed."""
+    script = "import os, signal; from pathlib import Path; from executors.mesos.agent.storage import WorkDirectory\n"
+    script += f"WorkDirectory(Path({str(path)!r})).hold(); os.kill(os.getpid(), signal.SIGKILL)"
+    subprocess.run([sys.executable, "-c", script], check=False)
+    (path / "run").mkdir(0o700)
+
+
+def test_what_killed_agents_have_left_is_removed(tmp_path: Path) -> None:
+    abandoned, busy, held = (tmp_path / f"{PREFIX}{name}" for name in ("abandoned", "busy", "held"))
+    killed(abandoned)
+    process_file(abandoned / "run", "c1").write_text(f"{os.getpid()} 1")  # a number that is another process's by now
+    killed(busy)
+    with subprocess.Popen(["/bin/sleep", "1000"]) as container:
+        process_file(busy / "run", "c1").write_text(f"{container.pid} {birth_of(container.pid)}")
+        directory = WorkDirectory(held)
+        directory.hold()
+        assert remove_abandoned(tmp_path, PREFIX) == [abandoned]
+        assert sorted(path.name for path in tmp_path.iterdir()) == [busy.name, held.name]
+        container.kill()
+    until(lambda: remove_abandoned(tmp_path, PREFIX) == [busy])
+    directory.release()
+
+
+def test_what_only_looks_like_an_agents_directory_is_left_alone(tmp_path: Path) -> None:
+    killed(tmp_path / "target")
+    (tmp_path / f"{PREFIX}link").symlink_to(tmp_path / "target")
+    (tmp_path / f"{PREFIX}file").touch()
+    (tmp_path / f"{PREFIX}empty").mkdir()
+    (tmp_path / "others").mkdir()
+    assert remove_abandoned(tmp_path, PREFIX) == []
+    assert len(list(tmp_path.iterdir())) == 5 and (tmp_path / "target" / "lock").exists()
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_directories_of_others_are_left_alone(tmp_path: Path) -> None:
+    killed(tmp_path / f"{PREFIX}theirs")
+    os.chown(tmp_path / f"{PREFIX}theirs", 54321, -1)
+    assert remove_abandoned(tmp_path, PREFIX) == []
+
+
+def test_files_and_directories_are_copied(tmp_path: Path) -> None:
+    (tmp_path / "plain").write_text("a")
+    (tmp_path / "tool").write_text("b")
+    for name in ("plain", "tool"):
+        (tmp_path / name).chmod(0o640)
+    (tmp_path / "tree").mkdir()
+    (tmp_path / "tree" / "leaf").symlink_to("/etc")
+    inside = tmp_path / "box"
+    files = [SandboxFile(str(tmp_path / name), name, name == "tool") for name in ("plain", "tool", "tree")]
+    make_sandbox(inside, files)
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in inside.iterdir() if path.is_file()}
+    assert modes == {"plain": 0o640, "tool": 0o740} and stat.S_IMODE(inside.stat().st_mode) == 0o700
+    assert (inside / "tree" / "leaf").is_symlink()
+
+
+def test_what_cannot_be_copied_is_named(tmp_path: Path) -> None:
+    with pytest.raises(StateError, match=f"cannot copy {tmp_path}/missing into the sandbox: .*No such file"):
+        make_sandbox(tmp_path / "box", [SandboxFile(f"{tmp_path}/missing", "a", False)])
+
+
+@pytest.mark.parametrize(("number", "says"), [(errno.ENOSPC, True), (errno.EDQUOT, True), (errno.ENOENT, False)])
+def test_what_to_do_where_nothing_can_be_written(number: int, says: bool) -> None:
+    assert ("free some space" in advice(OSError(number, "x"))) is says

@@ -1,4 +1,4 @@
-"""Custom executors: started, subscribed, told, heard, ended."""
+"""Custom executors: how they start, subscribe, get and report tasks, and end."""
 
 from __future__ import annotations
 
@@ -8,15 +8,6 @@ from asa.web.errors import HTTPError
 from executors.mesos.agent.state import LimitCpu, StopContainer
 from executors.mesos.codec import BadMessage
 from executors.mesos.messages import base64_of, identity, nanoseconds
-
-
-@pytest.fixture
-def running(node, task, executor):
-    """An agent with task t1 of executor e1, which has subscribed on stream s1."""
-    node.run(task("t1"), executor=executor())
-    node.start("e1")
-    node.subscribe()
-    return node
 
 
 def kinds(events):
@@ -41,19 +32,6 @@ def test_tasks_wait_until_their_executor_has_subscribed(node, task, executor):
     assert node.updates() == [("t1", "TASK_RUNNING")]
     assert node.last["container_status"] == {"container_id": said["container_id"], "executor_pid": pid}
     assert (node.last["agent_id"], node.last["executor_id"]) == (identity("S1"), identity("e1"))
-
-
-def test_a_group_is_told_of_as_one(node, task, executor):
-    node.run(task("t1"), task("t2"), executor=executor(), group=True)
-    events = node.subscribe()
-    assert kinds(events) == ["SUBSCRIBED", "LAUNCH_GROUP"]
-    assert [item["name"] for item in events[1]["launch_group"]["task_group"]["tasks"]] == ["t1", "t2"]
-
-
-def test_of_a_group_all_or_none_can_run(node, task, executor):
-    node.run(task("t1"), task("t2", limits={"cpus": {"value": -1}}), executor=executor(), group=True)
-    assert node.updates() == [("t1", "TASK_ERROR"), ("t2", "TASK_ERROR")] and not node.running
-    assert node.last["reason"] == "REASON_TASK_GROUP_INVALID" and "'t2'" in node.last["message"]
 
 
 def test_the_cpu_limit_follows_the_tasks(node, task, executor):
@@ -88,7 +66,7 @@ def test_the_cpu_limit_is_that_of_the_tasks_after_a_restart(node, task, executor
     assert node.limits[-1] == LimitCpu(container, 1.5)
 
 
-def test_one_that_does_not_subscribe_is_ended(node, task, executor):
+def test_an_executor_that_does_not_subscribe_is_ended(node, task, executor):
     node.run(task("t1"), executor=executor())
     node.start("e1")
     node.wake(node.now + 59.9)
@@ -103,7 +81,7 @@ def test_one_that_does_not_subscribe_is_ended(node, task, executor):
     assert node.ups[-1] == {"type": "EXITED_EXECUTOR", "exited_executor": gone}
 
 
-def test_one_that_ends_fails_its_tasks(running):
+def test_an_executor_that_ends_fails_its_tasks(running):
     running.exit("e1", 3)
     assert running.updates() == [("t1", "TASK_FAILED")]
     assert running.last["reason"] == "REASON_EXECUTOR_TERMINATED" and "status 3" in running.last["message"]
@@ -115,7 +93,7 @@ def test_one_that_ends_fails_its_tasks(running):
     assert set(running.journal) == {("agent", "id")}
 
 
-def test_one_that_cannot_be_started_fails_its_tasks(node, task, executor):
+def test_an_executor_that_cannot_be_started_fails_its_tasks(node, task, executor):
     node.run(task("t1"), executor=executor())
     node.exit("e1", None, "no such file")
     assert node.updates() == [("t1", "TASK_FAILED")]
@@ -136,14 +114,14 @@ def test_messages_go_both_ways(running):
         running.call("KILL")
 
 
-def test_an_executor_hears_from_us_now_and_then(running):
+def test_an_executor_is_sent_heartbeats(running):
     running.update("t1", "TASK_RUNNING")
     running.acknowledge("t1")
     running.wake(running.now + 1800)
     assert kinds(running.sent["s1"])[-1] == "HEARTBEAT"
 
 
-def test_an_executor_is_told_what_has_arrived(running):
+def test_an_acknowledgement_is_passed_to_the_executor(running):
     uuid = running.update("t1", "TASK_RUNNING")
     assert kinds(running.sent["s1"])[-1] == "LAUNCH"
     running.acknowledge("t1")
@@ -160,7 +138,7 @@ def test_an_update_that_comes_twice_is_taken_once(running):
     assert running.updates() == [] and kinds(running.sent["s1"][before:]) == ["ACKNOWLEDGED"]
 
 
-def test_what_comes_after_a_tasks_end_is_passed_over(running):
+def test_updates_after_a_tasks_end_are_passed_over(running):
     running.update("t1", "TASK_FINISHED")
     running.update("t1", "TASK_RUNNING")
     assert running.updates() == [("t1", "TASK_FINISHED")]
@@ -197,7 +175,7 @@ def test_an_executor_cannot_flood_the_agent(running, monkeypatch):
     assert refused.value.status == 429
 
 
-def test_what_an_executor_says_has_bounds(running, monkeypatch):
+def test_data_of_an_executor_have_bounds(running, monkeypatch):
     monkeypatch.setattr("executors.mesos.agent.api.DATA_MOST", 2)
     for kind in ("MESSAGE", "UPDATE"):
         with pytest.raises(HTTPError, match="at most 2 bytes") as refused:
@@ -217,7 +195,7 @@ def test_a_kill_is_the_executors_to_carry_out(running):
     assert running.updates() == [("t1", "TASK_KILLED")]
 
 
-def test_a_task_that_its_executor_has_never_heard_of_is_killed_at_once(node, task, executor):
+def test_a_task_that_its_executor_has_not_received_is_killed_at_once(node, task, executor):
     node.run(task("t1"), executor=executor())
     node.run(task("t2"), executor=executor())
     node.start("e1")
@@ -279,7 +257,7 @@ def test_its_own_grace_period_counts(node, task, executor):
 # ------------------------------------------------------- connections that break
 
 
-def test_one_that_comes_back_hears_what_it_has_missed(running, task, executor):
+def test_an_executor_that_subscribes_again_is_sent_what_it_has_missed(running, task, executor):
     running.update("t1", "TASK_RUNNING")
     running.do(running.agent.closed("s1", running.now))
     running.run(task("t2"), executor=executor())
@@ -291,7 +269,7 @@ def test_one_that_comes_back_hears_what_it_has_missed(running, task, executor):
     assert not running.stops
 
 
-def test_what_was_lost_on_the_way_is_said_again(running):
+def test_a_launch_that_was_lost_is_sent_again(running):
     running.do(running.agent.closed("s1", running.now))
     assert kinds(running.subscribe(stream="s2")) == ["SUBSCRIBED", "LAUNCH"]
     running.do(running.agent.closed("s2", running.now))
@@ -299,22 +277,11 @@ def test_what_was_lost_on_the_way_is_said_again(running):
     assert kinds(running.subscribe(stream="s3", unacknowledged_tasks=listed)) == ["SUBSCRIBED"]
 
 
-def test_what_was_killed_before_it_arrived_is_never_launched(running):
+def test_a_task_that_was_killed_before_it_arrived_is_never_launched(running):
     running.do(running.agent.closed("s1", running.now))
     running.kill("t1")
     assert kinds(running.subscribe(stream="s2")) == ["SUBSCRIBED"]
     assert running.updates() == [("t1", "TASK_KILLED")]
-
-
-def test_of_a_group_that_was_lost_all_are_killed(node, task, executor):
-    node.run(task("t0"), executor=executor())
-    node.subscribe()
-    node.run(task("t1"), task("t2"), executor=executor(), group=True)
-    node.do(node.agent.closed("s1", node.now))
-    node.kill("t2")
-    events = node.subscribe(stream="s2", unacknowledged_tasks=[{"task_id": identity("t0")}])
-    assert kinds(events) == ["SUBSCRIBED"]
-    assert node.updates() == [("t1", "TASK_KILLED"), ("t2", "TASK_KILLED")]
 
 
 def test_updates_come_with_a_new_subscription(running):
@@ -327,7 +294,7 @@ def test_updates_come_with_a_new_subscription(running):
     assert running.updates() == [] and running.sent["s2"][-1] == {"type": "CLOSED"}
 
 
-def test_one_that_does_not_come_back_is_ended(running):
+def test_an_executor_that_does_not_subscribe_again_is_ended(running):
     running.update("t1", "TASK_RUNNING")
     running.acknowledge("t1")
     running.updates()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,25 +11,34 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
+from asa.core.run import drawn
 from asa.web.errors import HTTPError
 from executors.mesos.agent.records import registration, restored
-from executors.mesos.agent.state import AgentState, LimitCpu, StopContainer, ToMaster, WeighCpu
-from executors.mesos.codec import BadMessage, Message, decode, encode
-from executors.mesos.effects import KeepRow, Send
-from executors.mesos.master.machine import Master
-from executors.mesos.master.state import MasterOptions
-from executors.mesos.messages import TERMINAL, identity, message, nanoseconds, value_of
+from executors.mesos.agent.state import (
+    CONTAINER_TRANSITIONS,
+    TASK_TRANSITIONS,
+    AgentState,
+    LimitCpu,
+    StopContainer,
+    ToMaster,
+    WeighCpu,
+)
+from executors.mesos.codec import BadMessage, Message
+from executors.mesos.effects import KeepRow
+from executors.mesos.messages import TERMINAL, identity, message, value_of
 
 SHUTDOWNS = ("SHUTDOWN", "SHUTDOWN_EXECUTOR", "SHUTDOWN_FRAMEWORK")
 
 
-def test_says_what_it_is_when_it_registers(new_node):
+def test_registers_with_its_attributes_and_its_allocations_end(new_node):
     node = new_node(ends=5000.0, attributes=[{"name": "job", "type": "TEXT", "text": {"value": "4711"}}])
     said = node.register("S7")
     assert said["agent_info"]["hostname"] == "n1" and "id" not in said["agent_info"]
     assert said["agent_info"]["attributes"][0]["text"]["value"] == "4711"
     assert said["unavailability"] == {"start": {"nanoseconds": 5_000_000_000_000}}
     assert (said["frameworks"], said["executors"], said["tasks"]) == ([], [], [])
+    assert node.register("S7")["agent_info"]["id"] == identity("S7")
+    node.restart()
     assert node.register("S7")["agent_info"]["id"] == identity("S7")
 
 
@@ -37,15 +47,7 @@ def test_registers_no_more_once_it_has_ended(node):
     assert node.agent.connected(node.now) == []
 
 
-def test_waits_for_acknowledgements_only_where_there_is_a_master(node, task):
-    node.run(task("t1"))
-    node.start("t1")
-    node.do(node.agent.leave("no master", node.now, notified=True))
-    node.exit("t1", -15)
-    assert node.code == 0
-
-
-def test_says_no_more_than_the_master_needs(new_node, task):
+def test_registers_without_data_that_only_executors_read(new_node, task):
     node = new_node(ip="10.0.0.1")
     assert node.register()["ip"] == "10.0.0.1"
     node.run(task("t1", data="AAAA", labels={"labels": []}))
@@ -53,12 +55,7 @@ def test_says_no_more_than_the_master_needs(new_node, task):
     assert "data" not in said["task_info"] and said["labels"] == {"labels": []}
 
 
-def test_keeps_its_id_over_restarts(node):
-    node.restart()
-    assert node.register()["agent_info"]["id"] == identity("S1")
-
-
-def test_tells_what_it_has_when_it_registers_again(node, task, executor):
+def test_registers_again_with_all_that_it_has(node, task, executor):
     node.run(task("t1"))
     node.run(task("t2"), executor=executor())
     node.start("t1")
@@ -73,8 +70,9 @@ def test_tells_what_it_has_when_it_registers_again(node, task, executor):
     assert first["task_info"]["command"] == {"value": "true"}
 
 
-def test_answers_pings_even_before_it_has_registered(new_node):
+def test_a_new_agent_waits_and_answers_pings(new_node):
     node = new_node()
+    assert node.agent.recovered() == [] and node.agent.due() == float("inf") and node.agent.state.id is None
     assert node.agent.from_master(message("PING"), node.now) == [ToMaster({"type": "PONG"})]
 
 
@@ -113,7 +111,7 @@ def test_survives_whatever_the_master_sends(new_node, value: Any, name: str, kin
     }
     whole.do(whole.agent.from_master(message(kind, **usual | {name: value}), whole.now))
     if whole.code is None:
-        whole.register()  # what it has can still be told
+        whole.register()  # it can still register
 
 
 CALLS = ["framework_id", "executor_id", "type", "subscribe", "update", "message", "container_id", "limits", "unknown"]
@@ -212,6 +210,32 @@ def test_refuses_executors_that_are_not_known(node, task, executor):
     assert node.journal
 
 
+@pytest.mark.parametrize(
+    ("title", "table"), [("Container", CONTAINER_TRANSITIONS), ("Task of a container", TASK_TRANSITIONS)]
+)
+def test_the_documentation_has_the_tables_as_they_are(title: str, table: Any) -> None:
+    page = (Path(__file__).parents[4] / "docs" / "mesos.md").read_text()
+    assert f"\n```mermaid\n{drawn(table)}\n```" in page[page.index(f"### {title}\n") :]
+
+
+def test_each_transition_of_a_container_is_logged(node, task, caplog) -> None:
+    with caplog.at_level(logging.INFO, "executors.mesos.agent"):
+        node.run(task("t1"), task("t2"))
+        first, second = (node.container(name).id for name in ("t1", "t2"))
+        pid = node.start("t1")
+        node.kill("t1")
+        node.exit("t1", -15)
+        node.exit("t2", None, "no such directory")
+    assert [line for line in caplog.messages if line.startswith("container")] == [
+        f"container {first}: starting: '/bin/sh' for t1",
+        f"container {second}: starting: '/bin/sh' for t2",
+        f"container {first}: starting -> running (started: process {pid})",
+        f"container {first}: running -> stopping (asked to end: within 3 s)",
+        f"container {first}: stopping -> ended (ended: its process terminated with signal Terminated)",
+        f"container {second}: starting -> ended (ended: its process ended in an unknown way: no such directory)",
+    ]
+
+
 # ------------------------------------------------------- rows
 
 
@@ -230,7 +254,7 @@ def test_containers_that_still_run_go_on(node, task):
     assert node.updates() == [("t1", "TASK_FINISHED")]
 
 
-def test_what_has_ended_meanwhile_is_told(node, task, executor):
+def test_containers_that_ended_meanwhile_are_reported(node, task, executor):
     node.run(task("t1"))
     node.run(task("t2"), executor=executor())
     node.start("t1")
@@ -238,7 +262,7 @@ def test_what_has_ended_meanwhile_is_told(node, task, executor):
     node.updates()
     node.restart()
     node.exit("t1", 3)
-    node.exit("e1", None, "nobody saw it")
+    node.exit("e1", None, "its exit status is not known")
     node.register()
     assert node.updates() == [("t1", "TASK_RUNNING"), ("t2", "TASK_FAILED")]
     node.acknowledge("t1")
@@ -248,7 +272,7 @@ def test_what_has_ended_meanwhile_is_told(node, task, executor):
     assert set(node.journal) == {("agent", "id")}
 
 
-def test_a_start_that_nobody_saw_has_failed(node, task, executor):
+def test_a_container_that_was_being_started_has_failed(node, task, executor):
     node.run(task("t1"))
     node.run(task("t2"), executor=executor())
     node.run(task("t3"))
@@ -325,46 +349,30 @@ def test_what_was_about_to_end_is_ended(node, task, executor, gone):
         assert node.agent.state.task("F1", "t1").state == "TASK_KILLED"
 
 
-def test_a_lease_ends_though_the_agent_has_not_lived_through_it(node, task):
+@pytest.mark.parametrize(
+    ("limit", "request_", "seconds", "given", "after"),
+    [
+        (0.5, None, 30, (0.5, None), (2.0, None)),
+        ("Infinity", 0.25, 30, (None, 0.25), (2.0, 2.0)),
+        (0.5, 0.25, None, (0.5, 0.25), (0.5, 0.25)),
+        ("Infinity", 0.25, None, (None, 0.25), (None, 0.25)),
+    ],
+)
+def test_limits_and_weights_outlive_a_restart(node, task, limit, request_, seconds, given, after):
     node.run(task("t1", cpus=2))
     node.start("t1")
     container = node.container("t1").id
-    asked = {"container_id": identity(container), "limits": {"cpus": {"value": 0.5}}, "lease_seconds": 30}
-    node.do(node.agent.operate({"type": "ASA_UPDATE_LIMITS", "asa_update_limits": asked}, lambda _: None, node.now)[1])
-    node.limits.clear()
-    node.restart()
-    node.wake(node.now + 29)
-    assert node.limits == [LimitCpu(container, 0.5)], "in case that the agent had not come to it"
-    node.wake(node.now + 1)
-    assert node.limits[1:] == [LimitCpu(container, 2.0)]
-
-
-def test_both_leases_go_on(node, task):
-    node.run(task("t1", cpus=2))
-    node.start("t1")
-    container = node.container("t1").id
-    node.change("t1", "Infinity", 0.25, 30)
+    node.change("t1", limit, request_, seconds)
     node.limits.clear(), node.weights.clear()
     node.restart()
     node.wake(node.now + 29)
-    assert (node.limits, node.weights) == ([LimitCpu(container, None)], [WeighCpu(container, 0.25)])
+    assert node.limits == [LimitCpu(container, given[0])], "it may not have been written"
+    assert node.weights == ([] if given[1] is None else [WeighCpu(container, given[1])])
+    if seconds is None:
+        node.change("t1", 4, 4, 1)
     node.wake(node.now + 1)
-    assert (node.limits[1:], node.weights[1:]) == ([LimitCpu(container, 2.0)], [WeighCpu(container, 2.0)])
-
-
-@pytest.mark.parametrize(("limit", "cpus"), [(0.5, 0.5), ("Infinity", None)])
-def test_what_was_changed_for_good_stays(node, task, limit, cpus):
-    node.run(task("t1", cpus=2))
-    node.start("t1")
-    container = node.container("t1").id
-    node.change("t1", limit, 0.25)
-    node.limits.clear(), node.weights.clear()
-    node.restart()
-    node.wake(node.now)
-    assert (node.limits, node.weights) == ([LimitCpu(container, cpus)], [WeighCpu(container, 0.25)])
-    node.change("t1", 4, 4, 30)
-    node.wake(node.now + 30)
-    assert (node.limits[-1], node.weights[-1]) == (LimitCpu(container, cpus), WeighCpu(container, 0.25))
+    assert node.limits[-1] == LimitCpu(container, after[0])
+    assert [weight.cpus for weight in node.weights[-1:]] == ([] if after[1] is None else [after[1]])
 
 
 def test_a_limit_for_good_is_not_that_of_the_tasks_after_a_restart_either(node, task, executor):
@@ -379,22 +387,6 @@ def test_a_limit_for_good_is_not_that_of_the_tasks_after_a_restart_either(node, 
     assert node.limits == [LimitCpu(container, 0.7)]
     node.run(task("t2", cpus=2), executor=executor())
     assert node.limits == [LimitCpu(container, 0.7)]
-
-
-def test_time_limits_of_tasks_go_on(node, task):
-    node.run(task("t1", max_completion_time=nanoseconds(60)))
-    node.start("t1")
-    node.wake(node.now + 30)
-    node.restart()
-    node.wake(node.now + 29)
-    assert not node.stops
-    node.wake(node.now + 1)
-    assert len(node.stops) == 1
-
-
-def test_nothing_is_done_by_an_agent_that_starts_for_the_first_time(new_node):
-    node = new_node()
-    assert node.agent.recovered() == [] and node.agent.due() == float("inf") and node.agent.state.id is None
 
 
 # ------------------------------------------------------- model
@@ -517,7 +509,7 @@ class World(RuleBasedStateMachine):
         self.node.restart()
         left = {item[0] for item in self.node.agent.recovered()}
         for container in [item for item in self.node.running if item not in left]:
-            del self.node.running[container]  # what nobody knows of is ended
+            del self.node.running[container]  # containers that no journal knows are ended
         self.node.wake(self.node.now)
 
     def _executor(self) -> Any:
@@ -601,182 +593,3 @@ def test_nothing_is_lost_whatever_happens(new_node, task, executor) -> None:
             return new_node(), task, executor
 
     run_state_machine_as_test(Mine, settings=settings(max_examples=60, stateful_step_count=40, deadline=None))
-
-
-# ------------------------------------------------------- with master
-
-
-class Pool:
-    """A master, one agent that is connected to it, and one framework that acknowledges what it hears."""
-
-    def __init__(self, node: Any, **framework: Any) -> None:
-        self.node = node
-        self.master = Master("M1", MasterOptions(), node.now)
-        self.events: list[Message] = []
-        info = {"user": "me", "name": "f", "roles": ["hpc"], "failover_timeout": 100.0}
-        info |= {"capabilities": [{"type": "MULTI_ROLE"}]} | framework
-        call = message("SUBSCRIBE", framework_info=info)
-        self.connected = False
-        self.take(self.master.subscribe(call, None, "f", node.now))
-        self.framework = self.events[0]["subscribed"]["framework_id"]
-        self.connect()
-
-    def connect(self) -> None:
-        first, *_ = self.node.do(self.node.agent.connected(self.node.now))
-        self.node.ups.clear()
-        self.connected = True
-        self.take(self.master.register(decode(encode(first.item)), "a", self.node.now))
-        self.up()
-
-    def disconnect(self) -> None:
-        self.connected = False
-        self.node.do(self.node.agent.disconnected(self.node.now))
-        self.take(self.master.closed("a", self.node.now))
-
-    def take(self, effects: list[Any]) -> None:
-        """Pass on what the master says."""
-        for effect in effects:
-            if isinstance(effect, Send):
-                item = decode(encode(effect.message))
-                if effect.stream == "f":
-                    self.events.append(item)
-                elif self.connected:
-                    self.node.do(self.node.agent.from_master(item, self.node.now))
-                    self.up()
-
-    def up(self) -> None:
-        """Pass on what the agent says."""
-        items, self.node.ups = self.node.ups, []
-        if items and self.connected:
-            effects, problem = self.master.from_agent("a", items, self.node.now)
-            assert problem is None
-            self.take(effects)
-
-    def call(self, kind: str, **payload: Any) -> None:
-        self.take(
-            self.master.call({"framework_id": self.framework} | message(kind, **payload), None, "f", self.node.now)
-        )
-
-    def accept(self, operation: Message) -> None:
-        (offer,) = [event for event in self.events if event["type"] == "OFFERS"][-1]["offers"]["offers"]
-        self.call("ACCEPT", offer_ids=[offer["id"]], operations=[operation], filters={"refuse_seconds": 0.0})
-
-    def told(self) -> list[tuple[str, str]]:
-        """Updates that the framework has heard since it was asked last; they are acknowledged."""
-        found = []
-        for event in self.events:
-            if event["type"] == "UPDATE":
-                status = event["update"]["status"]
-                found.append((value_of(status, "task_id"), status["state"]))
-                if "uuid" in status:
-                    ids = {name: status[name] for name in ("agent_id", "task_id", "uuid")}
-                    self.call("ACKNOWLEDGE", **ids)
-        self.events = [event for event in self.events if event["type"] != "UPDATE"]
-        return found
-
-    def act(self, act: Callable[[], Any]) -> None:
-        """Something happens on the node."""
-        act()
-        self.up()
-
-
-@pytest.fixture
-def mastered(new_node):
-    return Pool(new_node())
-
-
-def plain(task: Message) -> Message:
-    """As a framework would write it."""
-    resources = [{key: item[key] for key in ("name", "type", "scalar")} for item in task["resources"]]
-    return task | {"agent_id": identity("M1-S1"), "resources": resources}
-
-
-def test_a_command_task_from_offer_to_end(mastered, task):
-    mastered.accept(message("LAUNCH", task_infos=[plain(task("t1"))]))
-    mastered.act(lambda: mastered.node.start("t1"))
-    assert mastered.told() == [("t1", "TASK_RUNNING")]
-    mastered.act(lambda: mastered.node.exit("t1", 0))
-    assert mastered.told() == [("t1", "TASK_FINISHED")]
-    assert set(mastered.node.journal) == {("agent", "id")}
-    (agent,) = mastered.master.state.agents.values()
-    assert agent.used.scalars() == {} and not agent.tasks
-
-
-def test_a_custom_executor_and_its_tasks(mastered, task, executor):
-    mine = executor() | {"resources": [{"name": "cpus", "type": "SCALAR", "scalar": {"value": 0.1}}]}
-    mastered.accept(message("LAUNCH", task_infos=[_of(plain(task("t1")), mine), _of(plain(task("t2")), mine)]))
-    assert len(mastered.node.running) == 1
-    node, node_id = mastered.node, mastered.framework["value"]
-    node.start("e1")
-    node.sent["s1"] = []
-    ids = {"framework_id": mastered.framework, "executor_id": identity("e1")}
-    node.do(node.agent.subscribe(ids | message("SUBSCRIBE", unacknowledged_tasks=[]), "s1", node.now))
-    assert [event["type"] for event in node.sent["s1"]] == ["SUBSCRIBED", "LAUNCH", "LAUNCH"]
-    assert value_of(node.sent["s1"][0], "subscribed.framework_info.id") == node_id
-    status = {"task_id": identity("t1"), "state": "TASK_RUNNING", "uuid": "AAAAAAAAAAAAAAAAAAAAAA=="}
-    mastered.act(lambda: node.do(node.agent.call(ids | message("UPDATE", status=status), node.now)))
-    assert mastered.told() == [("t1", "TASK_RUNNING")]
-    assert node.sent["s1"][-1]["acknowledged"]["uuid"] == status["uuid"]
-    mastered.call("MESSAGE", agent_id=identity("M1-S1"), executor_id=identity("e1"), data="aGk=")
-    assert node.sent["s1"][-1] == {"type": "MESSAGE", "message": {"data": "aGk="}}
-    mastered.act(lambda: node.exit("e1", 1))
-    assert mastered.told() == [("t1", "TASK_FAILED"), ("t2", "TASK_FAILED")]
-    (failure,) = [event["failure"] for event in mastered.events if event["type"] == "FAILURE"]
-    assert failure == {"agent_id": identity("M1-S1"), "executor_id": identity("e1"), "status": 256}
-    assert not next(iter(mastered.master.state.agents.values())).used
-
-
-def test_both_agree_after_the_agent_was_away(mastered, task):
-    mastered.accept(message("LAUNCH", task_infos=[plain(task("t1")), plain(task("t2"))]))
-    mastered.act(lambda: mastered.node.start("t1"))
-    mastered.act(lambda: mastered.node.start("t2"))
-    assert sorted(mastered.told()) == [("t1", "TASK_RUNNING"), ("t2", "TASK_RUNNING")]
-    mastered.disconnect()
-    mastered.node.exit("t1", 3)
-    mastered.node.restart()
-    mastered.connect()
-    assert mastered.told() == [("t1", "TASK_FAILED")]
-    mastered.call("KILL", task_id=identity("t2"), kill_policy={"grace_period": nanoseconds(1)})
-    assert mastered.node.stops[-1].grace_s == 1.0
-    mastered.act(lambda: mastered.node.exit("t2", -15))
-    assert mastered.told() == [("t2", "TASK_KILLED")]
-
-
-def test_what_the_agent_never_got_is_told(mastered, task):
-    mastered.connected = False  # the record is lost on its way
-    mastered.accept(message("LAUNCH", task_infos=[plain(task("t1"))]))
-    mastered.disconnect()
-    mastered.connect()
-    assert mastered.told() == [("t1", "TASK_LOST")] and not mastered.node.running
-
-
-def test_what_cannot_run_is_told(mastered, task):
-    mastered.accept(message("LAUNCH", task_infos=[plain(task("t1", health_check={"type": "COMMAND"}))]))
-    assert mastered.told() == [("t1", "TASK_ERROR")] and not mastered.node.running
-
-
-def test_a_framework_that_is_torn_down_leaves_nothing(mastered, task):
-    mastered.accept(message("LAUNCH", task_infos=[plain(task("t1"))]))
-    mastered.act(lambda: mastered.node.start("t1"))
-    mastered.call("TEARDOWN")
-    assert len(mastered.node.stops) == 1
-    mastered.act(lambda: mastered.node.exit("t1", -15))
-    assert set(mastered.node.journal) == {("agent", "id")}
-
-
-def test_frameworks_know_when_the_allocation_ends(new_node, task):
-    mastered = Pool(new_node(ends=5000.0))
-    (offer,) = mastered.events[-1]["offers"]["offers"]
-    assert offer["unavailability"]["start"] == nanoseconds(5000.0)
-    mastered.accept(message("LAUNCH", task_infos=[plain(task("t1"))]))
-    mastered.act(lambda: mastered.node.start("t1"))
-    assert mastered.told() == [("t1", "TASK_RUNNING")]
-    mastered.act(lambda: mastered.node.wake(4985.0))
-    mastered.act(lambda: mastered.node.exit("t1", -15))
-    assert mastered.told() == [("t1", "TASK_KILLED")]
-    assert mastered.node.code == 0 and not mastered.node.journal
-    assert list(mastered.master.state.gone) == ["M1-S1"]
-
-
-def _of(task: Message, executor: Message) -> Message:
-    return {name: task[name] for name in task if name != "command"} | {"executor": executor}

@@ -11,7 +11,7 @@ import pytest
 from asa.web.errors import HTTPError
 from executors.cgroup.group import GroupUsage
 from executors.mesos.agent.api import VIEWS, needs_write
-from executors.mesos.agent.state import LimitCpu, StopContainer
+from executors.mesos.agent.state import StopContainer
 from executors.mesos.codec import BadMessage, decode, encode
 from executors.mesos.messages import base64_of, identity
 from executors.mesos.resources import scalars, to_json
@@ -25,16 +25,6 @@ def ask(node, kind, **payload):
     answer, effects = node.agent.operate({"type": kind, kind.lower(): payload}, lambda _: USAGE, node.now)
     node.do(effects)
     return answer
-
-
-def leased(node, container, cpus, seconds):
-    return ask(
-        node,
-        "ASA_UPDATE_LIMITS",
-        container_id=identity(container),
-        limits={"cpus": {"value": cpus}},
-        lease_seconds=seconds,
-    )
 
 
 @pytest.mark.parametrize("name", GETS)
@@ -51,7 +41,7 @@ def test_every_question_has_an_answer(node, task, executor, name, full):
     assert not needs_write({"type": f"GET_{name}"})
 
 
-def test_tasks_are_told_by_where_they_stand(node, task):
+def test_tasks_are_listed_by_state(node, task):
     for name in ("t1", "t2", "t3", "t4"):
         node.run(task(name))
     for name in ("t2", "t3", "t4"):
@@ -105,7 +95,7 @@ def test_figures_have_the_names_that_mesos_gives_them(node, task):
     assert found["slave/mem_used"] == 256.0
 
 
-def test_secrets_are_not_told(node, task, executor):
+def test_answers_hold_no_secrets(node, task, executor):
     secret = {"name": "KEY", "type": "SECRET", "secret": {"type": "VALUE", "value": {"data": base64_of(b"open")}}}
     command = {"value": "run", "environment": {"variables": [secret]}}
     node.run(task("t1", command=command))
@@ -114,67 +104,31 @@ def test_secrets_are_not_told(node, task, executor):
     assert base64_of(b"open").encode() not in said and b'"KEY"' in said
 
 
-def test_a_lease_ends_by_itself(node, task):
-    node.run(task("t1", cpus=2))
-    node.start("t1")
-    node.acknowledge("t1")
-    container = node.container("t1").id
-    answer = leased(node, container, 0.5, 30)["asa_update_limits"]
-    assert answer["limits"] == {"cpus": {"value": 0.5}} and answer["container_id"] == identity(container)
-    assert node.limits == [LimitCpu(container, 0.5)]
-    (found,) = ask(node, "GET_CONTAINERS")["get_containers"]["containers"]
-    assert found["resource_statistics"]["cpus_limit"] == 0.5
-    node.wake(node.now + 20)
-    leased(node, container, 4, 30)  # renewed, with another limit
-    node.wake(node.now + 29)
-    assert node.limits == [LimitCpu(container, 0.5), LimitCpu(container, 4.0)]
-    node.wake(node.now + 1)
-    assert node.limits[-1] == LimitCpu(container, 2.0)
-    leased(node, container, 1, 30)
-    assert leased(node, container, 1, 0)["asa_update_limits"]["limits"] == {"cpus": {"value": 2.0}}
-    assert node.limits[-1] == LimitCpu(container, 2.0) and node.agent.due() == float("inf")
-
-
-def test_tasks_may_come_and_go_during_a_lease(node, task, executor):
-    node.run(task("t1", cpus=1), executor=executor(cpus=1))
-    node.subscribe()
-    container = node.container("e1").id
-    leased(node, container, 0.5, 30)
-    node.run(task("t2", cpus=2), executor=executor())
-    assert node.limits == [LimitCpu(container, 0.5)]
-    node.wake(node.now + 30)
-    assert node.limits[-1] == LimitCpu(container, 4.0)
-
-
-@pytest.mark.parametrize(("cpus", "seconds"), [(0.001, 5), (9, 5), (1, -1), (1, 1e9), ("-Infinity", 5)])
-def test_a_lease_has_bounds(node, task, cpus, seconds):
+@pytest.mark.parametrize(
+    ("limit", "request_", "seconds", "text"),
+    [
+        *((limit, None, 5, "a limit from 0.01 to the 8 cores") for limit in (0.001, 9, "-Infinity")),
+        *((1, None, seconds, "'lease_seconds' to be from 0") for seconds in (-1, 1e9)),
+        *((0.5, request, seconds, "a request from 0.01 to the 8 cores")
+          for request in (0, 0.001, 9, "Infinity") for seconds in (None, 0, 5)),
+        *((None, None, seconds, "nothing is to be changed") for seconds in (None, 0, 5)),
+    ],
+)  # fmt: skip
+def test_a_change_has_bounds_and_is_done_whole_or_not_at_all(node, task, limit, request_, seconds, text):
     node.run(task("t1"))
-    with pytest.raises(HTTPError) as refused:
-        leased(node, node.container("t1").id, cpus, seconds)
-    assert refused.value.status == 400 and not node.limits
+    with pytest.raises(HTTPError, match=text) as refused:
+        node.change("t1", limit, request_, seconds)
+    assert refused.value.status == 400 and not node.limits and not node.weights
 
 
-@pytest.mark.parametrize("seconds", [None, 0, 5])
-@pytest.mark.parametrize("request_", [0, 0.001, 9, "Infinity"])
-def test_a_request_has_the_bounds_of_a_limit(node, task, request_, seconds):
+@pytest.mark.parametrize("part", ["limits", "requests"])
+def test_only_cores_can_be_changed(node, task, part):
     node.run(task("t1"))
-    with pytest.raises(HTTPError, match=r"expected a request from 0.01 to the 8 cores of this node") as refused:
-        node.change("t1", 0.5, request_, seconds)
-    assert refused.value.status == 400 and not node.limits and not node.weights, "nothing was half done"
+    with pytest.raises(BadMessage, match=f"{part}.cpus"):
+        node.change("t1", seconds=5, **{part: {"mem": {"value": 1}}})
 
 
-def test_nothing_to_change_is_refused(node, task):
-    node.run(task("t1"))
-    for seconds in (None, 0, 5):
-        with pytest.raises(HTTPError, match="nothing is to be changed") as refused:
-            node.change("t1", seconds=seconds)
-        assert refused.value.status == 400
-    for part in ("limits", "requests"):
-        with pytest.raises(BadMessage, match=f"{part}.cpus"):
-            node.change("t1", seconds=5, **{part: {"mem": {"value": 1}}})
-
-
-def test_an_answer_says_what_it_has_now_and_until_when(node, task):
+def test_an_answer_has_limit_and_weight_as_they_are_now_and_until_when(node, task):
     node.run(task("t1", cpus=2))
     container = identity(node.container("t1").id)
     answer = node.change("t1", "Infinity", 0.5, 30)
@@ -189,28 +143,23 @@ def test_an_answer_says_what_it_has_now_and_until_when(node, task):
     assert back["limits"] == {"cpus": {"value": 2.0}} and back["requests"] == {"cpus": {"value": 1.0}}
 
 
-def test_what_changes_something_needs_more(node):
-    assert all(needs_write({"type": kind}) for kind in ("KILL_CONTAINER", "ASA_UPDATE_LIMITS"))
-    assert not needs_write({"type": ["KILL_CONTAINER"]})
-
-
-def test_a_container_can_be_ended(node, task):
+def test_a_container_can_be_ended_by_writers(node, task):
     node.run(task("t1"))
     node.start("t1")
     container = node.container("t1").id
     assert ask(node, "KILL_CONTAINER", container_id=identity(container)) is None
     assert node.stops == [StopContainer(container, 0.0)]
+    assert all(needs_write({"type": kind}) for kind in ("KILL_CONTAINER", "ASA_UPDATE_LIMITS"))
+    assert not needs_write({"type": ["KILL_CONTAINER"]})
 
 
-def test_refuses_what_it_does_not_know(node):
+@pytest.mark.parametrize(
+    ("kind", "status"), [("KILL_CONTAINER", 404), ("LAUNCH_NESTED_CONTAINER_SESSION", 501), (None, 400)]
+)
+def test_other_calls_and_containers_are_refused(node, kind, status):
     with pytest.raises(HTTPError) as refused:
-        ask(node, "KILL_CONTAINER", container_id=identity("c1"))
-    assert refused.value.status == 404
-    with pytest.raises(HTTPError) as refused:
-        ask(node, "LAUNCH_NESTED_CONTAINER_SESSION")
-    assert refused.value.status == 501
-    with pytest.raises(BadMessage):
-        node.agent.operate({}, lambda _: None, node.now)
+        ask(node, kind, container_id=identity("c1")) if kind else node.agent.operate({}, lambda _: None, node.now)
+    assert refused.value.status == status
 
 
 # ------------------------------------------------------- wire

@@ -1,4 +1,4 @@
-"""An agent and a master as they serve: tasks, executors and operators over HTTP."""
+"""An agent and a master as they serve: tasks, executors and operators; deaths, full disks, damaged files."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,31 +19,34 @@ import pytest
 import requests
 
 import asa.web.server
-from asa.core.errors import StateError
+from asa.core.errors import InvalidInput, StateError
 from executors.cgroup import kernel, probe
+from executors.mesos import commit
+from executors.mesos.agent import service
 from executors.mesos.agent.containers import OrphanPolicy, Unlimited
 from executors.mesos.agent.engine import AgentEngine
-from executors.mesos.agent.service import AgentService
+from executors.mesos.agent.machine import NodeAgent
+from executors.mesos.agent.service import NO_MASTER, AgentService
 from executors.mesos.agent.shim import birth_of
-from executors.mesos.agent.state import AgentOptions
+from executors.mesos.agent.state import AgentOptions, Effect
 from executors.mesos.codec import Message, encode
 from executors.mesos.effects import KeepRow
-from executors.mesos.journal import Journal
+from executors.mesos.journal import Entry, Journal
 from executors.mesos.messages import identity, message
 from executors.mesos.pool_directory import AGENT, FRAMEWORK, READER, WRITER, PoolDirectory
 from executors.mesos.resources import scalars
 from tests.executors.mesos.agent.conftest import Node
 from tests.executors.mesos.agent.live_pool import (
     OFFERED,
+    PATIENCE_S,
     SPACE,
     Executor,
     Pool,
-    launch_custom,
     process_of,
     sandbox_has,
     sandbox_of,
-    until,
 )
+from tests.waiting import until
 
 
 def test_a_command_task_from_offer_to_end(pool: Pool) -> None:
@@ -63,19 +68,16 @@ def test_an_agent_that_tidies_up_leaves_its_neighbours_containers_alone(limited:
         scheduler = limited.scheduler()
         offers: dict[str, Message] = {}
         while len(offers) < 2:
-            offers |= {offer["hostname"]: offer for offer in scheduler.next("OFFERS")["offers"]["offers"]}
+            offers |= {offer["hostname"]: offer for offer in scheduler.next("resourceOffers")[0]}
         for n, offer in enumerate(offers.values()):
             scheduler.launch(f"t{n}", "while :; do sleep .05; done", offer)
         processes = [process_of(scheduler.update(f"t{n}", "TASK_RUNNING")) for n in range(2)]
-        limited.agent.kill()
-        limited.agent = limited.new_agent()
-        limited.agent.start()
+        limited.restart_agent()
         other.kill()
         other.start()
         assert [birth_of(pid) for pid, _ in processes] == [birth for _, birth in processes]
-        for n, offer in enumerate(offers.values()):
-            scheduler.call("KILL", task_id=identity(f"t{n}"), agent_id=offer["agent_id"])
-            scheduler.update(f"t{n}", "TASK_KILLED")
+        for n in range(2):
+            scheduler.kill(f"t{n}")
     finally:
         other.close()
 
@@ -86,22 +88,20 @@ def test_files_are_copied_first(pool: Pool, tmp_path: Path) -> None:
     (tmp_path / "data" / "x").write_text("1")
     uris = [{"value": str(tmp_path / "tool"), "executable": True}, {"value": f"file://{tmp_path}/data"}]
     scheduler = pool.scheduler()
-    offer = scheduler.launch("t1", "", command={"value": "./tool; cat data/x", "uris": uris})
+    scheduler.launch("t1", "", command={"value": "./tool; cat data/x", "uris": uris})
     scheduler.update("t1", "TASK_FINISHED")
     assert (sandbox_of(pool, "t1") / "stdout").read_text() == "copied\n1"
-    offer = scheduler.next("OFFERS")["offers"]["offers"][0]
-    scheduler.launch("t2", "", offer, command={"value": "true", "uris": [{"value": "/no/such/file"}]})
+    scheduler.launch("t2", "", command={"value": "true", "uris": [{"value": "/no/such/file"}]})
     assert "/no/such/file" in scheduler.update("t2", "TASK_FAILED")["message"]
 
 
 def test_a_task_is_killed_with_all_it_has_started(pool: Pool) -> None:
     scheduler = pool.scheduler()
-    offer = scheduler.launch("t1", "sleep 1000 & echo $!; wait")
+    scheduler.launch("t1", "sleep 1000 & echo $!; wait")
     pid, birth = process_of(scheduler.update("t1", "TASK_RUNNING"))
     until(lambda: (sandbox_of(pool, "t1") / "stdout").read_text().endswith("\n"))
     child = int((sandbox_of(pool, "t1") / "stdout").read_text())
-    scheduler.call("KILL", task_id=identity("t1"), agent_id=offer["agent_id"])
-    scheduler.update("t1", "TASK_KILLED")
+    scheduler.kill("t1")
     assert birth_of(pid) != birth and birth_of(child) is None
 
 
@@ -119,9 +119,7 @@ def test_quotas_are_kept_and_changed_across_a_restart(limited: Pool) -> None:
     changed = {"container_id": identity(container["container_id"]["value"]), "lease_seconds": 60.0}
     assert limited.operator("ASA_UPDATE_LIMITS", limits={"cpus": {"value": 0.1}}, **changed).status_code == 200
     assert _statistics(limited)["cpus_limit"] == 0.1
-    limited.agent.kill()
-    limited.agent = limited.new_agent()
-    limited.agent.start()
+    limited.restart_agent()
     assert birth_of(pid) == birth
     before = _statistics(limited)
     until(lambda: _statistics(limited)["cpus_user_time_secs"] > before["cpus_user_time_secs"])
@@ -175,7 +173,7 @@ def _groups() -> list[str]:
 
 def test_a_custom_executor_from_subscription_to_exit(pool: Pool) -> None:
     scheduler = pool.scheduler()
-    launch_custom(scheduler)
+    scheduler.launch_custom()
     executor = Executor(pool, scheduler)
     until(lambda: sandbox_has(pool, "MESOS_AGENT_ENDPOINT"))
     variables = (sandbox_of(pool, "e1") / "stdout").read_text()
@@ -189,18 +187,16 @@ def test_a_custom_executor_from_subscription_to_exit(pool: Pool) -> None:
     assert scheduler.update("t1", "TASK_RUNNING")["uuid"] == uuid
     assert executor.next("ACKNOWLEDGED")["acknowledged"]["uuid"] == uuid
     assert executor.call("MESSAGE", data=base64.b64encode(b"hello").decode()).status_code == 202
-    assert scheduler.next("MESSAGE")["message"]["data"] == base64.b64encode(b"hello").decode()
+    assert scheduler.next("frameworkMessage")[2] == base64.b64encode(b"hello").decode()
 
-    pool.agent.kill()  # and it comes back
+    pool.restart_agent()
     executor.close()
-    pool.agent = pool.new_agent()
-    pool.agent.start()
     executor.subscribe()
     executor.next("SUBSCRIBED")
     (pid,) = _pids(pool)
     os.kill(pid, signal.SIGKILL)
     assert scheduler.update("t1")["state"] == "TASK_FAILED"
-    scheduler.next("FAILURE")
+    assert scheduler.next("executorLost")[0] == identity("e1")
     executor.close()
 
 
@@ -209,10 +205,229 @@ def _pids(pool: Pool) -> list[int]:
     return [item["container_status"]["executor_pid"] for item in answer]
 
 
+# ------------------------------------------------------- when something goes wrong
+
+
+def _agents(pool: Pool) -> int:
+    answer = requests.post(
+        f"http://127.0.0.1:{pool.master.address.port}/api/v1",
+        encode(message("GET_AGENTS")),
+        headers={"Content-Type": "application/json", "Authorization": f"Bearer {pool.directory.token(WRITER)}"},
+        timeout=PATIENCE_S,
+    )
+    return len(answer.json()["get_agents"].get("agents", []))
+
+
+@pytest.mark.slow
+def test_tasks_outlive_the_death_of_their_agent(pool: Pool) -> None:
+    scheduler = pool.scheduler()
+    script = "while [ ! -e go ]; do sleep .01; done; exit 4"
+    offer = scheduler.launch("t1", script)
+    scheduler.update("t1", "TASK_RUNNING")
+    scheduler.launch("t2", script)
+    pid, birth = process_of(scheduler.update("t2", "TASK_RUNNING"))
+    endpoint = pool.agent.options.endpoint
+    pool.agent.kill()
+    (sandbox_of(pool, "t1") / "go").touch()
+    until(lambda: len(list((pool.path / "work" / "run").glob("*.status"))) == 1)
+    assert birth_of(pid) == birth
+    pool.agent = pool.new_agent()
+    pool.agent.start()
+    assert pool.agent.options.endpoint == endpoint, "executors that run know no other"
+    assert "4" in scheduler.update("t1", "TASK_FAILED")["message"], "what happened meanwhile"
+    (sandbox_of(pool, "t2") / "go").touch()
+    failed = scheduler.update("t2", "TASK_FAILED")
+    assert "4" in failed["message"] and failed["agent_id"] == offer["agent_id"]
+
+
+@pytest.mark.slow
+def test_tasks_outlive_the_death_of_the_master(pool: Pool) -> None:
+    scheduler = pool.scheduler()
+    scheduler.launch("t1", "while [ ! -e go ]; do sleep .01; done")
+    scheduler.update("t1", "TASK_RUNNING")
+    pool.master.kill()
+    pool.master = pool.new_master()
+    pool.master.start()
+    until(lambda: _agents(pool) == 1)
+    (sandbox_of(pool, "t1") / "go").touch()
+    scheduler.update("t1", "TASK_FINISHED")
+
+
+@pytest.mark.slow
+def test_an_agent_that_is_closed_leaves_nothing_and_unregisters(pool: Pool) -> None:
+    scheduler = pool.scheduler()
+    scheduler.launch("t1", "trap '' TERM; while :; do sleep 1; done")
+    pid, birth = process_of(scheduler.update("t1", "TASK_RUNNING"))
+    closing = threading.Thread(target=pool.agent.close)
+    closing.start()
+    assert scheduler.update("t1")["state"] == "TASK_KILLED"
+    closing.join(PATIENCE_S)
+    assert not closing.is_alive() and birth_of(pid) != birth
+    until(lambda: _agents(pool) == 0)
+
+
+@pytest.mark.slow
+def test_faults_of_ours_and_of_the_masters_are_passed_over_and_the_agent_lives(
+    pool: Pool, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from_master, faults = NodeAgent.from_master, [ZeroDivisionError]
+
+    def stumble(agent: NodeAgent, item: Message, now: float) -> list[Effect]:
+        if item["type"] == "PING" and faults:
+            raise faults.pop()
+        return from_master(agent, message("RUN", framework_info=5) if item["type"] == "PING" else item, now)
+
+    monkeypatch.setattr(NodeAgent, "from_master", stumble)
+    until(lambda: "ZeroDivisionError" in caplog.text and "makes no sense" in caplog.text)
+    assert {record.getMessage() for record in caplog.records if record.exc_info} == {"the agent's machine failed"}
+    monkeypatch.undo()
+    scheduler = pool.scheduler()
+    scheduler.launch("t1", "true")
+    assert scheduler.update("t1", "TASK_FINISHED")
+
+
+def test_without_a_master_it_ends(tmp_path: Path) -> None:
+    directory = PoolDirectory.create(tmp_path / "pool", "test")
+    options = AgentOptions("n1", 0, OFFERED, "", "", grace_s=0.1)
+    agent = AgentService(directory, options, Unlimited(), work=tmp_path / "work", tls=False, patience_s=0.1)
+    agent.start()
+    assert agent.wait(PATIENCE_S) == NO_MASTER
+    agent.close()
+
+
+@pytest.mark.slow
+def test_one_agent_holds_a_directory(pool: Pool) -> None:
+    with pytest.raises(StateError, match="another agent works in"):
+        pool.new_agent().start()
+
+
+def test_plain_http_is_for_this_machine(tmp_path: Path) -> None:
+    directory = PoolDirectory.create(tmp_path / "pool", "test")
+    for more in ({"tls": False}, {"authenticate": False}):
+        with pytest.raises(InvalidInput, match="loopback only"):
+            AgentService(
+                directory, AgentOptions("n1", 0, OFFERED, "", ""), Unlimited(), work=tmp_path / "work", host="", **more
+            )
+
+
+def test_a_port_that_is_taken_is_named(pool: Pool, tmp_path: Path) -> None:
+    taken = pool.agent.options.port
+    options = AgentOptions("n1", 0, OFFERED, "", "")
+    agent = AgentService(pool.directory, options, Unlimited(), work=tmp_path / "other", tls=False, port=taken)
+    with pytest.raises(StateError, match=f"port {taken}"):
+        agent.start()
+
+
+@pytest.mark.slow
+def test_a_damaged_journal_is_named(pool: Pool) -> None:
+    pool.agent.close()
+    (pool.path / "work" / "agent.db").write_bytes(b"nonsense" * 1000)
+    with pytest.raises(StateError, match=r"agent\.db"):
+        pool.new_agent().start()
+    (pool.path / "work" / "agent.db").unlink()
+    pool.agent = pool.new_agent()
+    pool.agent.start()
+
+
+class Fragile(Journal):
+    """A journal on a disk that may be full."""
+
+    full = False
+
+    def write(self, entries: Sequence[Entry]) -> None:
+        if Fragile.full:
+            raise StateError(f"{self.path}: the disk is full: free some space")
+        super().write(entries)
+
+
+@pytest.fixture
+def fragile(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Fragile]]:
+    monkeypatch.setattr(service, "Journal", Fragile)
+    monkeypatch.setattr(commit, "RETRY_S", 0.02)
+    yield Fragile
+    Fragile.full = False
+
+
+@pytest.mark.slow
+def test_while_its_journal_is_full_tasks_fail_and_the_agent_lives(fragile: type[Fragile], pool: Pool) -> None:
+    scheduler = pool.scheduler()
+    scheduler.launch("t1", "while [ ! -e go ]; do sleep .01; done")
+    scheduler.update("t1", "TASK_RUNNING")
+    fragile.full = True
+    scheduler.launch("t2", "true")
+    failed = scheduler.update("t2", "TASK_FAILED")
+    assert "the disk is full: free some space" in failed["message"]
+    (sandbox_of(pool, "t1") / "go").touch()
+    scheduler.update("t1", "TASK_FINISHED")
+    fragile.full = False
+    until(lambda: pool.operator("GET_TASKS").status_code == 200)
+    scheduler.launch("t3", "true")
+    assert scheduler.update("t3")["state"] in ("TASK_STARTING", "TASK_RUNNING")
+    scheduler.update("t3", "TASK_FINISHED")
+
+
+@pytest.mark.slow
+def test_executors_wait_for_a_full_journal(fragile: type[Fragile], pool: Pool) -> None:
+    scheduler = pool.scheduler()
+    scheduler.launch_custom()
+    executor = Executor(pool, scheduler)
+    until(lambda: sandbox_has(pool, "MESOS_AGENT_ENDPOINT"))
+    executor.subscribe()
+    executor.next("LAUNCH")
+    status = {"task_id": identity("t1"), "state": "TASK_RUNNING", "uuid": base64.b64encode(bytes(16)).decode()}
+    fragile.full = True
+    answers: list[int] = []
+    calling = threading.Thread(target=lambda: answers.append(executor.call("UPDATE", status=status).status_code))
+    calling.start()
+    scheduler.next("statusUpdate")
+    assert answers == [], "it is not durable yet"
+    fragile.full = False
+    calling.join(PATIENCE_S)
+    assert answers == [202]
+    executor.close()
+
+
+@pytest.mark.slow
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small file system")
+def test_on_a_full_disk_tasks_fail_and_the_agent_lives(pool: Pool, tmp_path: Path) -> None:
+    small = tmp_path / "small"
+    small.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=2m,mode=700", "none", str(small)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if mounted.returncode:
+        pytest.skip(f"a file system cannot be mounted here: {mounted.stderr.strip()}")
+    try:
+        pool.agent.close()
+        pool.path = small
+        pool.agent = pool.new_agent()
+        pool.agent.start()
+        scheduler = pool.scheduler()
+        scheduler.launch("t1", "true")
+        scheduler.update("t1", "TASK_FINISHED")
+        with suppress(OSError), open(small / "ballast", "wb", buffering=0) as file:
+            while True:
+                file.write(bytes(4096))
+        scheduler.launch("t2", "true")
+        failed = scheduler.update("t2", "TASK_FAILED")
+        assert "free some space" in failed["message"] or "No space left" in failed["message"]
+        (small / "ballast").unlink()
+        until(lambda: pool.operator("GET_TASKS").status_code == 200)
+        scheduler.launch("t3", "true")
+        scheduler.update("t3", "TASK_FINISHED")
+        pool.close()
+        pool.schedulers.clear()
+    finally:
+        subprocess.run(["umount", "--lazy", str(small)], check=True)
+
+
 # ------------------------------------------------------- server
 
 
-PATIENCE_S = 30.0
 JSON = {"Content-Type": "application/json"}
 
 
@@ -323,7 +538,7 @@ def test_on_loopback_operators_are_not_served(alone: Alone) -> None:
 
 
 @pytest.mark.root
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
 def test_on_loopback_others_find_the_connection_broken(alone: Alone) -> None:
     port = alone.service.options.endpoint.rpartition(":")[2]
     script = (
@@ -424,10 +639,10 @@ def test_a_directory_of_others_is_refused(tmp_path: Path) -> None:
 # ------------------------------------------------------- engine
 
 
-def test_it_registers_with_what_is_written_only(
+def test_it_registers_once_its_journal_is_written(
     node: Node, task: Callable[..., Message], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else an agent that dies then would contradict, the next time, what the framework was told meanwhile."""
+    """Else an agent that dies then would contradict, the next time, what was reported to the framework meanwhile."""
     node.run(task())
     node.start("t1")
     node.acknowledge("t1")

@@ -85,10 +85,10 @@ def test_secrets_come_by_value_only(node, task):
         (-9, "", "TASK_FAILED", None, "Command terminated with signal Killed"),
         (-9, OUT_OF_MEMORY, "TASK_FAILED", OUT_OF_MEMORY, "signal Killed: out of memory, its limit is 64 MiB"),
         (0, OUT_OF_MEMORY, "TASK_FINISHED", None, "Command exited with status 0"),
-        (None, "nobody saw it", "TASK_FAILED", None, "Command ended in an unknown way: nobody saw it"),
+        (None, "not known", "TASK_FAILED", None, "Command ended in an unknown way: not known"),
     ],
 )
-def test_how_a_command_ended_is_told(node, task, code, reason, state, why, text):
+def test_the_end_of_a_command_is_reported(node, task, code, reason, state, why, text):
     node.run(task("t1"))
     node.start("t1")
     node.acknowledge("t1")
@@ -116,10 +116,11 @@ def test_a_command_that_cannot_be_started_has_failed(node, task):
         ({"command": {"shell": False, "value": "/bin/a", "arguments": ["a", 5]}}, "arguments of a command to be texts"),
         ({"container": {"type": "DOCKER"}}, "images and volumes are not supported"),
         ({"health_check": {}}, "does not carry out a 'health_check'"),
+        ({"max_completion_time": {"nanoseconds": 1}}, "does not carry out a 'max_completion_time'"),
         ({"limits": {"cpus": {"value": -1}}}, "must not be negative"),
     ],
 )
-def test_what_an_agent_cannot_do_is_an_error(node, task, changes, text):
+def test_tasks_that_an_agent_cannot_run_are_an_error(node, task, changes, text):
     node.run(task("t1", **changes))
     assert node.updates() == [("t1", "TASK_ERROR")] and not node.running
     assert node.last["reason"] == "REASON_TASK_INVALID" and text in node.last["message"]
@@ -178,7 +179,7 @@ def test_a_killed_task_is_killed_whatever_it_exits_with(node, task):
     assert node.updates() == [("t1", "TASK_KILLED")]
 
 
-def test_a_task_knows_how_long_it_may_take_to_end(node, task):
+def test_a_task_has_a_grace_period_of_its_own(node, task):
     node.run(task("t1", kill_policy={"grace_period": nanoseconds(7)}))
     node.kill("t1")
     assert node.stops[0].grace_s == 7.0
@@ -200,7 +201,7 @@ def test_a_command_task_is_its_own_executor(node, task):
     assert node.agent.state.task("F1", "t1").state == "TASK_KILLED"
 
 
-def test_frameworks_that_want_to_know_are_told_of_killing(node, task):
+def test_killing_is_reported_to_frameworks_that_declare_the_state(node, task):
     node.run(task("t1"), capabilities=[{"type": "TASK_KILLING_STATE"}])
     node.start("t1")
     node.acknowledge("t1")
@@ -213,25 +214,11 @@ def test_a_task_that_is_known_is_not_launched_again(node, task):
     node.run(task("t1"))
     node.run(task("t1"))
     node.exit("t1", 0)
-    node.run(task("t1"))  # it has ended, but nobody has acknowledged that
+    node.run(task("t1"))  # it has ended, but that is not acknowledged
     assert not node.running
 
 
-def test_a_task_that_takes_too_long_has_failed(node, task):
-    node.run(task("t1", max_completion_time=nanoseconds(60)))
-    node.start("t1")
-    node.acknowledge("t1")
-    node.updates()
-    node.wake(node.now + 59.9)
-    assert not node.stops
-    node.wake(node.now + 0.2)
-    assert len(node.stops) == 1
-    node.exit("t1", -15)
-    assert node.updates() == [("t1", "TASK_FAILED")]
-    assert node.last["reason"] == "REASON_MAX_COMPLETION_TIME_REACHED"
-
-
-def test_the_framework_is_gone(node, task):
+def test_a_framework_that_is_gone_leaves_nothing(node, task):
     node.run(task("t1"))
     node.run(task("t2"))
     node.start("t1")
@@ -243,59 +230,6 @@ def test_the_framework_is_gone(node, task):
     assert node.updates() == [] and set(node.journal) == {("agent", "id")}
     assert not node.agent.state.frameworks
     assert node.agent.due() == float("inf")
-
-
-# ------------------------------------------------------- the agent's end
-
-
-def test_everything_ends_before_the_allocation_does(new_node, task, executor):
-    node = new_node(ends=5000.0)
-    node.register()
-    node.run(task("t1"))
-    node.run(task("t2"), executor=executor())
-    node.start("t1")
-    node.start("e1")
-    events = node.subscribe()
-    node.acknowledge("t1")
-    node.updates()
-    node.wake(4984.0)
-    assert not node.stops
-    node.wake(4985.0)
-    assert [stop.id for stop in node.stops] == [node.container("t1").id] and events[-1] == {"type": "SHUTDOWN"}
-    node.run(task("t3"))
-    assert node.updates() == [("t3", "TASK_LOST")] and node.last["reason"] == "REASON_AGENT_DRAINING"
-    node.acknowledge("t3")
-    node.exit("t1", -15)
-    node.exit("e1", 0)
-    assert node.updates() == [("t1", "TASK_KILLED"), ("t2", "TASK_KILLED")]
-    assert node.last["reason"] == "REASON_AGENT_DRAINING"
-    assert node.code is None  # what has happened is to be acknowledged
-    node.acknowledge("t1")
-    node.acknowledge("t2")
-    assert node.code == 0 and node.ups[-1]["type"] == "UNREGISTER" and not node.journal
-
-
-def test_the_allocation_ends_whether_or_not_anybody_has_listened(new_node, task):
-    node = new_node(ends=5000.0)
-    node.register()
-    node.run(task("t1"))
-    node.start("t1")
-    node.wake(4995.0)
-    assert node.code == 0 and not node.journal
-
-
-def test_leaves_when_it_is_told_to(node, task):
-    node.do(node.agent.leave("it was asked to", node.now))
-    assert node.code == 0 and node.ups[-1] == {"type": "UNREGISTER", "unregister": {"reason": "it was asked to"}}
-
-
-def test_the_master_sends_it_away(node, task):
-    node.run(task("t1"))
-    node.start("t1")
-    node.heard("SHUTDOWN", message="given up")
-    assert len(node.stops) == 1 and node.code is None
-    node.exit("t1", -15)
-    assert node.code == 0 and not node.journal
 
 
 def _variables(**values: str) -> dict[str, object]:
@@ -327,7 +261,7 @@ def test_each_container_sees_its_own_gpus(new_node, task, executor):
     assert seen("e1").split(",")[0] == "GPU-7" and len(set(seen("e1").split(","))) == 2, "its own, and its first task's"
 
 
-def test_gpus_are_not_told_apart_unless_they_have_names(new_node, task):
+def test_gpus_without_names_are_all_seen(new_node, task):
     node = new_node(environment={"CUDA_VISIBLE_DEVICES": "0,1"})
     node.register()
     node.run(task("t1", resources=_gpus(1)))
@@ -358,57 +292,49 @@ def test_what_cannot_be_a_variable_is_named(item: Any, text: str) -> None:
 # ------------------------------------------------------- updates
 
 
-@pytest.fixture
-def executing(node, task, executor):
-    node.run(task("t1"), executor=executor())
-    node.start("e1")
-    node.subscribe()
-    return node
-
-
-def test_the_next_goes_only_after_the_one_before_was_acknowledged(executing):
-    executing.update("t1", "TASK_STARTING", data="aGk=")
-    executing.update("t1", "TASK_RUNNING")
-    executing.update("t1", "TASK_FINISHED")
-    (item,) = [item["update"] for item in executing.ups if item["type"] == "UPDATE"]
+def test_the_next_goes_only_after_the_one_before_was_acknowledged(running):
+    running.update("t1", "TASK_STARTING", data="aGk=")
+    running.update("t1", "TASK_RUNNING")
+    running.update("t1", "TASK_FINISHED")
+    (item,) = [item["update"] for item in running.ups if item["type"] == "UPDATE"]
     assert item["latest_state"] == "TASK_STARTING" and item["status"]["data"] == "aGk="
-    assert executing.updates() == [("t1", "TASK_STARTING")]
-    executing.acknowledge("t1")
-    assert executing.ups[-1]["update"]["latest_state"] == "TASK_FINISHED"
-    assert executing.updates() == [("t1", "TASK_RUNNING")]
-    executing.acknowledge("t1")
-    executing.acknowledge("t1")
-    assert executing.updates() == [("t1", "TASK_FINISHED")]
-    assert executing.agent.state.task("F1", "t1") is None
+    assert running.updates() == [("t1", "TASK_STARTING")]
+    running.acknowledge("t1")
+    assert running.ups[-1]["update"]["latest_state"] == "TASK_FINISHED"
+    assert running.updates() == [("t1", "TASK_RUNNING")]
+    running.acknowledge("t1")
+    running.acknowledge("t1")
+    assert running.updates() == [("t1", "TASK_FINISHED")]
+    assert running.agent.state.task("F1", "t1") is None
 
 
-def test_only_the_right_acknowledgement_counts(executing):
-    executing.update("t1", "TASK_RUNNING", uuid=1)
-    executing.update("t1", "TASK_FINISHED", uuid=2)
+def test_only_the_acknowledgement_of_the_update_that_was_sent_counts(running):
+    running.update("t1", "TASK_RUNNING", uuid=1)
+    running.update("t1", "TASK_FINISHED", uuid=2)
     for uuid in (2, 3):
         ids = {"framework_id": identity("F1"), "task_id": identity("t1")}
-        executing.heard("ACKNOWLEDGE", **ids, uuid=base64_of(uuid.to_bytes(16, "big")))
-        executing.heard("ACKNOWLEDGE", **ids | {"task_id": identity("t2")}, uuid=base64_of(bytes(16)))
-    assert len(executing.agent.state.task("F1", "t1").pending) == 2
+        running.heard("ACKNOWLEDGE", **ids, uuid=base64_of(uuid.to_bytes(16, "big")))
+        running.heard("ACKNOWLEDGE", **ids | {"task_id": identity("t2")}, uuid=base64_of(bytes(16)))
+    assert len(running.agent.state.task("F1", "t1").pending) == 2
 
 
-def test_one_that_is_not_acknowledged_is_sent_again_and_again(executing):
-    executing.update("t1", "TASK_RUNNING")
-    assert executing.updates() == [("t1", "TASK_RUNNING")]
-    began, when = executing.now, []
-    while executing.now < began + 4000:
-        executing.wake()
-        if executing.updates() == [("t1", "TASK_RUNNING")]:
-            when.append(executing.now - began)
+def test_an_update_that_is_not_acknowledged_is_sent_again_and_again(running):
+    running.update("t1", "TASK_RUNNING")
+    assert running.updates() == [("t1", "TASK_RUNNING")]
+    began, when = running.now, []
+    while running.now < began + 4000:
+        running.wake()
+        if running.updates() == [("t1", "TASK_RUNNING")]:
+            when.append(running.now - began)
     assert when[:7] == [10.0, 30.0, 70.0, 150.0, 310.0, 630.0, 1230.0]
-    executing.acknowledge("t1")
-    executing.update("t1", "TASK_FINISHED")
-    executing.updates()
-    executing.wake(executing.now + 10)  # the next one begins anew
-    assert executing.updates() == [("t1", "TASK_FINISHED")]
+    running.acknowledge("t1")
+    running.update("t1", "TASK_FINISHED")
+    running.updates()
+    running.wake(running.now + 10)  # the next one begins anew
+    assert running.updates() == [("t1", "TASK_FINISHED")]
 
 
-def test_all_that_wait_are_sent_when_the_master_is_back(node, task):
+def test_all_first_updates_are_sent_when_the_master_is_back(node, task):
     for name in ("t1", "t2", "t3"):
         node.run(task(name))
         node.start(name)
@@ -417,7 +343,7 @@ def test_all_that_wait_are_sent_when_the_master_is_back(node, task):
     node.do(node.agent.disconnected(node.now))
     node.exit("t2", 0)
     node.wake(node.now + 100)
-    assert node.updates() == []  # nobody is there
+    assert node.updates() == []  # there is no master
     node.register()
     assert node.updates() == [("t1", "TASK_RUNNING"), ("t2", "TASK_FINISHED"), ("t3", "TASK_RUNNING")]
 
@@ -431,15 +357,15 @@ def test_updates_carry_the_id_that_the_agent_has_now(node, task):
     assert node.last["agent_id"] == identity("S2")
 
 
-def test_what_has_come_survives_a_restart(executing):
-    uuid = executing.update("t1", "TASK_RUNNING")
-    executing.update("t1", "TASK_FINISHED")
-    executing.updates()
-    executing.restart()
-    executing.register()
-    assert executing.updates() == [("t1", "TASK_RUNNING")] and executing.last["uuid"] == uuid
-    executing.acknowledge("t1")
-    assert executing.updates() == [("t1", "TASK_FINISHED")]
+def test_updates_outlive_a_restart(running):
+    uuid = running.update("t1", "TASK_RUNNING")
+    running.update("t1", "TASK_FINISHED")
+    running.updates()
+    running.restart()
+    running.register()
+    assert running.updates() == [("t1", "TASK_RUNNING")] and running.last["uuid"] == uuid
+    running.acknowledge("t1")
+    assert running.updates() == [("t1", "TASK_FINISHED")]
 
 
 @given(st.lists(st.sampled_from(["update", "acknowledge", "replay", "restart", "wait", "back"]), max_size=30))
@@ -494,18 +420,22 @@ def busy(node, task):
     return node
 
 
-def test_both_come_back_by_themselves(busy):
+def test_limit_and_weight_have_leases_that_end_by_themselves(busy):
     container = busy.container("t1").id
-    busy.change("t1", 4, 0.5, 30)
+    busy.change("t1", 0.5, seconds=20)
+    busy.change("t1", request=4, seconds=30)
+    assert (busy.limits, busy.weights) == ([LimitCpu(container, 0.5)], [WeighCpu(container, 4.0)])
+    busy.wake(busy.now + 20)
+    assert (busy.limits[1:], busy.weights[1:]) == ([LimitCpu(container, 2.0)], [])
+    busy.change("t1", request=3, seconds=30)  # renewed, with another weight
     busy.wake(busy.now + 29)
-    assert (busy.limits, busy.weights) == ([LimitCpu(container, 4.0)], [WeighCpu(container, 0.5)])
+    assert busy.weights[1:] == [WeighCpu(container, 3.0)]
     busy.wake(busy.now + 1)
-    assert (busy.limits[1:], busy.weights[1:]) == ([LimitCpu(container, 2.0)], [WeighCpu(container, 2.0)])
-    assert busy.agent.due() == float("inf")
+    assert busy.weights[2:] == [WeighCpu(container, 2.0)] and busy.agent.due() == float("inf")
 
 
 @pytest.mark.parametrize(("limit", "request_"), [(1, None), (None, 1), (1, 1)])
-def test_what_is_named_is_given_back_at_once(busy, limit, request_):
+def test_a_lease_of_0_s_ends_what_it_names_at_once(busy, limit, request_):
     container = busy.container("t1").id
     busy.change("t1", 4, 0.5, 30)
     busy.change("t1", limit, request_, 0)
@@ -516,20 +446,7 @@ def test_what_is_named_is_given_back_at_once(busy, limit, request_):
     assert (len(busy.limits), len(busy.weights)) == (2, 2), "each comes back once"
 
 
-def test_each_has_a_lease_of_its_own(busy):
-    container = busy.container("t1").id
-    busy.change("t1", 0.5, seconds=20)
-    busy.change("t1", request=4, seconds=30)
-    busy.wake(busy.now + 20)
-    assert (busy.limits[-1], busy.weights[-1]) == (LimitCpu(container, 2.0), WeighCpu(container, 4.0))
-    busy.change("t1", request=3, seconds=30)
-    busy.wake(busy.now + 29)
-    assert busy.weights[-1] == WeighCpu(container, 3.0)
-    busy.wake(busy.now + 1)
-    assert busy.weights[-1] == WeighCpu(container, 2.0)
-
-
-def test_for_good_it_ends_a_lease_and_stays(busy):
+def test_a_change_for_good_ends_a_lease(busy):
     container = busy.container("t1").id
     busy.change("t1", 4, 4, 30)
     answer = busy.change("t1", 1, 0.5)
@@ -544,7 +461,7 @@ def test_for_good_it_ends_a_lease_and_stays(busy):
 
 
 @pytest.mark.parametrize("seconds", [None, 30])
-def test_no_limit_at_all(busy, seconds):
+def test_a_limit_can_be_lifted(busy, seconds):
     container = busy.container("t1").id
     assert busy.change("t1", "Infinity", seconds=seconds)["limits"] == {"cpus": {"value": "Infinity"}}
     assert busy.limits == [LimitCpu(container, None)] and busy.weights == []
@@ -573,7 +490,7 @@ def test_leases_of_a_container_that_ends_end_with_it(busy):
     assert (len(busy.limits), len(busy.weights)) == (1, 1) and busy.agent.due() == float("inf")
 
 
-def test_before_it_has_started_it_can_be_changed_too(node, task):
+def test_limits_change_before_the_container_has_started(node, task):
     node.run(task("t1", cpus=2))
     node.change("t1", 1, 0.5)
     container = node.container("t1").id
@@ -583,34 +500,64 @@ def test_before_it_has_started_it_can_be_changed_too(node, task):
 # ------------------------------------------------------- departure
 
 
-def test_everything_is_stopped_before_the_allocation_ends(new_node, task):
+def test_everything_ends_before_the_allocation_does(new_node, task, executor):
     node = new_node(ends=5000.0)
-    assert node.agent.due() == 5000.0 - 15.0, "5 s to end, and 10 s to be heard"
+    assert node.agent.due() == 5000.0 - 15.0, "5 s to end, and 10 s for the last updates"
+    node.register()
+    node.run(task("t1"))
+    node.run(task("t2"), executor=executor())
+    node.start("t1")
+    node.start("e1")
+    events = node.subscribe()
+    node.acknowledge("t1")
+    node.updates()
+    node.wake(4984.9)
+    assert not node.stops
+    node.wake(4985.0)
+    assert node.stops == [StopContainer(node.container("t1").id, 5.0)] and events[-1] == {"type": "SHUTDOWN"}
+    node.run(task("t3"))
+    assert node.updates() == [("t3", "TASK_LOST")] and node.last["reason"] == "REASON_AGENT_DRAINING"
+    node.acknowledge("t3")
+    node.exit("t1", -15)
+    node.exit("e1", 0)
+    assert node.updates() == [("t1", "TASK_KILLED"), ("t2", "TASK_KILLED")]
+    assert node.last["reason"] == "REASON_AGENT_DRAINING" and "allocation ends" in node.last["message"]
+    assert node.code is None  # both are to be acknowledged
+    node.acknowledge("t1")
+    node.acknowledge("t2")
+    assert node.code == 0 and node.ups[-1]["type"] == "UNREGISTER" and not node.journal
+
+
+@pytest.mark.parametrize("exits", [False, True])
+def test_updates_that_are_not_acknowledged_do_not_keep_it_beyond_its_allocation(new_node, task, exits):
+    node = new_node(ends=5000.0)
     node.register()
     node.run(task("t1"))
     node.start("t1")
-    node.acknowledge("t1")
-    node.wake(4984.9)
-    assert node.stops == []
-    node.wake(4985.0)
-    assert node.stops == [StopContainer(node.container("t1").id, 5.0)]
-    node.run(task("t2"))
-    node.exit("t1", -15)
-    assert node.updates()[-2:] == [("t2", "TASK_LOST"), ("t1", "TASK_KILLED")]
-    assert node.last["reason"] == "REASON_AGENT_DRAINING" and "allocation ends" in node.last["message"]
+    node.wake(4994.9)
+    if exits:
+        node.exit("t1", -9)
     assert node.code is None
-    node.acknowledge("t2")
-    node.acknowledge("t1")
-    assert node.ups[-1]["type"] == "UNREGISTER" and node.code == 0
+    node.wake(4995.0)
+    assert node.code == 0 and not node.journal
 
 
-def test_it_does_not_wait_for_acknowledgements_beyond_the_end(new_node, task):
-    node = new_node(ends=5000.0)
-    node.register()
+@pytest.mark.parametrize("by", ["the master", "itself", "itself, with no master"])
+def test_it_ends_what_runs_and_then_itself(node, task, by):
     node.run(task("t1"))
-    node.wake(4999.0)
-    node.exit("t1", -9)
-    assert node.code == 0 and node.now < 5000
+    node.start("t1")
+    node.acknowledge("t1")
+    if by == "the master":
+        node.heard("SHUTDOWN", message="given up")
+    else:
+        node.do(node.agent.leave("given up", node.now, notified=by != "itself"))
+    assert len(node.stops) == 1 and node.code is None
+    node.exit("t1", -15)
+    if by == "itself":
+        assert node.code is None
+        node.acknowledge("t1")
+    assert node.code == 0 and not node.journal
+    assert node.ups[-1] == {"type": "UNREGISTER", "unregister": {"reason": "given up"}}
 
 
 @pytest.mark.parametrize(("margin_s", "begins"), [(60.0, 4940.0), (2.0, 4998.0), (None, math.inf)])

@@ -1,3 +1,9 @@
+"""Agents: they register, are pinged, lost, found again, drained, given up; and what becomes of their tasks."""
+
+from __future__ import annotations
+
+from typing import Any
+
 import pytest
 
 from asa.web.errors import HTTPError
@@ -8,13 +14,16 @@ from executors.mesos.messages import identity, message
 from executors.mesos.resources import scalars, to_json
 from tests.executors.mesos.master.world import AWARE, World, executor_info, task_info
 
+# ---------------------------------------------------------------------- agents
+
+
 UNAWARE: dict[str, list[Message]] = {"capabilities": []}
 
 
-def running(**info: object) -> tuple[World, str, str]:
+def running(**known_info: object) -> tuple[World, str, str]:
     """A framework with task `t` that runs on an agent."""
     world = World()
-    agent, framework = world.agent(), world.subscribe(**info)
+    agent, framework = world.agent(), world.subscribe(**known_info)
     world.start(framework, task_info("t", agent))
     world.acknowledge(framework, agent, "t", world.update(agent, framework, "t", "TASK_RUNNING"))
     world.take(agent), world.take(framework)
@@ -40,7 +49,7 @@ def lose(world: World, agent: str) -> None:
     assert agent in world.state.unreachable
 
 
-def info(framework: str, **more: object) -> Message:
+def known_info(framework: str, **more: object) -> Message:
     return {"id": identity(framework), "user": "me", "name": "test", "failover_timeout": 100} | more
 
 
@@ -215,7 +224,7 @@ def test_tasks_and_frameworks_that_the_master_does_not_know_are_adopted() -> Non
         {"task_id": identity("u"), "state": "TASK_RUNNING", "uuid": "AAAAAAAAAAAAAAAAAAAAAA=="},
         {"task_id": identity("u"), "state": "TASK_FINISHED", "uuid": "BBBBBBBBBBBBBBBBBBBBBA=="},
     ]
-    item = {"frameworks": [info("F")], "executors": [executor], "tasks": [there("F"), pending]}
+    item = {"frameworks": [known_info("F")], "executors": [executor], "tasks": [there("F"), pending]}
     agent = world.agent("old-agent", **item)
     assert agent == "old-agent" and world.state.agents[agent].used == scalars(cpus=1, mem=64)
     framework = world.state.frameworks["F"]
@@ -229,16 +238,25 @@ def test_tasks_and_frameworks_that_the_master_does_not_know_are_adopted() -> Non
     assert "F" in world.state.completed and not world.state.agents[agent].used
 
 
+def test_a_reported_task_whose_name_another_agent_s_task_has_is_killed() -> None:
+    world, agent, framework = running()
+    other = world.agent("from-before", tasks=[there(framework)])
+    assert world.types(other) == ["KILL"] and world.state.agents[other].used.scalar("cpus") == 1
+    assert world.state.frameworks[framework].tasks["t"].agent == agent
+    world.update(other, framework, "t", "TASK_KILLED")
+    assert not world.state.agents[other].used and world.updates(framework) == []
+
+
 def test_removed_frameworks_stay_removed() -> None:
     world, agent, framework = running()
     world.cut(agent)
     world.call(framework, "TEARDOWN")
-    world.agent(agent, frameworks=[info(framework)], tasks=[there(framework)])
+    world.agent(agent, frameworks=[known_info(framework)], tasks=[there(framework)])
     assert world.take(agent) == [message("SHUTDOWN_FRAMEWORK", framework_id=identity(framework))]
     assert not world.state.agents[agent].used
 
 
-def test_a_kill_that_could_not_be_told_is_told_later() -> None:
+def test_a_kill_for_an_agent_that_is_away_is_sent_when_it_is_back() -> None:
     world, agent, framework = running()
     world.cut(agent)
     world.call(framework, "KILL", {"task_id": identity("t"), "kill_policy": {"grace_period": {"nanoseconds": 5}}})
@@ -285,7 +303,7 @@ def test_an_unreachable_agent_can_be_given_up_for_good() -> None:
     world, agent, framework = running()
     lose(world, agent)
     world.take(framework)
-    world.do(world.master.operate(message("MARK_AGENT_GONE", agent_id=identity(agent)), world.now)[1])
+    world.operate("MARK_AGENT_GONE", agent_id=identity(agent))
     (update,) = [event["update"]["status"] for event in world.take(framework) if event["type"] == "UPDATE"]
     assert (update["state"], update["reason"]) == ("TASK_GONE_BY_OPERATOR", "REASON_AGENT_REMOVED_BY_OPERATOR")
     assert not world.state.unreachable and not world.state.unreachable_tasks and agent in world.state.gone
@@ -332,3 +350,200 @@ def test_pings_of_many_agents_are_spread() -> None:
         world.sleep(0.1, answer=False)
         pinged += [[agent for agent in agents if "PING" in world.types(agent)]]
     assert sum(map(len, pinged)) == 50 and sum(map(bool, pinged)) > 20
+
+
+# ---------------------------------------------------------------------- lost tasks
+
+
+def stranger(world: World, agent: str, framework: str) -> str:
+    """The framework's task is lost and launched again on another agent; the first agent comes back with it."""
+    lose(world, agent)
+    other = world.agent()
+    world.start(framework, task_info("t", other))
+    world.agent(agent, tasks=[there(framework)])
+    world.take(framework), world.take(agent)
+    return other
+
+
+def test_an_agent_is_drained_when_only_a_lost_task_was_left() -> None:
+    world, agent, framework = running(**UNAWARE)
+    stranger(world, agent, framework)
+    world.operate("DRAIN_AGENT", agent_id=identity(agent), mark_gone=True)
+    assert agent in world.state.agents
+    world.update(agent, framework, "t", "TASK_KILLED")
+    assert agent in world.state.gone
+
+
+@pytest.mark.parametrize("how", ["gone", "unreachable", "without it", "over"])
+def test_a_lost_task_goes_with_its_agent_and_not_the_one_that_was_launched_again(how: str) -> None:
+    world, agent, framework = running(**UNAWARE)
+    other = stranger(world, agent, framework)
+    if how == "gone":
+        world.hear(agent, "UNREGISTER", reason="wall time")
+    elif how == "unreachable":
+        world.cut(agent)
+        for _ in range(100):
+            world.sleep(1)
+        assert world.state.unreachable_tasks[agent] == []
+    elif how == "without it":
+        world.agent(agent)
+        assert not world.state.agents[agent].tasks and not world.state.agents[agent].used
+    else:
+        world.agent(agent, tasks=[there(framework, state="TASK_KILLED")])
+        assert not world.state.agents[agent].used
+    assert world.updates(framework) == []
+    assert world.state.frameworks[framework].tasks["t"].agent == other
+
+
+@pytest.mark.parametrize("how", ["without it", "gone"])
+def test_a_task_that_was_launched_again_outlives_the_master_when_the_lost_one_is_forgotten(how: str) -> None:
+    world, agent, framework = running(**UNAWARE)
+    lose(world, agent)
+    other = world.agent()
+    world.start(framework, task_info("t", other))
+    if how == "without it":
+        world.agent(agent)
+    else:
+        world.operate("MARK_AGENT_GONE", agent_id=identity(agent))
+    assert not world.state.frameworks[framework].unreachable
+    world.restart()
+    assert world.state.frameworks[framework].tasks["t"].agent == other
+
+
+def test_a_task_that_was_lost_twice_comes_back_twice() -> None:
+    world, agent, framework = running(**UNAWARE)
+    lose(world, agent)
+    other = world.agent()
+    world.start(framework, task_info("t", other))
+    lose(world, other)
+    world.agent(agent, tasks=[there(framework)])
+    assert world.state.frameworks[framework].unreachable["t"].agent == other
+    world.agent(other, tasks=[there(framework)])
+    assert not world.state.frameworks[framework].unreachable
+    assert world.types(agent).count("KILL") == world.types(other).count("KILL") == 1
+
+
+def test_a_lost_task_that_does_not_come_back_is_over() -> None:
+    world, agent, framework = running(**UNAWARE)
+    lose(world, agent)
+    world.take(framework)
+    world.agent(agent)
+    assert world.updates(framework) == []  # it was told to be lost
+    assert [task.id for task in world.state.frameworks[framework].completed] == ["t"]
+    assert not [key for key in world.journal if key[0] == "tasks"]
+
+
+def test_a_kill_of_a_lost_task_does_not_take_the_place_of_the_one_that_was_launched_again() -> None:
+    world, agent, framework = running(**UNAWARE)
+    other = stranger(world, agent, framework)
+    world.cut(agent)
+    world.operate("DRAIN_AGENT", agent_id=identity(agent))
+    world.restart()
+    assert world.state.frameworks[framework].tasks["t"].agent == other
+
+
+# ---------------------------------------------------------------------- maintenance
+
+
+def test_drain_kills_and_is_over_with_the_last_task() -> None:
+    world, agent, framework = running()
+    world.call(framework, "REVIVE")
+    world.start(framework, task_info("u", agent), refuse_s=0)
+    world.take(agent), world.take(framework)
+    world.operate("DRAIN_AGENT", agent_id=identity(agent))
+    kills = world.take(agent)
+    assert [kill["type"] for kill in kills] == ["KILL"] * 2 and "kill_policy" not in kills[0]["kill"]
+    assert world.types(framework) == ["RESCIND"] and not world.state.offers
+    with pytest.raises(HTTPError, match="still draining, 2 tasks"):
+        world.operate("REACTIVATE_AGENT", agent_id=identity(agent))
+    for task in ("t", "u"):
+        world.acknowledge(framework, agent, task, world.update(agent, framework, task, "TASK_KILLED"))
+    world.sleep(5)
+    assert not world.state.offers
+    world.operate("REACTIVATE_AGENT", agent_id=identity(agent))
+    assert "OFFERS" in world.types(framework) and world.state.agents[agent].drain is None
+
+
+@pytest.mark.parametrize(
+    ("most", "own", "expected"),
+    [
+        ("5s", None, 5.0),
+        ("0.5s", 3.0, 0.5),
+        ("5s", 3.0, 3.0),
+        ({"seconds": 2, "nanos": 500_000_000}, None, 2.5),
+        ({"nanoseconds": 1_000_000_000}, None, 1.0),
+        ("5s", "nonsense", 5.0),  # as only the task's agent may know it
+    ],
+)
+def test_drain_shortens_the_grace_of_tasks(most: Any, own: float | str | None, expected: float) -> None:
+    world, agent, framework = running()
+    if own is not None:
+        policy = 5 if isinstance(own, str) else {"grace_period": {"nanoseconds": round(own * 1e9)}}
+        world.state.frameworks[framework].tasks["t"].info["kill_policy"] = policy
+    world.operate("DRAIN_AGENT", agent_id=identity(agent), max_grace_period=most)
+    [kill] = world.take(agent)
+    assert kill["kill"]["kill_policy"] == {"grace_period": {"nanoseconds": round(expected * 1e9)}}
+
+
+@pytest.mark.parametrize("most", ["5", "-5s", "1e3s", "99999999999s", {"nanoseconds": -1}, {"seconds": "x"}, 5, []])
+def test_drain_refuses_odd_grace_periods(most: Any) -> None:
+    world, agent, _ = running()
+    with pytest.raises(HTTPError, match="max_grace_period"):
+        world.operate("DRAIN_AGENT", agent_id=identity(agent), max_grace_period=most)
+    assert world.state.agents[agent].drain is None
+
+
+def test_a_drained_agent_is_gone_with_its_last_task_if_that_was_asked_for() -> None:
+    world, agent, framework = running()
+    world.operate("DRAIN_AGENT", agent_id=identity(agent), mark_gone=True)
+    assert agent in world.state.agents
+    world.acknowledge(framework, agent, "t", world.update(agent, framework, "t", "TASK_KILLED"))
+    assert agent in world.state.gone and world.types(agent) == ["KILL", "ACKNOWLEDGE", "SHUTDOWN"]
+    idle = world.agent()
+    world.operate("DRAIN_AGENT", agent_id=identity(idle))
+    assert idle in world.state.agents
+    world.operate("DRAIN_AGENT", agent_id=identity(idle), mark_gone=True)
+    assert idle in world.state.gone
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_an_agent_is_drained_before_or_after_a_restart_of_the_master(when: str) -> None:
+    world, agent, framework = running()
+    if when == "before":
+        world.operate("DRAIN_AGENT", agent_id=identity(agent))
+    world.restart()
+    if when == "after":
+        world.operate("DRAIN_AGENT", agent_id=identity(agent))
+    world.subscribe(framework)
+    world.agent(agent, tasks=[there(framework)])
+    assert world.types(agent) == ["KILL"] and "OFFERS" not in world.types(framework)
+
+
+def test_drain_is_over_for_an_agent_whose_framework_was_torn_down_while_it_was_away() -> None:
+    world, agent, framework = running()
+    world.operate("DRAIN_AGENT", agent_id=identity(agent), mark_gone=True)
+    world.restart()
+    world.operate("TEARDOWN", framework_id=identity(framework))
+    assert agent in world.state.recovered
+    world.agent(agent)
+    assert agent in world.state.gone and world.types(agent) == ["SHUTDOWN"]
+
+
+def test_a_deactivated_agent_keeps_its_tasks_and_gets_no_more() -> None:
+    world, agent, framework = running()
+    world.call(framework, "REVIVE")
+    world.take(framework)
+    world.operate("DEACTIVATE_AGENT", agent_id=identity(agent))
+    assert world.types(framework) == ["RESCIND"] and world.types(agent) == []
+    world.sleep(5)
+    assert not world.state.offers and not world.state.agents[agent].active
+    world.operate("REACTIVATE_AGENT", agent_id=identity(agent))
+    assert world.types(framework) == ["OFFERS"]
+    with pytest.raises(HTTPError, match="not deactivated"):
+        world.operate("REACTIVATE_AGENT", agent_id=identity(agent))
+
+
+@pytest.mark.parametrize("kind", ["DRAIN_AGENT", "DEACTIVATE_AGENT", "REACTIVATE_AGENT"])
+def test_unknown_agents_are_refused(kind: str) -> None:
+    with pytest.raises(HTTPError, match="'M-S9' is not known"):
+        World().operate(kind, agent_id=identity("M-S9"))

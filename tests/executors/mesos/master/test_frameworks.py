@@ -43,7 +43,7 @@ def test_a_new_framework_gets_an_id_a_heartbeat_and_offers() -> None:
         ({"user": 7}, "user"),
     ],
 )
-def test_a_bad_framework_info_is_told_on_the_stream(info: Message, text: str) -> None:
+def test_a_bad_framework_info_is_refused_on_the_stream(info: Message, text: str) -> None:
     world = World(user="me")
     stream = world.subscribe(**info)
     (error,) = errors(world, stream)
@@ -51,7 +51,7 @@ def test_a_bad_framework_info_is_told_on_the_stream(info: Message, text: str) ->
     assert stream not in world.open and not world.state.frameworks and not world.journal
 
 
-def test_a_bad_id_is_told_on_the_stream() -> None:
+def test_a_bad_id_is_refused_on_the_stream() -> None:
     world = World()
     assert "'/'" in errors(world, world.subscribe("a/b"))[0] and not world.state.frameworks
 
@@ -72,7 +72,7 @@ def test_a_subscribe_without_shape_is_refused(call: Message) -> None:
     assert caught.value.status == 400
 
 
-def test_nobody_claims_to_be_someone_else() -> None:
+def test_a_framework_cannot_claim_another_principal() -> None:
     world = World()
     call = {"type": "SUBSCRIBE", "subscribe": {"framework_info": {"user": "me", "principal": "q"}}}
     with pytest.raises(HTTPError, match="credentials"):

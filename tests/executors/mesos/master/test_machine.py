@@ -1,11 +1,20 @@
+"""Calls and what agents send, and the rows that make the master durable."""
+
+from __future__ import annotations
+
+import logging
+import random
 from typing import Any
 
 import pytest
 
 from asa.web.errors import HTTPError
-from executors.mesos.effects import Send
+from executors.mesos.effects import KeepRow, Send
+from executors.mesos.master.machine import Master
 from executors.mesos.messages import identity, message
-from tests.executors.mesos.master.world import World, launch, task_info, uuid
+from tests.executors.mesos.master.world import AWARE, MULTI, World, executor_info, launch, task_info, uuid
+
+# ---------------------------------------------------------------------- machine
 
 
 def pair(**options: object) -> tuple[World, str, str]:
@@ -123,56 +132,88 @@ def test_what_is_said_of_an_unknown_framework_ends_it() -> None:
     assert world.take(agent) == [message("SHUTDOWN_FRAMEWORK", framework_id=identity("F9"))]
 
 
-def test_operators_watch() -> None:
+def test_operators_are_sent_what_changes() -> None:
     world = World()
-    stream = world.stream()
-    world.do(world.master.watch(stream, world.now))
+    stream = world.watch()
     assert world.types(stream) == ["SUBSCRIBED", "HEARTBEAT"]
     agent = world.agent()
     framework = world.subscribe()
     world.start(framework, task_info("t", agent))
     world.update(agent, framework, "t", "TASK_RUNNING")
     assert world.types(stream) == ["AGENT_ADDED", "FRAMEWORK_ADDED", "TASK_ADDED", "TASK_UPDATED"]
-    world.call(framework, "TEARDOWN")
-    assert world.types(stream) == ["TASK_UPDATED", "FRAMEWORK_REMOVED"]
-    world.do(world.master.closed(stream, world.now))
-    assert not world.state.operators
-
-
-def test_operators_see_frameworks_come_and_go() -> None:
-    world = World()
-    framework, stream = world.subscribe(), world.stream()
-    world.do(world.master.watch(stream, world.now))
-    world.take(stream)
     world.cut(framework)
     world.subscribe(framework)
     events = world.take(stream)
     assert [event["type"] for event in events] == ["FRAMEWORK_UPDATED"] * 2
     assert [event["framework_updated"]["framework"].get("connected", False) for event in events] == [False, True]
+    world.call(framework, "TEARDOWN")
+    world.operate("MARK_AGENT_GONE", agent_id=identity(agent))
+    assert world.types(stream) == ["TASK_UPDATED", "FRAMEWORK_REMOVED", "AGENT_REMOVED"]
+    world.do(world.master.closed(stream, world.now))
+    assert not world.state.operators
 
 
-def test_operators_call() -> None:
-    world, agent, framework = pair()
-    answer, effects = world.master.operate({"type": "GET_HEALTH"}, world.now)
-    assert answer == {"type": "GET_HEALTH", "get_health": {"healthy": True}} and not effects
-    call = message("MARK_AGENT_GONE", agent_id=identity(agent))
-    answer, effects = world.master.operate(call, world.now)
-    world.do(effects)
-    assert answer is None and agent in world.state.gone
-    assert "FAILURE" in world.types(framework)
-    with pytest.raises(HTTPError):
-        world.master.operate({"type": "DANCE"}, world.now)
-
-
-def test_a_drained_agent_goes_when_its_last_task_has_ended() -> None:
-    world, agent, framework = pair()
-    world.start(framework, task_info("t", agent))
-    call = message("DRAIN_AGENT", agent_id=identity(agent), mark_gone=True)
-    world.do(world.master.operate(call, world.now)[1])
-    assert world.types(agent) == ["RUN", "KILL"] and agent in world.state.agents
-    uuid = world.update(agent, framework, "t", "TASK_KILLED")
-    world.acknowledge(framework, agent, "t", uuid)
-    assert agent in world.state.gone and world.types(agent) == ["ACKNOWLEDGE", "SHUTDOWN"]
+def test_each_transition_and_refusal_has_a_log_line(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "executors.mesos.master")
+    world, agent, framework = pair(user="me")
+    world.subscribe(user="root")
+    secret = {"environment": {"variables": [{"name": "TOKEN", "value": "hush"}]}}
+    executor = executor_info("e", command={"value": "run"} | secret)
+    world.start(framework, task_info("t", agent, executor=executor), task_info("a/b", agent), refuse_s=0)
+    world.update(agent, framework, "t", "TASK_RUNNING")
+    world.call(framework, "KILL", {"task_id": identity("t")})
+    world.call(framework, "SUPPRESS")
+    world.call(framework, "REVIVE")
+    info = {"id": identity(framework), "name": "new", "failover_timeout": 100, "capabilities": [AWARE]}
+    world.call(framework, "UPDATE_FRAMEWORK", {"framework_info": info})
+    world.operate("UPDATE_WEIGHTS", weight_infos=[{"role": "web", "weight": 2}])
+    world.operate("UPDATE_QUOTA", quota_configs=[{"role": "web", "limits": {"cpus": {"value": 1}}}])
+    world.operate("DEACTIVATE_AGENT", agent_id=identity(agent))
+    world.operate("REACTIVATE_AGENT", agent_id=identity(agent))
+    world.hear(agent, "EXITED_EXECUTOR", framework_id=identity(framework), executor_id=identity("e"), status=9)
+    world.hear(agent, "UNAVAILABLE", start={"nanoseconds": 5})
+    world.cut(agent)
+    world.sleep(100)
+    world.cut(framework)
+    world.subscribe(framework)
+    world.subscribe(framework)
+    world.agent(agent)
+    world.operate("DRAIN_AGENT", agent_id=identity(agent), mark_gone=True)
+    world.agent(agent)
+    world.call(framework, "TEARDOWN")
+    lines = [
+        "agent M-S1 on n1 is registered, with 0 tasks",
+        "framework M-0001 (test) has subscribed",
+        "framework without an id is refused: frameworks of user 'root' are not taken",
+        "task a/b of M-0001 is refused (REASON_TASK_INVALID): TaskID must not contain",
+        "task t of M-0001 is on M-S1: TASK_STAGING",
+        "task t of M-0001 on M-S1: TASK_STAGING -> TASK_RUNNING",
+        "task t of M-0001 on M-S1 is to be killed",
+        "framework M-0001 wants no offers, as ['*']",
+        "framework M-0001 wants offers again, as ['*']",
+        "framework M-0001 has changed what it says of itself",
+        "roles have weights: {'web': 2.0}",
+        "roles have limits: {'web': {'cpus': 1000}}",
+        "agent M-S1 is not active any more",
+        "agent M-S1 is active again",
+        "executor e of M-0001 on M-S1 has ended, with status 9",
+        "agent M-S1 will be unavailable: {'start': {'nanoseconds': 5}}",
+        "agent M-S1 is disconnected",
+        "agent M-S1 is unreachable, with 1 tasks",
+        "task t of M-0001 on M-S1: TASK_RUNNING -> TASK_UNREACHABLE",
+        "framework M-0001 is disconnected: it has 100 s to come back",
+        "framework M-0001 has subscribed again",
+        "framework M-0001 fails over",
+        "agent M-S1 on n1 is back, with 0 tasks",
+        "agent M-S1 is drained: {'mark_gone': True}",
+        "agent M-S1 is gone, with 0 tasks",
+        "agent M-S1 was given up: it is refused",
+        "framework M-0001 is removed: it was torn down",
+    ]
+    said = "\n".join(record.getMessage() for record in caplog.records)
+    for line in lines:
+        assert line in said
+    assert "hush" not in said
 
 
 def test_an_idle_master_wants_to_be_woken_now_and_then() -> None:
@@ -189,7 +230,7 @@ def test_an_idle_master_wants_to_be_woken_now_and_then() -> None:
 def test_what_a_quota_allows_again_is_offered_on_other_agents_too() -> None:
     world = World()
     config = {"role": "hpc", "limits": {"cpus": {"value": 4}}}
-    world.do(world.master.operate(message("UPDATE_QUOTA", quota_configs=[config]), world.now)[1])
+    world.operate("UPDATE_QUOTA", quota_configs=[config])
     first, second = world.agent(), world.agent()
     framework = world.subscribe(role="hpc")
     (offer,) = [one for one in world.offers(framework) if one["resources"][0]["name"] == "cpus"]
@@ -198,3 +239,107 @@ def test_what_a_quota_allows_again_is_offered_on_other_agents_too() -> None:
     world.sleep(1.5)
     cpus = [one["agent_id"]["value"] for one in world.offers(framework) if one["resources"][0]["name"] == "cpus"]
     assert [refused, *cpus] in ([first, second], [second, first])
+
+
+# ---------------------------------------------------------------------- rows
+
+
+def busy() -> tuple[World, str, str]:
+    """A world in which every table has a row."""
+    world = World()
+    agent, other, lost = world.agent(), world.agent(), world.agent()
+    framework = world.subscribe(roles=["a", "b"], capabilities=[MULTI, {"type": "PARTITION_AWARE"}])
+    world.start(framework, task_info("t", agent, executor=executor_info("e"), data="secret"))
+    world.start(framework, task_info("away", lost))
+    world.update(agent, framework, "t", "TASK_RUNNING")
+    world.call(framework, "SUPPRESS", {"roles": ["b"]})
+    world.cut(lost)
+    world.sleep(100)
+    world.operate("MARK_AGENT_GONE", agent_id=identity(other))
+    world.operate("UPDATE_WEIGHTS", weight_infos=[{"role": "a", "weight": 3}])
+    world.operate("UPDATE_QUOTA", quota_configs=[{"role": "a", "limits": {"cpus": {"value": 8}}}])
+    world.call(world.subscribe(), "TEARDOWN")
+    return world, agent, framework
+
+
+def test_everything_comes_back_whatever_the_order_of_the_rows() -> None:
+    world, agent, framework = busy()
+    before = world.state
+    rows = world.rows()
+    assert {row.table for row in rows} >= {
+        "serial",
+        "roles",
+        "frameworks",
+        "agents",
+        "unreachable",
+        "gone",
+        "executors",
+        "tasks",
+    }
+    random.Random(7).shuffle(rows)
+    state = Master("M", world.options, world.now + 5, rows).state
+    assert state.frameworks.keys() == before.frameworks.keys() and state.completed.keys() == before.completed.keys()
+    found, known = state.frameworks[framework], before.frameworks[framework]
+    assert (found.info, found.roles, found.suppressed) == (known.info, {"a", "b"}, {"b"})
+    assert found.stream is None and found.disconnected == world.now + 5
+    assert list(found.tasks) == ["t"] and list(found.unreachable) == ["away"]
+    assert found.tasks["t"].statuses == known.tasks["t"].statuses and found.tasks["t"].executor == "e"
+    assert "data" not in found.tasks["t"].info
+    (recovered,) = state.recovered.values()
+    assert recovered.id == agent and recovered.used == before.agents[agent].used and recovered.executors
+    assert (state.gone, state.unreachable) == (before.gone, before.unreachable)
+    assert state.weights == {"a": 3.0} and state.quota == before.quota == {"a": {"cpus": 8000}}
+    assert not state.agents and not state.offers and not state.streams
+
+
+def test_numbers_are_never_given_twice() -> None:
+    world, *_ = busy()
+    before = {*world.state.agents, *world.state.unreachable, *world.state.gone, *world.state.frameworks}
+    offers = set(world.state.offers)
+    for _ in range(3):
+        world.restart()
+        assert world.agent() not in before
+        assert world.subscribe() not in before
+        assert world.state.offers and not offers & world.state.offers.keys()
+        before |= {*world.state.agents, *world.state.frameworks}
+        offers |= world.state.offers.keys()
+
+
+def test_rows_of_what_is_unknown_are_left_out() -> None:
+    world, *_ = busy()
+    orphans = [row for row in world.rows() if row.table in ("tasks", "executors")]
+    state = Master("M", world.options, world.now, [*orphans, KeepRow("tables of the future", "x", {})]).state
+    assert not state.frameworks and not state.recovered
+
+
+def test_rows_of_tasks_on_agents_that_are_unknown_are_left_out() -> None:
+    world, _, framework = busy()
+    rows = [row for row in world.rows() if row.table in ("frameworks", "tasks")]
+    state = Master("M", world.options, world.now, [*rows, KeepRow("maintenance", "schedule", {})]).state
+    assert not state.frameworks[framework].tasks and not state.frameworks[framework].unreachable
+    assert list(state.frameworks) == [framework]
+
+
+def test_an_acknowledgement_and_an_offer_cost_no_row() -> None:
+    world = World()
+    agent, framework = world.agent(), world.subscribe()
+    world.start(framework, task_info("t", agent))
+    uuid = world.update(agent, framework, "t", "TASK_RUNNING")
+    call = {"agent_id": identity(agent), "task_id": identity("t"), "uuid": uuid}
+    effects = world.master.call(
+        {"type": "ACKNOWLEDGE", "framework_id": identity(framework), "acknowledge": call},
+        "p",
+        world.stream_of[framework],
+        world.now,
+    )
+    effects += world.master.from_agent(world.stream_of[agent], [message("PONG")], world.now)[0]
+    call = {"type": "REVIVE", "framework_id": identity(framework)}
+    effects += world.master.call(call, "p", world.stream_of[framework], world.now)
+    assert effects and not [effect for effect in effects if isinstance(effect, KeepRow)]
+
+
+@pytest.mark.parametrize("kind", ["frameworks", "agents"])
+def test_a_row_exists_for_all_that_was_sent(kind: str) -> None:
+    """A row exists for everything that anyone was told of."""
+    world, agent, framework = busy()
+    assert (kind, framework if kind == "frameworks" else agent) in world.journal

@@ -1,3 +1,8 @@
+"""A master in this process: it starts, ends, ends by itself when it is idle, and comes back."""
+
+from __future__ import annotations
+
+import asyncio
 import os
 import resource
 import socket
@@ -5,8 +10,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +20,17 @@ import requests
 from asa.core.errors import InvalidInput, StateError
 from asa.web import server as web
 from executors.mesos.codec import Message, Records
-from executors.mesos.master.server import MasterService
+from executors.mesos.driver import SchedulerDriver
+from executors.mesos.master.server import MasterService, until_idle
+from executors.mesos.master.state import AgentRecord, FrameworkRecord, MasterOptions, MasterState
 from executors.mesos.messages import message
 from executors.mesos.pool_directory import FRAMEWORK, READER, PoolDirectory
+from executors.mesos.resources import NONE
+from tests.executors.mesos import live
+from tests.waiting import until
+
+# ---------------------------------------------------------------------- service
+
 
 DEADLINE_S = 20.0
 FRAMEWORK_INFO = {"user": "u", "name": "f", "failover_timeout": 3600.0}
@@ -69,13 +81,6 @@ class Subscriber:
 
     def first(self) -> Message:
         return next(self._records)
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_before_it_was_started_it_listens_nowhere(pool: PoolDirectory) -> None:
@@ -136,23 +141,6 @@ def test_one_master_holds_a_directory(pool: PoolDirectory, plain: MasterService)
         assert ask(second, pool, "GET_HEALTH").ok
 
 
-def test_another_processs_master_is_seen(pool: PoolDirectory) -> None:
-    program = (
-        "import sys, time; from pathlib import Path; from executors.mesos.master.server import MasterService\n"
-        "from executors.mesos.pool_directory import PoolDirectory\n"
-        "MasterService(PoolDirectory(Path(sys.argv[1])), tls=False).start(); print('up', flush=True); time.sleep(600)"
-    )
-    with subprocess.Popen([sys.executable, "-c", program, pool.path], stdout=subprocess.PIPE) as process:
-        try:
-            assert process.stdout is not None and process.stdout.readline() == b"up\n"
-            with pytest.raises(StateError, match=f"process {process.pid} on"):
-                MasterService(pool, tls=False).start()
-        finally:
-            process.kill()
-    with MasterService(pool, tls=False) as service:  # the dead one's address is replaced, its lock is gone
-        assert pool.master() == service.address
-
-
 @pytest.mark.parametrize("how", ["close", "kill"])
 def test_the_same_master_comes_back(how: str, pool: PoolDirectory) -> None:
     with MasterService(pool, tls=False) as service:
@@ -177,7 +165,7 @@ def test_a_port_that_is_taken(pool: PoolDirectory, plain: MasterService, tmp_pat
     MasterService(other, tls=False).__enter__().close()  # the lock was let go of
 
 
-def test_damage_is_told_and_nothing_is_left_behind(pool: PoolDirectory) -> None:
+def test_damage_is_reported_and_nothing_is_left_behind(pool: PoolDirectory) -> None:
     MasterService(pool, tls=False).__enter__().close()
     with sqlite3.connect(pool.path / "master.db") as connection:
         connection.execute("UPDATE kept SET row = '[]'")
@@ -191,7 +179,7 @@ def test_damage_is_told_and_nothing_is_left_behind(pool: PoolDirectory) -> None:
         MasterService(pool).start()
 
 
-def test_what_it_died_of_is_told(pool: PoolDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_it_died_of_is_raised(pool: PoolDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
     service = MasterService(pool, tls=False)
     with monkeypatch.context() as patch:
 
@@ -217,3 +205,65 @@ def test_as_many_files_as_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     told, soft, hard = map(int, subprocess.check_output([sys.executable, "-c", program]).split())
     assert told == soft == (web.FILES_MOST if hard == resource.RLIM_INFINITY else min(hard, web.FILES_MOST))
+
+
+# ---------------------------------------------------------------------- idleness
+
+
+PATIENCE_S = 20.0
+
+
+def subscribed_framework(stream: str | None) -> FrameworkRecord:
+    return FrameworkRecord("F", {}, frozenset(), 0.0, stream=stream)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("who", ["framework", "agent"])
+def test_a_master_does_not_end_while_a_framework_or_an_agent_is_there(who: str) -> None:
+    async def story() -> None:
+        state = MasterState("M", MasterOptions(), 0.0)
+        if who == "framework":
+            state.frameworks["F"] = subscribed_framework("s1")
+        else:
+            state.agents["S"] = AgentRecord("S", {}, NONE, 0.0)
+        idle = asyncio.create_task(until_idle(state, 0.05))
+        done, _ = await asyncio.wait([idle], timeout=0.5)
+        assert not done
+        if who == "framework":
+            state.frameworks["F"].stream = None  # known, but gone
+        else:
+            del state.agents["S"]
+        await asyncio.wait_for(idle, PATIENCE_S)
+
+    asyncio.run(story())
+
+
+@pytest.mark.slow
+def test_a_master_does_not_end_while_agents_come_and_go() -> None:
+    async def story() -> None:
+        state = MasterState("M", MasterOptions(), 0.0)
+        idle = asyncio.create_task(until_idle(state, 2.0))
+        loop = asyncio.get_running_loop()
+        end = loop.time() + 3.0
+        while loop.time() < end:
+            state.counters["slave_registrations"] = state.counters.get("slave_registrations", 0) + 1
+            done, _ = await asyncio.wait([idle], timeout=0.2)
+            assert not done
+        await asyncio.wait_for(idle, PATIENCE_S)
+
+    asyncio.run(story())
+
+
+@pytest.mark.slow
+def test_a_service_ends_and_lets_the_next_one_in(tmp_path: Path) -> None:
+    pool = PoolDirectory.create(tmp_path / "pool", "p")
+    with MasterService(pool, idle_s=0.2) as service:
+        service.wait(PATIENCE_S)
+    assert pool.master() is None
+    with MasterService(pool, idle_s=1.0) as service:
+        driver = SchedulerDriver(object(), live.FRAMEWORK, pool)  # type: ignore[arg-type]
+        driver.start()
+        until(lambda: driver.connected, "the framework")
+        driver.stop()
+        driver.join()
+        service.wait(PATIENCE_S)

@@ -1,9 +1,16 @@
+"""Tasks: updates, acknowledgements, reconciliation."""
+
+from __future__ import annotations
+
 import pytest
 
 from asa.web.errors import HTTPError
+from executors.mesos.codec import Message
 from executors.mesos.master.tasks import STATUSES_MOST
 from executors.mesos.messages import identity, message
 from tests.executors.mesos.master.world import World, task_info, uuid
+
+# ---------------------------------------------------------------------- tasks
 
 
 def launched(*tasks: str) -> tuple[World, str, str]:
@@ -37,7 +44,7 @@ def test_an_update_whose_acknowledgement_was_lost_is_acknowledged_by_the_master(
     assert world.updates(framework) == [] and world.types(agent) == ["ACKNOWLEDGE"]
 
 
-def test_what_is_older_than_the_end_is_not_told_after_it() -> None:
+def test_an_update_older_than_the_end_is_not_sent_after_it() -> None:
     world, agent, framework = launched()
     for number in (1, 2):
         world.acknowledge(framework, agent, "t", world.update(agent, framework, "t", "TASK_RUNNING", number=number))
@@ -49,7 +56,7 @@ def test_what_is_older_than_the_end_is_not_told_after_it() -> None:
     assert not world.state.frameworks[framework].tasks
 
 
-def test_resources_are_free_as_soon_as_the_task_has_ended_not_when_that_is_told() -> None:
+def test_resources_are_free_as_soon_as_the_task_has_ended() -> None:
     world, agent, framework = launched()
     world.update(agent, framework, "t", "TASK_STARTING", number=1)
     assert world.state.agents[agent].used
@@ -176,3 +183,79 @@ def test_kill_of_an_unreachable_task_waits_for_its_return() -> None:
     world.call(framework, "KILL", {"task_id": identity("t")})
     assert world.updates(framework) == [("t", "TASK_UNREACHABLE")]
     assert world.state.frameworks[framework].unreachable["t"].kill is not None
+
+
+# ---------------------------------------------------------------------- reconcile
+
+
+def told(world: World, framework: str) -> list[tuple[str, str]]:
+    records = [record["update"]["status"] for record in world.take(framework) if record["type"] == "UPDATE"]
+    assert all(one["reason"] == "REASON_RECONCILIATION" and "uuid" not in one for one in records)
+    return [(one["task_id"]["value"], one["state"]) for one in records]
+
+
+def question(*tasks: tuple[str, str | None]) -> Message:
+    items = [{"task_id": identity(task)} | ({"agent_id": identity(agent)} if agent else {}) for task, agent in tasks]
+    return {"tasks": items}
+
+
+def two_tasks(**info: object) -> tuple[World, str, str]:
+    world = World()
+    agent, framework = world.agent(), world.subscribe(**info)
+    world.start(framework, task_info("t", agent), task_info("u", agent))
+    world.update(agent, framework, "t", "TASK_RUNNING", "TASK_FINISHED")
+    world.take(framework)
+    return world, agent, framework
+
+
+def test_reconciliation_of_all_tasks() -> None:
+    world, _, framework = two_tasks()
+    world.call(framework, "RECONCILE", {"tasks": []})
+    assert told(world, framework) == [("t", "TASK_RUNNING"), ("u", "TASK_STAGING")]
+    world.call(framework, "RECONCILE")
+    assert len(told(world, framework)) == 2
+
+
+def test_reconciliation_of_some_tasks() -> None:
+    world, agent, framework = two_tasks()
+    world.call(framework, "RECONCILE", question(("t", agent), ("t", None), ("x", agent), ("y", None), ("z", "nowhere")))
+    assert told(world, framework) == [
+        ("t", "TASK_RUNNING"),
+        ("t", "TASK_RUNNING"),
+        ("x", "TASK_GONE"),
+        ("y", "TASK_UNKNOWN"),
+        ("z", "TASK_UNKNOWN"),
+    ]
+
+
+def test_frameworks_that_are_not_partition_aware_know_lost_only() -> None:
+    world, agent, framework = two_tasks(capabilities=[])
+    world.call(framework, "RECONCILE", question(("x", agent), ("y", None), ("t", None)))
+    assert told(world, framework) == [("x", "TASK_LOST"), ("y", "TASK_LOST"), ("t", "TASK_RUNNING")]
+
+
+def test_reconciliation_of_tasks_on_agents_that_are_unreachable_or_gone() -> None:
+    world, agent, framework = two_tasks()
+    world.cut(agent)
+    world.sleep(100)
+    world.take(framework)
+    world.call(framework, "RECONCILE", question(("u", None), ("x", agent)))
+    assert told(world, framework) == [("u", "TASK_UNREACHABLE"), ("x", "TASK_UNREACHABLE")]
+    world.call(framework, "RECONCILE", {"tasks": []})
+    assert ("u", "TASK_UNREACHABLE") in told(world, framework)
+    world.operate("MARK_AGENT_GONE", agent_id=identity(agent))
+    world.take(framework)
+    world.call(framework, "RECONCILE", question(("u", agent)))
+    assert told(world, framework) == [("u", "TASK_GONE_BY_OPERATOR")]
+
+
+def test_reconciliation_is_silent_until_agents_are_back() -> None:
+    world, agent, framework = two_tasks()
+    world.restart()
+    world.subscribe(framework)
+    world.take(framework)
+    world.call(framework, "RECONCILE", question(("t", agent), ("x", agent), ("y", None)))
+    world.call(framework, "RECONCILE", {"tasks": []})
+    assert told(world, framework) == []
+    world.call(framework, "RECONCILE", question(("x", "nowhere")))
+    assert told(world, framework) == [("x", "TASK_UNKNOWN")]

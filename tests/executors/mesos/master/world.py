@@ -47,8 +47,7 @@ class World:
         self.inbox: dict[str, list[Message]] = {}
         self.open: set[str] = set()
         self.master = Master("M", self.options, self.now)
-        self._streams = itertools.count(1)
-        self._uuids = itertools.count(1)
+        self._names, self._uuids = itertools.count(1), itertools.count(1)
         self.stream_of: dict[str, str] = {}
 
     @property
@@ -102,7 +101,7 @@ class World:
 
     def stream(self, kind: str | None = None) -> str:
         """Open a stream; `kind` is the type of its events."""
-        name = f"stream{next(self._streams)}"
+        name = f"stream{next(self._names)}"
         if kind is not None:
             self.kinds[name] = kind
         self.open.add(name)
@@ -162,6 +161,26 @@ class World:
         }
         self.hear(agent, "UPDATE", framework_id=identity(framework), status=status, latest_state=latest or state)
         return text
+
+    # ---------------------------------------------------------------- operators
+
+    def operate(self, kind: str, **payload: Any) -> Message:
+        """An operator's call: what the answer says, nothing where it is empty."""
+        answer, effects = self.master.operate({"type": kind, kind.lower(): payload}, self.now)
+        self.do(effects)
+        if answer is None:
+            return {}
+        found = decode(encode(answer))
+        if self.strict and not kind.startswith("ASA_"):
+            check("master.Response", found)
+        said: Message = found[kind.lower()]
+        return said
+
+    def watch(self) -> str:
+        """The stream of an operator who has subscribed."""
+        stream = self.stream("master.Event")
+        self.do(self.master.watch(stream, self.now))
+        return stream
 
     # ---------------------------------------------------------------- frameworks
 

@@ -304,7 +304,7 @@ def test_views():
     assert (slots.waited.tolist(), slots.duration.tolist()) == ([10.0, 0.0], [30.0, 1e9])
     nodes = from_view(node_view([Job(2, kind=1), Job(1)], free=[[8], [3]], demands=[[1], [2]]))
     assert nodes.need[nodes.sort].tolist() == [[2], [1]]
-    assert nodes.free.tolist() == [[8], [3]], "whoever holds the rest, it does not come back"
+    assert nodes.free.tolist() == [[8], [3]], "the rest stays held"
     assert all(found.shared.shape == (0,) and found.drawn.shape[1] == 0 for found in (slots, nodes))
 
 

@@ -70,7 +70,7 @@ def test_it_sees_nodes_from_anywhere_on_only_where_there_are_more_than_it_sees()
 
 
 def test_as_in_the_paper_no_job_begins_behind_the_nodes_that_are_seen():
-    """Before the 100th node that nobody holds there are at most three other jobs; the job itself has 30 nodes."""
+    """Before the 100th node that no job holds there are at most three other jobs; the job itself has 30 nodes."""
     window = grouped(np.arange(400), [30, 30, 30, 30], below=[10, 40])
     for seed in range(10):
         found = Neural(iterations=100, anywhere=False, warmest=1e6, seed=seed).place(window)

@@ -1,0 +1,190 @@
+"""How often a user's runs may call the batch system: one budget for all of them, kept in the state directory.
+
+`Bucket` is the rule, without I/O; `SharedBudget` keeps one for each kind of call in a small file that the runs of all
+login nodes lock in turn. Whoever wants to call is given the time at which it may, in the order of asking, so that
+nobody waits for ever; cancelling needs no leave.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import logging
+import math
+import os
+import struct
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from asa.core.errors import InvalidInput
+
+VARIABLE = "ASA_SCHEDULER_BUDGET"
+"""Environment variable: such as ``query=15,submit=2,burst=10``, or ``off``."""
+
+QUERY, SUBMIT = "query", "submit"
+WINDOW_S = 600.0
+
+_FLOCK = "hhqqi4x"  # struct flock of 64-bit Linux: type, whence, start, length, pid
+_PATIENCE_S, _RETRY_S = 1.0, 0.02
+_FILE_MOST = 4096
+_DEBT_MOST = 1000.0  # calls that wait; a file that says more is damaged
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """Calls of one kind that may be made now, less those that wait for their turn, as of a time [s since the epoch].
+
+    Parameters
+    ----------
+    left
+        At most `burst`; negative when calls have been promised for later.
+    """
+
+    left: float
+    at: float
+
+    def reserve(self, now: float, every_s: float, burst: int, spare: float = 0.0) -> tuple[Bucket, float | None]:
+        """The bucket after one more call, and when that may be made [s since the epoch].
+
+        Parameters
+        ----------
+        every_s
+            Mean time between calls over any ten minutes [s], those made at once included.
+        burst
+            Calls that may be made at once.
+        spare
+            Calls that must be left for others now; None is returned, and nothing is taken, where there are not.
+
+        Examples
+        --------
+        >>> Bucket(1.0, 0.0).reserve(0.0, 15.0, 10)
+        (Bucket(left=0.0, at=0.0), 0.0)
+        >>> Bucket(0.0, 0.0).reserve(0.0, 15.0, 10)
+        (Bucket(left=-1.0, at=0.0), 20.0)
+        """
+        rate = (WINDOW_S / every_s - burst) / WINDOW_S
+        left = min(float(burst), self.left + max(0.0, now - self.at) * rate)
+        if spare and left - 1.0 < spare:
+            return Bucket(left, now), None
+        left -= 1.0
+        return Bucket(left, now), now + max(0.0, -left) / rate
+
+
+@dataclass(frozen=True)
+class CallLimits:
+    """What the budget allows; the mean times between calls are in seconds.
+
+    Raises
+    ------
+    InvalidInput
+        When a number is out of range.
+    """
+
+    query: float = 15.0
+    submit: float = 2.0
+    burst: int = 10
+
+    def __post_init__(self) -> None:
+        for name in (QUERY, SUBMIT):
+            every_s = getattr(self, name)
+            if not (math.isfinite(every_s) and every_s > 0):
+                raise InvalidInput(f"{VARIABLE}: {name}={every_s:g}: expected a number of seconds above 0")
+            if not 1 <= self.burst < WINDOW_S / every_s:
+                most = WINDOW_S / every_s
+                raise InvalidInput(f"{VARIABLE}: burst={self.burst}: expected 1 or more, and less than the "
+                                   f"{most:g} calls that {name}={every_s:g} allows in ten minutes")  # fmt: skip
+
+    @classmethod
+    def of(cls, environ: Mapping[str, str] = os.environ) -> CallLimits | None:
+        """What the environment asks for; None for no budget.
+
+        Raises
+        ------
+        InvalidInput
+            When it cannot be read.
+        """
+        text = environ.get(VARIABLE, "").strip()
+        if text == "off":
+            return None
+        given: dict[str, float] = {}
+        for word in filter(None, text.split(",")):
+            name, _, value = word.partition("=")
+            try:
+                given[name.strip()] = int(value) if name.strip() == "burst" else float(value)
+            except ValueError:
+                raise InvalidInput(f"{VARIABLE}: {word!r}: expected NAME=NUMBER") from None
+        if unknown := given.keys() - {QUERY, SUBMIT, "burst"}:
+            raise InvalidInput(f"{VARIABLE}: {sorted(unknown)[0]!r}: expected query, submit or burst, or just off")
+        return cls(**given)  # type: ignore[arg-type]
+
+
+class SharedBudget:
+    """One budget of all runs that share a state directory.
+
+    Its file is read anew each time. Where it is damaged, it begins anew; where it cannot be locked or written, this
+    process keeps a budget of its own. A lock ends with the process that has it.
+    """
+
+    def __init__(self, path: Path, limits: CallLimits) -> None:
+        self._path, self._limits = path, limits
+        self._own: dict[str, Bucket] = {}
+
+    def reserve(self, kind: str, now: float, spare: float = 0.0) -> float | None:
+        """When a call of this kind may be made [s since the epoch]; see `Bucket.reserve`."""
+        try:
+            descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            try:
+                _lock(descriptor)
+                self._own = read_buckets(os.pread(descriptor, _FILE_MOST, 0), now, self._limits.burst)
+                found = self._take(kind, now, spare)
+                text = json.dumps({name: [bucket.left, bucket.at] for name, bucket in self._own.items()}).encode()
+                os.ftruncate(descriptor, 0)
+                os.pwrite(descriptor, text, 0)
+                return found
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            _log.debug("the budget %s cannot be shared: %s", self._path, error)
+            return self._take(kind, now, spare)
+
+    def _take(self, kind: str, now: float, spare: float) -> float | None:
+        full = Bucket(float(self._limits.burst), now)
+        every_s = self._limits.query if kind == QUERY else self._limits.submit
+        self._own[kind], found = self._own.get(kind, full).reserve(now, every_s, self._limits.burst, spare)
+        return found
+
+
+def read_buckets(text: bytes, now: float, burst: int) -> dict[str, Bucket]:
+    """The buckets in a file; those that are damaged are left out. Clocks of login nodes may differ.
+
+    >>> read_buckets(b'{"query": [3, 5.0], "submit": ["x", null]}', now=4.0, burst=10)
+    {'query': Bucket(left=3.0, at=4.0)}
+    """
+    found: dict[str, Bucket] = {}
+    with suppress(ValueError, RecursionError):
+        content = json.loads(text)
+        for kind in (QUERY, SUBMIT) if isinstance(content, dict) else ():
+            with suppress(TypeError, ValueError, OverflowError):
+                left, at = map(float, content.get(kind))
+                if -_DEBT_MOST <= left <= burst and math.isfinite(at):
+                    found[kind] = Bucket(left, min(at, now))
+    return found
+
+
+def _lock(descriptor: int) -> None:
+    """Lock an opened file against all others, on this machine or another: it is held for an instant only."""
+    deadline = time.monotonic() + _PATIENCE_S
+    whole = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+    while True:
+        try:
+            fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, whole)  # of the opened file: it keeps other threads out, too
+            return
+        except (BlockingIOError, PermissionError):
+            if time.monotonic() >= deadline:
+                raise
+            time.sleep(_RETRY_S)
