@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -69,7 +70,7 @@ def test_a_new_driver_leaves_the_supervisors_alone(context: RunContext) -> None:
 
 
 def test_a_run_whose_framework_was_removed_goes_on_as_another_one(
-    context: RunContext, capfd: pytest.CaptureFixture[str]
+    context: RunContext, caplog: pytest.LogCaptureFixture
 ) -> None:
     executor = Mesos()
     executor.start(context, lambda event: None)
@@ -78,12 +79,12 @@ def test_a_run_whose_framework_was_removed_goes_on_as_another_one(
         before = framework["framework_info"]["id"]
         operator.call("TEARDOWN", framework_id=before)
     executor.close()
-    capfd.readouterr()
+    caplog.clear()
     executor = Mesos()
     executor.start(context, lambda event: None)
-    assert capfd.readouterr().err.splitlines() == [
-        "asa: our framework: Framework has been removed",
-        "asa: the run goes on as another framework of its pool",
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == [
+        "our framework: Framework has been removed",
+        "the run goes on as another framework of its pool",
     ]
     with Operator(PoolDirectory(context.directory / "pool"), READER) as operator:
         [framework] = operator.call("GET_FRAMEWORKS")["frameworks"]
@@ -120,10 +121,10 @@ def test_options_are_checked() -> None:
         Mesos(heartbeat_s=0)
 
 
-def test_why_a_supervisor_does_not_run_is_said(context: RunContext, capsys: pytest.CaptureFixture[str]) -> None:
+def test_why_a_supervisor_does_not_run_is_in_the_log(context: RunContext, caplog: pytest.LogCaptureFixture) -> None:
     side = DriverSide(context.directory / "pool", context, local(), set(), lambda events: None)
     side.report(
         [FrameworkOutcome("nodes", "failed", "no disk", "S1"), FrameworkOutcome("lease", "failed", "too late", "")]
     )
     side.close()
-    assert capsys.readouterr().err.splitlines() == ["asa: agent S1: no disk", "asa: our lease: too late"]
+    assert caplog.messages == ["agent S1: no disk", "our lease: too late"]
