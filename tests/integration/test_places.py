@@ -90,3 +90,25 @@ def test_when_the_driver_dies_the_queue_empties_by_itself(shell: Shell) -> None:
     assert again.code == 0, again.err
     assert list(shell.folder.glob("stage3-*"))
     assert {event.state for event in shell.events(JobEnded)} >= {JobState.COMPLETED}
+
+
+def test_where_size_counts_no_array_is_taken_for_a_place(tmp_path_factory: pytest.TempPathFactory) -> None:
+    if (reason := host.obstacle(database=True)) is not None:
+        pytest.skip(reason)
+    sizes, folder = (("PriorityWeightJobSize", "100000"),), tmp_path_factory.mktemp("sizes")
+    config = host.configure(
+        folder / "cluster", nodes=2, cores_per_node=4, regime="limits", database=True, settings=sizes
+    )
+    with running(config) as cluster:
+        shell = Shell(cluster, folder)
+        told = {each["what"]: each["found"] for each in shell.asa("doctor", "--backend", "slurm").data["rows"]}
+        assert "cannot be held" in told["slurm: places"]
+        assert "PriorityWeightJobSize=100000" in told["slurm: job arrays"]
+        done = shell.asa(*RUN)
+        assert done.code == 0, done.err
+        starts = sorted(shell.events(AllocationStarted), key=lambda event: event.started)
+        asked = {event.allocation: event.stages for event in shell.events(Submitting)}
+        assert [asked[event.allocation] for event in starts] == [(name,) for name in NAMES], "in order, each once"
+        assert all(event.handle.array_index is None for event in shell.events(Submitted))
+        assert not shell.events(Cancelled), "and none in vain"
+        leave_nothing(shell)

@@ -187,7 +187,9 @@ class Slurm:
         )
         site = replace(
             site,
-            arrays=self._slurm.arrays and configuration.get("MaxArraySize") not in ("0", "1"),
+            arrays=self._slurm.arrays
+            and configuration.get("MaxArraySize") not in ("0", "1")
+            and not size_weight(configuration),
             parks=bool(node_names(chosen)),
             details={"reached through": self._slurm.name()} | dict(site.details),
         )
@@ -506,6 +508,22 @@ def queue_regime(configuration: Mapping[str, str]) -> QueueRegime:
     return QueueRegime.LIMITS if enforced & _LIMITS else QueueRegime.MULTIFACTOR
 
 
+def size_weight(configuration: Mapping[str, str]) -> str:
+    """The setting by which a job's size counts in its priority; "" where it does not.
+
+    Elements of a job array are as old as one another, so that there their sizes decide which starts first.
+
+    >>> size_weight({"PriorityType": "priority/multifactor", "PriorityWeightTRES": "CPU=1000,GRES/gpu=10"})
+    'PriorityWeightTRES=CPU=1000'
+    """
+    if configuration.get("PriorityType", "").rpartition("/")[2].lower() != "multifactor":
+        return ""
+    tres = (item for item in configuration.get("PriorityWeightTRES", "").split(",") if "/" not in item)
+    weights = {f"PriorityWeightTRES={name}": weight for name, _, weight in (item.partition("=") for item in tres)}
+    weights["PriorityWeightJobSize"] = configuration.get("PriorityWeightJobSize", "")
+    return next((f"{name}={weight}" for name, weight in weights.items() if weight.strip("0.")), "")
+
+
 def _words(text: str) -> set[str]:
     return {word.strip().upper() for word in text.split(",")}
 
@@ -536,6 +554,8 @@ def site_capabilities(
     limits = [commands.parse_limit(item.get("MaxTime", "UNLIMITED")) for item in partitions]
     finite = [limit for limit in limits if limit is not None]
     shown = {name: configuration[name] for name in _SHOWN if configuration.get(name)}
+    if weight := size_weight(configuration):
+        shown["job arrays"] = f"hold no places: sizes count in priorities ({weight}), so elements start by size"
     for item in partitions:
         found = (f"{name}={item[name]}" for name in _SHOWN_OF_PARTITION if name in item)
         shown[f"partition {item['PartitionName']}"] = " ".join(found)

@@ -474,6 +474,27 @@ def test_regime(configuration: dict[str, str], expected: QueueRegime) -> None:
     assert backend.queue_regime(configuration) is expected
 
 
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({}, ""),
+        ({"PriorityWeightJobSize": "0", "PriorityWeightTRES": "(null)"}, ""),
+        ({"PriorityWeightTRES": "CPU=0,Mem=0.0,GRES/gpu=500"}, ""),  # elements of an array have the same GPUs
+        ({"PriorityWeightJobSize": "100"}, "PriorityWeightJobSize=100"),
+        ({"PriorityWeightTRES": "CPU=0,Mem=0.25"}, "PriorityWeightTRES=Mem=0.25"),
+        ({"PriorityType": "priority/basic", "PriorityWeightJobSize": "100"}, ""),
+    ],
+)
+def test_where_size_counts_no_array_holds_places(fake: FakeSlurm, settings: dict[str, str], said: str) -> None:
+    fake.settings |= commands.parse_configuration(
+        "".join(f"{name} = {value}\n" for name, value in (MULTIFACTOR | settings).items())
+    )
+    site = Slurm(transport=fake, clock=ManualClock(NOW)).capabilities()
+    assert site.arrays == (not said)
+    told = site.details.get("job arrays", "")
+    assert said in told and bool(told) == bool(said)
+
+
 def survey(
     *partitions: dict[str, str], configuration: dict[str, str] | None = None, nodes: list[NodeGroup] = NODES
 ) -> Capabilities:
