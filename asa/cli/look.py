@@ -13,7 +13,7 @@ from typing import Any
 from asa.core.command import CommandResult, table
 from asa.core.errors import RunNotFound
 from asa.core.event import RunStarted, RunState
-from asa.core.registry import EXPLAIN
+from asa.core.registry import CLEAN, EXPLAIN
 from asa.log.events import EventLog
 from asa.log.rundir import RunDirectory, list_runs, state_directory
 from asa.report.outputs import check_outputs
@@ -163,7 +163,7 @@ class WaitsCommand:
 
 
 class CleanCommand:
-    """List jobs whose driver is gone, and cancel them with --cancel."""
+    """List jobs whose driver is gone, and cancel them with --cancel; remove what agents have left here."""
 
     help = "list jobs whose driver is gone; cancel them with --cancel"
 
@@ -172,7 +172,8 @@ class CleanCommand:
         parser.add_argument("--force", action="store_true", help="with --cancel: those of resumable runs, too")
 
     def run(self, options: argparse.Namespace) -> CommandResult:
-        """List, and perhaps cancel."""
+        """List, and perhaps cancel; what is of no use to any agent is removed, as the next one would do."""
+        removed = [str(path) for name in CLEAN for path in CLEAN.load(name)()]
         found = list(leftovers(state_directory()))
         doomed = [item for item in found if options.cancel and (options.force or not item.resumable)]
         cancel(doomed)
@@ -192,4 +193,6 @@ class CleanCommand:
             text += "\ncancel them with 'asa clean --cancel'"
         if any(item.resumable and item not in doomed for item in found):
             text += "\na resumable run's jobs are used by 'asa resume RUN'; --cancel --force cancels them, too"
-        return CommandResult({"rows": rows}, text)
+        if removed:
+            text += "\nremoved from this machine, left behind by agents that are gone:\n" + "\n".join(removed)
+        return CommandResult({"rows": rows, "removed": removed}, text)

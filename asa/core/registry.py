@@ -277,6 +277,8 @@ DISPATCHERS = Registry("dispatcher", group="asa.dispatchers", owes=("decide",))
 COMMANDS = Registry("command", group="asa.commands", owes=("configure", "run"))
 DOCTOR = Registry("check", group="asa.doctor")
 """Functions without arguments that yield rows ``{"what": ..., "ok": ..., "found": ...}`` for `asa doctor`."""
+CLEAN = Registry("sweep", group="asa.clean")
+"""Functions without arguments that remove what is left behind on this machine, and return its paths."""
 EXPLAIN = Registry("explanation", group="asa.explain")
 """Functions that take the name of something that is no run, and return what `asa explain` prints of it, or None."""
 

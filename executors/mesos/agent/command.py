@@ -90,16 +90,14 @@ class AgentCommand:
     def run(self, options: argparse.Namespace) -> CommandResult:
         """Run it until its work is over."""
         from executors.mesos.agent.service import NO_MASTER, AgentService
-        from executors.mesos.agent.storage import remove_abandoned
 
         directory = PoolDirectory(options.directory.absolute())
         if not _appears(directory, options.patience):
             text = f"no pool was made in {directory.path} for {options.patience:g} s: asa master makes one"
             return CommandResult({"master": None}, text, NO_MASTER)
-        scratch, prefix = Path(node.scratch(os.environ)), f"asa-agent-{os.geteuid()}-"
-        name, key, held = _hold(options, scratch, prefix)
+        name, key, held = _hold(options)
         given = agent_options(options, name)
-        remove_abandoned(scratch, prefix)
+        sweep()
         try:
             quotas = _quotas(options, key, given.resources.scalar("cpus"))
         except BaseException:
@@ -130,7 +128,19 @@ class AgentCommand:
         return CommandResult({}, "", code)
 
 
-def _hold(options: argparse.Namespace, scratch: Path, prefix: str) -> tuple[str, str, WorkDirectory]:
+def _directories() -> tuple[Path, str]:
+    """Where agents of this user have their directories on this machine, and what the names of these begin with."""
+    return Path(node.scratch(os.environ)), f"asa-agent-{os.geteuid()}-"
+
+
+def sweep() -> list[Path]:
+    """Remove what killed agents of this user have left on this machine; for `asa clean`, too."""
+    from executors.mesos.agent.storage import remove_abandoned
+
+    return remove_abandoned(*_directories())
+
+
+def _hold(options: argparse.Namespace) -> tuple[str, str, WorkDirectory]:
     """The agent's name, its key, and its work directory, held before anything is tried in its name space.
 
     Another agent of the same job may work on this machine: where Flux has several brokers on one host, each of them is
@@ -138,6 +148,7 @@ def _hold(options: argparse.Namespace, scratch: Path, prefix: str) -> tuple[str,
     """
     from executors.mesos.agent.storage import WorkDirectory
 
+    scratch, prefix = _directories()
     names = [options.name] if options.name else node.names(os.environ)
     while True:
         name = names.pop(0)

@@ -29,6 +29,9 @@ from executors.mesos.messages import nanoseconds
 
 _LOCK_PATIENCE_S = 3.0
 _LOCK_RETRY_S = 0.01
+_LOCKLESS_S = 3600.0
+"""Age from which a directory without a lock is left behind [s]. An agent makes one and its lock in a millisecond; on a
+node that swaps, or stopped with its job, it may take minutes, and it would have to make both again."""
 
 _log = logging.getLogger(__name__)
 
@@ -61,7 +64,9 @@ class WorkDirectory:
         while self._descriptor < 0:
             private_directory(self.path)
             try:
-                descriptor = os.open(self.lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+                descriptor = _open_lock(self.lock, os.O_CREAT)
+            except FileNotFoundError:  # another agent has just removed the directory
+                continue
             except OSError as error:
                 raise cannot("lock", self.lock, error) from error
             if _locked(descriptor) and _is_at(self.lock, descriptor):
@@ -94,24 +99,28 @@ class WorkDirectory:
 def remove_abandoned(parent: Path, prefix: str) -> list[Path]:
     """Remove work directories of our own user that agents have left which were killed; those that were removed.
 
-    A directory is abandoned when its lock is free and no container of its agent runs: as long as one does, the agent
-    may be started again.
+    A directory is abandoned when its lock is free, or was not made for an hour, and no container of its agent runs: as
+    long as one does, the agent may be started again.
     """
     removed = []
     for path in parent.glob(f"{prefix}*"):
-        with suppress(OSError):  # it is another user's, in use, or being removed
-            descriptor = os.open(path / "lock", os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+        with suppress(OSError):  # it is in use, or being removed
+            found = os.stat(path, follow_symlinks=False)
+            if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+                continue
+            descriptor = _open_lock(path / "lock", os.O_CREAT if time.time() - found.st_mtime > _LOCKLESS_S else 0)
             try:
-                found = os.stat(path, follow_symlinks=False)
-                is_ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
-                alone = is_ours and _locked(descriptor) and _is_at(path / "lock", descriptor)
-                if alone and not _has_processes(path):
+                if _locked(descriptor) and _is_at(path / "lock", descriptor) and not _has_processes(path):
                     shutil.rmtree(path)
                     removed.append(path)
                     _log.info("removed %s, which an agent that was killed has left", path)
             finally:
                 os.close(descriptor)
     return removed
+
+
+def _open_lock(path: Path, flags: int) -> int:
+    return os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | flags, 0o600)
 
 
 def _has_processes(path: Path) -> bool:

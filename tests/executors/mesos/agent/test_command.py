@@ -17,6 +17,7 @@ import psutil
 import pytest
 import requests
 
+from asa.cli.main import main as command_line
 from asa.core.errors import InvalidInput, StateError
 from executors.cgroup import probe, throttle
 from executors.cgroup.dutycycle import DutyCycle
@@ -173,16 +174,27 @@ def test_killed_and_not_started_again_nothing_is_left(bench: Bench, scheduler: S
     assert not work.exists()
 
 
-def test_what_the_batch_system_has_killed_the_next_agent_tidies_up(bench: Bench, scheduler: Scheduler) -> None:
+@pytest.mark.parametrize("by", ["the next agent", "asa clean"])
+def test_what_the_batch_system_has_killed_is_tidied_up(
+    bench: Bench, scheduler: Scheduler, by: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     agent = bench.agent("--orphan-grace", "1000", TMPDIR=str(bench.path))
     pid = sleeping(scheduler)
     (shim,) = _parents(pid)
     (work,) = bench.path.glob("asa-agent-*")
+    monkeypatch.setenv("TMPDIR", str(bench.path))
+    monkeypatch.setenv("ASA_STATE_DIR", str(bench.path / "state"))
+    assert command_line(["clean"]) == 0
+    assert work.exists() and str(work) not in capsys.readouterr().out
     for process in (shim, agent.pid, pid):
         os.kill(process, signal.SIGKILL)
     agent.wait()
     until(lambda: birth_of(pid) is None)
-    bench.agent("--attribute", "job=next", TMPDIR=str(bench.path))
+    if by == "asa clean":
+        assert command_line(["clean"]) == 0
+        assert capsys.readouterr().out.endswith(f"left behind by agents that are gone:\n{work}\n")
+    else:
+        bench.agent("--attribute", "job=next", TMPDIR=str(bench.path))
     until(lambda: not work.exists())
 
 

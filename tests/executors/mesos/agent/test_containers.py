@@ -12,6 +12,7 @@ import stat
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -434,6 +435,18 @@ def test_what_killed_agents_have_left_is_removed(tmp_path: Path) -> None:
         container.kill()
     until(lambda: remove_abandoned(tmp_path, PREFIX) == [busy])
     directory.release()
+
+
+@pytest.mark.parametrize(("age_s", "swept"), [(3500.0, False), (3700.0, True)])
+def test_what_an_agent_left_that_died_before_it_had_its_lock_is_removed_when_it_is_old(
+    tmp_path: Path, age_s: float, swept: bool
+) -> None:
+    left = tmp_path / f"{PREFIX}left"
+    left.mkdir(0o700)
+    (left / "half").touch()
+    os.utime(left, (time.time() - age_s,) * 2)
+    assert remove_abandoned(tmp_path, PREFIX) == ([left] if swept else [])
+    assert left.exists() is not swept and not (left / "lock").exists()
 
 
 def test_what_only_looks_like_an_agents_directory_is_left_alone(tmp_path: Path) -> None:
