@@ -14,6 +14,7 @@ from asa.core.command import CommandResult, table
 from asa.core.errors import RunNotFound
 from asa.core.event import RunStarted, RunState
 from asa.core.registry import CLEAN, EXPLAIN
+from asa.core.units import brief
 from asa.log.events import EventLog
 from asa.log.rundir import RunDirectory, list_runs, state_directory
 from asa.report.outputs import check_outputs
@@ -150,7 +151,8 @@ class WaitsCommand:
                     "site": geometry.site,
                     "partition": geometry.partition,
                     "cores": geometry.cores,
-                    "wall_time": geometry.walltime_class,
+                    "wall_time": None if row.asked_s is None else " to ".join(dict.fromkeys(map(brief, row.asked_s))),
+                    "class": geometry.walltime_class,
                     "jobs": row.jobs,
                     "last_wait_s": row.last_wait_s,
                     "estimator": estimator,

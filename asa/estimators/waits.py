@@ -34,12 +34,15 @@ class WaitRow:
         Wait of the last of them [s], or None.
     predictions
         What each estimator that was taught says now [s], by its spec; None for one that is not installed any more.
+    asked_s
+        The shortest and the longest wall time that these jobs asked for [s]; None where that was not noted.
     """
 
     geometry: Geometry
     jobs: int
     last_wait_s: float | None
     predictions: Mapping[str, float | None]
+    asked_s: tuple[float, float] | None = None
 
 
 class Waits:
@@ -105,6 +108,7 @@ class Waits:
         wait_s: float,
         predicted_s: float | None = None,
         context: Context | None = None,
+        walltime_s: float | None = None,
     ) -> bool:
         """The job `token` waited `wait_s` [s]; whether that was news: each job teaches once.
 
@@ -114,6 +118,8 @@ class Waits:
             What `predict` had said for it [s], or None when it was not asked.
         context
             What was known when the job was submitted.
+        walltime_s
+            The wall time that it asked for [s], which `table` shows; nothing is learned by it.
 
         Raises
         ------
@@ -133,7 +139,9 @@ class Waits:
 
         def count(record: Record | None) -> Record:
             record = record or {}
-            return record | {"jobs": record.get("jobs", 0) + 1, "last_wait_s": wait_s}
+            asked = [*record.get("asked_s", []), *([] if walltime_s is None else [walltime_s])]
+            known = {"asked_s": [min(asked), max(asked)]} if asked else {}
+            return record | {"jobs": record.get("jobs", 0) + 1, "last_wait_s": wait_s} | known
 
         key = _PREFIX + str(geometry)
         if not self._pooled:
@@ -145,17 +153,18 @@ class Waits:
     def table(self) -> list[WaitRow]:
         """All that was learned, by geometry. Asking teaches nothing and draws nothing.
 
-        Pooled estimators say what they would of a job of the class's longest wall time, submitted when the last wait
-        became known, knowing nothing of the queue.
+        Pooled estimators say what they would of a job of the longest wall time that was asked for, or of the class,
+        submitted when the last wait became known, knowing nothing of the queue.
         """
         rows = []
         for key in self._store.keys(_PREFIX):
             record, geometry = self._store.get(key) or {}, Geometry.parse(key.removeprefix(_PREFIX))
             predictions = {spec: self._peek(geometry, spec, record) for spec in record.get("states", {})}
             pool = self._store.get(_POOLED + _queue(geometry)) or {}
-            job = Context(pool.get("known_at", 0.0), geometry.cores, _longest(geometry))
+            asked = (record["asked_s"][0], record["asked_s"][1]) if "asked_s" in record else None
+            job = Context(pool.get("known_at", 0.0), geometry.cores, asked[1] if asked else _longest(geometry))
             predictions |= {spec: self._peek(geometry, spec, pool, job) for spec in pool.get("states", {})}
-            rows.append(WaitRow(geometry, record.get("jobs", 0), record.get("last_wait_s"), predictions))
+            rows.append(WaitRow(geometry, record.get("jobs", 0), record.get("last_wait_s"), predictions, asked))
         return sorted(rows, key=lambda row: row.geometry)
 
     def _key(self, geometry: Geometry) -> str:

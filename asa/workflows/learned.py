@@ -132,7 +132,7 @@ class LearnedWaits:
     ) -> None:
         """This job waited `wait_s` [s]; counts once, by its token."""
         geometry = self._geometry(job.resources, job.walltime_s)
-        self._waits.learn(geometry, job.token, wait_s, predicted_s, context)
+        self._waits.learn(geometry, job.token, wait_s, predicted_s, context, job.walltime_s)
         self._tell(geometry)
 
     def run_time(self, workflow: str) -> Callable[[str, float], float]:

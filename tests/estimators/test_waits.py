@@ -7,6 +7,7 @@ import types
 
 import pytest
 
+from asa.cli.main import main
 from asa.core.context import Context, Geometry
 from asa.core.errors import InvalidInput, StateError, UnknownName
 from asa.core.ports import RunTimePredictor
@@ -212,6 +213,21 @@ def test_pooled_estimators_share_the_count_of_jobs_with_others(store):
     assert last.learn(SMALL, "job-1", 60.0)
     assert pooled.learn(SMALL, "job-1", 60.0, None, Context(at=0.0, cores=4))
     assert pooled.table() == [WaitRow(SMALL, 1, 60.0, {"last": 60.0, "context": 60.0})]
+
+
+@pytest.mark.parametrize("spec", ["last", "context"])
+def test_the_wall_times_that_were_asked_for_are_shown_and_teach_nothing(store, tmp_path, monkeypatch, capsys, spec):
+    waits, short = Waits(store, spec), Geometry("site", "core", 4, "15m")
+    for job, (walltime_s, shown) in enumerate(
+        [(None, "-"), (120.0, "2 min"), (120.0, "2 min"), (300.0, "2 min to 5 min")]
+    ):
+        waits.learn(short, f"job-{job}", 60.0, None, Context(at=float(job), cores=4), walltime_s)
+        monkeypatch.setenv("ASA_STATE_DIR", str(tmp_path))
+        assert main(["waits"]) == 0
+        header, row = capsys.readouterr().out.splitlines()
+        at = [header.index(name) for name in ("wall_time", "class", "jobs")]
+        assert [row[at[0] : at[1]].strip(), row[at[1] : at[2]].strip()] == [shown, "15m"]
+    assert waits.table() == [WaitRow(short, 4, 60.0, {spec: 60.0}, (120.0, 300.0))]
 
 
 def test_pooled_estimators_learn_without_a_context_and_say_something_to_any_geometry(store):
