@@ -73,6 +73,8 @@ class Ask:
     array
         Name of a job array that it is an element of, or "". All elements are asked for in one decision, in order; one
         of them runs at a time until the array is throttled wider (`Amend`).
+    why
+        Why it is for several stages, in plain words, or "".
     """
 
     stages: tuple[str, ...]
@@ -84,6 +86,7 @@ class Ask:
     delay_s: float = 0.0
     lives_s: float | None = None
     array: str = ""
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)

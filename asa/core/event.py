@@ -58,7 +58,8 @@ class Event:
 class RunStarted(Event):
     """The first event of every log: what is to be run, and how; `regime`, `arrays` and `parks` are the site's.
 
-    `version` is that of the log: 1 where nothing is said, `VERSION` in what is written now.
+    `version` is that of the log: 1 where nothing is said, `VERSION` in what is written now. `fixed_s` is as in
+    `WorkflowView`.
     """
 
     run: str
@@ -74,6 +75,7 @@ class RunStarted(Event):
     arrays: bool = False
     parks: bool = False
     version: int = 1
+    fixed_s: tuple[float, float] = (0.0, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +121,7 @@ class Submitting(Event):
 
     It depends on the allocations in `after`. `predicted_wait_s` is the wait it was planned with [s], `soon_wait_s` how
     soon it may be over; None when no prediction was asked. `context` is what was known of it and of the queue, or None
-    where the queue is not looked at.
+    where the queue is not looked at. `why` says in plain words why it is for several stages, or "".
     """
 
     allocation: str
@@ -129,6 +131,7 @@ class Submitting(Event):
     predicted_wait_s: float | None = None
     soon_wait_s: float | None = None
     context: Context | None = None
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)

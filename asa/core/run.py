@@ -546,6 +546,8 @@ class Held:
 
     Attributes
     ----------
+    why
+        Why it is for several stages, in plain words, or "".
     state, job
         Where it stands; where its job stands, in the batch system's words.
     started, runs
@@ -584,6 +586,7 @@ class Held:
     soon_wait_s: float | None = None
     context: Context | None = None
     lender: str = ""
+    why: str = ""
     started: float | None = None
     illegal: list[str] = field(default_factory=list)
     state: AllocationState = AllocationState.ASKED
@@ -800,6 +803,7 @@ class Pool:
             event.predicted_wait_s,
             event.soon_wait_s,
             event.context,
+            why=event.why,
             illegal=self._illegal,
         )
         if event.request.array:

@@ -217,6 +217,9 @@ class WorkflowView:
         What allocations that came before their stage have cost by now: cores times the time they held nothing [s].
     cores_per_node
         Cores of the largest node, or None.
+    fixed_s
+        How long an allocation on one node, and one on several, is charged for beside its tasks [s]: until its nodes
+        have joined, and from its last task to its end. Zeros where that is not known.
     """
 
     now: float
@@ -229,6 +232,7 @@ class WorkflowView:
     poll_s: float = 0.0
     idle_core_s: float = 0.0
     cores_per_node: int | None = None
+    fixed_s: tuple[float, float] = (0.0, 0.0)
 
     def __getitem__(self, name: str) -> StageView:
         for stage in self.stages:

@@ -41,7 +41,7 @@ from asa.log.messages import log_to_file
 from asa.log.rundir import RunDirectory
 from asa.strategies.asking import ask_for
 from asa.workflows.graph import Graph
-from asa.workflows.learned import LearnedWaits
+from asa.workflows.learned import FIXED_S, LearnedWaits
 from asa.workflows.payload import Payloads
 from asa.workflows.plan import Plan, Submit
 from asa.workflows.runner import Decider, Inbox, Log, Runner, TaskMaker, WaitBook, job_request
@@ -210,6 +210,7 @@ def assemble_parts(
                 executor=named,
                 shared=parts.shared,
                 at=timing.clock.now(),
+                fixed_s=(0.0, 0.0) if isinstance(backend, VirtualBackend) else learned.fixed_s(),
             )
             log.append([start])
             parts.plan.on(start)
@@ -287,6 +288,7 @@ def first_event(
     executor: Any,
     shared: bool,
     at: float,
+    fixed_s: tuple[float, float] = (0.0, 0.0),
 ) -> RunStarted:
     """What a new run's log begins with."""
     return RunStarted(
@@ -304,6 +306,7 @@ def first_event(
         arrays=site.arrays,
         parks=site.parks,
         version=VERSION,
+        fixed_s=fixed_s,
     )
 
 
@@ -475,6 +478,7 @@ def preview(graph: Graph, settings: Settings, state: Path) -> list[PreviewedJob]
             executor=settings.executor,
             shared=plan.shared,
             at=now,
+            fixed_s=(0.0, 0.0) if isinstance(backend, VirtualBackend) else FIXED_S,
         )
         plan.on(start)
         directory = state / "runs" / settings.name
@@ -497,10 +501,8 @@ def preview(graph: Graph, settings: Settings, state: Path) -> list[PreviewedJob]
             for value in hidden:
                 commands = [line.replace(value, "***") for line in commands]
             spec = plan.stages[stages[0]].spec  # an element of an array gets its own size before it starts
-            sized = spec if request.array else request
-            jobs.append(
-                PreviewedJob(stages, number < count, tuple(commands), sized.resources.cores, sized.walltime_s)
-            )
+            sized = spec if request.array and len(stages) == 1 else request
+            jobs.append(PreviewedJob(stages, number < count, tuple(commands), sized.resources.cores, sized.walltime_s))
         return jobs
     finally:
         backend.close()

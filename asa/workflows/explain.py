@@ -36,6 +36,7 @@ def explain(plan: Plan, now: float, *, driven: bool = True) -> str:
     """`reasons`, a line for each."""
     found = reasons(plan, now, driven=driven)
     lines = [f"{name}: {words}" for name, words in found.stages.items()]
+    lines += [f"{', '.join(held.stages)}: {held.why}" for held in plan.pool.ever.values() if held.why]
     if found.strategy:
         lines.insert(0, f"strategy: {found.strategy}")
     if found.trouble:

@@ -7,17 +7,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from asa.allocations.watch import JobWatch
 from asa.core.context import Context, Geometry, geometry_of
 from asa.core.errors import InvalidInput
 from asa.core.event import Believed
-from asa.core.job import Capabilities, JobRequest, QueueRegime, Resources
+from asa.core.job import Capabilities, JobRequest, JobState, QueueRegime, Resources
 from asa.core.ports import Clock, Estimator, Post, RunTimePredictor
 from asa.core.registry import ESTIMATORS, Registry, parse_spec
 from asa.core.run import FoldedRun, Pool
 from asa.core.stage import StageState
+from asa.core.units import HOUR
 from asa.core.view import QueueView
 from asa.log.database import LearnedStore
 
@@ -89,6 +91,10 @@ class Contexts:
 WAITS = "waits "
 """What keys of geometries in the store begin with, as `asa.estimators.waits` has it."""
 
+FIXED_S = 1.0, 2.0
+"""How long an allocation on one node, and one on several, is charged for beside its tasks [s], where no run has
+measured it: medians with agents on a test cluster (docs/benchmarks.md), rounded up."""
+
 _LEAST = 1e-3
 
 
@@ -141,12 +147,31 @@ class LearnedWaits:
             return lambda _stage, walltime_s: walltime_s
         return lambda stage, walltime_s: self._run_times.predict(f"{self._site.site} {workflow} {stage}", walltime_s)
 
+    def fixed_s(self) -> tuple[float, float]:
+        """How long an allocation on one node, and one on several, is charged for beside its tasks [s].
+
+        As earlier runs of the user have measured it at the site, else `FIXED_S`; zeros where there is no queue.
+        """
+        if self._site.regime is QueueRegime.IMMEDIATE:
+            return 0.0, 0.0
+        one, several = (self._run_times.predict(key, HOUR) for key in self._fixed_keys)
+        return FIXED_S[0] if one == HOUR else one, FIXED_S[1] if several == HOUR else several
+
     def learn_run_times(self, run: FoldedRun, workflow: str) -> None:
-        """Remember how long the stages of a run took; not of a resumed one, where they seem longer."""
-        if self._site.regime is not QueueRegime.IMMEDIATE:
-            for name, stage in run.stages.items():
-                if stage.state is StageState.DONE and stage.started is not None and stage.ended is not None:
-                    self._run_times.learn(f"{self._site.site} {workflow} {name}", stage.ended - stage.started)
+        """Remember how long the stages of a run took, and its allocations beside them; not of a resumed run, where they
+        seem longer."""
+        if self._site.regime is QueueRegime.IMMEDIATE:
+            return
+        for name, stage in run.stages.items():
+            if stage.state is StageState.DONE and stage.started is not None and stage.ended is not None:
+                self._run_times.learn(f"{self._site.site} {workflow} {name}", stage.ended - stage.started)
+        for key, found in zip(self._fixed_keys, fixed_times(run), strict=True):
+            if found:
+                self._run_times.learn(key, median(found))
+
+    @property
+    def _fixed_keys(self) -> tuple[str, str]:
+        return f"{self._site.site}: allocation on one node", f"{self._site.site}: allocation on several nodes"
 
     def close(self) -> None:
         """Let go of the store, if it was opened."""
@@ -193,6 +218,25 @@ class LearnedWaits:
         from asa.estimators.waits import StageTimes
 
         return StageTimes(self._store)
+
+
+def fixed_times(run: FoldedRun) -> tuple[list[float], list[float]]:
+    """How long allocations of a run were charged for beside their tasks [s]: those on one node, and those on several.
+
+    That is from their start, or when their stage was ready if that was later, to their first task, and from their last
+    task to the end. Only those count that were released, and ended well.
+    """
+    found: tuple[list[float], list[float]] = [], []
+    for held in run.pool.ever.values():
+        times = held.started, held.used, held.idle_since, held.ended
+        if held.lender or held.job is not JobState.COMPLETED or len(held.runs) != 1 or None in times:
+            continue
+        assert held.started is not None and held.used is not None
+        assert held.idle_since is not None and held.ended is not None
+        ready = min((at for name in held.stages if (at := run.stages[name].ready) is not None), default=held.started)
+        joining, ending = held.used - max(held.started, ready), held.ended - held.idle_since
+        found[len(held.hosts) > 1].append(max(0.0, joining) + max(0.0, ending))
+    return found
 
 
 def estimator_of(spec: str, record: Mapping[str, Any]) -> Estimator | None:

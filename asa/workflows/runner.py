@@ -399,6 +399,7 @@ class Runner:
             predicted_wait_s=ask.predicted_wait_s,
             soon_wait_s=ask.soon_wait_s,
             context=context,
+            why=ask.why,
         )
         return event, _nothing
 

@@ -15,11 +15,12 @@ import pytest
 from asa.core.clock import ManualClock
 from asa.core.context import Context
 from asa.core.event import Believed, Event
-from asa.core.job import Capabilities, JobRequest, QueueRegime, Resources
+from asa.core.job import Capabilities, JobRequest, JobState, QueueRegime, Resources
 from asa.core.registry import ESTIMATORS as KNOWN
-from asa.core.run import Pool
+from asa.core.run import FoldedRun, Held, Pool, StageProgress
+from asa.core.stage import StageSpec, StageState
 from asa.core.view import QueueView, RunningJob
-from asa.workflows.learned import Contexts, LearnedWaits, estimator_of, weights
+from asa.workflows.learned import FIXED_S, Contexts, LearnedWaits, estimator_of, fixed_times, weights
 
 SITE = Capabilities(site="s", partition="core", regime=QueueRegime.FIFO)
 SIZE, HOUR = Resources(4), 3600.0
@@ -92,9 +93,6 @@ def test_runs_in_other_processes_at_the_same_time(tmp_path: Path, estimator: str
 
 
 def test_run_times_are_shared_as_well(tmp_path: Path) -> None:
-    from asa.core.run import FoldedRun, StageProgress
-    from asa.core.stage import StageSpec, StageState
-
     done = StageProgress(
         StageSpec("a", SIZE, Resources(), HOUR, HOUR / 4), 1, state=StageState.DONE, started=10.0, ended=70.0
     )
@@ -104,6 +102,39 @@ def test_run_times_are_shared_as_well(tmp_path: Path) -> None:
     right.run_time("w")("a", HOUR)
     left.learn_run_times(run, "w")
     assert right.run_time("w")("a", HOUR) == learned(tmp_path).run_time("w")("a", HOUR) != HOUR
+
+
+def ended(key: str, **more: Any) -> Held:
+    """An allocation for stage a, ready at 10 s: it came at 12 s, had tasks from 13 to 20 s, and ended at 21.5 s."""
+    held = Held(job(key), ("a",), (), 0.0, None, started=12.0, used=13.0, idle_since=20.0, ended=21.5)
+    held.job, held.runs, held.hosts = JobState.COMPLETED, [(12.0, 21.5)], {"n1": None}
+    for name, value in more.items():
+        setattr(held, name, value)
+    return held
+
+
+def finished(*jobs: Held) -> FoldedRun:
+    run = FoldedRun()
+    run.stages["a"] = StageProgress(StageSpec("a", SIZE, Resources(), HOUR, HOUR), 1, ready=10.0)
+    run.pool.ever = {held.key: held for held in jobs}
+    return run
+
+
+def test_what_an_allocation_takes_beside_its_tasks() -> None:
+    wide = ended("wide", hosts={"n1": None, "n2": None}, used=14.0)
+    assert fixed_times(finished(ended("one"), wide)) == ([2.5], [3.5])
+    assert fixed_times(finished(ended("early", started=2.0))) == ([4.5], []), "it waited for its stage until 10 s"
+    for more in ({"job": JobState.TIMEOUT}, {"lender": "other"}, {"used": None}, {"runs": []}):
+        assert fixed_times(finished(ended("x", **more))) == ([], []), more
+
+
+def test_runs_learn_what_allocations_take_and_share_it(tmp_path: Path) -> None:
+    left, right = learned(tmp_path), learned(tmp_path)
+    assert right.fixed_s() == FIXED_S
+    left.learn_run_times(finished(*(ended(str(at), ended=20.0 + at) for at in (1.0, 2.0, 90.0))), "w")
+    assert right.fixed_s() == (3.0, FIXED_S[1]), "the median: one that ended late is no rule"
+    at_once = LearnedWaits(tmp_path / "learned.db", "fixed-share", Capabilities("s", regime=QueueRegime.IMMEDIATE))
+    assert at_once.fixed_s() == (0.0, 0.0)
 
 
 # What is posted for the log.

@@ -452,6 +452,21 @@ def test_the_plan_says_what_the_strategy_does(tmp_path: Path) -> None:
     assert "(JobArrayTaskLimit: as many elements of its job array run as may at a time)" in said[0]
 
 
+@pytest.mark.parametrize("regime", [item for item in QueueRegime if item is not QueueRegime.IMMEDIATE])
+def test_auto_merges_stages_where_an_allocation_costs_more_than_idle_cores(tmp_path: Path, regime: QueueRegime) -> None:
+    from asa.workflows.explain import explain
+
+    apart, found = holding(tmp_path / "apart", regime, "auto"), holding(tmp_path / "merged", regime, "auto")
+    found.fixed_s = 2000.0, 2000.0
+    assert apart.succeed() == found.succeed() == 30
+    (job,) = found.events(Submitting)
+    assert job.stages == ("begin", "work", "end") and job.request.resources.cores == 4
+    assert [item.stages for item in apart.events(Submitting)] == [("begin",), ("work",), ("end",)]
+    said = explain(found.runner.plan, found.clock.now()).splitlines()[-1]
+    assert said.startswith("begin, work, end: one allocation of 4 cores for these 3 stages: expected to end")
+    assert "core-seconds" in said and "one allocation" not in explain(apart.runner.plan, apart.clock.now())
+
+
 # Every strategy, and what the runner asks of a plan.
 
 

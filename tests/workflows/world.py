@@ -422,6 +422,7 @@ class World:
         self.log = EventLog(self.directory / "events.db") if self.on_disk else MemoryLog()
         self.waits = FakeWaits(self.predicted_wait_s)
         self.attempts: dict[tuple[str, int], int] = {}
+        self.fixed_s = 0.0, 0.0  # as in `WorkflowView`
         self.logged = 0
         self._driver: Driver | None = None
         self._runner: Runner | None = None
@@ -440,7 +441,9 @@ class World:
         if self.log.last == 0:
             payloads.save()
             specs = self.graph.specs(self.batch.capabilities())
-            started = RunStarted(self.clock.now(), "run", "w", specs, "fake", "s", "fake", "shared", "fake", "")
+            started = RunStarted(
+                self.clock.now(), "run", "w", specs, "fake", "s", "fake", "shared", "fake", "", fixed_s=self.fixed_s
+            )
             self.log.append([started])
             plan.on(started)
         inbox, alive, until = Inbox(), True, self.clock.now() + self.horizon_s
