@@ -170,7 +170,7 @@ class Bench:
 
     def processes(self) -> list[psutil.Process]:
         """Those that this pool has started, or that these have started."""
-        found = psutil.process_iter(["environ", "cmdline", "status"])
+        found = psutil.process_iter(["environ", "cmdline", "ppid", "status"])
         return [item for item in found if (item.info["environ"] or {}).get(MARK) == self.mark and _lives(item)]
 
     def groups(self) -> list[str]:

@@ -312,5 +312,6 @@ def _reached(ledger: Ledger, state: str) -> set[str]:
 
 
 def _running(bench: Bench, task: str) -> list[psutil.Process]:
-    """The shells of a task that live."""
-    return [item for item in bench.processes() if any(f"/{task}.ran;" in word for word in item.info["cmdline"] or ())]
+    """The shells of a task that live, without children, which have the same arguments until they execute their own."""
+    shells = [item for item in bench.processes() if any(f"/{task}.ran;" in word for word in item.info["cmdline"] or ())]
+    return [shell for shell in shells if shell.info["ppid"] not in {other.pid for other in shells}]
