@@ -70,6 +70,8 @@ class BackgroundLoad:
         Nothing is submitted after so many jobs, or so long [s].
     user
         Whose jobs they are, of `ClusterConfig.users`; None for one's own.
+    most_cores
+        Of the largest job; a quarter of the cluster's by default.
     """
 
     def __init__(
@@ -83,11 +85,12 @@ class BackgroundLoad:
         most_jobs: int = 1000,
         most_s: float = 600.0,
         user: str | None = None,
+        most_cores: int | None = None,
     ) -> None:
         self._cluster, self._rng, self._user = cluster, Random(seed), user
         self._cores = len(cluster.nodes) * cluster.config.cores_per_node
         self._backlog_s, self._most_jobs, self._most_s = backlog_s, most_jobs, most_s
-        most_cores = max(1, self._cores // 4)
+        most_cores = most_cores or max(1, self._cores // 4)
         self._jobs = sleepers(self._rng, mean_run_s, most_cores)
         sample = [next(kin) for kin in [sleepers(Random(0), mean_run_s, most_cores)] for _ in range(_SAMPLE)]
         mean_work = sum(job.cores * job.run_s for job in sample) / _SAMPLE
