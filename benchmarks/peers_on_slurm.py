@@ -24,6 +24,7 @@ import json
 import math
 import os
 import random
+import signal
 import subprocess
 import sys
 import tempfile
@@ -50,7 +51,7 @@ CONFIGURATIONS: dict[str, dict[str, Any]] = {
 OTHERS = "daemon"  # a user whom every system has
 LOAD = {"offered_load": 0.85, "mean_run_s": 12.0, "backlog_s": 20.0, "most_cores": 12}
 PATIENCE_S = 180.0
-"""A contender that has no result by then is ended, and counts with that time."""
+"""A contender that has no result by then is ended; without a result, it counts with that time."""
 
 STAGES = ((1, 1, 1), (8, 16, 2), (2, 1, 1), (12, 24, 2), (1, 1, 0))  # cores, tasks, seconds of each
 
@@ -182,10 +183,16 @@ def _run(name: str, python: str, folder: Path, env: dict[str, str]) -> dict[str,
     with (
         (folder / "stderr").open("w+") as errors,
         subprocess.Popen(
-            [python, str(script), name], cwd=folder, env=env, stdout=subprocess.PIPE, stderr=errors, text=True
+            [python, str(script), name],
+            cwd=folder,
+            env=env,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            start_new_session=True,
         ) as process,
     ):
-        timer = threading.Timer(PATIENCE_S, process.kill)
+        timer = threading.Timer(PATIENCE_S, os.killpg, (process.pid, signal.SIGKILL))  # what it started, too
         timer.start()
         assert process.stdout is not None
         done = any(line.strip() == "done" for line in process.stdout)
@@ -194,12 +201,12 @@ def _run(name: str, python: str, folder: Path, env: dict[str, str]) -> dict[str,
         try:
             process.wait(60)
         except subprocess.TimeoutExpired:
-            process.kill()
+            os.killpg(process.pid, signal.SIGKILL)
         timer.cancel()
         if not done:
             errors.seek(0)
             print(f"{name} has no result after {makespan_s:.0f} s:\n{errors.read()[-2000:]}", file=sys.stderr)
-    return {"makespan_s": makespan_s, "done": done}
+    return {"makespan_s": makespan_s if done else PATIENCE_S, "done": done}
 
 
 def _await_end(cluster: Cluster) -> None:
@@ -233,7 +240,7 @@ def measure(options: argparse.Namespace) -> None:
             )
             try:
                 with running(config) as cluster, tempfile.TemporaryDirectory(prefix="asa-peers-state-") as state:
-                    version = ".".join(map(str, cluster.version[:2]))
+                    version = "{}.{:02d}".format(*cluster.version)
                     if any(PROGRAMS[name] is _ASA for name in contenders):
                         contend(cluster, "per-stage", sys.executable, Path(state), None)
                     for name in contenders:
@@ -260,38 +267,40 @@ def interval(values: Sequence[float], draws: int = 2000) -> tuple[float, float, 
 
 
 def markdown(rows: Iterable[dict[str, Any]]) -> str:
-    """A table for each version of Slurm and configuration: of seeds that all contenders have run, geometric means.
+    """A table for each version of Slurm and configuration: geometric means over the seeds that a contender has run.
 
-    The ratio is to the best of the references by their geometric means on that axis, with the interval over seeds.
+    The ratio, seed by seed, is to that one of the references whose geometric mean on the axis is least.
     """
     text, every = [], list(rows)
     for where in dict.fromkeys((row["slurm"], row["configuration"]) for row in every):
         here = [row for row in every if (row["slurm"], row["configuration"]) == where]
-        names = [name for name in PROGRAMS if any(row["contender"] == name for row in here)]
         of = {(row["contender"], row["seed"]): row for row in here}
-        seeds = sorted(seed for seed in {row["seed"] for row in here} if all((name, seed) in of for name in names))
+        seeds = sorted(seed for seed in {row["seed"] for row in here} if all((name, seed) in of for name in REFERENCES))
         if not seeds:
             continue
-        text += [f"Slurm {where[0]}, `{where[1]}`, {len(seeds)} seeds: geometric mean [95 %], ratio to the best\n"]
-        text += [
-            "| contender | makespan [s] | ratio | core-seconds | ratio | no result |",
-            "|---|---:|---:|---:|---:|---:|",
-        ]
+        text += [f"Slurm {where[0]}, `{where[1]}`: geometric mean [95 %], ratio to the best reference\n"]
+        text += ["| contender | makespan [s] | ratio | core-seconds | ratio | seeds | no result |"]
+        text += ["|---|---:|---:|---:|---:|---:|---:|"]
         best = {
             axis: min(REFERENCES, key=lambda name, axis=axis: interval([of[name, seed][axis] for seed in seeds])[0])
             for axis in AXES
         }
-        for name in names:
+        for name in PROGRAMS:
+            own = [seed for seed in seeds if (name, seed) in of]
             cells = []
-            for axis in AXES:
-                mean, low, high = interval([of[name, seed][axis] for seed in seeds])
-                cells.append(f"{mean:.0f} [{low:.0f}, {high:.0f}]")
-                mean, low, high = interval([of[name, seed][axis] / of[best[axis], seed][axis] for seed in seeds])
-                cells.append(f"{mean:.2f} [{low:.2f}, {high:.2f}]")
-            failed = sum(not of[name, seed]["done"] for seed in seeds)
-            text.append(f"| `{name}` | " + " | ".join(cells) + f" | {failed or ''} |")
+            for axis in AXES if own else ():
+                cells.append(_cell([of[name, seed][axis] for seed in own], 0))
+                cells.append(_cell([of[name, seed][axis] / of[best[axis], seed][axis] for seed in own], 2))
+            failed = sum(not of[name, seed]["done"] for seed in own)
+            if own:
+                text.append(f"| `{name}` | {' | '.join(cells)} | {len(own)} | {failed or ''} |")
         text.append("")
     return "\n".join(text)
+
+
+def _cell(values: Sequence[float], digits: int) -> str:
+    mean, low, high = interval(values)
+    return f"{mean:.{digits}f}" + (f" [{low:.{digits}f}, {high:.{digits}f}]" if len(values) > 1 else "")
 
 
 def main() -> int:
