@@ -1,4 +1,8 @@
-"""slurmrestd on a real cluster, over a Unix socket and over TCP with a token: the conformance suite, and trouble."""
+"""slurmrestd on a real cluster, over a Unix socket and over TCP with a token: the conformance suite, and trouble.
+
+The version of the interface that is spoken by itself has all of it; of others that the server offers, jobs and answers
+are tried.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +10,18 @@ import os
 import shutil
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from asa.backends.slurm import rest as spoken_rest
 from asa.backends.slurm.backend import Slurm
 from asa.backends.slurm.commands import SlurmCommands, parse_version
-from asa.backends.slurm.rest import RestServer, SlurmRest, Tokens
+from asa.backends.slurm.rest import VERSIONS, RestServer, SlurmRest, Tokens
+from asa.backends.slurm.rest_parse import NoSuchPage
 from asa.backends.slurm.words import JobRecord
 from asa.core.clock import SystemClock
 from asa.core.errors import BackendError
@@ -28,6 +35,7 @@ from tests.cluster.config import REST_USER
 pytestmark = [pytest.mark.slurm, pytest.mark.root]
 
 LOCAL = "slurmrestd-local"
+MOST_OFFERED = 4  # versions of the interface in one slurmrestd, of those that are spoken
 
 
 def socket(cluster: Cluster) -> Path:
@@ -103,9 +111,35 @@ def remote(served: Cluster, token: Path) -> Iterator[Slurm]:
     served.run("scancel", f"--user={os.geteuid()}")
 
 
+@pytest.fixture(scope="module")
+def offered(served: Cluster) -> list[int]:
+    """Versions of the interface that the running server says it has, of those that are spoken; the preferred one first.
+
+    v0.0.45 is 45.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SLURM_CONF", str(served.config.slurm_conf))
+        server = RestServer(str(socket(served)), Tokens("root", None, os.environ, 10.0, time.time))
+        found = []
+        for number in VERSIONS:
+            with suppress(NoSuchPage):
+                server.ask("GET", "slurm", f"v0.0.{number}", "ping")
+                found.append(number)
+    return found
+
+
+@pytest.fixture
+def spoken(offered: list[int]) -> int:
+    """The version that is spoken in a test."""
+    return offered[0]
+
+
 @pytest.fixture(params=["local", pytest.param("remote", marks=pytest.mark.slow)])
 def site(request: pytest.FixtureRequest, tmp_path: Path) -> TestedSite:
-    backend = request.getfixturevalue(request.param)
+    return to_be_tested(request.getfixturevalue(request.param), tmp_path)
+
+
+def to_be_tested(backend: Slurm, tmp_path: Path) -> TestedSite:
     return TestedSite(
         backend, SystemClock(), tmp_path, run_s=1.2, resolution_s=1.0, walltime_s=120, shortest_s=60, patience_s=60
     )
@@ -174,14 +208,10 @@ class TestAnswers:
         assert rest.queue(["99999999"]) == rest.accounting(["99999999"]) == rest.accounting_by_name(["nobody"]) == []
         rest.cancel(["99999999", keys[0]])
 
-    def test_capabilities_are_those_of_the_commands(self, served: Cluster, local: Slurm) -> None:
+    def test_capabilities_are_those_of_the_commands(self, served: Cluster, local: Slurm, spoken: int) -> None:
         served.await_nodes()  # none is completing, which the two say in different words
         mine, theirs = local.capabilities(), Slurm("main", poll_s=0.1).capabilities()
-        newest = {(22, 5): 38, (23, 2): 38, (23, 11): 40, (24, 5): 41, (24, 11): 42, (25, 5): 43, (25, 11): 44}
-        assert (
-            mine.details["reached through"]
-            == f"slurmrestd at {socket(served)}, v0.0.{newest.get(version(served)[:2], 45)}"
-        )
+        assert mine.details["reached through"] == f"slurmrestd at {socket(served)}, v0.0.{spoken}"
         words = "reached through", "partition main"
         same = {name: text for name, text in mine.details.items() if name not in words}
         assert same == {name: text for name, text in theirs.details.items() if name not in words}
@@ -245,6 +275,34 @@ class TestAnswers:
         shown = served.job(handle.job_id)
         assert (shown["NumNodes"], shown["NumCPUs"], shown["NumTasks"]) == ("2-2", "8", "8")
         assert (shown["MinCPUsNode"], shown["MinMemoryNode"], shown["TimeLimit"]) == ("4", "256M", "00:10:00")
+
+
+class TestOtherVersions(BatchSemantics, TestAnswers):
+    """Those that are offered and not spoken by themselves: how jobs are written and read differs between them."""
+
+    test_a_job_that_reaches_its_wall_time_is_ended = None
+
+    @pytest.fixture(params=range(1, MOST_OFFERED), ids=lambda place: f"version {place + 1}")
+    def spoken(self, request: pytest.FixtureRequest, offered: list[int], monkeypatch: pytest.MonkeyPatch) -> int:
+        if request.param >= len(offered):
+            pytest.skip(f"this slurmrestd offers no more versions of the interface that are spoken than {len(offered)}")
+        number = offered[request.param]
+        monkeypatch.setattr(spoken_rest, "VERSIONS", (number,))
+        return number
+
+    @pytest.fixture
+    def local(self, spoken: int, local: Slurm) -> Slurm:
+        return local
+
+    @pytest.fixture
+    def site(self, local: Slurm, tmp_path: Path) -> TestedSite:
+        return to_be_tested(local, tmp_path)
+
+
+def test_the_version_that_is_spoken_is_the_newest_that_both_sides_know(served: Cluster, offered: list[int]) -> None:
+    newest = {(22, 5): 38, (23, 2): 38, (23, 11): 40, (24, 5): 41, (24, 11): 42, (25, 5): 43, (25, 11): 44}
+    assert offered[0] == newest.get(version(served)[:2], 45)
+    assert len(offered) <= MOST_OFFERED
 
 
 class TestTrouble:
