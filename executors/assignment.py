@@ -49,8 +49,12 @@ class NodeSlots:
         return (
             self._cores + min(order.cores, self.cores) <= self.cores * times
             and (not self.memory or self._memory + min(order.memory, self.memory) <= self.memory * times)
-            and (not order.gpus or self._gpus + min(order.gpus, self.gpus) <= self.gpus * times)
+            and (not order.gpus or self._gpus + self.devices(order) <= self.gpus * times)
         )
+
+    def devices(self, order: TaskOrder) -> int:
+        """How many GPUs an order has here: all of them where it has some and a launcher, whose ranks see them all."""
+        return self.gpus if order.launch and order.gpus else min(order.gpus, self.gpus)
 
     def ranks(self, order: TaskOrder) -> int:
         """How many ranks of an order that takes whatever nodes there are have room beside what is taken."""
@@ -73,7 +77,7 @@ class NodeSlots:
     def _count(self, order: TaskOrder, sign: int) -> None:
         self._cores += sign * min(order.cores, self.cores)
         self._memory += sign * min(order.memory, self.memory)
-        self._gpus += sign * min(order.gpus, self.gpus)
+        self._gpus += sign * self.devices(order)
 
 
 _DECAY = 0.98

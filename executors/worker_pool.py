@@ -280,8 +280,9 @@ class ProcessPool:
 
     def _slot(self, order: TaskOrder) -> _Slot:
         """An idle slot for an order, in a new worker when there is none of the right kind."""
-        gpus = tuple(self._gpus[: order.gpus])
-        del self._gpus[: order.gpus]
+        count = self._slots.devices(order)
+        gpus = tuple(self._gpus[:count])
+        del self._gpus[:count]
         shape = None if self._threads else (order.threads, gpus)
         for position in reversed(range(len(self._idle))):
             if shape is None or self._idle[position].process.shape == shape:

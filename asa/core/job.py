@@ -130,10 +130,10 @@ class Resources:
         memory = None if self.memory is None else -(-self.memory // nodes)
         return Resources(self.cores // nodes, None, memory, -(-self.gpus // nodes))
 
-    def packed(self, cores_per_node: int | None, unit: int | None = None) -> Resources:
+    def packed(self, cores_per_node: int | None, unit: int | None = None, gpus_each: int | None = None) -> Resources:
         """The same on as few nodes as hold it, with as many cores on each; as it is where nodes are given.
 
-        Units, or `unit` cores, are never parted, so that there may be more cores in all.
+        Units, or `unit` cores, are never parted, nor is a unit's share of GPUs, so that there may be more cores in all.
 
         >>> Resources(100).packed(28), Resources(57, unit=1).packed(28).nodes, Resources(32, unit=8).packed(28).nodes
         (Resources(cores=100, nodes=4, memory=None, gpus=0, unit=None), 3, 2)
@@ -141,8 +141,10 @@ class Resources:
         if self.nodes is not None or cores_per_node is None:
             return self
         each = unit or self.unit or 1
-        units = max(1, self.cores // each)
-        nodes = -(-units // max(1, cores_per_node // each))
+        units, on_one = max(1, self.cores // each), max(1, cores_per_node // each)
+        if gpus_each and (share := self.gpus // units):
+            on_one = min(on_one, max(1, gpus_each // share))
+        nodes = max(min(units, -(-self.gpus // (gpus_each or self.gpus or 1))), -(-units // on_one))
         return replace(self, nodes=nodes, cores=-(-units // nodes) * nodes * each, unit=None)
 
     def fits(self, room: Resources) -> bool:
@@ -373,8 +375,8 @@ class Capabilities:
         What becomes of a dependent job's place.
     largest
         The largest job that can ever run, or None when the site does not tell.
-    cores_per_node
-        Cores of the largest node, or None.
+    cores_per_node, gpus_per_node
+        Cores, and GPUs, of the node that has most of them, or None.
     longest_s
         Longest wall time allowed [s], or None for no limit.
     poll_s
@@ -394,6 +396,7 @@ class Capabilities:
     regime: QueueRegime = QueueRegime.LIMITS
     largest: Resources | None = None
     cores_per_node: int | None = None
+    gpus_per_node: int | None = None
     longest_s: float | None = None
     poll_s: float = 15.0
     dependencies: frozenset[DependencyKind] = frozenset(DependencyKind)

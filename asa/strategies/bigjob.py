@@ -39,14 +39,15 @@ def largest(needs: Sequence[Resources], cores_per_node: int | None) -> Resources
 
     >>> largest([Resources(8, unit=1), Resources(6, unit=3)], 4)
     Resources(cores=9, nodes=None, memory=None, gpus=0, unit=3)
-    >>> largest([Resources(12, unit=1), Resources(4, nodes=2)], 4).nodes
-    3
+    >>> largest([Resources(12, unit=1), Resources(4, nodes=2, gpus=4)], 4)
+    Resources(cores=12, nodes=3, memory=None, gpus=6, unit=None)
     """
     memory = max((item.memory for item in needs if item.memory is not None), default=None)
-    gpus = max(item.gpus for item in needs)
     if any(item.nodes is not None for item in needs):
         nodes = max(item.packed(cores_per_node).nodes or 1 for item in needs)
+        gpus = nodes * max(-(-item.gpus // (item.nodes or nodes)) for item in needs)
         return Resources(nodes * max(_on_one(item, nodes) for item in needs), nodes, memory, gpus)
+    gpus = max(item.gpus for item in needs)
     unit = max((item.unit for item in needs if item.unit is not None), default=None)
     if unit is None:
         return Resources(max(item.cores for item in needs), None, memory, gpus)

@@ -103,6 +103,12 @@ class Graph:
                     f"({site.largest}): lower the stage's needs, or "
                     + (pretend if site.site == "local" else "choose a larger machine")
                 )
+            share, most = node.stage.needs.task.gpus, site.gpus_per_node
+            if most is not None and share > most and not needs.launcher and site.regime is not QueueRegime.IMMEDIATE:
+                raise GraphError(
+                    f"a task of stage {name!r} needs {share} GPUs on one node, and nodes of {site.site} have {most} at "
+                    "most: lower gpus=, or raise cores= for more tasks at once"
+                )
             if site.longest_s is not None and needs.walltime_s > site.longest_s:
                 raise GraphError(
                     f"stage {name!r} asks for a wall time of {brief(needs.walltime_s)}, more than the "
@@ -139,7 +145,7 @@ def _resources(needs: Needs, site: Capabilities) -> Resources:
     if whole.nodes is not None or site.regime is QueueRegime.IMMEDIATE:
         return whole
     if needs.spread == PACK or whole.gpus:
-        return whole.packed(site.cores_per_node, needs.task.cores)
+        return whole.packed(site.cores_per_node, needs.task.cores, site.gpus_per_node)
     return replace(whole, unit=needs.task.cores)
 
 

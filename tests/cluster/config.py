@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import PurePosixPath
 from typing import Literal, get_args
 
@@ -21,6 +22,7 @@ PARTITIONS = ("main", "share")
 LOOPBACK = "127.0.0.1"
 
 _UNIX_PATH_LIMIT = 107  # sun_path holds 108 bytes, the last of them NUL
+_GPUS = re.compile(r"([a-z][a-z0-9]*:)?[1-9]")
 _PLAIN_PATH = re.compile(r"/[A-Za-z0-9._/+-]+")  # Slurm splits at blanks and commas, and expands %
 
 # Submission order alone decides under "fifo". The others compare ages and differ in what stops a clock.
@@ -86,6 +88,9 @@ class ClusterConfig:
         Silence after which a node counts as down [s], at least 5.
     lanes
         Also have a partition for each node by itself, see `ClusterConfig.lane`.
+    gpus
+        GPUs of each node, from the first on, as Slurm's ``Gres`` counts them: ``("a100:2", "2")`` are two nodes with
+        two each, the second's without a type. Their device files are null devices.
     settings
         Further lines of slurm.conf as (key, value); they replace lines of the same key.
 
@@ -110,6 +115,7 @@ class ClusterConfig:
     cred_expire: int = 5
     node_timeout: int = 10
     lanes: bool = False
+    gpus: tuple[str, ...] = ()
     settings: tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:
@@ -130,6 +136,9 @@ class ClusterConfig:
                 self.regime == "fifo" or self.database
             ),
             "rest needs database=True: slurmrestd ends without slurmdbd": self.database or not self.rest,
+            f"gpus {self.gpus}: expected a number of 1 or more, or TYPE:NUMBER, for as many nodes as there are": (
+                len(self.gpus) <= len(self.ports.slurmd) and all(map(_GPUS.fullmatch, self.gpus))
+            ),
             f"min_job_age {self.min_job_age}: expected at least 2 s": self.min_job_age >= 2,
             f"cred_expire {self.cred_expire}: expected at least 5 s": self.cred_expire >= 5,
             f"node_timeout {self.node_timeout}: expected at least 5 s": self.node_timeout >= 5,
@@ -149,6 +158,12 @@ class ClusterConfig:
         keeps each node's jobs in a control group named after the node alone.
         """
         return tuple(f"c{self.ports.slurmctld}n{k}" for k in range(1, len(self.ports.slurmd) + 1))
+
+    def devices(self, node: str) -> tuple[PurePosixPath, ...]:
+        """Device files of a node's GPUs."""
+        number = self.nodes.index(node)
+        count = int(self.gpus[number].rpartition(":")[2]) if number < len(self.gpus) else 0
+        return tuple(self.base / "gpus" / node / f"nvidia{device}" for device in range(count))
 
     def lane(self, number: int) -> str:
         """Name of the partition that has only the node of this number, from 0 on; there are such with `lanes`."""
@@ -230,6 +245,8 @@ def slurm_conf(config: ClusterConfig) -> str:
         }
     if config.rest:
         settings |= _jwt(config)
+    if config.gpus:
+        settings["GresTypes"] = "gpu"
     settings |= dict(config.settings)
     return _text(settings) + "".join(f"{line}\n" for line in [*_nodes(config), *_partitions(config)])
 
@@ -270,6 +287,16 @@ def cgroup_conf(config: ClusterConfig) -> str:
     )
 
 
+def gres_conf(config: ClusterConfig) -> str:
+    """The text of gres.conf: one line for each device."""
+    lines = []
+    for node, gpus in zip(config.nodes, config.gpus, strict=False):
+        kind = gpus.rpartition(":")[0]
+        named = f" Type={kind}" if kind else ""
+        lines += [f"NodeName={node} Name=gpu{named} File={device}\n" for device in config.devices(node)]
+    return "".join(lines)
+
+
 def _text(settings: dict[str, str]) -> str:
     return "".join(f"{key}={value}\n" for key, value in settings.items())
 
@@ -281,10 +308,11 @@ def _jwt(config: ClusterConfig) -> dict[str, str]:
 def _nodes(config: ClusterConfig) -> list[str]:
     shape = f"CPUs={config.cores_per_node} Sockets=1 CoresPerSocket={config.cores_per_node} ThreadsPerCore=1"
     memory = config.memory_per_node // 2**20
+    gres = [f" Gres=gpu:{gpus}" for gpus in config.gpus]
     return [
         f"NodeName={name} NodeHostname={config.hostname} NodeAddr={LOOPBACK} Port={port} {shape}"
-        f" RealMemory={memory} State=UNKNOWN"
-        for name, port in zip(config.nodes, config.ports.slurmd, strict=True)
+        f" RealMemory={memory}{own} State=UNKNOWN"
+        for name, port, own in zip_longest(config.nodes, config.ports.slurmd, gres, fillvalue="")
     ]
 
 

@@ -5,14 +5,16 @@ import json
 import os
 import secrets
 import shutil
+import stat
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from tests.cluster.config import ClusterConfig, Ports, cgroup_conf, slurm_conf
+from tests.cluster.config import ClusterConfig, Ports, cgroup_conf, gres_conf, slurm_conf
 
+_NULL = os.makedev(1, 3)  # Slurm names no device to a job that is none
 _DESCRIPTION = "cluster.json"
-_DIRECTORIES = ("etc", "log", "munge", "run", "spool", "state", "mariadb")
+_DIRECTORIES = ("etc", "log", "munge", "run", "spool", "state", "mariadb", "gpus")
 
 
 def make(config: ClusterConfig) -> None:
@@ -39,9 +41,13 @@ def make(config: ClusterConfig) -> None:
         directory.mkdir(mode=0o700)
         directory.chmod(0o711 if shared and name in ("etc", "munge", "spool") else 0o700)
     (base / _DESCRIPTION).write_text(json.dumps(dataclasses.asdict(config), default=str, indent=1) + "\n")
-    for name, text in {"cgroup.conf": cgroup_conf(config), "slurm.conf": slurm_conf(config)}.items():
+    texts = {"cgroup.conf": cgroup_conf(config), "slurm.conf": slurm_conf(config), "gres.conf": gres_conf(config)}
+    for name, text in texts.items():
         (base / "etc" / name).write_text(text)
         (base / "etc" / name).chmod(0o644)
+    for device in (Path(device) for node in config.nodes for device in config.devices(node)):
+        device.parent.mkdir(exist_ok=True)
+        os.mknod(device, 0o666 | stat.S_IFCHR, _NULL)
     keys = [Path(config.munge_socket.parent, "key"), Path(config.jwt_key)]
     for key in keys if config.rest else keys[:1]:
         key.touch(mode=0o600)
@@ -62,7 +68,7 @@ def read(base: Path) -> ClusterConfig:
     fields: dict[str, Any] = json.loads(path.read_text())
     fields["base"] = PurePosixPath(fields["base"])
     fields["ports"] = Ports(**fields["ports"] | {"slurmd": tuple(fields["ports"]["slurmd"])})
-    fields["users"] = tuple(fields["users"])
+    fields["users"], fields["gpus"] = tuple(fields["users"]), tuple(fields["gpus"])
     fields["settings"] = tuple(map(tuple, fields["settings"]))
     return ClusterConfig(**fields)
 

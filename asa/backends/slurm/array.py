@@ -192,6 +192,4 @@ def _changed(size: Resources, options: SlurmOptions) -> Resources:
 
 def _gpus(size: Resources) -> tuple[int, int | None]:
     """GPUs as Slurm keeps them: for each node, or for the job."""
-    if size.gpus and size.nodes is not None and size.gpus % size.nodes == 0:
-        return size.gpus // size.nodes, None
-    return size.gpus, 0
+    return (size.gpus, 0) if size.nodes is None or not size.gpus else (-(-size.gpus // size.nodes), None)

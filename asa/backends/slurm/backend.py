@@ -180,7 +180,7 @@ class Slurm:
         site = site_capabilities(
             configuration,
             chosen,
-            self._slurm.nodes(partition),
+            self._slurm.nodes(",".join(item["PartitionName"] for item in partitions)),
             version=version,
             partition=partition,
             poll_s=self._poll_s,
@@ -544,12 +544,13 @@ def site_capabilities(
     configuration
         The controller's settings; empty when the user may not read them.
     partitions, nodes
-        Those that jobs may go to, and the groups of their nodes.
+        Those that jobs may go to, and the groups of all nodes: where there are GPUs is worth showing.
     partition
         The partitions' names as jobs are given them.
     """
     most = {item["PartitionName"]: int(n) for item in partitions if (n := item.get("MaxCPUsPerNode", "")).isdigit()}
-    usable = [replace(group, cores=min(group.cores, most.get(group.partition) or group.cores)) for group in nodes]
+    own = [group for group in nodes if group.partition in {item["PartitionName"] for item in partitions}]
+    usable = [replace(group, cores=min(group.cores, most.get(group.partition) or group.cores)) for group in own]
     largest = [size for item in partitions if (size := _largest(item, usable)) is not None]
     limits = [commands.parse_limit(item.get("MaxTime", "UNLIMITED")) for item in partitions]
     finite = [limit for limit in limits if limit is not None]
@@ -559,9 +560,10 @@ def site_capabilities(
     for item in partitions:
         found = (f"{name}={item[name]}" for name in _SHOWN_OF_PARTITION if name in item)
         shown[f"partition {item['PartitionName']}"] = " ".join(found)
-    for group in nodes:
+    for group in (group for group in nodes if group in own or group.gpus):
         name = f"nodes of {group.partition}, {group.state}"
         shape = f"{group.count} x {group.cores} cores, {group.memory >> 20} MiB, {group.gpus} GPUs"
+        shape += f" ({group.kinds})" if group.kinds else ""
         shown[name] = f"{shown[name]}; {shape}" if name in shown else shape
     return Capabilities(
         site=configuration.get("ClusterName", "slurm"),
@@ -569,6 +571,7 @@ def site_capabilities(
         regime=queue_regime(configuration),
         largest=max(largest, key=lambda size: size.cores, default=None),
         cores_per_node=max((group.cores for group in usable), default=None),
+        gpus_per_node=max((group.gpus for group in usable), default=None),
         longest_s=max(finite) if limits and len(finite) == len(limits) else None,
         poll_s=poll_interval(configuration, poll_s),
         details={"Slurm": commands.version_text(version), **shown},

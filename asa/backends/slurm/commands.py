@@ -242,7 +242,7 @@ def on_cluster(argv: list[str], cluster: str | None) -> list[str]:
 NOTHING = ("", "N/A", "None", "Unknown", "(null)", "None assigned")
 _NO_LIMIT = ("UNLIMITED", "INFINITE", "NONE")
 _VERSION = re.compile(r"(\d+)\.(\d+)(?:\.(\d+))?")
-_GPUS = re.compile(r"gpu(?::[^:,()]+)?:(\d+)")
+_GPUS = re.compile(r"gpu(?::([^:,()]+))?:(\d+)")
 _WALL_TIME = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)")
 _ELEMENTS = re.compile(r"(\d+)(?:-(\d+)(?::(\d+))?)?")
 _OTHER_CLUSTER = "CLUSTER: "  # heading of the answer about another cluster
@@ -392,18 +392,21 @@ def parse_oneliners(text: str) -> list[dict[str, str]]:
 def parse_nodes(text: str) -> list[NodeGroup]:
     """Groups of like nodes."""
     return [
-        NodeGroup(partition, int(count), int(cores), int(memory.rstrip("+")) * MIB, parse_gpus(resources), state)
+        NodeGroup(partition, int(count), int(cores), int(memory.rstrip("+")) * MIB, gpus, state, kinds)
         for partition, count, cores, memory, resources, state in _rows(text, "sinfo", 6)
+        for gpus, kinds in [parse_gpus(resources)]
     ]
 
 
-def parse_gpus(text: str) -> int:
-    """GPUs in a list of generic resources.
+def parse_gpus(text: str) -> tuple[int, str]:
+    """GPUs in a list of generic resources, and what they are called where they have names.
 
-    >>> parse_gpus("gpu:a100:4(S:0-1),gpu:2,nvme:1")
-    6
+    >>> parse_gpus("gpu:a100:4(S:0-1),gpu:v100:2,nvme:1"), parse_gpus("gpu:2")
+    ((6, '4 a100 and 2 v100'), (2, ''))
     """
-    return sum(int(number) for number in _GPUS.findall(text))
+    found = [(kind, int(number)) for kind, number in _GPUS.findall(text)]
+    named = [f"{number} {kind}" for kind, number in found if kind]
+    return sum(number for _, number in found), " and ".join(named)
 
 
 def parse_time(text: str) -> float | None:

@@ -263,19 +263,20 @@ def _partition(item: Mapping[str, Any]) -> dict[str, str]:
 def nodes(answer: Mapping[str, Any], names: Sequence[str]) -> list[NodeGroup]:
     """Groups of like nodes of these partitions."""
     groups = Counter(
-        (partition, _number(node["cpus"]) or 0, _number(node["real_memory"]) or 0, _gpus(node), _node_state(node))
+        (partition, _number(node["cpus"]) or 0, _number(node["real_memory"]) or 0, _gres(node), _node_state(node))
         for node in answer.get("nodes") or ()
         for partition in _names(node.get("partitions"))
         if partition in names
     )
     return [
-        NodeGroup(partition, count, cores, mebibytes * MIB, gpus, state)
-        for (partition, cores, mebibytes, gpus, state), count in groups.items()
+        NodeGroup(partition, count, cores, mebibytes * MIB, gpus, state, kinds)
+        for (partition, cores, mebibytes, resources, state), count in groups.items()
+        for gpus, kinds in [commands.parse_gpus(resources)]
     ]
 
 
-def _gpus(node: Mapping[str, Any]) -> int:
-    return commands.parse_gpus(_text(node.get("gres")))
+def _gres(node: Mapping[str, Any]) -> str:
+    return _text(node.get("gres"))
 
 
 def _node_state(node: Mapping[str, Any]) -> str:

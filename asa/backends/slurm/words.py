@@ -100,7 +100,8 @@ class VisibleJob:
 class NodeGroup:
     """Like nodes of one partition: how many, and the CPUs, memory [bytes] and GPUs of each.
 
-    `cores` are counted as Slurm does; `state` is its word, such as ``idle`` or ``down*``.
+    `cores` are counted as Slurm does; `state` is its word, such as ``idle`` or ``down*``; `kinds` are the GPUs by name,
+    such as ``2 a100 and 1 v100``, and empty where they have none.
     """
 
     partition: str
@@ -109,6 +110,7 @@ class NodeGroup:
     memory: int
     gpus: int
     state: str
+    kinds: str = ""
 
 
 # -- whose record it is: an id alone does not say, a controller that lost its state gives ids out again ----------------
@@ -482,7 +484,11 @@ def _program(request: JobRequest) -> list[str]:
 
 
 def _size(resources: Resources) -> dict[str, Flag]:
-    """Units as tasks; of whole shapes each core, because scontrol has users change no number of tasks on a node."""
+    """Units as tasks; of whole shapes each core, because scontrol has users change no number of tasks on a node.
+
+    GPUs are as many on each node, rounded up: where ``--gpus`` spreads them unevenly, srun gives a step fewer than the
+    job has, or refuses it (22.05).
+    """
     nodes, unit = resources.nodes, resources.unit or 1
     flags: dict[str, Flag] = {"ntasks": resources.cores // unit}
     if unit > 1:
@@ -492,8 +498,7 @@ def _size(resources: Resources) -> dict[str, Flag]:
     if resources.memory is not None:
         flags["mem" if nodes else "mem-per-cpu"] = f"{_mib_each(resources)}M"
     if resources.gpus:
-        whole = nodes is not None and resources.gpus % nodes == 0
-        flags |= {"gres": f"gpu:{resources.gpus // (nodes or 1)}"} if whole else {"gpus": resources.gpus}
+        flags |= {"gpus": resources.gpus} if nodes is None else {"gres": f"gpu:{-(-resources.gpus // nodes)}"}
     return flags
 
 

@@ -226,7 +226,7 @@ def test_nodes() -> None:
     text = "main|3|8|4096|(null)|idle\ngpu|2|64|512000+|gpu:a100:4(S:0-1),nvme:1|mix*\n"  # second line made by hand
     assert commands.parse_nodes(text) == [
         NodeGroup("main", 3, 8, 4096 * 2**20, 0, "idle"),
-        NodeGroup("gpu", 2, 64, 512000 * 2**20, 4, "mix*"),
+        NodeGroup("gpu", 2, 64, 512000 * 2**20, 4, "mix*", "4 a100"),
     ]
 
 

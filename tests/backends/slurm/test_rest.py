@@ -1066,7 +1066,8 @@ def test_nodes_of_later_versions() -> None:
         "partitions": ["gpu", "all"],
     }  # fmt: skip
     old = node | {"state": "idle", "state_flags": ["DRAIN"], "partitions": "all"}
-    assert rest_parse.nodes({"nodes": [node, old]}, ["all"]) == [NodeGroup("all", 2, 64, 2**30, 4, "idle+drain")]
+    (found,) = rest_parse.nodes({"nodes": [node, old]}, ["all"])
+    assert found == NodeGroup("all", 2, 64, 2**30, 4, "idle+drain", "4 a100")
 
 
 ASKED = "GET /slurm/v0.0.38/jobs at here"

@@ -282,7 +282,7 @@ def test_a_job_anywhere_discards_its_output() -> None:
         (Resources(4, nodes=2, memory=4 * 2**30 + 1), "--mem=2049M"),
         (Resources(4, memory=4 * 2**30), "--mem-per-cpu=1024M"),
         (Resources(4, nodes=2, gpus=4), "--gres=gpu:2"),
-        (Resources(4, nodes=2, gpus=3), "--gpus=3"),
+        (Resources(4, nodes=2, gpus=3), "--gres=gpu:2"),
         (Resources(4, gpus=3), "--gpus=3"),
     ],
 )
