@@ -4,7 +4,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from tests.cluster.config import REGIMES, ClusterConfig, Ports, cgroup_conf, slurm_conf, slurmdbd_conf
+from tests.cluster.config import REGIMES, ClusterConfig, Ports, cgroup_conf, gres_conf, slurm_conf, slurmdbd_conf
 
 
 def make(**fields):
@@ -142,6 +142,9 @@ def test_a_regime_that_counts_age_needs_the_database(regime):
         ("cred_expire", 4),
         ("node_timeout", 4),
         ("rest", True),
+        ("gpus", ("2", "2", "2")),
+        ("gpus", ("a100",)),
+        ("gpus", ("0",)),
         ("ports", Ports(17002, (), 17003, 17006, 17004)),
         ("ports", Ports(17002, (17002,), 17003, 17006, 17004)),
         ("ports", Ports(0, (17011,), 17003, 17006, 17004)),
@@ -167,6 +170,21 @@ def test_what_can_be_tuned_reaches_the_file():
     )
     assert "cred_expire=9" in alone["AuthInfo"].split(",")
     assert parse(cgroup_conf(config))[0]["CgroupMountpoint"] == "/cg"
+
+
+def test_nodes_have_gpus_with_a_device_file_each():
+    config = make(gpus=("a100:2", "1"))
+    alone, tables = parse(slurm_conf(config))
+    assert alone["GresTypes"] == "gpu"
+    assert [node["Gres"] for node in tables["NodeName"]] == ["gpu:a100:2", "gpu:1"]
+    first, second = config.nodes
+    devices = [(line["NodeName"], line.get("Type"), line["File"]) for line in parse(gres_conf(config))[1]["NodeName"]]
+    assert devices == [
+        (first, "a100", f"/tmp/c/gpus/{first}/nvidia0"),
+        (first, "a100", f"/tmp/c/gpus/{first}/nvidia1"),
+        (second, None, f"/tmp/c/gpus/{second}/nvidia0"),
+    ]
+    assert "GresTypes" not in slurm_conf(make()) and gres_conf(make()) == ""
 
 
 def test_slurmdbd_conf_has_the_password():

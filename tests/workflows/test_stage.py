@@ -701,6 +701,28 @@ def test_cores_are_packed_on_as_few_nodes_as_hold_them() -> None:
 
 
 @pytest.mark.parametrize(
+    ("cores", "gpus", "held"),
+    [
+        (4, 4, Resources(4, nodes=2, gpus=4)),
+        (8, 2, Resources(8, nodes=2, gpus=2)),
+        (2, 3, Resources(2, nodes=2, gpus=3)),
+        (12, 3, Resources(12, nodes=3, gpus=3)),
+    ],
+)
+def test_gpus_take_as_many_nodes_as_have_them(cores: int, gpus: int, held: Resources) -> None:
+    site = Capabilities("there", cores_per_node=4, gpus_per_node=2)
+    assert make_graph(one.options(cores=cores, gpus=gpus)(1)).specs(site)[0].resources == held
+
+
+def test_a_task_with_more_gpus_than_any_node_has_is_refused() -> None:
+    graph = make_graph(one.options(cores=1, gpus=3)(1))
+    graph.check(Capabilities("there", cores_per_node=4, gpus_per_node=3))
+    graph.check(Capabilities("there", cores_per_node=4))
+    with pytest.raises(GraphError, match="a task of stage 'one' needs 3 GPUs on one node, and nodes of there have 2"):
+        graph.check(Capabilities("there", cores_per_node=4, gpus_per_node=2))
+
+
+@pytest.mark.parametrize(
     ("site", "said"),
     [
         (Capabilities("there", largest=Resources(4), longest_s=7200.0), ""),
