@@ -78,17 +78,17 @@ compiled: .venv/.test
 test-slurm: .venv/.test packages suite-slurm
 
 # The same on later versions: Debian releases as trees (tests/cluster/tree), each with its own Slurm and Python. First
-# .venv in the tree, which may take minutes. Of testing's Slurm, whatever it is, the whole suite is run.
+# .venv in the tree, without what these tests do not need. Of testing's Slurm, whatever it is, the whole suite is run.
 SLURM_24 := tests/integration/test_start_order.py tests/integration/test_places.py tests/integration/test_faults.py \
     tests/integration/test_mpi.py tests/backends/slurm tests/cluster tests/docs/test_cluster_pages.py
 
 test-slurm-24: packages
-	tests/cluster/tree trixie $(MAKE) .venv/.test suite-slurm SLURM_FILES="$(SLURM_24)"
+	tests/cluster/tree trixie $(MAKE) .venv/.slurm suite-slurm SLURM_FILES="$(SLURM_24)"
 
 test-slurm-26: packages
 	@code=0; tests/cluster/tree testing || code=$$?; [ $$code -ne 77 ] || { \
 	    echo "SKIPPED: SLURM OF DEBIAN TESTING CANNOT BE HAD HERE (see above)"; exit 0; }; \
-	[ $$code -eq 0 ] && tests/cluster/tree testing $(MAKE) .venv/.test suite-slurm
+	[ $$code -eq 0 ] && tests/cluster/tree testing $(MAKE) .venv/.slurm suite-slurm
 
 SLURM_WORKERS ?= 7
 SLURM_FILES = tests/integration/test_start_order.py $(call marked,slurm)
@@ -139,6 +139,12 @@ packages:
 
 .venv/.test: .venv/bin/pip setup.cfg constraints.txt
 	$(INSTALL) -e '.[dev]'
+	$(INSTALL) --no-deps pymesos
+	@touch $@
+
+# In the trees: PyPI's torch, for their Pythons, is gigabytes of CUDA.
+.venv/.slurm: .venv/bin/pip setup.cfg constraints.txt
+	$(INSTALL) -e '.[slurm-tests]'
 	$(INSTALL) --no-deps pymesos
 	@touch $@
 
