@@ -11,10 +11,12 @@ An event that fits none of their rows changes no state; it is logged and kept in
 from __future__ import annotations
 
 import enum
+import heapq
 import logging
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from struct import Struct
 from typing import Any
 
@@ -324,12 +326,23 @@ class StageProgress:
         Allocations in a row that ended without a task done; allocations that others than the run have cancelled.
     error, details
         Why it failed, in a line or so; what its task printed.
+    number, followers
+        Its number in topological order; the stages that wait for it.
+    before, followed
+        How many of those that it waits for are not done; whether that it is over was counted in its followers.
+    stirred
+        Names of the run's stages whose state, or whose tasks to launch, have changed; it adds its own.
     """
 
     spec: StageSpec
     width: int | None
     open: bool = False
     illegal: list[str] = field(default_factory=list)
+    stirred: dict[str, None] = field(default_factory=dict, repr=False)
+    number: int = 0
+    followers: list[str] = field(default_factory=list)
+    before: int = 0
+    followed: bool = False
     state: StageState = StageState.WAITING
     tasks: bytearray = field(default_factory=bytearray)
     fresh: int = 0
@@ -399,10 +412,12 @@ class StageProgress:
 
     def move(self, what: str) -> None:
         """Follow the table of stages."""
+        self.stirred[self.spec.name] = None
         self.state = _next(STAGE, f"stage {self.spec.name}", self.state, what, self.illegal)
 
     def expand(self, width: int | None) -> None:
         """Its number of tasks became known, or grew."""
+        self.stirred[self.spec.name] = None
         self.width, self.news_at = width, self.done + max(1, (width or 0) // _DONE_STEPS)
         self._grow(width or 0)
 
@@ -464,6 +479,7 @@ class StageProgress:
         self.tasks[index] = after = _LOST[self.tasks[index]]
         if after == TaskState.WAITING:
             self.again[index] = None
+            self.stirred[self.spec.name] = None
 
     def give_up(self, index: int, reason: str = "") -> None:
         """A call will not run again; no `reason` where it failed by itself or was cancelled."""
@@ -502,6 +518,7 @@ class StageProgress:
         """A new driver gives a stage that failed, or was skipped, another go."""
         if self.state in (StageState.FAILED, StageState.SKIPPED):
             self.move("driver started")
+            self.followed = False
             self.ended, self.error, self.details = None, "", ""
         self.failures.clear()
         self.barren = self.withdrawn = 0
@@ -535,6 +552,49 @@ class StageProgress:
     def _grow(self, width: int) -> None:
         if width > len(self.tasks):
             self.tasks.extend(bytes(width - len(self.tasks)))
+
+
+class Launchable:
+    """Stages with tasks to launch, by what one task holds.
+
+    A stage is added when it may have some; that it has none is seen when it is looked at.
+    """
+
+    def __init__(self) -> None:
+        self._heaps: dict[Resources, list[tuple[int, StageProgress]]] = {}
+        self._known: set[int] = set()
+        self._begun: dict[int, StageProgress] = {}
+
+    def add(self, stage: StageProgress) -> None:
+        """A stage may have tasks to launch."""
+        if not stage.unlaunched:
+            return
+        if stage.state is StageState.RUNNING:
+            self._begun[stage.number] = stage
+        if stage.number not in self._known:
+            self._known.add(stage.number)
+            heapq.heappush(self._heaps.setdefault(stage.spec.task, []), (stage.number, stage))
+
+    def those(self, fits: Callable[[Resources], object]) -> Iterator[StageProgress]:
+        """Stages in topological order of whose tasks `fits`, asked before each, says that there is room for one."""
+        seen: list[tuple[int, StageProgress]] = []
+        while heaps := [heap for task, heap in self._heaps.items() if self._trim(heap) and fits(task)]:
+            seen.append(heapq.heappop(min(heaps)))
+            yield seen[-1][1]
+        for entry in seen:
+            heapq.heappush(self._heaps[entry[1].spec.task], entry)
+        for task in [task for task, heap in self._heaps.items() if not heap]:
+            del self._heaps[task]
+
+    def begun(self) -> list[StageProgress]:
+        """Stages in topological order of which some tasks were launched already."""
+        self._begun = {number: stage for number, stage in sorted(self._begun.items()) if stage.unlaunched}
+        return list(self._begun.values())
+
+    def _trim(self, heap: list[tuple[int, StageProgress]]) -> bool:
+        while heap and not heap[0][1].unlaunched:
+            self._known.discard(heapq.heappop(heap)[0])
+        return bool(heap)
 
 
 # ---------------------------------------------------------------- allocations
@@ -625,6 +685,11 @@ class Held:
     @property
     def key(self) -> str:
         return self.request.token
+
+    @cached_property
+    def meant_for(self) -> frozenset[str]:
+        """Names of the stages that it is meant for."""
+        return frozenset(self.stages)
 
     @property
     def ends(self) -> float | None:
@@ -974,6 +1039,10 @@ class FoldedRun:
         Token -> a job's wait that no estimator has learned.
     wanted
         How many more tasks of which size the executor was last asked to find room for.
+    unexpanded
+        Names of stages that are ready, but for the number of their tasks.
+    launchable
+        Stages with tasks to launch.
     changes
         How often something changed that a strategy looks at.
     illegal
@@ -999,6 +1068,10 @@ class FoldedRun:
         self.untaught: dict[str, Wait] = {}
         self.wanted = NOTHING
         self.changes = 0
+        self.unexpanded: dict[str, None] = {}
+        self.launchable = Launchable()
+        self._order: list[StageProgress] = []
+        self._stirred: dict[str, None] = {}
         self._ends: dict[str, JobEnded] = {}
         self._borrowed = False
 
@@ -1074,7 +1147,12 @@ class FoldedRun:
         if self.start is None:
             self.start, calls = event, event.strategy == CALLS
             for spec in event.stages:
-                self.stages[spec.name] = StageProgress(spec, spec.width, calls, self.illegal)
+                stage = StageProgress(spec, spec.width, calls, self.illegal, self._stirred, len(self._order))
+                stage.before = len(spec.predecessors)
+                for name in spec.predecessors:
+                    self.stages[name].followers.append(spec.name)
+                self.stages[spec.name] = stage
+                self._order.append(stage)
 
     def _driver_started(self, event: DriverStarted) -> None:
         """What runs goes on until its nodes say otherwise, but not in a lease. Stages that failed get another go."""
@@ -1290,21 +1368,36 @@ class FoldedRun:
             )
 
     def _settle(self, now: float) -> None:
-        """Follow the order of the stages: ready, empty and done, skipped."""
-        for stage in self.stages.values():
-            if stage.state is StageState.WAITING:
-                before = [self.stages[other] for other in stage.spec.predecessors]
-                if any(other.state in (StageState.FAILED, StageState.SKIPPED) for other in before):
-                    stage.close("predecessor failed", now)
-                elif all(other.state is StageState.DONE for other in before):
-                    if stage.ready is None:
-                        stage.ready = max((other.ended for other in before if other.ended is not None), default=now)
-                    stage.move("predecessors done")
-                    if stage.launched:
-                        stage.move("tasks launched")
-            runnable = stage.state in (StageState.READY, StageState.RUNNING)
-            if runnable and stage.done == stage.width and not stage.open:
-                stage.close("all tasks done", now)
+        """Follow the order of the stages: ready, empty and done, skipped. What has not changed is not looked at."""
+        todo = [self.stages[name].number for name in self._stirred]
+        heapq.heapify(todo)
+        while todo:
+            stage = self._order[heapq.heappop(todo)]
+            if stage.state is StageState.WAITING and not stage.before:
+                if stage.ready is None:
+                    ends = [self.stages[name].ended for name in stage.spec.predecessors]
+                    stage.ready = max((end for end in ends if end is not None), default=now)
+                stage.move("predecessors done")
+                if stage.launched:
+                    stage.move("tasks launched")
+            self.unexpanded.pop(stage.spec.name, None)
+            if stage.state in (StageState.READY, StageState.RUNNING):
+                if stage.done == stage.width and not stage.open:
+                    stage.close("all tasks done", now)
+                elif stage.width is None:
+                    self.unexpanded[stage.spec.name] = None
+                else:
+                    self.launchable.add(stage)
+            if stage.state.final and not stage.followed:
+                stage.followed = True
+                for follower in map(self.stages.__getitem__, stage.followers):
+                    if stage.state is StageState.DONE:
+                        follower.before -= 1
+                    elif follower.state is StageState.WAITING:
+                        follower.close("predecessor failed", now)
+                    if follower.state.final or not follower.before:
+                        heapq.heappush(todo, follower.number)
+        self._stirred.clear()
 
     def _note_wait(self, held: Held) -> None:
         """A job's wait became known."""

@@ -75,12 +75,13 @@ class Hold:
         fresh = [stage for stage in lacking if not stage.attempts]
         wanted = self._wanted(view)
         decisions: list[StrategyDecision] = [*places.ask(fresh, view), *places.tend(view, wanted), *self._later(view)]
+        again = {stage.spec.name for stage in lacking if stage.attempts and stage.state is not StageState.WAITING}
         loose = {stage.spec.name for stage in view.stages if _is_loose(stage)}
         for stage in view.stages:
             if stage.state is StageState.WAITING and stage.spec.name not in loose:
                 grace_s = max(self.lead_s, grace_for(stage.spec.resources.cores, view, self.grace_s))
                 decisions += retreat(stage, view.now, grace_s)
-            elif stage in lacking and stage.state is not StageState.WAITING and stage.attempts:
+            elif stage.spec.name in again:
                 decisions.append(ask_for(stage))
         if loose:
             decisions += [item for item in self.otherwise.decide(view) if _concerns(item, loose, view)]

@@ -200,7 +200,7 @@ def assemble_parts(
             if isinstance(payloads, Payloads):
                 payloads.save()
             stages = parts.stages(learned)
-            save_settings(directory, settings)
+            save_settings(directory, settings, parts.graph.nodes.values())
             start = first_event(
                 settings,
                 site,

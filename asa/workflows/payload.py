@@ -7,9 +7,11 @@ passed on as it is, without being opened here.
 from __future__ import annotations
 
 import hashlib
+import io
 import pickle
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -233,22 +235,40 @@ def _identity(values: Sequence[Value]) -> str:
     return found.hexdigest()
 
 
-def pack(value: Any, sys_path: Sequence[str]) -> bytes:
-    """A workflow, or what holds one, for another process; `sys_path` is where its modules are found.
+def pack(value: Any, sys_path: Sequence[str], nodes: Iterable[Node] = ()) -> bytes:
+    """A workflow, or what holds one, for another process.
+
+    Parameters
+    ----------
+    sys_path
+        Where its modules are found.
+    nodes
+        All of the workflow, each after those that it waits for: pickled in this order, so that a chain of any length
+        does not end in recursion.
 
     Raises
     ------
     Unpicklable
         When it cannot travel.
     """
-    return pickle.dumps((sys_path, dump_or_explain(value, "the workflow")))
+    with io.BytesIO() as file:
+        pickler = cloudpickle.Pickler(file, 5)  # one for all, so that a node, or an array, is written once
+        with explained("the workflow"):
+            for item in (*nodes, value):
+                pickler.dump(item)
+        return pickle.dumps((list(sys_path), file.getvalue()))
 
 
 def unpack(data: bytes) -> Any:
     """What `pack` packed. The import path comes first, so that the user's own modules are found again."""
-    path, value = pickle.loads(data)
+    path, values = pickle.loads(data)
     sys.path += [entry for entry in path if entry not in sys.path]
-    return pickle.loads(value)
+    with io.BytesIO(values) as file:
+        unpickler = pickle.Unpickler(file)
+        while True:
+            value = unpickler.load()
+            if file.tell() == len(values):
+                return value
 
 
 def dump_or_explain(value: Any, what: str, pickler: type[cloudpickle.Pickler] | None = None) -> bytes:
@@ -259,8 +279,15 @@ def dump_or_explain(value: Any, what: str, pickler: type[cloudpickle.Pickler] | 
     Unpicklable, GraphError
         When it cannot travel, or holds a node whose result cannot be put in its place.
     """
-    try:
+    with explained(what):
         return dump(value, pickler)
+
+
+@contextmanager
+def explained(what: str) -> Iterator[None]:
+    """Say in errors what it was that could not be pickled."""
+    try:
+        yield
     except GraphError as error:
         raise GraphError(f"{what}: {error}") from error
     except Exception as error:  # pickling runs foreign code, which may raise anything
