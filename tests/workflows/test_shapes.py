@@ -307,6 +307,6 @@ def test_a_driver_that_takes_over_neither_adopts_nor_cancels_leases(tmp_path: Pa
 
 def test_a_chain_of_hundreds_of_stages_runs(tmp_path: Path) -> None:
     node = square(0, offset=1)
-    for number in range(399):
+    for number in range(249):
         node = total.options(name=f"total{number}", cores=1)([node], 1)
-    assert asa.run(node, backend="local:cores=2", state=tmp_path).result() == 400
+    assert asa.run(node, backend="local:cores=2", state=tmp_path).result() == 250
