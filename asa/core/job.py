@@ -319,6 +319,9 @@ class JobStatus:
         Exit code of the job script; None while it runs, or when unknown.
     restarts
         How often it was requeued.
+    cores
+        Cores that it holds or held, and is charged for: perhaps more, or fewer, than it asked for. None while it waits,
+        and where the batch system does not say.
     """
 
     handle: JobHandle
@@ -332,6 +335,7 @@ class JobStatus:
     nodes: tuple[str, ...] = ()
     exit_code: int | None = None
     restarts: int = 0
+    cores: int | None = None
 
 
 class QueueRegime(enum.Enum):

@@ -31,6 +31,11 @@ def tasks(folder: str = ".", count: int = 6, seconds: float = 1.0, cores: int = 
     return asa.stage(walltime="5m")(sum)(done)
 
 
+def one(cores: int = 1, task_cores: int = 1, memory: str | None = None) -> asa.Node:
+    """One stage that takes two seconds."""
+    return asa.stage(cores=cores, task_cores=task_cores, memory=memory, walltime="5m")(work)(0, os.path.abspath("."), 2.0)
+
+
 def nodes(count: int = 2, seconds: float = 1.0, tasks: int | None = None) -> asa.Node:
     """A stage of several nodes with one task on each, or fewer; its result says which ran where."""
     return asa.stage(nodes=count, tasks_per_node=1, task_cores=4, walltime="5m")(place).map(
