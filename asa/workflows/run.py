@@ -228,7 +228,7 @@ def submit(
     """Start a workflow and return at once. Takes the same parameters as `run`."""
     graph = make_graph(workflow)
     settings = make_settings(
-        workflow,
+        graph,
         name or next(reversed(graph.nodes)),
         workdir=workdir,
         orphan_grace=orphan_grace,

@@ -14,7 +14,7 @@ import pytest
 
 from asa.core.errors import StateError
 from asa.security.ca import DRIVER_NAME, create, dask_security, driver_context, node_context
-from asa.security.files import check_private, private_directory, write_private
+from asa.security.files import check_private, private_directory, write_once, write_private
 
 
 @pytest.fixture(scope="module")
@@ -327,3 +327,19 @@ def test_a_full_disk_keeps_the_old_contents(tmp_path, monkeypatch):
         write_private(tmp_path / "file", b"new")
     assert (tmp_path / "file").read_bytes() == b"old"
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_of_several_who_write_once_the_first_wins(tmp_path):
+    path = tmp_path / "order"
+    written = [threading.Thread(target=write_once, args=(path, bytes([number]) * 1000)) for number in range(8)]
+    for thread in written:
+        thread.start()
+    for thread in written:
+        thread.join()
+    first = path.read_bytes()
+    assert len(first) == 1000 and len(set(first)) == 1
+    write_once(path, b"later")
+    assert path.read_bytes() == first and [item.name for item in tmp_path.iterdir()] == ["order"]
+    assert path.stat().st_mode & 0o077 == 0
+    with pytest.raises(StateError, match="cannot write"):
+        write_once(tmp_path / "absent" / "order", b"x")
