@@ -614,7 +614,8 @@ class HubExecutor:
     def exposes(self) -> str:
         """Why others than their tasks could see secrets; "": workers get them over mutual TLS, or on this machine."""
         if self._proxy is not None:
-            return "dask's scheduler sees all that goes to tasks: say executor='local', or 'mesos'"
+            why = "dask's scheduler sees all that goes to tasks, and a worker may run others' beside them"
+            return f"{why}: say executor='local', or 'mesos'"
         if self._options.get("workers") == "threads":
             return "the threads of a node have one environment: say workers='processes'"
         return ""

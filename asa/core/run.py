@@ -632,7 +632,7 @@ class Held:
 
     @property
     def cores(self) -> int:
-        """Cores that it is charged for: those that its job was given, or, as long as nothing is said of that, asked for."""
+        """Cores that it is charged for: those that its job was given or, until that is known, asked for."""
         return self.allocated or self.request.resources.cores
 
     @property

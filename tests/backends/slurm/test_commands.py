@@ -1,6 +1,6 @@
 """Command lines, what Slurm's commands print, and the transport over programs that only look like Slurm's.
 
-Texts are recorded from Slurm 22.05.8 unless marked otherwise; squeue's column of ages and those of CPUs were put in by hand.
+Texts are recorded from Slurm 22.05.8 unless marked otherwise; squeue's ages, and CPUs, were put in by hand.
 """
 
 from __future__ import annotations
@@ -135,7 +135,8 @@ def test_squeue() -> None:
     records = by_key(commands.parse_queue(SQUEUE))
     assert list(records) == ["13", "12", "5", "1", "3_1", "3_0", "4"]
     at = 1795255600
-    assert records["13"] == JobRecord("13", "nf", "NODE_FAIL", "NodeDown", at, at, at, at + 2, 0, 0, ("c21554n4",), at, 1)
+    failed = JobRecord("13", "nf", "NODE_FAIL", "NodeDown", at, at, at, at + 2, 0, 0, ("c21554n4",), at, 1)
+    assert records["13"] == failed
     assert records["12"].restarts == 1
     assert (records["12"].ages_since, records["5"].ages_since) == (1795255610, None)
     assert (records["1"].exit_code, records["1"].name) == (1, "asa-abcdefghijklmnopqrstuvwxyz-01-1")
