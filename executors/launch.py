@@ -197,6 +197,7 @@ def _reached(order: TaskOrder, values: str) -> Iterator[dict[str, str]]:
     slots = "".join(f"{name} slots={count}\n" for name, count in counts.items())
     lines = "".join(f"{name}\n" * count for name, count in counts.items())
     shell = [sys.executable, "-P", "-m", "executors.remote", os.path.dirname(values), str(order.ticket)]
+    shell.append(",".join(order.hosts[1:]))
     text = f'#!/bin/sh\nexec {shlex.join(shell)} "$@"\n'
     with _in_memory(slots) as first, _in_memory(lines) as second, _in_memory(text) as program:
         try:

@@ -13,7 +13,7 @@ import time
 import pytest
 
 from asa.core.errors import StateError
-from asa.security.ca import DRIVER_NAME, create, dask_security, driver_context, node_context
+from asa.security.ca import DRIVER_NAME, WORKER_NAME, create, dask_security, driver_context, node_context
 from asa.security.files import check_private, private_directory, write_once, write_private
 
 
@@ -102,6 +102,19 @@ def test_nodes_certificate_does_not_pass_for_the_driver(run, name):
     error = talk(as_server(run, "node.pem"), node_context(run), name)["client"]
     assert isinstance(error, ssl.SSLCertVerificationError)
     assert "unsuitable certificate purpose" in error.verify_message
+
+
+def test_supervisors_listen_for_nodes_of_their_run_and_do_not_pass_for_the_driver(run, stranger):
+    listening = driver_context(run, "worker.pem")
+    assert talk(listening, node_context(run), WORKER_NAME)["server"] == ("client", "TLSv1.3")
+    assert isinstance(talk(listening, as_client(run))["server"], ssl.SSLError)
+    for context, client, name in (
+        (listening, node_context(run), DRIVER_NAME),
+        (listening, node_context(stranger), WORKER_NAME),
+        (driver_context(stranger, "worker.pem"), node_context(run), WORKER_NAME),
+        (as_server(run, "node.pem"), node_context(run), WORKER_NAME),
+    ):
+        assert isinstance(talk(context, client, name)["client"], ssl.SSLError)
 
 
 def test_workers_of_one_run_talk_to_one_another_whoever_calls(run, stranger):
