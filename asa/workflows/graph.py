@@ -153,7 +153,7 @@ def _asked(needs: Needs, site: Capabilities) -> str:
     """What a stage's job asks for, and is charged for."""
     asked = _resources(needs, site)
     packs = needs.spread == PACK and asked.nodes is None and asked.cores > 1
-    return f"{asked}{' on as few nodes as hold them' * packs} (charged {asked.cores})"
+    return f"{asked}{' on as few nodes as hold them' * packs} (charged {site.charged(asked)})"
 
 
 def _task(needs: Needs, site: Capabilities) -> Resources:

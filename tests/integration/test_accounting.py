@@ -92,6 +92,11 @@ def test_what_slurm_gives_is_charged_and_where_that_is_not_what_was_asked_for_it
     if given is None:
         return
     assert job["cores"] == given
+    if "whole" in backend or "exclusive" in backend:  # which is known before it is sent
+        preview = shell.asa("run", f"{FLOWS}:one", *words, "--backend", backend, "--dry-run")
+        assert f"{given} cores for 5 min, at most {given * 300 / 3600:.3g} core-hours" in preview.out
+        graph = shell.asa("graph", f"{FLOWS}:one", *words, "--backend", backend)
+        assert f"(charged {given})" in graph.out
     said = shell.asa("explain", shell.run).out
     cores = "1 core" if asked == 1 else f"{asked} cores"
     assert f"work: job {job_id} asked for {cores} and was given {given}: charged for these" in said
