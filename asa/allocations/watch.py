@@ -376,7 +376,7 @@ class JobWatch:
         elif status.started is not None and status.state is not JobState.PENDING and job.started != status.started:
             if job.started is not None:  # requeued and started again between two questions
                 events.append(Requeued(now, token, status.reason))
-            events.append(AllocationStarted(now, token, status.started, status.nodes))
+            events.append(AllocationStarted(now, token, status.started, status.nodes, status.cores))
             job.started = status.started
         job.state = status.state
         now_said = (status.reason, status.ages_since)
@@ -385,7 +385,8 @@ class JobWatch:
             events.append(Queued(now, token, *now_said))
         if status.state.final:
             ended = now if status.ended is None else status.ended
-            events.append(JobEnded(ended, token, status.state, status.started, status.exit_code, status.reason))
+            how = (status.state, status.started, status.exit_code, status.reason, status.cores)
+            events.append(JobEnded(ended, token, *how))
             with self._lock:
                 del self._jobs[token]
         return events

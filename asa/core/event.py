@@ -186,11 +186,15 @@ class Queued(Event):
 
 @dataclass(frozen=True, slots=True)
 class AllocationStarted(Event):
-    """The job runs since `started` [s since the epoch]; requeued jobs start more than once."""
+    """The job runs since `started` [s since the epoch]; requeued jobs start more than once.
+
+    `cores` are what it holds, as the batch system counts them; None where it does not say, and in older logs: as asked.
+    """
 
     allocation: str
     started: float
     nodes: tuple[str, ...] = ()
+    cores: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,13 +327,14 @@ class Cancelled(Event):
 
 @dataclass(frozen=True, slots=True)
 class JobEnded(Event):
-    """The job has ended, however; its cores are no longer charged."""
+    """The job has ended, however; its cores, as in `AllocationStarted`, are no longer charged."""
 
     allocation: str
     state: JobState
     started: float | None = None
     exit_code: int | None = None
     reason: str = ""
+    cores: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

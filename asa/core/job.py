@@ -319,6 +319,9 @@ class JobStatus:
         Exit code of the job script; None while it runs, or when unknown.
     restarts
         How often it was requeued.
+    cores
+        Cores that it holds or held, and is charged for: perhaps more, or fewer, than it asked for. None while it waits,
+        and where the batch system does not say.
     """
 
     handle: JobHandle
@@ -332,6 +335,7 @@ class JobStatus:
     nodes: tuple[str, ...] = ()
     exit_code: int | None = None
     restarts: int = 0
+    cores: int | None = None
 
 
 class QueueRegime(enum.Enum):
@@ -387,6 +391,8 @@ class Capabilities:
         Whether it has job arrays whose throttle can be changed.
     parks
         Whether waiting jobs can be parked (`JobChanges.parked`).
+    whole_nodes
+        Whether a job gets, and is charged for, all cores of its nodes.
     details
         Further settings worth showing to a person (`asa doctor`).
     """
@@ -402,4 +408,17 @@ class Capabilities:
     dependencies: frozenset[DependencyKind] = frozenset(DependencyKind)
     arrays: bool = False
     parks: bool = False
+    whole_nodes: bool = False
     details: dict[str, str] = field(default_factory=dict)
+
+    def charged(self, resources: Resources) -> int:
+        """Cores that a job is charged for, as far as can be told before it starts.
+
+        >>> site = Capabilities("here", cores_per_node=8, whole_nodes=True)
+        >>> site.charged(Resources(10)), site.charged(Resources(4, nodes=2))
+        (16, 16)
+        """
+        if not self.whole_nodes or self.cores_per_node is None:
+            return resources.cores
+        nodes = resources.nodes or -(-resources.cores // self.cores_per_node)
+        return max(resources.cores, nodes * self.cores_per_node)

@@ -611,7 +611,10 @@ class Held:
     state, job
         Where it stands; where its job stands, in the batch system's words.
     started, runs
-        When it started last [s since the epoch], None while it waits; from when to when its job ran before.
+        When it started last [s since the epoch], None while it waits; from when to when its job ran before, and on how
+        many cores.
+    allocated
+        Cores that its job holds or held last, where the batch system has said so.
     asked, ended, used, idle_since
         When it was asked for, was over, got its first task, and since when it runs nothing [s since the epoch].
     nodes, hosts, confirmed
@@ -660,7 +663,8 @@ class Held:
     used: float | None = None
     idle_since: float | None = None
     handle: JobHandle | None = None
-    runs: list[tuple[float, float]] = field(default_factory=list)
+    runs: list[tuple[float, float, int]] = field(default_factory=list)
+    allocated: int | None = None
     ended: float | None = None
     end_reason: str = ""
     requeued: bool = False
@@ -690,6 +694,11 @@ class Held:
     def meant_for(self) -> frozenset[str]:
         """Names of the stages that it is meant for."""
         return frozenset(self.stages)
+
+    @property
+    def cores(self) -> int:
+        """Cores that it is charged for: those that its job was given or, until that is known, asked for."""
+        return self.allocated or self.request.resources.cores
 
     @property
     def ends(self) -> float | None:
@@ -730,7 +739,7 @@ class Held:
     def stop(self, now: float) -> None:
         """Its job runs no more, for now."""
         if self.started is not None:
-            self.runs.append((self.started, max(self.started, now)))
+            self.runs.append((self.started, max(self.started, now), self.cores))
 
     def end(self, what: str, job: str, now: float, reason: str) -> None:
         """It is over."""
@@ -800,7 +809,7 @@ class Held:
         """Cores times the time that it held nothing before its first task [s]; 0 for a lease: its lender pays."""
         if self.started is None or self.lender:
             return 0.0
-        return self.request.resources.cores * max(0.0, (now if self.used is None else self.used) - self.started)
+        return self.cores * max(0.0, (now if self.used is None else self.used) - self.started)
 
     def view(self, now: float, throttle: int = 1) -> AllocationView:
         """What a strategy sees of it; `throttle` is that of its array."""
@@ -911,12 +920,13 @@ class Pool:
             case AllocationStarted():
                 held.move("AllocationStarted")
                 held.started = event.started
+                held.allocated = event.cores or held.allocated
                 held.hosts |= dict.fromkeys(event.nodes)
                 held.confirmed = bool(event.nodes)
             case Requeued():  # the executor reports nodes: new ones may have joined before this became known
                 held.move("Requeued")
                 held.stop(event.at)
-                held.started, held.requeued = None, True
+                held.started, held.requeued, held.allocated = None, True, None
                 held.hosts.clear()
                 held.confirmed = False
             case Learned():
@@ -934,6 +944,8 @@ class Pool:
                 self._end(held, event)
 
     def _end(self, held: Held, event: JobEnded | SubmitRefused | LeaseEnded) -> None:
+        if isinstance(event, JobEnded):
+            held.allocated = event.cores or held.allocated
         self.idle_core_s += held.idle_core_s(event.at)
         what = type(event).__name__
         if isinstance(event, JobEnded):

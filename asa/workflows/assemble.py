@@ -442,7 +442,7 @@ class PreviewedJob:
     commands
         How, in the batch system's words; the first element of a job array has those of all.
     cores, walltime_s
-        Its size and wall time [s]: it is charged their product at most.
+        The cores that it is charged for and its wall time [s]: their product at most.
     """
 
     stages: tuple[str, ...]
@@ -502,7 +502,8 @@ def preview(graph: Graph, settings: Settings, state: Path) -> list[PreviewedJob]
                 commands = [line.replace(value, "***") for line in commands]
             spec = plan.stages[stages[0]].spec  # an element of an array gets its own size before it starts
             sized = spec if request.array and len(stages) == 1 else request
-            jobs.append(PreviewedJob(stages, number < count, tuple(commands), sized.resources.cores, sized.walltime_s))
+            cores = site.charged(sized.resources)
+            jobs.append(PreviewedJob(stages, number < count, tuple(commands), cores, sized.walltime_s))
         return jobs
     finally:
         backend.close()

@@ -36,7 +36,9 @@ def explain(plan: Plan, now: float, *, driven: bool = True) -> str:
     """`reasons`, a line for each."""
     found = reasons(plan, now, driven=driven)
     lines = [f"{name}: {words}" for name, words in found.stages.items()]
-    lines += [f"{', '.join(held.stages)}: {held.why}" for held in plan.pool.ever.values() if held.why]
+    for held in plan.pool.ever.values():
+        said = (held.why, _charged(held))
+        lines += [f"{', '.join(held.stages)}: {words}" for words in said if words]
     if found.strategy:
         lines.insert(0, f"strategy: {found.strategy}")
     if found.trouble:
@@ -79,6 +81,14 @@ def _stage(plan: Plan, name: str, stage: StageProgress, now: float, underway: bo
             wait = stage.predicted_wait_s
             predicted = "" if wait is None else f"; its job is expected to wait {brief(wait)}, so it is not sent yet"
             return f"waits for {', '.join(before)}; {jobs}{predicted if not held else ''}"
+
+
+def _charged(held: Held) -> str:
+    """What a job was given where that is not what it asked for, else ""."""
+    asked = held.request.resources.cores
+    if held.handle is None or held.cores == asked:
+        return ""
+    return f"job {held.handle.job_id} asked for {counted(asked, 'core')} and was given {held.cores}: charged for these"
 
 
 def _job(held: Held, now: float) -> str:

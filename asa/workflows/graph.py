@@ -153,7 +153,7 @@ def _asked(needs: Needs, site: Capabilities) -> str:
     """What a stage's job asks for, and is charged for."""
     asked = _resources(needs, site)
     packs = needs.spread == PACK and asked.nodes is None and asked.cores > 1
-    return f"{asked}{' on as few nodes as hold them' * packs} (charged {asked.cores})"
+    return f"{asked}{' on as few nodes as hold them' * packs} (charged {site.charged(asked)})"
 
 
 def _task(needs: Needs, site: Capabilities) -> Resources:
@@ -173,7 +173,10 @@ def _ranks(stage: Stage[..., Any]) -> str:
 
 
 def make_graph(result: Any) -> Graph:
-    """The graph that leads to `result`.
+    """The graph that leads to `result`; `result` where that is one already.
+
+    Stages are named as they are met. What is to be the same graph in another process, where a set has another order, is
+    therefore sent as a graph.
 
     Raises
     ------
@@ -181,6 +184,8 @@ def make_graph(result: Any) -> Graph:
         When there is no node in `result`, the nodes wait for each other in a circle, a stage is mapped over lists of
         different lengths, or a structure of its arguments cannot be made anew with results in it.
     """
+    if isinstance(result, Graph):
+        return result
     if not (results := nodes_in(result)):
         raise GraphError(
             f"{result!r} is not a workflow: it contains no call of a stage. Decorate a function with @asa.stage, call "

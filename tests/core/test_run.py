@@ -540,7 +540,7 @@ def test_a_lease_runs_from_when_it_was_given() -> None:
 def test_tasks_of_a_lease_that_ends_run_again(reason: str, state: JobState) -> None:
     run = folded(*LEASE, TaskDone(15.0, "a", 0, "l1", "n", 12.0), LeaseEnded(20.0, "l1", reason))
     lease = run.pool.ever["l1"]
-    assert (lease.job, lease.runs, lease.ended, lease.why_ended) == (state, [(10.0, 20.0)], 20.0, reason)
+    assert (lease.job, lease.runs, lease.ended, lease.why_ended) == (state, [(10.0, 20.0, 2)], 20.0, reason)
     assert (run.stages["a"].running, run.stages["a"].done) == (0, 1)
 
 
@@ -560,7 +560,7 @@ def test_what_the_nodes_have_not_kept_waits_again() -> None:
 def test_leases_end_with_their_driver() -> None:
     run = folded(*LEASE, DriverStarted(90.0, 2, "host"), LeaseEnded(95.0, "unknown"))
     lease = run.pool.ever["l1"]
-    assert (lease.job, lease.runs, lease.ended) == (JobState.LOST, [(10.0, 12.0)], 12.0), "it was last seen then"
+    assert (lease.job, lease.runs, lease.ended) == (JobState.LOST, [(10.0, 12.0, 2)], 12.0), "it was last seen then"
     again = folded(*LEASE, LeaseEnded(20.0, "l1"), DriverStarted(90.0, 2, "host")).pool.ever["l1"]
     assert (again.job, again.ended) == (JobState.COMPLETED, 20.0), "what has ended stays as it was"
 

@@ -167,19 +167,6 @@ def test_an_order_that_has_lost_one_of_its_nodes_is_not_to_blame() -> None:
     assert not share.is_hurt(1)
 
 
-def test_an_orders_nodes_are_found_by_name_for_as_long_as_it_has_them() -> None:
-    first, second = node("n1"), node("n2")
-    share = share_of(first, second, node("n3"))
-    share.queue.extend(orders(1, cores=2, nodes=2))
-    deal(share)
-    assert share.host(1, "n1") is first and share.host(1, "n2") is second
-    assert share.host(1, "n3") is None and share.host(2, "n1") is None, "of another order, or of none"
-    share.leave(second)
-    assert share.host(1, "n2") is None
-    share.finish(first, 1)
-    assert share.host(1, "n1") is None
-
-
 def test_unknown_stages_go_singly() -> None:
     pace = Batching()
     pace.learn("other", 1e-5)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -326,11 +329,60 @@ def unordered() -> Unordered:
     return Unordered(*range(8))
 
 
-def test_a_task_with_other_input_is_another_task(tmp_path: Path) -> None:
+def test_elements_keep_the_order_that_they_had_for_the_first_driver(tmp_path: Path) -> None:
     world = World(tmp_path, total(square.map(unordered())), run_time=lambda _task: 10.0)
-    crash_after(world, 15.0)
+    crash_after(world, 25.0)
+    done = [event for event in world.events(TaskDone) if event.stage == "square"]
+    assert 0 < len(done) < 8, "it died in the middle"
     assert world.succeed() == sum(x * x for x in range(8))
-    assert Counter(world.nodes.begun)["square", 0] == 2
+    assert set(Counter(world.nodes.begun).values()) == {1}, "what ran was the same task for the next driver"
+
+
+UNORDERED = """
+from pathlib import Path
+import asa
+
+@asa.stage
+def letters(count):
+    return {chr(97 + number) * 3 for number in range(count)}
+
+@asa.stage
+def shout(word, go):
+    if word == "kkk" and not Path(go).exists():
+        raise RuntimeError("not yet")
+    return word.upper()
+
+@asa.stage
+def one(word, go):
+    if word == "f" and not Path(go).exists():
+        raise RuntimeError("not yet")
+    return word
+
+@asa.stage
+def both(words, parts):
+    return sorted(words) + sorted(parts)
+
+go = str(Path(__file__).with_name("go"))
+workflow = both(shout.map(letters(20), go=go), {one(letter, go) for letter in "abcdefgh"})
+"""
+
+
+def test_what_has_no_order_has_the_same_one_in_every_process_of_a_run(tmp_path: Path) -> None:
+    """A set of strings, or of nodes, has another order in each process."""
+    (tmp_path / "flow.py").write_text(UNORDERED)
+
+    def run(seed: int, *words: str) -> subprocess.CompletedProcess[str]:
+        env = os.environ | {"PYTHONHASHSEED": str(seed), "ASA_STATE_DIR": str(tmp_path / "state")}
+        argv = [sys.executable, "-m", "asa", *words, "--quiet"]
+        return subprocess.run(argv, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120, check=False)
+
+    first = run(1, "run", "flow.py", "--name", "sets")
+    assert first.returncode == 1 and "not yet" in first.stderr
+    (tmp_path / "go").touch()
+    (name,) = (path.name for path in (tmp_path / "state" / "runs").iterdir())
+    second = run(2, "resume", name)
+    assert second.returncode == 0, second.stderr
+    assert second.stdout.strip() == str([chr(65 + number) * 3 for number in range(20)] + list("abcdefgh"))
 
 
 # Tasks and the wall time of their allocations.

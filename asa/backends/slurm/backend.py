@@ -191,6 +191,7 @@ class Slurm:
             and configuration.get("MaxArraySize") not in ("0", "1")
             and not size_weight(configuration),
             parks=bool(node_names(chosen)),
+            whole_nodes=site.whole_nodes or self._options.flags.get("exclusive") is True,
             details={"reached through": self._slurm.name()} | dict(site.details),
         )
         return _Site(site, partitions, chosen)
@@ -574,6 +575,7 @@ def site_capabilities(
         gpus_per_node=max((group.gpus for group in usable), default=None),
         longest_s=max(finite) if limits and len(finite) == len(limits) else None,
         poll_s=poll_interval(configuration, poll_s),
+        whole_nodes=any(item.get("OverSubscribe") == "EXCLUSIVE" for item in partitions),
         details={"Slurm": commands.version_text(version), **shown},
     )
 

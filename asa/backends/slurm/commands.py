@@ -154,13 +154,15 @@ class SlurmCommands:
 
 QUEUE_FIELDS = (
     "ArrayJobID", "ArrayTaskID", "State", "Reason", "SubmitTime", "EligibleTime", "StartTime", "EndTime", "exit_code",
-    "RestartCnt", "NodeList", "AccrueTime", "Name",
+    "RestartCnt", "NodeList", "AccrueTime", "NumCPUs", "Name",
 )  # fmt: skip
 VISIBLE_FIELDS = (
     "ArrayJobID", "ArrayTaskID", "UserName", "Partition", "State", "Reason", "PriorityLong", "NumCPUs", "NumNodes",
     "TimeLimit", "SubmitTime", "EndTime", "NodeList", "Name",
 )  # fmt: skip
-ACCOUNTING_FIELDS = ("JobID", "State", "Submit", "Eligible", "Start", "End", "ExitCode", "NodeList", "JobName")
+ACCOUNTING_FIELDS = (
+    "JobID", "State", "Submit", "Eligible", "Start", "End", "ExitCode", "NodeList", "AllocCPUS", "JobName",
+)  # fmt: skip
 NODE_FORMAT = "%R|%D|%c|%m|%G|%t"
 DELIMITER = "|"  # only names may contain it, and they come last
 
@@ -297,6 +299,7 @@ def _queued(job: Mapping[str, str]) -> JobRecord:
         exit_code=parse_exit_status(job["exit_code"]),
         restarts=_count(job["RestartCnt"], 0),
         nodes=host_names(_text(job["NodeList"])),
+        cpus=_count(job["NumCPUs"], 0) or None,
     )
 
 
@@ -374,6 +377,7 @@ def _accounted(job: Mapping[str, str], key: str) -> JobRecord:
         end=parse_time(job["End"]),
         exit_code=parse_exit_status(job["ExitCode"]),
         nodes=host_names(_text(job["NodeList"])),
+        cpus=_count(job["AllocCPUS"], 0) or None,
     )
 
 

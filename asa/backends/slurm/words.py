@@ -47,6 +47,8 @@ class JobRecord:
         Names of its nodes; none while it waits.
     ages_since
         Since when its age counts (``AccrueTime``), perhaps in the future; None while Slurm has set no such time.
+    cpus
+        CPUs that it holds or held; while it waits those that it asks for. None where nothing is said of that.
     """
 
     key: str
@@ -61,6 +63,7 @@ class JobRecord:
     restarts: int = 0
     nodes: tuple[str, ...] = ()
     ages_since: float | None = None
+    cpus: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +247,13 @@ def _from_record(handle: JobHandle, record: JobRecord, now: float) -> JobStatus:
         nodes=record.nodes,
         exit_code=record.exit_code if state.final and ran else None,
         restarts=record.restarts,
+        cores=_held(record),
     )
+
+
+def _held(record: JobRecord) -> int | None:
+    """CPUs that a job holds or held. While it is completing Slurm counts only those not yet free again."""
+    return record.cpus if record.nodes and "COMPLETING" not in record.word.upper() else None
 
 
 def _reason(record: JobRecord) -> str:
@@ -265,6 +274,7 @@ def _lost(handle: JobHandle, last: JobRecord | None) -> JobStatus:
         reason=reason,
         started=last.start if last and last.nodes else None,
         nodes=last.nodes if last else (),
+        cores=_held(last) if last else None,
     )
 
 
