@@ -7,7 +7,6 @@ import ipaddress
 import json
 import logging
 import os
-import pwd
 import re
 import socket
 import stat
@@ -26,7 +25,7 @@ from urllib3.exceptions import NewConnectionError
 
 from asa.backends.batch import run
 from asa.backends.slurm import commands, rest_job, rest_parse
-from asa.backends.slurm.commands import SlurmCommands
+from asa.backends.slurm.commands import SlurmCommands, own_name
 from asa.backends.slurm.rest_parse import (
     ALREADY_DONE,
     INVALID_JOB_ID,
@@ -66,17 +65,22 @@ class SlurmRest:
     """Slurm through slurmrestd; a `SlurmTransport`.
 
     The controller's configuration, which slurmrestd does not have, is asked of scontrol where there is one that
-    speaks to the same controller; that may take `timeout_s` [s]. `user` is a name in Slurm; jobs inherit
-    `environment`.
+    speaks to the same controller, and limits of sacctmgr; that may take `timeout_s` [s]. `user` is a name in Slurm;
+    jobs inherit `environment`.
     """
 
     # v0.0.38 says that a changed element was not changed, and does change it but for its name; later versions refuse
     arrays = False
 
     def __init__(self, server: RestServer, user: str, timeout_s: float, environment: Mapping[str, str]) -> None:
-        self._server, self._user, self._timeout_s = server, user, timeout_s
+        self._server, self.user, self._timeout_s = server, user, timeout_s
         self._environment = environment
         self._version: int | None = None
+        self._asked = 0  # of commands
+
+    @property
+    def questions(self) -> int:
+        return self._server.questions + self._asked
 
     def name(self) -> str:
         """The server, and the version of the interface that is spoken with it."""
@@ -107,10 +111,10 @@ class SlurmRest:
         page = f"job/{jobs.pop()}" if len(jobs) == 1 else "jobs"
         wanted = set(keys)
         answer = self._slurm("GET", page, unless=(INVALID_JOB_ID, NO_ENTRY))
-        return [record for record in rest_parse.queue(answer, self._user) if record.key in wanted]
+        return [record for record in rest_parse.queue(answer, self.user) if record.key in wanted]
 
     def queue_by_name(self, names: Sequence[str]) -> list[JobRecord]:
-        return rest_parse.queue(self._slurm("GET", "jobs"), self._user) if names else []
+        return rest_parse.queue(self._slurm("GET", "jobs"), self.user) if names else []
 
     def accounting(self, keys: Sequence[str]) -> list[JobRecord]:
         return [record for some in commands.portions(keys, ITEMS_AT_ONCE) for record in self._accounts({"step": some})]
@@ -151,6 +155,7 @@ class SlurmRest:
         return found
 
     def _commands(self) -> SlurmCommands:
+        self._asked += 1
         # Without a token, because an old one would keep scontrol from saying who is asking in the usual way.
         environment = {name: value for name, value in self._environment.items() if name not in _SECRET}
         return SlurmCommands(None, self._timeout_s, environment)
@@ -167,6 +172,9 @@ class SlurmRest:
 
     def nodes(self, partition: str) -> list[NodeGroup]:
         return rest_parse.nodes(self._slurm("GET", "nodes"), partition.split(","))
+
+    def accounting_settings(self, what: Sequence[str], fields: Sequence[str]) -> list[dict[str, str]]:
+        return self._commands().accounting_settings(what, fields)
 
     def _ping(self) -> Mapping[str, Any]:
         """The answer to ``ping``, in the first of `VERSIONS` that the server speaks."""
@@ -213,7 +221,7 @@ class SlurmRest:
             if NOTHING_FOUND in error.numbers:
                 return []
             raise
-        return rest_parse.accounting(answer, self._user)
+        return rest_parse.accounting(answer, self.user)
 
 
 def _for_job(inherited: Mapping[str, str]) -> dict[str, str]:
@@ -277,7 +285,7 @@ class RestServer:
         self._base = "http://localhost" if self._socket else _base(address, unencrypted)
         self._with_token = always or self._socket is None
         self._accepted = False  # whether it ever accepted the token
-        self.name = address
+        self.name, self.questions = address, 0
 
     def ask(
         self,
@@ -296,6 +304,7 @@ class RestServer:
         `rest_parse.content` does, and a ``transient`` `BackendError` when there was no answer.
         """
         replaced = False
+        self.questions += method == "GET"
         while True:
             try:
                 answer = self._once(method, f"/{part}/{version}/{page}", query, body)
@@ -556,14 +565,6 @@ class Tokens:
                 f"rest_token=FILE, or set {_VARIABLE}. Asked for one, Slurm said: {error}"
             ) from error
         return _parse_token(printed, "scontrol token")
-
-
-def own_name() -> str:
-    """The caller's name on this machine."""
-    try:
-        return pwd.getpwuid(os.geteuid()).pw_name
-    except KeyError:
-        return str(os.geteuid())
 
 
 def expiry(token: str) -> float | None:
