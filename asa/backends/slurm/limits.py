@@ -46,8 +46,8 @@ class Limit(NamedTuple):
 class Accounts(Protocol):
     """What is asked of a transport."""
 
-    user: str
-
+    @property
+    def user(self) -> str: ...
     def accounting_settings(self, what: Sequence[str], fields: Sequence[str]) -> list[dict[str, str]]:
         """These columns of what ``sacctmgr show`` has, one mapping a row."""
 

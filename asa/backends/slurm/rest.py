@@ -76,11 +76,7 @@ class SlurmRest:
         self._server, self.user, self._timeout_s = server, user, timeout_s
         self._environment = environment
         self._version: int | None = None
-        self._asked = 0  # of commands
-
-    @property
-    def questions(self) -> int:
-        return self._server.questions + self._asked
+        self.questions = 0  # not those that slurmrestd answers by itself
 
     def name(self) -> str:
         """The server, and the version of the interface that is spoken with it."""
@@ -155,7 +151,7 @@ class SlurmRest:
         return found
 
     def _commands(self) -> SlurmCommands:
-        self._asked += 1
+        self.questions += 1
         # Without a token, because an old one would keep scontrol from saying who is asking in the usual way.
         environment = {name: value for name, value in self._environment.items() if name not in _SECRET}
         return SlurmCommands(None, self._timeout_s, environment)
@@ -183,7 +179,7 @@ class SlurmRest:
                 answer = self._server.ask("GET", "slurm", f"v0.0.{version}", "ping")
             except NoSuchPage:
                 continue
-            self._version = version
+            self._version, self.questions = version, self.questions + 1
             return answer
         self._version = None
         raise BackendError(f"slurmrestd at {self._server.name} speaks none of v0.0.38 to v0.0.{max(VERSIONS)}")
@@ -198,8 +194,10 @@ class SlurmRest:
         self, method: str, page: str, *, body: Mapping[str, Any] | None = None, unless: Sequence[int] = ()
     ) -> Mapping[str, Any]:
         """What the controller says; nothing when it says no with one of the errors of `unless`."""
+        spoken = self._spoken()
+        self.questions += method == "GET"
         try:
-            return self._server.ask(method, "slurm", f"v0.0.{self._spoken()}", page, body=body)
+            return self._server.ask(method, "slurm", f"v0.0.{spoken}", page, body=body)
         except Denied as error:
             named = error.numbers - {0}
             if named and named.issubset(unless):
@@ -213,6 +211,7 @@ class SlurmRest:
         """
         if self._spoken() < rest_job.OLDEST_TYPED:
             query = {name: [",".join(values)] for name, values in query.items()}
+        self.questions += 1
         try:
             answer = self._server.ask("GET", "slurmdb", f"v0.0.{self._spoken()}", "jobs", query=query)
         except NoSuchPage:
@@ -285,7 +284,7 @@ class RestServer:
         self._base = "http://localhost" if self._socket else _base(address, unencrypted)
         self._with_token = always or self._socket is None
         self._accepted = False  # whether it ever accepted the token
-        self.name, self.questions = address, 0
+        self.name = address
 
     def ask(
         self,
@@ -304,7 +303,6 @@ class RestServer:
         `rest_parse.content` does, and a ``transient`` `BackendError` when there was no answer.
         """
         replaced = False
-        self.questions += method == "GET"
         while True:
             try:
                 answer = self._once(method, f"/{part}/{version}/{page}", query, body)
