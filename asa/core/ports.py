@@ -204,6 +204,15 @@ class Previews(Protocol):
 
 
 @runtime_checkable
+class CountsQuestions(Protocol):
+    """What a backend has as well that knows how often it has asked the batch system something."""
+
+    @property
+    def questions(self) -> int:
+        """All calls so far, but for submissions, changes and cancellations."""
+
+
+@runtime_checkable
 class VirtualBackend(Backend, Protocol):
     """A backend in virtual time brings its own clock, and the executor that lives in it."""
 

@@ -15,7 +15,7 @@ import heapq
 import logging
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from struct import Struct
 from typing import Any
@@ -68,8 +68,8 @@ UNRESPONSIVE_S = 30.0
 NOTHING: tuple[Resources | None, int] = (None, 0)
 """What a run asks of others when no task of it waits for room."""
 
-HELD_S, HELD_SHARE = 10.0, 0.05
-"""A job that started so soon after what it depended on [s], or after such a share of its wait, was held by that."""
+AGAIN_LEAST_S, AGAIN_MOST_S = 5.0, 600.0
+"""How long after it took no more jobs a batch system is asked again [s]: twice as long each time."""
 
 BARREN_MOST = 3
 """Allocations in a row that may end without a task done before a stage is given up."""
@@ -955,6 +955,8 @@ class Pool:
             held.end(what, f"{what} with a reason" if event.reason else what, event.at, event.reason)
         else:
             held.end(what, what, event.at, event.reason)
+            if event.later:
+                del self.ever[event.allocation]
         del self.held[event.allocation]
 
     def _amended(self, held: Held, event: Amended) -> None:
@@ -991,6 +993,30 @@ class Pool:
 
 
 @dataclass(frozen=True, slots=True)
+class Full:
+    """The batch system took no more jobs of the user, in its own words, so many `tries` in a row; when to ask `again`
+    [s since the epoch], and for how many at a time (`room`). So many jobs had been `asked` for by then."""
+
+    reason: str
+    room: int
+    tries: int
+    again: float
+    asked: int
+
+    @staticmethod
+    def after(before: Full | None, event: SubmitRefused, jobs: int, asked: int) -> Full:
+        """What follows from a refusal of so many jobs together; of several that were sent together, the first counts.
+
+        A job array may fit if it is shorter, and is asked for at once; one job is asked for again later.
+        """
+        if before is not None and before.asked == asked:
+            return before
+        tries = (0 if before is None else before.tries) + (jobs == 1)
+        wait_s = min(AGAIN_MOST_S, AGAIN_LEAST_S * 2.0 ** (tries - 1)) if jobs == 1 else 0.0
+        return Full(event.reason, max(1, jobs - max(1, jobs // 3)), tries, event.at + wait_s, asked)
+
+
+@dataclass(frozen=True, slots=True)
 class Wait:
     """How long a job waited: times [s since the epoch] of submission, of the end of the last job that it depended on
     (minus infinity without one), and of its start; the wait it was planned with [s], and what was known then. `gated`
@@ -1008,13 +1034,13 @@ class Wait:
     def lesson(self, *, dependents_age: bool) -> tuple[float, bool]:
         """How long the queue made it wait [s], and whether that is censored: it says nothing of the queue.
 
-        Where dependent jobs do not age, a wait begins when what the job depended on has ended.
+        Where dependent jobs do not age, what the job depended on has ended when its wait begins: it had been in no
+        queue before. Where they do, its turn may have come, and passed, long before it was let go; and of those that
+        start late after that, which are the ones that wait long, one would learn too long waits.
         """
         depended = self.freed > self.submitted
         since = self.freed if depended and not dependents_age else self.submitted
-        wait_s = max(0.0, self.started - since)
-        held = depended and self.started - self.freed <= max(HELD_S, HELD_SHARE * wait_s)
-        return wait_s, held or self.gated
+        return max(0.0, self.started - since), (depended and dependents_age) or self.gated
 
 
 # ---------------------------------------------------------------- the run
@@ -1049,6 +1075,8 @@ class FoldedRun:
         Jobs asked for so far.
     untaught
         Token -> a job's wait that no estimator has learned.
+    full
+        That the batch system takes no more jobs for now, or None.
     wanted
         How many more tasks of which size the executor was last asked to find room for.
     unexpanded
@@ -1078,6 +1106,7 @@ class FoldedRun:
         self.trouble = ""
         self.asked = 0
         self.untaught: dict[str, Wait] = {}
+        self.full: Full | None = None
         self.wanted = NOTHING
         self.changes = 0
         self.unexpanded: dict[str, None] = {}
@@ -1097,6 +1126,14 @@ class FoldedRun:
         """The outcome is known and no job is left; leases end by themselves."""
         return self.outcome is not RunState.RUNNING and all(held.lender for held in self.pool.held.values())
 
+    def room(self, now: float) -> float:
+        """How many more jobs may be submitted now; infinite where no limit is known."""
+        most = None if self.start is None else self.start.most_jobs
+        left = math.inf if most is None else most - sum(not held.lender for held in self.pool.held.values())
+        if self.full is not None:
+            left = min(left, self.full.room if now >= self.full.again else 0)
+        return max(0, left)
+
     def on(self, event: Event) -> None:
         """Fold one event into the state."""
         if isinstance(event, TaskDone):
@@ -1107,7 +1144,7 @@ class FoldedRun:
         self._fold(event)
         self.pool.on(event)
         if isinstance(event, AllocationStarted) and (held := self.pool.held.get(event.allocation)):
-            self._note_wait(held)
+            self._note_wait(held, event.submitted)
         self.changes += 1
         if event.at > self.last:
             self.last = event.at
@@ -1143,6 +1180,8 @@ class FoldedRun:
                 stage.predicted_wait_s, stage.soon_wait_s, stage.predicted_at = event.wait_s, event.soon_s, event.at
             case Submitting():
                 self._submitting(event)
+            case Submitted():
+                self.full = None
             case Cancelled(displaced=True):
                 if held := self.pool.held.get(event.allocation):
                     self._displace(held)
@@ -1174,7 +1213,7 @@ class FoldedRun:
                 self.stages[stage].lose(index)
                 self.stages[stage].leave(self.last)  # the driver before was last seen then
         self.pool.forget_nodes(self.last, event.keeps)
-        self.wanted = NOTHING
+        self.wanted, self.full = NOTHING, None
         self.outcome, self.message, self.ended, self.cancelling, self.trouble = RunState.RUNNING, "", None, "", ""
         for progress in self.stages.values():
             progress.reopen()
@@ -1289,6 +1328,11 @@ class FoldedRun:
         held = self.pool.held.get(event.allocation)
         if held is None:
             return
+        if isinstance(event, SubmitRefused) and event.later:
+            self._is_full(held, event)
+            return
+        if self.full is not None and held.handle is not None:
+            self.full = replace(self.full, again=min(self.full.again, event.at))  # it has made room
         what = _how_ended(held, event)
         for (name, index), (_, launched) in held.running.items():
             self.stages[name].leave(event.at)
@@ -1319,6 +1363,14 @@ class FoldedRun:
                 self._count_withdrawn(stage, event, what)
             else:
                 self._count_barren(stage, held, event, what)
+
+    def _is_full(self, held: Held, event: SubmitRefused) -> None:
+        """A job was not taken for lack of room: as if it had never been asked for."""
+        array = held.request.array
+        alike = [item for item in self.pool.held.values() if array and item.request.array == array and not item.handle]
+        self.full = Full.after(self.full, event, max(1, len(alike)), self.asked)
+        for name in held.stages:
+            self.stages[name].attempts -= 1
 
     def _count_withdrawn(self, stage: StageProgress, event: JobEnded | SubmitRefused, what: str) -> None:
         """Somebody else cancelled an allocation: ask again, but not for ever."""
@@ -1411,15 +1463,15 @@ class FoldedRun:
                         heapq.heappush(todo, follower.number)
         self._stirred.clear()
 
-    def _note_wait(self, held: Held) -> None:
-        """A job's wait became known."""
+    def _note_wait(self, held: Held, submitted: float | None) -> None:
+        """A job's wait became known; when it was `submitted` [s since the epoch] the batch system may have told."""
         if held.handle is None or held.started is None or held.requeued or held.taught:
             return
         freed = max((self._ends[key].at for key in held.after if key in self._ends), default=-math.inf)
         self.untaught[held.key] = Wait(
             held.request,
             held.stages[0],
-            held.handle.submitted,
+            held.handle.submitted if submitted is None else submitted,
             freed,
             held.started,
             held.predicted_wait_s,

@@ -211,8 +211,9 @@ class WorkflowView:
         Whether the batch system understands job dependencies.
     longest_s
         Longest wall time a job may ask for [s]; infinite when there is no limit.
-    arrays, parks
-        Whether it has job arrays whose throttle can be changed, and whether waiting jobs can be parked.
+    arrays, unordered, parks
+        Whether it has job arrays whose throttle can be changed and whose elements start in their order; the setting by
+        which they would not, or ""; whether waiting jobs can be parked.
     poll_s
         Longest time until it is noticed that a job has started [s].
     idle_core_s
@@ -230,6 +231,7 @@ class WorkflowView:
     dependencies: bool
     longest_s: float
     arrays: bool = False
+    unordered: str = ""
     parks: bool = False
     poll_s: float = 0.0
     idle_core_s: float = 0.0

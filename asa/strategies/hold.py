@@ -93,7 +93,8 @@ class Hold:
         if places is None:
             how = self.otherwise
             said = how.explain(view) if isinstance(how, Explains) else "jobs are submitted by predicted waits"
-            return f"no place can be held in this queue ({view.regime.value}): {said}"
+            why = f": {view.unordered}: the largest element of a job array would start first" if view.unordered else ""
+            return f"no place can be held in this queue ({view.regime.value}{why}): {said}"
         lost = [stage.spec.name for stage in view.stages if stage.displaced]
         said = f"places in the queue ({view.regime.value}) are held by the technique {places.name!r}"
         return said + (f"; lost by {', '.join(lost)}" if lost else "")

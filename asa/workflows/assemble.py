@@ -305,6 +305,8 @@ def first_event(
         regime=site.regime,
         arrays=site.arrays,
         parks=site.parks,
+        unordered=site.unordered,
+        most_jobs=site.most_jobs,
         version=VERSION,
         fixed_s=fixed_s,
     )
@@ -383,7 +385,14 @@ def logged_plan(start: RunStarted) -> Plan:
     """A plan to fold a run's events with, the first of them, too, and to explain them; it is not to decide anything."""
     from asa.strategies.perstage import PerStage
 
-    site = Capabilities(start.site, start.partition, start.regime, arrays=start.arrays, parks=start.parks)
+    site = Capabilities(
+        start.site,
+        start.partition,
+        start.regime,
+        arrays=start.arrays,
+        unordered=start.unordered,
+        parks=start.parks,
+    )
     strategy = logged_strategy(start) or PerStage()
     return Plan(strategy, site, shared=start.pool != "per-stage" and not strategy.own_pools)
 

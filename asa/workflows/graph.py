@@ -94,13 +94,14 @@ class Graph:
         GraphError
             When a stage is larger or longer than the site allows.
         """
+        by = f"; {site.bounds}" if site.bounds else ""
         for name, node in self.nodes.items():
             needs = node.stage.needs
             if site.largest is not None and not needs.resources.fits(site.largest):
                 pretend = f"pretend with 'local:cores={needs.resources.cores}'"
                 raise GraphError(
                     f"stage {name!r} asks for {needs.resources}, more than {site.site} ever gives to one job "
-                    f"({site.largest}): lower the stage's needs, or "
+                    f"({site.largest}{by}): lower the stage's needs, or "
                     + (pretend if site.site == "local" else "choose a larger machine")
                 )
             share, most = node.stage.needs.task.gpus, site.gpus_per_node
@@ -112,7 +113,7 @@ class Graph:
             if site.longest_s is not None and needs.walltime_s > site.longest_s:
                 raise GraphError(
                     f"stage {name!r} asks for a wall time of {brief(needs.walltime_s)}, more than the "
-                    f"{brief(site.longest_s)} that {site.site} allows: lower walltime="
+                    f"{brief(site.longest_s)} that {site.site} allows{by}: lower walltime="
                 )
 
     def __str__(self) -> str:

@@ -158,7 +158,8 @@ class Plan(FoldedRun):
         released = [
             held.released for held in self.pool.held.values() if held.released is not None and held.cancelled is None
         ]
-        times = [self._wake, *(time + UNRESPONSIVE_S for time in released)]
+        again = [] if self.full is None else [self.full.again]
+        times = [self._wake, *again, *(time + UNRESPONSIVE_S for time in released)]
         return min((time for time in times if time > now), default=math.inf)
 
     def view(self, now: float) -> WorkflowView:
@@ -170,6 +171,7 @@ class Plan(FoldedRun):
             dependencies=DependencyKind.AFTER_OK in self.site.dependencies,
             longest_s=math.inf if self.site.longest_s is None else self.site.longest_s,
             arrays=self.site.arrays,
+            unordered=self.site.unordered,
             parks=self.site.parks,
             poll_s=self.site.poll_s,
             cores_per_node=self.site.cores_per_node,
@@ -192,11 +194,11 @@ class Plan(FoldedRun):
             wakes = [item.at for item in self._decisions if isinstance(item, Wake)]
             drains = [held.drains for held in self.pool.held.values() if held.drains is not None and held.drains > now]
             self._wake = min([*wakes, *drains], default=math.inf)
-        number = self.asked
+        number, admitted = self.asked, self._admitted(now)
         for decision in self._decisions:
             match decision:
                 case Ask():
-                    if self._are_queued(decision.after):
+                    if id(decision) in admitted:
                         yield Submit(f"{self.run}.{number}", decision)
                         number += 1
                 case Predict():
@@ -210,6 +212,17 @@ class Plan(FoldedRun):
                     held = self.pool.held.get(decision.allocation)
                     if held is not None and held.handle and not held.running and not held.ending:
                         yield decision
+
+    def _admitted(self, now: float) -> set[int]:
+        """Which of the jobs that are asked for can be submitted now, as far as there is room for more.
+
+        Those of stages that need them at once come first; of a job array there may be the first elements only.
+        """
+        asks = [item for item in self._decisions if isinstance(item, Ask) and self._are_queued(item.after)]
+        later = [ask for ask in asks if all(self.stages[name].state is StageState.WAITING for name in ask.stages)]
+        first = [ask for ask in asks if ask not in later]
+        room = self.room(now) if asks else 0
+        return {id(ask) for ask in (*first, *later)[: None if room == math.inf else int(room)]}
 
     def _are_queued(self, keys: Iterable[str]) -> bool:
         """Whether the batch system has all of these jobs, as far as they have not ended."""

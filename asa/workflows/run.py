@@ -174,7 +174,8 @@ class Run:
         if isinstance(started, RunStarted) and started.executor == VIRTUAL:
             return "it was in virtual time: run it again, it cannot be resumed"
         refused = self._log.latest(SubmitRefused, Submitted, DriverStarted)
-        if isinstance(refused, SubmitRefused) and self._ended() and not _MAY_PASS.search(refused.reason):
+        final = isinstance(refused, SubmitRefused) and not (refused.later or _MAY_PASS.search(refused.reason))
+        if final and self._ended():
             return "the same job would be refused again: change what it asks for, and run the workflow again"
         return f"`asa resume {self.name}` runs only what is not done"
 

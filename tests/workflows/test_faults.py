@@ -9,6 +9,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +24,15 @@ from asa.core.event import (
     Learned,
     Requeued,
     RunEnded,
+    RunState,
+    SubmitRefused,
     Submitted,
     Submitting,
     TaskDone,
     TaskFailed,
     Trouble,
 )
-from asa.core.job import JobHandle, JobRequest, JobState, JobStatus
+from asa.core.job import JobHandle, JobRequest, JobState, JobStatus, QueueRegime
 from asa.core.task import Task
 from asa.workflows.explain import explain
 from tests.workflows.world import Crash, World, launches, square, squares, total
@@ -194,6 +197,82 @@ def test_a_job_refused_only_because_of_its_dependency_is_asked_for_later(tmp_pat
     )
     world.succeed()
     assert [event.after for event in world.events(Submitting)] == [(), ("run.0",), ()]
+
+
+def chain(count: int = 12) -> asa.Node:
+    """Stages of one task each, one after the other."""
+    node = square.options(name="s0").map([0])
+    for number in range(1, count):
+        node = square.options(name=f"s{number}").map([number]).after(node)
+    return node
+
+
+class Crowd:
+    """How many jobs of the run are in the queue: at most, and in the mean over time."""
+
+    def __init__(self, world: World) -> None:
+        self.most, self.job_s, self._count, self._since = 0, 0.0, 0, world.clock.now()
+        world.after_event = self._note
+
+    def _note(self, event: Any) -> None:
+        self.job_s += self._count * (event.at - self._since)
+        self._count += isinstance(event, Submitted) - isinstance(event, JobEnded)
+        self._since, self.most = event.at, max(self.most, self._count)
+
+
+HELD = ["hold", "auto", "hold:technique=parked"]
+
+
+@pytest.mark.parametrize("told", [True, False])
+@pytest.mark.parametrize("regime", [item for item in QueueRegime if item is not QueueRegime.IMMEDIATE])
+@pytest.mark.parametrize("strategy", [*HELD, "asa", "asa:dependency=upfront", "asa-naive", "stagger", "per-stage"])
+def test_more_stages_than_jobs_may_be_in_the_queue(
+    tmp_path: Path, strategy: str, regime: QueueRegime, told: bool
+) -> None:
+    world = World(
+        tmp_path, chain(), strategy, regime=regime, run_time=lambda _task: 40.0, wait=30.0, most_jobs=4, told=told
+    )
+    crowd = Crowd(world)
+    assert world.succeed() == [121]
+    assert crowd.most <= 4 or not told, "as far as it is known which have ended"
+    if strategy in HELD or "upfront" in strategy:
+        assert crowd.most >= 4, "places are held for as many as may be"
+    if told:
+        assert not world.events(SubmitRefused), "nothing is sent that would be refused"
+
+
+@pytest.mark.parametrize("others", [3, 4])
+@pytest.mark.parametrize("regime", [QueueRegime.FIFO, QueueRegime.LIMITS])
+@pytest.mark.parametrize("strategy", ["hold", "per-stage"])
+def test_other_jobs_of_the_user_fill_the_limit_for_a_while(
+    tmp_path: Path, strategy: str, regime: QueueRegime, others: int
+) -> None:
+    world = World(tmp_path, chain(6), strategy, regime=regime, run_time=lambda _task: 40.0, most_jobs=4)
+    world.batch.others = others
+    said: list[str] = []
+    world.at(200.0, lambda: said.append(explain(world.runner.plan, world.clock.now())))  # type: ignore[arg-type]
+    world.at(1000.0, lambda: setattr(world.batch, "others", 0))
+    assert world.succeed() == [25]
+    tries = [event.at - 1000.0 for event in world.events(Submitting) if event.at < 2000.0]
+    if others == 4:
+        assert "takes no more jobs for now, asked again in" in said[0] and "as many jobs in the queue" in said[0]
+        pauses = [later - at for at, later in pairwise(tries) if later > at]
+        assert pauses == sorted(pauses) and pauses[:4] == [5.0, 10.0, 20.0, 40.0], "ever more slowly"
+        assert min(event.at for event in world.events(Submitted)) <= 2000.0 + 600.0
+    else:
+        assert min(event.at for event in world.events(TaskDone)) < 1100.0, "one at a time"
+    assert all(event.later for event in world.events(SubmitRefused))
+    assert len(world.runner.plan.pool.ever) == len(world.events(Submitted)), "a report shows no job that never was"
+
+
+def test_a_run_that_waits_for_room_can_be_cancelled_and_resumed(tmp_path: Path) -> None:
+    world = World(tmp_path, total(squares(4)), "hold", most_jobs=2)
+    world.batch.others = 2
+    world.at(100.0, lambda: world.runner.cancel("enough"))
+    assert world.drive() is RunState.CANCELLED
+    assert world.clock.now() < 1110.0
+    world.batch.others = 0
+    assert world.succeed() == 14
 
 
 @pytest.mark.parametrize("call", ["submit", "query", "cancel", "find"])

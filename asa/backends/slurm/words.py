@@ -248,6 +248,7 @@ def _from_record(handle: JobHandle, record: JobRecord, now: float) -> JobStatus:
         exit_code=record.exit_code if state.final and ran else None,
         restarts=record.restarts,
         cores=_held(record),
+        submitted=record.submitted if record.submitted and not record.restarts else None,
     )
 
 
@@ -298,6 +299,9 @@ ERRORS = ErrorPatterns(
 _UNKNOWN_JOB = re.compile(r"invalid job id", re.IGNORECASE)
 _ELEMENT = re.compile(r"\s*\d+_")
 _NO_ERROR = re.compile(r"\bno error$", re.IGNORECASE)
+_FULL = re.compile(r"\b(Assoc|QOS)(Max|Grp)SubmitJob")
+_POLICY = re.compile(r"violates accounting/QOS policy")
+_OTHER = re.compile(r"\b(Assoc|QOS)(Max|Grp|Min)\w+")
 _NO_ACCOUNTING = re.compile(r"accounting storage is disabled|slurm accounting.*disabled", re.IGNORECASE)
 
 
@@ -318,6 +322,18 @@ def changed_the_others(reason: str) -> bool:
     return bool(lines) and all(
         _NO_ERROR.search(line) or (_ELEMENT.match(line) and ERRORS.ended.search(line)) for line in lines
     )
+
+
+def is_full(reason: str, limited: bool) -> bool:
+    """Whether a job was refused because the user, account or QOS has as many in the queue as may be.
+
+    slurmrestd does not say which limit it was: then it is taken for that one where there is one (`limited`), as a job
+    that is too large has been found before.
+
+    >>> is_full("QOSMaxSubmitJobPerUserLimit\\nJob violates accounting/QOS policy", False)
+    True
+    """
+    return bool(_FULL.search(reason) or (limited and _POLICY.search(reason) and not _OTHER.search(reason)))
 
 
 def is_no_accounting(error: CommandError) -> bool:
