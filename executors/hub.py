@@ -551,6 +551,10 @@ class HubExecutor:
         if self._proxy is not None:
             why = "dask's scheduler sees all that goes to tasks, and a worker may run others' beside them"
             return f"{why}: say executor='local', or 'mesos'"
+        return self.mingles()
+
+    def mingles(self) -> str:
+        """Why tasks cannot each have an environment of their own, and GPUs with it, or ""."""
         if self._options.get("workers") == "threads":
             return "the threads of a node have one environment: say workers='processes'"
         return ""
@@ -678,7 +682,7 @@ def local(workers: str = "processes", heartbeat_s: float = 60.0) -> HubExecutor:
     workers
         ``"processes"``: a process for each task that runs. ``"threads"``: the threads of one process for each node,
         for tasks that release the interpreter's lock or share much memory; they share the fate of their process too,
-        and no task has GPUs, or a number of library threads, of its own.
+        and no task has a number of library threads of its own; stages with GPUs, or secrets, are refused.
     heartbeat_s
         A node that was silent for so long [s] is lost; > 0.
 

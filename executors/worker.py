@@ -209,7 +209,7 @@ def environment(cores: int, gpus: tuple[str, ...] | None) -> dict[str, str]:
     """
     variables = {name: str(cores) for name in _THREADS if name not in os.environ}
     if gpus is not None:
-        variables["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
+        variables |= node.visible(gpus, os.environ)
     return variables
 
 

@@ -157,6 +157,14 @@ class KeepsSecrets(Protocol):
 
 
 @runtime_checkable
+class SharesProcesses(Protocol):
+    """What an executor has as well whose tasks may be threads of one process, with one environment for all."""
+
+    def mingles(self) -> str:
+        """Why tasks cannot each have GPUs of their own as it is set up, and what to do; "" when they can."""
+
+
+@runtime_checkable
 class Sharing(Protocol):
     """What an executor has as well that can share a pool with other runs (`RunContext.pool`).
 

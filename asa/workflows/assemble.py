@@ -28,6 +28,7 @@ from asa.core.ports import (
     KeepsSecrets,
     Previews,
     RunContext,
+    SharesProcesses,
     Sharing,
     Strategy,
     VirtualBackend,
@@ -335,6 +336,9 @@ def _executor(directory: RunDirectory, settings: Settings, graph: Graph, backend
         why = executor.exposes() if isinstance(executor, KeepsSecrets) else "it cannot keep them: say executor='local'"
         if why:
             raise InvalidInput(f"executor {_spec(chosen)!r} is to give {', '.join(names)} to tasks as secrets: {why}")
+    with_gpus = [name for name, node in graph.nodes.items() if node.stage.needs.resources.gpus]
+    if with_gpus and isinstance(executor, SharesProcesses) and (why := executor.mingles()):
+        raise InvalidInput(f"executor {_spec(chosen)!r} is to give each task of {with_gpus[0]!r} its own GPUs: {why}")
     return chosen, executor
 
 

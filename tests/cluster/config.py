@@ -23,6 +23,8 @@ LOOPBACK = "127.0.0.1"
 
 _UNIX_PATH_LIMIT = 107  # sun_path holds 108 bytes, the last of them NUL
 _GPUS = re.compile(r"([a-z][a-z0-9]*:)?[1-9]")
+_SEEN_BY = {"a100": "nvidia_gpu_env", "mi300": "amd_gpu_env", "max": "intel_gpu_env"}
+"""By which variables jobs learn which devices are theirs, as ``AutoDetect`` would have it; all, of other types."""
 _PLAIN_PATH = re.compile(r"/[A-Za-z0-9._/+-]+")  # Slurm splits at blanks and commas, and expands %
 
 # Submission order alone decides under "fifo". The others compare ages and differ in what stops a clock.
@@ -95,7 +97,8 @@ class ClusterConfig:
         Also have a partition ``whole`` that gives a node to one job only, with all its cores.
     gpus
         GPUs of each node, from the first on, as Slurm's ``Gres`` counts them: ``("a100:2", "2")`` are two nodes with
-        two each, the second's without a type. Their device files are null devices.
+        two each, the second's without a type. Their device files are null devices. ``a100`` is NVIDIA's, ``mi300``
+        AMD's, ``max`` Intel's.
     settings
         Further lines of slurm.conf as (key, value); they replace lines of the same key.
 
@@ -302,7 +305,7 @@ def gres_conf(config: ClusterConfig) -> str:
     lines = []
     for node, gpus in zip(config.nodes, config.gpus, strict=False):
         kind = gpus.rpartition(":")[0]
-        named = f" Type={kind}" if kind else ""
+        named = (f" Type={kind}" if kind else "") + (f" Flags={_SEEN_BY[kind]}" if kind in _SEEN_BY else "")
         lines += [f"NodeName={node} Name=gpu{named} File={device}\n" for device in config.devices(node)]
     return "".join(lines)
 
