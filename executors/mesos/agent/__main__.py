@@ -19,10 +19,8 @@ def main() -> int:
 
     gc.freeze()
     shim = ForkedShim({(sys.executable, "-P", "-m", supervisor.__name__): supervisor.main})
-    from executors.mesos.agent import command, service  # noqa: F401
+    from executors.mesos.agent import command
 
-    gc.freeze()
-    gc.enable()
     return command.main(shim=shim)
 
 

@@ -9,6 +9,7 @@ Its arguments hold no secret: those are in the pool's directory.
 from __future__ import annotations
 
 import argparse
+import gc
 import getpass
 import hashlib
 import math
@@ -17,6 +18,8 @@ import re
 import signal
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -91,17 +94,22 @@ class AgentCommand:
 
     def run(self, options: argparse.Namespace) -> CommandResult:
         """Run it until its work is over."""
-        from executors.mesos.agent.service import NO_MASTER, AgentService
-
         directory = PoolDirectory(options.directory.absolute())
         if not _appears(directory, options.patience):
+            from executors.mesos.agent.service import NO_MASTER
+
             text = f"no pool was made in {directory.path} for {options.patience:g} s: asa master makes one"
             return CommandResult({"master": None}, text, NO_MASTER)
         name, key, held = _hold(options)
         given = agent_options(options, name)
         sweep()
         try:
-            quotas = _quotas(options, key, given.resources.scalar("cpus"))
+            with ThreadPoolExecutor(1) as beside:  # to try them is to wait for the kernel, mostly
+                trying = beside.submit(copy_context().run, _quotas, options, key, given.resources.scalar("cpus"))
+                from executors.mesos.agent.service import NO_MASTER, AgentService
+
+                gc.enable()  # what has been loaded stays: a batch job's agent has not had it looked through
+                quotas = trying.result()
         except BaseException:
             if options.work is None:
                 held.remove()
