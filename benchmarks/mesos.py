@@ -63,7 +63,7 @@ class Pool:
     def agent(self, cores: int) -> psutil.Popen:
         """A real agent that says it has so many cores; returns once the master knows it."""
         words = ["--directory", str(self.directory.path), "--cores", str(cores), "--work", str(self.path / "work")]
-        process = self.start("-P", "-m", "executors.mesos.agent.command", *words, *self.plain)
+        process = self.start("-P", "-m", "executors.mesos.agent", *words, *self.plain)
         with Operator(self.directory, READER) as operator:
             wait_for(operator.get_agents)
         return process

@@ -386,6 +386,11 @@ def log_to_stderr() -> None:
     logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s[%(process)d]: %(message)s")
 
 
-if __name__ == "__main__":
+def main(words: Sequence[str]) -> int:
+    """The program; `words` are its arguments."""
     log_to_stderr()
-    sys.exit(Supervisor(*arguments(sys.argv[1:])).run())
+    return Supervisor(*arguments(words)).run()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

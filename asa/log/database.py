@@ -108,6 +108,8 @@ class Database:
         Statements that make the tables.
     busy_s
         How long to wait for other processes [s].
+    outlasts
+        Whether it is to outlast the machine. If not, nothing is ever synchronised: that of a temporary directory.
 
     Raises
     ------
@@ -115,11 +117,15 @@ class Database:
         When the file cannot be made or opened, is open to other users, or has another version.
     """
 
-    def __init__(self, path: Path, schema: Sequence[str], version: int, *, busy_s: float = 30.0) -> None:
+    def __init__(
+        self, path: Path, schema: Sequence[str], version: int, *, busy_s: float = 30.0, outlasts: bool = True
+    ) -> None:
         self.path = path
         self._lock = threading.RLock()
         self._busy_s = busy_s
         self._journal, self._synchronous = ("wal", "normal") if is_local(path.parent) else ("delete", "full")
+        if not outlasts:
+            self._synchronous = "off"
         with self._explained():
             if not path.exists():
                 self._create(schema, version)
@@ -181,8 +187,8 @@ class Database:
     def _connect(self, path: Path) -> sqlite3.Connection:
         connection = sqlite3.connect(path, timeout=self._busy_s, isolation_level=None, check_same_thread=False)
         try:
-            connection.execute(f"PRAGMA journal_mode = {self._journal}")
             connection.execute(f"PRAGMA synchronous = {self._synchronous}")
+            connection.execute(f"PRAGMA journal_mode = {self._journal}")
         except BaseException:
             connection.close()
             raise

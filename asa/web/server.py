@@ -640,9 +640,18 @@ def _forget(waiter: asyncio.Future[None]) -> None:
 
 
 class _Tls(SSLProtocol):
-    """asyncio's TLS with a buffer for one record, where it has 256 KiB: there are thousands of connections."""
+    """asyncio's TLS with a buffer for one record, where it has 256 KiB: there are thousands of connections.
+
+    A connection that was closed does not wait for the peer to close it, too (RFC 8446, section 6.1): one that a client
+    keeps for its next request would last for as long as we wait.
+    """
 
     max_size = 16 << 10
+
+    def _do_shutdown(self) -> None:
+        super()._do_shutdown()  # type: ignore[misc]
+        if self._transport is not None:  # type: ignore[has-type]
+            self._on_shutdown_complete(None)  # type: ignore[attr-defined]
 
 
 class Listener:

@@ -9,18 +9,19 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from asa.allocations.budget import CallLimits, SharedBudget
-from asa.allocations.watch import Budget, JobWatch, WatchCalls, WatchThread
+from asa.allocations.budget import QUERY, CallLimits, SharedBudget
+from asa.allocations.watch import SPARE, Budget, JobWatch, WatchCalls, WatchThread
 from asa.core.clock import SystemClock
 from asa.core.decision import Predict
-from asa.core.errors import AsaError, InvalidInput, RunNotFound
+from asa.core.errors import AsaError, BackendError, InvalidInput, RunNotFound
 from asa.core.event import VERSION, Predicted, RunStarted, RunState, Submitted, Submitting
-from asa.core.job import Capabilities, JobHandle, JobRequest, QueueRegime
+from asa.core.job import Capabilities, JobHandle, JobRequest, JobStatus, QueueRegime
 from asa.core.ports import (
     Backend,
     Clock,
@@ -192,6 +193,7 @@ def assemble_parts(
         learned = held.enter_context(
             contextlib.closing(LearnedWaits(directory.state / "learned.db", parts.estimator, site))
         )
+        budget = _budget(directory, backend, site)
         # What happened so far.
         log = held.enter_context(EventLog(directory.events, results=parts.results))
         payloads = parts.payloads(log)
@@ -216,7 +218,8 @@ def assemble_parts(
             log.append([start])
             parts.plan.on(start)
             if isinstance(parts.plan, Plan):  # not of a resumed run, whose stages seem to have run without a driver
-                held.callback(learned.learn_run_times, parts.plan, settings.name)
+                look = partial(_last_look, backend, budget, timing.clock)
+                held.callback(learned.learn_run_times, parts.plan, settings.name, look)
         # What drives it.
         runner = make_runner(
             held,
@@ -239,7 +242,7 @@ def assemble_parts(
                 secrets=parts.graph.withheld,
             ),
             outputs=str(directory.jobs),
-            budget=_budget(directory, backend, site),
+            budget=budget,
         )
         learned.report(runner.inbox.post, runner.clock)
         return Assembly(parts.plan, runner, isinstance(backend, VirtualBackend), held.pop_all())
@@ -277,6 +280,18 @@ def _budget(directory: RunDirectory, backend: Backend, site: Capabilities) -> Sh
         return None
     limits = CallLimits.of()
     return None if limits is None else SharedBudget(directory.state / "scheduler-budget.json", limits)
+
+
+def _last_look(
+    backend: Backend, budget: SharedBudget | None, clock: Clock, handles: Sequence[JobHandle]
+) -> Sequence[JobStatus]:
+    """How jobs stand whose ends the run has not seen, or nothing: only to learn from, so other questions come first."""
+    if isinstance(backend, VirtualBackend) or (budget and budget.reserve(QUERY, clock.now(), SPARE) is None):
+        return ()
+    try:
+        return backend.query(handles)
+    except BackendError:
+        return ()
 
 
 def first_event(

@@ -8,13 +8,14 @@ from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from statistics import median
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from asa.allocations.watch import JobWatch
 from asa.core.context import Context, Geometry, geometry_of
 from asa.core.errors import InvalidInput
 from asa.core.event import Believed
-from asa.core.job import Capabilities, JobRequest, JobState, QueueRegime, Resources
+from asa.core.job import Capabilities, JobHandle, JobRequest, JobState, JobStatus, QueueRegime, Resources
 from asa.core.ports import Clock, Estimator, Post, RunTimePredictor
 from asa.core.registry import ESTIMATORS, Registry, parse_spec
 from asa.core.run import FoldedRun, Pool
@@ -91,11 +92,14 @@ class Contexts:
 WAITS = "waits "
 """What keys of geometries in the store begin with, as `asa.estimators.waits` has it."""
 
-FIXED_S = 1.0, 2.0
+FIXED_S = 0.75, 1.25
 """How long an allocation on one node, and one on several, is charged for beside its tasks [s], where no run has
 measured it: medians with agents on a test cluster (docs/benchmarks.md), rounded up."""
 
 _LEAST = 1e-3
+
+Look = Callable[[Sequence[JobHandle]], Sequence[JobStatus]]
+"""How these jobs stand, or nothing where that cannot be asked."""
 
 
 class LearnedWaits:
@@ -157,15 +161,23 @@ class LearnedWaits:
         one, several = (self._run_times.predict(key, HOUR) for key in self._fixed_keys)
         return FIXED_S[0] if one == HOUR else one, FIXED_S[1] if several == HOUR else several
 
-    def learn_run_times(self, run: FoldedRun, workflow: str) -> None:
+    def learn_run_times(self, run: FoldedRun, workflow: str, look: Look = lambda _handles: ()) -> None:
         """Remember how long the stages of a run took, and its allocations beside them; not of a resumed run, where they
-        seem longer."""
+        seem longer.
+
+        Parameters
+        ----------
+        look
+            Asks about jobs whose ends were not seen: a short run is over before it asks again.
+        """
         if self._site.regime is QueueRegime.IMMEDIATE:
             return
         for name, stage in run.stages.items():
             if stage.state is StageState.DONE and stage.started is not None and stage.ended is not None:
                 self._run_times.learn(f"{self._site.site} {workflow} {name}", stage.ended - stage.started)
-        for key, found in zip(self._fixed_keys, fixed_times(run), strict=True):
+        unseen = [held.handle for held in run.pool.ever.values() if held.released and not held.ended and held.handle]
+        seen = {status.handle.token: status for status in look(unseen)} if unseen else {}
+        for key, found in zip(self._fixed_keys, fixed_times(run, seen), strict=True):
             if found:
                 self._run_times.learn(key, median(found))
 
@@ -220,21 +232,31 @@ class LearnedWaits:
         return StageTimes(self._store)
 
 
-def fixed_times(run: FoldedRun) -> tuple[list[float], list[float]]:
+def fixed_times(
+    run: FoldedRun, seen: Mapping[str, JobStatus] = MappingProxyType({})
+) -> tuple[list[float], list[float]]:
     """How long allocations of a run were charged for beside their tasks [s]: those on one node, and those on several.
 
     That is from their start, or when their stage was ready if that was later, to their first task, and from their last
     task to the end. Only those count that were released, and ended well.
+
+    Parameters
+    ----------
+    seen
+        What was seen after the run of jobs that it has not seen end, by their tokens.
     """
     found: tuple[list[float], list[float]] = [], []
     for held in run.pool.ever.values():
-        times = held.started, held.used, held.idle_since, held.ended
-        if held.lender or held.job is not JobState.COMPLETED or len(held.runs) != 1 or None in times:
+        state, started, ended, runs = held.job, held.started, held.ended, len(held.runs)
+        if (status := seen.get(held.key)) is not None and not status.restarts:
+            state, started, ended, runs = status.state, status.started, status.ended, 1
+        times = started, held.used, held.idle_since, ended
+        if held.lender or state is not JobState.COMPLETED or runs != 1 or None in times:
             continue
-        assert held.started is not None and held.used is not None
-        assert held.idle_since is not None and held.ended is not None
-        ready = min((at for name in held.stages if (at := run.stages[name].ready) is not None), default=held.started)
-        joining, ending = held.used - max(held.started, ready), held.ended - held.idle_since
+        assert started is not None and held.used is not None
+        assert held.idle_since is not None and ended is not None
+        ready = min((at for name in held.stages if (at := run.stages[name].ready) is not None), default=started)
+        joining, ending = held.used - max(started, ready), ended - held.idle_since
         found[len(held.hosts) > 1].append(max(0.0, joining) + max(0.0, ending))
     return found
 

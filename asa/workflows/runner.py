@@ -333,14 +333,20 @@ class Runner:
             if _log.isEnabledFor(logging.DEBUG):
                 for action in actions:
                     _log.debug("action %s", action)
-            steps = [self._perform(action) for action in actions]
-            events = [event for event, _ in steps]
-            self._record(events)
-            if requests := [event.request for event in events if isinstance(event, Submitting)]:
-                self.watch.submit(requests)  # together: elements of a job array are submitted as one
-            for _, effect in steps:
-                effect()
+            # Allocations are charged for until they are released; to make up a request may take a while.
+            self._carry_out([action for action in actions if isinstance(action, Release)])
+            self._carry_out([action for action in actions if not isinstance(action, Release)])
         raise AssertionError("the plan keeps deciding the same: " + repr(actions[:3]))
+
+    def _carry_out(self, actions: Sequence[Action]) -> None:
+        """Log what is about to be done, and do it."""
+        steps = [self._perform(action) for action in actions]
+        events = [event for event, _ in steps]
+        self._record(events)
+        if requests := [event.request for event in events if isinstance(event, Submitting)]:
+            self.watch.submit(requests)  # together: elements of a job array are submitted as one
+        for _, effect in steps:
+            effect()
 
     def _perform(self, action: Action) -> tuple[Event, Effect]:
         """What to log of an action, and what to do once that is logged."""

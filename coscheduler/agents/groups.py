@@ -122,7 +122,7 @@ class OwnMaster:
     def agent(self, **options: object) -> tuple[str, ...]:
         """The command line of an agent of this master, with further options."""
         common = {"directory": self.directory.path, "patience": _LONE_S, "orphan-grace": ORPHAN_GRACE_S}
-        return node_program("executors.mesos.agent.command", common | options)
+        return node_program("executors.mesos.agent", common | options)
 
     def close(self) -> None:
         try:

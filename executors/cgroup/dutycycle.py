@@ -55,6 +55,8 @@ class DutyGroup:
         As given to `DutyCycle.group`.
     """
 
+    gates: tuple[str, ...] | None = None
+
     def __init__(self, throttle_process: ThrottleProcess, name: str) -> None:
         self._throttle, self._name = throttle_process, name
         self._last = GroupUsage(0.0, 0.0, 0, 0, 0.0, 0, None, 0, 0)

@@ -37,7 +37,12 @@ class GroupUsage:
 
 
 class Group(Protocol):
-    """The processes of one container, whatever they start included."""
+    """The processes of one container, whatever they start included.
+
+    A process that writes 0 to each of `gates` is in it, as if `wrap` had led it there; None where only `wrap` does.
+    """
+
+    gates: tuple[str, ...] | None
 
     def wrap(self, argv: Sequence[str]) -> tuple[str, ...]:
         """A command line that enters the group and then becomes `argv`, in the same process."""

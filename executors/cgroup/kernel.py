@@ -70,7 +70,12 @@ def enter_groups(groups: Sequence[Path], argv: Sequence[str]) -> tuple[str, ...]
     """
     bash = shutil.which("bash")
     shell = (bash, "-p") if bash else ("/bin/sh",)
-    return (*shell, "-c", _ENTER, "asa-enter", *(str(group / "cgroup.procs") for group in groups), "--", *argv)
+    return (*shell, "-c", _ENTER, "asa-enter", *gates_of(groups), "--", *argv)
+
+
+def gates_of(groups: Sequence[Path]) -> tuple[str, ...]:
+    """The files into which a process writes 0 to join these groups."""
+    return tuple(str(group / "cgroup.procs") for group in groups)
 
 
 def quota_us(cores: float) -> int:
@@ -319,6 +324,7 @@ class V1Group:
         self._directories = dict(directories)
         self._cpu = directories["cpu"]
         self._all = list(dict.fromkeys(directories.values()))
+        self.gates: tuple[str, ...] | None = gates_of(self._all)
 
     def wrap(self, argv: Sequence[str]) -> tuple[str, ...]:
         return enter_groups(self._all, argv)
@@ -543,6 +549,7 @@ class V2Group:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
+        self.gates: tuple[str, ...] | None = gates_of([directory])
 
     def wrap(self, argv: Sequence[str]) -> tuple[str, ...]:
         return enter_groups([self._directory], argv)

@@ -14,10 +14,8 @@ from typing import Any, NamedTuple
 
 from asa.core.errors import InvalidInput, StateError
 from executors.cgroup import kernel
-from executors.cgroup.dutycycle import DutyCycle
 from executors.cgroup.group import Group, Quotas
 from executors.cgroup.kernel import V1, V2
-from executors.cgroup.systemd import Systemd
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +62,8 @@ def best(space: str, only: str | None = None) -> Quotas:
     )
 
 
-_ORDER = (V2.name, V1.name, Systemd.name, DutyCycle.name)
+_SYSTEMD, _DUTY_CYCLE = "systemd scopes", "duty cycle"
+_ORDER = (V2.name, V1.name, _SYSTEMD, _DUTY_CYCLE)
 
 
 def means(space: str, *, only: str | None = None, gentle: bool = False) -> Iterator[Found]:
@@ -98,12 +97,17 @@ def _makers(own: Mapping[str, Path], space: str, environment: Mapping[str, str])
             raise StateError(f"{group} belongs to {who}")
         return quotas
 
-    return {
-        V2.name: version_2,
-        V1.name: lambda: V1(own, space),
-        Systemd.name: lambda: Systemd(own.get(""), space, environment),
-        DutyCycle.name: lambda: DutyCycle(space),
-    }
+    def systemd() -> Quotas:
+        from executors.cgroup.systemd import Systemd  # here and below: an agent starts sooner without it
+
+        return Systemd(own.get(""), space, environment)
+
+    def duty_cycle() -> Quotas:
+        from executors.cgroup.dutycycle import DutyCycle
+
+        return DutyCycle(space)
+
+    return {V2.name: version_2, V1.name: lambda: V1(own, space), _SYSTEMD: systemd, _DUTY_CYCLE: duty_cycle}
 
 
 def attempt(quotas: Quotas) -> None:

@@ -92,6 +92,8 @@ class SystemdGroup:
         Its first process, where that has been started.
     """
 
+    gates: tuple[str, ...] | None = None
+
     def __init__(self, unit: str, given: Sequence[str], pid: int | None = None) -> None:
         self._unit, self._given = unit, list(given)
         self._directory: Path | None = None

@@ -87,7 +87,7 @@ class Mesos:
             "orphan-grace": 0,  # an agent is not started again inside a batch job
             "margin": 0,  # the plan sees to it that nothing is cut off by the wall time
         }
-        return node_program("executors.mesos.agent.command", options | node_resources(allocation, context))
+        return node_program("executors.mesos.agent", options | node_resources(allocation, context))
 
     def start(self, context: RunContext, post: Report) -> None:
         """Start the master and the framework, and listen for nodes.

@@ -27,7 +27,7 @@ from asa.core.units import MIB
 from executors.mesos.codec import Message
 from executors.mesos.messages import TERMINAL, identity, value_of
 from executors.mesos.messages import field as field_of
-from executors.mesos.resources import Resources, parse, scalars, to_json
+from executors.mesos.resources import CAPACITY, Resources, parse, scalars, to_json
 
 _log = logging.getLogger(__name__)
 
@@ -83,10 +83,6 @@ class FrameworkOutcome(NamedTuple):
     state: str
     reason: str = ""
     agent: str = ""
-
-
-CAPACITY = "capacity"
-"""The attribute of an agent that owns a part of its node's processor only [cores]."""
 
 
 @dataclass(frozen=True)

@@ -46,7 +46,8 @@ class Journal:
     """The file, of mode 0600; made when it is missing. May be used from any thread. `holds` is what it knows of, in
     words.
 
-    What was kept survives the death of the process and, where the file is not on a disk of this machine, the machine's.
+    What was kept survives the death of the process and, where the file is not on a disk of this machine, the machine's,
+    unless it need not: `outlasts` as in `Database`.
 
     Raises
     ------
@@ -54,11 +55,11 @@ class Journal:
         When it cannot be made, opened or written, is damaged, or is open to other users.
     """
 
-    def __init__(self, path: Path, holds: str = "what was there before") -> None:
+    def __init__(self, path: Path, holds: str = "what was there before", *, outlasts: bool = True) -> None:
         self.path, self._holds = path, holds
         self.quick = is_local(path.parent)
         """Whether a transaction takes a fraction of a millisecond, rather than a server's time."""
-        self._database = Database(path, _SCHEMA, _VERSION)
+        self._database = Database(path, _SCHEMA, _VERSION, outlasts=outlasts)
 
     def rows(self) -> list[KeepRow]:
         """All rows, in the order in which each was first written."""

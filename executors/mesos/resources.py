@@ -16,6 +16,8 @@ from executors.mesos.messages import field
 THOUSAND = 1000
 LEAST_CPUS = 0.01
 """The smallest CPU quota that is given to anything [cores]; that of Mesos."""
+CAPACITY = "capacity"
+"""The attribute of an agent that owns a part of its node's processor only [cores]."""
 LARGEST = 10**15
 """Largest scalar that is taken [thousandths]; a double still holds every thousandth of it."""
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import threading
+import time
 from collections.abc import Awaitable, Callable, Coroutine
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from asa.security import ca
 from asa.web import protocol, server
 from asa.web.errors import HTTPError
 from asa.web.protocol import Headers
@@ -379,6 +383,37 @@ def test_closing_waits_for_what_is_being_answered() -> None:
         await task
 
     play(story)
+
+
+def test_closing_does_not_wait_for_a_client_that_keeps_its_connection(tmp_path: Path) -> None:
+    """With TLS neither: a connection that is closed is closed by both, but one of them need not wait."""
+    ca.create(tmp_path, "run")
+    service, sock = Service(), listening_socket("127.0.0.1", 0)
+
+    def ask(asked: threading.Event, closed: threading.Event) -> bytes:
+        """As a client does that sleeps until it has its next request."""
+        with (
+            socket.create_connection(sock.getsockname()) as plain,
+            ca.node_context(tmp_path).wrap_socket(plain, server_hostname=ca.DRIVER_NAME) as secured,
+        ):
+            secured.sendall(post("/a").replace("\n", "\r\n").encode())
+            found = secured.recv(1000)
+            asked.set()
+            assert closed.wait(DEADLINE_S)
+            return found + secured.recv(1000)
+
+    async def life() -> None:
+        await service.listener.listen(sock, ca.driver_context(tmp_path))
+        asked, closed = threading.Event(), threading.Event()
+        answer = asyncio.create_task(asyncio.to_thread(ask, asked, closed))
+        assert await asyncio.to_thread(asked.wait, DEADLINE_S)
+        began = time.monotonic()
+        await service.listener.close(DEADLINE_S)
+        assert time.monotonic() - began < DEADLINE_S / 4
+        closed.set()
+        assert (await answer).startswith(b"HTTP/1.1 200")
+
+    asyncio.run(life())
 
 
 def test_headers_are_found_in_whatever_case() -> None:

@@ -15,7 +15,7 @@ import pytest
 from asa.core.clock import ManualClock
 from asa.core.context import Context
 from asa.core.event import Believed, Event
-from asa.core.job import Capabilities, JobRequest, JobState, QueueRegime, Resources
+from asa.core.job import Capabilities, JobHandle, JobRequest, JobState, JobStatus, QueueRegime, Resources
 from asa.core.registry import ESTIMATORS as KNOWN
 from asa.core.run import FoldedRun, Held, Pool, StageProgress
 from asa.core.stage import StageSpec, StageState
@@ -126,6 +126,22 @@ def test_what_an_allocation_takes_beside_its_tasks() -> None:
     assert fixed_times(finished(ended("early", started=2.0))) == ([4.5], []), "it waited for its stage until 10 s"
     for more in ({"job": JobState.TIMEOUT}, {"lender": "other"}, {"used": None}, {"runs": []}):
         assert fixed_times(finished(ended("x", **more))) == ([], []), more
+
+
+def test_what_it_takes_is_asked_for_where_the_run_has_not_seen_the_end(tmp_path: Path) -> None:
+    """A run of seconds is over before it asks again how its jobs stand."""
+    handle = JobHandle("7", "x", 0.0)
+    missed = {"started": None, "ended": None, "runs": [], "job": JobState.RUNNING, "handle": handle, "released": 20.0}
+    seen = JobStatus(handle, JobState.COMPLETED, started=12.0, ended=21.5)
+    run = finished(ended("x", **missed))
+    assert fixed_times(run, {"x": seen}) == ([2.5], [])
+    for other in ({"state": JobState.RUNNING, "ended": None}, {"state": JobState.TIMEOUT}, {"restarts": 1}):
+        assert fixed_times(run, {"x": replace(seen, **other)}) == ([], []), other
+    asked: list[JobHandle] = []
+    book = learned(tmp_path)
+    book.learn_run_times(run, "w", lambda handles: [asked.extend(handles), [seen]][1])
+    assert asked == [handle] and book.fixed_s() == (2.5, FIXED_S[1])
+    book.learn_run_times(finished(ended("y")), "w", lambda handles: pytest.fail("all ends were seen"))
 
 
 def test_runs_learn_what_allocations_take_and_share_it(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""``asa agent``, or ``python -P -m executors.mesos.agent.command`` in a batch job: the agent of one node.
+"""``asa agent``, or ``python -P -m executors.mesos.agent`` in a batch job: the agent of one node.
 
 Exit codes: 0 sent away by the master or an operator, or its allocation has ended; 75 no master for too long
 (``EX_TEMPFAIL``); 128 + n ended by signal n; 1 it could not be started, 2 wrong options.
@@ -9,15 +9,17 @@ Its arguments hold no secret: those are in the pool's directory.
 from __future__ import annotations
 
 import argparse
+import gc
 import getpass
 import hashlib
 import math
 import os
 import re
 import signal
-import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,12 +33,12 @@ from executors.cgroup.group import Quotas
 from executors.mesos.agent.containers import Unlimited
 from executors.mesos.agent.state import AgentOptions
 from executors.mesos.codec import Message
-from executors.mesos.framework import CAPACITY
 from executors.mesos.pool_directory import PoolDirectory
-from executors.mesos.resources import LEAST_CPUS, Resources, scalars
+from executors.mesos.resources import CAPACITY, LEAST_CPUS, Resources, scalars
 
 if TYPE_CHECKING:
     from executors.mesos.agent.service import AgentService
+    from executors.mesos.agent.shim import ForkedShim
     from executors.mesos.agent.storage import WorkDirectory
 
 PATIENCE_S = 600.0
@@ -52,6 +54,9 @@ class AgentCommand:
     """Run the agent of this node, in the foreground."""
 
     help = "offer this node to a pool's master, and run what it sends"
+
+    def __init__(self, shim: ForkedShim | None = None) -> None:
+        self._shim = shim
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Declare the options."""
@@ -89,17 +94,22 @@ class AgentCommand:
 
     def run(self, options: argparse.Namespace) -> CommandResult:
         """Run it until its work is over."""
-        from executors.mesos.agent.service import NO_MASTER, AgentService
-
         directory = PoolDirectory(options.directory.absolute())
         if not _appears(directory, options.patience):
+            from executors.mesos.agent.service import NO_MASTER
+
             text = f"no pool was made in {directory.path} for {options.patience:g} s: asa master makes one"
             return CommandResult({"master": None}, text, NO_MASTER)
         name, key, held = _hold(options)
         given = agent_options(options, name)
         sweep()
         try:
-            quotas = _quotas(options, key, given.resources.scalar("cpus"))
+            with ThreadPoolExecutor(1) as beside:  # to try them is to wait for the kernel, mostly
+                trying = beside.submit(copy_context().run, _quotas, options, key, given.resources.scalar("cpus"))
+                from executors.mesos.agent.service import NO_MASTER, AgentService
+
+                gc.enable()  # what has been loaded stays: a batch job's agent has not had it looked through
+                quotas = trying.result()
         except BaseException:
             if options.work is None:
                 held.remove()
@@ -119,6 +129,7 @@ class AgentCommand:
             orphan_grace_s=options.orphan_grace,
             space="" if isinstance(quotas, Unlimited) else _space(key),
             released=options.released,
+            shim=self._shim,
         )
         code, number = _run(service, f"agent {name}", quotas.name)
         if number:
@@ -255,10 +266,10 @@ def _run(service: AgentService, name: str, quotas: str) -> tuple[int, int]:
     return code, received
 
 
-def main(words: Sequence[str] | None = None) -> int:
+def main(words: Sequence[str] | None = None, shim: ForkedShim | None = None) -> int:
     """The same without the rest of the command line, which takes its time to load."""
     parser = argparse.ArgumentParser(prog="asa agent", description=AgentCommand.help)
-    command = AgentCommand()
+    command = AgentCommand(shim)
     command.configure(parser)
     add_log_level(parser, os.environ.get(VARIABLE, "warning"))
     options = parser.parse_args(words)
@@ -361,7 +372,3 @@ def with_capacity(given: Iterable[Message], cores: float | None) -> list[Message
     if any(item["name"] == CAPACITY for item in found):
         raise InvalidInput(f"--attribute {CAPACITY}=...: expected another name, --capacity says this one")
     return [*found, {"name": CAPACITY, "type": "SCALAR", "scalar": {"value": cores}}]
-
-
-if __name__ == "__main__":
-    sys.exit(main())

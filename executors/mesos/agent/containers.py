@@ -10,7 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from asa.core.errors import StateError
 from asa.log import proc
 from executors.cgroup.group import Group, GroupUsage, Quotas, unbounded
-from executors.mesos.agent.shim import birth_of, process_file, process_of, status_file
+from executors.mesos.agent.shim import LOG, ForkedShim, birth_of, process_file, process_of, status_file
 from executors.mesos.agent.state import OUT_OF_MEMORY, ContainerSpec
 from executors.mesos.agent.storage import make_sandbox
 from executors.processes import kill_sessions
@@ -52,6 +52,8 @@ class Unlimited:
 
 class SessionGroup:
     """The processes of one session."""
+
+    gates: tuple[str, ...] | None = ()
 
     def __init__(self) -> None:
         self._leader = 0
@@ -98,12 +100,16 @@ class SessionGroup:
 
 @dataclass(frozen=True)
 class OrphanPolicy:
-    """What becomes of containers whose agent has died: parameters of `executors.mesos.agent.shim.Shim`."""
+    """What becomes of containers whose agent has died: parameters of `executors.mesos.agent.shim.Shim`.
+
+    `forked` is the shim that sees to it, if one was forked in advance.
+    """
 
     grace_s: float
     quotas: str = ""
     space: str = ""
     scratch: str = ""
+    forked: ForkedShim | None = None
 
 
 _LINE_MOST = 1 << 20
@@ -126,41 +132,55 @@ class Launcher:
         ended: Callable[[str, int], None],
         lost: Callable[[list[str]], None],
     ) -> None:
-        program = (sys.executable, "-P", "-m", "executors.mesos.agent.shim")
-        self._argv = [*program, str(run), str(lock), str(orphans.grace_s)]
-        self._argv += [orphans.quotas, orphans.space, orphans.scratch]
-        self._log = run / "shim.log"
+        self._given = {
+            "run": str(run),
+            "lock": str(lock),
+            "grace_s": orphans.grace_s,
+            "quotas": orphans.quotas,
+            "space": orphans.space,
+            "scratch": orphans.scratch,
+        }
+        self._forked, self._log = orphans.forked, run / LOG
         self._ended, self._lost = ended, lost
         self._waiting: dict[str, asyncio.Future[tuple[int, int]]] = {}
         self._running: set[str] = set()
-        self._shim: subprocess.Popen[bytes] | None = None
+        self._shim: subprocess.Popen[bytes] | ForkedShim | None = None
         self._writer: asyncio.StreamWriter | None = None
         self._reading: asyncio.Task[None] | None = None
         self._closed = False
 
     async def open(self) -> None:
-        """Start the shim: the first container need not wait for it.
+        """Have a shim, the one that was forked or a new one: the first container need not wait for it.
 
         Raises
         ------
         StateError
             When it cannot be started.
         """
+        shim, self._forked = self._forked, None
+        if shim is not None:
+            self._shim, ours = shim, shim.socket
+        else:
+            ours = self._started()
+        assert self._shim
+        reader, self._writer = await asyncio.open_connection(sock=ours, limit=_LINE_MOST)
+        self._writer.write(json.dumps(self._given).encode() + b"\n")
+        self._reading = asyncio.create_task(self._read(reader, self._shim))
+
+    def _started(self) -> socket.socket:
         ours, theirs = socket.socketpair()
+        argv = (sys.executable, "-P", "-m", "executors.mesos.agent.shim")
         try:
             with open(self._log, "ab") as log, theirs:
                 self._shim = subprocess.Popen(
-                    self._argv, stdin=theirs.fileno(), stdout=log, stderr=log, cwd="/", start_new_session=True
+                    argv, stdin=theirs.fileno(), stdout=log, stderr=log, cwd="/", start_new_session=True
                 )
         except OSError as error:
             ours.close()
             raise StateError(f"cannot start the process that starts containers: {error}") from error
-        reader, self._writer = await asyncio.open_connection(sock=ours, limit=_LINE_MOST)
-        self._reading = asyncio.create_task(self._read(reader, self._shim))
+        return ours
 
-    async def launch(
-        self, container: str, argv: Sequence[str], environment: Mapping[str, str], sandbox: str
-    ) -> tuple[int, int]:
+    async def launch(self, container: ContainerSpec, group: Group) -> tuple[int, int]:
         """Start a container, whose output goes to files in its sandbox: its first process and its start time.
 
         Raises
@@ -171,14 +191,22 @@ class Launcher:
         if self._writer is None:
             await self.open()
         assert self._writer
-        order = {"id": container, "argv": [*argv], "environment": {**environment}, "sandbox": sandbox}
+        argv = group.wrap(container.argv)
+        order = {
+            "id": container.id,
+            "argv": [*argv],
+            "leads": len(argv) - len(container.argv),
+            "gates": group.gates,
+            "environment": {**container.environment},
+            "sandbox": container.sandbox,
+        }
         answer: asyncio.Future[tuple[int, int]] = asyncio.get_running_loop().create_future()
-        self._waiting[container] = answer
+        self._waiting[container.id] = answer
         self._writer.write(json.dumps(order).encode() + b"\n")
         try:
             return await answer
         finally:
-            self._waiting.pop(container, None)
+            self._waiting.pop(container.id, None)
 
     async def close(self) -> None:
         """Let go of the shim, which ends with its last container."""
@@ -199,7 +227,7 @@ class Launcher:
         if self._writer:
             self._writer.transport.abort()
 
-    async def _read(self, reader: asyncio.StreamReader, shim: subprocess.Popen[bytes]) -> None:
+    async def _read(self, reader: asyncio.StreamReader, shim: subprocess.Popen[bytes] | ForkedShim) -> None:
         with suppress(OSError, ValueError):
             async for line in reader:
                 self._received(json.loads(line))
@@ -389,9 +417,7 @@ class NodeContainers:
         async with running.turn:
             try:
                 group = running.group = await asyncio.to_thread(self._prepare, container)
-                running.pid, running.birth = await self._launcher.launch(
-                    container.id, group.wrap(container.argv), container.environment, container.sandbox
-                )
+                running.pid, running.birth = await self._launcher.launch(container, group)
                 group.adopt(running.pid)
             except (StateError, OSError) as error:
                 await self._finish(running, None, str(error))

@@ -47,6 +47,7 @@ from executors.mesos.agent.api import needs_write
 from executors.mesos.agent.containers import OrphanPolicy
 from executors.mesos.agent.engine import AgentEngine
 from executors.mesos.agent.machine import NodeAgent
+from executors.mesos.agent.shim import ForkedShim
 from executors.mesos.agent.state import AgentOptions
 from executors.mesos.agent.storage import PIECE_MOST, WorkDirectory, list_directory, read_file
 from executors.mesos.codec import Message
@@ -218,6 +219,8 @@ class AgentService:
         Whether the work directory stays when the agent is no more.
     released
         A file that says, when there is no master, that none is to be looked for.
+    shim
+        One that was forked in advance.
 
     Raises
     ------
@@ -241,6 +244,7 @@ class AgentService:
         space: str = "",
         keep: bool = True,
         released: Path | None = None,
+        shim: ForkedShim | None = None,
     ) -> None:
         self._directory, self._options, self._quotas = directory, options, quotas
         self._work = work if isinstance(work, WorkDirectory) else WorkDirectory(work)
@@ -248,7 +252,7 @@ class AgentService:
         self._released = released
         self._host, self._port = listening_host(host, secured=tls and authenticate), port
         grace_s = options.recovery_s if orphan_grace_s is None else orphan_grace_s
-        self._orphans = OrphanPolicy(grace_s, quotas.name, space, "" if keep else str(self._work.path))
+        self._orphans = OrphanPolicy(grace_s, quotas.name, space, "" if keep else str(self._work.path), shim)
         self._thread = LoopThread[int]("asa-agent")
         self._engine: AgentEngine | None = None
         self._killed: asyncio.Event | None = None
@@ -323,7 +327,7 @@ class AgentService:
 
     async def _serve(self, started: Future[None]) -> int:
         self._killed = asyncio.Event()
-        journal = Journal(self._work.path / "agent.db", "what runs here")
+        journal = Journal(self._work.path / "agent.db", "what runs here", outlasts=not self._orphans.scratch)
         try:
             with self._work.loopback() as loopback, listening_socket(self._host, self._port) as outside:
                 self._options = self._completed(loopback, outside)

@@ -1,10 +1,13 @@
-"""The parent of an agent's containers, a process of its own (``python -P -m``; arguments as `Shim` has them).
+"""The parent of an agent's containers: a process of its own, forked in advance (`fork`) or started (``python -P -m``).
 
 It starts them, which takes a small process with one thread much less time than the agent, and takes note of how they
-end: in a file for each, which a later agent finds when the first has died meanwhile. On standard input it has a socket,
-over which one JSON object a line comes and goes::
+end: in a file for each, which a later agent finds when the first has died meanwhile. A program that it has loaded, the
+supervisor, it forks: Python need not be started again. It has a socket, over which one JSON object a line comes and
+goes::
 
-    {"id", "argv", "environment", "sandbox"}  start a container
+    {"run", "lock", "grace_s", ...}           first of all: the parameters of `Shim`
+    {"id", "argv", "environment", "sandbox",  start a container: so many words of argv lead into its group, as it would
+     "leads", "gates"}                        by writing 0 to these files, if there are any that do (else null)
     {"id", "pid", "birth"}, {"id", "error"}   done: the first process and its start time; or why not
     {"id", "status"}                          it has ended, with this status as `wait` has it
     {"end"}                                   nothing is to be done any more
@@ -17,22 +20,34 @@ from __future__ import annotations
 
 import fcntl
 import json
+import math
 import os
 import select
 import signal
 import socket
 import sys
 import time
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from asa.log import proc
 
-_LOOK_S = 0.25
+LOG = "shim.log"
+"""What a shim itself has to say, in its directory."""
+
+_LOOK_S, _WAIT_S = 0.25, 0.002
 _PIECE = 1 << 16
+_OUTPUT = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+_ENTERING = 125  # exit code of a child that could not become what it was to be, as of those that `wrap` starts
 # Python ignores some of them, the shim others: a program that is started expects none of that.
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD)
+_OF_PYTHON = ("PYTHON", "LD_", "LC_", "LANG", "MALLOC_", "OPENSSL_", "GLIBC_")
+"""What variables begin with that a Python reads when it starts: a fork has those of its parent."""
+
+Programs = Mapping[tuple[str, ...], Callable[[Sequence[str]], int]]
+"""The first words of command lines, and what is called with the others in place of a start; returns the exit code."""
 
 
 def birth_of(pid: int) -> int | None:
@@ -80,12 +95,24 @@ class Shim:
         By what means quotas are kept, and under which name space; "" for none that has to be tidied up.
     scratch
         A directory to be removed with them, or "".
+    programs
+        Those that are loaded, and so can be forked.
     """
 
     def __init__(
-        self, peer: socket.socket, run: Path, lock: Path, grace_s: float, *, quotas: str, space: str, scratch: str
+        self,
+        peer: socket.socket,
+        run: Path,
+        lock: Path,
+        grace_s: float,
+        *,
+        quotas: str,
+        space: str,
+        scratch: str,
+        programs: Programs,
     ) -> None:
         self._peer: socket.socket | None = peer
+        self._programs = programs
         self._run, self._lock, self._grace_s = run, lock, grace_s
         self._quotas, self._space, self._scratch = quotas, space, scratch
         self._orphaned = True
@@ -179,7 +206,7 @@ class Shim:
 
     def _start(self, order: dict[str, Any]) -> None:
         try:
-            pid = self._spawn(order["argv"], order["environment"], order["sandbox"])
+            pid = self._forked(order) or self._spawn(order["argv"], order["environment"], order["sandbox"])
         except OSError as error:
             where = error.filename or order["sandbox"]
             self._send(id=order["id"], error=f"cannot start the container: {where}: {error.strerror}{advice(error)}")
@@ -193,20 +220,42 @@ class Shim:
             _write(process_file(self._run, order["id"]), f"{pid} {birth}")
         self._send(id=order["id"], pid=pid, birth=birth)
 
+    def _forked(self, order: dict[str, Any]) -> int:
+        """The process of a program that is loaded; 0 where it must be started."""
+        argv, environment = order["argv"][order["leads"] :], order["environment"]
+        found = [words for words in self._programs if tuple(argv[: len(words)]) == words]
+        if not found or order["gates"] is None or _of_python(environment) != _of_python(os.environ):
+            return 0
+        with self._standard(order["sandbox"]) as standard:
+            pid = os.fork()
+            if pid == 0:
+                code = _ENTERING
+                try:
+                    _become(standard, order["gates"], environment)
+                    code = _called(self._programs[found[0]], argv[len(found[0]) :])
+                finally:
+                    os._exit(code)
+        return pid
+
     def _spawn(self, argv: list[str], environment: dict[str, str], sandbox: str) -> int:
-        os.chdir(sandbox)  # the child inherits it; the shim itself needs none
-        opened: list[int] = []
-        try:
-            for name in ("stdout", "stderr"):
-                flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
-                opened.append(os.open(name, flags, 0o600))
-            actions = [(os.POSIX_SPAWN_DUP2, source, to) for to, source in enumerate((self._null, *opened))]
+        with self._standard(sandbox) as standard:
+            actions = [(os.POSIX_SPAWN_DUP2, source, to) for to, source in enumerate(standard)]
             program = _program(argv[0], environment)
             return os.posix_spawn(
                 program, argv, environment, file_actions=actions, setsid=True, setsigmask=(), setsigdef=_SIGNALS
             )
+
+    @contextmanager
+    def _standard(self, sandbox: str) -> Iterator[list[int]]:
+        """Standard input, output and error of a container, opened in its sandbox, where we are meanwhile."""
+        os.chdir(sandbox)  # the child inherits it; the shim itself needs none
+        opened = [self._null]
+        try:
+            opened.append(os.open("stdout", _OUTPUT, 0o600))
+            opened.append(os.open("stderr", _OUTPUT, 0o600))
+            yield opened
         finally:
-            for descriptor in opened:
+            for descriptor in opened[1:]:
                 os.close(descriptor)
             os.chdir("/")
 
@@ -250,8 +299,88 @@ def advice(error: OSError) -> str:
     return ""
 
 
+def _of_python(environment: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in environment.items() if name.startswith(_OF_PYTHON)}
+
+
+def _become(standard: Sequence[int], gates: Sequence[str], environment: Mapping[str, str]) -> None:
+    """In a forked child: all that a new process has of its own, but for the program."""
+    from executors.processes import detach
+
+    os.setsid()
+    signal.set_wakeup_fd(-1)
+    for number in _SIGNALS:
+        signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # these three as Python has them when it starts
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    for gate in gates:
+        Path(gate).write_text("0")
+    for to, source in enumerate(standard):
+        os.dup2(source, to)
+    detach({0, 1, 2})
+    os.environ.clear()
+    os.environ.update(environment)
+    time.tzset()
+
+
+def _called(program: Callable[[Sequence[str]], int], words: Sequence[str]) -> int:
+    """In a forked child: the exit code of a program, which may also exit, or raise."""
+    try:
+        return program(words)
+    except SystemExit as error:
+        return error.code if isinstance(error.code, int) else error.code is not None
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+        return 1
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError, ValueError):
+                stream.flush()
+
+
+def begin(peer: socket.socket, programs: Programs) -> None:
+    """Be the shim that the first line from `peer` describes, until it has nothing more to do."""
+    with peer.makefile("rb", buffering=0) as lines:  # what follows on it is not read here
+        line = lines.readline()
+    if not line.endswith(b"\n"):  # the agent has gone without any need of us
+        return
+    given = json.loads(line)
+    run, lock, grace_s = Path(given.pop("run")), Path(given.pop("lock")), given.pop("grace_s")
+    log = os.open(run / LOG, _OUTPUT, 0o600)
+    for to in (1, 2):
+        os.dup2(log, to)
+    os.close(log)
+    Shim(peer, run, lock, grace_s, programs=programs, **given).serve()
+
+
+class ForkedShim:
+    """A shim that was forked in advance, before the agent had loaded what it does not need; and our end of its socket.
+
+    In a session of its own; it opens no file before it has its parameters.
+    """
+
+    def __init__(self, programs: Programs) -> None:
+        self.socket, theirs = socket.socketpair()
+        self.pid = os.fork()
+        if self.pid == 0:
+            try:
+                self.socket.close()
+                os.setsid()
+                os.chdir("/")
+                for number in _SIGNALS[:3]:  # as in `Shim.serve`
+                    signal.signal(number, signal.SIG_IGN)
+                _called(lambda words: begin(theirs, programs) or 0, ())
+            finally:
+                os._exit(0)
+        theirs.close()
+
+    def wait(self, timeout: float = math.inf) -> None:
+        """Until it has ended, or `timeout` [s] are over."""
+        deadline = time.monotonic() + timeout
+        while os.waitpid(self.pid, os.WNOHANG) == (0, 0) and time.monotonic() < deadline:
+            time.sleep(_WAIT_S)
+
+
 if __name__ == "__main__":
-    _, run, lock, grace, quotas, space, scratch = sys.argv
-    Shim(
-        socket.socket(fileno=0), Path(run), Path(lock), float(grace), quotas=quotas, space=space, scratch=scratch
-    ).serve()
+    begin(socket.socket(fileno=0), {})

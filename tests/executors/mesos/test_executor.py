@@ -96,7 +96,7 @@ def test_the_program_of_each_node_is_an_agent_that_holds_no_secret(context: RunC
     allocation = Allocation("key", Resources(cores=8, nodes=2, memory=100, gpus=3), 60.0)
     argv = Mesos().bootstrap(allocation, replace(context, local=False))
     given = dict(zip(argv[4::2], argv[5::2], strict=True))
-    assert argv[1:4] == ("-P", "-m", "executors.mesos.agent.command")
+    assert argv[1:4] == ("-P", "-m", "executors.mesos.agent")
     assert (given["--cores"], given["--memory"], given["--gpus"]) == ("4", "50", "2")
     attributes = {argv[place + 1] for place, word in enumerate(argv) if word == "--attribute"}
     assert attributes == {"allocation=key", "run=r1", "grace=60"}

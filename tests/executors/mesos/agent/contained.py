@@ -2,9 +2,11 @@
 
 import asyncio
 import fcntl
+import json
 import os
 import signal
-from collections.abc import Awaitable, Callable
+import sys
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -12,7 +14,7 @@ from pathlib import Path
 from asa.log import proc
 from executors.cgroup.group import Quotas
 from executors.mesos.agent.containers import NodeContainers, OrphanPolicy, Unlimited
-from executors.mesos.agent.shim import birth_of
+from executors.mesos.agent.shim import ForkedShim, birth_of
 from executors.mesos.agent.state import ContainerSpec
 
 PATIENCE_S = 20.0
@@ -53,9 +55,10 @@ class Heard:
 class Place:
     """An agent's directories."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, forked: ForkedShim | None = None) -> None:
         self.path, self.run, self.lock = path, path / "run", path / "lock"
-        self.run.mkdir(0o700)
+        self.forked = forked
+        self.run.mkdir(0o700, exist_ok=True)
         self.lock.touch(0o600)
         self.grace_s = 900.0
         self.quotas: Quotas = Unlimited()
@@ -75,7 +78,7 @@ class Place:
         return (self.path / "sandboxes" / name / "stdout").read_text()
 
     def containers(self, heard: Heard) -> NodeContainers:
-        policy = OrphanPolicy(self.grace_s)
+        policy = OrphanPolicy(self.grace_s, forked=self.forked)
         return NodeContainers(self.quotas, self.run, self.lock, policy, started=heard.started, exited=heard.exited)
 
 
@@ -128,3 +131,25 @@ def shim_of(pid: int) -> int:
     found = proc.stat(pid)
     assert found, "it runs"
     return found.parent
+
+
+def called(words: Sequence[str]) -> int:
+    """As ``python -c`` does it."""
+    sys.argv = ["-c", *words[1:]]
+    exec(words[0], {"__name__": "__main__"})
+    return 0
+
+
+def main(path: str, forked: str, variables: str, *words: str) -> None:
+    """Run a Python program as a container, forked if it can be, and print its exit code."""
+    place = Place(Path(path), forked=ForkedShim({(sys.executable, "-c"): called}) if forked == "1" else None)
+
+    async def story(containers: NodeContainers, heard: Heard) -> None:
+        containers.start(place.container("c1", sys.executable, "-c", *words, **json.loads(variables)))
+        print((await heard.end_of("c1"))[0])
+
+    play(place, story)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

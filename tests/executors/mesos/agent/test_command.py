@@ -57,7 +57,7 @@ class Bench:
         self.processes: list[subprocess.Popen[str]] = []
 
     def agent(self, *words: str, **environment: str) -> subprocess.Popen[str]:
-        command = [sys.executable, "-P", "-m", "executors.mesos.agent.command", "--directory", str(self.directory.path)]
+        command = [sys.executable, "-P", "-m", "executors.mesos.agent", "--directory", str(self.directory.path)]
         common = ["--cores", "1", "--memory", str(1 << 29), "--quotas", "none", "--name", "127.0.0.1"]
         with open(self.path / "log", "a") as log:
             process = subprocess.Popen(
@@ -363,7 +363,7 @@ def test_a_margin_that_is_none(margin: str) -> None:
 
 
 def test_it_may_come_before_its_pool_is_made(tmp_path: Path) -> None:
-    command = [sys.executable, "-P", "-m", "executors.mesos.agent.command", "--directory", str(tmp_path / "pool")]
+    command = [sys.executable, "-P", "-m", "executors.mesos.agent", "--directory", str(tmp_path / "pool")]
     done = subprocess.run([*command, "--patience", "0.2"], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 75
     assert "no pool was made in" in done.stderr

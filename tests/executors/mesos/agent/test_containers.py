@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import json
 import os
 import shutil
 import signal
@@ -23,7 +24,7 @@ from executors.cgroup import probe
 from executors.cgroup.group import Group, Quotas
 from executors.cgroup.kernel import V1
 from executors.mesos.agent.containers import NodeContainers, SessionGroup, Unlimited
-from executors.mesos.agent.shim import advice, birth_of, process_file, status_file
+from executors.mesos.agent.shim import ForkedShim, advice, birth_of, process_file, status_file
 from executors.mesos.agent.state import OUT_OF_MEMORY, ContainerSpec, SandboxFile
 from executors.mesos.agent.storage import WorkDirectory, make_sandbox, remove_abandoned
 from tests.executors.mesos.agent.contained import PATIENCE_S, Heard, Place, Victims, alive, play, shim_of
@@ -159,6 +160,66 @@ async def test_usage_is_of_those_that_run(place: Place, containers: NodeContaine
     await asyncio.to_thread(until, lambda: containers.usage()["c1"].user_s > 0)
     usage = containers.usage()
     assert set(usage) == {"c1"} and usage["c1"].processes == 1 and (usage["c1"].memory or 0) > 0
+
+
+# ------------------------------------------------------- forked rather than started
+
+LOOK = """
+import json, os, signal, sys, time
+ends = []
+for name in os.listdir("/proc/self/fd"):
+    try:
+        ends.append(os.readlink(f"/proc/self/fd/{name}"))
+    except OSError:
+        pass
+print(json.dumps({
+    "leads": os.getpid() == os.getsid(0) == os.getpgrp(), "cwd": os.getcwd(), "environment": dict(os.environ),
+    "zone": time.tzname, "signals": {n: str(signal.getsignal(n)) for n in signal.valid_signals()},
+    "blocked": [*signal.pthread_sigmask(signal.SIG_BLOCK, ())],
+    "opened": sorted(end for end in ends if not end.startswith(("/proc", "/dev/null"))),
+    "input": os.read(0, 1).decode(), "words": sys.argv[1:],
+}))
+print("on error", file=sys.stderr)
+"""
+LIKE_OURS = {name: value for name, value in os.environ.items() if name.startswith(("PYTHON", "L"))}
+
+
+def life_of(place: Place, code: str, *words: str, forked: bool, **environment: str) -> tuple[int | None, str, str]:
+    """How a Python program ended as a container, and what it wrote."""
+    variables = json.dumps(LIKE_OURS | environment)
+    argv = [sys.executable, "-m", "tests.executors.mesos.agent.contained", str(place.path), str(int(forked)), variables]
+    ended = subprocess.run([*argv, code, *words], capture_output=True, check=True, text=True)
+    sandbox = place.path / "sandboxes" / "c1"
+    found = int(ended.stdout), (sandbox / "stdout").read_text(), (sandbox / "stderr").read_text()
+    shutil.rmtree(sandbox)
+    return found
+
+
+def test_a_forked_program_finds_what_a_started_one_finds(place: Place) -> None:
+    (code, out, err), started = (
+        life_of(place, LOOK, "a", "b c", forked=forked, TZ="Asia/Tokyo", OWN="x") for forked in (True, False)
+    )
+    assert (code, json.loads(out), err) == (started[0], json.loads(started[1]), started[2])
+    assert code == 0 and json.loads(out)["leads"] and json.loads(out)["words"] == ["a", "b c"]
+
+
+@pytest.mark.parametrize("code", ["raise SystemExit(7)", "raise SystemExit", "raise SystemExit('why')", "1 / 0", ""])
+def test_a_forked_program_ends_like_a_started_one(place: Place, code: str) -> None:
+    assert life_of(place, code, forked=True)[0] == life_of(place, code, forked=False)[0]
+
+
+def test_with_another_python_it_is_started(place: Place) -> None:
+    """With a variable that Python reads when it starts."""
+    code = "import sys; print(sys.flags.optimize, 'asyncio' in sys.modules)"
+    assert life_of(place, code, forked=True)[1] == "0 True\n", "forked from a process that has loaded more"
+    assert life_of(place, code, forked=True, PYTHONOPTIMIZE="1")[1] == "1 False\n"
+
+
+def test_a_forked_shim_that_is_not_needed_ends_with_its_agent() -> None:
+    shim = ForkedShim({})
+    shim.socket.close()
+    shim.wait(PATIENCE_S)
+    assert birth_of(shim.pid) is None
 
 
 # ------------------------------------------------------- containers left
