@@ -78,7 +78,10 @@ def detach(keep: AbstractSet[int]) -> None:
                 os.fstat(int(name))  # the one that listed the directory is closed by now
             except OSError:
                 continue
-            os.dup2(null, int(name), inheritable=int(name) <= 2)
+            try:
+                os.dup2(null, int(name), inheritable=int(name) <= 2)
+            except OSError:  # above the limit: no file that is opened later gets this number
+                os.close(int(name))
 
 
 class SessionGuard:

@@ -163,11 +163,15 @@ class OutcomesLogged(NamedTuple):
 
 
 class SlotEnded(NamedTuple):
-    """Worker to supervisor: what ended in a slot, and whether the slot is free again."""
+    """Worker to supervisor: what ended in a slot, and whether the slot is free again.
+
+    `worn` says why the worker is of no use for other tasks; what it was given and has not begun goes to others.
+    """
 
     slot: int
     outcomes: list[OrderOutcome]
     free: bool
+    worn: str = ""
 
 
 class Alive(NamedTuple):

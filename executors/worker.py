@@ -14,18 +14,20 @@ Functions and arguments come from the run's own directory or through an authenti
 from __future__ import annotations
 
 import faulthandler
+import locale
 import mmap
 import os
 import pickle
 import queue
+import resource
 import signal
 import socket
 import struct
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any, cast
@@ -213,10 +215,131 @@ def environment(cores: int, gpus: tuple[str, ...] | None) -> dict[str, str]:
     return variables
 
 
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM, signal.SIGUSR1, signal.SIGUSR2)
+_LIMITS = tuple(sorted({value for name, value in vars(resource).items() if name.startswith("RLIMIT_")}))
+_MONITORS = frozenset({"tqdm._monitor"})
+"""Modules whose threads last as long as their process, and run nothing of a task's."""
+
+
+class Fence:
+    """What a task may have changed of its process that the next task there would meet: it is put back, or the process
+    is of no use any more.
+
+    Looked at: standard streams and other descriptors in `own`, working directory, environment variables, limits,
+    priority, processors, umask, locale, signal handlers and mask, alarms, recursion limit; threads and children that a
+    task has left. Not looked at: what modules keep, the import path, descriptors and memory mappings besides.
+    """
+
+    def __init__(self, own: Iterable[int] = ()) -> None:
+        self._own = {number: _identity(number) for number in own}
+        self._streams = sys.stdin, sys.stdout, sys.stderr
+        self._spares = {number: (os.dup(number), _identity(number)) for number in (0, 1, 2)}
+        self._directory = os.open(".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._place = _identity(self._directory)
+        self._variables = dict(_variables())
+        self._limits = [resource.getrlimit(number) for number in _LIMITS]
+        self._priority, self._processors = os.getpriority(os.PRIO_PROCESS, 0), os.sched_getaffinity(0)
+        self._umask = os.umask(0)
+        os.umask(self._umask)
+        self._locale, self._depth = locale.setlocale(locale.LC_ALL), sys.getrecursionlimit()
+        self._handlers = [signal.getsignal(number) for number in _SIGNALS]
+        self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+
+    def mend(self) -> str:
+        """Put back what the last task has changed; why the process is of no use for another one, or ""."""
+        try:
+            self._mend_files()
+            self._mend_process()
+            self._mend_signals()
+        except (OSError, ValueError, locale.Error) as error:
+            return f"what it changed cannot be put back: {error}"
+        if threading.active_count() > 1 and (left := _threads_left()):
+            return f"it left threads running: {', '.join(left)}"
+        return "it left processes running" if _has_children() else ""
+
+    def _mend_files(self) -> None:
+        for number, identity in self._own.items():
+            if _identity(number) != identity:
+                raise OSError(f"descriptor {number} is not what it was")
+        for number, (spare, identity) in self._spares.items():
+            if _identity(number) != identity:
+                if _identity(spare) != identity:
+                    raise OSError(f"descriptor {number} is not what it was")
+                os.dup2(spare, number)
+        sys.stdin, sys.stdout, sys.stderr = self._streams
+        if sys.stdout.closed or sys.stderr.closed:
+            raise ValueError("standard output or error is closed")
+        here = os.stat(".")
+        if (here.st_dev, here.st_ino) != self._place:
+            os.fchdir(self._directory)
+
+    def _mend_process(self) -> None:
+        variables = _variables()
+        if variables != self._variables:
+            wanted = self._variables
+            for name in [name for name in variables if name not in wanted]:
+                os.unsetenv(name)
+            for name in [name for name, value in wanted.items() if variables.get(name) != value]:
+                os.putenv(name, wanted[name])
+            variables.clear()
+            variables.update(wanted)
+        for number, limits in zip(_LIMITS, self._limits, strict=True):
+            if resource.getrlimit(number) != limits:
+                resource.setrlimit(number, limits)
+        if os.getpriority(os.PRIO_PROCESS, 0) != self._priority:
+            os.setpriority(os.PRIO_PROCESS, 0, self._priority)
+        if os.sched_getaffinity(0) != self._processors:
+            os.sched_setaffinity(0, self._processors)
+        os.umask(self._umask)
+        if locale.setlocale(locale.LC_ALL) != self._locale:
+            locale.setlocale(locale.LC_ALL, self._locale)
+        if sys.getrecursionlimit() != self._depth:
+            sys.setrecursionlimit(self._depth)
+
+    def _mend_signals(self) -> None:
+        if signal.getitimer(signal.ITIMER_REAL) != (0.0, 0.0):
+            signal.setitimer(signal.ITIMER_REAL, 0.0)
+        for number, handler in zip(_SIGNALS, self._handlers, strict=True):
+            if signal.getsignal(number) is not handler:
+                signal.signal(number, handler)
+        if signal.pthread_sigmask(signal.SIG_BLOCK, ()) != self._mask:
+            signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
+
+
+def _identity(descriptor: int) -> tuple[int, int] | None:
+    try:
+        found = os.fstat(descriptor)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _variables() -> dict[bytes, bytes]:
+    """The environment as Python keeps it: to decode it for each task would take longer than all the rest."""
+    return os.environ._data  # type: ignore[attr-defined,no-any-return]
+
+
+def _threads_left() -> list[str]:
+    ours = threading.main_thread()
+    return [item.name for item in threading.enumerate() if item is not ours and type(item).__module__ not in _MONITORS]
+
+
+def _has_children() -> bool:
+    """Whether a child still runs; those that have ended are reaped."""
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        return False
+    return True
+
+
 class _WorkerLoop:
     def __init__(self, link: socket.socket, board: SlotBoard, caller: Caller) -> None:
         self._link, self._board, self._caller = link, board, caller
         self._sending = threading.Lock()
+        # Threads share all of this, so what one task changes its neighbours meet in any case.
+        self._fence = Fence((link.fileno(), *board.permits)) if board.slots == 1 else None
 
     def serve(self) -> None:
         """Run what comes until the supervisor closes its end."""
@@ -238,7 +361,7 @@ class _WorkerLoop:
 
     def _run(self, slot: int, orders: list[TaskOrder]) -> None:
         outcomes: list[OrderOutcome] = []
-        sent = time.monotonic()
+        sent, worn = time.monotonic(), ""
         for position, order in enumerate(orders):
             if position and not self._board.take(slot):
                 break
@@ -248,12 +371,16 @@ class _WorkerLoop:
             size = os.fstat(2).st_size
             self._board.begin(slot, position, time.time(), size)
             outcome = self._caller.run(order)
-            sys.stdout.flush()
-            sys.stderr.flush()
-            if outcome.value is None:
-                outcome = outcome._replace(stderr=tail(2, size))
+            worn = self._fence.mend() if self._fence else ""
+            with suppress(OSError, ValueError):  # a task may have closed them
+                sys.stdout.flush()
+                sys.stderr.flush()
+                if outcome.value is None:
+                    outcome = outcome._replace(stderr=tail(2, size))
             outcomes.append(outcome)
-        self._send(SlotEnded(slot, outcomes, free=True))
+            if worn:
+                break
+        self._send(SlotEnded(slot, outcomes, free=True, worn=worn))
 
     def _send(self, message: SlotEnded) -> None:
         data = frame(message)

@@ -1,7 +1,12 @@
+import fcntl
+import io
+import locale
 import os
 import pickle
+import resource
 import signal
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -15,6 +20,7 @@ from asa.core.event import NodeLost, TaskDone, TaskFailed
 from asa.core.job import Resources
 from asa.core.ports import RunContext
 from asa.core.task import Input, Value
+from asa.log import proc
 from asa.log.values import INLINE_MOST, load
 from asa.testing import tasks
 from asa.testing.executors import Bench, ExecutorDriver, value_of
@@ -22,6 +28,7 @@ from executors.dask import dask
 from executors.hub import local
 from executors.wire import OrderOutcome, TaskOrder
 from executors.worker import Caller
+from tests.waiting import until
 
 
 @pytest.fixture
@@ -210,6 +217,152 @@ def test_long_standard_error_does_not_fill_the_disk(driver: ExecutorDriver) -> N
     for stage in ("one", "two", "three"):
         driver.launch(shout, [()], stage=stage)
         assert driver.values(1, stage) == [0]
+
+
+def state() -> dict[str, Any]:
+    """What a task meets in its process."""
+    with os.scandir("/proc/self/task") as threads:
+        count = len([*threads])
+    os.umask(mask := os.umask(0))
+    return {
+        "directory": os.getcwd(),
+        "variables": dict(os.environ),
+        "streams": [os.readlink(f"/proc/self/fd/{number}") for number in (0, 1, 2)],
+        "objects": [sys.stdout.fileno(), sys.stderr.fileno()],
+        "limits": resource.getrlimit(resource.RLIMIT_NOFILE),
+        "priority": os.getpriority(os.PRIO_PROCESS, 0),
+        "processors": os.sched_getaffinity(0),
+        "umask": mask,
+        "locale": locale.setlocale(locale.LC_ALL),
+        "handlers": [str(signal.getsignal(number)) for number in (signal.SIGINT, signal.SIGUSR1)],
+        "blocked": signal.pthread_sigmask(signal.SIG_BLOCK, ()),
+        "alarm": signal.getitimer(signal.ITIMER_REAL),
+        "depth": sys.getrecursionlimit(),
+        "threads": count,
+    }
+
+
+def _change(what: str) -> None:
+    match what:
+        case "directory":
+            os.chdir("/")
+        case "variables":
+            os.environ["LEFT"] = "over"
+            os.environ.pop("HOME", None)
+            os.environ["PATH"] = "/nowhere"
+        case "standard output":
+            os.dup2(os.open("/dev/null", os.O_WRONLY), 1)
+        case "standard streams":
+            for number in (0, 1, 2):
+                os.close(number)
+        case "sys.stdout":
+            sys.stdout = sys.stderr = io.StringIO()
+        case "limits":
+            resource.setrlimit(resource.RLIMIT_NOFILE, (64, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+        case "processors":
+            os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+        case "umask":
+            os.umask(0o777)
+        case "locale":
+            locale.setlocale(locale.LC_ALL, "C")
+        case "signals":
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2, signal.SIGTERM})
+            signal.setitimer(signal.ITIMER_REAL, 0.2)
+        case "depth":
+            sys.setrecursionlimit(60)
+        case "a child":
+            os.spawnvp(os.P_NOWAIT, "sleep", ["sleep", "987"])
+        case "a thread":
+            threading.Thread(target=time.sleep, args=(60.0,), daemon=True).start()
+        case "all descriptors":
+            os.closerange(0, 512)
+        case "a closed stream":
+            sys.stdout.close()
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ExecutorDriver]:
+    """A driver with one node of one core."""
+    place = tmp_path_factory.mktemp("alone")
+    with Bench(local, RunContext("r1", place / "run", str(place), tuple(sys.path), local=True)) as bench:
+        bench.node("a", Resources(cores=1), "n1")
+        yield bench.driver()
+
+
+RESTORED = (
+    "directory", "variables", "standard output", "standard streams", "sys.stdout", "limits", "processors", "umask",
+    "locale", "signals", "depth",
+)  # fmt: skip
+REPLACED = "a child", "a thread", "a closed stream"
+
+
+@pytest.mark.parametrize("what", [*RESTORED, *REPLACED])
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_next_task_meets_nothing_of_what_a_task_has_changed(
+    alone: ExecutorDriver, what: str, fails: bool
+) -> None:
+    """It goes on in the same process where that is put in order, and in a new one where it cannot be."""
+
+    def named(stage: str) -> str:
+        return f"{stage} {what} {fails}"
+
+    def change(what: str) -> int:
+        _change(what)
+        if fails:
+            raise ValueError("as it should be")
+        return os.getpid()
+
+    def look() -> tuple[int, dict[str, Any]]:
+        time.sleep(0.3 if what == "signals" else 0.0)  # until an alarm would come
+        return os.getpid(), state()
+
+    alone.launch(look, [()], stage=named("before"))
+    ((process, before),) = alone.values(1, named("before"))
+    alone.launch(change, [(what,)], stage=named("change"))
+    if fails:
+        assert "as it should be" in alone.failure(named("change")).error
+    else:
+        assert alone.values(1, named("change")) == [process]
+    alone.launch(look, [()] * 3, stage=named("after"))
+    for other, after in alone.values(3, named("after")):
+        assert {name: value for name, value in after.items() if name != "streams"} == {
+            name: value for name, value in before.items() if name != "streams"
+        }
+        assert (other != process) == (what in REPLACED)
+        assert what in REPLACED or after["streams"] == before["streams"]
+    if what == "a child":
+        until(lambda: not [pid for pid, found in proc.living() if found.session == process])
+
+
+def test_who_closes_everything_is_who_fails(bench: Bench) -> None:
+    driver = bench.driver()
+    bench.node("a", Resources(cores=1), "n1")
+
+    def close_or_not(number: int) -> int:
+        if number == 150:
+            _change("all descriptors")
+        return number
+
+    driver.launch(tasks.echo, [(number,) for number in range(300)], stage="learn")
+    driver.ended(300, "learn")
+    driver.launch(close_or_not, [(number,) for number in range(300)])
+    assert [index for index, event in driver.ended(300).items() if isinstance(event, TaskFailed)] == [150]
+
+
+def test_a_worker_starts_below_descriptors_that_are_above_its_limit(bench: Bench) -> None:
+    """As where a shell holds a number that a limit set later forbids."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    high = fcntl.fcntl(0, fcntl.F_DUPFD, 900)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (800, limits[1]))
+        driver = bench.driver()
+        bench.node()
+        driver.launch(tasks.echo, [(1,)])
+        assert driver.values(1) == [1]
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        os.close(high)
 
 
 class TestThreads:
