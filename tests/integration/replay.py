@@ -143,8 +143,8 @@ def run(cluster: Cluster, jobs: Sequence[Sleeper], timeout: float) -> list[Recor
 def read_log(text: str) -> dict[int, tuple[float, float, float, str]]:
     """Submission, start and end [s since the epoch] and scheduler of all jobs that have ended, by number.
 
-    From the text of a ``slurmctld.log``, and those of ``slurmd`` behind it: from 26 on the controller does not write when
-    backfill starts a job, and the node does some milliseconds later.
+    From the text of a ``slurmctld.log``, and those of ``slurmd`` behind it: from 26 on the controller does not write
+    when backfill starts a job, and the node does some milliseconds later.
     """
     moments: dict[tuple[str, int], float] = {}
     schedulers: dict[int, str] = {}
