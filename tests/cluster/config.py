@@ -93,6 +93,8 @@ class ClusterConfig:
         Silence after which a node counts as down [s], at least 5.
     lanes
         Also have a partition for each node by itself, see `ClusterConfig.lane`.
+    named
+        Each node calls itself by its name, not by this host's (``hostname``), as real nodes do.
     whole
         Also have a partition ``whole`` that gives a node to one job only, with all its cores.
     gpus
@@ -124,6 +126,7 @@ class ClusterConfig:
     cred_expire: int = 5
     node_timeout: int = 10
     lanes: bool = False
+    named: bool = False
     whole: bool = False
     gpus: tuple[str, ...] = ()
     settings: tuple[tuple[str, str], ...] = ()

@@ -1,6 +1,7 @@
 """The daemons of a cluster: how each is called, started, known to be ready, and ended."""
 
 import os
+import shlex
 import shutil
 import socket
 from collections.abc import Callable, Iterable
@@ -65,13 +66,23 @@ def start_munged(config: ClusterConfig) -> None:
 
 def start_slurmctld(config: ClusterConfig) -> None:
     """Start the controller and wait until it listens."""
-    spawn(config, "slurmctld", [program("slurmctld"), "-D"])
+    spawn(config, "slurmctld", _where_named(config, config.hostname, [program("slurmctld"), "-D"]))
     await_ready(config, "slurmctld", lambda: listening(config.ports.slurmctld), timeout=30)
 
 
 def start_slurmd(config: ClusterConfig, node: str) -> None:
     """Start a node's daemon without waiting for it; its jobs inherit the node's name in their environment."""
-    spawn(config, slurmd_name(node), [program("slurmd"), "-D", "-N", node], SLURMD_NODENAME=node)
+    argv = _where_named(config, node, [program("slurmd"), "-D", "-N", node])
+    spawn(config, slurmd_name(node), argv, SLURMD_NODENAME=node)
+
+
+def _where_named(config: ClusterConfig, host: str, argv: list[str]) -> list[str]:
+    """The same command where this host is called so, and nodes are found by name, if they have names of their own."""
+    if not config.named:
+        return argv
+    hosts = shlex.quote(str(config.base / "etc" / "hosts"))
+    script = f'hostname "$0" && mount --bind {hosts} /etc/hosts && exec "$@"'
+    return [program("unshare"), "--uts", "--mount", "sh", "-c", script, host, *argv]
 
 
 def start_slurmrestd(config: ClusterConfig) -> None:

@@ -3,8 +3,11 @@
 import fcntl
 import os
 import random
+import re
 import secrets
+import shutil
 import socket
+import subprocess
 import tempfile
 from contextlib import ExitStack, suppress
 from pathlib import Path, PurePosixPath
@@ -36,10 +39,20 @@ def configure(base: Path | None = None, *, nodes: int = 4, **fields: Any) -> Clu
         "hostname": socket.gethostname(),
         "ports": _free_ports(nodes),
         "process_tracking": "linuxproc" if group is None else "cgroup",
+        "named": open_mpi() >= 6,  # it takes nodes of one name for one node
     }
     if group is not None:
         chosen["cgroup_root"] = str(group.parent)
     return ClusterConfig(**(chosen | fields))
+
+
+def open_mpi() -> int:
+    """Major version of the Open MPI whose mpirun is on PATH; 0 without one."""
+    if shutil.which("mpirun") is None:
+        return 0
+    said = subprocess.run(["mpirun", "--version"], capture_output=True, text=True, timeout=30).stdout
+    found = re.search(r"\(Open MPI\) (\d+)", said)
+    return int(found[1]) if found else 0
 
 
 def obstacle(*, database: bool = False, rest: bool = False) -> str | None:

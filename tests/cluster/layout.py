@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from tests.cluster.config import ClusterConfig, Ports, cgroup_conf, gres_conf, slurm_conf
+from tests.cluster.config import LOOPBACK, ClusterConfig, Ports, cgroup_conf, gres_conf, slurm_conf
 
 _NULL = os.makedev(1, 3)  # Slurm names no device to a job that is none
 _DESCRIPTION = "cluster.json"
@@ -42,6 +42,9 @@ def make(config: ClusterConfig) -> None:
         directory.chmod(0o711 if shared and name in ("etc", "munge", "spool") else 0o700)
     (base / _DESCRIPTION).write_text(json.dumps(dataclasses.asdict(config), default=str, indent=1) + "\n")
     texts = {"cgroup.conf": cgroup_conf(config), "slurm.conf": slurm_conf(config), "gres.conf": gres_conf(config)}
+    if config.named:
+        names = "".join(f"{LOOPBACK} {node}\n" for node in config.nodes)
+        texts["hosts"] = Path("/etc/hosts").read_text() + "\n" + names
     for name, text in texts.items():
         (base / "etc" / name).write_text(text)
         (base / "etc" / name).chmod(0o644)

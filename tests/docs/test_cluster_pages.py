@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 from tests.cluster.cluster import Cluster
+from tests.cluster.host import open_mpi
 from tests.definitions import ROOT
 from tests.docs.blocks import printed, read, steps
-from tests.executors.mpi import needs_mpirun, open_mpi
+from tests.executors.mpi import needs_mpirun
 
 pytest_plugins = ("tests.cluster.fixtures",)
 pytestmark = [pytest.mark.slow, pytest.mark.slurm, pytest.mark.root, pytest.mark.timeout(300)]

@@ -5,6 +5,7 @@ import os
 import pickle
 import socket
 import stat
+import subprocess
 import threading
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import pytest
 import asa
 from asa.core.errors import CommandFailed
 from asa.core.launch import Launch
+from asa.core.task import Secrets
 from asa.log.values import load
 from executors.launch import environment, how, prefix, read_outcomes
 from executors.wire import OrderOutcome, TaskOrder
@@ -107,13 +109,29 @@ class TestHow:
             assert words == prefix(MPIRUN, 2, ["n3", "n7"])
             hosts, shell = variables["HYDRA_HOST_FILE"], variables["HYDRA_LAUNCHER_EXEC"]
             assert Path(hosts).read_text().split() == [socket.gethostname()] * 5 + ["n7"] * 4
-            assert os.access(shell, os.X_OK) and "'/the run'\"'\"'s' 7 \"$@\"" in Path(shell).read_text()
+            assert os.access(shell, os.X_OK) and "'/the run'\"'\"'s' 7 n7 \"$@\"" in Path(shell).read_text()
             assert not set(" :") & set(hosts + shell)
             slots = variables["OMPI_MCA_orte_default_hostfile"]
             assert slots == variables["PRTE_MCA_prte_default_hostfile"]
             assert Path(slots).read_text() == f"{socket.gethostname()} slots=5\nn7 slots=4\n"
             assert variables["OMPI_MCA_plm_rsh_agent"] == variables["PRTE_MCA_plm_ssh_agent"] == shell
         assert not os.path.exists(hosts) and not os.path.exists(shell)
+
+    @pytest.mark.parametrize("launch", [MPIRUN, SRUN])
+    def test_neither_half_of_a_secret_says_anything_and_a_rank_has_both(
+        self, launch: Launch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("SLURM_JOB_ID", "1")
+        order = self.order(launch, "n3")._replace(secrets=Secrets((("LICENSE", "s3cr\u00e9t"),)))
+        with how(order, str(tmp_path), "executors.worker") as (words, variables):
+            (half,) = (path for path in tmp_path.rglob("*") if path.is_file())
+            assert half.stat().st_mode & 0o077 == 0
+            assert not any(word in half.read_bytes() for word in (b"s3cr", b"LICENSE"))
+            assert "LICENSE" not in variables and not any("s3cr" in value for value in variables.values())
+            rank = [*words[-5:], "printenv", "LICENSE", "ASA_SEALED"]
+            done = subprocess.run(rank, env=variables, capture_output=True, text=True, timeout=60)
+            assert (done.stdout, done.returncode) == ("s3cr\u00e9t\n", 1), "the half is taken away"
+        assert list(tmp_path.iterdir()) == []
 
     def test_srun_needs_neither(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("SLURM_JOB_ID", "7")

@@ -16,8 +16,9 @@ from asa.core.event import JobEnded, TasksKept
 from asa.core.job import JobState
 from asa.testing.executors import is_gone
 from tests.cluster.cluster import Cluster
+from tests.cluster.host import open_mpi
 from tests.cluster.processes import wait_until
-from tests.executors.mpi import needs_mpirun, open_mpi
+from tests.executors.mpi import needs_mpirun
 from tests.integration.conftest import leave_nothing
 from tests.integration.mpi_flows import traces
 from tests.integration.shell import PATIENCE_S, Outcome, Shell
