@@ -650,7 +650,7 @@ class _Tls(SSLProtocol):
 
     def _do_shutdown(self) -> None:
         super()._do_shutdown()  # type: ignore[misc]
-        if self._transport is not None:  # type: ignore[has-type]
+        if self._transport is not None:
             self._on_shutdown_complete(None)  # type: ignore[attr-defined]
 
 

@@ -29,6 +29,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -339,12 +340,12 @@ def _called(program: Callable[[Sequence[str]], int], words: Sequence[str]) -> in
                 stream.flush()
 
 
-def begin(peer: socket.socket, programs: Programs) -> None:
-    """Be the shim that the first line from `peer` describes, until it has nothing more to do."""
+def begin(peer: socket.socket, programs: Programs, words: Sequence[str] = ()) -> int:
+    """Be the shim that the first line from `peer` describes, until it has nothing more to do; takes no words."""
     with peer.makefile("rb", buffering=0) as lines:  # what follows on it is not read here
         line = lines.readline()
     if not line.endswith(b"\n"):  # the agent has gone without any need of us
-        return
+        return 0
     given = json.loads(line)
     run, lock, grace_s = Path(given.pop("run")), Path(given.pop("lock")), given.pop("grace_s")
     log = os.open(run / LOG, _OUTPUT, 0o600)
@@ -352,6 +353,7 @@ def begin(peer: socket.socket, programs: Programs) -> None:
         os.dup2(log, to)
     os.close(log)
     Shim(peer, run, lock, grace_s, programs=programs, **given).serve()
+    return 0
 
 
 class ForkedShim:
@@ -370,7 +372,7 @@ class ForkedShim:
                 os.chdir("/")
                 for number in _SIGNALS[:3]:  # as in `Shim.serve`
                     signal.signal(number, signal.SIG_IGN)
-                _called(lambda words: begin(theirs, programs) or 0, ())
+                _called(partial(begin, theirs, programs), ())
             finally:
                 os._exit(0)
         theirs.close()
