@@ -210,7 +210,8 @@ class Slurm:
     def _limits(
         self, configuration: Mapping[str, str], chosen: Sequence[Mapping[str, str]]
     ) -> tuple[list[limits.Limit], str]:
-        """The limits that hold in whichever partition jobs go to, and what to say of them; none where they are unknown.
+        """The limits that hold in whichever partition and QOS jobs go to, and what to say of them; none where they are
+        unknown.
 
         Account and QOS are those of the options, or of sbatch's variables, or the user's own.
         """
@@ -223,7 +224,9 @@ class Slurm:
         qos = str(flags.get("qos") or flags.get("q") or os.environ.get("SBATCH_QOS", ""))
         of_partitions = {item["PartitionName"]: item.get("QoS", "") for item in chosen}
         choices = [
-            limits.JobAccount(account, qos, name, "" if own in NOTHING else own) for name, own in of_partitions.items()
+            limits.JobAccount(account, each, name, "" if own in NOTHING else own)
+            for name, own in of_partitions.items()
+            for each in qos.split(",")
         ]
         try:
             first, *others = limits.read(self._slurm, configuration.get("ClusterName", ""), choices)
