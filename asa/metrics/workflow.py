@@ -297,7 +297,7 @@ def _job(token: str, job: Held, run: FoldedRun, attempts: Attempts, now: float) 
     runs = list(job.runs)
     if job.started is not None and job.ended is None:
         runs.append((job.started, max(job.started, now)))
-    submitted = job.asked if job.handle is None else job.handle.submitted
+    submitted = job.submitted
     started = runs[0][0] if runs else None
     cores = job.request.resources.cores
     inside = attempts.take(attempts.rows_of(token))

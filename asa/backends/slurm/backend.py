@@ -85,7 +85,7 @@ class Slurm:
     rest_unencrypted
         Allow plain HTTP to another machine.
     clock
-        Submission times come from it when the controller does not answer.
+        Submission times come from it, until a status has the controller's.
     transport
         How Slurm is reached; None for what `rest` says.
     **flags
