@@ -146,7 +146,8 @@ class Slurm:
             requeue=requeue,
         )
         self._clock: Clock = clock or SystemClock()
-        self._cancelled: set[JobHandle] = set()  # elements that waited: Slurm 26.05 keeps no record of some of them
+        # Elements that waited, by key and token: Slurm 26.05 keeps no record of some of them.
+        self._cancelled: set[tuple[str, str]] = set()
         self._slurm = choose_transport(
             transport=transport,
             options=self._options,
@@ -365,7 +366,7 @@ class Slurm:
         accounted = words.match(gone, self._slurm.accounting(words.keys(gone)))
         return [
             words.was_cancelled(handle)
-            if handle in self._cancelled and handle not in queued and handle not in accounted
+            if (key(handle), handle.token) in self._cancelled and handle not in queued and handle not in accounted
             else words.job_status(handle, queued.get(handle), accounted.get(handle), now)
             for handle in handles
         ]
@@ -455,7 +456,7 @@ class Slurm:
         live = [handle for handle, record in queued.items() if not words.state_of(record).final]
         self._slurm.cancel(words.keys(live))
         waited = (handle for handle in live if words.state_of(queued[handle]) is JobState.PENDING)
-        self._cancelled |= {handle for handle in waited if handle.array_index is not None}
+        self._cancelled |= {(key(handle), handle.token) for handle in waited if handle.array_index is not None}
 
     def look(self) -> QueueView | None:
         """Everybody's jobs before the partition, as far as Slurm shows them to this user: one squeue and one sinfo.
