@@ -633,8 +633,8 @@ class Held:
     amending, amended, refused
         A change of its job that is on its way; whether its job was made to wait, or parked; why the last change was
         not made.
-    reason, ages_since
-        Why its job waits, in the batch system's words; since when it ages.
+    reason, ages_since, told
+        Why its job waits, in the batch system's words; since when it ages; when it was submitted, as that has told.
     end_reason
         Why the job ended, or was refused, in the site's words.
     lender, recalled
@@ -660,6 +660,7 @@ class Held:
     refused: str = ""
     reason: str = ""
     ages_since: float | None = None
+    told: float | None = None
     used: float | None = None
     idle_since: float | None = None
     handle: JobHandle | None = None
@@ -699,6 +700,13 @@ class Held:
     def cores(self) -> int:
         """Cores that it is charged for: those that its job was given or, until that is known, asked for."""
         return self.allocated or self.request.resources.cores
+
+    @property
+    def submitted(self) -> float:
+        """When its job was submitted, by the batch system's clock where that has told [s since the epoch]."""
+        if self.told is not None:
+            return self.told
+        return self.asked if self.handle is None else self.handle.submitted
 
     @property
     def ends(self) -> float | None:
@@ -816,7 +824,7 @@ class Held:
         return AllocationView(
             key=self.key,
             stages=self.stages,
-            submitted=self.asked if self.handle is None else self.handle.submitted,
+            submitted=self.submitted,
             queued=self.handle is not None and self.dependable,
             started=self.started,
             ends=self.ends,
@@ -921,6 +929,7 @@ class Pool:
                 held.move("AllocationStarted")
                 held.started = event.started
                 held.allocated = event.cores or held.allocated
+                held.told = held.told if event.submitted is None else event.submitted
                 held.hosts |= dict.fromkeys(event.nodes)
                 held.confirmed = bool(event.nodes)
             case Requeued():  # the executor reports nodes: new ones may have joined before this became known
@@ -1144,7 +1153,7 @@ class FoldedRun:
         self._fold(event)
         self.pool.on(event)
         if isinstance(event, AllocationStarted) and (held := self.pool.held.get(event.allocation)):
-            self._note_wait(held, event.submitted)
+            self._note_wait(held)
         self.changes += 1
         if event.at > self.last:
             self.last = event.at
@@ -1463,15 +1472,15 @@ class FoldedRun:
                         heapq.heappush(todo, follower.number)
         self._stirred.clear()
 
-    def _note_wait(self, held: Held, submitted: float | None) -> None:
-        """A job's wait became known; when it was `submitted` [s since the epoch] the batch system may have told."""
+    def _note_wait(self, held: Held) -> None:
+        """A job's wait became known."""
         if held.handle is None or held.started is None or held.requeued or held.taught:
             return
         freed = max((self._ends[key].at for key in held.after if key in self._ends), default=-math.inf)
         self.untaught[held.key] = Wait(
             held.request,
             held.stages[0],
-            held.handle.submitted if submitted is None else submitted,
+            held.submitted,
             freed,
             held.started,
             held.predicted_wait_s,

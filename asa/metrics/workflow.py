@@ -301,7 +301,7 @@ def _job(token: str, job: Held, run: FoldedRun, attempts: Attempts, now: float) 
     runs = list(job.runs)
     if job.started is not None and job.ended is None:
         runs.append((job.started, max(job.started, now), job.cores))
-    submitted = job.asked if job.handle is None else job.handle.submitted
+    submitted = job.submitted
     started = runs[0][0] if runs else None
     inside = attempts.take(attempts.rows_of(token))
     readies = [run.stages[name].ready for name in job.stages]

@@ -6,6 +6,7 @@ import math
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -115,6 +116,21 @@ def test_questions_become_rarer_up_to_what_the_backend_stands_and_more_frequent_
     desk.watch.hurry()
     desk.until(33.0)
     assert times[6:] == [30.0, 31.0, 33.0]
+
+
+def test_a_job_that_waits_for_a_limit_is_reported_and_one_that_waits_for_its_turn_is_not(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reasons = iter(["Priority", "AssocMaxJobsLimit", "AssocMaxJobsLimit", "Resources", "Priority"])
+    ask = desk.batch.query
+
+    def query(handles: Sequence[JobHandle]) -> list[JobStatus]:
+        return [replace(status, reason=next(reasons, "Priority")) for status in ask(handles)]
+
+    monkeypatch.setattr(desk.batch, "query", query)
+    desk.watch.submit([request("a")])
+    desk.until(9.0)
+    assert [event.reason for event in desk.of(Queued)] == ["AssocMaxJobsLimit", ""]  # type: ignore[attr-defined]
 
 
 def test_refusals_have_the_sites_words(desk: Desk) -> None:

@@ -61,7 +61,7 @@ def test_elements_of_unlike_sizes(weights: str) -> None:
     try:
         with running(config) as cluster:
             if "PriorityWeightPartition" in weights:
-                cluster.run("scontrol", "update", "PartitionName=main", "PriorityJobFactor=1000")
+                cluster.run("scontrol", "update", "PartitionName=main", "PriorityJobFactor=1000", "PriorityTier=2")
             found = start_order.elements(cluster)
     finally:
         layout.remove(config)

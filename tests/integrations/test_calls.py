@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from concurrent.futures import CancelledError
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -232,9 +232,16 @@ class World:
                 return
 
 
-def world(limits: Limits | None = None, cores: int = 2, wait_s: float = 10.0, call_s: float = 1.0) -> World:
+def world(
+    limits: Limits | None = None,
+    cores: int = 2,
+    wait_s: float = 10.0,
+    call_s: float = 1.0,
+    most_jobs: int | None = None,
+) -> World:
     elastic = Elastic(limits or Limits(maximum=4))
-    elastic.on(RunStarted(0.0, "run", "calls", (spec(cores),), "fake", CALLS, "fake", "shared", "here", ""))
+    begun = RunStarted(0.0, "run", "calls", (spec(cores),), "fake", CALLS, "fake", "shared", "here", "")
+    elastic.on(replace(begun, most_jobs=most_jobs))
     return World(elastic, wait_s, call_s)
 
 
@@ -269,6 +276,14 @@ def test_calls_that_may_be_long_get_all_the_room_they_can_use() -> None:
     there = world()
     there.call(5)
     assert there.asked == 3  # of two cores each
+
+
+def test_no_more_allocations_are_asked_for_than_jobs_may_be_in_the_queue() -> None:
+    there = world(most_jobs=2)
+    there.call(5)
+    assert there.asked == 2
+    there.run(100.0)
+    assert there.ended == list(range(5))
 
 
 def test_calls_that_are_short_are_not_worth_another_allocation() -> None:

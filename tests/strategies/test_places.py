@@ -319,6 +319,12 @@ def test_where_no_place_can_be_held_the_other_strategy_does_it_all() -> None:
     assert Hold(otherwise=PerStage()).decide(stages) == [Ask(("a",), ONE, 600.0)]
 
 
+def test_why_none_can_be_held_is_explained() -> None:
+    by_size = view(stage("a"), unordered="PriorityWeightJobSize=100")
+    said = Hold(otherwise=PerStage()).explain(by_size)
+    assert "(limits: PriorityWeightJobSize=100: the largest element of a job array would start first)" in said
+
+
 def test_with_a_lead_the_next_stage_may_start_before_it_is_ready() -> None:
     def decide(now: float) -> list[object]:
         held = allocation("y", "b", after=("x",), reason="Dependency", ages_since=1.0)

@@ -291,6 +291,13 @@ def test_a_wait_that_a_dependency_or_a_held_place_made_says_nothing_of_the_queue
     assert wait.lesson(dependents_age=ages) == lesson
 
 
+def test_a_wait_is_a_difference_of_the_batch_systems_times_where_it_tells() -> None:
+    plan = tell(plan_of(), *submitted(at=3.5), AllocationStarted(12.0, JOB, 10.0, ("n1",), submitted=4.0))
+    assert plan.untaught[JOB].lesson(dependents_age=True) == (6.0, False)
+    silent = tell(plan_of(), *submitted(at=3.5), AllocationStarted(12.0, JOB, 10.0, ("n1",)))
+    assert silent.untaught[JOB].lesson(dependents_age=True) == (6.5, False)
+
+
 # Leases of other runs' nodes.
 
 

@@ -85,7 +85,7 @@ class Slurm:
     rest_unencrypted
         Allow plain HTTP to another machine.
     clock
-        Submission times come from it when the controller does not answer.
+        Submission times come from it, until a status has the controller's.
     transport
         How Slurm is reached; None for what `rest` says.
     **flags
@@ -146,7 +146,8 @@ class Slurm:
             requeue=requeue,
         )
         self._clock: Clock = clock or SystemClock()
-        self._cancelled: set[JobHandle] = set()  # elements that waited: Slurm 26.05 keeps no record of some of them
+        # Elements that waited, by key and token: Slurm 26.05 keeps no record of some of them.
+        self._cancelled: set[tuple[str, str]] = set()
         self._slurm = choose_transport(
             transport=transport,
             options=self._options,
@@ -211,7 +212,8 @@ class Slurm:
     def _limits(
         self, configuration: Mapping[str, str], chosen: Sequence[Mapping[str, str]]
     ) -> tuple[list[limits.Limit], str]:
-        """The limits that hold in whichever partition jobs go to, and what to say of them; none where they are unknown.
+        """The limits that hold in whichever partition and QOS jobs go to, and what to say of them; none where they are
+        unknown.
 
         Account and QOS are those of the options, or of sbatch's variables, or the user's own.
         """
@@ -224,7 +226,9 @@ class Slurm:
         qos = str(flags.get("qos") or flags.get("q") or os.environ.get("SBATCH_QOS", ""))
         of_partitions = {item["PartitionName"]: item.get("QoS", "") for item in chosen}
         choices = [
-            limits.JobAccount(account, qos, name, "" if own in NOTHING else own) for name, own in of_partitions.items()
+            limits.JobAccount(account, each, name, "" if own in NOTHING else own)
+            for name, own in of_partitions.items()
+            for each in qos.split(",")
         ]
         try:
             first, *others = limits.read(self._slurm, configuration.get("ClusterName", ""), choices)
@@ -363,7 +367,7 @@ class Slurm:
         accounted = words.match(gone, self._slurm.accounting(words.keys(gone)))
         return [
             words.was_cancelled(handle)
-            if handle in self._cancelled and handle not in queued and handle not in accounted
+            if (key(handle), handle.token) in self._cancelled and handle not in queued and handle not in accounted
             else words.job_status(handle, queued.get(handle), accounted.get(handle), now)
             for handle in handles
         ]
@@ -453,7 +457,7 @@ class Slurm:
         live = [handle for handle, record in queued.items() if not words.state_of(record).final]
         self._slurm.cancel(words.keys(live))
         waited = (handle for handle in live if words.state_of(queued[handle]) is JobState.PENDING)
-        self._cancelled |= {handle for handle in waited if handle.array_index is not None}
+        self._cancelled |= {(key(handle), handle.token) for handle in waited if handle.array_index is not None}
 
     def look(self) -> QueueView | None:
         """Everybody's jobs before the partition, as far as Slurm shows them to this user: one squeue and one sinfo.

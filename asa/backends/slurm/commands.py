@@ -99,6 +99,7 @@ class SlurmCommands:
         submitting, asking = submission_environment(environment), query_environment(environment)
         self._submission = Asking(by_subprocess(timeout_s, submitting), words.ERRORS)
         self._question = Asking(by_subprocess(timeout_s, asking), words.ERRORS)
+        self._briefly = Asking(by_subprocess(min(timeout_s, LIMITS_S), asking), words.ERRORS)
         self._user = str(os.geteuid())
         self.questions = 0
 
@@ -154,7 +155,7 @@ class SlurmCommands:
     def accounting_settings(self, what: Sequence[str], fields: Sequence[str]) -> list[dict[str, str]]:
         argv = ["sacctmgr", "--noheader", "--parsable2", "show", *what, f"format={','.join(fields)}"]
         self.questions += 1
-        printed = self._question(argv)  # which cluster is said in `what`
+        printed = self._briefly(argv)  # which cluster is said in `what`
         return [dict(zip(fields, row, strict=True)) for row in _rows(printed, "sacctmgr", len(fields))]
 
     def _jobs(self, argv: list[str]) -> list[JobRecord]:
@@ -187,6 +188,9 @@ ACCOUNTING_FIELDS = (
 )  # fmt: skip
 NODE_FORMAT = "%R|%D|%c|%m|%G|%t"
 DELIMITER = "|"  # only names may contain it, and they come last
+
+LIMITS_S = 15.0
+"""How long sacctmgr may take [s]: a run begins without what it would say."""
 
 KEYS_AT_ONCE = 1000
 """Jobs named in one command line; Linux takes no argument longer than 128 KiB."""

@@ -12,13 +12,20 @@ from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
 
 from asa.backends.slurm.commands import parse_wall_time
+from asa.core.errors import BackendError
 from asa.core.job import JobRequest, Resources
 from asa.core.units import MIB
 from asa.core.units import clock as clock_text
 
-_OWN = {"MaxJobs": "MaxJobs", "MaxSubmit": "MaxSubmitJobs", "MaxTRES": "MaxTRESPerJob", "MaxWall": "MaxWall"}
-_SHARED = {"GrpJobs": "GrpJobs", "GrpSubmit": "GrpSubmitJobs", "GrpTRES": "GrpTRES"}
+_OWN = {
+    "MaxJobs": "MaxJobs", "MaxJobsAccrue": "MaxJobsAccrue", "MaxSubmit": "MaxSubmitJobs", "MaxTRES": "MaxTRESPerJob",
+    "MaxWall": "MaxWall",
+}  # fmt: skip
+_SHARED = {
+    "GrpJobs": "GrpJobs", "GrpJobsAccrue": "GrpJobsAccrue", "GrpSubmit": "GrpSubmitJobs", "GrpTRES": "GrpTRES",
+}  # fmt: skip
 _QOS = {
+    "MaxJobsAccruePU": "MaxJobsAccruePerUser", "MaxJobsAccruePA": "MaxJobsAccruePerAccount",
     "MaxJobsPU": "MaxJobsPerUser", "MaxSubmitPU": "MaxSubmitJobsPerUser", "MaxTRESPU": "MaxTRESPerUser",
     "MaxJobsPA": "MaxJobsPerAccount", "MaxSubmitPA": "MaxSubmitJobsPerAccount", "MaxTRESPA": "MaxTRESPerAccount",
     "MaxTRES": "MaxTRESPerJob", "MaxWall": "MaxWall", **_SHARED,
@@ -75,6 +82,8 @@ def read(accounts: Accounts, cluster: str, choices: Sequence[JobAccount]) -> lis
         ["user", f"name={accounts.user}", "withassoc", *whose],
         ["DefaultAccount", "Account", "Partition", "DefaultQOS", *_OWN, *_SHARED],
     )
+    if not own:
+        raise BackendError(f"the accounting shows no account of user {accounts.user}")
     above = accounts.accounting_settings(["assoc", "user=", *whose], ["Account", "ParentName", *_SHARED])
     rows = [(_association(own, choice), choice) for choice in choices]
     named = {qos for row, choice in rows for qos in (_qos(row, choice), choice.partition_qos) if qos}
@@ -84,13 +93,13 @@ def read(accounts: Accounts, cluster: str, choices: Sequence[JobAccount]) -> lis
 
 def _association(own: Sequence[Mapping[str, str]], choice: JobAccount) -> Mapping[str, str]:
     """The row of the user's that counts; one for the partition wins over one for all."""
-    account = choice.account or next((row["DefaultAccount"] for row in own), "")
+    account = choice.account.lower() or own[0]["DefaultAccount"]
     fitting = [row for row in own if row["Account"] == account and row["Partition"] in ("", choice.partition)]
     return max(fitting, key=lambda row: row["Partition"], default={"Account": account})
 
 
 def _qos(row: Mapping[str, str], choice: JobAccount) -> str:
-    return choice.qos or row.get("DefaultQOS") or _DEFAULT_QOS
+    return choice.qos.lower() or row.get("DefaultQOS") or _DEFAULT_QOS
 
 
 def in_force(

@@ -413,7 +413,8 @@ def test_an_element_that_vanishes_after_it_was_cancelled_in_the_queue_counts_as_
 ) -> None:
     first, second, third = handles(slurm)
     fake.queued["1_0"] = replace(fake.queued["1_0"], word="RUNNING", nodes=("n1",))
-    slurm.cancel([first, second])
+    found = slurm.find(["a", "b"])  # by an earlier driver, and with the controller's times
+    slurm.cancel([found["a"], found["b"]])
     fake.queued.clear()  # as Slurm 26.05 forgets the last element of an array
     assert [status.state for status in slurm.query([first, second, third])] == [
         JobState.LOST, JobState.CANCELLED, JobState.LOST,

@@ -116,6 +116,18 @@ def test_where_they_are_not_enforced_or_not_shown_nothing_is_assumed(
     assert not refusal(slurm, request(cores=32))
 
 
+def test_with_several_qos_those_count_that_all_have(fake: FakeSlurm) -> None:
+    slurm = connected(fake, qos="Normal,tight")
+    assert "GrpTRES=cpu=24 of account bio" in slurm.capabilities().details["limits"]
+    assert "QOS" not in slurm.capabilities().details["limits"]
+    assert not refusal(slurm, request(cores=4))
+
+
+def test_a_user_without_an_account_is_the_sites_to_judge(fake: FakeSlurm) -> None:
+    fake.accounts["user"] = []
+    assert connected(fake).capabilities().details["limits"].endswith("the accounting shows no account of user ann")
+
+
 def test_a_template_may_choose_another_account(fake: FakeSlurm) -> None:
     slurm = connected(fake, template="#!/bin/sh\n#SBATCH --account=geo\n{{program}}\n")
     assert slurm.capabilities().details["limits"].startswith("not looked at: the job script template chooses")
