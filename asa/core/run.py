@@ -39,6 +39,7 @@ from asa.core.event import (
     Recalled,
     Released,
     Requeued,
+    ResultsLost,
     RunEnded,
     RunStarted,
     RunState,
@@ -139,6 +140,10 @@ STAGE: Table = {
     (StageState.RUNNING, "gives up"): StageState.FAILED,
     (StageState.FAILED, "driver started"): StageState.WAITING,
     (StageState.SKIPPED, "driver started"): StageState.WAITING,
+    (StageState.READY, "results lost"): StageState.WAITING,  # its own, or those that it needs
+    (StageState.RUNNING, "results lost"): StageState.WAITING,
+    (StageState.DONE, "results lost"): StageState.WAITING,
+    (StageState.WAITING, "all tasks done"): StageState.DONE,  # what ran already when results before it were lost
 }
 """What becomes of a stage."""
 
@@ -148,6 +153,7 @@ TASK: Table = {
     (TaskState.RUNNING, "done"): TaskState.DONE,
     (TaskState.WAITING, "done"): TaskState.DONE,  # it was taken for lost
     (TaskState.DONE, "done"): TaskState.DONE,  # the first result stands
+    (TaskState.DONE, "result lost"): TaskState.WAITING,
     (TaskState.DONE, "failed or lost"): TaskState.DONE,
     (TaskState.FAILED, "failed or lost"): TaskState.FAILED,
     (TaskState.FAILED, "done"): TaskState.FAILED,
@@ -464,6 +470,17 @@ class StageProgress:
         self.tasks[index] = after = _LOST[self.tasks[index]]
         if after == TaskState.WAITING:
             self.again[index] = None
+
+    def revoke(self, index: int) -> None:
+        """The result of a task that was done is lost: it runs again."""
+        if self.is_done(index):
+            self.tasks[index] = TASK[TaskState.DONE, "result lost"]
+            self.again[index] = None
+            self.done -= 1
+            self.news_at = min(self.news_at, self.done + 1)
+            if self.state is StageState.DONE:
+                self.move("results lost")
+                self.ended = None
 
     def give_up(self, index: int, reason: str = "") -> None:
         """A call will not run again; no `reason` where it failed by itself or was cancelled."""
@@ -1049,6 +1066,8 @@ class FoldedRun:
                 self._driver_started(event)
             case TasksKept():
                 self._tasks_kept(event)
+            case ResultsLost():
+                self._results_lost(event)
             case StageExpanded():
                 self.stages[event.stage].expand(event.width)
             case StageFailed():
@@ -1088,6 +1107,16 @@ class FoldedRun:
         self.outcome, self.message, self.ended, self.cancelling, self.trouble = RunState.RUNNING, "", None, "", ""
         for progress in self.stages.values():
             progress.reopen()
+
+    def _results_lost(self, event: ResultsLost) -> None:
+        """The tasks run again, and what has begun with their results waits for them."""
+        self.outcome, self.message, self.ended = RunState.RUNNING, "", None
+        for name, index in event.tasks:
+            self.stages[name].revoke(index)
+        lost = {name for name, _ in event.tasks}
+        for stage in self.stages.values():
+            if stage.state in (StageState.READY, StageState.RUNNING) and not lost.isdisjoint(stage.spec.predecessors):
+                stage.move("results lost")
 
     def _run_ended(self, event: RunEnded) -> None:
         self.outcome, self.message, self.ended = event.state, event.message, event.at

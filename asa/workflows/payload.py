@@ -20,8 +20,7 @@ import cloudpickle
 from asa.core.errors import GraphError, Unpicklable
 from asa.core.job import Resources
 from asa.core.task import Input, Secrets, Task, Value
-from asa.log.values import INLINE_MOST, dump, load
-from asa.security.files import write_private
+from asa.log.values import INLINE_MOST, dump, load, write_value
 from asa.workflows.graph import Graph
 from asa.workflows.stage import Node, replace_nodes
 
@@ -97,7 +96,7 @@ class Payloads:
             function = node.stage.function
             if id(function) not in written:
                 written[id(function)] = dump_or_explain(function, f"the function of stage {name!r}")
-            write_private(Path(self._files[name]), written[id(function)])
+            write_value(Path(self._files[name]), written[id(function)])
             first = (
                 tuple(column[0] for column in node.args if not isinstance(column, Node) and column)
                 if node.mapped
@@ -168,7 +167,7 @@ class Payloads:
             data = dump_or_explain(placed, f"argument {key!r} of stage {name!r}", _ArgumentPickler)
             if len(data) > _COMMON_INLINE_MOST and placed is value:
                 path = self._values / f"{Path(self._files[name]).stem}-{key}.pkl"
-                write_private(path, data)
+                write_value(path, data)
                 mapped.shared.append(str(path))
                 placed = Input(len(mapped.shared) - 1)
             mapped.common[key] = placed
@@ -220,7 +219,7 @@ class Payloads:
         if len(data) <= INLINE_MOST:
             return data
         path = self._values / f"{stem}.pkl"
-        write_private(path, data)
+        write_value(path, data)
         return str(path)
 
 
