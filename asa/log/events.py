@@ -293,9 +293,9 @@ class EventLog:
 
 
 def _event_crc(number: object, kind: object, fields: object) -> int:
-    return crc32(f"{number} {kind} {fields}".encode(errors="surrogatepass"))
+    return crc32(f"{number} {kind} {fields}".encode("utf-8", "surrogatepass"))
 
 
 def _result_crc(stage: object, index: object, data: object, path: object) -> int:
-    stored = data if isinstance(data, bytes) else f"{type(data).__name__} {path}".encode(errors="surrogatepass")
-    return crc32(stored, crc32(f"{index} {stage}".encode(errors="surrogatepass")))
+    stored = data if isinstance(data, bytes) else f"{type(data).__name__} {path}".encode("utf-8", "surrogatepass")
+    return crc32(stored, crc32(f"{index} {stage}".encode("utf-8", "surrogatepass")))
