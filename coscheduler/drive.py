@@ -52,7 +52,7 @@ OWN = ("pending", "random")
 class Remembered:
     """A rule with a memory; itself a sharing rule, and a context manager.
 
-    Each job that ends is learned in one transaction, on top of what other runs have learned meanwhile; what belongs to
+    Each job that ends is learned on top of what other runs have learned meanwhile; what belongs to
     this run, such as decisions whose losses are to come, is stored beside it after every change, so that a run that is
     taken up again goes on where it stopped.
 
@@ -67,7 +67,7 @@ class Remembered:
     def __init__(self, rule: SharingRule, store: LearnedStore, name: str, run: str) -> None:
         self._rule, self._store, self._run = rule, store, run
         self._key = f"sharing {name}"
-        self._adopt(store.get(self._key), own=True)
+        self._adopt(store.get(self._key))
         self._stored = self._own()
 
     def decide(self, view: SharingView) -> Sequence[SharingDecision]:
@@ -81,8 +81,11 @@ class Remembered:
     def learn(self, run: SharedRun) -> None:
         """A job of this run has ended; it is learned once, however often this is called."""
 
+        before, mine = self._rule.state(), self._own()
+
         def change(record: Record | None) -> Record:
-            self._adopt(record, own=False)
+            self._rule.restore(before)  # it may be called again
+            self._adopt(record, mine)
             self._rule.learn(run)
             return self._record((record or {}) | self._shared(), self._own())
 
@@ -113,12 +116,11 @@ class Remembered:
         """Let the rule take it over; nothing is stored before it learns again."""
         self._rule.restore(state)
 
-    def _adopt(self, record: Record | None, *, own: bool) -> None:
-        """Take over what all runs have learned and, if `own`, where this run stopped."""
+    def _adopt(self, record: Record | None, mine: Record | None = None) -> None:
+        """Take over what all runs have learned, and of this run's own `mine`, or else where it stopped."""
         if record is not None:
             shared = {name: value for name, value in record.items() if name != "runs"}
-            mine = record["runs"].get(self._run, {}) if own else self._own()
-            self._rule.restore(shared | mine)
+            self._rule.restore(shared | (record["runs"].get(self._run, {}) if mine is None else mine))
 
     def _own(self) -> dict[str, Any]:
         return {name: value for name, value in self._rule.state().items() if name in OWN}

@@ -116,7 +116,10 @@ FILE_MOST = 1 << 30
 RECORD_MOST = 1 << 20
 """Longest record of one; values are at most `asa.log.values.INLINE_MOST` [bytes]."""
 
-_HEAD = struct.Struct("!II")
+KEPT_VERSION = 2
+"""Of these records: it changes with `KeptOrder` and `OrderOutcome`. 1 was not written."""
+_HEAD = struct.Struct("!III")
+_MARK = 0xA5A00000
 
 
 class OutcomeFile:
@@ -173,7 +176,7 @@ class OutcomeFile:
 
     def _record(self, order: KeptOrder, outcome: OrderOutcome) -> bytes:
         body = pickle.dumps((order, self._node, outcome), protocol=5)
-        return _HEAD.pack(len(body), crc32(body)) + body
+        return _HEAD.pack(_MARK | KEPT_VERSION, len(body), crc32(body)) + body
 
     def _open(self) -> int:
         from pathlib import Path
@@ -202,7 +205,11 @@ def recovered(directory: Path, allocation: str) -> Iterator[tuple[KeptOrder, str
                 if os.fstat(file.fileno()).st_size > FILE_MOST:
                     raise ValueError(f"it is longer than {FILE_MOST} bytes")
                 while head := file.read(_HEAD.size):
-                    length, check = _HEAD.unpack(head)
+                    mark, length, check = _HEAD.unpack(head)
+                    if mark != _MARK | KEPT_VERSION:
+                        raise ValueError(
+                            f"another version of ASA wrote it, this one reads {KEPT_VERSION}, or it is damaged"
+                        )
                     body = file.read(length) if length <= RECORD_MOST else b""
                     if len(body) != length or crc32(body) != check:
                         raise ValueError("it is damaged")

@@ -37,7 +37,11 @@ LARGEST = 1 << 31
 LARGEST_FIRST = 1 << 20
 """Longest first message [bytes]."""
 
-_LENGTH = struct.Struct("!Q")
+WIRE_VERSION = 2
+"""Of the messages between driver, supervisors and workers: it changes with them. 1 was not sent."""
+MARK = b"AS"
+HEAD = struct.Struct("!2sHQ")
+"""What stands before each message: a mark, the version, and how many bytes follow."""
 _CHUNK = 1 << 18
 
 
@@ -223,15 +227,33 @@ class CommandEnded(NamedTuple):
 def frame(message: object) -> bytes:
     """A message as it travels."""
     body = pickle.dumps(message, protocol=5)
-    return _LENGTH.pack(len(body)) + body
+    return HEAD.pack(MARK, WIRE_VERSION, len(body)) + body
+
+
+def _length(head: bytes | bytearray, at: int = 0) -> int:
+    """How long the message is that this is the head of.
+
+    Raises
+    ------
+    ConnectionAbortedError
+        When another version of ASA sends it, or something else does.
+    """
+    mark, version, length = HEAD.unpack_from(head, at)
+    if mark != MARK or version != WIRE_VERSION:
+        found = f"messages of version {version}" if mark == MARK else "something that is no message of this version"
+        raise ConnectionAbortedError(
+            f"the peer sends {found}, this version of ASA reads {WIRE_VERSION}: driver and nodes must run the same "
+            "version; what older nodes run is run again"
+        )
+    return int(length)
 
 
 def read(stream: BinaryIO) -> Any:
     """The next message of a blocking stream between parent and child; None at its end."""
-    header = stream.read(_LENGTH.size)
-    if len(header) < _LENGTH.size:
+    header = stream.read(HEAD.size)
+    if len(header) < HEAD.size:
         return None
-    (length,) = _LENGTH.unpack(header)
+    length = _length(header)
     body = stream.read(length)
     return pickle.loads(body) if len(body) == length else None
 
@@ -303,7 +325,8 @@ class Channel:
         Raises
         ------
         OSError
-            When the peer is gone, is not who it should be, or sends a message longer than `largest`.
+            When the peer is gone, is not who it should be, is of another version, or sends a message longer than
+            `largest`.
         """
         try:
             if self._handshake:
@@ -323,9 +346,9 @@ class Channel:
         return self._messages()
 
     def _messages(self) -> list[Any]:
-        found, at, size = [], 0, _LENGTH.size
+        found, at, size = [], 0, HEAD.size
         while len(self._in) - at >= size:
-            (length,) = _LENGTH.unpack_from(self._in, at)
+            length = _length(self._in, at)
             if length > self.largest:
                 raise ConnectionAbortedError(f"a message of {length} bytes; at most {self.largest} are allowed")
             if len(self._in) - at < size + length:

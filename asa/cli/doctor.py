@@ -23,6 +23,7 @@ from asa.core.registry import BACKENDS, DOCTOR
 from asa.core.units import brief
 from asa.log.database import Database, is_local
 from asa.log.rundir import state_directory
+from asa.log.salvage import salvage
 from asa.strategies.places import usable
 
 _BASIS = ("python", "state directory", "file locks", "event log")
@@ -33,6 +34,8 @@ _WORKS = {
     "CPU limits of containers": ("cpu quotas",),
 }
 """What people want to do, and what must be well for that."""
+_SHOWN_MOST = 10
+"""Lines on what is wrong with a run."""
 _WORDS = {True: "works", False: "DOES NOT WORK", None: "not tried"}
 
 
@@ -43,8 +46,13 @@ class DoctorCommand:
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("--backend", help="look at this backend (local, and slurm where there is one)")
+        parser.add_argument(
+            "--runs", action="store_true", help="look for damaged runs instead, and save what can be read of them"
+        )
 
     def run(self, options: argparse.Namespace) -> CommandResult:
+        if options.runs:
+            return runs()
         specs = [options.backend] if options.backend else ["local", *(["slurm"] if shutil.which("sbatch") else [])]
         backends = (found for spec in specs for found in _backend(spec))
         rows = [*machine(), slurm(), *backends, *_others(), *laboratory(), extras()]
@@ -56,6 +64,20 @@ class DoctorCommand:
             f"{table(shown, 'nothing to look at')}\n\n{said}",
             0 if all(each["ok"] for each in rows) else 1,
         )
+
+
+def runs() -> CommandResult:
+    """Damaged runs, and what was saved of them."""
+    state = state_directory()
+    found = list(salvage(state))
+    rows = [{"run": name, "problems": wrong, "done": done} for name, wrong, done in found if wrong]
+    lines = [f"{len(found) - 1} runs and what was learned were looked at in {state}; {len(rows) or 'none'} damaged"]
+    for row in rows:
+        lines += [f"{row['run']}:", *(f"  {line}" for line in row["problems"][:_SHOWN_MOST])]
+        if more := len(row["problems"]) - _SHOWN_MOST:
+            lines += [f"  and {more} more"] if more > 0 else []
+        lines.append(f"  -> {row['done']}")
+    return CommandResult({"rows": rows}, "\n".join(lines), 1 if rows else 0)
 
 
 def conclusions(rows: Sequence[dict[str, Any]]) -> dict[str, bool | None]:

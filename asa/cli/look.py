@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from asa.core.command import CommandResult, table
-from asa.core.errors import RunNotFound
+from asa.core.errors import AsaError, RunNotFound
 from asa.core.event import RunStarted, RunState
 from asa.core.registry import CLEAN, EXPLAIN
 from asa.core.units import brief
@@ -20,7 +20,7 @@ from asa.log.rundir import RunDirectory, list_runs, state_directory
 from asa.report.outputs import check_outputs
 from asa.workflows.assemble import VIRTUAL
 from asa.workflows.clean import cancel, leftovers
-from asa.workflows.run import Run, open_run
+from asa.workflows.run import open_run
 
 RESUMES_MOST = 5
 """Interrupted runs, the latest, that `asa runs` says how to go on with."""
@@ -37,22 +37,30 @@ class RunsCommand:
     def run(self, options: argparse.Namespace) -> CommandResult:
         rows = [_row(directory) for directory in list_runs(state_directory())]
         commands = [row["resume"] for row in rows if row["resume"]]
-        shown = [{name: value for name, value in row.items() if name != "resume"} for row in rows]
+        shown = [{name: value for name, value in row.items() if name not in ("resume", "problem")} for row in rows]
         text = table(shown, "there are no runs")
         if commands:
             text += "\nto go on with runs whose driver is gone:\n" + "\n".join(commands[-RESUMES_MOST:])
+        if damaged := [row for row in rows if row["problem"]]:
+            text += "\ndamaged, see 'asa doctor --runs':\n"
+            text += "\n".join(f"{row['run']}: {row['problem']}" for row in damaged)
         return CommandResult({"rows": rows}, text)
 
 
 def _row(directory: RunDirectory) -> dict[str, Any]:
-    run = Run(directory, None, None)
-    started = EventLog(directory.events).latest(RunStarted)
-    row: dict[str, Any] = {"run": directory.name, "state": run.status.value}
-    row |= {"started": None, "backend": None, "strategy": None, "resume": None}
+    row: dict[str, Any] = {"run": directory.name, "state": "damaged", "started": None, "backend": None}
+    row |= {"strategy": None, "resume": None, "problem": None}
+    try:
+        with EventLog(directory.events) as log:
+            log.check()
+            started, state = log.latest(RunStarted), directory.standing(log)
+    except AsaError as error:
+        return row | {"problem": str(error)}
+    row["state"] = state.value
     if isinstance(started, RunStarted):
         row["started"] = datetime.datetime.fromtimestamp(directory.submitted).isoformat(" ", "seconds")
         row["backend"], row["strategy"] = started.backend, started.strategy
-        if run.status is RunState.INTERRUPTED and started.executor != VIRTUAL:
+        if state is RunState.INTERRUPTED and started.executor != VIRTUAL:
             row["resume"] = f"asa resume {directory.name}"
     return row
 
@@ -142,7 +150,7 @@ class WaitsCommand:
         from asa.log.database import LearnedStore
 
         with contextlib.closing(LearnedStore(state_directory() / "learned.db")) as store:
-            learned = Learned(store).table()
+            learned, damaged = Learned(store).table(), store.damaged()
         rows: list[dict[str, Any]] = []
         for row in learned:
             geometry = row.geometry
@@ -161,7 +169,8 @@ class WaitsCommand:
                 for estimator, predicted in row.predictions.items()
             ]
         empty = "nothing has been learned yet: run a workflow where there is a queue"
-        return CommandResult({"rows": rows}, table(rows, empty))
+        text = "\n".join([table(rows, empty), *(f"damaged, and not used: {key}" for key in damaged)])
+        return CommandResult({"rows": rows, "damaged": damaged}, text)
 
 
 class CleanCommand:
@@ -176,9 +185,10 @@ class CleanCommand:
     def run(self, options: argparse.Namespace) -> CommandResult:
         """List, and perhaps cancel; what is of no use to any agent is removed, as the next one would do."""
         removed = [str(path) for name in CLEAN for path in CLEAN.load(name)()]
-        found = list(leftovers(state_directory()))
+        unread: dict[str, str] = {}
+        found = list(leftovers(state_directory(), unread))
         doomed = [item for item in found if options.cancel and (options.force or not item.resumable)]
-        cancel(doomed)
+        doomed = cancel(doomed, unread)
         rows = [
             {
                 "run": item.run.name,
@@ -197,4 +207,8 @@ class CleanCommand:
             text += "\na resumable run's jobs are used by 'asa resume RUN'; --cancel --force cancels them, too"
         if removed:
             text += "\nremoved from this machine, left behind by agents that are gone:\n" + "\n".join(removed)
-        return CommandResult({"rows": rows, "removed": removed}, text)
+        if unread:
+            text += "\nnot everything could be looked at or done:\n"
+            text += "\n".join(f"{name}: {why}" for name, why in unread.items())
+        data = {"rows": rows, "removed": removed, "unread": unread}
+        return CommandResult(data, text, 1 if unread else 0)

@@ -15,8 +15,8 @@ from asa.core.job import JobHandle, JobRequest, JobState, QueueRegime, Resources
 from asa.core.serial import from_json, to_json
 from asa.core.stage import StageSpec
 
-VERSION = 2
-"""Of logs that are written now. Older ones can be read; runs of version 1 cannot be resumed."""
+VERSION = 3
+"""Of logs that are written now: it changes with what is in them. Older ones can be read, but their runs not resumed."""
 
 
 class RunState(enum.Enum):
@@ -379,6 +379,17 @@ class TaskDone(Event):
         """None when the event was read from a log."""
         absent = self.value is None and self.path is None
         return None if absent else TaskResult(self.stage, self.index, self.value, self.path)
+
+
+@dataclass(frozen=True, slots=True)
+class ResultsLost(Event):
+    """What these tasks, as (stage, index), returned is damaged or gone: they run again; `reason` is that of the first.
+
+    Stages that had begun with their results wait for them again.
+    """
+
+    tasks: tuple[tuple[str, int], ...]
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)

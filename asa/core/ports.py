@@ -281,6 +281,10 @@ class PlaceHolding(Protocol):
         """False when what the batch system says of a job shows that it lost its place."""
 
 
+ChangeRecord = Callable[[dict[str, Any] | None], dict[str, Any] | None]
+"""From what is kept under a key (None: nothing) to what is to be kept; may be called again."""
+
+
 class Estimator(Protocol):
     """Learns queue waits, a job at a time: those of one geometry or, with ``pooled = True`` in the class, of a queue.
 
@@ -305,6 +309,15 @@ class Estimator(Protocol):
         """All that was learned, as JSON-able values."""
 
     def restore(self, state: Mapping[str, Any]) -> None: ...
+
+
+class RecordStore(Protocol):
+    """Where estimators keep JSON records, as `asa.log.database.LearnedStore` does."""
+
+    def get(self, key: str) -> dict[str, Any] | None: ...
+    def keys(self, prefix: str = "") -> list[str]: ...
+    def update(self, key: str, change: ChangeRecord) -> dict[str, Any] | None: ...
+    def learn_once(self, key: str, token: str, change: ChangeRecord) -> bool: ...
 
 
 class RunTimePredictor(Protocol):

@@ -41,6 +41,7 @@ from asa.core.event import (
     Recalled,
     Released,
     Requeued,
+    ResultsLost,
     RunEnded,
     RunStarted,
     RunState,
@@ -141,6 +142,10 @@ STAGE: Table = {
     (StageState.RUNNING, "gives up"): StageState.FAILED,
     (StageState.FAILED, "driver started"): StageState.WAITING,
     (StageState.SKIPPED, "driver started"): StageState.WAITING,
+    (StageState.READY, "results lost"): StageState.WAITING,  # its own, or those that it needs
+    (StageState.RUNNING, "results lost"): StageState.WAITING,
+    (StageState.DONE, "results lost"): StageState.WAITING,
+    (StageState.WAITING, "all tasks done"): StageState.DONE,  # what ran already when results before it were lost
 }
 """What becomes of a stage."""
 
@@ -150,6 +155,7 @@ TASK: Table = {
     (TaskState.RUNNING, "done"): TaskState.DONE,
     (TaskState.WAITING, "done"): TaskState.DONE,  # it was taken for lost
     (TaskState.DONE, "done"): TaskState.DONE,  # the first result stands
+    (TaskState.DONE, "result lost"): TaskState.WAITING,
     (TaskState.DONE, "failed or lost"): TaskState.DONE,
     (TaskState.FAILED, "failed or lost"): TaskState.FAILED,
     (TaskState.FAILED, "done"): TaskState.FAILED,
@@ -481,6 +487,17 @@ class StageProgress:
             self.again[index] = None
             self.stirred[self.spec.name] = None
 
+    def revoke(self, index: int) -> None:
+        """The result of a task that was done is lost: it runs again."""
+        if self.is_done(index):
+            self.tasks[index] = TASK[TaskState.DONE, "result lost"]
+            self.again[index] = None
+            self.done -= 1
+            self.news_at = min(self.news_at, self.done + 1)
+            if self.state is StageState.DONE:
+                self.move("results lost")
+                self.ended = None
+
     def give_up(self, index: int, reason: str = "") -> None:
         """A call will not run again; no `reason` where it failed by itself or was cancelled."""
         if self.tasks[index] >= TaskState.DONE:
@@ -633,8 +650,8 @@ class Held:
     amending, amended, refused
         A change of its job that is on its way; whether its job was made to wait, or parked; why the last change was
         not made.
-    reason, ages_since, told
-        Why its job waits, in the batch system's words; since when it ages; when it was submitted, as that has told.
+    reason, ages_since, reported
+        Why its job waits, in the batch system's words; since when it ages; when it was submitted, as that reported.
     end_reason
         Why the job ended, or was refused, in the site's words.
     lender, recalled
@@ -660,7 +677,7 @@ class Held:
     refused: str = ""
     reason: str = ""
     ages_since: float | None = None
-    told: float | None = None
+    reported: float | None = None
     used: float | None = None
     idle_since: float | None = None
     handle: JobHandle | None = None
@@ -703,9 +720,9 @@ class Held:
 
     @property
     def submitted(self) -> float:
-        """When its job was submitted, by the batch system's clock where that has told [s since the epoch]."""
-        if self.told is not None:
-            return self.told
+        """When its job was submitted, by the batch system's clock where that reported it [s since the epoch]."""
+        if self.reported is not None:
+            return self.reported
         return self.asked if self.handle is None else self.handle.submitted
 
     @property
@@ -929,7 +946,7 @@ class Pool:
                 held.move("AllocationStarted")
                 held.started = event.started
                 held.allocated = event.cores or held.allocated
-                held.told = held.told if event.submitted is None else event.submitted
+                held.reported = held.reported if event.submitted is None else event.submitted
                 held.hosts |= dict.fromkeys(event.nodes)
                 held.confirmed = bool(event.nodes)
             case Requeued():  # the executor reports nodes: new ones may have joined before this became known
@@ -1180,6 +1197,8 @@ class FoldedRun:
                 self._driver_started(event)
             case TasksKept():
                 self._tasks_kept(event)
+            case ResultsLost():
+                self._results_lost(event)
             case StageExpanded():
                 self.stages[event.stage].expand(event.width)
             case StageFailed():
@@ -1226,6 +1245,16 @@ class FoldedRun:
         self.outcome, self.message, self.ended, self.cancelling, self.trouble = RunState.RUNNING, "", None, "", ""
         for progress in self.stages.values():
             progress.reopen()
+
+    def _results_lost(self, event: ResultsLost) -> None:
+        """The tasks run again, and what has begun with their results waits for them."""
+        self.outcome, self.message, self.ended = RunState.RUNNING, "", None
+        for name, index in event.tasks:
+            self.stages[name].revoke(index)
+        lost = {name for name, _ in event.tasks}
+        for stage in self.stages.values():
+            if stage.state in (StageState.READY, StageState.RUNNING) and not lost.isdisjoint(stage.spec.predecessors):
+                stage.move("results lost")
 
     def _run_ended(self, event: RunEnded) -> None:
         self.outcome, self.message, self.ended = event.state, event.message, event.at

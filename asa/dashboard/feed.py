@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -247,11 +246,14 @@ class Sources:
         raise RunNotFound(f"there are no runs in {self._state}: start one with asa run")
 
     def listed(self) -> list[dict[str, Any]]:
-        """All of them, the newest first; what cannot be read is left out."""
+        """All of them, the newest first; of what cannot be read, why not."""
         rows = []
         for directory in reversed(list_runs(self._state)[-LISTED_MOST:]):
-            with contextlib.suppress(AsaError):
+            try:
                 rows.append(_row(directory))
+            except AsaError as error:
+                row = {"kind": RUNS, "name": directory.name, "state": "damaged", "problem": str(error)}
+                rows.append(row)
         return rows + [{"kind": QUEUES, "name": name} for name in list(self._queues())[:LISTED_MOST]]
 
     def open(self, kind: str, name: str) -> Feed[Any]:

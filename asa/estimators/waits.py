@@ -11,10 +11,10 @@ from typing import Any
 
 from asa.core.context import WALLTIME_CLASSES, Context, Geometry
 from asa.core.errors import InvalidInput, StateError
-from asa.core.ports import Estimator
+from asa.core.ports import Estimator, RecordStore
 from asa.core.registry import ESTIMATORS, Registry, parse_spec
 from asa.estimators.checks import check_positive, check_wait
-from asa.log.database import LearnedStore, Record
+from asa.log.database import Record
 
 _PREFIX, _POOLED = "waits ", "pooled waits "
 _LONGER_S = 2 * WALLTIME_CLASSES["3d"]  # what stands for wall times of the class that has no longest one
@@ -66,7 +66,7 @@ class Waits:
     """
 
     def __init__(
-        self, store: LearnedStore, estimator: str = "fixed-share", seed: int = 0, *, registry: Registry = ESTIMATORS
+        self, store: RecordStore, estimator: str = "fixed-share", seed: int = 0, *, registry: Registry = ESTIMATORS
     ) -> None:
         self._store, self._seed, self._registry = store, seed, registry
         self._spec = _canonical(estimator)
@@ -158,7 +158,9 @@ class Waits:
         """
         rows = []
         for key in self._store.keys(_PREFIX):
-            record, geometry = self._store.get(key) or {}, Geometry.parse(key.removeprefix(_PREFIX))
+            if (record := self._store.get(key)) is None:  # it is damaged
+                continue
+            geometry = Geometry.parse(key.removeprefix(_PREFIX))
             predictions = {spec: self._peek(geometry, spec, record) for spec in record.get("states", {})}
             pool = self._store.get(_POOLED + _queue(geometry)) or {}
             asked = (record["asked_s"][0], record["asked_s"][1]) if "asked_s" in record else None
@@ -228,7 +230,7 @@ class StageTimes:
     per stage instead of per user, and one is enough to predict from.
     """
 
-    def __init__(self, store: LearnedStore) -> None:
+    def __init__(self, store: RecordStore) -> None:
         self._store = store
 
     def predict(self, key: str, walltime_s: float) -> float:

@@ -16,8 +16,7 @@ from asa.core.job import Resources
 from asa.core.task import Task, Value
 from asa.integrations.call import call, raised
 from asa.log.rundir import RunDirectory
-from asa.log.values import INLINE_MOST, dump, load
-from asa.security.files import write_private
+from asa.log.values import INLINE_MOST, dump, load, write_value
 from asa.workflows.payload import dump_or_explain
 
 _NOTHING = dump(((None, (), {}), {}))
@@ -44,7 +43,7 @@ class CallBook:
     def __init__(self, name: str, directory: RunDirectory) -> None:
         self._name, self._values = name, directory.values
         self._function = str(directory.functions / "0000.pkl")
-        write_private(Path(self._function), dump(call))
+        write_value(Path(self._function), dump(call))
         self._lock = threading.Lock()
         self._width = 0
         self._open: dict[int, tuple[CallFuture, Value]] = {}
@@ -83,7 +82,7 @@ class CallBook:
         if len(data) <= INLINE_MOST:
             return data
         path = self._values / f"args-{secrets.token_hex(8)}.pkl"
-        write_private(path, data)
+        write_value(path, data)
         return str(path)
 
     # ------------------------------------------------------ in the runner's thread

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import re
 import secrets
 import sqlite3
 import threading
+from binascii import crc32
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -106,10 +108,19 @@ class Database:
         The file, mode 0600.
     schema
         Statements that make the tables.
+    version
+        Of what is made.
+    reads
+        Older versions that the caller knows, too.
     busy_s
         How long to wait for other processes [s].
     outlasts
         Whether it is to outlast the machine. If not, nothing is ever synchronised: that of a temporary directory.
+
+    Attributes
+    ----------
+    version
+        Of the file.
 
     Raises
     ------
@@ -118,7 +129,14 @@ class Database:
     """
 
     def __init__(
-        self, path: Path, schema: Sequence[str], version: int, *, busy_s: float = 30.0, outlasts: bool = True
+        self,
+        path: Path,
+        schema: Sequence[str],
+        version: int,
+        *,
+        reads: Sequence[int] = (),
+        busy_s: float = 30.0,
+        outlasts: bool = True,
     ) -> None:
         self.path = path
         self._lock = threading.RLock()
@@ -132,7 +150,8 @@ class Database:
             check_private(path)
             self._connection = self._connect(path)
             try:
-                self._check_version(version)
+                self.version = self._check_version(version, reads)
+                self._file = _identity(path)
             except BaseException:
                 self._connection.close()
                 raise
@@ -144,16 +163,32 @@ class Database:
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
-        """All of the block is written, or, when it raises, nothing. Other writers wait from its first line on."""
+        """All of the block is written, or, when it raises, nothing. Other writers wait from its first line on.
+
+        Raises
+        ------
+        StateError
+            When it cannot be written; when the file was deleted or moved meanwhile, which SQLite does not notice.
+        """
         with self._lock, self._explained():
             try:
                 self._connection.execute("BEGIN IMMEDIATE")
                 yield self._connection
                 self._connection.execute("COMMIT")
+                if _identity(self.path) != self._file:
+                    raise StateError(f"{self.path} was deleted or moved while it was in use: what is written is lost")
             except BaseException:
                 if self._connection.in_transaction:  # a full disk may have ended it already
                     self._connection.execute("ROLLBACK")
                 raise
+
+    def problems(self) -> list[str]:
+        """What SQLite finds wrong with the structure of the file; empty when it is whole."""
+        try:
+            found = [str(line) for (line,) in self.rows("PRAGMA integrity_check(20)")]
+        except StateError as error:
+            return [str(error)]
+        return [] if found == ["ok"] else found
 
     def close(self) -> None:
         with self._lock, self._explained():
@@ -194,14 +229,15 @@ class Database:
             raise
         return connection
 
-    def _check_version(self, version: int) -> None:
+    def _check_version(self, version: int, reads: Sequence[int]) -> int:
         ((found,),) = self._connection.execute("PRAGMA user_version").fetchall()
-        if found != version:
+        if found != version and found not in reads:
             writer = "a newer" if found > version else "an older"
             raise StateError(
                 f"{self.path} has format {found}, this version of ASA reads {version}: {writer} version wrote it, so "
                 "use that one, or move the file away"
             )
+        return int(found)
 
     @contextlib.contextmanager
     def _explained(self) -> Iterator[None]:
@@ -209,26 +245,43 @@ class Database:
             yield
         except sqlite3.ProgrammingError:
             raise
+        except (UnicodeDecodeError, OverflowError) as error:  # of names and numbers in a damaged file
+            advice = _ADVICE[sqlite3.SQLITE_CORRUPT]
+            raise StateError(f"{self.path}: {advice} ({error})") from error
         except sqlite3.DatabaseError as error:
             primary = getattr(error, "sqlite_errorcode", 0) & 0xFF
             advice = _ADVICE.get(primary, "SQLite refused").format(directory=self.path.parent)
             raise StateError(f"{self.path}: {advice} ({error})") from error
 
 
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
 Record = dict[str, Any]
 Change = Callable[[Record | None], Record | None]
-"""From what is stored under a key (None: nothing) to what is to be stored (None: nothing). Other processes wait for it:
-it must be quick."""
+"""From what is stored under a key (None: nothing) to what is to be stored (None: nothing). No process waits for it. It
+may be called again, with what another process has stored meanwhile, so it must come to the same each time."""
 
-_STORE_VERSION = 1
+_STORE_VERSION = 2
 _STORE_SCHEMA = (
-    "CREATE TABLE records (key TEXT PRIMARY KEY, value TEXT NOT NULL)",
+    "CREATE TABLE records (key TEXT PRIMARY KEY, value TEXT NOT NULL, crc INTEGER NOT NULL)",
     "CREATE TABLE seen (key TEXT NOT NULL, token TEXT NOT NULL, PRIMARY KEY (key, token)) WITHOUT ROWID",
 )
+_TRIES = 5
+"""How often a change is made before a store is locked for it: others may be faster, but not for ever."""
+
+_log = logging.getLogger(__name__)
 
 
 class LearnedStore:
-    """A table from keys to JSON records. May be used from any thread, by any number of processes.
+    """A table from keys to JSON records, each with a checksum. May be used from any thread, by any number of processes.
+
+    A record that is damaged counts as none, which is logged; `damaged` names it.
 
     Raises
     ------
@@ -236,48 +289,112 @@ class LearnedStore:
         When the file cannot be made, opened, read or written. Nothing is half written.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._database = Database(path, _STORE_SCHEMA, _STORE_VERSION)
+    def __init__(self, path: Path, *, busy_s: float = 30.0) -> None:
+        self._database = Database(path, _STORE_SCHEMA, _STORE_VERSION, reads=(1,), busy_s=busy_s)
+        if self._database.version == 1:
+            self._add_checksums()
 
     def get(self, key: str) -> Record | None:
-        rows = self._database.rows("SELECT value FROM records WHERE key = ?", key)
-        found: Record | None = json.loads(rows[0][0]) if rows else None
+        found: Record | None = self._read(key)[1]
         return found
 
     def keys(self, prefix: str = "") -> list[str]:
-        sql = "SELECT key FROM records WHERE substr(key, 1, ?) = ? ORDER BY key"
+        sql = "SELECT CAST(key AS BLOB) FROM records WHERE substr(key, 1, ?) = ? ORDER BY key"
         rows = self._database.rows(sql, len(prefix), prefix)
-        return [key for (key,) in rows]
+        return [key.decode(errors="replace") for (key,) in rows]  # one that is damaged hides no other
 
     def update(self, key: str, change: Change) -> Record | None:
         """Store what `change` makes of the record, and return it. No other process changes it in between."""
-        with self._database.transaction() as connection:
-            return _apply(connection, key, change)
+        return self._change(key, None, change)[1]
 
     def learn_once(self, key: str, token: str, change: Change) -> bool:
         """As `update`, but only the first time that this `token` teaches this `key`; whether this was the first time.
 
         The token of a job makes learning idempotent: a run that is resumed may report a job again.
         """
-        with self._database.transaction() as connection:
-            fresh = connection.execute("INSERT INTO seen VALUES (?, ?) ON CONFLICT DO NOTHING", (key, token)).rowcount
-            if fresh:
-                _apply(connection, key, change)
-        return bool(fresh)
+        return self._change(key, token, change)[0]
+
+    def damaged(self) -> list[str]:
+        """Keys of records that cannot be read."""
+        rows = self._database.rows("SELECT CAST(key AS BLOB), CAST(value AS BLOB), crc FROM records ORDER BY key")
+        return [str(key, errors="replace") for key, value, crc in rows if _crc(key, value) != crc]
+
+    def problems(self) -> list[str]:
+        """What is wrong with the file, in lines; empty when it is whole."""
+        found = self._database.problems()
+        return found or [f"{self._database.path}: the record {key!r} is damaged" for key in self.damaged()]
+
+    def copy_to(self, other: LearnedStore) -> int:
+        """Give another store every record that can be read, and every lesson that was counted; how many records."""
+        readable = 0
+        for key in self.keys():
+            if (record := self.get(key)) is not None:
+                other.update(key, lambda _, record=record: record)  # type: ignore[misc]
+                readable += 1
+        with contextlib.suppress(StateError):
+            seen = self._database.rows("SELECT key, token FROM seen")
+            with other._database.transaction() as connection:
+                connection.executemany("INSERT INTO seen VALUES (?, ?) ON CONFLICT DO NOTHING", seen)
+        return readable
 
     def close(self) -> None:
         self._database.close()
 
+    def _change(self, key: str, token: str | None, change: Change) -> tuple[bool, Record | None]:
+        """Whether a lesson was news, and what is stored now."""
+        for _ in range(_TRIES):
+            if token is not None and self._database.rows("SELECT 1 FROM seen WHERE key = ? AND token = ?", key, token):
+                return False, None
+            before, record = self._read(key)
+            record = change(record)
+            with self._database.transaction() as connection:
+                if connection.execute(_READ, (key,)).fetchone() == before:
+                    return _store(connection, key, token, record), record
+        with self._database.transaction() as connection:  # so many are at it that only a lock gets one through
+            record = change(self._read(key)[1])
+            return _store(connection, key, token, record), record
 
-def _apply(connection: sqlite3.Connection, key: str, change: Change) -> Record | None:
-    row = connection.execute("SELECT value FROM records WHERE key = ?", (key,)).fetchone()
-    before: str | None = row[0] if row else None
-    record = change(None if before is None else json.loads(before))
-    after = None if record is None else json.dumps(record)
-    if after is None:
+    def _read(self, key: str) -> tuple[tuple[Any, ...] | None, Record | None]:
+        """A record as it is stored, and as it is meant: None where it is damaged."""
+        rows = self._database.rows(_READ, key)
+        if not rows:
+            return None, None
+        value, crc = rows[0]
+        if _crc(key.encode(), value) != crc:
+            _log.warning("%s: what is stored under %r is damaged, and counts as nothing", self._database.path, key)
+            return rows[0], None
+        found: Record = json.loads(value)
+        return rows[0], found
+
+    def _add_checksums(self) -> None:
+        """Make a store of version 1 one of this version."""
+        with self._database.transaction() as connection:
+            if connection.execute("PRAGMA user_version").fetchone() == (1,):  # no other process was faster
+                rows = connection.execute("SELECT CAST(key AS BLOB), CAST(value AS BLOB), key FROM records").fetchall()
+                connection.execute("ALTER TABLE records ADD COLUMN crc INTEGER NOT NULL DEFAULT 0")
+                sums = [(_crc(key, value), name) for key, value, name in rows]
+                connection.executemany("UPDATE records SET crc = ? WHERE key = ?", sums)
+                connection.execute(f"PRAGMA user_version = {_STORE_VERSION:d}")
+
+
+_READ = "SELECT CAST(value AS BLOB), crc FROM records WHERE key = ?"
+
+
+def _crc(key: bytes, value: bytes) -> int:
+    return crc32(value, crc32(key))
+
+
+def _store(connection: sqlite3.Connection, key: str, token: str | None, record: Record | None) -> bool:
+    """Write a record; whether it was news."""
+    if token is not None:
+        done = connection.execute("INSERT INTO seen VALUES (?, ?) ON CONFLICT DO NOTHING", (key, token)).rowcount
+        if not done:
+            return False
+    if record is None:
         connection.execute("DELETE FROM records WHERE key = ?", (key,))
-    elif after != before:
-        connection.execute(
-            "INSERT INTO records VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value", (key, after)
-        )
-    return record
+    else:
+        value = json.dumps(record)
+        sql = "ON CONFLICT (key) DO UPDATE SET value = excluded.value, crc = excluded.crc"
+        crc = _crc(key.encode(), value.encode())
+        connection.execute(f"INSERT INTO records VALUES (?, ?, ?) {sql}", (key, value, crc))
+    return True

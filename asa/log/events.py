@@ -3,26 +3,37 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+import sqlite3
+from binascii import crc32
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
 from asa.core.errors import StateError
-from asa.core.event import Event, decode, encode
+from asa.core.event import Event, ResultsLost, StageExpanded, TaskResult, decode, encode
 from asa.core.task import Value
 from asa.log.database import Database
+from asa.log.values import check_file
 
-_VERSION = 1
+_VERSION = 2
+"""Of the tables; 1 had no checksums."""
 _SCHEMA = (
-    "CREATE TABLE events (seq INTEGER PRIMARY KEY, kind TEXT NOT NULL, fields TEXT NOT NULL)",
-    "CREATE TABLE results (stage TEXT NOT NULL, task INTEGER NOT NULL, data BLOB, path TEXT, UNIQUE (stage, task))",
+    "CREATE TABLE events (seq INTEGER PRIMARY KEY, kind TEXT NOT NULL, fields TEXT NOT NULL, crc INTEGER NOT NULL)",
+    "CREATE TABLE results (stage TEXT NOT NULL, task INTEGER NOT NULL, data BLOB, path TEXT, crc INTEGER NOT NULL,"
+    " UNIQUE (stage, task))",
 )
 _PAGE = 1000
+_GAP_MOST = 5000
+"""Events in a row that may be missing before no more is looked for."""
 _to_text = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
 
 
 class EventLog:
     """The truth about a run: replaying it gives the run's state again.
+
+    Every event and every result has a checksum: what is damaged raises an error that names it, and is never taken for
+    something else. Logs of version 1, without, can be read and appended to as they are.
 
     May be used from any thread. One process appends at a time (the run's driver lock sees to that), any number read.
 
@@ -38,23 +49,47 @@ class EventLog:
     """
 
     def __init__(self, path: Path, *, results: bool = True) -> None:
-        self._database, self._results = Database(path, _SCHEMA, _VERSION), results
+        self._database, self._results = Database(path, _SCHEMA, _VERSION, reads=(1,)), results
+        self._checked = self._database.version != 1
+        self._crc = "crc" if self._checked else "NULL"
 
     def append(self, events: Sequence[Event]) -> None:
         """Write these events and the results they carry, all of them or none.
 
-        A task's first result stands: a second one would contradict what other tasks may have read already.
+        A task's first result stands, unless it is lost: a second one would contradict what others have read.
 
         Raises
         ------
         StateError
-            When they cannot be written (full disk, read-only directory). The log is as it was before.
+            When they cannot be written (full disk, read-only directory), and the log is as it was before; when the
+            log was deleted.
         """
         rows = [(kind, _to_text(fields)) for kind, fields in map(encode, events)]
         results = [result for event in events if self._results and (result := event.result) is not None]
+        lost = [task for event in events if isinstance(event, ResultsLost) for task in event.tasks]
         with self._database.transaction() as connection:
-            connection.executemany("INSERT INTO events (kind, fields) VALUES (?, ?)", rows)
-            connection.executemany("INSERT INTO results VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING", results)
+            if lost:
+                connection.executemany("DELETE FROM results WHERE stage = ? AND task = ?", lost)
+            if self._checked:
+                ((last,),) = connection.execute("SELECT coalesce(max(seq), 0) FROM events").fetchall()
+                numbered = enumerate(rows, last + 1)
+                connection.executemany(
+                    "INSERT INTO events VALUES (?, ?, ?, ?)",
+                    [(seq, kind, fields, _event_crc(seq, kind, fields)) for seq, (kind, fields) in numbered],
+                )
+            else:
+                connection.executemany("INSERT INTO events (kind, fields) VALUES (?, ?)", rows)
+            self._store(connection, results)
+
+    def store(self, results: Iterable[TaskResult]) -> None:
+        """Write results whose events are in the log already."""
+        with self._database.transaction() as connection:
+            self._store(connection, results)
+
+    def _store(self, connection: sqlite3.Connection, results: Iterable[TaskResult]) -> None:
+        rows = ((*result, _result_crc(*result)) if self._checked else result for result in results)
+        marks = "?, ?, ?, ?, ?" if self._checked else "?, ?, ?, ?"
+        connection.executemany(f"INSERT INTO results VALUES ({marks}) ON CONFLICT DO NOTHING", rows)
 
     def read(self, after: int = 0) -> Iterator[tuple[int, Event]]:
         """Events and their sequence numbers, those above `after`, in order; `value` says what a task returned.
@@ -62,13 +97,38 @@ class EventLog:
         Raises
         ------
         StateError
-            When an event is of a kind that this version of ASA does not know.
+            When an event is damaged or missing, or of a kind that this version of ASA does not know.
         """
-        while page := self._database.rows(
-            "SELECT seq, kind, fields FROM events WHERE seq > ? ORDER BY seq LIMIT ?", after, _PAGE
-        ):
-            for after, kind, fields in page:
-                yield after, self._decode(after, kind, fields)
+        return self._read(after, _PAGE)
+
+    def _read(self, after: int, most: int) -> Iterator[tuple[int, Event]]:
+        sql = f"SELECT seq, kind, fields, {self._crc} FROM events WHERE seq > ? ORDER BY seq LIMIT ?"
+        while page := self._database.rows(sql, after, most):
+            for number, kind, fields, crc in page:
+                if self._checked and number != after + 1:
+                    raise self._damage(f"event {after + 1} is missing")
+                yield number, self._decode(number, kind, fields, crc)
+                after = number
+
+    def readable(self) -> tuple[list[tuple[int, Event]], list[str]]:
+        """The events that can be read, and what is wrong with the others, in lines."""
+        found: list[tuple[int, Event]] = []
+        wrong: list[str] = []
+        after, left, most = 0, _GAP_MOST, _PAGE
+        while left:
+            try:
+                for number, event in self._read(after, most):
+                    found.append((number, event))
+                    after, left = number, _GAP_MOST
+                break
+            except StateError as error:
+                if most > 1:  # which of the page is it?
+                    most = 1
+                    continue
+                if left == _GAP_MOST:
+                    wrong.append(str(error))
+                after, left, most = after + 1, left - 1, _PAGE
+        return found, wrong
 
     @property
     def last(self) -> int:
@@ -77,12 +137,20 @@ class EventLog:
         return int(last)
 
     def latest(self, *kinds: type[Event]) -> Event | None:
-        """The last event of one of these kinds, or None."""
-        marks = ", ".join("?" * len(kinds))
-        rows = self._database.rows(
-            f"SELECT seq, kind, fields FROM events WHERE kind IN ({marks}) ORDER BY seq DESC LIMIT 1",
-            *(kind.__name__ for kind in kinds),
-        )
+        """The last event of one of these kinds, or None.
+
+        Raises
+        ------
+        StateError
+            When that, or an event after it, is damaged or of an unknown kind.
+        """
+        names = [kind.__name__ for kind in kinds]
+        if self._checked:  # what is of no known kind is damaged, and may be one of these
+            which, names = "NOT IN", [name for name in Event.kinds if name not in names]
+        else:
+            which = "IN"
+        sql = f"SELECT seq, kind, fields, {self._crc} FROM events WHERE kind {which} ({', '.join('?' * len(names))})"
+        rows = self._database.rows(f"{sql} ORDER BY seq DESC LIMIT 1", *names)
         return self._decode(*rows[0]) if rows else None
 
     def value(self, stage: str, index: int) -> Value:
@@ -92,6 +160,8 @@ class EventLog:
         ------
         KeyError
             When it has not returned.
+        StateError
+            When it is damaged.
         """
         return self.values(stage, index, index + 1)[0]
 
@@ -102,17 +172,100 @@ class EventLog:
         ------
         KeyError
             When one of them has not returned.
+        StateError
+            When one of them is damaged.
         """
-        rows = self._database.rows(
-            "SELECT task, data, path FROM results WHERE stage = ? AND task BETWEEN ? AND ?", stage, start, stop - 1
-        )
-        found: dict[int, Value] = {task: path if data is None else data for task, data, path in rows}
+        found = self._values("AND task BETWEEN ? AND ?", stage, start, stop - 1)
         return [found[index] for index in range(start, stop)]
 
     def all_values(self, stage: str) -> list[Value]:
-        """What the tasks of a stage returned that have returned, in order."""
-        rows = self._database.rows("SELECT data, path FROM results WHERE stage = ? ORDER BY task", stage)
-        return [path if data is None else data for data, path in rows]
+        """What the tasks of a stage returned that have returned, in order.
+
+        Raises
+        ------
+        StateError
+            When one of them is damaged, or one before the last is missing.
+        """
+        found = self._values("", stage)
+        for index in range(len(found)):
+            if index not in found:
+                raise self._damage(f"the result of task {index} of stage {stage!r} is missing")
+        return [found[index] for index in range(len(found))]
+
+    def width(self, stage: str) -> int | None:
+        """How many tasks a stage has, where that was not known from the start."""
+        sql = f"SELECT seq, kind, fields, {self._crc} FROM events WHERE kind = ? ORDER BY seq DESC"
+        expanded = (self._decode(*row) for row in self._database.rows(sql, StageExpanded.__name__))
+        return next((each.width for each in expanded if isinstance(each, StageExpanded) and each.stage == stage), None)
+
+    def lost(self, stage: str, done: Sequence[int]) -> dict[int, str]:
+        """Of these tasks of a stage, which are done, those whose result is damaged or missing, and why."""
+        found = dict(self._verified(stage))
+        missing = f"{self._database.path}: the result of stage {stage!r} is missing"
+        return {index: why for index in done if (why := found.get(index, missing))}
+
+    def check(self) -> None:
+        """Raise `StateError` when an event is damaged or missing; quicker than to read them all."""
+        after = 0
+        sql = "SELECT seq, kind, fields, crc FROM events WHERE seq > ? ORDER BY seq LIMIT ?"
+        while self._checked and (page := self._database.rows(sql, after, _PAGE)):
+            for number, kind, fields, crc in page:
+                if number != after + 1 or _event_crc(number, kind, fields) != crc:
+                    raise self._damage(f"event {after + 1} is damaged or missing")
+                after = number
+
+    def results(self) -> list[TaskResult]:
+        """What tasks returned, as far as it is whole."""
+        found: list[TaskResult] = []
+        with suppress(StateError):
+            for (stage,) in self._database.rows("SELECT DISTINCT stage FROM results"):
+                whole = [index for index, why in self._verified(stage) if not why]
+                for index in whole:
+                    value = self.value(stage, index)
+                    stored = (None, value) if isinstance(value, str) else (value, None)
+                    found.append(TaskResult(stage, index, *stored))
+        return found
+
+    def problems(self) -> list[str]:
+        """What is wrong with the log and its results, in lines; empty when it is whole."""
+        found = self._database.problems() + self.readable()[1]
+        try:
+            for (stage,) in self._database.rows("SELECT DISTINCT stage FROM results"):
+                found += [why for _, why in self._verified(stage) if why]
+        except StateError as error:
+            found.append(str(error))
+        return list(dict.fromkeys(found))
+
+    def _verified(self, stage: str) -> Iterator[tuple[int, str]]:
+        """The tasks of a stage that have returned; what is wrong with what they did, or ""."""
+        after = -1
+        while rows := self._rows("AND task > ? ORDER BY task LIMIT ?", stage, after, _PAGE):
+            for index, data, path, crc in rows:
+                if not isinstance(index, int) or index <= after:  # a damaged index may lead in circles
+                    return
+                after = index
+                try:
+                    value = self._whole(stage, index, data, path, crc)
+                    if isinstance(value, str):
+                        check_file(value)
+                    yield index, ""
+                except StateError as error:
+                    yield index, str(error)
+
+    def _values(self, which: str, stage: str, *parameters: int) -> dict[int, Value]:
+        rows = self._rows(which, stage, *parameters)
+        return {row[0]: self._whole(stage, *row) for row in rows}
+
+    def _rows(self, which: str, stage: str, *parameters: int) -> list[Any]:
+        sql = f"SELECT task, data, path, {self._crc} FROM results WHERE stage = ? {which}"
+        return self._database.rows(sql, stage, *parameters)
+
+    def _whole(self, stage: str, index: int, data: bytes | None, path: str | None, crc: int | None) -> Value:
+        if self._checked and _result_crc(stage, index, data, path) != crc:
+            raise self._damage(f"the result of task {index} of stage {stage!r} is damaged")
+        value = path if data is None else data
+        assert value is not None, "a result is one of both"
+        return value
 
     def close(self) -> None:
         self._database.close()
@@ -123,7 +276,9 @@ class EventLog:
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def _decode(self, number: int, kind: str, fields: str) -> Event:
+    def _decode(self, number: int, kind: str, fields: str, crc: int | None) -> Event:
+        if self._checked and _event_crc(number, kind, fields) != crc:
+            raise self._damage(f"event {number} is damaged: its checksum does not match it")
         try:
             content: dict[str, Any] = json.loads(fields)
             return decode(kind, content)
@@ -132,3 +287,15 @@ class EventLog:
                 f"{self._database.path}: event {number} ({kind}) cannot be read ({error}): another version of ASA "
                 "wrote it, or the file is damaged"
             ) from error
+
+    def _damage(self, what: str) -> StateError:
+        return StateError(f"{self._database.path}: {what}. `asa doctor --runs` saves what can be read")
+
+
+def _event_crc(number: object, kind: object, fields: object) -> int:
+    return crc32(f"{number} {kind} {fields}".encode("utf-8", "surrogatepass"))
+
+
+def _result_crc(stage: object, index: object, data: object, path: object) -> int:
+    stored = data if isinstance(data, bytes) else f"{type(data).__name__} {path}".encode("utf-8", "surrogatepass")
+    return crc32(stored, crc32(f"{index} {stage}".encode("utf-8", "surrogatepass")))

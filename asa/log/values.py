@@ -5,15 +5,19 @@ Unpickling runs code: what is loaded comes from the run's own directory, or from
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import io
 import os
 import pickle
 import re
+import struct
+from binascii import crc32
 from collections.abc import Sequence
 from pathlib import Path, PosixPath
-from typing import Any
+from typing import Any, BinaryIO
 
+from asa.core.errors import StateError, cause
 from asa.core.task import Input, Value, substitute
 from asa.security.files import write_private
 
@@ -51,12 +55,80 @@ def _is_plain(value: Any) -> bool:
     return False
 
 
+_SEAL, _MARK = struct.Struct("!8sI"), b"\nASA crc"
+_CHUNK = 1 << 20
+
+
+def write_value(path: Path, data: bytes, *, durable: bool = False) -> None:
+    """Write a pickled value into a private file, with a checksum behind it, where no pickle is read any more.
+
+    Raises
+    ------
+    StateError
+        When it cannot be written.
+    """
+    write_private(path, data, tail=_SEAL.pack(_MARK, crc32(data)), durable=durable)
+
+
+def sealed(data: bytes) -> bytes:
+    """A pickled value with its checksum behind it, as `write_value` writes it."""
+    return data + _SEAL.pack(_MARK, crc32(data))
+
+
 def load(value: Value) -> Any:
-    """The object that was pickled."""
+    """The object that was pickled.
+
+    Raises
+    ------
+    StateError
+        When it is in a file that is damaged, or gone.
+    """
     if isinstance(value, bytes):
         return pickle.loads(value)
-    with open(value, "rb") as file:
-        return pickle.load(file)
+    with _opened(value) as file:
+        try:
+            return pickle.load(file)
+        except (EOFError, pickle.UnpicklingError) as error:
+            raise StateError(f"{value} cannot be read, it is damaged or was cut off: {error}") from error
+
+
+def check_file(path: str) -> None:
+    """Make sure that a file of `write_value` is as it was written; those of earlier versions have nothing to check.
+
+    Raises
+    ------
+    StateError
+        When it is damaged, or gone.
+    """
+    _opened(path).close()
+
+
+def _opened(path: str) -> BinaryIO:
+    """The file, open at its beginning, once its checksum is found to be right."""
+    with contextlib.ExitStack() as held:
+        try:
+            file = held.enter_context(open(path, "rb"))
+            _check(file)
+        except OSError as error:
+            raise StateError(f"{path} cannot be read: {cause(error)}") from error
+        held.pop_all()
+        return file
+
+
+def _check(file: BinaryIO) -> None:
+    """Raise when the file has a checksum, which is wrong."""
+    size = max(0, file.seek(0, os.SEEK_END) - _SEAL.size)
+    file.seek(size)
+    tail = file.read()
+    file.seek(0)
+    if len(tail) != _SEAL.size or not tail.startswith(_MARK):
+        return
+    found, left = 0, size
+    while left and (chunk := file.read(min(left, _CHUNK))):
+        found, left = crc32(chunk, found), left - len(chunk)
+    if _SEAL.pack(_MARK, found) != tail:
+        raise StateError(f"{file.name} is damaged: its checksum does not match what it holds")
+    file.seek(0)
 
 
 def fill(arguments: Any, inputs: Sequence[Value]) -> Any:
@@ -86,5 +158,5 @@ def keep(data: bytes, directory: str | Path, stage: str, index: int) -> Value:
         return data
     safe = re.sub(r"[^\w.-]", "_", stage, flags=re.ASCII)[:100]
     path = Path(directory) / f"{safe}-{index}-{os.urandom(8).hex()}.pkl"
-    write_private(path, data, durable=True)
+    write_value(path, data, durable=True)
     return str(path)

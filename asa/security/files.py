@@ -75,11 +75,13 @@ def check_private(path: Path, kind: int = stat.S_IFREG) -> Path:
     return path
 
 
-def write_private(path: Path, data: bytes, *, durable: bool = False) -> None:
+def write_private(path: Path, data: bytes, *, tail: bytes = b"", durable: bool = False) -> None:
     """Write a file that only its owner can read, whole or not at all: readers see the old contents or the new.
 
     Parameters
     ----------
+    tail
+        What stands behind `data`, which may be too large to be copied.
     durable
         Return only once the file would survive a power failure.
 
@@ -94,6 +96,7 @@ def write_private(path: Path, data: bytes, *, durable: bool = False) -> None:
         try:
             with open(descriptor, "wb", buffering=0) as file:
                 _write_all(file.fileno(), data)
+                _write_all(file.fileno(), tail)
                 if durable:
                     os.fsync(file.fileno())
             os.replace(draft, path)

@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from asa.core.decision import DispatchDecision
-from asa.core.event import Cancelled, DriverStarted, RunEnded, RunState
+from asa.core.errors import AsaError, StateError
+from asa.core.event import (
+    Cancelled,
+    DriverStarted,
+    Event,
+    JobEnded,
+    RunEnded,
+    RunStarted,
+    RunState,
+    SubmitRefused,
+    Submitted,
+    Submitting,
+)
 from asa.core.job import JobHandle, JobStatus
 from asa.core.ports import Backend
 from asa.core.registry import BACKENDS, parse_spec, with_options
-from asa.core.run import Pool
 from asa.core.view import QueueView
 from asa.log.events import EventLog
 from asa.log.rundir import RunDirectory, list_runs
@@ -41,41 +54,80 @@ class Leftover:
     resumable: bool
 
 
-def leftovers(state: Path) -> Iterator[Leftover]:
-    """Jobs of runs without a driver that have not ended, over all runs of a state directory."""
+def leftovers(state: Path, unread: dict[str, str] | None = None) -> Iterator[Leftover]:
+    """Jobs of runs without a driver that have not ended, over all runs of a state directory.
+
+    Parameters
+    ----------
+    unread
+        Takes the names of runs of which not everything could be looked at, and why. Of a damaged log, what can be read
+        is looked at.
+    """
+    unread = {} if unread is None else unread
     for run in list_runs(state):
-        if run.is_driven() or not run.events.exists():
-            continue
-        with EventLog(run.events) as log:
-            pool = Pool()
-            for _, event in log.read():
-                pool.on(event)
-            last = log.latest(RunEnded, DriverStarted)
-        if not pool.held:
-            continue
-        resumable = not (isinstance(last, RunEnded) and last.state is RunState.SUCCEEDED)
-        backend = backend_of(run)
-        unsure = [key for key, held in pool.held.items() if held.handle is None]
-        handles: dict[str, JobHandle] = {key: held.handle for key, held in pool.held.items() if held.handle}
+        try:
+            yield from _left(run, unread)
+        except AsaError as error:
+            unread[run.name] = str(error)
+
+
+def _left(run: RunDirectory, unread: dict[str, str]) -> Iterator[Leftover]:
+    if run.is_driven() or not run.events.exists():
+        return
+    with EventLog(run.events) as log:
+        events, wrong = log.readable()
+    jobs: dict[str, JobHandle | None] = {}
+    last: Event | None = None
+    for _, event in events:
+        if isinstance(event, Submitting):
+            jobs[event.allocation] = None
+        elif isinstance(event, Submitted):
+            jobs[event.allocation] = event.handle
+        elif isinstance(event, SubmitRefused | JobEnded):
+            jobs.pop(event.allocation, None)
+        elif isinstance(event, RunEnded | DriverStarted):
+            last = event
+    if wrong:
+        unread[run.name] = wrong[0]
+    if not jobs:
+        return
+    resumable = not (isinstance(last, RunEnded) and last.state is RunState.SUCCEEDED)
+    with contextlib.closing(backend_of(run)) as backend:
+        unsure = [key for key, handle in jobs.items() if handle is None]
+        handles = {key: handle for key, handle in jobs.items() if handle is not None}
         handles |= backend.find(unsure) if unsure else {}
         for token, status in zip(handles, backend.query(list(handles.values())), strict=True):
             if not status.state.final:
                 yield Leftover(run, token, status, resumable)
-        backend.close()
 
 
-def cancel(left: list[Leftover]) -> None:
-    """Cancel these jobs, and say so in their runs' logs, so that a resumed run asks for new ones."""
+def cancel(left: list[Leftover], unread: dict[str, str] | None = None) -> list[Leftover]:
+    """Cancel these jobs, and say so in their runs' logs, so that a resumed run asks for new ones; those cancelled.
+
+    Parameters
+    ----------
+    unread
+        Takes the names of runs with which that did not go, and why.
+    """
+    unread = {} if unread is None else unread
     by_run: dict[RunDirectory, list[Leftover]] = {}
     for item in left:
         by_run.setdefault(item.run, []).append(item)
+    done = []
     for run, items in by_run.items():
-        with run.lock(), EventLog(run.events) as log:
-            now = time.time()
-            log.append([Cancelled(now, item.allocation, "cancelled by asa clean") for item in items])
-            backend = backend_of(run)
-            backend.cancel([item.status.handle for item in items])
-            backend.close()
+        try:
+            with run.lock(), contextlib.closing(backend_of(run)) as backend:
+                try:
+                    with EventLog(run.events) as log:
+                        now = time.time()
+                        log.append([Cancelled(now, item.allocation, "cancelled by asa clean") for item in items])
+                except StateError as error:  # of a damaged run: its jobs are no less in the way
+                    unread[run.name] = str(error)
+                backend.cancel([item.status.handle for item in items])
+                done += items
+        except AsaError as error:
+            unread[run.name] = str(error)
+    return done
 
 
 class _StartNothing:
@@ -87,7 +139,19 @@ class _StartNothing:
 
 def backend_of(run: RunDirectory) -> Backend:
     """The batch system that the jobs of a run are in, opened anew."""
-    name, options = parse_spec(load_settings(run).backend)
+    name, options = parse_spec(_backend_spec(run))
     options.pop("dispatcher", None)  # the run's own would start what waits
     backend: Backend = BACKENDS.create(with_options(name, **options), directory=run.backend, dispatcher=_StartNothing())
     return backend
+
+
+def _backend_spec(run: RunDirectory) -> Any:
+    """As the run's settings have it or, where these cannot be read, its log."""
+    try:
+        return load_settings(run).backend
+    except StateError:
+        with EventLog(run.events) as log:
+            start = next((event for _, event in log.readable()[0] if isinstance(event, RunStarted)), None)
+        if start is None:
+            raise
+        return start.backend

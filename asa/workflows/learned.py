@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import copy
+import logging
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from statistics import median
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from asa.allocations.watch import JobWatch
 from asa.core.context import Context, Geometry, geometry_of
-from asa.core.errors import InvalidInput
+from asa.core.errors import InvalidInput, StateError
 from asa.core.event import Believed
 from asa.core.job import Capabilities, JobHandle, JobRequest, JobState, JobStatus, QueueRegime, Resources
 from asa.core.ports import Clock, Estimator, Post, RunTimePredictor
@@ -22,10 +25,12 @@ from asa.core.run import FoldedRun, Pool
 from asa.core.stage import StageState
 from asa.core.units import HOUR
 from asa.core.view import QueueView
-from asa.log.database import LearnedStore
+from asa.log.database import Change, LearnedStore, Record
 
 if TYPE_CHECKING:
     from asa.estimators.waits import Waits
+
+_T = TypeVar("_T")
 
 PLANNERS = Registry("planner of queues", group="asa.planners")
 """Functions of a queue, cores and a wall time [s] that return the wait [s] which a batch system would plan."""
@@ -102,8 +107,79 @@ Look = Callable[[Sequence[JobHandle]], Sequence[JobStatus]]
 """How these jobs stand, or nothing where that cannot be asked."""
 
 
+BUSY_S = 10.0
+"""How long a run waits for others that write into the store [s]."""
+_FAILURES_MOST = 3
+"""How often a store may fail until a run does without: each time may have taken as long as a lock is waited for."""
+
+_log = logging.getLogger(__name__)
+
+
+@contextmanager
+def _lesson(otherwise: str) -> Iterator[None]:
+    """Whatever goes wrong meanwhile is a warning, with what comes of it."""
+    try:
+        yield
+    except Exception as error:  # an estimator may raise anything
+        _log.warning("%s: %s: %s", otherwise, type(error).__name__, error)
+
+
+class _Notes:
+    """The store, as `asa.log.database.LearnedStore` has it; what it cannot keep or give, the run has for itself."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._store: LearnedStore | None = None
+        self._failures = 0
+        self._own: dict[str, Record | None] = {}
+        self._seen: set[tuple[str, str]] = set()
+
+    def get(self, key: str) -> Record | None:
+        own = copy.deepcopy(self._own.get(key))
+        return own if key in self._own else self._try(lambda store: store.get(key), lambda: None)
+
+    def keys(self, prefix: str = "") -> list[str]:
+        kept: list[str] = self._try(lambda store: store.keys(prefix), list)
+        return sorted({*kept, *(key for key in self._own if key.startswith(prefix))})
+
+    def update(self, key: str, change: Change) -> Record | None:
+        return self._try(lambda store: store.update(key, change), lambda: self._note(key, change))
+
+    def learn_once(self, key: str, token: str, change: Change) -> bool:
+        def note() -> bool:
+            if (key, token) in self._seen:
+                return False
+            self._note(key, change)
+            self._seen.add((key, token))
+            return True
+
+        return self._try(lambda store: store.learn_once(key, token, change), note)
+
+    def close(self) -> None:
+        if self._store is not None:
+            self._store.close()
+
+    def _note(self, key: str, change: Change) -> Record | None:
+        self._own[key] = record = change(self.get(key))
+        return record
+
+    def _try(self, call: Callable[[LearnedStore], _T], otherwise: Callable[[], _T]) -> _T:
+        if self._failures < _FAILURES_MOST:
+            try:
+                if self._store is None:
+                    self._store = LearnedStore(self._path, busy_s=BUSY_S)
+                return call(self._store)
+            except StateError as error:
+                self._failures += 1
+                _log.warning("what this run learns is not kept, and what others have learned not used: %s", error)
+        return otherwise()
+
+
 class LearnedWaits:
     """Waits and run times of a site. Opened when first needed: importing what it takes costs more than a short run.
+
+    No run fails for what was or could be learned: what cannot be kept or used is a warning in the run's log, and the
+    estimator goes on with what this run has seen.
 
     Parameters
     ----------
@@ -133,7 +209,12 @@ class LearnedWaits:
     ) -> list[float]:
         """Expected waits [s] of a job of this size, one for each quantile."""
         geometry = self._geometry(resources, walltime_s)
-        said = self._waits.predict(geometry, context, quantiles)
+        try:
+            said = self._waits.predict(geometry, context, quantiles)
+        except StateError as error:
+            _log.warning("nothing that was learned of %s is used: %s", geometry, error)
+            fresh: Estimator = ESTIMATORS.create(self._estimator, seed=0)
+            said = [float(fresh.predict(context, quantile)) for quantile in quantiles]
         self._tell(geometry, said[-1])
         return said
 
@@ -142,7 +223,8 @@ class LearnedWaits:
     ) -> None:
         """This job waited `wait_s` [s]; counts once, by its token."""
         geometry = self._geometry(job.resources, job.walltime_s)
-        self._waits.learn(geometry, job.token, wait_s, predicted_s, context, job.walltime_s)
+        with _lesson(f"job {job.token} has taught nothing"):
+            self._waits.learn(geometry, job.token, wait_s, predicted_s, context, job.walltime_s)
         self._tell(geometry)
 
     def run_time(self, workflow: str) -> Callable[[str, float], float]:
@@ -172,14 +254,16 @@ class LearnedWaits:
         """
         if self._site.regime is QueueRegime.IMMEDIATE:
             return
-        for name, stage in run.stages.items():
-            if stage.state is StageState.DONE and stage.started is not None and stage.ended is not None:
-                self._run_times.learn(f"{self._site.site} {workflow} {name}", stage.ended - stage.started)
-        unseen = [held.handle for held in run.pool.ever.values() if held.released and not held.ended and held.handle]
-        seen = {status.handle.token: status for status in look(unseen)} if unseen else {}
-        for key, found in zip(self._fixed_keys, fixed_times(run, seen), strict=True):
-            if found:
-                self._run_times.learn(key, median(found))
+        with _lesson("its run times are not remembered"):
+            for name, stage in run.stages.items():
+                if stage.state is StageState.DONE and stage.started is not None and stage.ended is not None:
+                    self._run_times.learn(f"{self._site.site} {workflow} {name}", stage.ended - stage.started)
+            held = run.pool.ever.values()
+            unseen = [item.handle for item in held if item.released and not item.ended and item.handle]
+            seen = {status.handle.token: status for status in look(unseen)} if unseen else {}
+            for key, found in zip(self._fixed_keys, fixed_times(run, seen), strict=True):
+                if found:
+                    self._run_times.learn(key, median(found))
 
     @property
     def _fixed_keys(self) -> tuple[str, str]:
@@ -195,8 +279,11 @@ class LearnedWaits:
 
         What was `said` [s] stands for the prediction of a pooled estimator: it depends on the job.
         """
-        if self._post is None or self._clock is None:
-            return
+        if self._post is not None and self._clock is not None:
+            with _lesson(f"what is believed of {geometry} is not shown"):
+                self._report(geometry, said, self._post, self._clock)
+
+    def _report(self, geometry: Geometry, said: float | None, post: Post, clock: Clock) -> None:
         record, before = self._store.get(WAITS + str(geometry)) or {}, self._told.get(geometry)
         jobs, last_wait_s = record.get("jobs", 0), record.get("last_wait_s")
         if before is not None and before.jobs == jobs:
@@ -206,18 +293,16 @@ class LearnedWaits:
             said, weighed = estimator.predict(), weights(estimator.state())
         elif said is None and before is not None:
             said = before.predicted_s
-        known = Believed(
-            self._clock.now(), str(geometry), self._estimator, jobs, last_wait_s, finite(said), tuple(weighed)
-        )
+        known = Believed(clock.now(), str(geometry), self._estimator, jobs, last_wait_s, finite(said), tuple(weighed))
         self._told[geometry] = known
-        self._post([known])
+        post([known])
 
     def _geometry(self, resources: Resources, walltime_s: float) -> Geometry:
         return geometry_of(self._site.site, self._site.partition, resources.cores, walltime_s)
 
     @cached_property
-    def _store(self) -> LearnedStore:
-        return LearnedStore(self._path)
+    def _store(self) -> _Notes:
+        return _Notes(self._path)
 
     @cached_property
     def _waits(self) -> Waits:

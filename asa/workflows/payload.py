@@ -22,8 +22,8 @@ import cloudpickle
 from asa.core.errors import GraphError, Unpicklable
 from asa.core.job import Resources
 from asa.core.task import Input, Secrets, Task, Value
-from asa.log.values import INLINE_MOST, dump, load
-from asa.security.files import write_once, write_private
+from asa.log.values import INLINE_MOST, dump, load, sealed, write_value
+from asa.security.files import write_once
 from asa.workflows.graph import Graph
 from asa.workflows.stage import Node, replace_nodes
 
@@ -95,7 +95,7 @@ class Payloads:
             function = node.stage.function
             if id(function) not in written:
                 written[id(function)] = dump_or_explain(function, f"the function of stage {name!r}")
-            write_private(Path(self._files[name]), written[id(function)])
+            write_value(Path(self._files[name]), written[id(function)])
             first = (
                 tuple(column[0] for column in node.args if not isinstance(column, Node) and column)
                 if node.mapped
@@ -160,7 +160,7 @@ class Payloads:
             data = dump_or_explain(placed, f"argument {key!r} of stage {name!r}", _ArgumentPickler)
             if len(data) > _COMMON_INLINE_MOST and placed is value:
                 path = self._values / f"{Path(self._files[name]).stem}-{key}.pkl"
-                write_private(path, data)
+                write_value(path, data)
                 mapped.shared.append(str(path))
                 placed = Input(len(mapped.shared) - 1)
             mapped.common[key] = placed
@@ -183,7 +183,7 @@ class Payloads:
                 return list(value)
             path = Path(f"{self._files[name].removesuffix('.pkl')}-{place}.elements")
             if not path.exists():
-                write_once(path, dump_or_explain(list(value), f"the result of stage {self._graph.names[node]!r}"))
+                write_once(path, sealed(dump_or_explain(list(value), f"the result of stage {self._graph.names[node]!r}")))
             return list(load(str(path)))
         except TypeError:
             raise GraphError(
@@ -219,7 +219,7 @@ class Payloads:
         if len(data) <= INLINE_MOST:
             return data
         path = self._values / f"{stem}.pkl"
-        write_private(path, data)
+        write_value(path, data)
         return str(path)
 
 

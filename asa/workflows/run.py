@@ -11,7 +11,7 @@ from contextvars import copy_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from asa.core.errors import RunFailed
+from asa.core.errors import AsaError, RunFailed, StateError
 from asa.core.event import DriverStarted, Event, RunEnded, RunStarted, RunState, SubmitRefused, Submitted
 from asa.core.units import brief
 from asa.log.events import EventLog
@@ -181,9 +181,20 @@ class Run:
 
     def _value(self, graph: Graph, node: Node) -> Any:
         name = graph.names[node]
-        if not node.mapped:
-            return load(self._log.value(name, 0))
-        return [load(value) for value in self._log.all_values(name)]
+        try:
+            if not node.mapped:
+                return load(self._log.value(name, 0))
+            stored, known = self._log.all_values(name), graph.width(name)
+            width = self._log.width(name) if known is None else known
+            if len(stored) != width:
+                raise StateError(f"there are {len(stored)} results of {width} tasks")
+            return [load(value) for value in stored]
+        except (StateError, KeyError) as error:
+            why = "it is missing" if isinstance(error, KeyError) else error
+            raise StateError(
+                f"run {self.name}: the result of stage {name!r} cannot be read: {why}. `asa resume {self.name}` runs "
+                "again what is damaged"
+            ) from error
 
     def _start(self) -> None:
         assert self._assembly is not None
@@ -200,6 +211,8 @@ class Run:
                 assembly.runner.decided.set()
                 try:
                     assembly.close()
+                except AsaError as error:  # the outcome is known: it is no other for that
+                    _log.warning("the driver has not cleaned up: %s", error)
                 finally:
                     self._over.set()
 

@@ -11,6 +11,7 @@ import math
 import os
 import socket
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -21,7 +22,7 @@ from asa.core.allocation import Allocation
 from asa.core.clock import SystemClock
 from asa.core.context import Context
 from asa.core.decision import Amend, Cancel, Predict
-from asa.core.errors import InvalidInput
+from asa.core.errors import AsaError, InvalidInput, StateError
 from asa.core.event import (
     AllocationStarted,
     Amended,
@@ -98,6 +99,9 @@ ENDING_S = 0.25
 """How long a job takes to end, about, once it is released [s]: before that there is no point in asking for it."""
 
 _LOOK_S = 0.05
+
+_ABANDON_S = 10.0
+"""How long a run whose directory is gone waits for the cancellation of its jobs [s]."""
 
 ROUNDS_MOST = 10_000
 
@@ -213,6 +217,33 @@ class Runner:
         StateError
             When the log cannot be written; the run can be resumed once it can.
         """
+        try:
+            self._drive()
+        except StateError as error:
+            if self.context.directory.is_dir():
+                raise
+            self._abandon()
+            raise StateError(
+                f"run {self.context.run}: its folder {self.context.directory} was deleted or moved while it ran, so "
+                "nothing that it does can be kept; its jobs are cancelled: run the workflow again"
+            ) from error
+
+    def _abandon(self) -> None:
+        """Cancel what is left of a run that cannot be resumed, as far as that goes."""
+        for item in list(self.plan.pool.held.values()):
+            try:
+                if item.handle is not None and not item.lender:
+                    self.watch.cancel(item.handle)
+                if item.key in self._joined:
+                    self.executor.release(item.key)
+            except (AsaError, OSError) as error:
+                _log.warning("job %s could not be cancelled: %s", item.key, error)
+        if isinstance(self.clock, SystemClock):
+            until = self.clock.now() + _ABANDON_S
+            while self.watch.busy and self.clock.now() < until:
+                time.sleep(_LOOK_S)
+
+    def _drive(self) -> None:
         self._adopt()
         while True:
             now = self._act()
@@ -312,7 +343,7 @@ class Runner:
         """What an earlier driver gave to an allocation, and was not reported."""
         tasks: list[Task] = []
         for stage, index in held.unseen:
-            with suppress(InvalidInput):  # it is said when the task is launched
+            with suppress(InvalidInput, StateError, KeyError):  # it is said when the task is launched, or runs again
                 tasks.append(self.payloads.task(stage, index, self.plan.stages[stage].spec.task))
         return tasks
 

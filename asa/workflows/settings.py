@@ -10,6 +10,7 @@ import secrets
 import shutil
 import sys
 import traceback
+from binascii import crc32
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -116,9 +117,15 @@ def make_settings(
     return Settings(result, name, workdir=str(place), orphan_grace_s=grace_s, **options)
 
 
+SETTINGS_VERSION = 2
+"""Of what `save_settings` keeps; 1 had no version and no checksum."""
+_HEAD = b"asa settings"
+
+
 def save_settings(directory: RunDirectory, settings: Settings, nodes: Iterable[Node] = ()) -> None:
-    """Keep `settings` in the run's directory; `nodes` as for `pack`."""
-    write_private(directory.settings, pack(settings, settings.sys_path, nodes))
+    """Keep `settings` in the run's directory, behind a line with version and checksum; `nodes` as for `pack`."""
+    body = pack(settings, settings.sys_path, nodes)
+    write_private(directory.settings, b"%s %d %08x\n" % (_HEAD, SETTINGS_VERSION, crc32(body)) + body)
 
 
 def load_settings(directory: RunDirectory) -> Settings:
@@ -129,7 +136,7 @@ def load_settings(directory: RunDirectory) -> Settings:
     RunNotFound
         When the run's driver died before it had kept anything.
     StateError
-        When another version of ASA started it.
+        When another version of ASA started it; when they are damaged, or cannot be read here.
     """
     try:
         kept = directory.settings.read_bytes()
@@ -144,8 +151,28 @@ def load_settings(directory: RunDirectory) -> Settings:
             f"run {directory.name} was started by another version of ASA (its log is of version {start.version}, not "
             f"{VERSION}): report, explain and export read it, but nothing goes on with it; run the workflow again"
         )
-    settings: Settings = unpack(kept)
+    head, _, body = kept.partition(b"\n")
+    if head != b"%s %d %08x" % (_HEAD, SETTINGS_VERSION, crc32(body)):
+        raise StateError(_unusable(directory, head))
+    try:
+        settings: Settings = unpack(body)
+    except Exception as error:  # unpickling runs foreign code, which may raise anything
+        raise StateError(
+            f"{directory.settings} cannot be read here: {type(error).__name__}: {error}. Make the modules of the "
+            "workflow importable as they were when it was started"
+        ) from error
     return settings
+
+
+def _unusable(directory: RunDirectory, head: bytes) -> str:
+    """Why settings with this first line are not used."""
+    words = head.split(b" ")
+    if words[:2] == _HEAD.split() and len(words) == 4 and words[2] != b"%d" % SETTINGS_VERSION:
+        return (
+            f"{directory.settings} is of version {words[2].decode(errors='replace')}, this version of ASA reads "
+            f"{SETTINGS_VERSION}: run the workflow again"
+        )
+    return f"{directory.settings} is damaged: nothing goes on with run {directory.name}, run the workflow again"
 
 
 @contextlib.contextmanager

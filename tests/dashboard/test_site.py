@@ -225,7 +225,8 @@ def test_a_damaged_log_is_503(dashboard: Dashboard, state: Path) -> None:
     answer = get(enter(dashboard), dashboard, "/api/runs/broken/stream")
     assert answer.status_code == 503
     assert "damaged" in answer.text
-    assert [row["name"] for row in get(enter(dashboard), dashboard, "/api/list").json()["rows"]] == ["montage-3fa1"]
+    rows = get(enter(dashboard), dashboard, "/api/list").json()["rows"]
+    assert [(row["name"], row["state"] == "damaged") for row in rows] == [("broken", True), ("montage-3fa1", False)]
 
 
 def test_a_log_that_makes_no_sense_ends_the_stream_with_an_error(dashboard: Dashboard, state: Path) -> None:

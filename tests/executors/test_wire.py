@@ -3,7 +3,6 @@ import os
 import pickle
 import socket
 import ssl
-import struct
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -62,8 +61,21 @@ def test_nor_are_they_when_both_are_read_at_once(pair: tuple[Channel, socket.soc
 
 def test_a_first_message_is_short(pair: tuple[Channel, socket.socket]) -> None:
     channel, peer = pair
-    peer.sendall(struct.pack("!Q", LARGEST_FIRST + 1))
+    peer.sendall(wire.HEAD.pack(wire.MARK, wire.WIRE_VERSION, LARGEST_FIRST + 1))
     with pytest.raises(ConnectionAbortedError, match=f"at most {LARGEST_FIRST}"):
+        channel.receive()
+
+
+@pytest.mark.parametrize(
+    ("mark", "version", "said"), [(wire.MARK, 1, "messages of version 1"), (b"??", 2, "no message")]
+)
+def test_another_version_is_refused_by_name(
+    pair: tuple[Channel, socket.socket], mark: bytes, version: int, said: str
+) -> None:
+    """Before anything is unpickled: names of classes may be others there."""
+    channel, peer = pair
+    peer.sendall(wire.HEAD.pack(mark, version, 4) + b"none")
+    with pytest.raises(ConnectionAbortedError, match=f"{said}.* this version of ASA reads {wire.WIRE_VERSION}"):
         channel.receive()
 
 
@@ -78,7 +90,7 @@ def test_no_message_is_read_before_the_handshake_is_done() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         body = pickle.dumps(Bomb())
-        theirs.sendall(struct.pack("!Q", len(body)) + body)
+        theirs.sendall(wire.HEAD.pack(wire.MARK, wire.WIRE_VERSION, len(body)) + body)
         with pytest.raises(ConnectionAbortedError, match="not one of us"):
             Channel(ours, handshake=handshake).receive()
 

@@ -15,7 +15,7 @@ from asa.core.task import Task
 from asa.testing import tasks
 from asa.testing.executors import PATIENCE_S, Bench, ExecutorDriver, is_gone, value_of, wait_for
 from executors.hub import local
-from executors.kept import OWED, OrderState, OutcomeFile, Owed, recovered
+from executors.kept import KEPT_VERSION, OWED, OrderState, OutcomeFile, Owed, recovered
 from executors.wire import KeptOrder, OrderOutcome, TaskOrder
 from tests.waiting import until
 
@@ -79,6 +79,16 @@ class TestFile:
         file.save([(KeptOrder(1, "s", 0, "i"), outcome(1)), (KeptOrder(2, "s", 1, "j"), outcome(2))])
         os.truncate(file.path, os.stat(file.path).st_size - lost)
         assert self.read(file) == [outcome(1)]
+
+    def test_those_of_another_version_are_refused_by_name(
+        self, file: OutcomeFile, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        file.save([(KeptOrder(1, "s", 0, "i"), outcome(1))])
+        path = Path(file.path)
+        data = path.read_bytes()
+        path.write_bytes(data[:3] + bytes([KEPT_VERSION - 1]) + data[4:])
+        assert self.read(file) == []
+        assert f"another version of ASA wrote it, this one reads {KEPT_VERSION}" in caplog.text
 
     def test_bytes_that_have_changed_are_not_believed(self, file: OutcomeFile) -> None:
         file.save([(KeptOrder(1, "s", 0, "i"), outcome(1, b"x" * 100))])

@@ -1,5 +1,6 @@
 """Event logs, and the database below them."""
 
+import binascii
 import dataclasses
 import enum
 import multiprocessing
@@ -459,8 +460,9 @@ def test_threads_append_whole_batches(log):
 def test_a_kind_that_is_not_known_is_named(log, tmp_path):
     log.append([NodeJoined(0.0, "a", "n", 4)])
     connection = sqlite3.connect(tmp_path / "events.db")
-    connection.execute("INSERT INTO events (kind, fields) VALUES ('NodeExploded', '{}')")
-    connection.execute("INSERT INTO events (kind, fields) VALUES ('NodeJoined', '{\"cores\":')")
+    for seq, kind, fields in ((2, "NodeExploded", "{}"), (3, "NodeJoined", '{"cores":')):
+        crc = binascii.crc32(f"{seq} {kind} {fields}".encode())
+        connection.execute("INSERT INTO events VALUES (?, ?, ?, ?)", (seq, kind, fields, crc))
     connection.commit()
     connection.close()
     with pytest.raises(StateError, match=r"events\.db: event 2 \(NodeExploded\) cannot be read .*another version"):

@@ -1,0 +1,131 @@
+"""Whatever is read by a later version, or by another process, has a version of its own, which changes with its layout.
+
+``python tests/log/test_formats.py`` writes the layouts as they are into ``tests/fixtures/formats.json``: after the
+version was raised.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import json
+import sqlite3
+import tempfile
+import typing
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from asa.core.event import VERSION, Event
+from asa.core.launch import Launch
+from asa.core.task import Input, Secrets
+from asa.log.database import LearnedStore
+from asa.log.events import EventLog
+from asa.workflows.settings import SETTINGS_VERSION, Settings
+from asa.workflows.stage import Node, Stage
+from executors import wire
+from executors.kept import KEPT_VERSION, KeptOrder, OrderOutcome
+
+KEPT = Path(__file__).parents[1] / "fixtures" / "formats.json"
+
+
+def layout(*roots: Any) -> list[str]:
+    """A line for each field of these classes, and of those that they hold."""
+    lines: dict[str, None] = {}
+    left = list(roots)
+    while left:
+        kind = left.pop(0)
+        made = list(_fields(kind))
+        if made and made[0][0] not in lines:
+            lines |= dict.fromkeys(line for line, _ in made)
+            left += [inner for _, kinds in made for inner in kinds]
+    return sorted(lines)
+
+
+def _fields(kind: Any) -> Iterator[tuple[str, list[Any]]]:
+    """Lines of one class, with the types that they name."""
+    if isinstance(kind, type) and issubclass(kind, enum.Enum):
+        yield f"{kind.__name__} = {' | '.join(str(each.value) for each in kind)}", []
+    elif isinstance(kind, type) and dataclasses.is_dataclass(kind):
+        hints = typing.get_type_hints(kind)
+        yield f"{kind.__name__}: a dataclass", []
+        for each in dataclasses.fields(kind):
+            logged = "" if each.metadata.get("logged", True) else ", not logged"
+            yield f"{kind.__name__}.{each.name}: {each.type}{logged}", [*_parts(hints[each.name])]
+    elif hasattr(kind, "_fields"):
+        yield f"{kind.__name__}: a tuple", []
+        for number, name in enumerate(kind._fields):
+            hint = kind.__annotations__[name]
+            yield f"{kind.__name__}[{number}] {name}: {getattr(hint, '__forward_arg__', hint)}", []
+
+
+def _parts(hint: Any) -> Iterator[Any]:
+    yield hint
+    for inner in typing.get_args(hint):
+        yield from _parts(inner)
+
+
+def tables(path: Path) -> list[str]:
+    with closing(sqlite3.connect(path)) as connection:
+        ((version,),) = connection.execute("PRAGMA user_version")
+        rows = connection.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY sql")
+        return [f"user_version {version}", *(sql for (sql,) in rows)]
+
+
+def formats() -> dict[str, dict[str, Any]]:
+    """Each format: which constant has its version, the version, the layout."""
+    messages: Iterable[Any] = [each for each in vars(wire).values() if hasattr(each, "_fields")]
+    with tempfile.TemporaryDirectory() as folder:
+        log, learned = Path(folder, "events.db"), Path(folder, "learned.db")
+        EventLog(log).close()
+        LearnedStore(learned).close()
+        log_tables, learned_tables = tables(log), tables(learned)
+    return {
+        "events": _format("asa.core.event.VERSION", VERSION, layout(*Event.kinds.values())),
+        "tables of the event log": _format("_VERSION in asa/log/events.py", log_tables[0], log_tables),
+        "settings": _format("SETTINGS_VERSION", SETTINGS_VERSION, layout(Settings, Node, Stage, Launch)),
+        "learned store": _format("_STORE_VERSION in asa/log/database.py", learned_tables[0], learned_tables),
+        "messages": _format(
+            "executors.wire.WIRE_VERSION", wire.WIRE_VERSION, layout(*messages, Launch, Secrets, Input)
+        ),
+        "kept outcomes": _format("executors.kept.KEPT_VERSION", KEPT_VERSION, layout(KeptOrder, OrderOutcome)),
+    }
+
+
+def _format(constant: str, version: Any, lines: list[str]) -> dict[str, Any]:
+    return {"constant": constant, "version": version, "layout": lines}
+
+
+@pytest.mark.parametrize("name", list(formats()))
+def test_a_format_that_changes_gets_another_version(name: str) -> None:
+    committed, now = json.loads(KEPT.read_text())[name], formats()[name]
+    changed = sorted(set(committed["layout"]) ^ set(now["layout"]))
+    if changed and committed["version"] == now["version"]:
+        pytest.fail(f"{name} have changed: raise {now['constant']}, then run this file. What changed: {changed}")
+    assert now == committed, "the version was raised: run this file, which writes down the layout"
+
+
+def test_layouts_see_what_changes() -> None:
+    @dataclasses.dataclass
+    class Inner:
+        x: int
+
+    @dataclasses.dataclass
+    class Outer:
+        inner: tuple[Inner, ...]
+
+    before = layout(wire.Alive, wire.Hello)
+    assert "Hello[0] allocation: str" in before and "Alive: a tuple" in before
+    globals()["Inner"] = Inner
+    try:
+        assert "Inner.x: int" in layout(Outer)
+    finally:
+        del globals()["Inner"]
+    assert any(line.startswith("QueueRegime = ") for line in layout(*Event.kinds.values()))
+
+
+if __name__ == "__main__":
+    KEPT.write_text(json.dumps(formats(), indent=1) + "\n")
