@@ -492,6 +492,7 @@ class StageProgress:
         if self.is_done(index):
             self.tasks[index] = TASK[TaskState.DONE, "result lost"]
             self.again[index] = None
+            self.stirred[self.spec.name] = None
             self.done -= 1
             self.news_at = min(self.news_at, self.done + 1)
             if self.state is StageState.DONE:
@@ -1252,6 +1253,11 @@ class FoldedRun:
         for name, index in event.tasks:
             self.stages[name].revoke(index)
         lost = {name for name, _ in event.tasks}
+        for stage in map(self.stages.__getitem__, lost):
+            if stage.followed and not stage.state.final:
+                stage.followed = False
+                for name in stage.followers:
+                    self.stages[name].before += 1
         for stage in self.stages.values():
             if stage.state in (StageState.READY, StageState.RUNNING) and not lost.isdisjoint(stage.spec.predecessors):
                 stage.move("results lost")

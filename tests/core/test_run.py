@@ -27,6 +27,7 @@ from asa.core.event import (
     Recalled,
     Released,
     Requeued,
+    ResultsLost,
     StageExpanded,
     SubmitRefused,
     Submitted,
@@ -414,6 +415,8 @@ def check_order(run: FoldedRun) -> None:
     """Each stage is where those before it, all of which are looked at, let it be; and what can be launched is known."""
     for stage in run.stages.values():
         before = {run.stages[name].state for name in stage.spec.predecessors}
+        if stage.state is StageState.DONE and stage.done == stage.width:
+            continue  # its own results are there, whatever has become of those that it was made of
         if before & {StageState.FAILED, StageState.SKIPPED}:
             assert stage.state in (StageState.SKIPPED, StageState.FAILED)
         elif before <= {StageState.DONE}:
@@ -451,6 +454,12 @@ def test_stages_follow_one_another_whatever_happens(specs: list[StageSpec], data
             can += [TaskDone(now, name, index, key, "n1", now - 1, b"")] * 3
             can += [TaskFailed(now, name, index, key, "n1", now - 1, "broken", "", "", infrastructure=lost)
                     for lost in (True, True, False)]  # fmt: skip
+        can += [
+            ResultsLost(now, ((name, index),), "damaged")
+            for name, stage in run.stages.items()
+            for index in range(len(stage.tasks))
+            if stage.is_done(index)
+        ]
         can += [JobEnded(now, key, JobState.NODE_FAIL, 2.0, 1)] if held.nodes else []
         event = data.draw(st.sampled_from(can))
         run.on(event)
