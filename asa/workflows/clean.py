@@ -74,21 +74,18 @@ def leftovers(state: Path, unread: dict[str, str] | None = None) -> Iterator[Lef
 def _left(run: RunDirectory, unread: dict[str, str]) -> Iterator[Leftover]:
     if run.is_driven() or not run.events.exists():
         return
-    with EventLog(run.events) as log:
-        events, wrong = log.readable()
     jobs: dict[str, JobHandle | None] = {}
     last: Event | None = None
-    for _, event in events:
-        if isinstance(event, Submitting):
-            jobs[event.allocation] = None
-        elif isinstance(event, Submitted):
-            jobs[event.allocation] = event.handle
-        elif isinstance(event, SubmitRefused | JobEnded):
-            jobs.pop(event.allocation, None)
-        elif isinstance(event, RunEnded | DriverStarted):
-            last = event
-    if wrong:
-        unread[run.name] = wrong[0]
+    with EventLog(run.events) as log:
+        for event in _readable(log, run, unread):
+            if isinstance(event, Submitting):
+                jobs[event.allocation] = None
+            elif isinstance(event, Submitted):
+                jobs[event.allocation] = event.handle
+            elif isinstance(event, SubmitRefused | JobEnded):
+                jobs.pop(event.allocation, None)
+            elif isinstance(event, RunEnded | DriverStarted):
+                last = event
     if not jobs:
         return
     resumable = not (isinstance(last, RunEnded) and last.state is RunState.SUCCEEDED)
@@ -99,6 +96,17 @@ def _left(run: RunDirectory, unread: dict[str, str]) -> Iterator[Leftover]:
         for token, status in zip(handles, backend.query(list(handles.values())), strict=True):
             if not status.state.final:
                 yield Leftover(run, token, status, resumable)
+
+
+def _readable(log: EventLog, run: RunDirectory, unread: dict[str, str]) -> Iterator[Event]:
+    """The events of a log, one by one; of a damaged one those that can be read, once more from the first."""
+    try:
+        for _, event in log.read():
+            yield event
+    except StateError as error:
+        unread[run.name] = str(error)
+        for _, event in log.readable()[0]:
+            yield event
 
 
 def cancel(left: list[Leftover], unread: dict[str, str] | None = None) -> list[Leftover]:
@@ -151,7 +159,7 @@ def _backend_spec(run: RunDirectory) -> Any:
         return load_settings(run).backend
     except StateError:
         with EventLog(run.events) as log:
-            start = next((event for _, event in log.readable()[0] if isinstance(event, RunStarted)), None)
+            start = next((event for _, event in log.read() if isinstance(event, RunStarted)), None)
         if start is None:
             raise
         return start.backend

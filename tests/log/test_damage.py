@@ -15,17 +15,18 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from asa.backends.local import Local
 from asa.cli.main import main
 from asa.core.context import Context
 from asa.core.errors import AsaError, StateError
-from asa.core.event import ResultsLost
-from asa.core.job import Capabilities, JobRequest, QueueRegime, Resources
+from asa.core.event import Cancelled, ResultsLost, Submitted, Submitting
+from asa.core.job import Capabilities, JobHandle, JobRequest, JobState, JobStatus, QueueRegime, Resources
 from asa.core.run import FoldedRun, TaskState
 from asa.estimators.waits import Waits
 from asa.log.database import LearnedStore
@@ -273,6 +274,34 @@ def test_one_damaged_run_hides_no_other(
     assert main(["top", runs.finished, "--once"]) in (0, 1, 2)
     assert main(["explain", runs.killed]) == 1
     assert runs.killed in capsys.readouterr().err
+
+
+def test_jobs_of_a_damaged_run_are_found_and_cancelled(
+    runs: Runs, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its settings are damaged, and an event before its jobs were submitted: its log says where they are."""
+    monkeypatch.setenv("ASA_STATE_DIR", str(runs.state))
+    folder = runs.folder(runs.killed)
+    with as_before(folder), as_before(folder / "backend"):
+        handle = JobHandle("7", "lost.0", 0.0)
+        job = Submitting(1.0, "lost.0", JobRequest("lost.0", Resources(1), 60.0, argv=("sleep", "60")), ("long",))
+        with EventLog(folder / "events.db") as log:
+            log.append([job, Submitted(1.0, "lost.0", handle)])
+            last = log.last
+        with opened(folder / "events.db") as connection:
+            connection.execute("UPDATE events SET fields = fields || ' ' WHERE seq IN (2, 3)")
+        flip(folder / "settings", 100, 1)
+        record = JobStatus(handle, JobState.PENDING)
+        monkeypatch.setattr(Local, "query", lambda _, them: [replace(record, handle=each) for each in them])
+        gone: list[JobHandle] = []
+        monkeypatch.setattr(Local, "cancel", lambda _, handles: gone.extend(handles))
+        assert main(["clean", "--cancel", "--force", "--json", "-"]) == 1
+        said = json.loads(capsys.readouterr().out)
+        assert "event 2 is damaged" in said["unread"][runs.killed]
+        assert {row["run"] for row in said["rows"]} == {runs.killed} and all(row["cancelled"] for row in said["rows"])
+        assert handle in gone
+        with EventLog(folder / "events.db") as log:
+            assert isinstance(log.latest(Cancelled), Cancelled) and log.last > last
 
 
 def test_doctor_saves_what_can_be_read(
