@@ -21,6 +21,7 @@ pytestmark = [pytest.mark.slurm, pytest.mark.root, pytest.mark.slow, pytest.mark
 
 OTHER, USER = ORDINARY_USERS
 FLOW = Path(__file__).with_name("place_flows.py")
+# Of the strategies those that do not look at the whole queue, which the first time takes a user minutes of compiling.
 RUN = ("run", f"{FLOW}:chain", "--quiet", "--backend", "slurm:poll_s=1", "--executor", "local", "--set", "seconds=.5")
 NO_LIMITS = ("MaxSubmitJobs=-1", "MaxJobs=-1", "MaxWall=-1", "GrpTRES=cpu=-1")
 
@@ -28,13 +29,14 @@ NO_LIMITS = ("MaxSubmitJobs=-1", "MaxJobs=-1", "MaxWall=-1", "GrpTRES=cpu=-1")
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
     """A cluster of two users whose base directory they may enter."""
-    if (reason := host.obstacle(database=True)) is not None:
+    if (reason := host.obstacle(database=True, rest=True)) is not None:
         pytest.skip(reason)
     accounting.make_users(ORDINARY_USERS)
     if python_for(USER) is None:
         version = ".".join(map(str, sys.version_info[:2]))
         pytest.skip(f"no Python {version} that an ordinary user can run on this checkout")
-    config = host.configure(None, nodes=2, cores_per_node=4, regime="limits", database=True, users=ORDINARY_USERS)
+    wanted = {"regime": "limits", "database": True, "rest": True, "users": ORDINARY_USERS}
+    config = host.configure(None, nodes=2, cores_per_node=4, **wanted)
     try:
         with running(config) as cluster:
             yield cluster
@@ -126,11 +128,24 @@ def test_what_could_never_start_is_refused_before_anything_runs(
         limit(shell.cluster, kind, name, *(["MaxTRESPerJob=cpu=-1"] if "PerJob" in setting else NO_LIMITS))
 
 
+def test_slurmrestd_does_not_say_which_limit_and_a_full_one_is_waited_for_all_the_same(shell: Shell) -> None:
+    limit(shell.cluster, "user", USER, "MaxSubmitJobs=2")
+    others = [sleeper(shell.cluster) for _ in range(2)]
+    backend = f"slurm:poll_s=1,rest=http://127.0.0.1:{shell.cluster.config.ports.slurmrestd}"
+    with shell.started(*RUN, "--strategy", "asa-naive", "--backend", backend) as driver:
+        shell.await_events(SubmitRefused, 2)
+        assert "takes no more jobs for now, asked again in" in shell.beside("explain", shell.run).out
+        shell.cluster.run("scancel", *others, user=USER)
+        done = shell.ended(driver, 150)
+    assert done.code == 0, done.err
+    assert starts(shell) == [f"stage{number}" for number in range(4)]
+
+
 def test_a_job_that_waits_for_a_limit_is_explained(shell: Shell) -> None:
     limit(shell.cluster, "user", USER, "MaxJobs=1")
     other = sleeper(shell.cluster)
     shell.await_job(other, "RUNNING")
-    with shell.started(*RUN, "--strategy", "per-stage") as driver:
+    with shell.started(*RUN, "--strategy", "asa-naive") as driver:
         shell.await_events(Submitted, 1)
         meant = "AssocMaxJobsLimit: its user has as many jobs running as the account allows"
         assert wait_until(lambda: meant in shell.beside("explain", shell.run).out, 30)

@@ -184,8 +184,11 @@ def _amount(text: str, tres: str) -> float:
 
 
 def most_jobs(limits: Iterable[Limit]) -> int | None:
-    """How many jobs of the user may be in the queue at a time; elements of arrays count singly."""
-    return min((int(limit.most) for limit in limits if "SubmitJobs" in limit.name), default=None)
+    """How many jobs of the user may be in the queue at a time, at least 1; elements of arrays count singly.
+
+    Where there may be none, the first one is `broken`.
+    """
+    return min((max(1, int(limit.most)) for limit in limits if "SubmitJobs" in limit.name), default=None)
 
 
 def broken(request: JobRequest, limits: Iterable[Limit]) -> Limit | None:
@@ -195,6 +198,8 @@ def broken(request: JobRequest, limits: Iterable[Limit]) -> Limit | None:
     for limit in limits:
         if limit.name == "MaxWall" and request.walltime_s > limit.most:
             return limit
+        if limit.most < 1 and "Jobs" in limit.name and "Accrue" not in limit.name:
+            return limit
         if "TRES" in limit.name and asked.get(limit.tres, 0) > limit.most:
             return limit
     return None
@@ -202,6 +207,8 @@ def broken(request: JobRequest, limits: Iterable[Limit]) -> Limit | None:
 
 def why_broken(request: JobRequest, limit: Limit) -> str:
     """What to say of a job that could never keep to a limit."""
+    if "Jobs" in limit.name:
+        return f"{limit}: no job may run"
     asked = clock_text(request.walltime_s) if limit.name == "MaxWall" else str(request.resources)
     return f"{limit}: the job asks for {asked}, and would never start"
 

@@ -74,6 +74,14 @@ def test_what_could_never_start_is_refused_by_the_limits_name_and_value(
     assert said in found and bool(found) == bool(said)
 
 
+@pytest.mark.parametrize("column", ["MaxSubmit", "MaxJobs"])
+def test_a_user_who_may_have_no_jobs_is_refused_at_once(fake: FakeSlurm, column: str) -> None:
+    fake.accounts["user"] = [OWN | {column: "0"}]
+    slurm = connected(fake)
+    assert slurm.capabilities().most_jobs is not None, "one is sent, to be refused"
+    assert refusal(slurm, request()).endswith("=0 of user ann in account bio: no job may run")
+
+
 def test_a_limit_of_the_qos_takes_the_place_of_the_associations(fake: FakeSlurm) -> None:
     slurm = connected(fake, qos="tight")
     assert slurm.capabilities().most_jobs == 9
