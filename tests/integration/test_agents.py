@@ -57,7 +57,8 @@ def test_two_allocations_are_one_pool_in_which_quotas_bite(shell: Shell) -> None
 
 def files_with(word: str, folders: Iterable[Path]) -> list[Path]:
     found = []
-    for path in (path for folder in folders for path in folder.rglob("*")):
+    # Not by rglob, which ends with an error where a directory is removed meanwhile, maybe another program's.
+    for path in (Path(where, name) for folder in folders for where, _, names in os.walk(folder) for name in names):
         with suppress(OSError):  # it was removed meanwhile
             if path.is_file() and word.encode() in path.read_bytes():
                 found.append(path)
