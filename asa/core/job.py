@@ -387,6 +387,8 @@ class Capabilities:
         Whether it has job arrays whose throttle can be changed.
     parks
         Whether waiting jobs can be parked (`JobChanges.parked`).
+    wide_first
+        Whether a wider job starts before a narrower one, however long that has waited.
     details
         Further settings worth showing to a person (`asa doctor`).
     """
@@ -402,4 +404,5 @@ class Capabilities:
     dependencies: frozenset[DependencyKind] = frozenset(DependencyKind)
     arrays: bool = False
     parks: bool = False
+    wide_first: bool = False
     details: dict[str, str] = field(default_factory=dict)

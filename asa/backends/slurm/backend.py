@@ -191,6 +191,7 @@ class Slurm:
             and configuration.get("MaxArraySize") not in ("0", "1")
             and not size_weight(configuration),
             parks=bool(node_names(chosen)),
+            wide_first=wide_first(configuration),
             details={"reached through": self._slurm.name()} | dict(site.details),
         )
         return _Site(site, partitions, chosen)
@@ -522,6 +523,17 @@ def size_weight(configuration: Mapping[str, str]) -> str:
     weights = {f"PriorityWeightTRES={name}": weight for name, _, weight in (item.partition("=") for item in tres)}
     weights["PriorityWeightJobSize"] = configuration.get("PriorityWeightJobSize", "")
     return next((f"{name}={weight}" for name, weight in weights.items() if weight.strip("0.")), "")
+
+
+def wide_first(configuration: Mapping[str, str]) -> bool:
+    """Whether a job's size counts in its priority, the larger the better, and its age does not.
+
+    >>> wide_first({"PriorityType": "priority/multifactor", "PriorityWeightAge": "0", "PriorityWeightJobSize": "100"})
+    True
+    """
+    ages = configuration.get("PriorityWeightAge", "").strip("0.")
+    favours_small = configuration.get("PriorityFavorSmall", "").upper() == "YES"
+    return bool(size_weight(configuration)) and not ages and not favours_small
 
 
 def _words(text: str) -> set[str]:
